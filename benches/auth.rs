@@ -5,9 +5,9 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use auth::cache::Cache;
-use auth::jwt::{self, Naming, Rules, Source};
-use auth::place::Place;
-use auth::{Asked, Checked, Config, Kind, Method, keys};
+use auth::credential_source::CredentialSource;
+use auth::jwt::{self, ClaimNaming, ClaimRules, KeySetSource};
+use auth::{AuthRequest, Config, Method, MethodAnswer, MethodKind, keys};
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use jsonwebtoken::{
@@ -24,10 +24,10 @@ fn api_key(criterion: &mut Criterion) {
     let file = write("keys.toml", &entries);
     let name = HeaderName::from_static("x-api-key");
     let config = keys::Config {
-        places: vec![Place::Header(name.clone()), Place::Bearer],
-        source: keys::Source::File(file),
+        places: vec![CredentialSource::Header(name.clone()), CredentialSource::Bearer],
+        source: keys::ApiKeySource::File(file),
     };
-    let method = method(Kind::ApiKey(config));
+    let method = method(MethodKind::ApiKey(config));
     let cache = Cache::new(0);
     let headers = |key| HeaderMap::from_iter([(name.clone(), HeaderValue::from_static(key))]);
     let (right, wrong) = (headers("key-4711"), headers("key-x"));
@@ -66,7 +66,7 @@ fn measure(
         "iat": get_current_timestamp() - 60, "exp": get_current_timestamp() + 3_600,
     });
     let token = encode(&Header::new(algorithm), &claims, key).expect("the key fits");
-    let rules = Rules {
+    let rules = ClaimRules {
         issuers: vec!["https://id.example.com/".to_owned()],
         audiences: vec!["api".to_owned()],
         typ: None,
@@ -74,11 +74,11 @@ fn measure(
         required: vec!["exp".to_owned()],
     };
     let claim = |name: &str| Some(name.to_owned());
-    let naming = Naming { consumer: claim("sub"), tenant: claim("org"), tier: claim("plan") };
-    let source = Source::File(write(&format!("{name}.pem"), public));
-    let places = vec![Place::Bearer];
+    let naming = ClaimNaming { consumer: claim("sub"), tenant: claim("org"), tier: claim("plan") };
+    let source = KeySetSource::File(write(&format!("{name}.pem"), public));
+    let places = vec![CredentialSource::Bearer];
     let config = jwt::Config { places, source, algorithms: vec![algorithm], rules, naming };
-    let method = method(Kind::Jwt(Box::new(config)));
+    let method = method(MethodKind::Jwt(Box::new(config)));
     let value = HeaderValue::from_str(&format!("Bearer {token}")).expect("a field's value");
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
     let cache = Cache::new(0);
@@ -96,18 +96,18 @@ fn measure(
     });
 }
 
-fn method(kind: Kind) -> Method {
+fn method(kind: MethodKind) -> Method {
     Method::new(Config { name: "bench".to_owned(), kind, pass: true }, &[]).expect("its files are there")
 }
 
 fn known(method: &Method, headers: &HeaderMap, cache: &Cache) -> bool {
     let now = Duration::from_secs(get_current_timestamp());
-    let asked = Asked { headers, query: None, certificate: None, now };
+    let asked = AuthRequest { headers, query: None, certificate: None, now };
     let checked = match method.check(&asked, cache) {
-        Checked::Wait(_) => method.verify(&asked, cache),
+        MethodAnswer::Wait(_) => method.verify(&asked, cache),
         checked => checked,
     };
-    matches!(checked, Checked::Known(_))
+    matches!(checked, MethodAnswer::Known(_))
 }
 
 fn write(name: &str, text: &str) -> std::path::PathBuf {

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use net::wire::http1::{End, Framing};
+use net::wire::http1::{Framing, ScanEnd};
 use policy::matching::path;
 
 /// A client of an API: 9 fields, 300 bytes.
@@ -28,7 +28,7 @@ fn scan(criterion: &mut Criterion) {
         criterion.bench_function(&format!("scan/{name}"), |bencher| {
             bencher.iter(|| {
                 let scanned = framing.scan(black_box(request.as_bytes()));
-                assert_eq!(scanned.end, End::Bytes);
+                assert_eq!(scanned.end, ScanEnd::Bytes);
                 scanned.passed
             });
         });

@@ -5,16 +5,19 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use metrics::{self, AccessLog, Metrics, Request};
-use observe::record::{AccessConfig, Decision, Entry, Format, Log, Sampler, Sink, Style};
+use metrics::{self, AccessLog, Metrics, RequestCounts};
+use observe::record::{
+    AccessConfig, AccessEntry, LineLog, LogFormat, LoggedDecision, Sink, StatusSampler, Style,
+};
 use serde_json::json;
 
 fn line(criterion: &mut Criterion) {
     let figures = AccessLog::default();
     let sink = Sink::File("/dev/null".into());
-    let log = Log::open(&sink, &figures).expect("/dev/null opens");
+    let log = LineLog::open(&sink, &figures).expect("/dev/null opens");
     let buffer = log.buffer();
-    let sampler = Sampler::new(&AccessConfig { to: sink, headers: Vec::new(), ..AccessConfig::default() });
+    let sampler =
+        StatusSampler::new(&AccessConfig { to: sink, headers: Vec::new(), ..AccessConfig::default() });
     let style = Style::new(&AccessConfig::default(), "");
     let plain = entry(b"/v1/orders/4711?expand=lines");
     let mut group = criterion.benchmark_group("record");
@@ -24,7 +27,7 @@ fn line(criterion: &mut Criterion) {
     group.bench_function("line_escaped", |bencher| {
         bencher.iter(|| buffer.write(&sampler, &style, black_box(&hostile)))
     });
-    let combined = AccessConfig { format: Format::Combined, ..AccessConfig::default() };
+    let combined = AccessConfig { format: LogFormat::Combined, ..AccessConfig::default() };
     let combined = Style::new(&combined, "");
     group.bench_function("line_combined", |bencher| {
         bencher.iter(|| buffer.write(&sampler, &combined, black_box(&plain)))
@@ -51,17 +54,17 @@ fn figures(criterion: &mut Criterion) {
     let (route, policy) = (metrics.route("orders"), metrics.policy("per-tenant"));
     let worker = &workers[0];
     let mut group = criterion.benchmark_group("metrics");
-    let request = Request { status: 200, duration_ns: 1_234_567, bytes_in: 0, bytes_out: 5_120 };
+    let request = RequestCounts { status: 200, duration_ns: 1_234_567, bytes_in: 0, bytes_out: 5_120 };
     group.bench_function("request", |bencher| bencher.iter(|| route.finished(worker, black_box(&request))));
     group.bench_function("decision", |bencher| {
-        bencher.iter(|| policy.decided(worker, black_box(metrics::Decision::Admitted)));
+        bencher.iter(|| policy.decided(worker, black_box(metrics::PolicyDecision::Admitted)));
     });
     group.bench_function("shared_counter", |bencher| bencher.iter(|| metrics.panics.add(black_box(1))));
     group.finish();
 }
 
-fn entry(path: &[u8]) -> Entry<'_> {
-    Entry {
+fn entry(path: &[u8]) -> AccessEntry<'_> {
+    AccessEntry {
         time: Duration::from_millis(1_709_164_800_123),
         request_id: b"01JDCQ7ZK3V5N8W9X2Y4A6B8C0",
         listener: "edge",
@@ -73,7 +76,7 @@ fn entry(path: &[u8]) -> Entry<'_> {
         path,
         route: "orders",
         status: 200,
-        decision: Decision::Admitted,
+        decision: LoggedDecision::Admitted,
         upstream: "orders",
         server: "10.0.1.10:8080",
         total_us: Some(1_234),
@@ -81,7 +84,7 @@ fn entry(path: &[u8]) -> Entry<'_> {
         wait_us: Some(0),
         first_byte_us: Some(1_100),
         bytes_out: 5_120,
-        ..Entry::default()
+        ..AccessEntry::default()
     }
 }
 

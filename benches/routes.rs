@@ -13,8 +13,8 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use http::{HeaderMap, Method};
 use limit::Charge;
 use policy::counting::shorthand;
-use policy::definition::{Policy, Route};
-use policy::{Facts, HttpSubject, Options, Table};
+use policy::definition::{PolicyDefinition, RouteDefinition};
+use policy::{CompileOptions, HttpSubject, RouteTable, RoutingFacts};
 use smallvec::SmallVec;
 
 /// One shape of a table: routes and one request for each.
@@ -55,18 +55,18 @@ const SHAPES: &[Shape] = &[
     },
 ];
 
-fn route(name: String, host: Option<String>, path: String, limits: Vec<String>) -> Route {
-    Route {
+fn route(name: String, host: Option<String>, path: String, limits: Vec<String>) -> RouteDefinition {
+    RouteDefinition {
         hosts: host.into_iter().collect(),
         methods: vec![Method::GET, Method::POST],
         limits,
-        ..Route::new(name, path)
+        ..RouteDefinition::new(name, path)
     }
 }
 
-fn compile(routes: &[Route], policies: &[Policy]) -> Table {
-    let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-    Table::compile(routes, policies, &options).expect("the definitions of this benchmark are right")
+fn compile(routes: &[RouteDefinition], policies: &[PolicyDefinition]) -> RouteTable {
+    let options = CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+    RouteTable::compile(routes, policies, &options).expect("the definitions of this benchmark are right")
 }
 
 /// A request of example traffic for this host and path.
@@ -75,10 +75,10 @@ fn facts<'r, 'h>(
     path: &'r str,
     headers: &'h HeaderMap,
     identity: &'r Identity,
-) -> Facts<'r, 'h> {
+) -> RoutingFacts<'r, 'h> {
     let client_ip = IpAddr::from([192, 0, 2, 1]);
     let trusted_peer = false;
-    Facts {
+    RoutingFacts {
         method: &Method::GET,
         host,
         path,
@@ -97,7 +97,7 @@ fn finding(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("find");
     for shape in SHAPES {
         for (count, asked) in [(10, 10), (10_000, 10), (10_000, 10_000)] {
-            let routes: Vec<Route> = (0..count)
+            let routes: Vec<RouteDefinition> = (0..count)
                 .map(|n| {
                     let (host, path) = (shape.route)(n);
                     route(format!("r{n}"), host, path, Vec::new())
@@ -135,7 +135,7 @@ fn charging(criterion: &mut Criterion) {
     let policy = |name: &str, limits: &[&str]| {
         let read: Vec<_> = limits.iter().map(|text| shorthand::parse(text).expect("a limit")).collect();
         let windows = read.iter().map(|limit| limit.window).collect();
-        Policy { by: read[0].by.clone(), ..Policy::new(name.to_owned(), windows) }
+        PolicyDefinition { by: read[0].by.clone(), ..PolicyDefinition::new(name.to_owned(), windows) }
     };
     let policies = [
         policy("ip", &["100/m by ip"]),

@@ -8,7 +8,7 @@ use rustls::sign::CertifiedKey;
 use tokio::task::JoinHandle;
 
 use super::config::{Challenge, Config};
-use super::notes::Notes;
+use super::notes::FleetNotes;
 use net::fetch::Connect;
 
 /// Challenges, of which there are none.
@@ -29,7 +29,7 @@ impl Challenges {
 
 /// What all keepers of a process would share.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct AcmeCounts {
     /// None.
     pub issued: AtomicU64,
     /// None.
@@ -46,8 +46,8 @@ impl Keeper {
         _: Vec<Challenge>,
         _: Arc<Challenges>,
         _: Connect,
-        _: Arc<Counts>,
-        _: Option<Arc<dyn Notes>>,
+        _: Arc<AcmeCounts>,
+        _: Option<Arc<dyn FleetNotes>>,
     ) -> Keeper {
         Keeper
     }

@@ -15,7 +15,7 @@ use super::config::PATH;
 /// Challenges that wait to be checked, of all orders. Without one, looking costs an atomic load.
 #[derive(Debug, Default)]
 pub struct Challenges {
-    shown: ArcSwap<Vec<Shown>>,
+    shown: ArcSwap<Vec<OpenChallenge>>,
     /// Writers replace the whole list, so they take turns.
     writing: Mutex<()>,
 }
@@ -44,13 +44,13 @@ impl Proof {
 }
 
 #[derive(Clone, Debug)]
-struct Shown {
+struct OpenChallenge {
     name: String,
-    answer: Answer,
+    answer: ChallengeAnswer,
 }
 
 #[derive(Clone, Debug)]
-enum Answer {
+enum ChallengeAnswer {
     Http { token: String, text: String },
     Tls(Arc<CertifiedKey>),
 }
@@ -61,25 +61,25 @@ impl Challenges {
     pub fn text(&self, path: &str) -> Option<String> {
         let wanted = path.strip_prefix(PATH)?;
         self.shown.load().iter().find_map(|shown| match &shown.answer {
-            Answer::Http { token, text } if token == wanted => Some(text.clone()),
-            Answer::Http { .. } | Answer::Tls(_) => None,
+            ChallengeAnswer::Http { token, text } if token == wanted => Some(text.clone()),
+            ChallengeAnswer::Http { .. } | ChallengeAnswer::Tls(_) => None,
         })
     }
 
     /// The certificate for a handshake that offers [`ALPN`](super::ALPN) and nothing else (RFC 8737 section 3).
     pub fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         self.shown.load().iter().find_map(|shown| match &shown.answer {
-            Answer::Tls(key) if shown.name.eq_ignore_ascii_case(name) => Some(Arc::clone(key)),
-            Answer::Tls(_) | Answer::Http { .. } => None,
+            ChallengeAnswer::Tls(key) if shown.name.eq_ignore_ascii_case(name) => Some(Arc::clone(key)),
+            ChallengeAnswer::Tls(_) | ChallengeAnswer::Http { .. } => None,
         })
     }
 
     /// Shows what is added to it until it is dropped.
-    pub(super) fn show(self: &Arc<Self>) -> Showing {
-        Showing { challenges: Arc::clone(self), names: Vec::new() }
+    pub(super) fn show(self: &Arc<Self>) -> ChallengeGuard {
+        ChallengeGuard { challenges: Arc::clone(self), names: Vec::new() }
     }
 
-    fn change(&self, change: impl FnOnce(&mut Vec<Shown>)) {
+    fn change(&self, change: impl FnOnce(&mut Vec<OpenChallenge>)) {
         let _turn = self.writing.lock().unwrap_or_else(PoisonError::into_inner);
         let mut shown = self.shown.load().as_ref().clone();
         change(&mut shown);
@@ -88,32 +88,32 @@ impl Challenges {
 }
 
 /// The challenges of one order. Dropped with it, however it ends.
-pub(super) struct Showing {
+pub(super) struct ChallengeGuard {
     challenges: Arc<Challenges>,
     names: Vec<String>,
 }
 
-impl Showing {
+impl ChallengeGuard {
     /// Shows one more, in place of any other of the same name.
     pub(super) fn add(&mut self, proof: &Proof) -> Result<(), Error> {
         let (name, answer) = match proof {
             Proof::Http { name, token, text } => {
-                (name.clone(), Answer::Http { token: token.clone(), text: text.clone() })
+                (name.clone(), ChallengeAnswer::Http { token: token.clone(), text: text.clone() })
             }
             Proof::Tls { name, digest } => {
-                (name.clone(), Answer::Tls(Arc::new(challenge_certificate(name, digest)?)))
+                (name.clone(), ChallengeAnswer::Tls(Arc::new(challenge_certificate(name, digest)?)))
             }
         };
         self.names.push(name.clone());
         self.challenges.change(|shown| {
             shown.retain(|other| other.name != name);
-            shown.push(Shown { name, answer });
+            shown.push(OpenChallenge { name, answer });
         });
         Ok(())
     }
 }
 
-impl Drop for Showing {
+impl Drop for ChallengeGuard {
     fn drop(&mut self) {
         let names = std::mem::take(&mut self.names);
         self.challenges.change(|shown| shown.retain(|shown| !names.contains(&shown.name)));

@@ -15,32 +15,32 @@ use net::fetch;
 
 /// The client of one keeper.
 #[derive(Clone)]
-pub(super) struct Client {
-    inner: fetch::Client,
-    noted: Arc<Mutex<Noted>>,
+pub(super) struct AcmeClient {
+    inner: fetch::FetchClient,
+    noted: Arc<Mutex<AnswerNotes>>,
 }
 
 /// What is remembered of answers.
 #[derive(Debug, Default)]
-struct Noted {
+struct AnswerNotes {
     /// How long the authority asks to wait.
     wait: Option<Duration>,
-    last: Option<Answered>,
+    last: Option<AcmeAnswer>,
 }
 
 /// An answer: the protocol's client tells neither what it had asked nor the status.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{method} {url} answers {status}")]
-pub(super) struct Answered {
+pub(super) struct AcmeAnswer {
     method: Method,
     /// Without its query.
     url: String,
     pub(super) status: StatusCode,
 }
 
-impl Client {
-    pub(super) fn new(inner: fetch::Client) -> Client {
-        Client { inner, noted: Arc::default() }
+impl AcmeClient {
+    pub(super) fn new(inner: fetch::FetchClient) -> AcmeClient {
+        AcmeClient { inner, noted: Arc::default() }
     }
 
     /// How long the authority has asked to wait in the last error that named a time.
@@ -49,16 +49,16 @@ impl Client {
     }
 
     /// The last answer; none if the last question had none.
-    pub(super) fn last(&self) -> Option<Answered> {
+    pub(super) fn last(&self) -> Option<AcmeAnswer> {
         self.noted().last.clone()
     }
 
-    fn noted(&self) -> MutexGuard<'_, Noted> {
+    fn noted(&self) -> MutexGuard<'_, AnswerNotes> {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl HttpClient for Client {
+impl HttpClient for AcmeClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,
@@ -70,16 +70,16 @@ impl HttpClient for Client {
             let answered = client.inner.ask(request, ANSWER_WITHIN).await;
             let answer = answered.map_err(|source| {
                 instant_acme::Error::Other(
-                    Unanswered { method: method.clone(), url: url.clone(), source }.into(),
+                    AcmeSilence { method: method.clone(), url: url.clone(), source }.into(),
                 )
             })?;
             let status = answer.status();
             if status.is_client_error() || status.is_server_error() {
                 client.noted().wait = retry_after(answer.headers());
             }
-            let answered = Answered { method, url, status };
+            let answered = AcmeAnswer { method, url, status };
             client.noted().last = Some(answered.clone());
-            if let Some(refused) = Refused::find(answered, &answer) {
+            if let Some(refused) = AcmeRefusal::find(answered, &answer) {
                 return Err(instant_acme::Error::Other(refused.into()));
             }
             Ok(BytesResponse::from(answer.map(Full::new)))
@@ -90,7 +90,7 @@ impl HttpClient for Client {
 /// A question without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{method} {url}: {source}")]
-struct Unanswered {
+struct AcmeSilence {
     method: Method,
     url: String,
     source: fetch::Error,
@@ -99,16 +99,16 @@ struct Unanswered {
 /// An answer without what was asked for, whose status the protocol's client would not look at.
 #[derive(Debug, thiserror::Error)]
 #[error("{answered}{}{}", if detail.is_empty() { "" } else { ": " }, detail)]
-struct Refused {
-    answered: Answered,
+struct AcmeRefusal {
+    answered: AcmeAnswer,
     /// What the authority says of it, shortened; may be empty.
     detail: String,
 }
 
-impl Refused {
+impl AcmeRefusal {
     /// The protocol's client reads problems of what it posts, to which it may have an answer. What it gets it takes for what
     /// it asked for, and a body that is no problem for a broken one.
-    fn find(answered: Answered, answer: &Response<Bytes>) -> Option<Refused> {
+    fn find(answered: AcmeAnswer, answer: &Response<Bytes>) -> Option<AcmeRefusal> {
         let status = answered.status;
         let problem: Option<Problem> = serde_json::from_slice(answer.body()).ok();
         let is_known = match answered.method {
@@ -120,7 +120,7 @@ impl Refused {
         };
         let detail = problem.and_then(|problem| problem.detail).unwrap_or_default();
         let detail = detail.chars().take(DETAIL_CHARS_MAX).collect();
-        (!is_known).then_some(Refused { answered, detail })
+        (!is_known).then_some(AcmeRefusal { answered, detail })
     }
 }
 
@@ -162,8 +162,8 @@ mod tests {
             let answer = Response::builder().status(status).body(Bytes::from_static(body.as_bytes()));
             let answer = answer.expect("it has a status");
             let url = shown(&Uri::from_static("https://a:b@ca.example:8443/new?key=c"));
-            let answered = Answered { method: method.clone(), url, status: answer.status() };
-            let found = Refused::find(answered, &answer);
+            let answered = AcmeAnswer { method: method.clone(), url, status: answer.status() };
+            let found = AcmeRefusal::find(answered, &answer);
             let said = said.map(|said| format!("{method} https://ca.example:8443/new answers {said}"));
             assert_eq!(found.map(|found| found.to_string()), said, "{method} {status} {body}");
         }

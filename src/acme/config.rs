@@ -21,14 +21,14 @@ pub struct Config {
     /// The folder for the account, the certificate and the record of attempts.
     pub state: PathBuf,
     /// What the nodes of a fleet share the certificate under. `None`: each node orders its own.
-    pub secret: Option<Secret>,
+    pub secret: Option<AcmeSecret>,
 }
 
 /// A text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
+pub struct AcmeSecret(pub String);
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for AcmeSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str("Secret")
     }

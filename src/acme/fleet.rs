@@ -1,7 +1,7 @@
 //! Certificates that the nodes of a fleet share: one node orders, all answer the authority, and the finished certificate
 //! goes to each, sealed under the secret they have in common.
 //!
-//! Nodes leave notes for each other ([`Notes`]; in a gateway that is Redis). Nobody waits for one: each node looks at them
+//! Nodes leave notes for each other ([`FleetNotes`]; in a gateway that is Redis). Nobody waits for one: each node looks at them
 //! now and then, so a request or a handshake finds in memory what it needs, or does not find it.
 
 use std::fmt;
@@ -14,16 +14,16 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::challenges::{Challenges, Proof, Showing};
+use super::challenges::{ChallengeGuard, Challenges, Proof};
 use super::config::Config;
-use super::notes::{Away, Notes};
+use super::notes::{FleetNotes, NotesUnavailable};
 use super::seal::Seal;
-use super::state::{Attempts, Issued};
+use super::state::{FailedAttempts, IssuedCertificate};
 use base::random::Random;
 
 /// One certificate, as the nodes of a fleet share it.
-pub(super) struct Fleet {
-    notes: Arc<dyn Notes>,
+pub(super) struct CertificateFleet {
+    notes: Arc<dyn FleetNotes>,
     seal: Seal,
     /// Tells this process from the others.
     node: String,
@@ -31,7 +31,7 @@ pub(super) struct Fleet {
     id: String,
 }
 
-impl fmt::Debug for Fleet {
+impl fmt::Debug for CertificateFleet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Fleet").field("id", &self.id).finish_non_exhaustive()
     }
@@ -39,23 +39,23 @@ impl fmt::Debug for Fleet {
 
 /// The proofs that one node shows an authority.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Shown {
+struct NodeProofs {
     node: String,
     proofs: Vec<Proof>,
 }
 
-impl Fleet {
+impl CertificateFleet {
     /// That of this configuration; `None` if it has no secret to share it under.
-    pub(super) fn of(config: &Config, notes: Arc<dyn Notes>) -> Option<Fleet> {
+    pub(super) fn of(config: &Config, notes: Arc<dyn FleetNotes>) -> Option<CertificateFleet> {
         let seal = Seal::new(config.secret.as_ref()?)?;
         let what = format!("{}\n{}", config.directory, config.names.join("\n"));
         let digest = digest::digest(&digest::SHA256, what.as_bytes());
         let id = BASE64.encode(&digest.as_ref()[..ID_BYTES]);
-        Some(Fleet { notes, seal, node: format!("{:x}", Random::seeded().next()), id })
+        Some(CertificateFleet { notes, seal, node: format!("{:x}", Random::seeded().next()), id })
     }
 
     /// Takes the turn to order, or keeps it; `false` if another node has it.
-    pub(super) async fn take_turn(&self) -> Result<bool, Away> {
+    pub(super) async fn take_turn(&self) -> Result<bool, NotesUnavailable> {
         self.notes.take(&self.name(TURN), &self.node, TURN_LASTS).await
     }
 
@@ -65,7 +65,7 @@ impl Fleet {
         loop {
             tokio::time::sleep(TURN_LASTS / 3).await;
             if let Err(error) = self.take_turn().await {
-                tracing::debug!(%error, "the turn to order is not kept");
+                tracing::debug!(%error, "lock on the certificate order was not renewed");
             }
         }
     }
@@ -76,23 +76,26 @@ impl Fleet {
     }
 
     /// The certificate that a node has left: its key and chain in PEM.
-    pub(super) async fn certificate(&self) -> Result<Option<(String, Issued)>, Away> {
+    pub(super) async fn certificate(&self) -> Result<Option<(String, IssuedCertificate)>, NotesUnavailable> {
         let pem = self.get(CERTIFICATE).await?.and_then(|pem| String::from_utf8(pem).ok());
-        Ok(pem.and_then(|pem| Issued::parse(pem.as_bytes()).map(|issued| (pem, issued))))
+        Ok(pem.and_then(|pem| IssuedCertificate::parse(pem.as_bytes()).map(|issued| (pem, issued))))
     }
 
     /// Leaves a certificate for the others until it ends.
-    pub(super) async fn leave_certificate(&self, pem: &str, left: Duration) -> Result<(), Away> {
+    pub(super) async fn leave_certificate(&self, pem: &str, left: Duration) -> Result<(), NotesUnavailable> {
         self.put(CERTIFICATE, pem.as_bytes(), left).await
     }
 
     /// What failed at any node.
-    pub(super) async fn attempts(&self) -> Result<Attempts, Away> {
+    pub(super) async fn attempts(&self) -> Result<FailedAttempts, NotesUnavailable> {
         Ok(self.get_json(ATTEMPTS).await?.unwrap_or_default())
     }
 
     /// Writes down what failed here; none: forgets what failed.
-    pub(super) async fn note_attempts(&self, attempts: Option<&Attempts>) -> Result<(), Away> {
+    pub(super) async fn note_attempts(
+        &self,
+        attempts: Option<&FailedAttempts>,
+    ) -> Result<(), NotesUnavailable> {
         match attempts {
             None => self.notes.remove(&self.name(ATTEMPTS)).await,
             Some(attempts) => self.put_json(ATTEMPTS, attempts, ATTEMPTS_LAST).await,
@@ -100,14 +103,14 @@ impl Fleet {
     }
 
     /// Has every node show these proofs, and gives them the time to notice.
-    pub(super) async fn show(&self, proofs: &[Proof]) -> Result<(), Away> {
-        let shown = Shown { node: self.node.clone(), proofs: proofs.to_vec() };
+    pub(super) async fn show(&self, proofs: &[Proof]) -> Result<(), NotesUnavailable> {
+        let shown = NodeProofs { node: self.node.clone(), proofs: proofs.to_vec() };
         self.put_json(SHOWN, &shown, SHOWN_LASTS).await?;
         tokio::time::sleep(NOTICED_WITHIN).await;
         Ok(())
     }
 
-    /// Ends what [`Fleet::show`] began.
+    /// Ends what [`CertificateFleet::show`] began.
     pub(super) async fn hide(&self) {
         let _ = self.notes.remove(&self.name(SHOWN)).await;
     }
@@ -115,9 +118,9 @@ impl Fleet {
     /// Shows what other nodes have asked to be shown, for as long as it is polled.
     pub(super) async fn follow(&self, challenges: &Arc<Challenges>) -> ! {
         // What another node orders is shown until it says otherwise, or until nobody can be asked for too long.
-        let mut showing: Option<(Shown, Showing)> = None;
+        let mut showing: Option<(NodeProofs, ChallengeGuard)> = None;
         loop {
-            let found: Result<Option<Shown>, Away> = self.get_json(SHOWN).await;
+            let found: Result<Option<NodeProofs>, NotesUnavailable> = self.get_json(SHOWN).await;
             if let Ok(found) = found {
                 let wanted = found.filter(|shown| shown.node != self.node);
                 if showing.as_ref().map(|(shown, _)| shown) != wanted.as_ref() {
@@ -125,7 +128,7 @@ impl Fleet {
                         let mut showing = challenges.show();
                         for proof in &wanted.proofs {
                             if let Err(error) = showing.add(proof) {
-                                tracing::warn!(%error, "another node's proof cannot be shown");
+                                tracing::warn!(%error, "challenge of another node cannot be answered");
                             }
                         }
                         (wanted, showing)
@@ -140,25 +143,33 @@ impl Fleet {
         format!("acme.{kind}.{}", self.id)
     }
 
-    async fn get(&self, kind: &str) -> Result<Option<Vec<u8>>, Away> {
+    async fn get(&self, kind: &str) -> Result<Option<Vec<u8>>, NotesUnavailable> {
         let name = self.name(kind);
         let sealed = self.notes.get(&name).await?;
         // What does not open is of other nodes under another secret, or nobody's.
         Ok(sealed.and_then(|sealed| self.seal.open(&name, &sealed)))
     }
 
-    async fn put(&self, kind: &str, value: &[u8], lasts: Duration) -> Result<(), Away> {
+    async fn put(&self, kind: &str, value: &[u8], lasts: Duration) -> Result<(), NotesUnavailable> {
         let name = self.name(kind);
-        let sealed = self.seal.close(&name, value).ok_or_else(|| Away("it cannot be sealed".to_owned()))?;
+        let sealed = self
+            .seal
+            .close(&name, value)
+            .ok_or_else(|| NotesUnavailable("it cannot be sealed".to_owned()))?;
         self.notes.put(&name, &sealed, lasts).await
     }
 
-    async fn get_json<T: DeserializeOwned>(&self, kind: &str) -> Result<Option<T>, Away> {
+    async fn get_json<T: DeserializeOwned>(&self, kind: &str) -> Result<Option<T>, NotesUnavailable> {
         Ok(self.get(kind).await?.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
-    async fn put_json(&self, kind: &str, value: &impl Serialize, lasts: Duration) -> Result<(), Away> {
-        let text = serde_json::to_vec(value).map_err(|error| Away(error.to_string()))?;
+    async fn put_json(
+        &self,
+        kind: &str,
+        value: &impl Serialize,
+        lasts: Duration,
+    ) -> Result<(), NotesUnavailable> {
+        let text = serde_json::to_vec(value).map_err(|error| NotesUnavailable(error.to_string()))?;
         self.put(kind, &text, lasts).await
     }
 }

@@ -12,13 +12,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use super::challenges::Challenges;
-use super::client::Client;
+use super::client::AcmeClient;
 use super::config::{Challenge, Config};
-use super::fleet::Fleet;
-use super::notes::Notes;
+use super::fleet::CertificateFleet;
+use super::notes::FleetNotes;
 use super::order::{self, Error, Provers};
-use super::schedule::{self, Window};
-use super::state::{Attempts, Issued};
+use super::schedule::{self, RenewalWindow};
+use super::state::{FailedAttempts, IssuedCertificate};
 use base::clock;
 use base::random::Random;
 use base::whole_file;
@@ -26,7 +26,7 @@ use net::fetch::{self, Connect};
 
 /// What all keepers of a process share.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct AcmeCounts {
     /// Certificates that were issued and written.
     pub issued: AtomicU64,
     /// Orders that came to nothing.
@@ -41,8 +41,8 @@ pub struct Keeper {
     /// The ways that the listeners allow, the preferred one first; one at least.
     ways: Vec<Challenge>,
     challenges: Arc<Challenges>,
-    client: Client,
-    counts: Arc<Counts>,
+    client: AcmeClient,
+    counts: Arc<AcmeCounts>,
     random: Random,
     /// Read again after every error, because the authority may have changed its directory.
     account: Option<Account>,
@@ -50,14 +50,14 @@ pub struct Keeper {
     /// A certificate that could not be written. It is written before anything else is ordered: authorities count.
     unwritten: Option<String>,
     /// The other nodes that share it. `None`: this node orders for itself.
-    fleet: Option<Arc<Fleet>>,
+    fleet: Option<Arc<CertificateFleet>>,
 }
 
 /// When the authority wants a certificate replaced, as it said last.
 struct Advice {
     /// The certificate it is about.
     leaf: Vec<u8>,
-    window: Option<Window>,
+    window: Option<RenewalWindow>,
     /// Picks the moment within the window, once.
     chance: u64,
     /// When to ask again, Unix seconds.
@@ -71,11 +71,11 @@ impl Keeper {
         ways: Vec<Challenge>,
         challenges: Arc<Challenges>,
         connect: Connect,
-        counts: Arc<Counts>,
-        notes: Option<Arc<dyn Notes>>,
+        counts: Arc<AcmeCounts>,
+        notes: Option<Arc<dyn FleetNotes>>,
     ) -> Keeper {
-        let fleet = notes.and_then(|notes| Fleet::of(&config, notes)).map(Arc::new);
-        let client = Client::new(fetch::Client::new(connect, config.trust.clone()));
+        let fleet = notes.and_then(|notes| CertificateFleet::of(&config, notes)).map(Arc::new);
+        let client = AcmeClient::new(fetch::FetchClient::new(connect, config.trust.clone()));
         let random = Random::seeded();
         Keeper {
             config,
@@ -121,14 +121,15 @@ impl Keeper {
             return self.write(pem).await;
         }
         let now = clock::unix().as_secs();
-        let issued = Issued::read(&self.config.file()).filter(|issued| issued.covers(&self.config.names));
+        let issued =
+            IssuedCertificate::read(&self.config.file()).filter(|issued| issued.covers(&self.config.names));
         let fleet = self.fleet.clone();
         if let Some(fleet) = &fleet
             && let Some(wait) = self.share(fleet, issued.as_ref(), now).await
         {
             return wait;
         }
-        let attempts = Attempts::read(&self.config.attempts());
+        let attempts = FailedAttempts::read(&self.config.attempts());
         let due = match &issued {
             Some(issued) => self.due(issued, now).await,
             None => 0,
@@ -145,7 +146,12 @@ impl Keeper {
 
     /// Takes over a newer certificate that another node has left, or leaves this node's for the others. `Some`: one was
     /// taken over.
-    async fn share(&mut self, fleet: &Fleet, issued: Option<&Issued>, now: u64) -> Option<Duration> {
+    async fn share(
+        &mut self,
+        fleet: &CertificateFleet,
+        issued: Option<&IssuedCertificate>,
+        now: u64,
+    ) -> Option<Duration> {
         let left = fleet.certificate().await.ok()?;
         let left = left.filter(|(_, left)| left.covers(&self.config.names));
         let own_ends = issued.map_or(0, |issued| issued.validity.not_after);
@@ -166,11 +172,11 @@ impl Keeper {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
         if let Err(error) = whole_file::write(&file, pem.into_bytes()).await {
             let file = file.display();
-            tracing::error!(%name, %file, %error, "another node's certificate cannot be written, it is tried again");
+            tracing::error!(%name, %file, %error, "certificate of another node cannot be written: retrying");
             return WRITE_AGAIN;
         }
         forget(&self.config.attempts());
-        tracing::info!(%name, "certificate taken over from another node");
+        tracing::info!(%name, "certificate received from another node");
         STEP_MIN
     }
 
@@ -178,9 +184,9 @@ impl Keeper {
     /// certificate serves on, and then orders for itself, as it would alone.
     async fn attempt_in_turn(
         &mut self,
-        fleet: &Fleet,
-        issued: Option<&Issued>,
-        own: &Attempts,
+        fleet: &CertificateFleet,
+        issued: Option<&IssuedCertificate>,
+        own: &FailedAttempts,
         now: u64,
     ) -> Duration {
         match fleet.take_turn().await {
@@ -189,10 +195,10 @@ impl Keeper {
             Err(error) => {
                 let name = self.config.first_name();
                 if issued.is_some_and(|issued| issued.validity.serves_on(now)) {
-                    tracing::debug!(%name, %error, "the renewal waits until the other nodes can be asked");
+                    tracing::debug!(%name, %error, "renewal waits until the other nodes are reachable");
                     return STEP_MAX;
                 }
-                tracing::warn!(%name, %error, "the other nodes cannot be asked: this one orders for itself");
+                tracing::warn!(%name, %error, "other nodes are unreachable: this node orders its own certificate");
                 return self.attempt(issued, own, now).await;
             }
         }
@@ -202,7 +208,7 @@ impl Keeper {
             None => {
                 let theirs = fleet.attempts().await.unwrap_or_default();
                 let at = schedule::not_before(theirs.not_before, now);
-                let before = Attempts { failures: own.failures.max(theirs.failures), ..theirs };
+                let before = FailedAttempts { failures: own.failures.max(theirs.failures), ..theirs };
                 match at > now {
                     true => Duration::from_secs(at - now),
                     false => tokio::select! {
@@ -217,7 +223,7 @@ impl Keeper {
     }
 
     /// When a certificate is to be renewed: as the authority advises, else at two thirds of its life.
-    async fn due(&mut self, issued: &Issued, now: u64) -> u64 {
+    async fn due(&mut self, issued: &IssuedCertificate, now: u64) -> u64 {
         let is_known = |advice: &Advice| {
             advice.leaf == issued.leaf.as_ref() && (now..=now + ASK_MAX).contains(&advice.again)
         };
@@ -230,7 +236,7 @@ impl Keeper {
     }
 
     /// Asks the authority when it wants the certificate replaced (RFC 9773).
-    async fn ask(&mut self, issued: &Issued, now: u64) -> Advice {
+    async fn ask(&mut self, issued: &IssuedCertificate, now: u64) -> Advice {
         // Of the same certificate the moment stays, and of an authority that cannot be reached the last word.
         let before = self.advice.take().filter(|advice| advice.leaf == issued.leaf.as_ref());
         let (before_window, chance) =
@@ -240,7 +246,7 @@ impl Keeper {
             Ok(None) => (None, ASK_MAX),
             Err(error) => {
                 let name = self.config.first_name();
-                tracing::debug!(%name, %error, "the authority does not say when to renew");
+                tracing::debug!(%name, %error, "ACME renewal information is unavailable");
                 (before_window, ASK_AFTER_ERROR)
             }
         };
@@ -248,7 +254,10 @@ impl Keeper {
     }
 
     /// `None` if there is no account to ask with, or the authority has no such service.
-    async fn renewal_info(&mut self, issued: &Issued) -> Result<Option<(Window, Duration)>, Error> {
+    async fn renewal_info(
+        &mut self,
+        issued: &IssuedCertificate,
+    ) -> Result<Option<(RenewalWindow, Duration)>, Error> {
         let Ok(id) = CertificateIdentifier::try_from(&issued.leaf) else { return Ok(None) };
         if self.account.is_none() {
             self.account = order::known_account(&self.config, &self.client).await.transpose()?;
@@ -259,7 +268,7 @@ impl Keeper {
                 let seconds = |time: i64| u64::try_from(time).unwrap_or_default();
                 let window = info.suggested_window;
                 let start = seconds(window.start.unix_timestamp());
-                Ok(Some((Window { start, end: seconds(window.end.unix_timestamp()) }, wait)))
+                Ok(Some((RenewalWindow { start, end: seconds(window.end.unix_timestamp()) }, wait)))
             }
             Err(instant_acme::Error::Unsupported(_)) => Ok(None),
             Err(error) => Err(error.into()),
@@ -268,15 +277,20 @@ impl Keeper {
 
     /// One attempt. It is written down as failed before it begins: a process that dies over and over must not order over
     /// and over, and a disk that takes no certificate is noticed before the authority has counted one.
-    async fn attempt(&mut self, issued: Option<&Issued>, before: &Attempts, now: u64) -> Duration {
+    async fn attempt(
+        &mut self,
+        issued: Option<&IssuedCertificate>,
+        before: &FailedAttempts,
+        now: u64,
+    ) -> Duration {
         let failures = before.failures.saturating_add(1);
         let pause = schedule::pause(failures, None);
-        let attempts = Attempts { failures, not_before: now + pause.as_secs() };
+        let attempts = FailedAttempts { failures, not_before: now + pause.as_secs() };
         let (name, file) = (self.config.first_name().to_owned(), self.config.attempts());
         if let Err(error) = attempts.write(&file).await {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
             let file = file.display();
-            tracing::error!(%name, %file, %error, "no certificate is ordered: the state cannot be written");
+            tracing::error!(%name, %file, %error, "certificate is not ordered: the state file cannot be written");
             return STEP_MAX;
         }
         tell(self.fleet.as_deref(), Some(&attempts)).await;
@@ -292,20 +306,21 @@ impl Keeper {
                     let _ = whole_file::remove(&self.config.account());
                 }
                 let pause = schedule::pause(failures, self.client.take_asked());
-                let attempts = Attempts { failures, not_before: clock::unix().as_secs() + pause.as_secs() };
+                let attempts =
+                    FailedAttempts { failures, not_before: clock::unix().as_secs() + pause.as_secs() };
                 // If it cannot be written, what was written before the attempt counts.
                 let _ = attempts.write(&file).await;
                 tell(self.fleet.as_deref(), Some(&attempts)).await;
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
                 let (directory, again_in_seconds) = (&self.config.directory, pause.as_secs());
                 let error = order::chain(&error, self.client.last());
-                tracing::error!(%name, %directory, failures, again_in_seconds, %error, "no certificate was issued");
+                tracing::error!(%name, %directory, failures, again_in_seconds, %error, "certificate order failed");
                 pause
             }
         }
     }
 
-    async fn order(&mut self, issued: Option<&Issued>, failures: u32) -> Result<String, Error> {
+    async fn order(&mut self, issued: Option<&IssuedCertificate>, failures: u32) -> Result<String, Error> {
         let _turn = self.counts.turn.lock().await;
         let client = self.client.clone();
         let _ = client.take_asked();
@@ -332,21 +347,21 @@ impl Keeper {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
         if let Err(error) = whole_file::write(&file, pem.clone().into_bytes()).await {
             let file = file.display();
-            tracing::error!(%name, %file, %error, "the certificate was issued but cannot be written, it is tried again");
+            tracing::error!(%name, %file, %error, "issued certificate cannot be written: retrying");
             self.unwritten = Some(pem);
             return WRITE_AGAIN;
         }
         self.counts.issued.fetch_add(1, Ordering::Relaxed);
         let now = clock::unix().as_secs();
-        let Some(issued) = Issued::parse(pem.as_bytes()) else {
-            tracing::error!(%name, "the authority's certificate cannot be read");
+        let Some(issued) = IssuedCertificate::parse(pem.as_bytes()) else {
+            tracing::error!(%name, "issued certificate is invalid");
             return STEP_MIN;
         };
         let due = issued.validity.due(None, 0);
         tracing::info!(%name, not_after = issued.validity.not_after, "certificate issued");
         if due <= now {
             // The record of the attempt stays, so that the next one waits: else this would order without an end.
-            tracing::error!(%name, "the certificate is due for renewal as soon as it was issued: is the clock right?");
+            tracing::error!(%name, "issued certificate is already due for renewal: check the system clock");
             return STEP_MAX;
         }
         forget(&self.config.attempts());
@@ -357,16 +372,16 @@ impl Keeper {
 }
 
 /// Leaves a certificate for the other nodes, if there are any.
-async fn leave(fleet: Option<&Fleet>, name: &str, pem: &str) {
-    let (Some(fleet), Some(issued)) = (fleet, Issued::parse(pem.as_bytes())) else { return };
+async fn leave(fleet: Option<&CertificateFleet>, name: &str, pem: &str) {
+    let (Some(fleet), Some(issued)) = (fleet, IssuedCertificate::parse(pem.as_bytes())) else { return };
     let left = issued.validity.not_after.saturating_sub(clock::unix().as_secs());
     if let Err(error) = fleet.leave_certificate(pem, Duration::from_secs(left)).await {
-        tracing::warn!(%name, %error, "the certificate cannot be left for the other nodes, it is tried again");
+        tracing::warn!(%name, %error, "certificate cannot be shared with the other nodes: retrying");
     }
 }
 
 /// Tells the other nodes what failed; none: that nothing did. If they cannot be told, each node counts its own.
-async fn tell(fleet: Option<&Fleet>, attempts: Option<&Attempts>) {
+async fn tell(fleet: Option<&CertificateFleet>, attempts: Option<&FailedAttempts>) {
     if let Some(fleet) = fleet {
         let _ = fleet.note_attempts(attempts).await;
     }
@@ -374,7 +389,7 @@ async fn tell(fleet: Option<&Fleet>, attempts: Option<&Attempts>) {
 
 fn forget(attempts: &Path) {
     if let Err(error) = whole_file::remove(attempts) {
-        tracing::warn!(file = %attempts.display(), %error, "a record of attempts cannot be removed");
+        tracing::warn!(file = %attempts.display(), %error, "file of failed attempts cannot be removed");
     }
 }
 

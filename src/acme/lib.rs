@@ -26,10 +26,10 @@ mod seal;
 mod state;
 
 #[cfg(not(feature = "acme"))]
-pub use absent::{Challenges, Counts, Keeper};
+pub use absent::{AcmeCounts, Challenges, Keeper};
 #[cfg(feature = "acme")]
 pub use challenges::Challenges;
 pub use config::{ALPN, Config, PATH};
 #[cfg(feature = "acme")]
-pub use keeper::{Counts, Keeper};
-pub use notes::{Asked, Away, Notes};
+pub use keeper::{AcmeCounts, Keeper};
+pub use notes::{FleetNotes, NotesAnswer, NotesUnavailable};

@@ -5,23 +5,23 @@ use std::pin::Pin;
 use std::time::Duration;
 
 /// Small values that the nodes of a fleet keep for each other, under a lock or for a time.
-pub trait Notes: Send + Sync {
+pub trait FleetNotes: Send + Sync {
     /// Takes a lock for so long, or keeps it for longer; `false` if another holder has it.
-    fn take<'a>(&'a self, name: &'a str, holder: &'a str, lasts: Duration) -> Asked<'a, bool>;
+    fn take<'a>(&'a self, name: &'a str, holder: &'a str, lasts: Duration) -> NotesAnswer<'a, bool>;
     /// Gives back a lock, if this holder has it.
-    fn give_back<'a>(&'a self, name: &'a str, holder: &'a str) -> Asked<'a, ()>;
+    fn give_back<'a>(&'a self, name: &'a str, holder: &'a str) -> NotesAnswer<'a, ()>;
     /// Leaves a value for so long.
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8], lasts: Duration) -> Asked<'a, ()>;
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8], lasts: Duration) -> NotesAnswer<'a, ()>;
     /// The value that is there.
-    fn get<'a>(&'a self, name: &'a str) -> Asked<'a, Option<Vec<u8>>>;
+    fn get<'a>(&'a self, name: &'a str) -> NotesAnswer<'a, Option<Vec<u8>>>;
     /// Takes a value away.
-    fn remove<'a>(&'a self, name: &'a str) -> Asked<'a, ()>;
+    fn remove<'a>(&'a self, name: &'a str) -> NotesAnswer<'a, ()>;
 }
 
-/// What is asked of [`Notes`].
-pub type Asked<'a, T> = Pin<Box<dyn Future<Output = Result<T, Away>> + Send + 'a>>;
+/// What is asked of [`FleetNotes`].
+pub type NotesAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NotesUnavailable>> + Send + 'a>>;
 
 /// Nobody can be asked at the moment.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub struct Away(pub String);
+pub struct NotesUnavailable(pub String);

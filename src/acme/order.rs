@@ -13,10 +13,10 @@ use instant_acme::{
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 use super::challenges::{self, Challenges, Proof};
-use super::client::{Answered, Client};
+use super::client::{AcmeAnswer, AcmeClient};
 use super::config::{Challenge, Config};
-use super::fleet::Fleet;
-use super::state::Issued;
+use super::fleet::CertificateFleet;
+use super::state::IssuedCertificate;
 use base::whole_file;
 
 /// Why there is no certificate.
@@ -58,7 +58,7 @@ impl Error {
 }
 
 /// The account on disk; `None` if there is none that can be read.
-pub(super) async fn known_account(config: &Config, client: &Client) -> Option<Result<Account, Error>> {
+pub(super) async fn known_account(config: &Config, client: &AcmeClient) -> Option<Result<Account, Error>> {
     let credentials: AccountCredentials =
         std::fs::read(config.account()).ok().and_then(|text| serde_json::from_slice(&text).ok())?;
     let builder = Account::builder_with_http(Box::new(client.clone()));
@@ -66,7 +66,7 @@ pub(super) async fn known_account(config: &Config, client: &Client) -> Option<Re
 }
 
 /// The account on disk, or a new one, which is written before it is used.
-pub(super) async fn account(config: &Config, client: &Client) -> Result<Account, Error> {
+pub(super) async fn account(config: &Config, client: &AcmeClient) -> Result<Account, Error> {
     if let Some(known) = known_account(config, client).await {
         return known;
     }
@@ -88,7 +88,7 @@ pub(super) struct Provers<'a> {
     /// This process.
     pub(super) challenges: &'a Arc<Challenges>,
     /// The other nodes, if this one is in a fleet.
-    pub(super) fleet: Option<&'a Fleet>,
+    pub(super) fleet: Option<&'a CertificateFleet>,
 }
 
 /// Orders a certificate and returns its key and its chain in PEM.
@@ -121,7 +121,7 @@ pub(super) async fn certificate(
 
 /// Looks at a certificate before it replaces one: it must be for the key and the names that were asked for.
 fn check(pem: &str, key: &rcgen::KeyPair, names: &[String]) -> Result<(), Error> {
-    let issued = Issued::parse(pem.as_bytes()).ok_or(Error::Unusable("it cannot be read"))?;
+    let issued = IssuedCertificate::parse(pem.as_bytes()).ok_or(Error::Unusable("it cannot be read"))?;
     if !issued.covers(names) {
         return Err(Error::Unusable("it is for other names"));
     }
@@ -142,7 +142,7 @@ async fn prove(order: &mut Order, by: Challenge, provers: Provers<'_>) -> Result
         && let Err(error) = fleet.show(&proofs).await
     {
         // The authority may still ask this node.
-        tracing::warn!(%error, "the other nodes cannot be told what to show the authority");
+        tracing::warn!(%error, "ACME challenge cannot be shared with the other nodes");
     }
     say_ready(order, by).await?;
     match order.poll_ready(&POLLING).await {
@@ -232,8 +232,8 @@ impl Challenge {
 
 /// An error and its causes, which libraries of HTTP and TLS keep apart, after what was asked, which that of the protocol
 /// does not say. `last`: what the authority has answered.
-pub(super) fn chain(error: &Error, last: Option<Answered>) -> String {
-    let is_about = |last: &Answered| match error {
+pub(super) fn chain(error: &Error, last: Option<AcmeAnswer>) -> String {
+    let is_about = |last: &AcmeAnswer| match error {
         // What is wrong with an order may stand in an answer that is good.
         Error::Authority(instant_acme::Error::Api(_)) => !last.status.is_success(),
         // The client's own errors say it.

@@ -12,7 +12,7 @@ pub(super) struct Validity {
 
 /// When an authority wants a certificate replaced (RFC 9773 section 4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Window {
+pub(super) struct RenewalWindow {
     pub(super) start: u64,
     pub(super) end: u64,
 }
@@ -36,8 +36,8 @@ impl Validity {
     /// certificates at once is not met by all of their owners in one second (RFC 9773 section 4.2).
     ///
     /// A window that makes no sense, or that would let the certificate expire, does not count.
-    pub(super) fn due(self, window: Option<Window>, chance: u64) -> u64 {
-        let Some(Window { start, end }) = window else { return self.two_thirds() };
+    pub(super) fn due(self, window: Option<RenewalWindow>, chance: u64) -> u64 {
+        let Some(RenewalWindow { start, end }) = window else { return self.two_thirds() };
         let Some(length) = end.checked_sub(start).filter(|length| *length > 0 && end <= self.not_after)
         else {
             return self.two_thirds();
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_window_of_the_authority_goes_before_two_thirds() {
         let validity = Validity { not_before: 0, not_after: 90 * DAY };
-        let window = Window { start: 10 * DAY, end: 11 * DAY };
+        let window = RenewalWindow { start: 10 * DAY, end: 11 * DAY };
         for chance in [0, 1, DAY - 1, DAY, u64::MAX] {
             let due = validity.due(Some(window), chance);
             assert!((window.start..window.end).contains(&due), "{chance}: {due}");
@@ -99,7 +99,7 @@ mod tests {
     fn a_window_that_makes_no_sense_does_not_count() {
         let validity = Validity { not_before: 0, not_after: 90 * DAY };
         for (start, end) in [(5, 5), (6, 5), (80 * DAY, 91 * DAY), (u64::MAX - 1, u64::MAX)] {
-            assert_eq!(validity.due(Some(Window { start, end }), 3), 60 * DAY, "{start} to {end}");
+            assert_eq!(validity.due(Some(RenewalWindow { start, end }), 3), 60 * DAY, "{start} to {end}");
         }
     }
 

@@ -9,10 +9,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use control::database::{self, Database, Event, Time};
-use metrics::{Counter, Metrics};
-use observe::record::decisions::{Cursor, KEPT_MAX, Memory, Sample};
-use observe::record::{Buffer, Log};
+use control::database::{self, Database, DecisionEvent, Time};
+use metrics::{Metrics, SharedCounter};
+use observe::record::decisions::{DecisionSample, KEPT_MAX, SampleCursor, SampleMemory};
+use observe::record::{Buffer, LineLog};
 
 /// What follows the samples; dropping it ends that.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(super) struct Following {
 impl Following {
     /// Follows the samples from now on. Must be called on the control runtime.
     pub(super) fn start(
-        memory: &Arc<Memory>,
-        log: &Arc<Log>,
+        memory: &Arc<SampleMemory>,
+        log: &Arc<LineLog>,
         database: Option<impl Fn() -> Option<Database> + Send + Sync + 'static>,
         metrics: &Metrics,
     ) -> Following {
@@ -42,7 +42,7 @@ impl Following {
             memory: Arc::clone(memory),
             log: Arc::clone(log),
             lines: log.buffer(),
-            cursor: Cursor::default(),
+            cursor: SampleCursor::default(),
             lost,
         };
         let stop = Arc::new(Notify::new());
@@ -54,7 +54,7 @@ impl Following {
                 writer.write();
             }
         });
-        let (written, lost) = (Counter::default(), Counter::default());
+        let (written, lost) = (SharedCounter::default(), SharedCounter::default());
         let shown = (written.clone(), lost.clone());
         metrics.register(move |families| {
             families.counters(
@@ -90,11 +90,11 @@ impl Drop for Following {
 }
 
 struct Writer {
-    memory: Arc<Memory>,
-    log: Arc<Log>,
+    memory: Arc<SampleMemory>,
+    log: Arc<LineLog>,
     lines: Buffer,
-    cursor: Cursor,
-    lost: Counter,
+    cursor: SampleCursor,
+    lost: SharedCounter,
 }
 
 impl Writer {
@@ -116,22 +116,22 @@ impl Writer {
 
 /// Writes samples to the database.
 struct Recorder {
-    memory: Arc<Memory>,
+    memory: Arc<SampleMemory>,
     database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
-    cursor: Cursor,
-    written: Counter,
-    lost: Counter,
+    cursor: SampleCursor,
+    written: SharedCounter,
+    lost: SharedCounter,
     /// Whether the last write failed: an outage is one line of the log.
     is_failing: bool,
 }
 
 impl Recorder {
     fn new(
-        memory: Arc<Memory>,
+        memory: Arc<SampleMemory>,
         database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
-        (written, lost): (Counter, Counter),
+        (written, lost): (SharedCounter, SharedCounter),
     ) -> Recorder {
-        Recorder { memory, database, cursor: Cursor::default(), written, lost, is_failing: false }
+        Recorder { memory, database, cursor: SampleCursor::default(), written, lost, is_failing: false }
     }
 
     async fn follow(mut self, stop: Arc<Notify>) {
@@ -159,7 +159,7 @@ impl Recorder {
     async fn write(&mut self, database: &Database) -> Result<usize, database::Error> {
         let (samples, lost) = self.memory.since(&mut self.cursor, EVENTS_AT_ONCE);
         self.lost.add(lost);
-        let events: Vec<Event> = samples.iter().filter_map(|sample| event(sample)).collect();
+        let events: Vec<DecisionEvent> = samples.iter().filter_map(|sample| event(sample)).collect();
         if events.is_empty() {
             return Ok(0);
         }
@@ -175,11 +175,11 @@ impl Recorder {
 }
 
 /// A sample as a row: what decided is its first window.
-fn event(sample: &Sample) -> Option<Event> {
+fn event(sample: &DecisionSample) -> Option<DecisionEvent> {
     let window = sample.windows.first()?;
     let name = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     let micros = i64::try_from(sample.time.as_micros()).unwrap_or(i64::MAX);
-    Some(Event {
+    Some(DecisionEvent {
         request_id: sample.request_id.to_string(),
         at: Time(micros),
         node: sample.node.to_string(),

@@ -29,8 +29,8 @@ use base::identity::NOBODY;
 use config::{counted_as, show_share, show_size};
 use gateway::proxy::config::ClientIp;
 use gateway::proxy::pipeline;
-use gateway::service::config::Listener;
-use gateway::service::problem::Problem;
+use gateway::service::config::ListenerConfig;
+use gateway::service::problem::RefusalProblem;
 use gateway::service::refusal::Refusal;
 use identity::Authenticated;
 use limit::{Limit, limits};
@@ -38,12 +38,14 @@ use limiter::{Check, Limiter, Look, Peeked};
 use policy::destination::{Destination, Mirror};
 use policy::response::cors;
 use policy::response::cors::Cors;
-use policy::table::{Aspect, Verdict};
-use policy::template::{UNFIT_PARAM, Unfit};
-use policy::{Action, Chosen, Facts, Found, HttpSubject, Naming, Subject, Table};
-use upstream::health::State;
-use upstream::live::Failure;
-use upstream::{Live, Server};
+use policy::table::{Aspect, MatchVerdict};
+use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
+use policy::{
+    Action, HttpSubject, KeyNaming, PolicySelection, RouteMatch, RouteTable, RoutingFacts, Subject,
+};
+use upstream::health::HealthState;
+use upstream::live::NameFailure;
+use upstream::{LiveUpstream, SharedServer};
 
 /// A request to explain.
 #[derive(Debug)]
@@ -108,15 +110,15 @@ pub struct Explained {
 #[derive(Clone, Copy, Debug)]
 pub struct InForce<'s> {
     /// Routes and policies.
-    pub table: &'s Table,
+    pub table: &'s RouteTable,
     /// Authentication methods, in the order the table's routes index them.
     pub auth: &'s [Arc<auth::Method>],
     /// How keys are shown.
-    pub naming: &'s Naming,
+    pub naming: &'s KeyNaming,
     /// How a client's address is found.
     pub client_ip: &'s ClientIp,
     /// The listeners, in the order of the configuration.
-    pub listeners: &'s [Listener],
+    pub listeners: &'s [ListenerConfig],
     /// The names of the upstreams, in the order the table's routes index them.
     pub upstreams: &'s [&'s str],
 }
@@ -143,7 +145,7 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
         }
         Err(refusal) => return explained.refused(&refusal),
     };
-    let facts = Facts {
+    let facts = RoutingFacts {
         method: &arrived.method,
         host: &arrived.host,
         path: arrived.uri.path(),
@@ -157,7 +159,8 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
     };
     explained.consider(in_force.table, &facts, asked.all);
     if let Some(method) = cors::preflight(facts.method, facts.headers)
-        && let Ok(found) = pipeline::route(in_force.table, &Facts { method: &method, ..facts }, arrived.doubt)
+        && let Ok(found) =
+            pipeline::route(in_force.table, &RoutingFacts { method: &method, ..facts }, arrived.doubt)
         && let Some(cors) = &found.route.access.cors
     {
         return explained.preflight(&found, cors, &facts);
@@ -170,7 +173,7 @@ pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_
 
 /// A refusal as its client is answered: `404: no route matches host and path`.
 fn status_and_detail(refusal: &Refusal) -> String {
-    let problem = Problem::of(refusal);
+    let problem = RefusalProblem::of(refusal);
     format!("{}: {}", problem.status.as_u16(), problem.detail)
 }
 
@@ -179,14 +182,14 @@ fn words(causes: &[(String, Cause)]) -> serde_json::Value {
     causes.iter().map(|(name, cause)| (name.clone(), json!(cause.word()))).collect()
 }
 
-fn sentence(verdict: &Verdict<'_>) -> String {
+fn sentence(verdict: &MatchVerdict<'_>) -> String {
     match verdict {
-        Verdict::Wins => "answers".to_owned(),
-        Verdict::Host => "is for other hosts".to_owned(),
-        Verdict::Path => "has another path".to_owned(),
-        Verdict::Method => "is for other methods".to_owned(),
-        Verdict::Header(name) => format!("asks for another header {name}"),
-        Verdict::LessSpecific { than, by } => {
+        MatchVerdict::Wins => "answers".to_owned(),
+        MatchVerdict::Host => "is for other hosts".to_owned(),
+        MatchVerdict::Path => "has another path".to_owned(),
+        MatchVerdict::Method => "is for other methods".to_owned(),
+        MatchVerdict::Header(name) => format!("asks for another header {name}"),
+        MatchVerdict::LessSpecific { than, by } => {
             let aspect = match by {
                 Aspect::Host => "host",
                 Aspect::Path => "path",
@@ -224,7 +227,7 @@ fn upstream(to: &Destination, subject: &HttpSubject<'_>, names: &[&str]) -> Stri
     format!("one of {} upstreams by weight ({shares})", choice.parts().len())
 }
 
-fn goes_to(found: &Found<'_, '_>, facts: &Facts<'_, '_>, names: &[&str]) -> String {
+fn goes_to(found: &RouteMatch<'_, '_>, facts: &RoutingFacts<'_, '_>, names: &[&str]) -> String {
     match &found.route.action {
         Action::Forward { to, .. } => {
             let values = found.values(facts, "");
@@ -258,7 +261,7 @@ impl Explained {
     }
 
     /// Lists the routes and what became of each.
-    fn consider(&mut self, table: &Table, facts: &Facts<'_, '_>, all: bool) {
+    fn consider(&mut self, table: &RouteTable, facts: &RoutingFacts<'_, '_>, all: bool) {
         let considered = table.explain(facts);
         let shown = nearest::first(&considered, facts, if all { usize::MAX } else { ROUTES_SHOWN });
         self.hidden = considered.len() - shown.len();
@@ -266,7 +269,12 @@ impl Explained {
     }
 
     /// The gateway answers a CORS preflight on its own.
-    fn preflight(mut self, found: &Found<'_, '_>, cors: &Cors, facts: &Facts<'_, '_>) -> Explained {
+    fn preflight(
+        mut self,
+        found: &RouteMatch<'_, '_>,
+        cors: &Cors,
+        facts: &RoutingFacts<'_, '_>,
+    ) -> Explained {
         self.route = Some(found.route.name.to_string());
         self.goes_to = Some("the gateway's answer to a CORS preflight, which counts nowhere".to_owned());
         match (found.route.access.addresses.admit(facts.client_ip), cors.grant(facts.headers)) {
@@ -281,9 +289,9 @@ impl Explained {
         mut self,
         in_force: &InForce<'_>,
         known: Known<'_>,
-        found: &Found<'_, '_>,
+        found: &RouteMatch<'_, '_>,
         arrived: &Arrived,
-        facts: Facts<'_, '_>,
+        facts: RoutingFacts<'_, '_>,
         now_ns: u64,
     ) -> Explained {
         let route = found.route;
@@ -300,7 +308,7 @@ impl Explained {
         if !route.access.addresses.admit(facts.client_ip) {
             return self.refused(&Refusal::AddressDenied);
         }
-        let Facts { headers, query, .. } = facts;
+        let RoutingFacts { headers, query, .. } = facts;
         let authenticated =
             identity::authenticate(in_force.auth, &route.access, headers, query, arrived.asks_certificate);
         let authenticated = match known {
@@ -317,11 +325,11 @@ impl Explained {
             self.causes.clone_from(causes);
         }
         let refused = matches!(authenticated, Authenticated::Unrecognised(_));
-        let facts = Facts { identity: authenticated.identity(), refused, ..facts };
+        let facts = RoutingFacts { identity: authenticated.identity(), refused, ..facts };
         if let (None, Err(unfit)) = (&self.refused, route.fits(&found.values(&facts, ""))) {
             self.refused = Some(match unfit {
-                Unfit::Identity => format!("401: {}", Cause::IdentityUnfit.sentence()),
-                Unfit::Param => format!("400: {UNFIT_PARAM}"),
+                UnfitHeaderValue::Identity => format!("401: {}", Cause::IdentityUnfit.sentence()),
+                UnfitHeaderValue::Param => format!("400: {UNFIT_PARAM}"),
             });
         }
         // Again, because a client may keep its upstream by its identity.
@@ -335,7 +343,7 @@ impl Explained {
     fn limit(
         &mut self,
         in_force: &InForce<'_>,
-        policies: Chosen<'_>,
+        policies: PolicySelection<'_>,
         known: Known<'_>,
         subject: &HttpSubject<'_>,
         now_ns: u64,
@@ -420,12 +428,12 @@ impl Explained {
 
     /// Adds the servers of the request's upstreams that take no requests: names without an answer, servers that checks or
     /// failures keep out, and those whose last connection attempt failed.
-    pub fn show_upstream(&mut self, upstreams: &[Arc<Live>], now_ns: u64) {
+    pub fn show_upstream(&mut self, upstreams: &[Arc<LiveUpstream>], now_ns: u64) {
         for live in self.upstreams.iter().filter_map(|index| upstreams.get(*index)) {
             let (name, upstream) = (&live.config.name, live.load());
             for (server, known) in live.config.servers.iter().zip(live.names()) {
                 if let (Some(server), Some(failure)) = (server.unresolved(), known.failure) {
-                    let Failure { why, since_ns } = failure;
+                    let NameFailure { why, since_ns } = failure;
                     let seconds = now_ns.saturating_sub(since_ns) / 1_000_000_000;
                     self.servers
                         .push(format!("{server} of {name} does not resolve since {seconds} s ago: {why}"));
@@ -438,12 +446,14 @@ impl Explained {
             for (server, state) in upstream.servers.iter().zip(upstream.states(now_ns)) {
                 let label = &server.label;
                 match state {
-                    State::Unhealthy => self.servers.push(format!("{label} of {name} fails its checks")),
-                    State::Ejected { left_ns } => self.servers.push(format!(
+                    HealthState::Unhealthy => {
+                        self.servers.push(format!("{label} of {name} fails its checks"))
+                    }
+                    HealthState::Ejected { left_ns } => self.servers.push(format!(
                         "{label} of {name} is left out for {:.1} s, because it failed",
                         left_ns as f64 / 1e9
                     )),
-                    State::Healthy | State::WarmingUp { .. } | State::Unresolved => {}
+                    HealthState::Healthy | HealthState::WarmingUp { .. } | HealthState::Unresolved => {}
                 }
                 if server.hangs() {
                     self.servers.push(format!("connections to {label} of {name} hang"));
@@ -455,7 +465,8 @@ impl Explained {
                         .map(|cause| format!("{label} of {name} cannot be used: {}", cause.sentence())),
                 );
             }
-            let failing = |server: &Arc<Server>| Some((server.label.clone(), server.last_connect.cause()?));
+            let failing =
+                |server: &Arc<SharedServer>| Some((server.label.clone(), server.last_connect.cause()?));
             self.failing_servers.extend(upstream.servers.iter().filter_map(failing));
         }
     }

@@ -3,11 +3,11 @@
 //!
 //! Files of upstreams and of authentication methods are checked where those are built: [`super::publisher::prepare`].
 
-use auth::{self, Kind, jwt};
+use auth::{self, MethodKind, jwt};
 use base::clock;
 use config::{Config, Definition, Subject};
 use limiter::global::Global;
-use net::tls::{self, Certificate, ClientAuth, Pair, Part};
+use net::tls::{self, CertificatePair, ClientAuth, ServerCertificate, TlsFile};
 use net::unix_socket::{self, Rights};
 
 /// Something wrong with a file: the part and the key that name it, the message, and what to do about it.
@@ -80,24 +80,28 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
 
 fn issuer_over_tls(method: &auth::Config) -> Option<&jwt::remote::Config> {
     match &method.kind {
-        Kind::Jwt(tokens) => match &tokens.source {
-            jwt::Source::Url(remote) if remote.is_tls() => Some(remote),
-            jwt::Source::Url(_) | jwt::Source::Secret(_) | jwt::Source::File(_) => None,
+        MethodKind::Jwt(tokens) => match &tokens.source {
+            jwt::KeySetSource::Url(remote) if remote.is_tls() => Some(remote),
+            jwt::KeySetSource::Url(_) | jwt::KeySetSource::Secret(_) | jwt::KeySetSource::File(_) => None,
         },
-        Kind::Anonymous(_) | Kind::ApiKey(_) | Kind::Mtls(_) | Kind::Basic(_) => None,
+        MethodKind::Anonymous(_) | MethodKind::ApiKey(_) | MethodKind::Mtls(_) | MethodKind::Basic(_) => None,
     }
 }
 
-fn wrong_with_tls(subject: Subject, certs: &[Pair], client_auth: Option<&ClientAuth>) -> Vec<Wrong> {
+fn wrong_with_tls(
+    subject: Subject,
+    certs: &[CertificatePair],
+    client_auth: Option<&ClientAuth>,
+) -> Vec<Wrong> {
     let pairs = certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made());
-    let pairs = pairs.filter_map(|(index, pair)| match Certificate::read(pair) {
+    let pairs = pairs.filter_map(|(index, pair)| match ServerCertificate::read(pair) {
         Ok(certificate) => {
             let field = format!("certs[{index}].cert");
             let message = untimely(&certificate, clock::unix().as_secs())?;
             Some(Wrong { subject, field, message, hint: "put a renewed one in its place", is_warning: true })
         }
         Err(error) => {
-            let key = if error.part() == Some(Part::Key) { "key" } else { "cert" };
+            let key = if error.part() == Some(TlsFile::Key) { "key" } else { "cert" };
             Some(Wrong::tls(subject, format!("certs[{index}].{key}"), &error))
         }
     });
@@ -119,7 +123,7 @@ pub(super) fn lists_over(clients: &ClientAuth) -> Option<String> {
 
 /// That clients refuse a certificate at this time, Unix seconds. It is no error: it may be all there is, and clients
 /// that do not look are served.
-fn untimely(certificate: &Certificate, now: u64) -> Option<String> {
+fn untimely(certificate: &ServerCertificate, now: u64) -> Option<String> {
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     let path = certificate.path.display();
     match now {
@@ -141,7 +145,7 @@ fn wrong_with_rights(rights: &Rights) -> impl Iterator<Item = (&'static str, uni
 
 fn wrong_with_clients(clients: &ClientAuth) -> Option<(String, tls::Error)> {
     let error = tls::check_clients(clients).err()?;
-    let field = if error.part() == Some(Part::Revocations) { "client-crl" } else { "client-ca" };
+    let field = if error.part() == Some(TlsFile::Revocations) { "client-crl" } else { "client-ca" };
     Some((field.to_owned(), error))
 }
 
@@ -149,9 +153,9 @@ fn wrong_with_clients(clients: &ClientAuth) -> Option<(String, tls::Error)> {
 /// the key `needs`, whose URL asks for TLS.
 pub(super) fn trust_field(error: &tls::Error, needs: &str) -> String {
     match error.part() {
-        Some(Part::Authorities | Part::Revocations) => "tls.ca".to_owned(),
-        Some(Part::Certificate) => "tls.cert".to_owned(),
-        Some(Part::Key) => "tls.key".to_owned(),
+        Some(TlsFile::Authorities | TlsFile::Revocations) => "tls.ca".to_owned(),
+        Some(TlsFile::Certificate) => "tls.cert".to_owned(),
+        Some(TlsFile::Key) => "tls.key".to_owned(),
         None => needs.to_owned(),
     }
 }

@@ -20,10 +20,11 @@ use limit::{Algorithm, Quota, sliding_log};
 use limiter::global::Notes;
 use limiter::{Check, Limiter};
 use metrics::hot_keys::{
-    Asked, Change, Facts, FleetRow, Gathered, Named, Tally, decode, encode, shown_name, sum,
+    FleetRow, HotKeyChange, HotKeyFilter, KeyCollector, KeyTally, NamedKey, PolicyFacts, decode, encode,
+    shown_name, sum,
 };
-use metrics::{Counter, Metrics};
-use policy::{NamedSubject, Naming};
+use metrics::{Metrics, SharedCounter};
+use policy::{KeyNaming, NamedSubject};
 
 /// A step with Redis.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -33,21 +34,21 @@ type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub(crate) struct HotKeys(Arc<Shared>);
 
 struct Shared {
-    gathered: Arc<Gathered>,
+    gathered: Arc<KeyCollector>,
     /// Of checks that are decided on the control runtime.
-    checks: Mutex<Tally>,
+    checks: Mutex<KeyTally>,
     current: Arc<ArcSwap<Snapshot>>,
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     /// Where the nodes of a fleet leave their minutes, and what this one is called there.
     fleet: Option<(Notes, String)>,
-    lost: Counter,
+    lost: SharedCounter,
 }
 
 impl HotKeys {
     pub(crate) fn new(publisher: &Publisher, metrics: &Arc<Metrics>, tier: Option<&SharedTier>) -> HotKeys {
-        let (gathered, random) = (Arc::<Gathered>::default(), Random::seeded());
-        let (shown, lost) = (Arc::clone(&gathered), Counter::default());
+        let (gathered, random) = (Arc::<KeyCollector>::default(), Random::seeded());
+        let (shown, lost) = (Arc::clone(&gathered), SharedCounter::default());
         let unwritten = lost.clone();
         metrics.register(move |families| {
             let hot = shown.book().hot() as u64;
@@ -67,21 +68,21 @@ impl HotKeys {
     }
 
     /// Where workers leave what they count.
-    pub(crate) fn gathered(&self) -> Arc<Gathered> {
+    pub(crate) fn gathered(&self) -> Arc<KeyCollector> {
         Arc::clone(&self.0.gathered)
     }
 
     /// The part of one thread.
-    pub(crate) fn tally(&self, seed: u64) -> Tally {
+    pub(crate) fn tally(&self, seed: u64) -> KeyTally {
         self.0.gathered.tally(seed)
     }
 
     /// Counts the keys of a check that the control runtime has decided.
-    pub(crate) fn count(&self, naming: &Naming, check: &Check<'_>, subject: &NamedSubject) {
+    pub(crate) fn count(&self, naming: &KeyNaming, check: &Check<'_>, subject: &NamedSubject) {
         self.0.limiter.count_keys(&self.checks(), naming, check, |_| Some(subject));
     }
 
-    fn checks(&self) -> MutexGuard<'_, Tally> {
+    fn checks(&self) -> MutexGuard<'_, KeyTally> {
         self.0.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,9 +110,9 @@ impl HotKeys {
         }
     }
 
-    fn turn(&self, second: u64) -> Vec<Change> {
+    fn turn(&self, second: u64) -> Vec<HotKeyChange> {
         let snapshot = self.0.current.load();
-        self.0.gathered.turn(second, |name| Facts {
+        self.0.gathered.turn(second, |name| PolicyFacts {
             decided: self.0.metrics.policy(name).decided_ever(),
             above: snapshot.table.policy(name).map_or(f64::INFINITY, |policy| policy.hot_keys.above()),
         })
@@ -120,7 +121,7 @@ impl HotKeys {
     /// Has the limiter decide hot keys by itself whose policies say so. `before` is what it does so far.
     fn keep_local(&self, before: &mut HashMap<u64, Quota>) {
         let snapshot = self.0.current.load();
-        let local = |named: &Arc<Named>| {
+        let local = |named: &Arc<NamedKey>| {
             let policy = snapshot.table.policy(&named.policy)?;
             let own = policy.hot_keys.local_only?;
             let mut algorithms = policy.windows.iter().map(|window| window.quota.algorithm());
@@ -169,11 +170,11 @@ impl HotKeys {
         })
     }
 
-    async fn shown(&self, asked: &Asked) -> admin::HotKeysShown {
+    async fn shown(&self, asked: &HotKeyFilter) -> admin::HotKeysShown {
         let mut own = self.0.gathered.book().shown(asked);
         for shown in &mut own {
-            let Named { key, policy, name, shard } = &*shown.key;
-            shown.key = Arc::new(Named::new(*key, policy, self.named_now(name), *shard));
+            let NamedKey { key, policy, name, shard } = &*shown.key;
+            shown.key = Arc::new(NamedKey::new(*key, policy, self.named_now(name), *shard));
         }
         let shard_names = |shard| self.0.limiter.shard_name(shard);
         let shards = own.iter().filter_map(|shown| shown.key.shard).map(|shard| (shard, shard_names(shard)));
@@ -188,7 +189,7 @@ impl HotKeys {
     }
 
     /// What all nodes together have told of the last minutes that are over: how many nodes, and their keys.
-    fn of_fleet<'a>(&'a self, asked: &'a Asked) -> Step<'a, Option<(usize, Vec<FleetRow>)>> {
+    fn of_fleet<'a>(&'a self, asked: &'a HotKeyFilter) -> Step<'a, Option<(usize, Vec<FleetRow>)>> {
         Box::pin(async move {
             let (notes, _) = self.0.fleet.as_ref()?;
             let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;
@@ -216,7 +217,7 @@ impl Lines {
     fn tell(
         &mut self,
         second: u64,
-        changes: &[Change],
+        changes: &[HotKeyChange],
         shard_name: impl Fn(u16) -> Option<String>,
         named_now: impl Fn(&str) -> String,
     ) {

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use config::Config;
 use metrics::Metrics;
-use observe::record::{Error, Log};
+use observe::record::{Error, LineLog};
 
 /// Both of them.
 #[derive(Clone, Debug)]
 pub(super) struct Logs {
-    pub(super) access: Arc<Log>,
-    pub(super) decisions: Arc<Log>,
+    pub(super) access: Arc<LineLog>,
+    pub(super) decisions: Arc<LineLog>,
 }
 
 impl Logs {
@@ -20,9 +20,9 @@ impl Logs {
     /// # Errors
     /// If one cannot be opened.
     pub(super) fn open(config: &Config, metrics: &Metrics) -> Result<Logs, Error> {
-        let access = Log::open(&config.access_log.to, &metrics.access_log)?;
+        let access = LineLog::open(&config.access_log.to, &metrics.access_log)?;
         let decisions =
-            Log::named("decision log", "decision-log", &config.decisions.to, &metrics.decision_log)?;
+            LineLog::named("decision log", "decision-log", &config.decisions.to, &metrics.decision_log)?;
         Ok(Logs { access: Arc::new(access), decisions: Arc::new(decisions) })
     }
 
@@ -59,7 +59,7 @@ impl Logs {
     /// Waits, at most so long, until everything is written. Returns how many lines were lost.
     pub(super) fn close(self, wait: Duration) -> u64 {
         // Whoever has another reference to a log keeps it open.
-        let close = |log| Arc::into_inner(log).map_or(0, |log: Log| log.close(wait));
+        let close = |log| Arc::into_inner(log).map_or(0, |log: LineLog| log.close(wait));
         close(self.access) + close(self.decisions)
     }
 }

@@ -7,8 +7,8 @@ use tokio::task::JoinHandle;
 use super::counts::Counts;
 use super::sockets::listening::Parts;
 use control::admin::Readiness;
-use metrics::Worker;
-use observe::record::decisions::Memory;
+use metrics::WorkerToken;
+use observe::record::decisions::SampleMemory;
 use rls::Config;
 
 /// There is none.
@@ -19,8 +19,8 @@ impl Rls {
         _: Option<&Config>,
         _: &Counts,
         _: &Readiness,
-        _: Vec<Worker>,
-        _: &Arc<Memory>,
+        _: Vec<WorkerToken>,
+        _: &Arc<SampleMemory>,
     ) -> Option<Rls> {
         None
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-use gateway::server::worker::Shared;
+use gateway::server::worker::WorkerResources;
 
 /// It serves.
 pub(super) fn ready() {
@@ -62,14 +62,14 @@ fn alive_every() -> Option<Duration> {
 /// Says to systemd's watchdog that every worker goes on turning, if that is wanted.
 pub(super) struct Alive {
     tick: Option<tokio::time::Interval>,
-    shared: Arc<Shared>,
+    shared: Arc<WorkerResources>,
     /// How often each worker had turned when it was said last.
     turns: Vec<u64>,
 }
 
 impl Alive {
     /// Nothing said yet.
-    pub(super) fn new(shared: &Arc<Shared>) -> Alive {
+    pub(super) fn new(shared: &Arc<WorkerResources>) -> Alive {
         let tick = alive_every().map(tokio::time::interval);
         Alive { tick, shared: Arc::clone(shared), turns: vec![0; shared.turns.len()] }
     }

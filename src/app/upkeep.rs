@@ -9,7 +9,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 use super::logs::Logs;
 use super::service_manager::Alive;
 use super::utilisation::{self, Utilisation};
-use gateway::server::worker::Shared;
+use gateway::server::worker::WorkerResources;
 use gateway::service::overload::Overload;
 
 /// The intervals, and what is done at each.
@@ -24,7 +24,7 @@ pub(super) struct Upkeep {
 
 impl Upkeep {
     /// Nothing is done yet.
-    pub(super) fn new(shared: &Arc<Shared>, utilisation: &Arc<Utilisation>, logs: &Logs) -> Upkeep {
+    pub(super) fn new(shared: &Arc<WorkerResources>, utilisation: &Arc<Utilisation>, logs: &Logs) -> Upkeep {
         let every = |period| {
             let mut every = interval(period);
             every.set_missed_tick_behavior(MissedTickBehavior::Skip);

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use base::clock;
-use gateway::server::worker::Shared;
-use gateway::service::config::Listener;
-use metrics::{Families, Metrics, Unit};
+use gateway::server::worker::WorkerResources;
+use gateway::service::config::ListenerConfig;
+use metrics::{Families, MetricUnit, Metrics};
 
 /// The shares in use.
 pub(super) struct Utilisation {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerResources>,
     /// Of the busiest worker, as of the last comparison.
     busiest: Mutex<f64>,
 }
@@ -34,7 +34,7 @@ pub(super) struct Watch {
 
 impl Utilisation {
     /// Nothing is compared yet.
-    pub(super) fn new(shared: &Arc<Shared>) -> Arc<Utilisation> {
+    pub(super) fn new(shared: &Arc<WorkerResources>) -> Arc<Utilisation> {
         Arc::new(Utilisation { shared: Arc::clone(shared), busiest: Mutex::default() })
     }
 
@@ -44,7 +44,7 @@ impl Utilisation {
     /// If they cannot be written.
     pub(super) fn collect(
         &self,
-        listeners: &[Listener],
+        listeners: &[ListenerConfig],
         metrics: &Metrics,
         families: &mut Families<'_>,
     ) -> fmt::Result {
@@ -57,13 +57,13 @@ impl Utilisation {
         families.gauges(
             "utilisation",
             "The greatest of the shares in use of this node's busiest worker, its memory and its connections",
-            Some(&Unit::Ratio),
+            Some(&MetricUnit::Ratio),
             [([], workers.max(memory).max(connections))],
         )?;
         families.gauges(
             "utilisation_part",
             "Shares in use: of the time of the busiest worker, of memory, of the connections of the fullest listener",
-            Some(&Unit::Ratio),
+            Some(&MetricUnit::Ratio),
             [
                 ([("part", "workers")], workers),
                 ([("part", "memory")], memory),

@@ -6,17 +6,17 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::asked::{Asked, Checked, Wait};
 use super::cache::Cache;
-use super::config::Kind;
+use super::config::MethodKind;
+use super::credential_source;
 use super::method::Method;
-use super::place;
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
 
 /// The answers of a route's methods to one request.
 #[derive(Debug, Default)]
-pub struct Outcome<'m> {
+pub struct AuthOutcome<'m> {
     /// Who sent the request, and the method that recognised the client.
     pub known: Option<(Arc<Identity>, &'m Method)>,
     /// The first method whose credential was not verified, because `may_try` forbade it, too many are
@@ -26,7 +26,7 @@ pub struct Outcome<'m> {
     pub refused: SmallVec<[(&'m str, Cause); 2]>,
 }
 
-impl Outcome<'_> {
+impl AuthOutcome<'_> {
     /// Why the client is not recognised: the cause of the method that got farthest; of two that got as far, the first.
     pub fn cause(&self) -> Cause {
         let causes = self.refused.iter().map(|(_, cause)| *cause);
@@ -40,29 +40,31 @@ impl Outcome<'_> {
 /// method has refused, or a wrong credential would be worth more than none.
 pub async fn authenticate<'m>(
     methods: impl Iterator<Item = (&'m Method, &'m Cache)>,
-    asked: &Asked<'_>,
-    may_try: impl Fn(&Wait) -> bool,
-) -> Outcome<'m> {
-    let mut outcome = Outcome::default();
+    asked: &AuthRequest<'_>,
+    may_try: impl Fn(&PendingCheck) -> bool,
+) -> AuthOutcome<'m> {
+    let mut outcome = AuthOutcome::default();
     // The upstream may read the field that was not verified here.
-    if place::is_ambiguous(asked.headers) {
+    if credential_source::is_ambiguous(asked.headers) {
         outcome.refused.push(("authorization", Cause::CredentialTwice));
         return outcome;
     }
     for (method, cache) in methods {
         let is_in_doubt = outcome.unverified.is_some() || !outcome.refused.is_empty();
-        if is_in_doubt && matches!(method.config.kind, Kind::Anonymous(_)) {
+        if is_in_doubt && matches!(method.config.kind, MethodKind::Anonymous(_)) {
             continue;
         }
         match check(method, cache, asked, &may_try).await {
-            Checked::Known(identity) => {
+            MethodAnswer::Known(identity) => {
                 outcome.known = Some((identity, method));
                 return outcome;
             }
-            Checked::Absent => {}
-            Checked::Unverified(cause) => outcome.unverified = outcome.unverified.or(Some((method, cause))),
-            Checked::Wait(_) => outcome.unverified = outcome.unverified.or(Some((method, None))),
-            Checked::Refused(cause) => outcome.refused.push((&method.config.name, cause)),
+            MethodAnswer::Absent => {}
+            MethodAnswer::Unverified(cause) => {
+                outcome.unverified = outcome.unverified.or(Some((method, cause)))
+            }
+            MethodAnswer::Wait(_) => outcome.unverified = outcome.unverified.or(Some((method, None))),
+            MethodAnswer::Refused(cause) => outcome.refused.push((&method.config.name, cause)),
         }
     }
     outcome
@@ -72,31 +74,31 @@ pub async fn authenticate<'m>(
 /// fetched, stay unverified.
 pub fn authenticate_at_once<'m>(
     methods: impl Iterator<Item = (&'m Method, &'m Cache)>,
-    asked: &Asked<'_>,
-) -> Outcome<'m> {
-    let outcome = pin!(authenticate(methods, asked, |wait| matches!(wait, Wait::Token)));
+    asked: &AuthRequest<'_>,
+) -> AuthOutcome<'m> {
+    let outcome = pin!(authenticate(methods, asked, |wait| matches!(wait, PendingCheck::Token)));
     match outcome.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
         // Cannot be: `may_try` forbids everything that waits.
-        Poll::Pending => Outcome::default(),
+        Poll::Pending => AuthOutcome::default(),
     }
 }
 
-/// The answer of one method. It is still [`Checked::Wait`] if it may not be waited for.
+/// The answer of one method. It is still [`MethodAnswer::Wait`] if it may not be waited for.
 async fn check(
     method: &Method,
     cache: &Cache,
-    asked: &Asked<'_>,
-    may_try: &impl Fn(&Wait) -> bool,
-) -> Checked {
+    asked: &AuthRequest<'_>,
+    may_try: &impl Fn(&PendingCheck) -> bool,
+) -> MethodAnswer {
     let mut checked = method.check(asked, cache);
-    if let Checked::Wait(Wait::Token) = &checked
-        && may_try(&Wait::Token)
+    if let MethodAnswer::Wait(PendingCheck::Token) = &checked
+        && may_try(&PendingCheck::Token)
     {
         checked = method.verify(asked, cache);
     }
     match checked {
-        Checked::Wait(wait) if !matches!(wait, Wait::Token) && may_try(&wait) => {
+        MethodAnswer::Wait(wait) if !matches!(wait, PendingCheck::Token) && may_try(&wait) => {
             // Boxed: rare, and larger than all the rest.
             Box::pin(method.resolve(wait, asked, cache)).await
         }
@@ -110,19 +112,19 @@ mod tests {
 
     use http::HeaderMap;
 
-    use super::super::config::{Anybody, Config};
+    use super::super::config::{AnonymousIdentity, Config};
     use super::*;
 
     fn outcome_of(lines: &[&'static str]) -> (Option<String>, Cause) {
         let consumer = Some("guest".to_owned());
-        let kind = Kind::Anonymous(Anybody { consumer, ..Anybody::default() });
+        let kind = MethodKind::Anonymous(AnonymousIdentity { consumer, ..AnonymousIdentity::default() });
         let method = Method::new(Config { name: "anybody".to_owned(), kind, pass: false }, &[]);
         let (method, cache) = (method.expect("it reads no file"), Cache::new(0));
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append("authorization", http::HeaderValue::from_static(line));
         }
-        let asked = Asked { headers: &headers, query: None, certificate: None, now: Duration::ZERO };
+        let asked = AuthRequest { headers: &headers, query: None, certificate: None, now: Duration::ZERO };
         let outcome = authenticate_at_once([(&method, &cache)].into_iter(), &asked);
         let consumer = outcome.known.as_ref().and_then(|(identity, _)| identity.consumer.as_deref());
         (consumer.map(str::to_owned), outcome.cause())
@@ -139,7 +141,7 @@ mod tests {
     fn the_most_specific_cause_is_reported() {
         let refused = |causes: &[Cause]| {
             let refused = causes.iter().map(|cause| ("a", *cause)).collect();
-            Outcome { refused, ..Outcome::default() }.cause()
+            AuthOutcome { refused, ..AuthOutcome::default() }.cause()
         };
         assert_eq!(refused(&[]), Cause::CredentialMissing);
         let (deep, deeper) = (Cause::ApiKeyUnknown, Cause::TokenClaims);

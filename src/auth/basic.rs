@@ -19,11 +19,11 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use tokio::sync::Semaphore;
 
-use super::asked::{Asked, Checked, Wait};
-use super::attempt::Attempt;
+use super::attempt::PasswordAttempt;
 use super::cache::Cache;
-use super::entries::{Entry, Error, Parsed};
-use super::place::authorization;
+use super::credential_source::authorization;
+use super::entries::{CredentialEntry, Error, ParsedFile};
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
 
@@ -40,11 +40,11 @@ pub struct Config {
 #[derive(Debug)]
 pub(super) struct Users {
     config: Config,
-    table: ArcSwap<Table>,
+    table: ArcSwap<UserTable>,
 }
 
 #[derive(Debug)]
-struct Table {
+struct UserTable {
     /// Unique in the process, so that a table never trusts what another one has verified.
     generation: u64,
     users: HashMap<Box<str>, Arc<User>>,
@@ -62,15 +62,15 @@ struct User {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct UserFile {
     #[serde(default)]
-    user: Vec<Entry>,
+    user: Vec<CredentialEntry>,
 }
 
 impl Users {
     /// Reads the file.
     pub(super) fn read(config: &Config) -> Result<Users, Error> {
-        Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(Table::read(config)?) })
+        Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(UserTable::read(config)?) })
     }
 
     /// Replaces the users by those that were read again.
@@ -79,62 +79,67 @@ impl Users {
     }
 
     /// Answers from the cache, or asks to wait for the hash.
-    pub(super) fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub(super) fn check(&self, asked: &AuthRequest<'_>, cache: &Cache) -> MethodAnswer {
         let credential = match authorization(asked.headers, "basic").only() {
             Ok(credential) => credential,
             Err(checked) => return checked,
         };
         if credential.len() > CREDENTIAL_BYTES_MAX {
-            return Checked::Refused(Cause::CredentialMalformed);
+            return MethodAnswer::Refused(Cause::CredentialMalformed);
         }
-        let Some(attempt) = STANDARD.decode(&credential).ok().and_then(Attempt::read) else {
-            return Checked::Refused(Cause::CredentialMalformed);
+        let Some(attempt) = STANDARD.decode(&credential).ok().and_then(PasswordAttempt::read) else {
+            return MethodAnswer::Refused(Cause::CredentialMalformed);
         };
         let generation = self.table.load().generation;
         match cache.find(&attempt.digest, generation, asked.unix_seconds()) {
-            Some(identity) => Checked::Known(identity),
-            None => Checked::Wait(Wait::Password(attempt)),
+            Some(identity) => MethodAnswer::Known(identity),
+            None => MethodAnswer::Wait(PendingCheck::Password(attempt)),
         }
     }
 
     /// Hashes the password on another thread, when it is its turn.
-    pub(super) async fn resolve(&self, attempt: Attempt, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub(super) async fn resolve(
+        &self,
+        attempt: PasswordAttempt,
+        asked: &AuthRequest<'_>,
+        cache: &Cache,
+    ) -> MethodAnswer {
         let table = self.table.load_full();
-        let Some(turn) = turn().await else { return Checked::Unverified(None) };
+        let Some(turn) = turn().await else { return MethodAnswer::Unverified(None) };
         let now = asked.unix_seconds();
         // Another request with the same password may have verified it while this one waited.
         if let Some(identity) = cache.find(&attempt.digest, table.generation, now) {
-            return Checked::Known(identity);
+            return MethodAnswer::Known(identity);
         }
         let own = table.users.get(attempt.name.as_str()).cloned();
         let Some(user) = own.clone().or_else(|| table.anybody.clone()) else {
-            return Checked::Refused(Cause::UserUnknown);
+            return MethodAnswer::Refused(Cause::UserUnknown);
         };
-        let Attempt { digest, password, .. } = attempt;
+        let PasswordAttempt { digest, password, .. } = attempt;
         let is_right = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             Argon2::default().verify_password(&password, &user.hash.password_hash()).is_ok()
         });
         let is_right = is_right.await.unwrap_or(false);
         let user = match own {
-            None => return Checked::Refused(Cause::UserUnknown),
-            Some(_) if !is_right => return Checked::Refused(Cause::PasswordWrong),
+            None => return MethodAnswer::Refused(Cause::UserUnknown),
+            Some(_) if !is_right => return MethodAnswer::Refused(Cause::PasswordWrong),
             Some(user) if user.expires.is_some_and(|expires| expires <= now) => {
-                return Checked::Refused(Cause::UserExpired);
+                return MethodAnswer::Refused(Cause::UserExpired);
             }
             Some(user) => user,
         };
         let keep = i64::try_from(self.config.keep.as_secs()).unwrap_or(i64::MAX);
         let until = now.saturating_add(keep).min(user.expires.unwrap_or(i64::MAX));
         cache.keep(digest, &user.identity, table.generation, until);
-        Checked::Known(Arc::clone(&user.identity))
+        MethodAnswer::Known(Arc::clone(&user.identity))
     }
 }
 
-impl Table {
-    fn read(config: &Config) -> Result<Table, Error> {
+impl UserTable {
+    fn read(config: &Config) -> Result<UserTable, Error> {
         static COUNT: AtomicU64 = AtomicU64::new(1);
-        let file: Parsed<File> = Parsed::read(&config.file)?;
+        let file: ParsedFile<UserFile> = ParsedFile::read(&config.file)?;
         let mut users = HashMap::new();
         let mut anybody = None;
         for (entry, number) in file.content.user.iter().zip(1..) {
@@ -160,7 +165,7 @@ impl Table {
                 return Err(file.wrong(name.span().start, "another entry has this user name"));
             }
         }
-        Ok(Table { generation: COUNT.fetch_add(1, Ordering::Relaxed), users, anybody })
+        Ok(UserTable { generation: COUNT.fetch_add(1, Ordering::Relaxed), users, anybody })
     }
 }
 
@@ -195,14 +200,14 @@ async fn turn() -> Option<tokio::sync::SemaphorePermit<'static>> {
     static TURNS: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(turns()));
     static WAITING: AtomicUsize = AtomicUsize::new(0);
     /// Counts a waiting request; its `Drop` counts it out however the wait ends.
-    struct Queued;
-    impl Drop for Queued {
+    struct QueuedCheck;
+    impl Drop for QueuedCheck {
         fn drop(&mut self) {
             WAITING.fetch_sub(1, Ordering::Relaxed);
         }
     }
     let waiting = WAITING.fetch_add(1, Ordering::Relaxed);
-    let _queued = Queued;
+    let _queued = QueuedCheck;
     if waiting >= WAITING_MAX {
         return None;
     }

@@ -19,17 +19,17 @@ pub type Digest = [u8; SHA256_OUTPUT_LEN];
 pub struct Cache {
     /// The method; see [`Method::id`](super::Method::id).
     pub method: u64,
-    recent: RefCell<Recent>,
+    recent: RefCell<RecentCredentials>,
 }
 
 #[derive(Debug, Default)]
-struct Recent {
-    young: HashMap<Digest, Verified>,
-    old: HashMap<Digest, Verified>,
+struct RecentCredentials {
+    young: HashMap<Digest, VerifiedCredential>,
+    old: HashMap<Digest, VerifiedCredential>,
 }
 
 #[derive(Clone, Debug)]
-struct Verified {
+struct VerifiedCredential {
     identity: Arc<Identity>,
     /// The generation of the keys or the file that verified it.
     generation: u64,
@@ -46,7 +46,8 @@ impl Cache {
     /// The identity of a credential that this generation has verified and that has not expired.
     pub(super) fn find(&self, digest: &Digest, generation: u64, now: i64) -> Option<Arc<Identity>> {
         let mut recent = self.recent.borrow_mut();
-        let is_good = |verified: &&Verified| verified.generation == generation && now < verified.until;
+        let is_good =
+            |verified: &&VerifiedCredential| verified.generation == generation && now < verified.until;
         if let Some(verified) = recent.young.get(digest) {
             return Some(verified).filter(is_good).map(|verified| Arc::clone(&verified.identity));
         }
@@ -58,13 +59,13 @@ impl Cache {
 
     /// Keeps what was verified.
     pub(super) fn keep(&self, digest: Digest, identity: &Arc<Identity>, generation: u64, until: i64) {
-        let verified = Verified { identity: Arc::clone(identity), generation, until };
+        let verified = VerifiedCredential { identity: Arc::clone(identity), generation, until };
         self.recent.borrow_mut().keep(digest, verified);
     }
 }
 
-impl Recent {
-    fn keep(&mut self, digest: Digest, verified: Verified) {
+impl RecentCredentials {
+    fn keep(&mut self, digest: Digest, verified: VerifiedCredential) {
         if self.young.len() >= GENERATION_ENTRIES_MAX {
             self.old = std::mem::take(&mut self.young);
         }

@@ -10,7 +10,7 @@ use base::identity::Identity;
 
 /// A name in a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum CertificateName {
     /// The first mail address of its alternative names (RFC 5280 section 4.2.1.6).
     SanEmail,
     /// The first DNS name.
@@ -25,54 +25,54 @@ pub enum Name {
     SubjectOu,
 }
 
-impl Name {
+impl CertificateName {
     /// Every name, as the configuration writes it.
-    pub const ALL: [(&'static str, Name); 6] = [
-        ("san:email", Name::SanEmail),
-        ("san:dns", Name::SanDns),
-        ("san:uri", Name::SanUri),
-        ("subject:cn", Name::SubjectCn),
-        ("subject:o", Name::SubjectO),
-        ("subject:ou", Name::SubjectOu),
+    pub const ALL: [(&'static str, CertificateName); 6] = [
+        ("san:email", CertificateName::SanEmail),
+        ("san:dns", CertificateName::SanDns),
+        ("san:uri", CertificateName::SanUri),
+        ("subject:cn", CertificateName::SubjectCn),
+        ("subject:o", CertificateName::SubjectO),
+        ("subject:ou", CertificateName::SubjectOu),
     ];
 
     /// A place and the name there, written as in `san:uri=spiffe://mesh/edge`.
-    pub fn written(text: &str) -> Option<(Name, &str)> {
-        Name::ALL.iter().find_map(|(word, place)| {
+    pub fn written(text: &str) -> Option<(CertificateName, &str)> {
+        CertificateName::ALL.iter().find_map(|(word, place)| {
             let rest = text.strip_prefix(word)?.strip_prefix('=')?;
             (!rest.is_empty()).then_some((*place, rest))
         })
     }
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for CertificateName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let word = Name::ALL.iter().find(|(_, name)| name == self).map_or("", |(word, _)| word);
+        let word = CertificateName::ALL.iter().find(|(_, name)| name == self).map_or("", |(word, _)| word);
         formatter.write_str(word)
     }
 }
 
 /// The certificate of one connection.
 #[derive(Debug)]
-pub struct Certificate {
-    names: Vec<(Name, Box<str>)>,
+pub struct ClientCertificate {
+    names: Vec<(CertificateName, Box<str>)>,
     /// Unix seconds.
     pub not_after: i64,
     /// The identity that each method derived from it, so that it is derived once for each connection.
     identities: RefCell<Vec<(u64, Arc<Identity>)>>,
 }
 
-impl Certificate {
+impl ClientCertificate {
     /// Reads what a handshake has verified; `None` where it has a form nobody can read names from.
-    pub fn read(der: &[u8]) -> Option<Certificate> {
+    pub fn read(der: &[u8]) -> Option<ClientCertificate> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
-        let mut names: Vec<(Name, Box<str>)> = Vec::new();
+        let mut names: Vec<(CertificateName, Box<str>)> = Vec::new();
         for name in certificate.subject_alternative_name().ok()?.iter().flat_map(|it| &it.value.general_names)
         {
             match name {
-                GeneralName::RFC822Name(text) => names.push((Name::SanEmail, (*text).into())),
-                GeneralName::DNSName(text) => names.push((Name::SanDns, (*text).into())),
-                GeneralName::URI(text) => names.push((Name::SanUri, (*text).into())),
+                GeneralName::RFC822Name(text) => names.push((CertificateName::SanEmail, (*text).into())),
+                GeneralName::DNSName(text) => names.push((CertificateName::SanDns, (*text).into())),
+                GeneralName::URI(text) => names.push((CertificateName::SanUri, (*text).into())),
                 _ => {}
             }
         }
@@ -82,19 +82,19 @@ impl Certificate {
                 text.as_str().ok().map(|text| (name, Box::from(text)))
             }
         };
-        names.extend(subject.iter_common_name().filter_map(texts(Name::SubjectCn)));
-        names.extend(subject.iter_organization().filter_map(texts(Name::SubjectO)));
-        names.extend(subject.iter_organizational_unit().filter_map(texts(Name::SubjectOu)));
+        names.extend(subject.iter_common_name().filter_map(texts(CertificateName::SubjectCn)));
+        names.extend(subject.iter_organization().filter_map(texts(CertificateName::SubjectO)));
+        names.extend(subject.iter_organizational_unit().filter_map(texts(CertificateName::SubjectOu)));
         let not_after = certificate.validity().not_after.timestamp();
-        Some(Certificate { names, not_after, identities: RefCell::default() })
+        Some(ClientCertificate { names, not_after, identities: RefCell::default() })
     }
 
     /// Whether one of the names in this place is this one.
-    pub fn has(&self, place: Name, text: &str) -> bool {
+    pub fn has(&self, place: CertificateName, text: &str) -> bool {
         self.names.iter().any(|(name, found)| *name == place && **found == *text)
     }
 
-    pub(super) fn name(&self, wanted: Name) -> Option<&str> {
+    pub(super) fn name(&self, wanted: CertificateName) -> Option<&str> {
         let named = self.names.iter().find(|(name, text)| *name == wanted && !text.is_empty());
         named.map(|(_, text)| &**text)
     }

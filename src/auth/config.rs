@@ -2,7 +2,7 @@
 
 use http::HeaderValue;
 
-use super::place::Place;
+use super::credential_source::CredentialSource;
 use super::{basic, jwt, keys, mtls};
 use base::identity::Identity;
 
@@ -12,7 +12,7 @@ pub struct Config {
     /// Its name; also the realm of its challenge.
     pub name: String,
     /// How it recognises a client.
-    pub kind: Kind,
+    pub kind: MethodKind,
     /// Whether the upstream sees the credential.
     pub pass: bool,
 }
@@ -21,36 +21,38 @@ impl Config {
     /// Query parameters in which it looks for a credential.
     pub fn parameters(&self) -> impl Iterator<Item = &str> {
         self.places().iter().filter_map(|place| match place {
-            Place::Query(name) => Some(name.as_str()),
-            Place::Header(_) | Place::Bearer => None,
+            CredentialSource::Query(name) => Some(name.as_str()),
+            CredentialSource::Header(_) | CredentialSource::Bearer => None,
         })
     }
 
     /// The scheme it looks for in `Authorization`, where that is one of its places.
     pub fn scheme(&self) -> &'static str {
         match &self.kind {
-            Kind::Basic(_) => "basic",
-            Kind::Anonymous(_) | Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) => "bearer",
+            MethodKind::Basic(_) => "basic",
+            MethodKind::Anonymous(_) | MethodKind::ApiKey(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => {
+                "bearer"
+            }
         }
     }
 
     /// Where a request carries what it looks at.
-    pub fn places(&self) -> &[Place] {
+    pub fn places(&self) -> &[CredentialSource] {
         match &self.kind {
-            Kind::ApiKey(config) => &config.places,
-            Kind::Jwt(config) => &config.places,
+            MethodKind::ApiKey(config) => &config.places,
+            MethodKind::Jwt(config) => &config.places,
             // Basic has another scheme than Bearer, but the same field.
-            Kind::Basic(_) => &[Place::Bearer],
-            Kind::Anonymous(_) | Kind::Mtls(_) => &[],
+            MethodKind::Basic(_) => &[CredentialSource::Bearer],
+            MethodKind::Anonymous(_) | MethodKind::Mtls(_) => &[],
         }
     }
 }
 
 /// How a client is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MethodKind {
     /// By nothing: any client that shows no credential of the methods before it.
-    Anonymous(Anybody),
+    Anonymous(AnonymousIdentity),
     /// By a key.
     ApiKey(keys::Config),
     /// By a token its issuer has signed.
@@ -63,7 +65,7 @@ pub enum Kind {
 
 /// The identity of clients that show no credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Anybody {
+pub struct AnonymousIdentity {
     /// Their name.
     pub consumer: Option<String>,
     /// Their organisation.
@@ -72,7 +74,7 @@ pub struct Anybody {
     pub tier: Option<String>,
 }
 
-impl Anybody {
+impl AnonymousIdentity {
     pub(super) fn identity(&self) -> Identity {
         let text = |text: &Option<String>| text.as_deref().map(Into::into);
         Identity {
@@ -89,14 +91,14 @@ impl Anybody {
 pub(super) fn challenge(config: &Config) -> Option<HeaderValue> {
     let realm = &config.name;
     let text = match &config.kind {
-        Kind::Anonymous(_) => return None,
-        Kind::Basic(_) => format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
-        _ if config.places().contains(&Place::Bearer) => format!("Bearer realm=\"{realm}\""),
+        MethodKind::Anonymous(_) => return None,
+        MethodKind::Basic(_) => format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
+        _ if config.places().contains(&CredentialSource::Bearer) => format!("Bearer realm=\"{realm}\""),
         // IANA has no scheme for certificates, which clients send in the handshake, but a 401 needs a challenge.
-        Kind::Mtls(_) => format!("ClientCertificate realm=\"{realm}\""),
+        MethodKind::Mtls(_) => format!("ClientCertificate realm=\"{realm}\""),
         // Nor for credentials in a header or a query.
-        Kind::ApiKey(_) | Kind::Jwt(_) => {
-            let scheme = if matches!(config.kind, Kind::Jwt(_)) { "Token" } else { "ApiKey" };
+        MethodKind::ApiKey(_) | MethodKind::Jwt(_) => {
+            let scheme = if matches!(config.kind, MethodKind::Jwt(_)) { "Token" } else { "ApiKey" };
             let place = config.places().first().map(ToString::to_string).unwrap_or_default();
             format!("{scheme} realm=\"{realm}\", in=\"{place}\"")
         }

@@ -44,7 +44,7 @@ pub enum Error {
 /// The identity that an entry gives to its client.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Entry {
+pub(super) struct CredentialEntry {
     pub(super) digest: Option<toml::Spanned<String>>,
     /// The same without its scheme, as files from before `digest` have it.
     pub(super) sha256: Option<toml::Spanned<String>>,
@@ -59,21 +59,21 @@ pub(super) struct Entry {
 }
 
 /// The text of a file and what it is parsed into.
-pub(super) struct Parsed<T> {
+pub(super) struct ParsedFile<T> {
     path: PathBuf,
     text: String,
     pub(super) content: T,
 }
 
-impl<T: DeserializeOwned> Parsed<T> {
+impl<T: DeserializeOwned> ParsedFile<T> {
     /// Reads and parses a file.
-    pub(super) fn read(path: &Path) -> Result<Parsed<T>, Error> {
-        Parsed::parse(path, text(path)?)
+    pub(super) fn read(path: &Path) -> Result<ParsedFile<T>, Error> {
+        ParsedFile::parse(path, text(path)?)
     }
 
-    fn parse(path: &Path, text: String) -> Result<Parsed<T>, Error> {
+    fn parse(path: &Path, text: String) -> Result<ParsedFile<T>, Error> {
         match toml::from_str(&text) {
-            Ok(content) => Ok(Parsed { path: path.to_owned(), text, content }),
+            Ok(content) => Ok(ParsedFile { path: path.to_owned(), text, content }),
             Err(error) => {
                 let at = error.span().map_or(0, |span| span.start);
                 // Messages about types quote the value: texts between quotes, numbers without.
@@ -92,14 +92,14 @@ impl<T: DeserializeOwned> Parsed<T> {
     }
 }
 
-impl<T> Parsed<T> {
+impl<T> ParsedFile<T> {
     /// Something that is wrong at a byte of the file.
     pub(super) fn wrong(&self, at: usize, reason: impl Into<String>) -> Error {
         wrong(&self.path, &self.text, at, reason.into())
     }
 
     /// When an entry expires, Unix seconds; a date without a time means its beginning in UTC.
-    pub(super) fn expires(&self, entry: &Entry) -> Result<Option<i64>, Error> {
+    pub(super) fn expires(&self, entry: &CredentialEntry) -> Result<Option<i64>, Error> {
         let Some(expires) = &entry.expires else { return Ok(None) };
         let seconds = unix_seconds(expires.get_ref()).ok_or_else(|| {
             self.wrong(expires.span().start, "write a date, or date and time with `Z`: 2027-01-01T00:00:00Z")
@@ -108,7 +108,7 @@ impl<T> Parsed<T> {
     }
 }
 
-impl Entry {
+impl CredentialEntry {
     /// The identity of an entry; `consumer` if it names none.
     pub(super) fn identity(&self, consumer: Option<&str>) -> Identity {
         let mut claims = Vec::new();
@@ -205,13 +205,15 @@ mod tests {
     fn no_value_is_quoted() {
         #[derive(Debug, Deserialize)]
         #[expect(dead_code, reason = "it is parsed for its errors")]
-        struct File {
-            key: Vec<Entry>,
+        struct SampleFile {
+            key: Vec<CredentialEntry>,
         }
         for value in ["73577357", "-73577357", "73577357.5", "\"73577357\"", "[73577357]"] {
             for field in ["digest", "sha256", "consumer", "expires", "claims"] {
                 let text = format!("[[key]]\n{field} = {value}\n");
-                let Err(error) = Parsed::<File>::parse(Path::new("keys.toml"), text) else { continue };
+                let Err(error) = ParsedFile::<SampleFile>::parse(Path::new("keys.toml"), text) else {
+                    continue;
+                };
                 let said = "keys.toml:2: this value has the wrong type";
                 assert_eq!(error.to_string(), said, "{field} = {value}");
             }

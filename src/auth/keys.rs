@@ -16,10 +16,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Deserialize;
 use smallvec::SmallVec;
 
-use super::asked::{Asked, Checked};
-use super::entries::{Entry, Error, Parsed};
-use super::issued::{Issued, prefix};
-use super::place::{Place, carried};
+use super::credential_source::{CredentialSource, carried};
+use super::entries::{CredentialEntry, Error, ParsedFile};
+use super::issued_keys::{IssuedKeys, prefix};
+use super::request::{AuthRequest, MethodAnswer};
 use base::cause::Cause;
 use base::identity::Identity;
 
@@ -27,14 +27,14 @@ use base::identity::Identity;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where a request carries its key.
-    pub places: Vec<Place>,
+    pub places: Vec<CredentialSource>,
     /// Where the keys are.
-    pub source: Source,
+    pub source: ApiKeySource,
 }
 
 /// Where keys are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ApiKeySource {
     /// In a file.
     File(PathBuf),
     /// In the database.
@@ -43,39 +43,39 @@ pub enum Source {
     Both(PathBuf),
 }
 
-impl Source {
+impl ApiKeySource {
     /// The file.
     pub fn file(&self) -> Option<&Path> {
         match self {
-            Source::File(file) | Source::Both(file) => Some(file),
-            Source::Database => None,
+            ApiKeySource::File(file) | ApiKeySource::Both(file) => Some(file),
+            ApiKeySource::Database => None,
         }
     }
 
     /// Whether the database has keys.
     pub fn has_database(&self) -> bool {
-        matches!(self, Source::Database | Source::Both(_))
+        matches!(self, ApiKeySource::Database | ApiKeySource::Both(_))
     }
 }
 
 /// The keys in force; replaced when the file changes.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(super) struct ApiKeySet {
     config: Config,
-    table: ArcSwap<Table>,
+    table: ArcSwap<ApiKeyTable>,
     /// Those of the database; `None`: none of them counts here.
-    issued: Option<Arc<Issued>>,
+    issued: Option<Arc<IssuedKeys>>,
 }
 
 /// Keys by the first bytes of their digests; the whole digest is compared in constant time.
 #[derive(Debug, Default)]
-struct Table {
-    keys: Vec<Key>,
+struct ApiKeyTable {
+    keys: Vec<ApiKeyRecord>,
     by_prefix: HashMap<u64, SmallVec<[u32; 1]>>,
 }
 
 #[derive(Debug)]
-struct Key {
+struct ApiKeyRecord {
     digest: [u8; SHA256_OUTPUT_LEN],
     /// Unix seconds.
     expires: Option<i64>,
@@ -84,50 +84,50 @@ struct Key {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ApiKeyFile {
     #[serde(default)]
-    key: Vec<Entry>,
+    key: Vec<CredentialEntry>,
 }
 
-impl Keys {
+impl ApiKeySet {
     /// Reads the file.
-    pub(super) fn read(config: &Config, issued: &Arc<Issued>) -> Result<Keys, Error> {
-        let table = config.source.file().map(Table::read).transpose()?.unwrap_or_default();
+    pub(super) fn read(config: &Config, issued: &Arc<IssuedKeys>) -> Result<ApiKeySet, Error> {
+        let table = config.source.file().map(ApiKeyTable::read).transpose()?.unwrap_or_default();
         let issued = config.source.has_database().then(|| Arc::clone(issued));
-        Ok(Keys { config: config.clone(), table: ArcSwap::from_pointee(table), issued })
+        Ok(ApiKeySet { config: config.clone(), table: ArcSwap::from_pointee(table), issued })
     }
 
     /// Replaces the keys by those that were read again.
-    pub(super) fn adopt(&self, fresh: Keys) {
+    pub(super) fn adopt(&self, fresh: ApiKeySet) {
         self.table.store(fresh.table.into_inner());
     }
 
     /// Looks up what the request carries.
-    pub(super) fn check(&self, asked: &Asked<'_>) -> Checked {
+    pub(super) fn check(&self, asked: &AuthRequest<'_>) -> MethodAnswer {
         match carried(&self.config.places, asked.headers, asked.query).only() {
             Ok(key) => self.find(digest(&SHA256, &key).as_ref(), asked),
             Err(checked) => checked,
         }
     }
 
-    fn find(&self, digest: &[u8], asked: &Asked<'_>) -> Checked {
+    fn find(&self, digest: &[u8], asked: &AuthRequest<'_>) -> MethodAnswer {
         let issued = self.issued.as_ref().and_then(|issued| issued.find(digest, asked.unix_us()));
         let found = issued.unwrap_or_else(|| self.table.load().find(digest, asked.unix_seconds()));
         match found {
-            Ok(identity) => Checked::Known(identity),
+            Ok(identity) => MethodAnswer::Known(identity),
             // It may be right: nobody has said yet which keys there are.
             Err(Cause::ApiKeyUnknown) if self.issued.as_ref().is_some_and(|it| !it.is_filled()) => {
-                Checked::Unverified(Some(Cause::ApiKeysUnread))
+                MethodAnswer::Unverified(Some(Cause::ApiKeysUnread))
             }
-            Err(cause) => Checked::Refused(cause),
+            Err(cause) => MethodAnswer::Refused(cause),
         }
     }
 }
 
-impl Table {
-    fn read(file: &Path) -> Result<Table, Error> {
-        let file: Parsed<File> = Parsed::read(file)?;
-        let mut table = Table::default();
+impl ApiKeyTable {
+    fn read(file: &Path) -> Result<ApiKeyTable, Error> {
+        let file: ParsedFile<ApiKeyFile> = ParsedFile::read(file)?;
+        let mut table = ApiKeyTable::default();
         for (entry, index) in file.content.key.iter().zip(0..) {
             let Some(written) = entry.digest.as_ref().or(entry.sha256.as_ref()) else {
                 return Err(file.wrong(0, format!("key {}: it has no `digest`", index + 1)));
@@ -152,7 +152,7 @@ impl Table {
             }
             table.by_prefix.entry(prefix(&digest)).or_default().push(index);
             let identity = Arc::new(entry.identity(None));
-            table.keys.push(Key { digest, expires: file.expires(entry)?, identity });
+            table.keys.push(ApiKeyRecord { digest, expires: file.expires(entry)?, identity });
         }
         Ok(table)
     }

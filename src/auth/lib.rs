@@ -4,23 +4,23 @@
 //! itself alone: the request carries no credential of its kind, or the method recognises the client, or the credential is
 //! invalid. Nothing here knows routes, statuses or limits; what a refusal looks like is decided by the proxy.
 
-pub mod asked;
 mod attempt;
 pub mod authenticate;
 pub mod basic;
 pub mod cache;
 pub mod certificate;
 pub mod config;
+pub mod credential_source;
 pub mod entries;
-pub mod issued;
+pub mod issued_keys;
 pub mod jwt;
 pub mod keys;
 pub mod method;
 pub mod mtls;
-pub mod place;
+pub mod request;
 
-pub use asked::{Asked, Checked, Wait};
-pub use authenticate::{Outcome, authenticate, authenticate_at_once};
-pub use config::{Anybody, Config, Kind};
-pub use issued::{Issued, IssuedKey};
+pub use authenticate::{AuthOutcome, authenticate, authenticate_at_once};
+pub use config::{AnonymousIdentity, Config, MethodKind};
+pub use issued_keys::{IssuedKey, IssuedKeys};
 pub use method::{Error, Method, keep_fetching};
+pub use request::{AuthRequest, MethodAnswer, PendingCheck};

@@ -8,11 +8,11 @@ use std::time::Duration;
 use http::HeaderValue;
 use tokio::sync::watch;
 
-use super::asked::{Asked, Checked, Wait};
 use super::cache::Cache;
-use super::config::{Config, Kind, challenge};
-use super::issued::Issued;
-use super::jwt::remote::{Remote, Schedule};
+use super::config::{Config, MethodKind, challenge};
+use super::issued_keys::IssuedKeys;
+use super::jwt::remote::{RemoteKeys, Schedule};
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use super::{basic, entries, jwt, keys, mtls};
 use base::cause::Cause;
 use base::identity::Identity;
@@ -41,14 +41,14 @@ pub struct Method {
     /// Claims that policies, templates or routes use; others are not kept.
     wanted: Box<[Box<str>]>,
     /// API keys that change while traffic runs; the same for all methods of a process.
-    issued: Arc<Issued>,
-    loaded: Loaded,
+    issued: Arc<IssuedKeys>,
+    loaded: LoadedMethod,
 }
 
 #[derive(Debug)]
-enum Loaded {
+enum LoadedMethod {
     Anonymous(Arc<Identity>),
-    ApiKey(keys::Keys),
+    ApiKey(keys::ApiKeySet),
     Jwt(Box<jwt::Verifier>),
     Mtls(mtls::Config),
     Basic(basic::Users),
@@ -67,14 +67,18 @@ impl Method {
     ///
     /// # Errors
     /// As [`Method::new`].
-    pub fn with_issued(config: Config, wanted: &[Box<str>], issued: &Arc<Issued>) -> Result<Method, Error> {
+    pub fn with_issued(
+        config: Config,
+        wanted: &[Box<str>],
+        issued: &Arc<IssuedKeys>,
+    ) -> Result<Method, Error> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let loaded = match &config.kind {
-            Kind::Anonymous(anybody) => Loaded::Anonymous(Arc::new(anybody.identity())),
-            Kind::ApiKey(config) => Loaded::ApiKey(keys::Keys::read(config, issued)?),
-            Kind::Jwt(config) => Loaded::Jwt(Box::new(jwt::Verifier::new(config, wanted)?)),
-            Kind::Mtls(config) => Loaded::Mtls(config.clone()),
-            Kind::Basic(config) => Loaded::Basic(basic::Users::read(config)?),
+            MethodKind::Anonymous(anybody) => LoadedMethod::Anonymous(Arc::new(anybody.identity())),
+            MethodKind::ApiKey(config) => LoadedMethod::ApiKey(keys::ApiKeySet::read(config, issued)?),
+            MethodKind::Jwt(config) => LoadedMethod::Jwt(Box::new(jwt::Verifier::new(config, wanted)?)),
+            MethodKind::Mtls(config) => LoadedMethod::Mtls(config.clone()),
+            MethodKind::Basic(config) => LoadedMethod::Basic(basic::Users::read(config)?),
         };
         let challenge = challenge(&config);
         let id = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +93,7 @@ impl Method {
 
     /// Takes over keys that an earlier method has fetched from the same URL, so that a reload does not refuse tokens.
     pub fn inherit(&self, before: &Method) {
-        if let (Loaded::Jwt(own), Loaded::Jwt(before)) = (&self.loaded, &before.loaded) {
+        if let (LoadedMethod::Jwt(own), LoadedMethod::Jwt(before)) = (&self.loaded, &before.loaded) {
             own.inherit(before);
         }
     }
@@ -97,10 +101,16 @@ impl Method {
     /// The files it was made from.
     pub fn files(&self) -> Vec<&Path> {
         match (&self.config.kind, &self.loaded) {
-            (Kind::ApiKey(config), _) => config.source.file().into_iter().collect(),
-            (Kind::Basic(config), _) => vec![&config.file],
-            (_, Loaded::Jwt(verifier)) => verifier.file().into_iter().collect(),
-            (_, Loaded::Anonymous(_) | Loaded::ApiKey(_) | Loaded::Mtls(_) | Loaded::Basic(_)) => Vec::new(),
+            (MethodKind::ApiKey(config), _) => config.source.file().into_iter().collect(),
+            (MethodKind::Basic(config), _) => vec![&config.file],
+            (_, LoadedMethod::Jwt(verifier)) => verifier.file().into_iter().collect(),
+            (
+                _,
+                LoadedMethod::Anonymous(_)
+                | LoadedMethod::ApiKey(_)
+                | LoadedMethod::Mtls(_)
+                | LoadedMethod::Basic(_),
+            ) => Vec::new(),
         }
     }
 
@@ -119,57 +129,58 @@ impl Method {
     /// stay.
     pub fn adopt(&self, fresh: Method) {
         match (&self.loaded, fresh.loaded) {
-            (Loaded::ApiKey(keys), Loaded::ApiKey(fresh)) => keys.adopt(fresh),
-            (Loaded::Jwt(verifier), Loaded::Jwt(fresh)) => verifier.adopt(*fresh),
-            (Loaded::Basic(users), Loaded::Basic(fresh)) => users.adopt(fresh),
+            (LoadedMethod::ApiKey(keys), LoadedMethod::ApiKey(fresh)) => keys.adopt(fresh),
+            (LoadedMethod::Jwt(verifier), LoadedMethod::Jwt(fresh)) => verifier.adopt(*fresh),
+            (LoadedMethod::Basic(users), LoadedMethod::Basic(fresh)) => users.adopt(fresh),
             (
-                Loaded::Anonymous(_)
-                | Loaded::Mtls(_)
-                | Loaded::ApiKey(_)
-                | Loaded::Jwt(_)
-                | Loaded::Basic(_),
+                LoadedMethod::Anonymous(_)
+                | LoadedMethod::Mtls(_)
+                | LoadedMethod::ApiKey(_)
+                | LoadedMethod::Jwt(_)
+                | LoadedMethod::Basic(_),
                 _,
             ) => {}
         }
     }
 
     /// Answers with a token's signature checked here and now, which takes up to a tenth of a millisecond of this thread.
-    pub fn verify(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub fn verify(&self, asked: &AuthRequest<'_>, cache: &Cache) -> MethodAnswer {
         match &self.loaded {
-            Loaded::Jwt(verifier) => verifier.verify(asked, cache),
-            Loaded::ApiKey(_) | Loaded::Mtls(_) | Loaded::Basic(_) | Loaded::Anonymous(_) => {
-                self.check(asked, cache)
-            }
+            LoadedMethod::Jwt(verifier) => verifier.verify(asked, cache),
+            LoadedMethod::ApiKey(_)
+            | LoadedMethod::Mtls(_)
+            | LoadedMethod::Basic(_)
+            | LoadedMethod::Anonymous(_) => self.check(asked, cache),
         }
     }
 
     /// Answers by a lookup, without waiting.
-    pub fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub fn check(&self, asked: &AuthRequest<'_>, cache: &Cache) -> MethodAnswer {
         match &self.loaded {
-            Loaded::ApiKey(keys) => keys.check(asked),
-            Loaded::Jwt(verifier) => verifier.check(asked, cache),
-            Loaded::Mtls(config) => mtls::check(config, self.id, asked),
-            Loaded::Basic(users) => users.check(asked, cache),
-            Loaded::Anonymous(identity) => Checked::Known(Arc::clone(identity)),
+            LoadedMethod::ApiKey(keys) => keys.check(asked),
+            LoadedMethod::Jwt(verifier) => verifier.check(asked, cache),
+            LoadedMethod::Mtls(config) => mtls::check(config, self.id, asked),
+            LoadedMethod::Basic(users) => users.check(asked, cache),
+            LoadedMethod::Anonymous(identity) => MethodAnswer::Known(Arc::clone(identity)),
         }
     }
 
     /// Waits for what [`Method::check`] has asked to wait for, and answers. How long that takes is bounded.
-    pub async fn resolve(&self, wait: Wait, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub async fn resolve(&self, wait: PendingCheck, asked: &AuthRequest<'_>, cache: &Cache) -> MethodAnswer {
         match (wait, &self.loaded) {
-            (Wait::Keys(mut rounds), _) => {
+            (PendingCheck::Keys(mut rounds), _) => {
                 let _ = tokio::time::timeout(KEYS_WAIT, rounds.changed()).await;
             }
-            (Wait::Password(attempt), Loaded::Basic(users)) => {
+            (PendingCheck::Password(attempt), LoadedMethod::Basic(users)) => {
                 return users.resolve(attempt, asked, cache).await;
             }
             // No other kind asks for a password.
-            (Wait::Password(_), _) => return Checked::Refused(Cause::CredentialMalformed),
-            (Wait::Token, _) => {}
+            (PendingCheck::Password(_), _) => return MethodAnswer::Refused(Cause::CredentialMalformed),
+            (PendingCheck::Token, _) => {}
         }
         match self.verify(asked, cache) {
             // The key that the token names is not among those that were fetched.
-            Checked::Wait(_) => Checked::Refused(Cause::TokenKeyUnknown),
+            MethodAnswer::Wait(_) => MethodAnswer::Refused(Cause::TokenKeyUnknown),
             verified => verified,
         }
     }
@@ -181,8 +192,8 @@ impl Method {
         remote.begin().then(|| remote.first_round())
     }
 
-    fn remote(&self) -> Option<(&jwt::Verifier, &Remote)> {
-        let Loaded::Jwt(verifier) = &self.loaded else { return None };
+    fn remote(&self) -> Option<(&jwt::Verifier, &RemoteKeys)> {
+        let LoadedMethod::Jwt(verifier) = &self.loaded else { return None };
         Some((verifier, verifier.remote.as_ref()?))
     }
 }

@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use super::asked::{Asked, Checked};
-pub use super::certificate::{Certificate, Name};
+pub use super::certificate::{CertificateName, ClientCertificate};
+use super::request::{AuthRequest, MethodAnswer};
 use base::cause::Cause;
 use base::identity::Identity;
 
@@ -14,24 +14,24 @@ use base::identity::Identity;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The client's name. A certificate without it identifies nobody.
-    pub consumer: Name,
+    pub consumer: CertificateName,
     /// The organisation.
-    pub tenant: Option<Name>,
+    pub tenant: Option<CertificateName>,
     /// The tier of all clients with a certificate.
     pub tier: Option<String>,
 }
 
 /// Looks at the certificate of the request's connection, for the method of this number.
-pub(super) fn check(config: &Config, method: u64, asked: &Asked<'_>) -> Checked {
-    let Some(certificate) = asked.certificate else { return Checked::Absent };
+pub(super) fn check(config: &Config, method: u64, asked: &AuthRequest<'_>) -> MethodAnswer {
+    let Some(certificate) = asked.certificate else { return MethodAnswer::Absent };
     if asked.unix_seconds() > certificate.not_after {
-        return Checked::Refused(Cause::CertificateExpired);
+        return MethodAnswer::Refused(Cause::CertificateExpired);
     }
     if let Some(identity) = certificate.identity(method) {
-        return Checked::Known(identity);
+        return MethodAnswer::Known(identity);
     }
     let Some(consumer) = certificate.name(config.consumer) else {
-        return Checked::Refused(Cause::CertificateConsumer);
+        return MethodAnswer::Refused(Cause::CertificateConsumer);
     };
     let identity = Arc::new(Identity {
         consumer: Some(consumer.into()),
@@ -40,5 +40,5 @@ pub(super) fn check(config: &Config, method: u64, asked: &Asked<'_>) -> Checked 
         ..Identity::default()
     });
     certificate.keep(method, &identity);
-    Checked::Known(identity)
+    MethodAnswer::Known(identity)
 }

@@ -244,9 +244,9 @@ impl Cause {
 
 /// The last cause of something that several threads try: nothing while it works.
 #[derive(Debug, Default)]
-pub struct Last(AtomicU8);
+pub struct LastCause(AtomicU8);
 
-impl Last {
+impl LastCause {
     /// It has failed.
     pub fn failed(&self, cause: Cause) {
         self.0.store(cause as u8 + 1, Ordering::Relaxed);
@@ -279,7 +279,7 @@ mod tests {
         words.sort_unstable();
         words.dedup();
         assert_eq!(words.len(), Cause::ALL.len());
-        let last = Last::default();
+        let last = LastCause::default();
         assert_eq!(last.cause(), None);
         for cause in Cause::ALL {
             last.failed(*cause);

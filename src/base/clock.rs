@@ -18,7 +18,7 @@ pub fn now_ns() -> u64 {
 
 /// An instant on the same scale, without reading the clock again.
 pub fn ns_of(instant: Instant) -> u64 {
-    let origin = ORIGIN.get_or_init(|| Origin { instant: Instant::now(), reads_ns: aligned_ns(unix()) });
+    let origin = ORIGIN.get_or_init(|| ClockOrigin { instant: Instant::now(), reads_ns: aligned_ns(unix()) });
     let since = instant.saturating_duration_since(origin.instant);
     origin.reads_ns + since.as_secs() * 1_000_000_000 + u64::from(since.subsec_nanos())
 }
@@ -32,11 +32,11 @@ pub fn ahead_ns() -> i64 {
 /// once this process has read the clock.
 pub fn resume(ahead_ns: i64) {
     let reads_ns = monotonic_ns().saturating_add_signed(ahead_ns);
-    let _ = ORIGIN.set(Origin { instant: Instant::now(), reads_ns });
+    let _ = ORIGIN.set(ClockOrigin { instant: Instant::now(), reads_ns });
 }
 
 /// Where the scale begins.
-struct Origin {
+struct ClockOrigin {
     instant: Instant,
     reads_ns: u64,
 }
@@ -100,7 +100,7 @@ impl Date {
 
 thread_local!(static DATE: RefCell<Date> = RefCell::default());
 
-static ORIGIN: OnceLock<Origin> = OnceLock::new();
+static ORIGIN: OnceLock<ClockOrigin> = OnceLock::new();
 const HEAD_START_S: u64 = 3_600;
 /// 420 days: a multiple of weeks, of 30 days, and of whatever divides them.
 const ALIGNED_S: u64 = 420 * 86_400;

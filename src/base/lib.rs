@@ -7,7 +7,7 @@ pub mod hex;
 pub mod identity;
 pub mod random;
 pub mod rendezvous;
-pub mod sharded;
+pub mod sharded_map;
 pub mod units;
 pub mod whole_file;
 pub mod words;

@@ -40,12 +40,12 @@ impl Random {
 /// ratio, Weyl 1916). Who divides by them has exact shares without the period of a fixed order, which a page of twenty
 /// requests would fall into step with.
 #[derive(Debug)]
-pub struct Turns(Cell<u64>);
+pub struct EvenNumbers(Cell<u64>);
 
-impl Turns {
+impl EvenNumbers {
     /// They begin here; workers begin apart.
-    pub fn new(seed: u64) -> Turns {
-        Turns(Cell::new(seed))
+    pub fn new(seed: u64) -> EvenNumbers {
+        EvenNumbers(Cell::new(seed))
     }
 
     /// The next one.

@@ -7,7 +7,7 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 
 use super::admin_client::{AdminClient, Place, Secure};
-use net::trust::{Shown, Trust};
+use net::trust::{ClientPair, Trust};
 
 /// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,8 @@ impl Whom {
 
     /// The place with the certificates that were named.
     fn shown_to(&self, place: Place) -> anyhow::Result<Place> {
-        let shown = self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| Shown { cert, key });
+        let shown =
+            self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| ClientPair { cert, key });
         match place {
             Place::Tls(Secure { authority, trust, own }) => {
                 let verify = trust.verify || self.ca.is_some();

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
     use crate::Loaded;
     use limit::{Algorithm, Quota};
-    use policy::definition::Origin;
+    use policy::definition::LimitOrigin;
 
     const FILE: &str = "[policy.calls]\nlimit = \"2/m\"\nby = [\"ip\"]\n[[route]]\npath = \"/\"\nlimit = \"calls\"\nrespond = {}\n";
 
@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// A tier, the limit and capacity of each of its windows, and where they were written.
-    type TierShown = (String, Vec<(u64, u64)>, Origin);
+    type TierShown = (String, Vec<(u64, u64)>, LimitOrigin);
 
     /// The windows of each tier of a policy.
     fn shown(loaded: &Loaded, policy: &str) -> Vec<TierShown> {
@@ -168,7 +168,7 @@ mod tests {
         let rows: Vec<Added> = rows.iter().map(|row| Added::tier(row).expect("TOML")).collect();
         let loaded = by_tier("put", &rows).expect("valid");
         assert!(loaded.report.is_empty(), "{}", loaded.report);
-        let (file, table) = (Origin::File, Origin::TierTable);
+        let (file, table) = (LimitOrigin::File, LimitOrigin::TierTable);
         let named = |name: &str, windows: &[(u64, u64)], origin| (name.to_owned(), windows.to_vec(), origin);
         assert_eq!(
             shown(&loaded, "shared"),

@@ -1,11 +1,13 @@
 //! Compiles routes and policies into their table, and reports at its place what is wrong with them only together, such as
 //! two routes that tie.
 //!
-//! The table's keys are not salted here: the process that serves requests has its own salt ([`Table::salted`]).
+//! The table's keys are not salted here: the process that serves requests has its own salt ([`RouteTable::salted`]).
 
-use policy::definition::Policy;
-use policy::error::{Change, Direction, DomainField, Error, Place, PolicyField, Problem, RouteField};
-use policy::{Options, Table};
+use policy::definition::PolicyDefinition;
+use policy::error::{
+    DefinitionPlace, DefinitionProblem, Direction, DomainField, Error, HeaderChange, PolicyField, RouteField,
+};
+use policy::{CompileOptions, RouteTable};
 
 use super::load::report::{Finding, Places, Subject, error_in, quoted};
 use super::settings::Config;
@@ -19,7 +21,7 @@ pub(super) fn compile(
     config: &Config,
     places: &Places,
     could_not_be_read: bool,
-) -> Result<Table, Vec<Finding>> {
+) -> Result<RouteTable, Vec<Finding>> {
     let is_worth_telling = |error: &&Error| {
         !could_not_be_read
             || match dependence(&error.problem) {
@@ -34,21 +36,21 @@ pub(super) fn compile(
     })
 }
 
-fn subject(place: Place) -> Subject {
+fn subject(place: DefinitionPlace) -> Subject {
     match place {
-        Place::Route { index, .. } => Subject::Route(index),
-        Place::Policy { index, .. } => Subject::Policy(index),
-        Place::Domain { index, .. } => Subject::Domain(index),
+        DefinitionPlace::Route { index, .. } => Subject::Route(index),
+        DefinitionPlace::Policy { index, .. } => Subject::Policy(index),
+        DefinitionPlace::Domain { index, .. } => Subject::Domain(index),
     }
 }
 
-fn table(config: &Config) -> Result<Table, Vec<Error>> {
+fn table(config: &Config) -> Result<RouteTable, Vec<Error>> {
     let upstreams: Vec<String> = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let auth: Vec<String> = config.auth.iter().map(|auth| auth.name.clone()).collect();
     let ipv6_prefix = config.client_ip.ipv6_prefix;
-    let options = Options { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
+    let options = CompileOptions { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
     let hashed: Vec<_> = config.upstreams.iter().map(|upstream| upstream.balance.dimension()).collect();
-    let table = Table::with_domains(&config.routes, &config.policies, &config.domains, &options)?;
+    let table = RouteTable::with_domains(&config.routes, &config.policies, &config.domains, &options)?;
     Ok(table.hashed(&hashed, ipv6_prefix))
 }
 
@@ -62,74 +64,75 @@ enum Dependence {
     Others,
 }
 
-fn dependence(problem: &Problem) -> Dependence {
+fn dependence(problem: &DefinitionProblem) -> Dependence {
     match problem {
-        Problem::EmptyName
-        | Problem::HostWildcard
-        | Problem::Pattern(_)
-        | Problem::HeaderNeverMatches { .. }
-        | Problem::FramingHeader { .. }
-        | Problem::NoWeight
-        | Problem::CostAboveCapacity { .. }
-        | Problem::CostTwice { .. }
-        | Problem::ReplacesItself
-        | Problem::RolloutOfShadow
-        | Problem::UnorderedEntries { .. }
-        | Problem::InsteadOfItself { .. }
-        | Problem::Given(_)
-        | Problem::TooMany { .. } => Dependence::None,
+        DefinitionProblem::EmptyName
+        | DefinitionProblem::HostWildcard
+        | DefinitionProblem::Pattern(_)
+        | DefinitionProblem::HeaderNeverMatches { .. }
+        | DefinitionProblem::FramingHeader { .. }
+        | DefinitionProblem::NoWeight
+        | DefinitionProblem::CostAboveCapacity { .. }
+        | DefinitionProblem::CostTwice { .. }
+        | DefinitionProblem::ReplacesItself
+        | DefinitionProblem::RolloutOfShadow
+        | DefinitionProblem::UnorderedEntries { .. }
+        | DefinitionProblem::InsteadOfItself { .. }
+        | DefinitionProblem::Given(_)
+        | DefinitionProblem::TooMany { .. } => Dependence::None,
         // Indices count only what could be read, and templates name parameters of the path.
-        Problem::Host(_)
-        | Problem::Template(_)
-        | Problem::DimensionTwice
-        | Problem::NoEntries
-        | Problem::RuleTwice { .. }
-        | Problem::UnknownRule { .. }
-        | Problem::UnknownEntry { .. }
-        | Problem::ParamNotInPath { .. } => Dependence::Definition,
-        Problem::DuplicateName { .. }
-        | Problem::Tie { .. }
-        | Problem::UnknownPolicy { .. }
-        | Problem::CandidateOfCandidate { .. }
-        | Problem::TwoCandidates { .. }
-        | Problem::CandidateCountsBy { .. }
-        | Problem::RouteNamesCandidate { .. }
-        | Problem::PolicyTwice { .. }
-        | Problem::UnknownUpstream { .. }
-        | Problem::UpstreamTwice { .. }
-        | Problem::MirrorIsUpstream { .. }
-        | Problem::UnknownAuth { .. }
-        | Problem::EntryOnRoute { .. }
-        | Problem::EntryNotInRule { .. }
-        | Problem::DimensionNotGiven { .. }
-        | Problem::GivenInVain { .. }
-        | Problem::EndlessDescriptor { .. }
-        | Problem::ParamNowhere { .. } => Dependence::Others,
+        DefinitionProblem::Host(_)
+        | DefinitionProblem::Template(_)
+        | DefinitionProblem::DimensionTwice
+        | DefinitionProblem::NoEntries
+        | DefinitionProblem::RuleTwice { .. }
+        | DefinitionProblem::UnknownRule { .. }
+        | DefinitionProblem::UnknownEntry { .. }
+        | DefinitionProblem::ParamNotInPath { .. } => Dependence::Definition,
+        DefinitionProblem::DuplicateName { .. }
+        | DefinitionProblem::Tie { .. }
+        | DefinitionProblem::UnknownPolicy { .. }
+        | DefinitionProblem::CandidateOfCandidate { .. }
+        | DefinitionProblem::TwoCandidates { .. }
+        | DefinitionProblem::CandidateCountsBy { .. }
+        | DefinitionProblem::RouteNamesCandidate { .. }
+        | DefinitionProblem::PolicyTwice { .. }
+        | DefinitionProblem::UnknownUpstream { .. }
+        | DefinitionProblem::UpstreamTwice { .. }
+        | DefinitionProblem::MirrorIsUpstream { .. }
+        | DefinitionProblem::UnknownAuth { .. }
+        | DefinitionProblem::EntryOnRoute { .. }
+        | DefinitionProblem::EntryNotInRule { .. }
+        | DefinitionProblem::DimensionNotGiven { .. }
+        | DefinitionProblem::GivenInVain { .. }
+        | DefinitionProblem::EndlessDescriptor { .. }
+        | DefinitionProblem::ParamNowhere { .. } => Dependence::Others,
     }
 }
 
-fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) -> Finding {
+fn finding(config: &Config, place: DefinitionPlace, problem: &DefinitionProblem, places: &Places) -> Finding {
     let subject = subject(place);
     let field = match place {
-        Place::Route { field, .. } => route_key(field),
-        Place::Policy { field, .. } => policy_key(field),
-        Place::Domain { field, .. } => domain_key(config, subject, field),
+        DefinitionPlace::Route { field, .. } => route_key(field),
+        DefinitionPlace::Policy { field, .. } => policy_key(field),
+        DefinitionPlace::Domain { field, .. } => domain_key(config, subject, field),
     };
     let other = match (subject, problem) {
-        (Subject::Route(_), Problem::Tie { other, .. } | Problem::DuplicateName { other, .. }) => {
-            Some(Subject::Route(*other))
-        }
-        (Subject::Policy(_), Problem::DuplicateName { other, .. }) => Some(Subject::Policy(*other)),
-        (Subject::Domain(_), Problem::DuplicateName { other, .. }) => Some(Subject::Domain(*other)),
-        (Subject::Domain(_), Problem::RuleTwice { .. }) => Some(subject),
+        (
+            Subject::Route(_),
+            DefinitionProblem::Tie { other, .. } | DefinitionProblem::DuplicateName { other, .. },
+        ) => Some(Subject::Route(*other)),
+        (Subject::Policy(_), DefinitionProblem::DuplicateName { other, .. }) => Some(Subject::Policy(*other)),
+        (Subject::Domain(_), DefinitionProblem::DuplicateName { other, .. }) => Some(Subject::Domain(*other)),
+        (Subject::Domain(_), DefinitionProblem::RuleTwice { .. }) => Some(subject),
         _ => None,
     };
     let other_field = match problem {
-        Problem::RuleTwice { other } => format!("descriptors[{other}].entries"),
+        DefinitionProblem::RuleTwice { other } => format!("descriptors[{other}].entries"),
         _ => field.clone(),
     };
     let hint = match (subject, problem) {
-        (Subject::Policy(index), Problem::CostAboveCapacity { capacity, .. }) => {
+        (Subject::Policy(index), DefinitionProblem::CostAboveCapacity { capacity, .. }) => {
             config.policies.get(index).map(|policy| of_tier(policy, *capacity)).unwrap_or_default()
         }
         _ => String::new(),
@@ -142,7 +145,7 @@ fn finding(config: &Config, place: Place, problem: &Problem, places: &Places) ->
 }
 
 /// Whose window it is that holds no more than this, if the policy's windows depend on the tier: it may stand elsewhere.
-fn of_tier(policy: &Policy, capacity: u64) -> String {
+fn of_tier(policy: &PolicyDefinition, capacity: u64) -> String {
     let smallest = policy.windows.iter().position(|window| window.capacity() == capacity);
     let Some(part) = smallest.and_then(|window| policy.part_of(window)) else { return String::new() };
     let from = part.origin.sentence().map(|from| format!(", {from}")).unwrap_or_default();
@@ -171,9 +174,9 @@ fn route_key(field: RouteField) -> String {
                 Direction::Response => "response-headers",
             };
             let list = match change {
-                Change::Remove => "remove",
-                Change::Set => "set",
-                Change::Add => "add",
+                HeaderChange::Remove => "remove",
+                HeaderChange::Set => "set",
+                HeaderChange::Add => "add",
             };
             format!("{headers}.{list}")
         }

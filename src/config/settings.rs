@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::load::mask::Secrets;
 use super::reader::canonical::Canonical;
-use gateway::proxy::config::{ClientIp, ErrorPage, LimitHeaders, Shown};
-use gateway::service::config::{Listener, Overload};
+use gateway::proxy::config::{ClientIp, ErrorPage, FieldAudience, LimitHeaders};
+use gateway::service::config::{ListenerConfig, OverloadConfig};
 use observe::record::{self, decisions::DecisionsConfig};
-use policy::keys::naming::Addresses;
+use policy::keys::naming::AddressDetail;
 
 /// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,11 +18,11 @@ pub struct Config {
     /// Worker threads. `None`: one for each core.
     pub workers: Option<usize>,
     /// Listeners, by name.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerConfig>,
     /// Which hops are trusted to name a client's address.
     pub client_ip: ClientIp,
     /// The marks of memory at which work is refused.
-    pub overload: Overload,
+    pub overload: OverloadConfig,
     /// Authentication methods.
     pub auth: Vec<auth::Config>,
     /// Upstreams, including those that routes write as URLs.
@@ -32,13 +32,13 @@ pub struct Config {
     /// What `[limits]` says.
     pub limits: Limits,
     /// Tiers and their windows, in the order written.
-    pub tiers: Vec<policy::definition::Tier>,
+    pub tiers: Vec<policy::definition::TierDefinition>,
     /// Policies, including those that shorthands expand to.
-    pub policies: Vec<policy::definition::Policy>,
+    pub policies: Vec<policy::definition::PolicyDefinition>,
     /// Routes.
-    pub routes: Vec<policy::definition::Route>,
+    pub routes: Vec<policy::definition::RouteDefinition>,
     /// Domains of descriptors that other proxies ask about.
-    pub domains: Vec<policy::matching::domain::definition::Domain>,
+    pub domains: Vec<policy::matching::domain::definition::DomainDefinition>,
     /// The admin listener; `None`: off.
     pub admin: Option<control::admin::Config>,
     /// The gRPC listener; `None`: there is none.
@@ -54,7 +54,7 @@ pub struct Config {
     /// What this gateway is called.
     pub node: Node,
     /// How much of clients' addresses is shown where keys are named.
-    pub privacy: Addresses,
+    pub privacy: AddressDetail,
     /// The process's own log: a level, or directives as `tracing` reads them.
     pub log_level: String,
     /// The access log.
@@ -92,14 +92,14 @@ pub struct Node {
     /// `None`: what the host is called.
     pub name: Option<String>,
     /// Whose answers carry it.
-    pub shown: Shown,
+    pub shown: FieldAudience,
     /// Whose answers carry the request's id.
-    pub ids_shown: Shown,
+    pub ids_shown: FieldAudience,
 }
 
 impl Default for Node {
     fn default() -> Self {
-        Node { name: None, shown: Shown::Trusted, ids_shown: Shown::Always }
+        Node { name: None, shown: FieldAudience::Trusted, ids_shown: FieldAudience::Always }
     }
 }
 

@@ -25,7 +25,7 @@ use super::load::source;
 use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources};
 use limit::{Algorithm, WhenDown};
 use limiter::global::config::{Secret, Topology};
-use policy::definition::{Action, Destination, Dimension, Missing, TierPart};
+use policy::definition::{ActionDefinition, DestinationDefinition, Dimension, Missing, TierPart};
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -341,7 +341,10 @@ limit = "100/m burst 20 by ip"
     let route = &config.routes[0];
     assert_eq!(route.name, "/api/{*rest}");
     assert_eq!(route.limits, ["route:/api/{*rest}"]);
-    let action = Action::Forward { to: Destination::one("http://127.0.0.1:3000".to_owned()), rewrite: None };
+    let action = ActionDefinition::Forward {
+        to: DestinationDefinition::one("http://127.0.0.1:3000".to_owned()),
+        rewrite: None,
+    };
     assert_eq!(route.action, action);
     assert!(!route.upgrade);
 }
@@ -363,7 +366,7 @@ fn the_shipped_file_is_valid() {
     let loaded = super::load(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../gateway.toml")));
     let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}"));
     assert!(loaded.report.is_empty(), "{}", loaded.report);
-    assert_eq!(loaded.config.listeners[1].certs[0].absent, net::tls::Absent::MakeSelfSigned);
+    assert_eq!(loaded.config.listeners[1].certs[0].absent, net::tls::AbsentPair::MakeSelfSigned);
 }
 
 #[test]
@@ -801,7 +804,7 @@ fn a_lone_word_before_the_hosts_of_redis_may_be_its_password() {
 
 #[test]
 fn a_token_by_its_digest_is_one_of_its_text() {
-    use control::admin::{Role, Token};
+    use control::admin::{AdminRole, BearerToken};
     let digest = ::auth::keys::digest_text(b"hunter2");
     let text =
         format!("[admin]\ntokens = [{{ name = \"ann\", role = \"read\", digest = \"sha256:{digest}\" }}]");
@@ -811,7 +814,7 @@ fn a_token_by_its_digest_is_one_of_its_text() {
     assert!(!format!("{config:?}").contains(&digest));
     let access = config.admin.expect("it is there").access();
     let [token] = access.tokens.as_slice() else { panic!("it has one token: {access:?}") };
-    assert_eq!(token.digest, Token::of_text("ann", "hunter2", Role::Read, None).digest);
+    assert_eq!(token.digest, BearerToken::of_text("ann", "hunter2", AdminRole::Read, None).digest);
     assert_eq!(access.hosts, None, "behind a token any host is served");
 }
 

@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 
-use auth::Kind;
-use policy::definition::{Action, Dimension};
+use auth::MethodKind;
+use policy::definition::{ActionDefinition, Dimension};
 
 use super::load::context::Context;
 use super::load::report::Places;
@@ -35,7 +35,7 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
     // Whether any route to the upstream authenticates, in one pass, as below.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {
-        let Action::Forward { to, .. } = &route.action else { continue };
+        let ActionDefinition::Forward { to, .. } = &route.action else { continue };
         for part in &to.parts {
             *used.entry(&part.upstream).or_default() |= !route.access.auth.is_empty();
         }
@@ -53,7 +53,7 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
 /// Routes whose clients keep their upstream by a dimension of the identity, if nobody has one there.
 fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
     for (route, fields) in config.routes.iter().zip(&places.routes) {
-        let Action::Forward { to, .. } = &route.action else { continue };
+        let ActionDefinition::Forward { to, .. } = &route.action else { continue };
         let is_blind =
             route.access.auth.is_empty() && to.sticky.as_ref().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("sticky").filter(|_| is_blind) {
@@ -66,8 +66,7 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
 /// A route that redirects to https and is itself served over https: clients would follow it in a loop.
 fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
-    let redirects =
-        |action: &Action| matches!(action, Action::RedirectHttps(redirect) if redirect.host.is_none());
+    let redirects = |action: &ActionDefinition| matches!(action, ActionDefinition::RedirectHttps(redirect) if redirect.host.is_none());
     for (route, fields) in config.routes.iter().zip(&places.routes) {
         if let Some(place) = fields.place("redirect").filter(|_| is_tls && redirects(&route.action)) {
             let message = "every listener serves this route: over https it redirects to itself";
@@ -81,7 +80,7 @@ fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &P
     let is_asked = config.listeners.iter().any(|listener| listener.client_auth.is_some());
     for (method, fields) in config.auth.iter().zip(&places.auth) {
         let is_used = config.routes.iter().any(|route| route.access.auth.contains(&method.name));
-        let is_mtls = matches!(method.kind, Kind::Mtls(_));
+        let is_mtls = matches!(method.kind, MethodKind::Mtls(_));
         if let Some(place) = fields.whole.filter(|_| is_mtls && is_used && !is_asked) {
             let message = "no listener asks for certificates, so this method never recognises a client";
             ctx.warn(place, message, "give a listener with `certs` a `client-ca`");

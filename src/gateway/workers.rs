@@ -11,7 +11,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::proxy::services::{self, Services};
 use crate::server::run;
-use crate::server::worker::{Order, Shared};
+use crate::server::worker::{WorkerCommand, WorkerResources};
 use observe::record;
 
 /// Starts a worker for each of these cells of the metrics; each hears the orders of the receiver at the same place.
@@ -19,11 +19,11 @@ use observe::record;
 /// # Errors
 /// If a thread cannot be started or its runtime gets no descriptors.
 pub fn spawn(
-    shared: &Arc<Shared>,
-    services: &Arc<services::Shared>,
-    log: &record::Log,
-    cells: Vec<metrics::Worker>,
-    orders: Vec<Receiver<Order>>,
+    shared: &Arc<WorkerResources>,
+    services: &Arc<services::SharedServices>,
+    log: &record::LineLog,
+    cells: Vec<metrics::WorkerToken>,
+    orders: Vec<Receiver<WorkerCommand>>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
     let spawn = |(index, (cells, orders))| {
         let (services, log) = (Arc::clone(services), log.buffer());

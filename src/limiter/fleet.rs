@@ -26,7 +26,7 @@ use crate::local::Leases;
 use limit::Plan;
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Quota, WhenDown};
 use limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
-use metrics::Tier;
+use metrics::DecidingTier;
 
 /// The shared half of a limiter.
 pub struct Fleet {
@@ -499,7 +499,7 @@ impl Limiter {
         now_ns: u64,
         decision: &mut Decision,
     ) -> Said {
-        decision.tier = Tier::Fallback;
+        decision.tier = DecidingTier::Fallback;
         // A Redis that is only late is not down.
         let is_late = fleet.link.answers(charge.key) && !Fleet::is_advanced(plan);
         let is_permit = plan.quota.algorithm() == Algorithm::Concurrency;

@@ -40,7 +40,7 @@ use smallvec::SmallVec;
 use crate::local::{Table, Taken};
 use check::given::Given;
 use limit::{Algorithm, Charge, Key, Outcome, Quota, Worlds};
-use metrics::Tier;
+use metrics::DecidingTier;
 
 pub use check::charge_state::Refund;
 pub use check::event::{Count, Event};
@@ -82,7 +82,7 @@ pub struct Decision {
     /// refused, the one with the longest wait. Never a shadow's; `None` if there are only shadows.
     pub binding: Option<usize>,
     /// Which tier decided; if several did, the farthest from this node.
-    pub tier: Tier,
+    pub tier: DecidingTier,
     /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
     /// Whether it waits for what is asked of Redis; else it is decided before the answer.
@@ -186,7 +186,7 @@ impl Decision {
     fn decide_at<R>(&mut self, index: usize, decide: impl FnOnce(&mut Decision) -> R) -> R {
         let before = std::mem::take(&mut self.tier);
         let decided = decide(self);
-        if self.tier == Tier::Fallback {
+        if self.tier == DecidingTier::Fallback {
             self.note_elsewhere(index, Elsewhere::Fallback);
         }
         self.tier = self.tier.max(before);
@@ -339,7 +339,7 @@ impl Decision {
     fn clear(&mut self) {
         self.outcomes.clear();
         self.binding = None;
-        self.tier = Tier::Local;
+        self.tier = DecidingTier::Local;
         self.is_redis_down = false;
         self.waits = false;
         self.usual = Refund::default();

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 
 use super::Limiter;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
-use ::policy::Table;
+use ::policy::RouteTable;
 use ::policy::counting::shorthand;
-use ::policy::definition::{self, Origin, TierPart, Tiers};
+use ::policy::definition::{self, LimitOrigin, TierPart, TiersDefinition};
 use limit::{Algorithm, Penalty, PolicyId, Quota};
 use metrics::Comparison;
 
@@ -25,32 +25,35 @@ fn job(consumer: &'static str) -> Job {
     Job { consumer, units: 1, number: None }
 }
 
-fn counted_by(limits: &[&str], algorithm: Algorithm) -> definition::Policy {
+fn counted_by(limits: &[&str], algorithm: Algorithm) -> definition::PolicyDefinition {
     let window = |limit: &&str| shorthand::parse(limit).expect("a limit").window.counted_by(algorithm);
-    definition::Policy { windows: limits.iter().map(window).collect(), ..policy("p", "1/s by consumer") }
+    definition::PolicyDefinition {
+        windows: limits.iter().map(window).collect(),
+        ..policy("p", "1/s by consumer")
+    }
 }
 
-fn counts(limits: &[&str], algorithm: Algorithm) -> Table {
+fn counts(limits: &[&str], algorithm: Algorithm) -> RouteTable {
     table(&[counted_by(limits, algorithm)])
 }
 
 /// The table that comes into force after another.
-fn after(before: &Table, mut table: Table, now_ns: u64) -> Table {
+fn after(before: &RouteTable, mut table: RouteTable, now_ns: u64) -> RouteTable {
     table.count_on(before, now_ns);
     table
 }
 
-fn admitted(limiter: &Arc<Limiter>, table: &Table, now_ns: u64, asked: usize) -> usize {
+fn admitted(limiter: &Arc<Limiter>, table: &RouteTable, now_ns: u64, asked: usize) -> usize {
     (0..asked).filter(|_| check(limiter, table, &job("ann"), now_ns).is_admitted()).count()
 }
 
 /// Tells a limiter the quotas of a table, as a publication does.
-fn declare(limiter: &Limiter, table: &Table) {
+fn declare(limiter: &Limiter, table: &RouteTable) {
     let windows = table.policies().iter().flat_map(|policy| &policy.windows);
     limiter.declare(windows.map(|window| window.quota));
 }
 
-fn labels(table: &Table) -> Vec<&str> {
+fn labels(table: &RouteTable) -> Vec<&str> {
     table.policies()[0].windows.iter().map(|window| &*window.label).collect()
 }
 
@@ -105,7 +108,7 @@ proptest! {
                 .zip(["p-1s-before", "p-10s-before"])
                 .filter_map(|(limit, label)| labels(&in_force).contains(&label).then_some(limit))
                 .collect();
-            let has_room = |limiter: &Arc<Limiter>, table: &Table, only: &[&str]| {
+            let has_room = |limiter: &Arc<Limiter>, table: &RouteTable, only: &[&str]| {
                 let charges = table.policies()[0].look_at(&["ann".to_owned()]).expect("one dimension");
                 charges.iter().zip(["5/s", "30/10s"]).all(|(charge, limit)| {
                     let foreseen = limiter.foresee(&limit::Charge { cost: units, ..*charge }, now_ns);
@@ -186,7 +189,7 @@ fn a_change_is_told_once_and_not_at_each_table_that_carries_it_on() {
 fn a_bucket_counts_on_until_it_would_be_whole_again() {
     let limiter = limiter();
     let bucket = |algorithm| {
-        table(&[definition::Policy {
+        table(&[definition::PolicyDefinition {
             windows: vec![shorthand::parse("1/s burst 20").expect("a limit").window.counted_by(algorithm)],
             ..policy("p", "1/s by consumer")
         }])
@@ -207,7 +210,7 @@ fn a_bucket_counts_on_until_it_would_be_whole_again() {
 #[test]
 fn a_queue_stays_as_long_as_it_was() {
     let of = |limit: &str, algorithm| {
-        table(&[definition::Policy {
+        table(&[definition::PolicyDefinition {
             windows: vec![shorthand::parse(limit).expect("a limit").window.counted_by(algorithm)],
             ..policy("p", "1/s by consumer")
         }])
@@ -265,7 +268,7 @@ fn what_is_in_flight_does_not_count_on() {
     let flight = |limit: u64| {
         let limit = std::num::NonZeroU64::new(limit).expect("it is none");
         let quota = Quota::new(Algorithm::Concurrency, limit, limit, limit);
-        table(&[definition::Policy { windows: vec![quota], ..policy("p", "1/s by consumer") }])
+        table(&[definition::PolicyDefinition { windows: vec![quota], ..policy("p", "1/s by consumer") }])
     };
     assert_eq!(labels(&after(&flight(5), counts(&["5/h"], Algorithm::TokenBucket), NOW)), ["p"]);
     let limiter = limiter();
@@ -278,7 +281,8 @@ fn what_is_in_flight_does_not_count_on() {
 #[test]
 fn a_penalty_outlives_the_algorithm() {
     let penalty = Some(Penalty::new(1, 60 * SECOND, 100, 3_600));
-    let with = |algorithm| table(&[definition::Policy { penalty, ..counted_by(&["2/s"], algorithm) }]);
+    let with =
+        |algorithm| table(&[definition::PolicyDefinition { penalty, ..counted_by(&["2/s"], algorithm) }]);
     let limiter = limiter();
     let before = with(Algorithm::TokenBucket);
     assert_eq!(admitted(&limiter, &before, NOW, 6), 2);
@@ -300,9 +304,9 @@ fn each_tier_counts_on_where_it_has_another_algorithm() {
             windows,
             overshoot_ppm: 0,
             when_down: Default::default(),
-            origin: Origin::default(),
+            origin: LimitOrigin::default(),
         };
-        let tiers = Tiers {
+        let tiers = TiersDefinition {
             parts: vec![part("free", 1), part("pro", 2)],
             default: "free".to_owned(),
             algorithm: Algorithm::TokenBucket,
@@ -312,7 +316,7 @@ fn each_tier_counts_on_where_it_has_another_algorithm() {
         let window = |(limit, algorithm): (&str, Algorithm)| {
             shorthand::parse(limit).expect("a limit").window.counted_by(algorithm)
         };
-        table(&[definition::Policy {
+        table(&[definition::PolicyDefinition {
             windows: windows.into_iter().map(window).collect(),
             tiers: Some(tiers),
             ..policy("p", "1/s by consumer")

@@ -9,9 +9,9 @@ use super::Limiter;
 use super::check::Check;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
 use crate::{Change, Holder, Override, Reset};
-use ::policy::Table;
+use ::policy::RouteTable;
 use ::policy::counting::shorthand;
-use ::policy::definition::{self, Idempotency, Replaces};
+use ::policy::definition::{self, CandidateDefinition, Idempotency};
 use limit::{Algorithm, Penalty, PolicyId};
 use metrics::Comparison;
 
@@ -24,14 +24,14 @@ fn job(consumer: &'static str) -> Job {
     Job { consumer, units: 1, number: None }
 }
 
-fn candidate(limits: &[&str], rollout_ppm: u32) -> definition::Policy {
+fn candidate(limits: &[&str], rollout_ppm: u32) -> definition::PolicyDefinition {
     let windows = limits.iter().map(|limit| shorthand::parse(limit).expect("a limit").window).collect();
-    let replaces = Some(Replaces { policy: "live".to_owned(), rollout_ppm });
-    definition::Policy { windows, replaces, ..policy("new", "1/s by consumer") }
+    let replaces = Some(CandidateDefinition { policy: "live".to_owned(), rollout_ppm });
+    definition::PolicyDefinition { windows, replaces, ..policy("new", "1/s by consumer") }
 }
 
 /// Whether the job is admitted, and how the two policies compare.
-fn ask(limiter: &Arc<Limiter>, table: &Table, job: &Job, now_ns: u64) -> (bool, Option<Comparison>) {
+fn ask(limiter: &Arc<Limiter>, table: &RouteTable, job: &Job, now_ns: u64) -> (bool, Option<Comparison>) {
     told(&check(limiter, table, job, now_ns))
 }
 
@@ -42,7 +42,7 @@ fn told(check: &Check<'_>) -> (bool, Option<Comparison>) {
 }
 
 /// Units that a policy has left for a consumer.
-fn left(limiter: &Limiter, table: &Table, policy: PolicyId, consumer: &str) -> Vec<u64> {
+fn left(limiter: &Limiter, table: &RouteTable, policy: PolicyId, consumer: &str) -> Vec<u64> {
     let policy = &table.policies()[policy.index()];
     let charges = policy.look_at(&[consumer.to_owned()]).expect("one dimension");
     charges.iter().map(|charge| limiter.foresee(charge, NOW).remaining).collect()
@@ -60,16 +60,16 @@ proptest! {
         const ALGORITHMS: [Algorithm; 4] = [
             Algorithm::TokenBucket, Algorithm::SlidingWindow, Algorithm::FixedWindow, Algorithm::SlidingLog,
         ];
-        let with = |policy: definition::Policy, algorithm: usize| {
+        let with = |policy: definition::PolicyDefinition, algorithm: usize| {
             let windows = policy.windows.iter().map(|quota| {
                 let (limit, period_ns) = (quota.limit(), quota.period_ns());
                 limit::Quota::new(ALGORITHMS[algorithm], limit, period_ns, limit)
             });
-            definition::Policy { windows: windows.collect(), ..policy }
+            definition::PolicyDefinition { windows: windows.collect(), ..policy }
         };
         let live = with(policy("live", "6/s by consumer"), algorithms.0);
         let new = with(candidate(&["5/s", "12/5s"], rollout_ppm), algorithms.1);
-        let alone = definition::Policy { replaces: None, ..new.clone() };
+        let alone = definition::PolicyDefinition { replaces: None, ..new.clone() };
         let both = table(&[live.clone(), new]);
         let (only_live, only_new) = (table(&[live]), table(&[alone]));
         let (tried, first, second) = (limiter(), limiter(), limiter());
@@ -122,9 +122,9 @@ fn what_another_limit_refuses_is_charged_to_neither() {
 
 #[test]
 fn two_trials_of_one_request_are_told_apart() {
-    let other = definition::Policy {
+    let other = definition::PolicyDefinition {
         name: "newer".to_owned(),
-        replaces: Some(Replaces { policy: "other".to_owned(), rollout_ppm: 0 }),
+        replaces: Some(CandidateDefinition { policy: "other".to_owned(), rollout_ppm: 0 }),
         ..candidate(&["9/m"], 0)
     };
     let policies = [
@@ -179,7 +179,7 @@ fn requests_in_flight_are_no_more_than_were_let_through() {
 #[test]
 fn a_penalty_of_the_one_keeps_the_other_from_nothing() {
     let penalty = Some(Penalty::new(1, 60 * SECOND, 2, 3_600));
-    let live = definition::Policy { penalty, ..policy("live", "1/s by consumer") };
+    let live = definition::PolicyDefinition { penalty, ..policy("live", "1/s by consumer") };
     let (limiter, table) = (limiter(), table(&[live, candidate(&["9/m"], 0)]));
     let ask = |now_ns| {
         let check = check(&limiter, &table, &job("ann"), now_ns);
@@ -201,7 +201,7 @@ fn a_penalty_of_the_one_keeps_the_other_from_nothing() {
 #[test]
 fn a_penalty_of_a_candidate_is_noted_and_refuses_nothing() {
     let penalty = Some(Penalty::new(1, 60 * SECOND, 2, 3_600));
-    let new = definition::Policy { penalty, ..candidate(&["1/s"], 0) };
+    let new = definition::PolicyDefinition { penalty, ..candidate(&["1/s"], 0) };
     let (limiter, table) = (limiter(), table(&[policy("live", "9/m by consumer"), new]));
     for comparison in [Comparison::Agreed, Comparison::OnlyNewDenies, Comparison::OnlyNewDenies] {
         assert_eq!(ask(&limiter, &table, &job("ann"), NOW), (true, Some(comparison)));
@@ -216,8 +216,11 @@ fn a_penalty_of_a_candidate_is_noted_and_refuses_nothing() {
 fn each_of_the_two_remembers_the_retries_that_it_has_admitted() {
     let header = http::HeaderName::from_static("idempotency-key");
     let idempotency = Some(Idempotency { header, window: Duration::from_secs(60), by_address: false });
-    let live = definition::Policy { idempotency: idempotency.clone(), ..policy("live", "1/m by consumer") };
-    let new = definition::Policy { idempotency, ..candidate(&["2/m"], 0) };
+    let live = definition::PolicyDefinition {
+        idempotency: idempotency.clone(),
+        ..policy("live", "1/m by consumer")
+    };
+    let new = definition::PolicyDefinition { idempotency, ..candidate(&["2/m"], 0) };
     let (limiter, table) = (limiter(), table(&[live, new]));
     let numbered = |number| Job { number: Some(number), ..job("ann") };
     assert_eq!(ask(&limiter, &table, &numbered("one"), NOW), (true, Some(Comparison::Agreed)));

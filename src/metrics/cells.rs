@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The token with which a worker counts. Each worker has one, it cannot be copied, and two threads cannot use it at once, so
 /// each row has a single writer by construction.
 #[derive(Debug)]
-pub struct Worker {
+pub struct WorkerToken {
     index: usize,
     not_sync: PhantomData<Cell<()>>,
 }
 
-impl Worker {
-    pub(super) fn new(index: usize) -> Worker {
-        Worker { index, not_sync: PhantomData }
+impl WorkerToken {
+    pub(super) fn new(index: usize) -> WorkerToken {
+        WorkerToken { index, not_sync: PhantomData }
     }
 
     /// Which of the workers: 0 and up.
@@ -29,12 +29,12 @@ impl Worker {
 /// `N` counters in one row for each worker. A row is allocated when its worker first counts in it, so that of ten thousand
 /// routes only the used ones take memory.
 #[derive(Debug)]
-pub(super) struct Cells<const N: usize>(Box<[OnceLock<Box<Row<N>>>]>);
+pub(super) struct Cells<const N: usize>(Box<[OnceLock<Box<CellRow<N>>>]>);
 
 /// Aligned to two cache lines, because the prefetcher loads them in pairs and would share the neighbour's.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(super) struct Row<const N: usize>([AtomicU64; N]);
+pub(super) struct CellRow<const N: usize>([AtomicU64; N]);
 
 impl<const N: usize> Cells<N> {
     pub(super) fn new(workers: usize) -> Cells<N> {
@@ -42,18 +42,18 @@ impl<const N: usize> Cells<N> {
     }
 
     /// The row `worker` alone writes.
-    pub(super) fn row(&self, worker: &Worker) -> &Row<N> {
-        self.0[worker.index].get_or_init(|| Box::new(Row([const { AtomicU64::new(0) }; N])))
+    pub(super) fn row(&self, worker: &WorkerToken) -> &CellRow<N> {
+        self.0[worker.index].get_or_init(|| Box::new(CellRow([const { AtomicU64::new(0) }; N])))
     }
 
     /// Adds one for `worker`.
-    pub(super) fn count(&self, worker: &Worker, slot: usize) {
+    pub(super) fn count(&self, worker: &WorkerToken, slot: usize) {
         self.row(worker).add(slot, 1);
     }
 
     /// Moves a level up or down for `worker`. Levels wrap, so the sum over the workers is right even if one worker counts
     /// something in and another counts it out.
-    pub(super) fn shift(&self, worker: &Worker, slot: usize, by: i64) {
+    pub(super) fn shift(&self, worker: &WorkerToken, slot: usize, by: i64) {
         self.row(worker).add(slot, by as u64);
     }
 
@@ -82,13 +82,13 @@ impl<const N: usize> Cells<N> {
         self.0[index].get().map_or(0, |row| row.read(slot))
     }
 
-    fn rows(&self) -> impl Iterator<Item = &Row<N>> {
+    fn rows(&self) -> impl Iterator<Item = &CellRow<N>> {
         self.0.iter().filter_map(|row| row.get()).map(|row| &**row)
     }
 }
 
-impl<const N: usize> Row<N> {
-    /// Adds to one counter. No read-modify-write is needed: the holder of the [`Worker`] is the only writer.
+impl<const N: usize> CellRow<N> {
+    /// Adds to one counter. No read-modify-write is needed: the holder of the [`WorkerToken`] is the only writer.
     pub(super) fn add(&self, slot: usize, count: u64) {
         let counter = &self.0[slot];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn workers_add_up() {
         let cells = Cells::<2>::new(3);
-        let workers: Vec<_> = (0..3).map(Worker::new).collect();
+        let workers: Vec<_> = (0..3).map(WorkerToken::new).collect();
         assert!(!cells.is_used());
         std::thread::scope(|scope| {
             for worker in workers {
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_level_may_rise_on_one_worker_and_fall_on_another() {
         let cells = Cells::<1>::new(2);
-        let (first, second) = (Worker::new(0), Worker::new(1));
+        let (first, second) = (WorkerToken::new(0), WorkerToken::new(1));
         cells.shift(&first, 0, 3);
         cells.shift(&second, 0, -1);
         assert_eq!(cells.level(0), 2);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn rows_share_no_cache_line() {
-        assert_eq!(align_of::<Row<1>>(), 128);
-        assert_eq!(size_of::<Row<17>>() % 128, 0);
+        assert_eq!(align_of::<CellRow<1>>(), 128);
+        assert_eq!(size_of::<CellRow<17>>() % 128, 0);
     }
 }

@@ -6,7 +6,7 @@ use super::histogram::{Distribution, Histogram};
 
 /// Takes families one after the other and shows each at once. One without a sample is left out.
 pub struct Families<'e> {
-    show: &'e mut dyn FnMut(&Family<'_>) -> fmt::Result,
+    show: &'e mut dyn FnMut(&SampleFamily<'_>) -> fmt::Result,
 }
 
 /// Labels of one sample: names and values.
@@ -14,7 +14,7 @@ pub type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
 
 /// A unit; the names of its metrics end with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unit {
+pub enum MetricUnit {
     /// Bytes.
     Bytes,
     /// A part of a whole, 0 to 1.
@@ -25,7 +25,7 @@ pub enum Unit {
 
 /// The value of a counter or a gauge.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
+pub enum MetricNumber {
     /// A count, or a time.
     Whole(i128),
     /// Anything else.
@@ -33,34 +33,34 @@ pub enum Number {
 }
 
 /// Samples of one name, of one kind.
-pub(super) struct Family<'f> {
+pub(super) struct SampleFamily<'f> {
     /// Without the `_total` of counters.
     pub(super) name: String,
     pub(super) help: &'f str,
-    pub(super) unit: Option<Unit>,
-    pub(super) kind: Kind,
-    pub(super) samples: Vec<Sample<'f>>,
+    pub(super) unit: Option<MetricUnit>,
+    pub(super) kind: MetricKind,
+    pub(super) samples: Vec<MetricSample<'f>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     Counter,
     Gauge,
     Histogram,
 }
 
-pub(super) struct Sample<'f> {
+pub(super) struct MetricSample<'f> {
     pub(super) labels: Vec<(&'static str, &'f str)>,
-    pub(super) value: Value,
+    pub(super) value: MetricValue,
 }
 
-pub(super) enum Value {
-    Number(Number),
+pub(super) enum MetricValue {
+    Number(MetricNumber),
     Histogram(Distribution),
 }
 
 impl<'e> Families<'e> {
-    pub(super) fn new(show: &'e mut dyn FnMut(&Family<'_>) -> fmt::Result) -> Families<'e> {
+    pub(super) fn new(show: &'e mut dyn FnMut(&SampleFamily<'_>) -> fmt::Result) -> Families<'e> {
         Families { show }
     }
 
@@ -72,26 +72,26 @@ impl<'e> Families<'e> {
         &mut self,
         name: &str,
         help: &str,
-        unit: Option<&Unit>,
+        unit: Option<&MetricUnit>,
         samples: impl IntoIterator<Item = (Labels<'l, N>, u64)>,
     ) -> fmt::Result {
-        let samples = samples.into_iter().map(|(labels, count)| (labels, Value::Number(count.into())));
-        self.family(Kind::Counter, name, help, unit, samples)
+        let samples = samples.into_iter().map(|(labels, count)| (labels, MetricValue::Number(count.into())));
+        self.family(MetricKind::Counter, name, help, unit, samples)
     }
 
     /// Gauges.
     ///
     /// # Errors
     /// If they cannot be written.
-    pub fn gauges<'l, const N: usize, V: Into<Number>>(
+    pub fn gauges<'l, const N: usize, V: Into<MetricNumber>>(
         &mut self,
         name: &str,
         help: &str,
-        unit: Option<&Unit>,
+        unit: Option<&MetricUnit>,
         samples: impl IntoIterator<Item = (Labels<'l, N>, V)>,
     ) -> fmt::Result {
-        let samples = samples.into_iter().map(|(labels, level)| (labels, Value::Number(level.into())));
-        self.family(Kind::Gauge, name, help, unit, samples)
+        let samples = samples.into_iter().map(|(labels, level)| (labels, MetricValue::Number(level.into())));
+        self.family(MetricKind::Gauge, name, help, unit, samples)
     }
 
     /// A histogram of durations, without labels.
@@ -123,70 +123,70 @@ impl<'e> Families<'e> {
         help: &str,
         samples: impl IntoIterator<Item = (Labels<'l, N>, Distribution)>,
     ) -> fmt::Result {
-        let samples = samples.into_iter().map(|(labels, value)| (labels, Value::Histogram(value)));
-        self.family(Kind::Histogram, name, help, Some(&Unit::Seconds), samples)
+        let samples = samples.into_iter().map(|(labels, value)| (labels, MetricValue::Histogram(value)));
+        self.family(MetricKind::Histogram, name, help, Some(&MetricUnit::Seconds), samples)
     }
 
     fn family<'l, const N: usize>(
         &mut self,
-        kind: Kind,
+        kind: MetricKind,
         name: &str,
         help: &str,
-        unit: Option<&Unit>,
-        samples: impl Iterator<Item = (Labels<'l, N>, Value)>,
+        unit: Option<&MetricUnit>,
+        samples: impl Iterator<Item = (Labels<'l, N>, MetricValue)>,
     ) -> fmt::Result {
-        let samples = samples.map(|(labels, value)| Sample { labels: labels.to_vec(), value });
+        let samples = samples.map(|(labels, value)| MetricSample { labels: labels.to_vec(), value });
         let samples: Vec<_> = samples.collect();
         if samples.is_empty() {
             return Ok(());
         }
         let unit = unit.copied();
         let ending = unit.map_or_else(String::new, |unit| format!("_{}", unit.word()));
-        (self.show)(&Family { name: format!("{PREFIX}{name}{ending}"), help, unit, kind, samples })
+        (self.show)(&SampleFamily { name: format!("{PREFIX}{name}{ending}"), help, unit, kind, samples })
     }
 }
 
-impl Unit {
+impl MetricUnit {
     /// As names end.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Unit::Bytes => "bytes",
-            Unit::Ratio => "ratio",
-            Unit::Seconds => "seconds",
+            MetricUnit::Bytes => "bytes",
+            MetricUnit::Ratio => "ratio",
+            MetricUnit::Seconds => "seconds",
         }
     }
 }
 
-impl Number {
+impl MetricNumber {
     pub(super) fn as_f64(self) -> f64 {
         match self {
-            Number::Whole(number) => number as f64,
-            Number::Fraction(number) => number,
+            MetricNumber::Whole(number) => number as f64,
+            MetricNumber::Fraction(number) => number,
         }
     }
 }
 
-impl From<u64> for Number {
-    fn from(number: u64) -> Number {
-        Number::Whole(number.into())
+impl From<u64> for MetricNumber {
+    fn from(number: u64) -> MetricNumber {
+        MetricNumber::Whole(number.into())
     }
 }
 
-impl From<u32> for Number {
-    fn from(number: u32) -> Number {
-        Number::Whole(number.into())
+impl From<u32> for MetricNumber {
+    fn from(number: u32) -> MetricNumber {
+        MetricNumber::Whole(number.into())
     }
 }
 
-impl From<i64> for Number {
-    fn from(number: i64) -> Number {
-        Number::Whole(number.into())
+impl From<i64> for MetricNumber {
+    fn from(number: i64) -> MetricNumber {
+        MetricNumber::Whole(number.into())
     }
 }
 
-impl From<f64> for Number {
-    fn from(number: f64) -> Number {
-        Number::Fraction(number)
+impl From<f64> for MetricNumber {
+    fn from(number: f64) -> MetricNumber {
+        MetricNumber::Fraction(number)
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) struct Distribution {
 }
 
 /// A histogram as read: the count of each cell, not cumulative, and the sum of all durations.
-pub(super) struct Reading {
+pub(super) struct HistogramReading {
     pub(super) cells: [u64; CELLS],
     pub(super) sum_ns: u64,
 }
@@ -49,7 +49,7 @@ impl Histogram {
     }
 
     pub(super) fn distribution(&self) -> Distribution {
-        Reading { cells: self.cells, sum_ns: self.sum_ns }.distribution(BTreeMap::new())
+        HistogramReading { cells: self.cells, sum_ns: self.sum_ns }.distribution(BTreeMap::new())
     }
 }
 
@@ -60,7 +60,7 @@ impl Distribution {
     }
 }
 
-impl Reading {
+impl HistogramReading {
     /// How it is shown.
     pub(super) fn distribution(&self, exemplars: BTreeMap<usize, Exemplar>) -> Distribution {
         let bounds = BOUNDS_NS.into_iter().map(seconds).chain([f64::INFINITY]);

@@ -23,79 +23,80 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-pub use cells::Worker;
+pub use cells::WorkerToken;
 pub use exemplars::Exemplar;
-pub use exposition::Format;
-pub use families::{Families, Labels, Number, Unit};
+pub use exposition::ScrapeFormat;
+pub use families::{Families, Labels, MetricNumber, MetricUnit};
 pub use histogram::{Durations, Histogram};
 pub use series::{
-    CLASSES, Comparison, Cost, Deadline, Decision, Exchange, IpVersion, Latency, Listener, Mirrored, Policy,
-    Refusal, Refused, Request, Route, RouteTotals, Tier, Upstream, Window,
+    CLASSES, Comparison, ConnectionDeadline, CostOutcome, DecidingTier, ExchangeOutcome, IpVersion, Latency,
+    ListenerSeries, MirrorOutcome, PolicyDecision, PolicySeries, RefusalSeries, RefusedConnection,
+    RequestCounts, RouteSeries, RouteTotals, UpstreamSeries, WindowSeries,
 };
-pub use totals::{Connections, DECISIONS, Totals};
+pub use totals::{ConnectionTotals, DECISIONS, Totals};
 
 /// Everything that is counted in this process.
 pub struct Metrics {
     workers: usize,
     /// The token of the row behind those of the workers.
-    outside: Mutex<Worker>,
-    routes: Names<Route>,
-    policies: Names<Policy>,
-    windows: Names<Window>,
+    outside: Mutex<WorkerToken>,
+    routes: NamedSeries<RouteSeries>,
+    policies: NamedSeries<PolicySeries>,
+    windows: NamedSeries<WindowSeries>,
     latency: Arc<Latency>,
-    upstreams: Names<Upstream>,
-    listeners: Names<Listener>,
-    refusals: Names<Refusal>,
-    causes: Names<Refusal>,
-    calls: Names<Refusal>,
+    upstreams: NamedSeries<UpstreamSeries>,
+    listeners: NamedSeries<ListenerSeries>,
+    refusals: NamedSeries<RefusalSeries>,
+    causes: NamedSeries<RefusalSeries>,
+    calls: NamedSeries<RefusalSeries>,
     /// Write the families of other parts of the process at each scrape.
     collectors: Mutex<Vec<Collector>>,
     configuration: Mutex<Configuration>,
     /// Reloads that took effect.
-    reloads_succeeded: Counter,
+    reloads_succeeded: SharedCounter,
     /// Reloads that failed, so that the old configuration stayed.
-    reloads_failed: Counter,
+    reloads_failed: SharedCounter,
     /// Upgrades by which this process took a predecessor's place: one or none.
-    upgrades_succeeded: Counter,
+    upgrades_succeeded: SharedCounter,
     /// Upgrades that failed, so that this process serves on.
-    upgrades_failed: Counter,
+    upgrades_failed: SharedCounter,
     /// Panics in a worker; each took one request, or one connection.
-    pub panics: Counter,
+    pub panics: SharedCounter,
     /// Times the kernel would not hand a connection over (`accept` failed): out of descriptors or memory.
-    pub accept_errors: Counter,
+    pub accept_errors: SharedCounter,
     /// Credentials that were not in a cache and had to be verified: signatures checked, passwords hashed.
-    pub auth_verifications: Counter,
+    pub auth_verifications: SharedCounter,
     /// Metrics of the access log itself.
     pub access_log: AccessLog,
     /// Metrics of the log of decisions.
     pub decision_log: AccessLog,
     /// Spans of traces.
-    pub spans: Spans,
+    pub spans: SpanCounters,
 }
 
 /// Lines of a log by what happened to them.
 #[derive(Clone, Debug, Default)]
 pub struct AccessLog {
     /// Lines that reached their file or pipe.
-    pub written: Counter,
+    pub written: SharedCounter,
     /// Lines lost because the writer was behind or its file could not be written.
-    pub dropped: Counter,
+    pub dropped: SharedCounter,
     /// Lines written that were too long for a message of syslog.
-    pub cut: Counter,
+    pub cut: SharedCounter,
 }
 
 /// Spans by what happened to them.
 #[derive(Clone, Debug, Default)]
-pub struct Spans {
+pub struct SpanCounters {
     /// Spans that the collector took.
-    pub exported: Counter,
+    pub exported: SharedCounter,
     /// Spans lost because the queue was full, or the collector was away or did not take them.
-    pub dropped: Counter,
+    pub dropped: SharedCounter,
 }
 
 /// A counter that any thread may raise: for rare events, and for work outside the workers.
 #[derive(Clone, Debug, Default)]
-pub struct Counter(Arc<AtomicU64>);
+pub struct SharedCounter(Arc<AtomicU64>);
 
 type Collector = Box<dyn Fn(&mut Families<'_>) -> fmt::Result + Send>;
 
@@ -109,48 +110,48 @@ struct Configuration {
 
 impl Metrics {
     /// Counters for `workers` data-plane threads, and the one token each of them counts with.
-    pub fn new(workers: usize) -> (Arc<Metrics>, Vec<Worker>) {
+    pub fn new(workers: usize) -> (Arc<Metrics>, Vec<WorkerToken>) {
         let metrics = Metrics {
             workers,
-            outside: Mutex::new(Worker::new(workers)),
-            routes: Names::new(ROUTES_MAX),
-            policies: Names::new(POLICIES_MAX),
-            windows: Names::new(WINDOWS_MAX),
+            outside: Mutex::new(WorkerToken::new(workers)),
+            routes: NamedSeries::new(ROUTES_MAX),
+            policies: NamedSeries::new(POLICIES_MAX),
+            windows: NamedSeries::new(WINDOWS_MAX),
             latency: Arc::new(Latency::new(workers + 1)),
-            upstreams: Names::new(UPSTREAMS_MAX),
-            listeners: Names::new(LISTENERS_MAX),
-            refusals: Names::new(REFUSALS_MAX),
-            causes: Names::new(REFUSALS_MAX),
-            calls: Names::new(GRPC_STATUSES.len()),
+            upstreams: NamedSeries::new(UPSTREAMS_MAX),
+            listeners: NamedSeries::new(LISTENERS_MAX),
+            refusals: NamedSeries::new(REFUSALS_MAX),
+            causes: NamedSeries::new(REFUSALS_MAX),
+            calls: NamedSeries::new(GRPC_STATUSES.len()),
             collectors: Mutex::default(),
             configuration: Mutex::default(),
-            reloads_succeeded: Counter::default(),
-            reloads_failed: Counter::default(),
-            upgrades_succeeded: Counter::default(),
-            upgrades_failed: Counter::default(),
-            panics: Counter::default(),
-            accept_errors: Counter::default(),
-            auth_verifications: Counter::default(),
+            reloads_succeeded: SharedCounter::default(),
+            reloads_failed: SharedCounter::default(),
+            upgrades_succeeded: SharedCounter::default(),
+            upgrades_failed: SharedCounter::default(),
+            panics: SharedCounter::default(),
+            accept_errors: SharedCounter::default(),
+            auth_verifications: SharedCounter::default(),
             access_log: AccessLog::default(),
             decision_log: AccessLog::default(),
-            spans: Spans::default(),
+            spans: SpanCounters::default(),
         };
-        (Arc::new(metrics), (0..workers).map(Worker::new).collect())
+        (Arc::new(metrics), (0..workers).map(WorkerToken::new).collect())
     }
 
     /// The series of a route; of all others together (`other`) beyond [`ROUTES_MAX`] names.
-    pub fn route(&self, name: &str) -> Arc<Route> {
-        self.routes.named(name, || Route::new(self.rows()))
+    pub fn route(&self, name: &str) -> Arc<RouteSeries> {
+        self.routes.named(name, || RouteSeries::new(self.rows()))
     }
 
     /// The series of a policy; of all others together beyond [`POLICIES_MAX`] names.
-    pub fn policy(&self, name: &str) -> Arc<Policy> {
-        self.policies.named(name, || Policy::new(self.rows()))
+    pub fn policy(&self, name: &str) -> Arc<PolicySeries> {
+        self.policies.named(name, || PolicySeries::new(self.rows()))
     }
 
     /// The series of a window of a policy, whose key has these dimensions; of all others together beyond [`WINDOWS_MAX`].
-    pub fn window(&self, policy: &str, window: &str, by: &str) -> Arc<Window> {
-        self.windows.named(&series::window::name(policy, window, by), || Window::new(self.rows()))
+    pub fn window(&self, policy: &str, window: &str, by: &str) -> Arc<WindowSeries> {
+        self.windows.named(&series::window::name(policy, window, by), || WindowSeries::new(self.rows()))
     }
 
     /// How long decisions take, of all policies.
@@ -159,33 +160,33 @@ impl Metrics {
     }
 
     /// The series of an upstream; of all others together beyond [`UPSTREAMS_MAX`] names.
-    pub fn upstream(&self, name: &str) -> Arc<Upstream> {
-        self.upstreams.named(name, || Upstream::new(self.rows()))
+    pub fn upstream(&self, name: &str) -> Arc<UpstreamSeries> {
+        self.upstreams.named(name, || UpstreamSeries::new(self.rows()))
     }
 
     /// The series of a listener; of all others together beyond [`LISTENERS_MAX`] names.
-    pub fn listener(&self, name: &str) -> Arc<Listener> {
-        self.listeners.named(name, || Listener::new(self.rows()))
+    pub fn listener(&self, name: &str) -> Arc<ListenerSeries> {
+        self.listeners.named(name, || ListenerSeries::new(self.rows()))
     }
 
     /// The count of requests refused for one reason: a fixed code, as the access log shows it.
-    pub fn refusal(&self, reason: &'static str) -> Arc<Refusal> {
-        self.refusals.named(reason, || Refusal::new(self.rows()))
+    pub fn refusal(&self, reason: &'static str) -> Arc<RefusalSeries> {
+        self.refusals.named(reason, || RefusalSeries::new(self.rows()))
     }
 
     /// The count of refusals and failures with one cause: a fixed word, as the access log shows it.
-    pub fn cause(&self, word: &'static str) -> Arc<Refusal> {
-        self.causes.named(word, || Refusal::new(self.rows()))
+    pub fn cause(&self, word: &'static str) -> Arc<RefusalSeries> {
+        self.causes.named(word, || RefusalSeries::new(self.rows()))
     }
 
     /// The counts of calls of gRPC by the status that ended them: a row for each of gRPC's numbers, and one for all others.
-    pub fn calls(&self) -> Vec<Arc<Refusal>> {
-        let count = |status: &&str| self.calls.named(status, || Refusal::new(self.rows()));
+    pub fn calls(&self) -> Vec<Arc<RefusalSeries>> {
+        let count = |status: &&str| self.calls.named(status, || RefusalSeries::new(self.rows()));
         GRPC_STATUSES.iter().map(count).collect()
     }
 
     /// Counts for who is no worker: one at a time.
-    pub fn outside(&self) -> MutexGuard<'_, Worker> {
+    pub fn outside(&self) -> MutexGuard<'_, WorkerToken> {
         lock(&self.outside)
     }
 
@@ -238,7 +239,7 @@ impl fmt::Debug for Metrics {
     }
 }
 
-impl Counter {
+impl SharedCounter {
     /// Raises it.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
@@ -252,14 +253,14 @@ impl Counter {
 
 /// Series by name, at most `max` of them and one more for the rest. They are never removed: a counter that vanishes on a
 /// reload and comes back at zero would break every `rate()`.
-struct Names<T> {
+struct NamedSeries<T> {
     max: usize,
     series: Mutex<BTreeMap<Box<str>, Arc<T>>>,
 }
 
-impl<T> Names<T> {
-    fn new(max: usize) -> Names<T> {
-        Names { max, series: Mutex::default() }
+impl<T> NamedSeries<T> {
+    fn new(max: usize) -> NamedSeries<T> {
+        NamedSeries { max, series: Mutex::default() }
     }
 
     fn named(&self, name: &str, make: impl FnOnce() -> T) -> Arc<T> {
@@ -307,23 +308,23 @@ mod tests {
     #[test]
     fn the_same_name_keeps_its_series_over_reloads() {
         let (metrics, workers) = Metrics::new(1);
-        metrics.policy("search").decided(&workers[0], Decision::Admitted);
-        metrics.policy("search").decided(&workers[0], Decision::Admitted);
+        metrics.policy("search").decided(&workers[0], PolicyDecision::Admitted);
+        metrics.policy("search").decided(&workers[0], PolicyDecision::Admitted);
         assert!(Arc::ptr_eq(&metrics.policy("search"), &metrics.policy("search")));
-        assert_eq!(metrics.policy("search").decisions(Decision::Admitted), 2);
+        assert_eq!(metrics.policy("search").decisions(PolicyDecision::Admitted), 2);
     }
 
     #[test]
     fn what_is_counted_outside_the_workers_is_in_the_sum() {
         let (metrics, workers) = Metrics::new(1);
-        metrics.policy("search").decided(&workers[0], Decision::Denied);
-        metrics.policy("search").decided(&metrics.outside(), Decision::Denied);
-        assert_eq!(metrics.policy("search").decisions(Decision::Denied), 2);
+        metrics.policy("search").decided(&workers[0], PolicyDecision::Denied);
+        metrics.policy("search").decided(&metrics.outside(), PolicyDecision::Denied);
+        assert_eq!(metrics.policy("search").decisions(PolicyDecision::Denied), 2);
     }
 
     #[test]
     fn names_beyond_the_bound_share_one_series() {
-        let names = Names::<u8>::new(2);
+        let names = NamedSeries::<u8>::new(2);
         let first = names.named("a", || 1);
         names.named("b", || 2);
         let third = names.named("c", || 3);

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::series::{Decision, Policy, Refused, RouteTotals};
+use super::series::{PolicyDecision, PolicySeries, RefusedConnection, RouteTotals};
 use super::{Metrics, lock};
 
 /// The counts of one moment. Lists are sorted by name, and names never go.
@@ -16,7 +16,7 @@ pub struct Totals {
     /// Refused requests by reason.
     pub refusals: Vec<(Box<str>, u64)>,
     /// Connections of all listeners.
-    pub connections: Connections,
+    pub connections: ConnectionTotals,
     /// Reloads that took effect.
     pub reloads_succeeded: u64,
     /// Reloads that failed.
@@ -27,7 +27,7 @@ pub struct Totals {
 
 /// Connections of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Connections {
+pub struct ConnectionTotals {
     /// Open now.
     pub open: u64,
     /// Accepted so far.
@@ -38,10 +38,10 @@ pub struct Connections {
 
 /// The words for what a policy decides, in the order of [`Totals::policies`].
 pub const DECISIONS: [&str; 6] = {
-    let mut words = [""; Decision::ALL.len()];
+    let mut words = [""; PolicyDecision::ALL.len()];
     let mut index = 0;
     while index < words.len() {
-        words[index] = Decision::ALL[index].label();
+        words[index] = PolicyDecision::ALL[index].label();
         index += 1;
     }
     words
@@ -53,12 +53,13 @@ impl Metrics {
         let configuration = *lock(&self.configuration);
         let routes = self.routes.all();
         let used = routes.into_iter().filter(|(_, route)| route.is_used());
-        let policy = |policy: Arc<Policy>| Decision::ALL.map(|one| policy.decisions(one));
-        let mut connections = Connections::default();
+        let policy = |policy: Arc<PolicySeries>| PolicyDecision::ALL.map(|one| policy.decisions(one));
+        let mut connections = ConnectionTotals::default();
         for (_, listener) in self.listeners.all() {
             connections.open += listener.open();
             connections.accepted += listener.accepted();
-            connections.refused += Refused::ALL.iter().map(|why| listener.refusals(*why)).sum::<u64>();
+            connections.refused +=
+                RefusedConnection::ALL.iter().map(|why| listener.refusals(*why)).sum::<u64>();
         }
         Totals {
             routes: used.map(|(name, route)| (name, route.totals())).collect(),
@@ -75,15 +76,15 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Request;
+    use crate::RequestCounts;
 
     #[test]
     fn totals_have_what_was_counted_and_differences_what_came_since() {
         let (metrics, workers) = Metrics::new(1);
-        let of_status = |status| Request { status, duration_ns: 2_000_000, ..Request::default() };
+        let of_status = |status| RequestCounts { status, duration_ns: 2_000_000, ..RequestCounts::default() };
         metrics.route("unused");
         metrics.route("a").finished(&workers[0], &of_status(200));
-        metrics.policy("p").decided(&workers[0], Decision::Denied);
+        metrics.policy("p").decided(&workers[0], PolicyDecision::Denied);
         let before = metrics.totals();
         for status in [200, 404, 429, 503] {
             metrics.route("a").finished(&workers[0], &of_status(status));

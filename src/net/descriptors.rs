@@ -51,7 +51,7 @@ pub fn ran_out(what: &str, error: &dyn std::fmt::Display, now_ns: u64) {
             what,
             %error,
             limit,
-            "no file descriptor is left for it: /readyz says 503 and new clients wait while that lasts; raise the limit (LimitNOFILE of systemd, ulimit -n)"
+            "out of file descriptors: /readyz answers 503 and new clients wait; raise the limit (LimitNOFILE of systemd, ulimit -n)"
         );
     }
 }

@@ -75,11 +75,11 @@ pub enum Error {
 
 /// Who is asked, by what they are verified.
 #[derive(Clone)]
-pub struct Client {
+pub struct FetchClient {
     connect: Connect,
     trust: Trust,
     clear: Clear,
-    protocol: Protocol,
+    protocol: FetchProtocol,
 }
 
 /// Which servers may be asked without TLS.
@@ -91,25 +91,25 @@ enum Clear {
 
 /// How a server is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+enum FetchProtocol {
     Http1,
     Http2,
 }
 
-impl Client {
+impl FetchClient {
     /// A client that verifies servers by `trust`.
-    pub fn new(connect: Connect, trust: Trust) -> Client {
-        Client { connect, trust, clear: Clear::ThisMachine, protocol: Protocol::Http1 }
+    pub fn new(connect: Connect, trust: Trust) -> FetchClient {
+        FetchClient { connect, trust, clear: Clear::ThisMachine, protocol: FetchProtocol::Http1 }
     }
 
     /// The same for servers that may be asked over plain HTTP: where neither question nor answer decides anything.
-    pub fn also_in_the_clear(self) -> Client {
-        Client { clear: Clear::Anybody, ..self }
+    pub fn also_in_the_clear(self) -> FetchClient {
+        FetchClient { clear: Clear::Anybody, ..self }
     }
 
     /// The same over HTTP/2, without asking whether a server speaks it. Trailers are among an answer's fields.
-    pub fn over_http2(self) -> Client {
-        Client { protocol: Protocol::Http2, ..self }
+    pub fn over_http2(self) -> FetchClient {
+        FetchClient { protocol: FetchProtocol::Http2, ..self }
     }
 
     /// Sends a request to its absolute URL and reads the whole answer. Redirects are not followed: where to ask is the
@@ -146,7 +146,7 @@ impl Client {
         // Read anew for each request: the files may have changed since the last one.
         let tls = tokio::task::spawn_blocking(move || connect(&trust)).await;
         let mut tls = tls.map_err(|error| io(std::io::Error::other(error)))?.map_err(Error::Trust)?;
-        if self.protocol == Protocol::Http2 {
+        if self.protocol == FetchProtocol::Http2 {
             tls.alpn_protocols = vec![b"h2".to_vec()];
         }
         let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
@@ -154,7 +154,7 @@ impl Client {
     }
 }
 
-impl Client {
+impl FetchClient {
     /// A connection to the first of a host's addresses that takes one.
     async fn reach(&self, host: &str, port: u16) -> std::io::Result<TcpStream> {
         let ips = match host.parse() {
@@ -171,16 +171,16 @@ async fn talk<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     mut request: Request<B>,
     host: &str,
-    protocol: Protocol,
+    protocol: FetchProtocol,
 ) -> Result<Response<Bytes>, Error>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let broken = |broken| match broken {
-        Broken::Http(source) => Error::Http { host: host.to_owned(), source },
-        Broken::Body => Error::Body(host.to_owned()),
+        ConnectionFailure::Http(source) => Error::Http { host: host.to_owned(), source },
+        ConnectionFailure::Body => Error::Body(host.to_owned()),
     };
-    if protocol == Protocol::Http2 {
+    if protocol == FetchProtocol::Http2 {
         return over_http2(stream, request).await.map_err(broken);
     }
     let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
@@ -193,7 +193,7 @@ where
 
 /// Why a connection brought no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub enum ConnectionFailure {
     /// It does not speak HTTP.
     #[error(transparent)]
     Http(#[from] hyper::Error),
@@ -210,14 +210,14 @@ pub async fn over<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<B>,
     answer_bytes_max: usize,
-) -> Result<Response<Bytes>, Broken>
+) -> Result<Response<Bytes>, ConnectionFailure>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let _driver = AbortOnDrop(tokio::spawn(connection));
     let (head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, answer_bytes_max).collect().await.map_err(|_| Broken::Body)?;
+    let body = Limited::new(body, answer_bytes_max).collect().await.map_err(|_| ConnectionFailure::Body)?;
     Ok(Response::from_parts(head, body.to_bytes()))
 }
 
@@ -225,14 +225,14 @@ where
 async fn over_http2<B>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<B>,
-) -> Result<Response<Bytes>, Broken>
+) -> Result<Response<Bytes>, ConnectionFailure>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     let _driver = AbortOnDrop(tokio::spawn(connection));
     let (mut head, body) = sender.send_request(request).await?.into_parts();
-    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|_| Broken::Body)?;
+    let body = Limited::new(body, ANSWER_BYTES_MAX).collect().await.map_err(|_| ConnectionFailure::Body)?;
     head.headers.extend(body.trailers().cloned().unwrap_or_default());
     Ok(Response::from_parts(head, body.to_bytes()))
 }

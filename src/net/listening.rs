@@ -35,27 +35,27 @@ impl fmt::Display for Bind {
 
 /// An open listener.
 #[derive(Debug)]
-pub struct Listener {
-    open: Open,
+pub struct BoundListener {
+    open: ListeningSocket,
     /// Only held: it takes the file of a Unix socket away when the listener goes.
-    file: Option<unix_socket::File>,
+    file: Option<unix_socket::SocketFile>,
 }
 
 #[derive(Debug)]
-enum Open {
+enum ListeningSocket {
     Tcp(TcpListener),
     Unix(UnixListener),
 }
 
 /// A listener's socket, to be handed on.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedSocket {
     /// The socket.
     pub socket: OwnedFd,
     is_left: Option<Arc<AtomicBool>>,
 }
 
-impl Shared {
+impl SharedSocket {
     /// Whether the file of its Unix socket goes with this process, or with its successor.
     pub fn owns_file(&self) -> bool {
         self.is_left.is_some()
@@ -70,19 +70,19 @@ impl Shared {
 }
 
 /// A connection as it was accepted.
-pub enum Stream {
+pub enum AcceptedStream {
     /// Over TCP.
     Tcp(TcpStream),
     /// Over a Unix socket.
     Unix(UnixStream),
 }
 
-impl Stream {
+impl AcceptedStream {
     /// The client's address, if it has one.
     pub fn ip(&self) -> Option<IpAddr> {
         match self {
-            Stream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
-            Stream::Unix(_) => None,
+            AcceptedStream::Tcp(stream) => stream.peer_addr().ok().map(|address| address.ip().to_canonical()),
+            AcceptedStream::Unix(_) => None,
         }
     }
 }
@@ -112,14 +112,14 @@ pub enum Error {
     },
 }
 
-impl Listener {
+impl BoundListener {
     /// Opens it. Call it inside a runtime.
     ///
     /// A Unix socket gets mode 0600. A socket file that nobody listens on is replaced; any other file is an error.
     ///
     /// # Errors
     /// If it cannot be opened; they begin with `what`, which listener it is.
-    pub fn bind(what: &'static str, bind: &Bind) -> Result<Listener, Error> {
+    pub fn bind(what: &'static str, bind: &Bind) -> Result<BoundListener, Error> {
         match bind {
             Bind::Tcp(address) => bind_tcp(*address).map_err(|source| at(what, address.to_string(), source)),
             Bind::Unix(path) => {
@@ -138,14 +138,14 @@ impl Listener {
         socket: Socket,
         bind: &Bind,
         owns_file: bool,
-    ) -> Result<Listener, Error> {
+    ) -> Result<BoundListener, Error> {
         let adopted = match bind {
             Bind::Tcp(_) => TcpListener::from_std(std::net::TcpListener::from(OwnedFd::from(socket)))
-                .map(|listener| Listener { open: Open::Tcp(listener), file: None }),
+                .map(|listener| BoundListener { open: ListeningSocket::Tcp(listener), file: None }),
             Bind::Unix(path) => {
                 UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket))).map(|listener| {
-                    let file = owns_file.then(|| unix_socket::File::inherited(path)).flatten();
-                    Listener { open: Open::Unix(listener), file }
+                    let file = owns_file.then(|| unix_socket::SocketFile::inherited(path)).flatten();
+                    BoundListener { open: ListeningSocket::Unix(listener), file }
                 })
             }
         };
@@ -159,20 +159,20 @@ impl Listener {
     ///
     /// # Errors
     /// If there is no descriptor for it.
-    pub fn share(&self) -> io::Result<Shared> {
+    pub fn share(&self) -> io::Result<SharedSocket> {
         let socket = match &self.open {
-            Open::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
-            Open::Unix(listener) => listener.as_fd().try_clone_to_owned(),
+            ListeningSocket::Tcp(listener) => listener.as_fd().try_clone_to_owned(),
+            ListeningSocket::Unix(listener) => listener.as_fd().try_clone_to_owned(),
         };
         let is_left = self.file.as_ref().map(|file| Arc::clone(file.is_left()));
-        Ok(Shared { socket: socket?, is_left })
+        Ok(SharedSocket { socket: socket?, is_left })
     }
 
     /// Its TCP address; `None` for a Unix socket.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match &self.open {
-            Open::Tcp(listener) => listener.local_addr().ok(),
-            Open::Unix(_) => None,
+            ListeningSocket::Tcp(listener) => listener.local_addr().ok(),
+            ListeningSocket::Unix(_) => None,
         }
     }
 
@@ -180,10 +180,10 @@ impl Listener {
     ///
     /// # Errors
     /// If the process has no descriptor for it, say.
-    pub async fn accept(&self) -> io::Result<Stream> {
+    pub async fn accept(&self) -> io::Result<AcceptedStream> {
         match &self.open {
-            Open::Tcp(listener) => Ok(Stream::Tcp(listener.accept().await?.0)),
-            Open::Unix(listener) => Ok(Stream::Unix(listener.accept().await?.0)),
+            ListeningSocket::Tcp(listener) => Ok(AcceptedStream::Tcp(listener.accept().await?.0)),
+            ListeningSocket::Unix(listener) => Ok(AcceptedStream::Unix(listener.accept().await?.0)),
         }
     }
 }
@@ -192,7 +192,7 @@ fn at(what: &'static str, address: String, source: io::Error) -> Error {
     Error::Bind { what, address, source }
 }
 
-fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
+fn bind_tcp(address: SocketAddr) -> io::Result<BoundListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     // Without SO_REUSEADDR a restart fails while connections of the last process are in TIME_WAIT.
     socket.set_reuse_address(true)?;
@@ -200,14 +200,14 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Listener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     let listener = TcpListener::from_std(std::net::TcpListener::from(OwnedFd::from(socket)))?;
-    Ok(Listener { open: Open::Tcp(listener), file: None })
+    Ok(BoundListener { open: ListeningSocket::Tcp(listener), file: None })
 }
 
-fn bind_unix(path: &Path) -> Result<Listener, unix_socket::Error> {
+fn bind_unix(path: &Path) -> Result<BoundListener, unix_socket::Error> {
     let (socket, file) = unix_socket::bind(path, &Rights::PRIVATE)?;
     socket.listen(BACKLOG)?;
     let listener = UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))?;
-    Ok(Listener { open: Open::Unix(listener), file: Some(file) })
+    Ok(BoundListener { open: ListeningSocket::Unix(listener), file: Some(file) })
 }
 
 /// Connections that the kernel queues until they are accepted.
@@ -223,7 +223,7 @@ mod tests {
     #[tokio::test]
     async fn a_unix_socket_is_its_owners_alone_and_goes_with_its_listener() {
         let path = scratch("owner");
-        let listener = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
+        let listener = BoundListener::bind("it", &Bind::Unix(path.clone())).expect("bound");
         assert_eq!(fs::metadata(&path).expect("a socket file").permissions().mode() & 0o777, 0o600);
         drop(listener);
         assert!(!path.exists());
@@ -234,14 +234,14 @@ mod tests {
         let path = scratch("stale");
         drop(StdUnixListener::bind(&path).expect("bound"));
         assert!(path.exists(), "the standard library leaves the file behind");
-        Listener::bind("it", &Bind::Unix(path.clone())).expect("bound again");
+        BoundListener::bind("it", &Bind::Unix(path.clone())).expect("bound again");
     }
 
     #[tokio::test]
     async fn a_live_socket_is_left_alone() {
         let path = scratch("live");
-        let _live = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
-        let error = Listener::bind("it", &Bind::Unix(path.clone())).expect_err("taken");
+        let _live = BoundListener::bind("it", &Bind::Unix(path.clone())).expect("bound");
+        let error = BoundListener::bind("it", &Bind::Unix(path.clone())).expect_err("taken");
         assert!(matches!(error, Error::Unix { source: unix_socket::Error::InUse, .. }), "{error}");
         assert!(path.exists());
     }
@@ -250,7 +250,7 @@ mod tests {
     async fn a_file_is_left_alone() {
         let path = scratch("file");
         fs::write(&path, "precious").expect("written");
-        let error = Listener::bind("it", &Bind::Unix(path.clone())).expect_err("not a socket");
+        let error = BoundListener::bind("it", &Bind::Unix(path.clone())).expect_err("not a socket");
         assert!(matches!(error, Error::Unix { source: unix_socket::Error::NotASocket, .. }), "{error}");
         assert_eq!(fs::read_to_string(&path).expect("still there"), "precious");
         fs::remove_file(&path).expect("removed");
@@ -259,11 +259,11 @@ mod tests {
     #[tokio::test]
     async fn a_successors_socket_outlives_its_predecessor() {
         let path = scratch("successor");
-        let old = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
+        let old = BoundListener::bind("it", &Bind::Unix(path.clone())).expect("bound");
         // Kept under another name so that its inode is not given to the successor.
         let aside = path.with_extension("old");
         fs::rename(&path, &aside).expect("moved aside");
-        let _new = Listener::bind("it", &Bind::Unix(path.clone())).expect("bound");
+        let _new = BoundListener::bind("it", &Bind::Unix(path.clone())).expect("bound");
         drop(old);
         assert!(path.exists());
         fs::remove_file(&aside).expect("removed");

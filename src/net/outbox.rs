@@ -23,11 +23,11 @@ use tokio::task::coop::unconstrained;
 
 /// A TCP connection whose small writes are queued.
 #[derive(Debug)]
-pub struct Socket(Rc<Shared>);
+pub struct QueuedSocket(Rc<QueuedTcp>);
 
 /// What a socket and its queued writes share. A socket that is dropped is closed after its last queued write.
 #[derive(Debug)]
-struct Shared {
+struct QueuedTcp {
     tcp: RefCell<TcpStream>,
     /// Whether a write of it is queued.
     is_queued: Cell<bool>,
@@ -44,14 +44,14 @@ struct Shared {
 struct Outbox {
     /// Of all writes, one behind the other.
     bytes: Vec<u8>,
-    writes: Vec<Write>,
+    writes: Vec<QueuedWrite>,
     /// Wakes the task that runs [`deliver`]; `None` on a thread that runs none.
     deliverer: Option<Waker>,
 }
 
 #[derive(Debug)]
-struct Write {
-    to: Rc<Shared>,
+struct QueuedWrite {
+    to: Rc<QueuedTcp>,
     /// Where its bytes end in [`Outbox::bytes`].
     end: usize,
     /// Of the task that wrote.
@@ -65,7 +65,7 @@ thread_local! {
 /// Sends what the sockets of this thread queue, until it is dropped. The first write that is queued wakes it, and tasks are
 /// polled in the order in which they were woken, so its turn comes after all that were ready then.
 pub async fn deliver() {
-    let _end = End;
+    let _end = DeliveryEnd;
     // Without a task's budget: a write beyond it would be copied, and its writer woken.
     unconstrained(poll_fn(|cx| {
         OUTBOX.with_borrow_mut(|outbox| {
@@ -78,9 +78,9 @@ pub async fn deliver() {
 }
 
 /// The end of [`deliver`]: writes are queued no more.
-struct End;
+struct DeliveryEnd;
 
-impl Drop for End {
+impl Drop for DeliveryEnd {
     fn drop(&mut self) {
         OUTBOX.with_borrow_mut(|outbox| outbox.deliverer = None);
         send_all();
@@ -106,7 +106,7 @@ fn send_all() {
 
 impl Outbox {
     /// Queues a write of `parts`; false if it is too large, the second of its socket, or nobody would send it.
-    fn push(&mut self, to: &Rc<Shared>, parts: &[IoSlice<'_>], count: usize, writer: &Waker) -> bool {
+    fn push(&mut self, to: &Rc<QueuedTcp>, parts: &[IoSlice<'_>], count: usize, writer: &Waker) -> bool {
         let Some(deliverer) = &self.deliverer else { return false };
         if count > WRITE_BYTES_MAX || to.is_queued.replace(true) {
             return false;
@@ -117,7 +117,7 @@ impl Outbox {
         for part in parts {
             self.bytes.extend_from_slice(part);
         }
-        self.writes.push(Write { to: Rc::clone(to), end: self.bytes.len(), writer: writer.clone() });
+        self.writes.push(QueuedWrite { to: Rc::clone(to), end: self.bytes.len(), writer: writer.clone() });
         true
     }
 
@@ -127,10 +127,10 @@ impl Outbox {
     }
 }
 
-impl Socket {
+impl QueuedSocket {
     /// A socket that queues its small writes from now on.
-    pub fn new(tcp: TcpStream) -> Socket {
-        Socket(Rc::new(Shared {
+    pub fn new(tcp: TcpStream) -> QueuedSocket {
+        QueuedSocket(Rc::new(QueuedTcp {
             tcp: RefCell::new(tcp),
             is_queued: Cell::new(false),
             is_new: Cell::new(true),
@@ -143,12 +143,12 @@ impl Socket {
     ///
     /// # Errors
     /// The socket again, if the kernel has no room yet for what was written.
-    pub fn into_tcp(self) -> Result<TcpStream, Socket> {
+    pub fn into_tcp(self) -> Result<TcpStream, QueuedSocket> {
         self.send_queued();
         if !self.0.unsent.borrow().is_empty() {
             return Err(self);
         }
-        Rc::try_unwrap(self.0).map(|shared| shared.tcp.into_inner()).map_err(Socket)
+        Rc::try_unwrap(self.0).map(|shared| shared.tcp.into_inner()).map_err(QueuedSocket)
     }
 
     /// Sends what is queued without waiting for the deliverer.
@@ -227,7 +227,7 @@ impl Socket {
     }
 }
 
-impl Shared {
+impl QueuedTcp {
     /// Sends a queued write. `writer` is woken if it has to see to the rest of it.
     fn send(&self, bytes: &[u8], writer: &Waker) {
         self.is_queued.set(false);
@@ -290,14 +290,14 @@ fn send_unasked(tcp: &TcpStream, bytes: &[u8]) -> usize {
     send(tcp, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
 }
 
-impl AsyncRead for Socket {
+impl AsyncRead for QueuedSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let sent = self.0.poll_unsent(cx);
         self.0.or_failed(Pin::new(&mut *self.0.tcp.borrow_mut()).poll_read(cx, buf), sent)
     }
 }
 
-impl AsyncWrite for Socket {
+impl AsyncWrite for QueuedSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_parts(cx, &[IoSlice::new(buf)], |tcp, cx| tcp.poll_write(cx, buf))
     }
@@ -354,12 +354,12 @@ mod tests {
     }
 
     /// A socket, and its peer.
-    async fn pair() -> (Socket, TcpStream) {
+    async fn pair() -> (QueuedSocket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
         let address = listener.local_addr().expect("it is bound");
         let peer = TcpStream::connect(address).await.expect("somebody listens there");
         let (accepted, _) = listener.accept().await.expect("it has connected");
-        (Socket::new(accepted), peer)
+        (QueuedSocket::new(accepted), peer)
     }
 
     /// Whether `bytes` come, and nothing else is there, while no other task of this thread has its turn.
@@ -403,7 +403,7 @@ mod tests {
             let (socket, peer) = pair().await;
             // As an idle connection comes back.
             let idle = socket.into_tcp().expect("nothing is queued").into_std().expect("it was registered");
-            let mut socket = Socket::new(TcpStream::from_std(idle).expect("descriptors can be had"));
+            let mut socket = QueuedSocket::new(TcpStream::from_std(idle).expect("descriptors can be had"));
             assert_eq!(socket.readiness(), Ready::EMPTY);
             socket.write_all(b"at once").await.expect("it is queued");
             socket.send_queued();

@@ -9,18 +9,18 @@ pub struct Trust {
     /// PEM, the authorities that may issue its certificate. `None`: the system's.
     pub ca: Option<PathBuf>,
     /// The client certificate to send if the server asks for one.
-    pub shown: Option<Shown>,
+    pub shown: Option<ClientPair>,
     /// The server name to send, which the certificate must be for. `None`: the host of the URL.
     pub sni: Option<String>,
     /// The oldest version of TLS to speak.
-    pub min_version: Version,
+    pub min_version: TrustTlsVersion,
     /// Whether to verify its certificate. Without that, anyone on the network path can pose as the server.
     pub verify: bool,
 }
 
 /// A version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum TrustTlsVersion {
     /// TLS 1.2.
     #[default]
     V1_2,
@@ -30,7 +30,7 @@ pub enum Version {
 
 /// A certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Shown {
+pub struct ClientPair {
     /// PEM chain, the leaf first.
     pub cert: PathBuf,
     /// PEM private key.
@@ -39,7 +39,7 @@ pub struct Shown {
 
 impl Default for Trust {
     fn default() -> Trust {
-        Trust { ca: None, shown: None, sni: None, min_version: Version::default(), verify: true }
+        Trust { ca: None, shown: None, sni: None, min_version: TrustTlsVersion::default(), verify: true }
     }
 }
 

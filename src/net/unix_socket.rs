@@ -92,11 +92,11 @@ pub enum Error {
 ///
 /// # Errors
 /// If another process listens there, something else has the name, or the rights cannot be given.
-pub fn bind(path: &Path, rights: &Rights) -> Result<(Socket, File), Error> {
+pub fn bind(path: &Path, rights: &Rights) -> Result<(Socket, SocketFile), Error> {
     clear_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let file = File::of(path)?;
+    let file = SocketFile::of(path)?;
     // Nobody can connect before `listen`, so nobody whom the rights exclude ever can.
     rights.give(path)?;
     socket.set_nonblocking(true)?;
@@ -127,27 +127,27 @@ fn is_answered(path: &Path) -> io::Result<bool> {
 
 /// The file of a Unix socket. Dropping it removes the file, unless a successor's socket has replaced it since.
 #[derive(Debug)]
-pub struct File {
+pub struct SocketFile {
     path: PathBuf,
     device_and_inode: (u64, u64),
     /// Another process listens on the same socket, and the file is its.
     is_left: Arc<AtomicBool>,
 }
 
-impl File {
+impl SocketFile {
     /// The file that is there.
     ///
     /// # Errors
     /// If there is none.
-    fn of(path: &Path) -> io::Result<File> {
+    fn of(path: &Path) -> io::Result<SocketFile> {
         let device_and_inode = device_and_inode(path)?;
-        Ok(File { path: path.to_owned(), device_and_inode, is_left: Arc::default() })
+        Ok(SocketFile { path: path.to_owned(), device_and_inode, is_left: Arc::default() })
     }
 
     /// The file of a predecessor, which leaves it to this process once this one serves: until then it stays whatever
     /// happens here. `None` if it has gone.
-    pub fn inherited(path: &Path) -> Option<File> {
-        let file = File::of(path).ok()?;
+    pub fn inherited(path: &Path) -> Option<SocketFile> {
+        let file = SocketFile::of(path).ok()?;
         file.is_left.store(true, Ordering::Relaxed);
         Some(file)
     }
@@ -158,7 +158,7 @@ impl File {
     }
 }
 
-impl Drop for File {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.is_left.load(Ordering::Relaxed) {
             return;

@@ -45,14 +45,14 @@ impl Require {
 
 /// Addresses that may come in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Addresses {
+pub struct AddressRules {
     /// Admits only these. Empty: all.
     pub allow: Vec<IpNet>,
     /// Denies these, even if `allow` has them.
     pub deny: Vec<IpNet>,
 }
 
-impl Addresses {
+impl AddressRules {
     /// Whether a client is admitted. `client` must be canonical, that is, not an IPv4-mapped IPv6 address. Behind a translator
     /// it is denied for the IPv4 address that it carries, too, but not allowed for it: the translator's address is all that
     /// is proven.
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn deny_wins_over_allow_and_an_empty_list_allows_all() {
         let admits = |allow: &[&str], deny: &[&str], client: &str| {
-            let addresses = Addresses { allow: networks(allow), deny: networks(deny) };
+            let addresses = AddressRules { allow: networks(allow), deny: networks(deny) };
             addresses.admit(client.parse().expect("an address"))
         };
         assert!(admits(&[], &[], "192.0.2.1"));

@@ -17,31 +17,31 @@ use std::sync::{Arc, OnceLock};
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
-use super::error::{Error, PolicyField, Problem, RouteField};
+use super::error::{DefinitionProblem, Error, PolicyField, RouteField};
 use super::list_field::join_items;
 use super::matching::domain;
 use super::matching::host::Hosts;
 use super::matching::tree::{ANY_HOST, Tree};
 use super::route::Route;
-use super::table::{Table, precedence};
-use crate::json::Path;
-use errors::Errors;
+use super::table::{RouteTable, precedence};
+use crate::json::JsonPath;
+use errors::CompileErrors;
 use limit::PolicyId;
 use options::{POLICIES_MAX, ROUTES_MAX};
 
-pub use options::Options;
+pub use options::CompileOptions;
 
-impl Table {
+impl RouteTable {
     /// Compiles routes and policies.
     ///
     /// # Errors
     /// Everything that is wrong, with its place; never empty.
     pub fn compile(
-        routes: &[definition::Route],
-        policies: &[definition::Policy],
-        options: &Options<'_>,
-    ) -> Result<Table, Vec<Error>> {
-        Table::with_domains(routes, policies, &[], options)
+        routes: &[definition::RouteDefinition],
+        policies: &[definition::PolicyDefinition],
+        options: &CompileOptions<'_>,
+    ) -> Result<RouteTable, Vec<Error>> {
+        RouteTable::with_domains(routes, policies, &[], options)
     }
 
     /// Compiles routes, policies and domains of descriptors.
@@ -49,12 +49,12 @@ impl Table {
     /// # Errors
     /// Everything that is wrong, with its place; never empty.
     pub fn with_domains(
-        routes: &[definition::Route],
-        policies: &[definition::Policy],
-        domains: &[domain::definition::Domain],
-        options: &Options<'_>,
-    ) -> Result<Table, Vec<Error>> {
-        let mut errors = Errors::default();
+        routes: &[definition::RouteDefinition],
+        policies: &[definition::PolicyDefinition],
+        domains: &[domain::definition::DomainDefinition],
+        options: &CompileOptions<'_>,
+    ) -> Result<RouteTable, Vec<Error>> {
+        let mut errors = CompileErrors::default();
         check_counts(routes.len(), policies.len(), &mut errors);
         if !errors.found.is_empty() {
             return Err(errors.found);
@@ -82,7 +82,16 @@ impl Table {
         for leaf in tree.leaves() {
             leaf.sort_by_key(|id| precedence(&routes[id.index()]));
         }
-        Ok(Table { routes, policies, domains, hosts, tree, choices, over_ns: None, by_name: OnceLock::new() })
+        Ok(RouteTable {
+            routes,
+            policies,
+            domains,
+            hosts,
+            tree,
+            choices,
+            over_ns: None,
+            by_name: OnceLock::new(),
+        })
     }
 }
 
@@ -111,41 +120,45 @@ impl Route {
     }
 }
 
-impl Table {
+impl RouteTable {
     /// The same for all routes and domains, after policies have changed.
     pub(super) fn follow_policies(&mut self) {
-        let Table { routes, domains, policies, .. } = self;
+        let RouteTable { routes, domains, policies, .. } = self;
         routes.iter_mut().for_each(|route| route.follow(policies));
         domains::link(domains.values_mut(), policies);
     }
 }
 
 /// These paths, each once; `None` if there are none.
-fn joined<'p>(paths: impl Iterator<Item = &'p Path>) -> Option<Arc<[Path]>> {
-    let paths: BTreeSet<&Path> = paths.collect();
+fn joined<'p>(paths: impl Iterator<Item = &'p JsonPath>) -> Option<Arc<[JsonPath]>> {
+    let paths: BTreeSet<&JsonPath> = paths.collect();
     (!paths.is_empty()).then(|| paths.into_iter().cloned().collect())
 }
 
 /// Checks that indices fit their types. If they do not, nothing else can be checked.
-fn check_counts(routes: usize, policies: usize, errors: &mut Errors) {
+fn check_counts(routes: usize, policies: usize, errors: &mut CompileErrors) {
     if policies > POLICIES_MAX {
-        let problem = Problem::TooMany { what: "policies", max: POLICIES_MAX };
+        let problem = DefinitionProblem::TooMany { what: "policies", max: POLICIES_MAX };
         errors.policy(POLICIES_MAX, PolicyField::Name, problem);
     }
     if routes > ROUTES_MAX {
-        errors.route(ROUTES_MAX, RouteField::Name, Problem::TooMany { what: "routes", max: ROUTES_MAX });
+        errors.route(
+            ROUTES_MAX,
+            RouteField::Name,
+            DefinitionProblem::TooMany { what: "routes", max: ROUTES_MAX },
+        );
     }
 }
 
 /// A dimension `param:x` must be a parameter of at least one route that uses the policy. On other routes the policy's
 /// `missing` applies. A policy with a route that did not compile is not checked.
 fn check_params(
-    routes: &[definition::Route],
-    policies: &[definition::Policy],
+    routes: &[definition::RouteDefinition],
+    policies: &[definition::PolicyDefinition],
     compiled: &[Option<Route>],
-    errors: &mut Errors,
+    errors: &mut CompileErrors,
 ) {
-    let params = |policy: &definition::Policy| -> Vec<(usize, String)> {
+    let params = |policy: &definition::PolicyDefinition| -> Vec<(usize, String)> {
         let numbered = policy.by.iter().enumerate();
         let params = numbered.filter_map(|(number, dimension)| match dimension {
             Dimension::Param(name) => Some((number, name.clone())),
@@ -175,7 +188,7 @@ fn check_params(
             });
             let is_used_without = has.next() == Some(false) && has.all(|has| !has);
             if is_used_without {
-                errors.policy(index, PolicyField::By(number), Problem::ParamNowhere { name });
+                errors.policy(index, PolicyField::By(number), DefinitionProblem::ParamNowhere { name });
             }
         }
     }
@@ -198,20 +211,20 @@ fn plant(routes: &[Option<Route>]) -> (Hosts, Tree) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Place;
+    use crate::error::DefinitionPlace;
 
     #[test]
     fn one_too_many_is_reported_with_its_place() {
         let said = |routes, policies| {
-            let mut errors = Errors::default();
+            let mut errors = CompileErrors::default();
             check_counts(routes, policies, &mut errors);
             errors.found
         };
         assert_eq!(said(ROUTES_MAX, POLICIES_MAX), []);
         let [route, policy] = [(ROUTES_MAX + 1, 0), (0, POLICIES_MAX + 1)]
             .map(|(routes, policies)| said(routes, policies).pop().expect("there is one too many"));
-        assert_eq!(route.place, Place::Route { index: ROUTES_MAX, field: RouteField::Name });
-        assert_eq!(policy.place, Place::Policy { index: POLICIES_MAX, field: PolicyField::Name });
+        assert_eq!(route.place, DefinitionPlace::Route { index: ROUTES_MAX, field: RouteField::Name });
+        assert_eq!(policy.place, DefinitionPlace::Policy { index: POLICIES_MAX, field: PolicyField::Name });
         assert_eq!(policy.to_string(), "there are more than 4000000 policies");
     }
 }

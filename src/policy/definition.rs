@@ -5,15 +5,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use super::access::{Addresses, Require};
+pub use super::access::{AddressRules, Require};
 pub use super::response::compress::Compress;
 use super::retry::Retry;
-use crate::json::Path;
+use crate::json::JsonPath;
 use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
 
 /// One route.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Route {
+pub struct RouteDefinition {
     /// Unique name; made from methods, host and path if the operator gave none.
     pub name: String,
     /// Hosts, lower case: `api.example.com` or `*.example.com`. Empty: any host.
@@ -23,15 +23,15 @@ pub struct Route {
     /// Methods, upper case. Empty: any.
     pub methods: Vec<http::Method>,
     /// Headers a request must carry.
-    pub headers: Vec<HeaderMatch>,
+    pub headers: Vec<HeaderMatchDefinition>,
     /// Names of the policies that apply, in the order written.
     pub limits: Vec<String>,
     /// What happens to an admitted request.
-    pub action: Action,
+    pub action: ActionDefinition,
     /// Header changes on the way to the upstream.
-    pub request_headers: HeaderChanges,
+    pub request_headers: HeaderChangesDefinition,
     /// Header changes on the way to the client.
-    pub response_headers: HeaderChanges,
+    pub response_headers: HeaderChangesDefinition,
     /// Longest request body, bytes. `None`: what the listener allows.
     pub body_bytes_max: Option<u64>,
     /// Whether `Connection: upgrade` (WebSocket) may pass.
@@ -39,18 +39,18 @@ pub struct Route {
     /// What happens to a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
     /// Deadlines instead of its upstream's.
-    pub timeouts: Timeouts,
+    pub timeouts: RouteTimeouts,
     /// When its requests are sent a second time. `None`: when its upstream says so.
     pub retry: Option<Retry>,
     /// How its answers are compressed; routes share the rules. `None`: they are not.
     pub compress: Option<Arc<Compress>>,
     /// Who may use it.
-    pub access: Access,
+    pub access: AccessDefinition,
 }
 
 /// Deadlines that a route has instead of its upstream's. `None`: the upstream's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct RouteTimeouts {
     /// From the end of the request to the answer's head.
     pub response: Option<Duration>,
     /// The same for a try that may be followed by another one.
@@ -63,46 +63,46 @@ pub struct Timeouts {
     pub tunnel_idle: Option<Duration>,
 }
 
-impl Route {
+impl RouteDefinition {
     /// A route to everybody that echoes requests on this path.
-    pub fn new(name: String, path: String) -> Route {
-        Route {
+    pub fn new(name: String, path: String) -> RouteDefinition {
+        RouteDefinition {
             name,
             hosts: Vec::new(),
             path,
             methods: Vec::new(),
             headers: Vec::new(),
             limits: Vec::new(),
-            action: Action::Echo,
-            request_headers: HeaderChanges::default(),
-            response_headers: HeaderChanges::default(),
+            action: ActionDefinition::Echo,
+            request_headers: HeaderChangesDefinition::default(),
+            response_headers: HeaderChangesDefinition::default(),
             body_bytes_max: None,
             upgrade: false,
             path_escapes: PathEscapes::default(),
-            timeouts: Timeouts::default(),
+            timeouts: RouteTimeouts::default(),
             retry: None,
             compress: None,
-            access: Access::default(),
+            access: AccessDefinition::default(),
         }
     }
 }
 
 /// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct AccessDefinition {
     /// Names of the authentication methods, in the order they are tried. Empty: the route does not authenticate.
     pub auth: Vec<String>,
     /// Which identities may use it. `None`: all.
     pub require: Option<Require>,
     /// Which addresses may use it.
-    pub addresses: Addresses,
+    pub addresses: AddressRules,
     /// Which other origins' scripts may use it. `None`: the upstream decides.
-    pub cors: Option<Cors>,
+    pub cors: Option<CorsDefinition>,
 }
 
 /// The CORS rules of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cors {
+pub struct CorsDefinition {
     /// `https://app.example.com`, `https://*.example.com`, or `*` for any.
     pub origins: Vec<String>,
     /// What scripts may send. Empty: what the route serves.
@@ -129,7 +129,7 @@ pub enum PathEscapes {
 
 /// One header that a route requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderMatch {
+pub struct HeaderMatchDefinition {
     /// Which header.
     pub name: http::HeaderName,
     /// The exact value; `None`: it only has to be there.
@@ -138,16 +138,16 @@ pub struct HeaderMatch {
 
 /// What happens to an admitted request.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
+pub enum ActionDefinition {
     /// Goes to an upstream.
     Forward {
         /// Which one.
-        to: Destination,
+        to: DestinationDefinition,
         /// New path, with the route's parameters in braces. `None`: as it came.
         rewrite: Option<String>,
     },
     /// Is answered here.
-    Respond(Respond),
+    Respond(RespondDefinition),
     /// Is answered here with what came: the built-in echo upstream.
     Echo,
     /// Is sent to the same path over https.
@@ -174,25 +174,29 @@ pub struct HttpsRedirect {
 
 /// The upstream of a route, or several among which its requests are divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Destination {
+pub struct DestinationDefinition {
     /// At least one, each once.
-    pub parts: Vec<Part>,
+    pub parts: Vec<WeightedUpstream>,
     /// What a caller keeps its upstream by. `None`: each request is divided anew.
     pub sticky: Option<Dimension>,
     /// Where copies of requests go. `None`: nowhere.
-    pub mirror: Option<Mirror>,
+    pub mirror: Option<MirrorDefinition>,
 }
 
-impl Destination {
+impl DestinationDefinition {
     /// One upstream.
-    pub fn one(upstream: String) -> Destination {
-        Destination { parts: vec![Part { upstream, weight: 1 }], sticky: None, mirror: None }
+    pub fn one(upstream: String) -> DestinationDefinition {
+        DestinationDefinition {
+            parts: vec![WeightedUpstream { upstream, weight: 1 }],
+            sticky: None,
+            mirror: None,
+        }
     }
 }
 
 /// Where copies of a route's requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mirror {
+pub struct MirrorDefinition {
     /// The upstream's name.
     pub upstream: String,
     /// How many of the requests are copied, parts per million.
@@ -203,7 +207,7 @@ pub struct Mirror {
 
 /// One upstream of a route, and its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct WeightedUpstream {
     /// Its name.
     pub upstream: String,
     /// Its share against the others; 0: none.
@@ -212,7 +216,7 @@ pub struct Part {
 
 /// A fixed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Respond {
+pub struct RespondDefinition {
     /// Its status.
     pub status: http::StatusCode,
     /// Its headers. Values may hold `{...}`.
@@ -223,7 +227,7 @@ pub struct Respond {
 
 /// Header changes of one direction; applied as remove, set, add.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct HeaderChanges {
+pub struct HeaderChangesDefinition {
     /// Removed, all values.
     pub remove: Vec<http::HeaderName>,
     /// Replaced, or added if absent. Values may contain `{...}`.
@@ -236,7 +240,7 @@ pub struct HeaderChanges {
 
 /// One policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Policy {
+pub struct PolicyDefinition {
     /// Unique name, as `RateLimit-Policy` shows it.
     pub name: String,
     /// The dimensions of the key, in the order written.
@@ -244,13 +248,13 @@ pub struct Policy {
     /// The windows, all of which must admit. Empty: no limit. By tier: the windows of one tier after the other.
     pub windows: Vec<Quota>,
     /// Which windows belong to which tier, if they depend on the identity's tier.
-    pub tiers: Option<Tiers>,
+    pub tiers: Option<TiersDefinition>,
     /// What happens where a dimension is absent.
     pub missing: Missing,
     /// Which requests of its routes it counts. Empty: all.
-    pub matches: Matches,
+    pub matches: MatchesDefinition,
     /// Units a request costs.
-    pub cost: Cost,
+    pub cost: CostDefinition,
     /// Counted and reported, never rejected.
     pub shadow: bool,
     /// Refused requests are counted too.
@@ -264,38 +268,38 @@ pub struct Policy {
     /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
     /// From when on one of its keys is hot, and what is done then.
-    pub hot_keys: HotKeys,
+    pub hot_keys: HotKeyRules,
     /// What it is a candidate for, if it is one.
-    pub replaces: Option<Replaces>,
+    pub replaces: Option<CandidateDefinition>,
     /// Where it was written.
-    pub origin: Origin,
+    pub origin: LimitOrigin,
 }
 
 /// From when on a key of a policy is hot, and what is done then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HotKeys {
+pub struct HotKeyRules {
     /// Its share of the policy's decisions, or of its shard's, millionths.
     pub above_ppm: u32,
     /// The limit by which each node decides it alone; `None`: it is only reported.
     pub local_only: Option<Quota>,
 }
 
-impl HotKeys {
+impl HotKeyRules {
     /// A key with a larger share than this is hot.
     pub fn above(&self) -> f64 {
         f64::from(self.above_ppm) / 1e6
     }
 }
 
-impl Default for HotKeys {
-    fn default() -> HotKeys {
-        HotKeys { above_ppm: 50_000, local_only: None }
+impl Default for HotKeyRules {
+    fn default() -> HotKeyRules {
+        HotKeyRules { above_ppm: 50_000, local_only: None }
     }
 }
 
 /// What makes a policy a candidate: it is asked wherever another policy is, on counts of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replaces {
+pub struct CandidateDefinition {
     /// The name of the policy that it is to replace.
     pub policy: String,
     /// The share of that policy's keys that it decides about, millionths. For the others it is only compared.
@@ -304,7 +308,7 @@ pub struct Replaces {
 
 /// Where a limit was written. Each goes before those above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Origin {
+pub enum LimitOrigin {
     /// In gateway.toml, or a file that it includes.
     #[default]
     File,
@@ -314,60 +318,60 @@ pub enum Origin {
     TierTable,
 }
 
-impl Origin {
+impl LimitOrigin {
     /// For programs.
     pub fn word(self) -> &'static str {
         match self {
-            Origin::File => "file",
-            Origin::Database => "database",
-            Origin::TierTable => "tier-table",
+            LimitOrigin::File => "file",
+            LimitOrigin::Database => "database",
+            LimitOrigin::TierTable => "tier-table",
         }
     }
 
     /// For operators; `None` for what is in their file.
     pub fn sentence(self) -> Option<&'static str> {
         match self {
-            Origin::File => None,
-            Origin::Database => Some("from a policy of the database"),
-            Origin::TierTable => Some("from the tier table of the database"),
+            LimitOrigin::File => None,
+            LimitOrigin::Database => Some("from a policy of the database"),
+            LimitOrigin::TierTable => Some("from the tier table of the database"),
         }
     }
 }
 
 /// A tier that policies share: `[tier.*]`. What it leaves open each policy decides for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tier {
+pub struct TierDefinition {
     /// Its name.
     pub name: String,
     /// Its windows; without an algorithm of its own token buckets, which a policy may turn into others.
     pub windows: Vec<Quota>,
     /// Its own algorithm.
     pub algorithm: Option<Algorithm>,
-    /// As [`Policy::overshoot_ppm`].
+    /// As [`PolicyDefinition::overshoot_ppm`].
     pub overshoot_ppm: Option<u32>,
-    /// As [`Policy::when_down`].
+    /// As [`PolicyDefinition::when_down`].
     pub when_down: Option<WhenDown>,
     /// Where its windows were written.
-    pub origin: Origin,
+    pub origin: LimitOrigin,
 }
 
-impl Tier {
+impl TierDefinition {
     /// A tier without a limit, that leaves everything open.
-    pub fn new(name: String) -> Tier {
-        Tier {
+    pub fn new(name: String) -> TierDefinition {
+        TierDefinition {
             name,
             windows: Vec::new(),
             algorithm: None,
             overshoot_ppm: None,
             when_down: None,
-            origin: Origin::File,
+            origin: LimitOrigin::File,
         }
     }
 }
 
 /// How a policy's windows are divided among tiers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tiers {
+pub struct TiersDefinition {
     /// Each tier's part, in the order of the windows.
     pub parts: Vec<TierPart>,
     /// The tier of identities that have none, or one that is not listed.
@@ -385,15 +389,15 @@ pub struct TierPart {
     pub name: String,
     /// How many windows it has. 0: no limit.
     pub windows: usize,
-    /// As [`Policy::overshoot_ppm`].
+    /// As [`PolicyDefinition::overshoot_ppm`].
     pub overshoot_ppm: u32,
-    /// As [`Policy::when_down`].
+    /// As [`PolicyDefinition::when_down`].
     pub when_down: WhenDown,
     /// Where its windows were written.
-    pub origin: Origin,
+    pub origin: LimitOrigin,
 }
 
-impl Tiers {
+impl TiersDefinition {
     /// The name of the part that is for every tier without one of its own.
     pub const EVERYBODY: &str = "default";
 
@@ -447,7 +451,7 @@ pub enum Dimension {
     /// A claim of the identity; a list counts as absent.
     Claim(String),
     /// A field of a JSON request's body, read from its first 64 KiB.
-    Body(Path),
+    Body(JsonPath),
     /// The value of an entry of a descriptor, which only rules of domains have.
     Entry(String),
     /// The value of a cookie. Only choices of upstreams and servers stay by it, no policy counts by it.
@@ -468,29 +472,29 @@ impl Dimension {
     }
 }
 
-impl Policy {
+impl PolicyDefinition {
     /// The default overshoot: 5 %.
     const OVERSHOOT_PPM: u32 = 50_000;
 
     /// A policy that counts all requests under one key, in these windows, with the default of everything else.
-    pub fn new(name: String, windows: Vec<Quota>) -> Policy {
-        Policy {
+    pub fn new(name: String, windows: Vec<Quota>) -> PolicyDefinition {
+        PolicyDefinition {
             name,
             by: Vec::new(),
             windows,
             tiers: None,
             missing: Missing::default(),
-            matches: Matches::default(),
-            cost: Cost::default(),
+            matches: MatchesDefinition::default(),
+            cost: CostDefinition::default(),
             shadow: false,
             count_denied: false,
             idempotency: None,
-            overshoot_ppm: Policy::OVERSHOOT_PPM,
+            overshoot_ppm: PolicyDefinition::OVERSHOOT_PPM,
             when_down: WhenDown::default(),
             penalty: None,
-            hot_keys: HotKeys::default(),
+            hot_keys: HotKeyRules::default(),
             replaces: None,
-            origin: Origin::File,
+            origin: LimitOrigin::File,
         }
     }
 
@@ -552,7 +556,7 @@ pub enum Missing {
 
 /// Which requests of its routes a policy counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Matches {
+pub struct MatchesDefinition {
     /// Any of these methods. Empty: any.
     pub methods: Vec<http::Method>,
     /// This path pattern. `None`: any.
@@ -561,7 +565,7 @@ pub struct Matches {
 
 /// Units a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cost {
+pub struct CostDefinition {
     /// The cost if no rule fits.
     pub default: NonZeroU64,
     /// (method, or any; path pattern; cost): the most specific path wins, a named method before any.
@@ -569,7 +573,7 @@ pub struct Cost {
     /// A field of the request that tells the cost, believed only from a trusted hop. It takes precedence over rules.
     pub header: Option<http::HeaderName>,
     /// Fields of the request's body that say what is reserved for it; the first that is there goes before rules.
-    pub estimate: Vec<Path>,
+    pub estimate: Vec<JsonPath>,
     /// What tells the cost later. Until then the request is charged by the rest.
     pub actual: Option<Actual>,
     /// The most that any of these may say; more is as much. `None`: what the smallest window holds.
@@ -582,14 +586,14 @@ pub enum Actual {
     /// A field of the upstream's answer.
     ResponseHeader(http::HeaderName),
     /// The sum of numbers in the upstream's answer, which is JSON or a stream of events.
-    ResponseJson(Vec<Path>),
+    ResponseJson(Vec<JsonPath>),
     /// What the gateway measures.
-    Measured(Measured),
+    Measured(MeasuredUnits),
 }
 
 /// How much of what the gateway measures is one unit; what is begun counts whole, and several are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Measured {
+pub struct MeasuredUnits {
     /// Bytes of the request's body.
     pub request_bytes: Option<NonZeroU64>,
     /// Bytes of the answer's body.
@@ -598,9 +602,9 @@ pub struct Measured {
     pub response_time: Option<Duration>,
 }
 
-impl Default for Cost {
+impl Default for CostDefinition {
     fn default() -> Self {
-        Cost {
+        CostDefinition {
             default: NonZeroU64::MIN,
             rules: Vec::new(),
             header: None,

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::definition::{Dimension, Missing};
-use super::keys::key::Keys;
+use super::keys::key::KeyMaker;
 use super::keys::subject::Subject;
 use base::rendezvous;
 
@@ -15,7 +15,7 @@ pub struct Destination {
     /// Index of the upstream; of several the first.
     pub upstream: usize,
     /// What each request is chosen by; `None`: all go to `upstream`. Boxed: most routes have none.
-    pub choice: Option<Box<Choice>>,
+    pub choice: Option<Box<UpstreamChoice>>,
     /// Where copies of requests go. Boxed: most routes have none.
     pub mirror: Option<Box<Mirror>>,
 }
@@ -37,9 +37,9 @@ pub struct Mirror {
 
 /// A choice that is made for each request.
 #[derive(Clone, Debug)]
-pub struct Choice {
+pub struct UpstreamChoice {
     /// The upstreams, in the order written.
-    pub(super) parts: Box<[Part]>,
+    pub(super) parts: Box<[UpstreamShare]>,
     /// What a client keeps its upstream by.
     pub(super) sticky: Option<Affinity>,
     /// Its place among the choices of the table.
@@ -64,7 +64,7 @@ impl ChoiceId {
 
 /// An upstream and its share.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct UpstreamShare {
     /// Its index among the names the table was compiled with.
     pub upstream: usize,
     /// Its share against the others; 0: none.
@@ -77,7 +77,7 @@ pub struct Part {
 
 /// What is chosen for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Picked {
+pub struct PickedUpstream {
     /// Index of the upstream.
     pub upstream: usize,
     /// What its server is kept by, as a number. `None`: nothing.
@@ -89,8 +89,8 @@ impl Destination {
     pub(super) fn hash(&mut self, by: &[Option<Arc<Affinity>>]) {
         let of = |upstream: usize| by.get(upstream).cloned().flatten();
         if self.choice.is_none() && of(self.upstream).is_some() {
-            let only = Part { upstream: self.upstream, weight: 1, number: 0, hash: None };
-            let choice = Choice { parts: Box::new([only]), sticky: None, id: ChoiceId::default() };
+            let only = UpstreamShare { upstream: self.upstream, weight: 1, number: 0, hash: None };
+            let choice = UpstreamChoice { parts: Box::new([only]), sticky: None, id: ChoiceId::default() };
             self.choice = Some(Box::new(choice));
         }
         for part in self.choice.iter_mut().flat_map(|choice| &mut choice.parts) {
@@ -99,7 +99,7 @@ impl Destination {
     }
 
     /// The upstreams with their shares.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[UpstreamShare] {
         self.choice.as_ref().map_or(&[], |choice| &choice.parts)
     }
 
@@ -124,9 +124,9 @@ impl Mirror {
     }
 }
 
-impl Choice {
+impl UpstreamChoice {
     /// The upstreams, in the order written.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[UpstreamShare] {
         &self.parts
     }
 
@@ -136,12 +136,12 @@ impl Choice {
         subject: &impl Subject,
         turn: impl FnOnce(ChoiceId) -> u64,
         is_usable: impl Fn(usize) -> bool,
-    ) -> Picked {
+    ) -> PickedUpstream {
         let part = match &*self.parts {
             [only] => only,
             _ => self.part(subject, turn, is_usable),
         };
-        Picked { upstream: part.upstream, key: part.hash.as_ref().and_then(|by| by.key(subject)) }
+        PickedUpstream { upstream: part.upstream, key: part.hash.as_ref().and_then(|by| by.key(subject)) }
     }
 
     /// The upstream of this subject among several. One that has no usable server gives its share to the others, as their
@@ -152,7 +152,7 @@ impl Choice {
         subject: &impl Subject,
         turn: impl FnOnce(ChoiceId) -> u64,
         is_usable: impl Fn(usize) -> bool,
-    ) -> &Part {
+    ) -> &UpstreamShare {
         let is_any = self.parts.iter().any(|part| part.weight > 0 && is_usable(part.upstream));
         let usable = || self.parts.iter().filter(|part| !is_any || is_usable(part.upstream));
         let key = self.sticky.as_ref().and_then(|sticky| sticky.key(subject));
@@ -165,7 +165,10 @@ impl Choice {
 }
 
 /// The part in which a point lies that says how far along all weights it is.
-fn drawn<'p, I: Iterator<Item = &'p Part>>(point: u64, parts: impl Fn() -> I) -> Option<&'p Part> {
+fn drawn<'p, I: Iterator<Item = &'p UpstreamShare>>(
+    point: u64,
+    parts: impl Fn() -> I,
+) -> Option<&'p UpstreamShare> {
     let total: u64 = parts().map(|part| u64::from(part.weight)).sum();
     // Rounded down, so below the total.
     let mut left = ((u128::from(point) * u128::from(total)) >> 64) as u64;
@@ -183,13 +186,13 @@ fn drawn<'p, I: Iterator<Item = &'p Part>>(point: u64, parts: impl Fn() -> I) ->
 #[derive(Clone, Debug)]
 pub struct Affinity {
     by: Dimension,
-    keys: Keys,
+    keys: KeyMaker,
 }
 
 impl Affinity {
     /// Callers are told apart by this dimension; an IPv6 address counts with so many bits.
     pub fn new(by: Dimension, ipv6_prefix: u8) -> Affinity {
-        let keys = Keys::new(&[0; 16], "", 1, std::slice::from_ref(&by), Missing::Skip, ipv6_prefix);
+        let keys = KeyMaker::new(&[0; 16], "", 1, std::slice::from_ref(&by), Missing::Skip, ipv6_prefix);
         Affinity { by, keys }
     }
 
@@ -210,10 +213,11 @@ impl Affinity {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::random::Turns;
+    use base::random::EvenNumbers;
 
-    fn parts(weights: &[u32]) -> Vec<Part> {
-        let part = |(upstream, &weight)| Part { upstream, weight, number: upstream as u64, hash: None };
+    fn parts(weights: &[u32]) -> Vec<UpstreamShare> {
+        let part =
+            |(upstream, &weight)| UpstreamShare { upstream, weight, number: upstream as u64, hash: None };
         weights.iter().enumerate().map(part).collect()
     }
 
@@ -228,7 +232,7 @@ mod tests {
                 id: ChoiceId::default(),
             };
             for seed in [0, 7, u64::MAX / 3] {
-                let turns = Turns::new(seed);
+                let turns = EvenNumbers::new(seed);
                 let count = (0..10_000).filter(|_| mirror.is_chosen(turns.next())).count();
                 assert!(count.abs_diff(copied) <= 3, "{share_ppm}: {count}");
             }
@@ -242,7 +246,7 @@ mod tests {
             let total: u32 = weights.iter().sum();
             // Clients that take every first, second … seventh turn, from anywhere on.
             for (step, seed) in (1..=7).flat_map(|step| [0, 12_345, u64::MAX / 3].map(|seed| (step, seed))) {
-                let turns = Turns::new(seed);
+                let turns = EvenNumbers::new(seed);
                 let mut taken = vec![0_u32; weights.len()];
                 for turn in 0..2_000 * step {
                     let point = turns.next();

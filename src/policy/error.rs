@@ -8,14 +8,14 @@ use super::template;
 #[error("{problem}")]
 pub struct Error {
     /// Where.
-    pub place: Place,
+    pub place: DefinitionPlace,
     /// What.
-    pub problem: Problem,
+    pub problem: DefinitionProblem,
 }
 
 /// Which definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum DefinitionPlace {
     /// A route.
     Route {
         /// Its index among the route definitions.
@@ -73,7 +73,7 @@ pub enum RouteField {
         /// Which of the two.
         direction: Direction,
         /// Which list.
-        change: Change,
+        change: HeaderChange,
         /// Index in the list.
         index: usize,
     },
@@ -90,7 +90,7 @@ pub enum Direction {
 
 /// How a header is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum HeaderChange {
     /// `remove`.
     Remove,
     /// `set`.
@@ -149,7 +149,7 @@ pub enum DomainField {
 
 /// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum DefinitionProblem {
     /// A name is empty.
     #[error("a name is needed")]
     EmptyName,
@@ -348,7 +348,7 @@ pub enum Problem {
     },
     /// A template is invalid.
     #[error(transparent)]
-    Given(#[from] domain::given::Error),
+    Given(#[from] domain::descriptor_template::Error),
     /// An entry that the descriptors of a rule do not have.
     #[error("the rule has no entry `{key}`{hint}")]
     UnknownEntry {

@@ -27,15 +27,15 @@ pub mod template;
 #[cfg(test)]
 mod tests;
 
-pub use compile::Options;
-pub use counting::chosen::Chosen;
+pub use compile::CompileOptions;
+pub use counting::chosen::PolicySelection;
 pub use counting::{MissingDimension, Policy, Window};
 pub use error::Error;
 pub use keys::http_subject::HttpSubject;
-pub use keys::named_subject::{Named, NamedSubject};
-pub use keys::naming::Naming;
+pub use keys::named_subject::{NamedSubject, SubjectValues};
+pub use keys::naming::KeyNaming;
 pub use keys::subject::Subject;
-pub use request::{Facts, Params, Values};
+pub use request::{Params, RoutingFacts, TemplateValues};
 pub use response::compress::Compress;
-pub use route::{Access, Action, Found, Route, RouteId};
-pub use table::{NotFound, Table};
+pub use route::{Action, Route, RouteAccess, RouteId, RouteMatch};
+pub use table::{NotFound, RouteTable};

@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::{HeaderMap, Method};
 
 use super::matching::pattern::Pattern;
-use crate::json::Fields;
+use crate::json::JsonFields;
 use base::identity::Identity;
 
 /// One request, as the proxy has sanitised it.
 ///
 /// Headers have a lifetime of their own, because the found route must not borrow them: they are changed while it is in use.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'r, 'h> {
+pub struct RoutingFacts<'r, 'h> {
     /// The method.
     pub method: &'r Method,
     /// The host: lower case, without port and trailing dot; empty where the request has none.
@@ -33,7 +33,7 @@ pub struct Facts<'r, 'h> {
     /// Whether authentication was required and did not recognise the client. Only limits that need no identity count then.
     pub refused: bool,
     /// Fields of its body, if a policy of its route asks for some and it has one.
-    pub body: Option<&'r Fields>,
+    pub body: Option<&'r JsonFields>,
 }
 
 /// The values of a route's path parameters in one request.
@@ -45,7 +45,7 @@ pub struct Params<'t, 'r> {
 
 /// What `{...}` in header values and rewrites may stand for in one request. Borrows no headers.
 #[derive(Clone, Copy, Debug)]
-pub struct Values<'t, 'r> {
+pub struct TemplateValues<'t, 'r> {
     /// The route's name.
     pub route: &'t str,
     /// The parameters of its path.

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use http::header::HOST;
 use http::{HeaderName, HeaderValue, StatusCode};
 
-use super::access::{Addresses, Require};
-use super::definition::{HttpsRedirect, PathEscapes, Timeouts};
+use super::access::{AddressRules, Require};
+use super::definition::{HttpsRedirect, PathEscapes, RouteTimeouts};
 use super::destination::{Affinity, ChoiceId, Destination, Mirror};
-use super::matching::host::Host;
+use super::matching::host::HostPattern;
 use super::matching::method::Methods;
 use super::matching::pattern::Pattern;
-use super::request::{Facts, Params, Values};
-use super::response::body::Body;
+use super::request::{Params, RoutingFacts, TemplateValues};
+use super::response::body::CompiledBody;
 use super::response::changes::HeaderChanges;
 use super::response::compress::Compress;
 use super::response::cors::Cors;
 use super::response::location::Location;
 use super::retry::Retry;
-use super::template::{HeaderTemplate, Rewrite, Unfit};
-use crate::json::Path;
+use super::template::{HeaderTemplate, Rewrite, UnfitHeaderValue};
+use crate::json::JsonPath;
 use limit::PolicyId;
 
 /// A route: its position in the table that it was compiled into. A type of its own, so that no other index passes for it.
@@ -62,9 +62,9 @@ pub struct Route {
     /// Whether one of its policies must be told when an admitted request ends, to give back a permit or reconcile a cost.
     pub holds: bool,
     /// The numbers of answers that its policies take for costs. `None`: answers are not read.
-    pub answer_paths: Option<Arc<[Path]>>,
+    pub answer_paths: Option<Arc<[JsonPath]>>,
     /// The fields of requests' bodies that its policies read. `None`: bodies are not read ahead for them.
-    pub body_paths: Option<Arc<[Path]>>,
+    pub body_paths: Option<Arc<[JsonPath]>>,
     /// What happens to a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
     /// Whether a policy of it remembers requests by a key of theirs.
@@ -74,16 +74,16 @@ pub struct Route {
     /// Whether one of its policies has a candidate.
     pub tries: bool,
     /// Deadlines instead of its upstream's.
-    pub timeouts: Timeouts,
+    pub timeouts: RouteTimeouts,
     /// When its requests are sent a second time. `None`: when its upstream says so.
     pub retry: Option<Retry>,
     /// How its answers are compressed. `None`: they are not.
     pub compress: Option<Arc<Compress>>,
     /// Who may use it.
-    pub access: Access,
+    pub access: RouteAccess,
     /// Those of its policies that need no identity. They charge clients that authentication refuses, so that guessing is limited.
     pub strangers: Box<[PolicyId]>,
-    pub(super) hosts: Box<[Host]>,
+    pub(super) hosts: Box<[HostPattern]>,
     pub(super) pattern: Pattern,
     pub(super) methods: Methods,
     pub(super) headers: Box<[HeaderMatch]>,
@@ -94,20 +94,20 @@ pub struct Route {
 
 /// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Access {
+pub struct RouteAccess {
     /// Indices of the methods to authenticate, in the order they are tried. Empty: none is asked for.
     pub auth: Box<[u16]>,
     /// Which identities may use it. `None`: all.
     pub require: Option<Box<Require>>,
     /// From where.
-    pub addresses: Addresses,
+    pub addresses: AddressRules,
     /// Which other origins' scripts may use it. `None`: that is left to the upstream.
     pub cors: Option<Box<Cors>>,
 }
 
 /// The route that answers a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'t, 'r> {
+pub struct RouteMatch<'t, 'r> {
     /// The route.
     pub route: &'t Route,
     /// Its path's parameters.
@@ -147,10 +147,10 @@ pub struct Respond {
     /// Its headers.
     pub headers: Box<[(HeaderName, HeaderTemplate)]>,
     /// Its body.
-    pub body: Body,
+    pub body: CompiledBody,
 }
 
-/// One header a route asks for. A header of several lines is their values joined by `, `; `Host` is the host in the
+/// One header a route asks for. A header of several lines is their values joined by `, `; `HostPattern` is the host in the
 /// form it is routed by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct HeaderMatch {
@@ -194,7 +194,7 @@ impl Route {
     ///
     /// # Errors
     /// What cannot.
-    pub fn fits(&self, values: &Values<'_, '_>) -> Result<(), Unfit> {
+    pub fn fits(&self, values: &TemplateValues<'_, '_>) -> Result<(), UnfitHeaderValue> {
         self.request_headers.fit(values)?;
         self.response_headers.fit(values)?;
         match &self.action {
@@ -236,7 +236,7 @@ impl Route {
     }
 
     /// The path to send upstream, without the query: that stays as it came.
-    pub fn rewritten_path<'r>(&self, values: &Values<'_, 'r>) -> Cow<'r, str> {
+    pub fn rewritten_path<'r>(&self, values: &TemplateValues<'_, 'r>) -> Cow<'r, str> {
         match &self.action {
             Action::Forward { rewrite: Some(rewrite), .. } => Cow::Owned(rewrite.render(values)),
             Action::Forward { rewrite: None, .. }
@@ -248,10 +248,10 @@ impl Route {
     }
 }
 
-impl<'t, 'r> Found<'t, 'r> {
+impl<'t, 'r> RouteMatch<'t, 'r> {
     /// The values for this route's templates.
-    pub fn values(&self, facts: &Facts<'r, '_>, request_id: &'r str) -> Values<'t, 'r> {
-        Values {
+    pub fn values(&self, facts: &RoutingFacts<'r, '_>, request_id: &'r str) -> TemplateValues<'t, 'r> {
+        TemplateValues {
             route: &self.route.name,
             params: self.params,
             method: facts.method,
@@ -266,7 +266,7 @@ impl<'t, 'r> Found<'t, 'r> {
 }
 
 impl HeaderMatch {
-    pub(super) fn holds(&self, facts: &Facts<'_, '_>) -> bool {
+    pub(super) fn holds(&self, facts: &RoutingFacts<'_, '_>) -> bool {
         if self.name == HOST {
             // The field has many spellings, and over HTTP/2 it may be absent, so the normalised host is compared.
             let host = facts.host.as_bytes();

@@ -13,24 +13,24 @@ use std::sync::{Arc, OnceLock};
 use http::{HeaderName, HeaderValue};
 
 use super::counting::Policy;
-use super::counting::chosen::Chosen;
+use super::counting::chosen::PolicySelection;
 use super::definition::Dimension;
 use super::destination::Affinity;
 use super::list_field::join_items;
-use super::matching::domain::{Domain, Rule};
-use super::matching::host::{Host, Hosts};
+use super::matching::domain::{CompiledDomain, CompiledRule};
+use super::matching::host::{HostPattern, Hosts};
 use super::matching::method::Fit;
 use super::matching::tree::{ANY_HOST, Tree};
-use super::request::{Facts, Params};
-use super::route::{Found, Route, RouteId};
+use super::request::{Params, RoutingFacts};
+use super::route::{Route, RouteId, RouteMatch};
 use limit::{Charge, PlanId, PolicyId, Quota, Sharing};
 
 /// Routes and policies, ready for requests.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub struct RouteTable {
     pub(super) routes: Box<[Route]>,
     pub(super) policies: Box<[Policy]>,
-    pub(super) domains: BTreeMap<Box<str>, Domain>,
+    pub(super) domains: BTreeMap<Box<str>, CompiledDomain>,
     pub(super) hosts: Hosts,
     /// Each leaf is sorted by [`precedence`].
     pub(super) tree: Tree,
@@ -56,16 +56,16 @@ pub enum NotFound {
 
 /// One route and its verdict on a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Considered<'t> {
+pub struct ConsideredRoute<'t> {
     /// The route.
     pub route: &'t Route,
     /// What became of it.
-    pub verdict: Verdict<'t>,
+    pub verdict: MatchVerdict<'t>,
 }
 
 /// Whether a route answers a request, or the first reason why not.
 #[derive(Clone, Copy, Debug)]
-pub enum Verdict<'t> {
+pub enum MatchVerdict<'t> {
     /// It answers.
     Wins,
     /// It is for other hosts.
@@ -98,9 +98,9 @@ pub enum Aspect {
     Headers,
 }
 
-impl Table {
+impl RouteTable {
     /// The same table with its keys under another salt. `check` and `explain` compile tables without the process's salt.
-    pub fn salted(mut self, salt: &[u8; 16]) -> Table {
+    pub fn salted(mut self, salt: &[u8; 16]) -> RouteTable {
         for policy in &mut self.policies {
             policy.keys = policy.keys.salted(salt, &policy.name);
         }
@@ -109,7 +109,7 @@ impl Table {
 
     /// The same table for upstreams whose servers are kept by a dimension; `by` has that of each upstream, in the order of
     /// [`Options::upstreams`](super::Options).
-    pub fn hashed(mut self, by: &[Option<&Dimension>], ipv6_prefix: u8) -> Table {
+    pub fn hashed(mut self, by: &[Option<&Dimension>], ipv6_prefix: u8) -> RouteTable {
         let affinity = |by: &Dimension| Arc::new(Affinity::new(by.clone(), ipv6_prefix));
         let affinities: Vec<_> = by.iter().map(|by| by.map(affinity)).collect();
         if affinities.iter().any(Option::is_some) {
@@ -155,18 +155,18 @@ impl Table {
     }
 
     /// The domain of a name.
-    pub fn domain(&self, name: &str) -> Option<&Domain> {
+    pub fn domain(&self, name: &str) -> Option<&CompiledDomain> {
         self.domains.get(name)
     }
 
     /// The domains in the order of their names.
-    pub fn domains(&self) -> impl Iterator<Item = &Domain> {
+    pub fn domains(&self) -> impl Iterator<Item = &CompiledDomain> {
         self.domains.values()
     }
 
     /// The policies of a domain's rule. A descriptor has no idempotency key, so none of them remembers it.
-    pub fn chosen_by<'t>(&'t self, rule: &'t Rule) -> Chosen<'t> {
-        Chosen {
+    pub fn chosen_by<'t>(&'t self, rule: &'t CompiledRule) -> PolicySelection<'t> {
+        PolicySelection {
             policies: &self.policies,
             indices: &rule.policies,
             remembers: false,
@@ -176,8 +176,8 @@ impl Table {
     }
 
     /// One policy of the table without its candidate, for a subject that no route has chosen policies for.
-    pub fn only<'t>(&'t self, policy: &'t Policy) -> Chosen<'t> {
-        Chosen {
+    pub fn only<'t>(&'t self, policy: &'t Policy) -> PolicySelection<'t> {
+        PolicySelection {
             policies: &self.policies,
             indices: slice::from_ref(&policy.id),
             remembers: policy.idempotency.is_some(),
@@ -187,10 +187,10 @@ impl Table {
     }
 
     /// One policy of the table with its candidate, for a subject that no route has chosen policies for.
-    pub fn with_candidate<'t>(&'t self, policy: &'t Policy) -> Chosen<'t> {
+    pub fn with_candidate<'t>(&'t self, policy: &'t Policy) -> PolicySelection<'t> {
         let candidate = policy.tried().map(|candidate| &self.policies[candidate.index()]);
         let Some(candidate) = candidate else { return self.only(policy) };
-        Chosen {
+        PolicySelection {
             remembers: policy.idempotency.is_some() || candidate.idempotency.is_some(),
             penalises: policy.penalty.is_some() || candidate.penalty.is_some(),
             tries: true,
@@ -227,25 +227,28 @@ impl Table {
     ///
     /// # Errors
     /// Where there is none.
-    pub fn find<'t, 'r>(&'t self, facts: &Facts<'r, '_>) -> Result<Found<'t, 'r>, NotFound> {
+    pub fn find<'t, 'r>(&'t self, facts: &RoutingFacts<'r, '_>) -> Result<RouteMatch<'t, 'r>, NotFound> {
         for root in self.roots(facts.host) {
             if let Some(route) = self.tree.walk(root, facts.path, |leaf| self.pick(leaf, facts)) {
-                return Ok(Found { route, params: Params::new(&route.pattern, facts.path) });
+                return Ok(RouteMatch { route, params: Params::new(&route.pattern, facts.path) });
             }
         }
         Err(self.refusal(facts))
     }
 
     /// The verdict of each route on a request, by index. It looks at every route: for operators, not for traffic.
-    pub fn explain<'t>(&'t self, facts: &Facts<'_, '_>) -> Vec<Considered<'t>> {
+    pub fn explain<'t>(&'t self, facts: &RoutingFacts<'_, '_>) -> Vec<ConsideredRoute<'t>> {
         let winner = self.find(facts).ok().map(|found| found.route);
-        self.routes.iter().map(|route| Considered { route, verdict: verdict(route, winner, facts) }).collect()
+        self.routes
+            .iter()
+            .map(|route| ConsideredRoute { route, verdict: verdict(route, winner, facts) })
+            .collect()
     }
 
     /// The policies of a route; of a client that authentication did not recognise, those that need no identity. Nobody
     /// knows whose retry such a request is, so it is charged whatever key it names.
-    pub fn chosen<'t>(&'t self, route: &'t Route, is_unrecognised: bool) -> Chosen<'t> {
-        Chosen {
+    pub fn chosen<'t>(&'t self, route: &'t Route, is_unrecognised: bool) -> PolicySelection<'t> {
+        PolicySelection {
             policies: &self.policies,
             indices: if is_unrecognised { &route.strangers } else { &route.policies },
             remembers: route.remembers && !is_unrecognised,
@@ -277,7 +280,7 @@ impl Table {
 
     /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for
     /// HEAD: a later route that lists it goes before an earlier one that lists GET.
-    fn pick(&self, leaf: &[RouteId], facts: &Facts<'_, '_>) -> Option<&Route> {
+    fn pick(&self, leaf: &[RouteId], facts: &RoutingFacts<'_, '_>) -> Option<&Route> {
         let mut by_get = None;
         for &index in leaf {
             let route = &self.routes[index.index()];
@@ -296,7 +299,7 @@ impl Table {
         self.hosts.roots(host).map(NonZeroU32::get).chain([ANY_HOST])
     }
 
-    fn refusal(&self, facts: &Facts<'_, '_>) -> NotFound {
+    fn refusal(&self, facts: &RoutingFacts<'_, '_>) -> NotFound {
         let mut allow = BTreeSet::new();
         for root in self.roots(facts.host) {
             self.tree.walk(root, facts.path, |leaf| {
@@ -316,12 +319,12 @@ impl Table {
 
 impl Route {
     /// Whether the request has the headers the route asks for.
-    fn asks_for(&self, facts: &Facts<'_, '_>) -> bool {
+    fn asks_for(&self, facts: &RoutingFacts<'_, '_>) -> bool {
         self.headers.iter().all(|header| header.holds(facts))
     }
 
     /// The most specific of its hosts that matches; `None`: it answers to any. `Err` where none does.
-    fn host(&self, host: &str) -> Result<Option<&Host>, ()> {
+    fn host(&self, host: &str) -> Result<Option<&HostPattern>, ()> {
         if self.hosts.is_empty() {
             return Ok(None);
         }
@@ -335,16 +338,20 @@ pub(super) fn precedence(route: &Route) -> (bool, usize) {
     (route.methods.is_any(), usize::MAX - route.headers.len())
 }
 
-fn verdict<'t>(route: &'t Route, winner: Option<&'t Route>, facts: &Facts<'_, '_>) -> Verdict<'t> {
-    let Ok(host) = route.host(facts.host) else { return Verdict::Host };
+fn verdict<'t>(
+    route: &'t Route,
+    winner: Option<&'t Route>,
+    facts: &RoutingFacts<'_, '_>,
+) -> MatchVerdict<'t> {
+    let Ok(host) = route.host(facts.host) else { return MatchVerdict::Host };
     if !route.pattern.matches(facts.path) {
-        return Verdict::Path;
+        return MatchVerdict::Path;
     }
-    let Some(fit) = route.methods.fit(facts.method) else { return Verdict::Method };
+    let Some(fit) = route.methods.fit(facts.method) else { return MatchVerdict::Method };
     if let Some(header) = route.headers.iter().find(|header| !header.holds(facts)) {
-        return Verdict::Header(&header.name);
+        return MatchVerdict::Header(&header.name);
     }
-    let Some(than) = winner.filter(|winner| winner.id != route.id) else { return Verdict::Wins };
+    let Some(than) = winner.filter(|winner| winner.id != route.id) else { return MatchVerdict::Wins };
     let by = if than.host(facts.host) != Ok(host) {
         Aspect::Host
     } else if than.pattern.cmp_specific(&route.pattern).is_ne() {
@@ -354,5 +361,5 @@ fn verdict<'t>(route: &'t Route, winner: Option<&'t Route>, facts: &Facts<'_, '_
     } else {
         Aspect::Headers
     };
-    Verdict::LessSpecific { than, by }
+    MatchVerdict::LessSpecific { than, by }
 }

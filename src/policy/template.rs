@@ -9,29 +9,29 @@ use std::fmt::Write as _;
 use http::HeaderValue;
 
 use super::braces::{self, Piece};
-use super::matching::pattern::{Pattern, Segment};
+use super::matching::pattern::{Pattern, PatternSegment};
 use super::percent::{self, Plus};
-use super::request::Values;
+use super::request::TemplateValues;
 use base::identity::Claim;
 use base::identity::NO_ADDRESS;
 
 /// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
-    pub(super) parts: Box<[Part]>,
+    pub(super) parts: Box<[TemplatePart]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum TemplatePart {
     Literal(Box<str>),
-    Value(Name),
+    Value(Placeholder),
     /// A claim of the client's identity.
     Claim(Box<str>),
 }
 
 /// What a placeholder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum Placeholder {
     /// The parameter at this segment of the route's path.
     Param(usize),
     Ip,
@@ -137,7 +137,7 @@ pub enum HeaderTemplate {
 /// What cannot be the value of a header: it begins or ends with a blank, or holds a control character. Without the header the
 /// next hop would not know of whom, or what, the request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum UnfitHeaderValue {
     /// What a credential says of its owner.
     Identity,
     /// A parameter of the path.
@@ -148,35 +148,35 @@ pub enum Unfit {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite(Template);
 
-/// What is said of [`Unfit::Param`].
+/// What is said of [`UnfitHeaderValue::Param`].
 pub const UNFIT_PARAM: &str = "a parameter of the path cannot be sent in a header field";
 /// What no value of a header begins or ends with (RFC 9110 section 5.5).
 const BLANKS: [char; 2] = [' ', '\t'];
 
 /// Names header values may use besides the path's parameters.
-pub(super) const HEADER_NAMES: &[(&str, Name)] = &[
-    ("ip", Name::Ip),
-    ("host", Name::Host),
-    ("method", Name::Method),
-    ("path", Name::Path),
-    ("query", Name::Query),
-    ("route", Name::Route),
-    ("consumer", Name::Consumer),
-    ("tenant", Name::Tenant),
-    ("tier", Name::Tier),
-    ("request_id", Name::RequestId),
+pub(super) const HEADER_NAMES: &[(&str, Placeholder)] = &[
+    ("ip", Placeholder::Ip),
+    ("host", Placeholder::Host),
+    ("method", Placeholder::Method),
+    ("path", Placeholder::Path),
+    ("query", Placeholder::Query),
+    ("route", Placeholder::Route),
+    ("consumer", Placeholder::Consumer),
+    ("tenant", Placeholder::Tenant),
+    ("tier", Placeholder::Tier),
+    ("request_id", Placeholder::RequestId),
 ];
 
 /// Names a rewritten path may use besides the path's parameters.
-const PATH_NAMES: &[(&str, Name)] = &[
-    ("ip", Name::Ip),
-    ("host", Name::Host),
-    ("method", Name::Method),
-    ("path", Name::Path),
-    ("route", Name::Route),
-    ("consumer", Name::Consumer),
-    ("tenant", Name::Tenant),
-    ("tier", Name::Tier),
+const PATH_NAMES: &[(&str, Placeholder)] = &[
+    ("ip", Placeholder::Ip),
+    ("host", Placeholder::Host),
+    ("method", Placeholder::Method),
+    ("path", Placeholder::Path),
+    ("route", Placeholder::Route),
+    ("consumer", Placeholder::Consumer),
+    ("tenant", Placeholder::Tenant),
+    ("tier", Placeholder::Tier),
 ];
 
 impl HeaderTemplate {
@@ -187,13 +187,13 @@ impl HeaderTemplate {
     pub fn parse(text: &str, pattern: &Pattern) -> Result<HeaderTemplate, Error> {
         let template = Template::parse(text, pattern, HEADER_NAMES)?;
         let literals = template.parts.iter().filter_map(|part| match part {
-            Part::Literal(text) => Some(&**text),
-            Part::Value(_) | Part::Claim(_) => None,
+            TemplatePart::Literal(text) => Some(&**text),
+            TemplatePart::Value(_) | TemplatePart::Claim(_) => None,
         });
         if literals.clone().any(|text| HeaderValue::from_bytes(text.as_bytes()).is_err()) {
             return Err(Error::HeaderText);
         }
-        if template.parts.iter().any(|part| !matches!(part, Part::Literal(_))) {
+        if template.parts.iter().any(|part| !matches!(part, TemplatePart::Literal(_))) {
             return if template.has_blank_end() {
                 Err(Error::HeaderText)
             } else {
@@ -232,7 +232,7 @@ impl HeaderTemplate {
     }
 
     /// Whether the value for one request can be sent. Nothing is wrong with one that is empty.
-    pub(super) fn fits(&self, values: &Values<'_, '_>) -> Result<(), Unfit> {
+    pub(super) fn fits(&self, values: &TemplateValues<'_, '_>) -> Result<(), UnfitHeaderValue> {
         let HeaderTemplate::Made(template) = self else { return Ok(()) };
         if template.parts.iter().all(|part| part.source().is_none()) {
             return Ok(());
@@ -256,7 +256,7 @@ impl HeaderTemplate {
     }
 
     /// The value for one request. `None` where a header is not to be sent: what came out is empty, or does not fit.
-    pub fn render(&self, values: &Values<'_, '_>) -> Option<HeaderValue> {
+    pub fn render(&self, values: &TemplateValues<'_, '_>) -> Option<HeaderValue> {
         let template = match self {
             HeaderTemplate::Fixed(value) => return Some(value.clone()),
             HeaderTemplate::Made(template) => template,
@@ -273,25 +273,28 @@ impl HeaderTemplate {
     }
 }
 
-impl Part {
+impl TemplatePart {
     /// Where a value comes from that may not fit into a header.
-    fn source(&self) -> Option<Unfit> {
+    fn source(&self) -> Option<UnfitHeaderValue> {
         match self {
-            Part::Claim(_) | Part::Value(Name::Consumer | Name::Tenant | Name::Tier) => Some(Unfit::Identity),
-            Part::Value(Name::Param(_)) => Some(Unfit::Param),
-            Part::Literal(_) | Part::Value(_) => None,
+            TemplatePart::Claim(_)
+            | TemplatePart::Value(Placeholder::Consumer | Placeholder::Tenant | Placeholder::Tier) => {
+                Some(UnfitHeaderValue::Identity)
+            }
+            TemplatePart::Value(Placeholder::Param(_)) => Some(UnfitHeaderValue::Param),
+            TemplatePart::Literal(_) | TemplatePart::Value(_) => None,
         }
     }
 
     /// Writes it as it stands in a header.
-    fn write(&self, values: &Values<'_, '_>, mut write: impl FnMut(&[u8])) {
+    fn write(&self, values: &TemplateValues<'_, '_>, mut write: impl FnMut(&[u8])) {
         match self {
-            Part::Literal(text) => write(text.as_bytes()),
-            Part::Value(Name::Param(index)) => {
+            TemplatePart::Literal(text) => write(text.as_bytes()),
+            TemplatePart::Value(Placeholder::Param(index)) => {
                 percent::decode(values.params.at(*index), Plus::Itself).for_each(|byte| write(&[byte]));
             }
-            Part::Value(name) => write(name.text(values).as_bytes()),
-            Part::Claim(name) => write(claim(name, values).as_bytes()),
+            TemplatePart::Value(name) => write(name.text(values).as_bytes()),
+            TemplatePart::Claim(name) => write(claim(name, values).as_bytes()),
         }
     }
 }
@@ -304,12 +307,12 @@ impl Rewrite {
     pub fn parse(text: &str, pattern: &Pattern) -> Result<Rewrite, Error> {
         let mut template = Template::parse(text, pattern, PATH_NAMES)?;
         match template.parts.first() {
-            Some(Part::Literal(first)) if first.starts_with('/') => {}
-            Some(Part::Value(Name::Path)) => {}
+            Some(TemplatePart::Literal(first)) if first.starts_with('/') => {}
+            Some(TemplatePart::Value(Placeholder::Path)) => {}
             _ => return Err(Error::NoSlash),
         }
         for part in &mut template.parts {
-            if let Part::Literal(text) = part {
+            if let TemplatePart::Literal(text) = part {
                 if let Some(found) = text.chars().find(|char| matches!(char, '?' | '#')) {
                     return Err(Error::NotPath { found });
                 }
@@ -335,15 +338,17 @@ impl Rewrite {
     /// Parameters and `{path}` go in as they came, encoded. Anything else stays within its segment: what a
     /// segment must not hold is encoded, and where nothing is left of it, or only dots, `-` stands for it. It stands for
     /// a segment of dots, too, that a part of a segment (`/files{*rest}`, `/files../x`) would become.
-    pub fn render(&self, values: &Values<'_, '_>) -> String {
+    pub fn render(&self, values: &TemplateValues<'_, '_>) -> String {
         let mut out = String::with_capacity(values.path.len() + 16);
         for part in &self.0.parts {
             match part {
-                Part::Literal(text) => out.push_str(text),
-                Part::Value(Name::Param(index)) => push_path(values.params.at(*index), &mut out),
-                Part::Value(Name::Path) => out.push_str(values.path),
-                Part::Value(name) => push_segment(&name.text(values), &mut out),
-                Part::Claim(name) => push_segment(&claim(name, values), &mut out),
+                TemplatePart::Literal(text) => out.push_str(text),
+                TemplatePart::Value(Placeholder::Param(index)) => {
+                    push_path(values.params.at(*index), &mut out)
+                }
+                TemplatePart::Value(Placeholder::Path) => out.push_str(values.path),
+                TemplatePart::Value(name) => push_segment(&name.text(values), &mut out),
+                TemplatePart::Claim(name) => push_segment(&claim(name, values), &mut out),
             }
         }
         // A server that builds a URL from `//host/…` would read `host` as the authority.
@@ -358,9 +363,13 @@ impl Rewrite {
 }
 
 impl Template {
-    pub(super) fn parse(text: &str, pattern: &Pattern, fixed: &[(&str, Name)]) -> Result<Template, Error> {
+    pub(super) fn parse(
+        text: &str,
+        pattern: &Pattern,
+        fixed: &[(&str, Placeholder)],
+    ) -> Result<Template, Error> {
         let parts = braces::split(text)?.into_iter().map(|piece| match piece {
-            Piece::Literal(text) => Ok(Part::Literal(text.into())),
+            Piece::Literal(text) => Ok(TemplatePart::Literal(text.into())),
             Piece::Name { offset, name } => resolve(name, offset, pattern, fixed),
         });
         Ok(Template { parts: parts.collect::<Result<_, _>>()? })
@@ -370,26 +379,29 @@ impl Template {
 impl Template {
     /// Whether a literal at one of its ends begins or ends it with a blank.
     fn has_blank_end(&self) -> bool {
-        let begins = matches!(self.parts.first(), Some(Part::Literal(text)) if text.starts_with(BLANKS));
-        begins || matches!(self.parts.last(), Some(Part::Literal(text)) if text.ends_with(BLANKS))
+        let begins =
+            matches!(self.parts.first(), Some(TemplatePart::Literal(text)) if text.starts_with(BLANKS));
+        begins || matches!(self.parts.last(), Some(TemplatePart::Literal(text)) if text.ends_with(BLANKS))
     }
 
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Claim(name) => Some(&**name),
-            Part::Literal(_) | Part::Value(_) => None,
+            TemplatePart::Claim(name) => Some(&**name),
+            TemplatePart::Literal(_) | TemplatePart::Value(_) => None,
         })
     }
 
     /// The text with each placeholder at its shortest: only a rest may be empty, a path is at least `/`.
     fn shortest(&self, pattern: &Pattern) -> String {
         let parts = self.parts.iter().map(|part| match part {
-            Part::Literal(text) => text,
-            Part::Value(Name::Param(index)) if matches!(pattern.segments()[*index], Segment::Rest { .. }) => {
+            TemplatePart::Literal(text) => text,
+            TemplatePart::Value(Placeholder::Param(index))
+                if matches!(pattern.segments()[*index], PatternSegment::Rest { .. }) =>
+            {
                 ""
             }
-            Part::Value(Name::Path) => "/",
-            Part::Value(_) | Part::Claim(_) => "x",
+            TemplatePart::Value(Placeholder::Path) => "/",
+            TemplatePart::Value(_) | TemplatePart::Claim(_) => "x",
         });
         parts.collect()
     }
@@ -418,15 +430,15 @@ pub(super) fn resolve(
     name: &str,
     offset: usize,
     pattern: &Pattern,
-    fixed: &[(&str, Name)],
-) -> Result<Part, Error> {
+    fixed: &[(&str, Placeholder)],
+) -> Result<TemplatePart, Error> {
     if let Some(claim) = name.strip_prefix("claim:").filter(|claim| !claim.is_empty()) {
-        return Ok(Part::Claim(claim.into()));
+        return Ok(TemplatePart::Claim(claim.into()));
     }
     let own = fixed.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
     match (pattern.param(name), own) {
-        (Some(index), None) => Ok(Part::Value(Name::Param(index))),
-        (None, Some(value)) => Ok(Part::Value(value)),
+        (Some(index), None) => Ok(TemplatePart::Value(Placeholder::Param(index))),
+        (None, Some(value)) => Ok(TemplatePart::Value(value)),
         (Some(_), Some(_)) => Err(Error::Ambiguous { offset, name: name.to_owned() }),
         (None, None) => {
             let known =
@@ -437,7 +449,7 @@ pub(super) fn resolve(
 }
 
 /// A claim of the client's identity; the texts of a list with commas between them.
-pub(super) fn claim<'r>(name: &str, values: &Values<'_, 'r>) -> Cow<'r, str> {
+pub(super) fn claim<'r>(name: &str, values: &TemplateValues<'_, 'r>) -> Cow<'r, str> {
     match values.identity.claims.find(name) {
         Some(Claim::One(text)) => Cow::Borrowed(text),
         Some(Claim::Many(texts)) => Cow::Owned(texts.join(",")),
@@ -457,28 +469,28 @@ pub(super) fn push_segment(text: &str, out: &mut String) {
     percent::encode_segment(harmless, out);
 }
 
-impl Name {
+impl Placeholder {
     /// The value as text, as it came; empty where there is none.
-    pub(super) fn text<'r>(self, values: &Values<'_, 'r>) -> Cow<'r, str> {
+    pub(super) fn text<'r>(self, values: &TemplateValues<'_, 'r>) -> Cow<'r, str> {
         let identity = values.identity;
         Cow::Borrowed(match self {
-            Name::Param(index) => values.params.at(index),
+            Placeholder::Param(index) => values.params.at(index),
             // Who came over a Unix socket has none.
-            Name::Ip if values.client_ip == NO_ADDRESS => "",
-            Name::Ip => {
+            Placeholder::Ip if values.client_ip == NO_ADDRESS => "",
+            Placeholder::Ip => {
                 let mut text = String::new();
                 write!(text, "{}", values.client_ip.to_canonical()).expect("a string takes any text");
                 return Cow::Owned(text);
             }
-            Name::Host => values.host,
-            Name::Method => values.method.as_str(),
-            Name::Path => values.path,
-            Name::Query => values.query.unwrap_or(""),
-            Name::Route => return Cow::Owned(values.route.to_owned()),
-            Name::Consumer => identity.consumer.as_deref().unwrap_or(""),
-            Name::Tenant => identity.tenant.as_deref().unwrap_or(""),
-            Name::Tier => identity.tier.as_deref().unwrap_or(""),
-            Name::RequestId => values.request_id,
+            Placeholder::Host => values.host,
+            Placeholder::Method => values.method.as_str(),
+            Placeholder::Path => values.path,
+            Placeholder::Query => values.query.unwrap_or(""),
+            Placeholder::Route => return Cow::Owned(values.route.to_owned()),
+            Placeholder::Consumer => identity.consumer.as_deref().unwrap_or(""),
+            Placeholder::Tenant => identity.tenant.as_deref().unwrap_or(""),
+            Placeholder::Tier => identity.tier.as_deref().unwrap_or(""),
+            Placeholder::RequestId => values.request_id,
         })
     }
 }

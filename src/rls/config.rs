@@ -1,6 +1,6 @@
 //! The configuration of the gRPC listener.
 
-use auth::mtls::{Certificate, Name};
+use auth::mtls::{CertificateName, ClientCertificate};
 use net::listening::Bind;
 use net::tls;
 
@@ -10,24 +10,24 @@ pub struct Config {
     /// The listener's address.
     pub bind: Bind,
     /// TLS; `None`: it speaks in the clear.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::TlsFiles>,
     /// Who may ask. Empty: whoever can connect.
-    pub clients: Vec<Client>,
+    pub clients: Vec<GrpcClient>,
 }
 
 /// A client that may ask: who shows a certificate with this name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct GrpcClient {
     /// Where in the certificate.
-    pub place: Name,
+    pub place: CertificateName,
     /// The name there.
     pub text: String,
 }
 
 impl Config {
     /// Whether who has shown this certificate may ask.
-    pub fn admits(clients: &[Client], shown: Option<&Certificate>) -> bool {
-        let is_it = |client: &Client| shown.is_some_and(|shown| shown.has(client.place, &client.text));
+    pub fn admits(clients: &[GrpcClient], shown: Option<&ClientCertificate>) -> bool {
+        let is_it = |client: &GrpcClient| shown.is_some_and(|shown| shown.has(client.place, &client.text));
         clients.is_empty() || clients.iter().any(is_it)
     }
 }

@@ -19,19 +19,19 @@ use super::limits::{
     CONNECTION_WINDOW_BYTES, GRACE, HEAD_BYTES_MAX, LOCAL_RESETS_MAX, PING_EVERY, PING_WITHIN, PRELUDE,
     STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
-use super::service::{RateLimits, Service};
+use super::service::{RateLimits, RlsService};
 use base::clock;
-use net::wire::http2::{Excess, Meter, Metered, Peer};
+use net::wire::http2::{Excess, Meter, MeteredStream, PeerSide};
 use upstream::connect::LocalExecutor;
 
 /// Answers calls until the client leaves or says nothing at all. After `stopped`, those under way are the last.
 pub(super) async fn converse<R: RateLimits>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
-    service: Rc<Service<R>>,
+    service: Rc<RlsService<R>>,
     mut stopped: watch::Receiver<()>,
 ) {
-    let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, STREAMS_MAX, clock::instant())));
-    let stream = Metered::new(stream, Rc::clone(&meter), clock::instant);
+    let meter = Rc::new(RefCell::new(Meter::new(PeerSide::Client, STREAMS_MAX, clock::instant())));
+    let stream = MeteredStream::new(stream, Rc::clone(&meter), clock::instant);
     let stats = service.stats.clone();
     let service = service_fn(|request| {
         meter.borrow_mut().accepted();

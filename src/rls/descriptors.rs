@@ -12,12 +12,12 @@ use tonic::body::Body;
 use tonic::codegen::Service as _;
 use tonic_reflection::server::Builder;
 
-use super::held::Held;
+use super::counted_body::CountedBody;
 use super::limits::MESSAGE_BYTES_MAX;
 use super::proto::{enumeration, file, message, of_type, one, repeated, text};
 
 /// Answers the calls of one service.
-pub(super) type Call = Box<dyn Fn(Request<Held>) -> Pin<Box<dyn Future<Output = Response<Body>>>>>;
+pub(super) type Call = Box<dyn Fn(Request<CountedBody>) -> Pin<Box<dyn Future<Output = Response<Body>>>>>;
 
 /// Reflection, in both versions that clients ask for.
 pub(super) struct Reflection {

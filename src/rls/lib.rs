@@ -15,17 +15,17 @@ mod config;
 #[cfg(feature = "rls")]
 mod connection;
 #[cfg(feature = "rls")]
-mod descriptors;
+mod connection_tls;
 #[cfg(feature = "rls")]
-mod held;
+mod counted_body;
+#[cfg(feature = "rls")]
+mod descriptors;
 #[cfg(feature = "rls")]
 mod limits;
 #[cfg(feature = "rls")]
 mod messages;
 #[cfg(feature = "rls")]
 mod proto;
-#[cfg(feature = "rls")]
-mod secured;
 #[cfg(feature = "rls")]
 mod serve;
 #[cfg(feature = "rls")]
@@ -37,17 +37,17 @@ mod threads;
 #[cfg(feature = "rls")]
 mod until;
 
-pub use config::{Client, Config};
+pub use config::{Config, GrpcClient};
 #[cfg(feature = "rls")]
 pub use messages::{
-    Code, DescriptorStatus, Entry, HeaderValue, Limit, RateLimitDescriptor, RateLimitOverride,
-    RateLimitRequest, RateLimitResponse, Unit,
+    DescriptorStatus, HeaderValue, MapEntry, RateLimit, RateLimitCode, RateLimitDescriptor,
+    RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimitUnit,
 };
 #[cfg(feature = "rls")]
-pub use serve::{Asked, spawn};
+pub use serve::{ServeOptions, spawn};
 #[cfg(feature = "rls")]
 pub use service::RateLimits;
 #[cfg(feature = "rls")]
-pub use stats::Stats;
+pub use stats::RlsStats;
 #[cfg(feature = "rls")]
 pub use threads::Threads;

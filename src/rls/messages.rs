@@ -26,7 +26,7 @@ pub struct RateLimitRequest {
 pub struct RateLimitDescriptor {
     /// Its keys and values, in order.
     #[prost(message, repeated, tag = "1")]
-    pub entries: Vec<Entry>,
+    pub entries: Vec<MapEntry>,
     /// A limit in the place of the one that is configured.
     #[prost(message, optional, tag = "2")]
     pub limit: Option<RateLimitOverride>,
@@ -41,7 +41,7 @@ pub struct RateLimitDescriptor {
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`, and an entry of a map of texts, which has the same
 /// numbers. Texts are bytes here: a client's field need not be UTF-8, and a proxy sends it as it is.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Entry {
+pub struct MapEntry {
     /// Its key.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
@@ -57,7 +57,7 @@ pub struct RateLimitOverride {
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     /// In what time.
-    #[prost(enumeration = "Unit", tag = "2")]
+    #[prost(enumeration = "RateLimitUnit", tag = "2")]
     pub unit: i32,
 }
 
@@ -65,7 +65,7 @@ pub struct RateLimitOverride {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitResponse {
     /// Whether the request may pass.
-    #[prost(enumeration = "Code", tag = "1")]
+    #[prost(enumeration = "RateLimitCode", tag = "1")]
     pub overall_code: i32,
     /// What became of each descriptor, in their order.
     #[prost(message, repeated, tag = "2")]
@@ -79,11 +79,11 @@ pub struct RateLimitResponse {
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DescriptorStatus {
     /// Whether this descriptor is over its limit.
-    #[prost(enumeration = "Code", tag = "1")]
+    #[prost(enumeration = "RateLimitCode", tag = "1")]
     pub code: i32,
     /// The limit that describes it best: the one that refuses, else the one with the least left.
     #[prost(message, optional, tag = "2")]
-    pub current_limit: Option<Limit>,
+    pub current_limit: Option<RateLimit>,
     /// What is left of that, units.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
@@ -94,12 +94,12 @@ pub struct DescriptorStatus {
 
 /// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub struct Limit {
+pub struct RateLimit {
     /// How many requests.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     /// In what time.
-    #[prost(enumeration = "Unit", tag = "2")]
+    #[prost(enumeration = "RateLimitUnit", tag = "2")]
     pub unit: i32,
     /// What operators call it.
     #[prost(string, tag = "3")]
@@ -120,7 +120,7 @@ pub struct HeaderValue {
 /// `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
-pub enum Code {
+pub enum RateLimitCode {
     /// Nothing is said.
     Unknown = 0,
     /// Within the limit.
@@ -133,7 +133,7 @@ pub enum Code {
 /// numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
-pub enum Unit {
+pub enum RateLimitUnit {
     /// None of the others.
     Unknown = 0,
     /// A second.
@@ -152,22 +152,29 @@ pub enum Unit {
     Week = 7,
 }
 
-impl Unit {
+impl RateLimitUnit {
     /// All that have a length, the shortest first.
-    pub const TIMED: [Unit; 7] =
-        [Unit::Second, Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Year];
+    pub const TIMED: [RateLimitUnit; 7] = [
+        RateLimitUnit::Second,
+        RateLimitUnit::Minute,
+        RateLimitUnit::Hour,
+        RateLimitUnit::Day,
+        RateLimitUnit::Week,
+        RateLimitUnit::Month,
+        RateLimitUnit::Year,
+    ];
 
     /// Its length in seconds; 0 if it has none.
     pub fn seconds(self) -> u64 {
         match self {
-            Unit::Unknown => 0,
-            Unit::Second => 1,
-            Unit::Minute => 60,
-            Unit::Hour => 3_600,
-            Unit::Day => 86_400,
-            Unit::Week => 7 * 86_400,
-            Unit::Month => 30 * 86_400,
-            Unit::Year => 365 * 86_400,
+            RateLimitUnit::Unknown => 0,
+            RateLimitUnit::Second => 1,
+            RateLimitUnit::Minute => 60,
+            RateLimitUnit::Hour => 3_600,
+            RateLimitUnit::Day => 86_400,
+            RateLimitUnit::Week => 7 * 86_400,
+            RateLimitUnit::Month => 30 * 86_400,
+            RateLimitUnit::Year => 365 * 86_400,
         }
     }
 }

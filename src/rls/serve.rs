@@ -11,25 +11,25 @@ use tokio::time;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-use super::config::Client;
+use super::config::GrpcClient;
 use super::limits::CONNECTIONS_MAX;
 use super::service::RATE_LIMIT_SERVICE;
-use super::stats::Stats;
+use super::stats::RlsStats;
 use super::threads::Threads;
 use base::clock;
 use net::descriptors;
-use net::listening::Listener;
+use net::listening::BoundListener;
 
 /// What connections are served with.
-pub struct Asked {
+pub struct ServeOptions {
     /// The threads that serve them.
     pub threads: Threads,
     /// TLS, unless the listener speaks in the clear; it changes when files do.
     pub settings: Option<Arc<ArcSwap<ServerConfig>>>,
     /// Who may ask; empty: whoever can connect.
-    pub clients: Arc<[Client]>,
+    pub clients: Arc<[GrpcClient]>,
     /// What is counted.
-    pub stats: Stats,
+    pub stats: RlsStats,
     /// Tells health what is known of it.
     pub health: HealthReporter,
     /// Whether the process is ready, which health shows.
@@ -37,11 +37,11 @@ pub struct Asked {
 }
 
 /// Serves until `stopped` resolves, then waits a moment for calls under way. Every thread has ended when the task has.
-pub fn spawn(listener: Listener, asked: Asked, stopped: oneshot::Receiver<()>) -> JoinHandle<()> {
+pub fn spawn(listener: BoundListener, asked: ServeOptions, stopped: oneshot::Receiver<()>) -> JoinHandle<()> {
     tokio::spawn(serve(listener, asked, stopped))
 }
 
-async fn serve(listener: Listener, asked: Asked, mut stopped: oneshot::Receiver<()>) {
+async fn serve(listener: BoundListener, asked: ServeOptions, mut stopped: oneshot::Receiver<()>) {
     let mut looks = time::interval(LOOK_EVERY);
     let mut shown = None;
     loop {
@@ -74,7 +74,7 @@ async fn serve(listener: Listener, asked: Asked, mut stopped: oneshot::Receiver<
 }
 
 /// Shows health what it does not know yet.
-async fn show(asked: &Asked, shown: &mut Option<bool>) {
+async fn show(asked: &ServeOptions, shown: &mut Option<bool>) {
     let is_ready = (asked.is_ready)();
     if *shown != Some(is_ready) {
         *shown = Some(is_ready);
@@ -82,7 +82,7 @@ async fn show(asked: &Asked, shown: &mut Option<bool>) {
     }
 }
 
-async fn show_as(asked: &Asked, is_ready: bool) {
+async fn show_as(asked: &ServeOptions, is_ready: bool) {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
     for service in ["", RATE_LIMIT_SERVICE] {
         asked.health.set_service_status(service, status).await;

@@ -19,11 +19,11 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
 use super::codec::CheckCodec;
+use super::counted_body::CountedBody;
 use super::descriptors::Reflection;
-use super::held::Held;
 use super::limits::{CHECK_WITHIN, DESCRIPTORS_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX};
 use super::messages::{RateLimitRequest, RateLimitResponse};
-use super::stats::Stats;
+use super::stats::RlsStats;
 use super::until::Until;
 
 /// Decides checks. One for each thread, which it never leaves.
@@ -36,21 +36,21 @@ pub trait RateLimits: 'static {
 }
 
 /// What answers the calls of one thread.
-pub(super) struct Service<R> {
+pub(super) struct RlsService<R> {
     pub(super) rate_limits: R,
     pub(super) health: HealthServer<HealthService>,
     pub(super) reflection: Reflection,
-    pub(super) stats: Stats,
+    pub(super) stats: RlsStats,
     /// Bytes of messages that calls hold.
     pub(super) held: Arc<AtomicUsize>,
     /// Says when the thread ends.
     pub(super) stopped: watch::Receiver<()>,
 }
 
-impl<R: RateLimits> Service<R> {
+impl<R: RateLimits> RlsService<R> {
     /// Answers a call of a connection.
     pub(super) async fn answer(self: Rc<Self>, request: Request<Incoming>) -> Response<Body> {
-        let request = request.map(|body| Held::new(body, &self.held));
+        let request = request.map(|body| CountedBody::new(body, &self.held));
         match request.uri().path() {
             SHOULD_RATE_LIMIT => self.check(request).await,
             HEALTH_WATCH => {
@@ -64,13 +64,13 @@ impl<R: RateLimits> Service<R> {
         }
     }
 
-    async fn check(self: Rc<Self>, request: Request<Held>) -> Response<Body> {
+    async fn check(self: Rc<Self>, request: Request<CountedBody>) -> Response<Body> {
         // The bound is that of what is unpacked, too.
         let mut grpc = Grpc::new(CheckCodec)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .accept_compressed(CompressionEncoding::Gzip);
         let stats = self.stats.clone();
-        let answer = timeout(CHECK_WITHIN, grpc.unary(Check(self), request)).await;
+        let answer = timeout(CHECK_WITHIN, grpc.unary(CheckCall(self), request)).await;
         let answer = answer
             .unwrap_or_else(|_| Status::deadline_exceeded("the message did not come in time").into_http());
         // tonic puts the status of what it refuses by itself into the head.
@@ -82,15 +82,15 @@ impl<R: RateLimits> Service<R> {
 }
 
 /// One check, in tonic's form.
-struct Check<R>(Rc<Service<R>>);
+struct CheckCall<R>(Rc<RlsService<R>>);
 
-impl<R: RateLimits> UnaryService<RateLimitRequest> for Check<R> {
+impl<R: RateLimits> UnaryService<RateLimitRequest> for CheckCall<R> {
     type Response = RateLimitResponse;
-    type Future = Deciding<tonic::Response<RateLimitResponse>>;
+    type Future = PendingDecision<tonic::Response<RateLimitResponse>>;
 
     fn call(&mut self, request: tonic::Request<RateLimitRequest>) -> Self::Future {
         let service = Rc::clone(&self.0);
-        Deciding(Box::pin(async move {
+        PendingDecision(Box::pin(async move {
             let request = request.into_inner();
             bounded(&request)?;
             let answer = service.rate_limits.decide(request).await?;
@@ -100,9 +100,9 @@ impl<R: RateLimits> UnaryService<RateLimitRequest> for Check<R> {
 }
 
 /// A decision on its way.
-struct Deciding<T>(Pin<Box<dyn Future<Output = Result<T, Status>>>>);
+struct PendingDecision<T>(Pin<Box<dyn Future<Output = Result<T, Status>>>>);
 
-impl<T> Future for Deciding<T> {
+impl<T> Future for PendingDecision<T> {
     type Output = Result<T, Status>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {

@@ -4,38 +4,38 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::messages::Code;
-use metrics::{Counter, Families};
+use super::messages::RateLimitCode;
+use metrics::{Families, SharedCounter};
 
 /// Counts of one process; clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Stats {
-    ok: Counter,
-    over_limit: Counter,
-    invalid: Counter,
+pub struct RlsStats {
+    ok: SharedCounter,
+    over_limit: SharedCounter,
+    invalid: SharedCounter,
     /// Descriptors of requests whose domain no configuration names.
-    unknown_domain: Counter,
+    unknown_domain: SharedCounter,
     /// Descriptors that no rule of their domain is for.
-    unknown_descriptor: Counter,
+    unknown_descriptor: SharedCounter,
     /// Descriptors' own limits that were not heeded, because too many different ones have come.
-    overrides_left: Counter,
+    overrides_left: SharedCounter,
     /// Descriptors that asked for units to be given back.
-    negative_hits: Counter,
+    negative_hits: SharedCounter,
     /// Connections that were closed at once: too many, or of nobody who may ask.
-    connections_refused: Counter,
+    connections_refused: SharedCounter,
     connections: Arc<AtomicUsize>,
 }
 
 /// A connection while it counts.
 #[derive(Debug)]
-pub(super) struct Connected(Arc<AtomicUsize>);
+pub(super) struct ConnectionCount(Arc<AtomicUsize>);
 
-impl Stats {
+impl RlsStats {
     /// Counts an answer.
-    pub fn answered(&self, code: Code) {
+    pub fn answered(&self, code: RateLimitCode) {
         match code {
-            Code::OverLimit => self.over_limit.add(1),
-            Code::Ok | Code::Unknown => self.ok.add(1),
+            RateLimitCode::OverLimit => self.over_limit.add(1),
+            RateLimitCode::Ok | RateLimitCode::Unknown => self.ok.add(1),
         }
     }
 
@@ -68,8 +68,8 @@ impl Stats {
     }
 
     /// Counts a connection until the value is dropped; `None` if there are that many already.
-    pub(super) fn connect(&self, most: usize) -> Option<Connected> {
-        let connected = Connected(Arc::clone(&self.connections));
+    pub(super) fn connect(&self, most: usize) -> Option<ConnectionCount> {
+        let connected = ConnectionCount(Arc::clone(&self.connections));
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
         (before < most).then_some(connected)
     }
@@ -107,7 +107,7 @@ impl Stats {
     }
 }
 
-impl Drop for Connected {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }

@@ -15,14 +15,14 @@ use tokio::task::JoinSet;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
 
-use super::config::Client;
+use super::config::GrpcClient;
 use super::connection::converse;
+use super::connection_tls::ConnectionTls;
 use super::descriptors::Reflection;
 use super::limits::HANDED_MAX;
-use super::secured::Secured;
-use super::service::{RateLimits, Service};
-use super::stats::{Connected, Stats};
-use net::listening::Stream;
+use super::service::{RateLimits, RlsService};
+use super::stats::{ConnectionCount, RlsStats};
+use net::listening::AcceptedStream;
 
 /// The threads of a process.
 pub struct Threads {
@@ -30,19 +30,19 @@ pub struct Threads {
 }
 
 struct Thread {
-    handed: mpsc::Sender<Handed>,
+    handed: mpsc::Sender<HandedConnection>,
     /// Connections that it has.
     load: Arc<AtomicUsize>,
     joined: thread::JoinHandle<()>,
 }
 
 /// A connection for a thread.
-pub(super) struct Handed {
+pub(super) struct HandedConnection {
     socket: OwnedFd,
     is_tcp: bool,
-    tls: Option<(Arc<ServerConfig>, Arc<[Client]>)>,
+    tls: Option<(Arc<ServerConfig>, Arc<[GrpcClient]>)>,
     /// Both count it until it ends.
-    counted: (Connected, Load),
+    counted: (ConnectionCount, Load),
 }
 
 /// A connection in the count of its thread.
@@ -61,7 +61,7 @@ impl Threads {
     /// If one cannot be started.
     pub fn start<R: RateLimits>(
         starts: impl IntoIterator<Item = impl FnOnce() -> R + Send + 'static>,
-        stats: &Stats,
+        stats: &RlsStats,
         health: &HealthReporter,
     ) -> std::io::Result<Threads> {
         let threads = starts.into_iter().enumerate().map(|(index, start)| {
@@ -80,7 +80,7 @@ impl Threads {
                 };
                 let _ = started.send(Ok(()));
                 let (stop, stopped) = watch::channel(());
-                let service = Rc::new(Service {
+                let service = Rc::new(RlsService {
                     rate_limits: start(),
                     health: HealthServer::new(HealthService::from_health_reporter(health)),
                     reflection: Reflection::new(),
@@ -99,25 +99,25 @@ impl Threads {
     /// Gives a connection to the thread that has the fewest.
     pub(super) fn hand(
         &self,
-        stream: Stream,
-        tls: Option<(Arc<ServerConfig>, Arc<[Client]>)>,
-        connected: Connected,
+        stream: AcceptedStream,
+        tls: Option<(Arc<ServerConfig>, Arc<[GrpcClient]>)>,
+        connected: ConnectionCount,
     ) -> std::io::Result<()> {
         let least = self.threads.iter().min_by_key(|thread| thread.load.load(Ordering::Relaxed));
         let Some(thread) = least else { return Ok(()) };
         let (socket, is_tcp) = match stream {
-            Stream::Tcp(stream) => {
+            AcceptedStream::Tcp(stream) => {
                 stream.set_nodelay(true)?;
                 (stream.into_std()?.into(), true)
             }
-            Stream::Unix(stream) => (stream.into_std()?.into(), false),
+            AcceptedStream::Unix(stream) => (stream.into_std()?.into(), false),
         };
         thread.load.fetch_add(1, Ordering::Relaxed);
         let counted = (connected, Load(Arc::clone(&thread.load)));
         // A thread that does not keep up with its connections takes no more: this one is closed.
         thread
             .handed
-            .try_send(Handed { socket, is_tcp, tls, counted })
+            .try_send(HandedConnection { socket, is_tcp, tls, counted })
             .map_err(|_| std::io::Error::other("the thread takes no more connections"))
     }
 
@@ -129,15 +129,15 @@ impl Threads {
         });
         for join in joins.collect::<Vec<_>>() {
             if !join.await.unwrap_or(false) {
-                tracing::error!("a thread of gRPC ended in a panic");
+                tracing::error!("gRPC thread panicked");
             }
         }
     }
 }
 
 async fn run<R: RateLimits>(
-    service: Rc<Service<R>>,
-    mut handed: mpsc::Receiver<Handed>,
+    service: Rc<RlsService<R>>,
+    mut handed: mpsc::Receiver<HandedConnection>,
     stop: watch::Sender<()>,
 ) {
     let mut connections = JoinSet::new();
@@ -159,8 +159,12 @@ async fn run<R: RateLimits>(
     service.rate_limits.upkeep();
 }
 
-async fn serve<R: RateLimits>(service: Rc<Service<R>>, handed: Handed, stopped: watch::Receiver<()>) {
-    let Handed { socket, is_tcp, tls, counted } = handed;
+async fn serve<R: RateLimits>(
+    service: Rc<RlsService<R>>,
+    handed: HandedConnection,
+    stopped: watch::Receiver<()>,
+) {
+    let HandedConnection { socket, is_tcp, tls, counted } = handed;
     let served = match is_tcp {
         true => serve_tcp(service, socket, tls, stopped).await,
         false => match UnixStream::from_std(socket.into()) {
@@ -172,15 +176,15 @@ async fn serve<R: RateLimits>(service: Rc<Service<R>>, handed: Handed, stopped: 
         },
     };
     if let Err(error) = served {
-        tracing::debug!(%error, "a gRPC connection cannot be served");
+        tracing::debug!(%error, "gRPC connection failed");
     }
     drop(counted);
 }
 
 async fn serve_tcp<R: RateLimits>(
-    service: Rc<Service<R>>,
+    service: Rc<RlsService<R>>,
     socket: OwnedFd,
-    tls: Option<(Arc<ServerConfig>, Arc<[Client]>)>,
+    tls: Option<(Arc<ServerConfig>, Arc<[GrpcClient]>)>,
     stopped: watch::Receiver<()>,
 ) -> std::io::Result<()> {
     let stream = TcpStream::from_std(socket.into())?;
@@ -188,7 +192,7 @@ async fn serve_tcp<R: RateLimits>(
         converse(stream, service, stopped).await;
         return Ok(());
     };
-    let secured = Secured { settings, clients, stats: service.stats.clone() };
+    let secured = ConnectionTls { settings, clients, stats: service.stats.clone() };
     if let Some(stream) = secured.accept(stream).await {
         converse(stream, service, stopped).await;
     }

@@ -4,17 +4,17 @@ use std::cell::Cell;
 
 /// One worker's count of the last ten seconds.
 #[derive(Debug)]
-pub struct Budget {
+pub struct RetryBudget {
     percent: u64,
     second: Cell<u64>,
     requests: [Cell<u32>; SECONDS],
     retries: [Cell<u32>; SECONDS],
 }
 
-impl Budget {
+impl RetryBudget {
     /// Retries at most `percent` of the requests of the last ten seconds.
-    pub fn new(percent: u32) -> Budget {
-        Budget {
+    pub fn new(percent: u32) -> RetryBudget {
+        RetryBudget {
             percent: u64::from(percent),
             second: Cell::new(0),
             requests: [const { Cell::new(0) }; SECONDS],
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn retries_stay_a_share_of_requests() {
-        let budget = Budget::new(20);
+        let budget = RetryBudget::new(20);
         let mut granted = 0;
         for _ in 0..1_000 {
             budget.request(50 * SECOND);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_quiet_upstream_has_a_few_and_gets_them_back() {
-        let budget = Budget::new(20);
+        let budget = RetryBudget::new(20);
         let granted = |second: u64| (0..10).filter(|_| budget.retry(second * SECOND)).count();
         assert_eq!(granted(100), 3);
         assert_eq!(granted(109), 0);
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_budget_of_nothing_grants_nothing() {
-        let budget = Budget::new(0);
+        let budget = RetryBudget::new(0);
         budget.request(SECOND);
         assert!(!budget.retry(SECOND));
     }

@@ -12,12 +12,12 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::ext::ReasonPhrase;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::deadline::Deadline;
+use super::deadline::ReusableDeadline;
 use super::error::{Error, SendError};
-use super::http1::{Http1, Upgraded};
-use super::http2::{self, Exchange};
+use super::http1::{Http1, UpgradedStream};
+use super::http2::{self, Http2Exchange};
 use super::pool::Pool;
-use super::request::Head;
+use super::request::RequestHead;
 use super::uploads::{Bounds, Overdue, Progress, Upload};
 use base::clock;
 use metrics::IpVersion;
@@ -35,7 +35,7 @@ pub struct Checkout<B: Body + 'static> {
     pub connect_ns: u64,
     /// The version of IP over which a connection was not there soon enough, so that the request goes over the other one.
     pub around: Option<IpVersion>,
-    pub(super) connection: Option<Connection<B>>,
+    pub(super) connection: Option<LentConnection<B>>,
     /// The request's body while it is on its way. Boxed: most have none.
     pub(super) upload: Option<Box<Upload>>,
     /// Counted among the uploads that were let in and have no connection yet.
@@ -43,9 +43,9 @@ pub struct Checkout<B: Body + 'static> {
 }
 
 #[derive(Debug)]
-pub(super) enum Connection<B: Body + 'static> {
+pub(super) enum LentConnection<B: Body + 'static> {
     Http1(Box<Http1<B>>),
-    Http2(Box<Exchange<B>>),
+    Http2(Box<Http2Exchange<B>>),
 }
 
 /// What a request's body does whose answer comes already.
@@ -66,30 +66,35 @@ where
 {
     /// Sends the request and waits for the head of its answer, until `until`; the body is still to come then. The fields
     /// of the answer take the place of the request's; where none comes, the head can be sent again.
-    pub fn send<'a>(&'a mut self, head: &'a mut Head, body: B, until: Instant) -> Sending<'a, B> {
+    pub fn send<'a>(
+        &'a mut self,
+        head: &'a mut RequestHead,
+        body: B,
+        until: Instant,
+    ) -> AwaitedAnswer<'a, B> {
         let server = &self.pool.upstream.config.servers[self.server];
         let host = &self.pool.upstream.servers[self.server].host;
         let connection = self.connection.as_mut().expect(HELD);
         let mut is_stale = false;
         match connection {
-            Connection::Http1(connection) => {
+            LentConnection::Http1(connection) => {
                 // One that was waited for may have been closed since; others have just been looked at.
                 is_stale = self.wait_ns + self.connect_ns > 0 && !connection.is_idle();
                 connection.begin(head, body);
             }
-            Connection::Http2(exchange) => exchange.begin(http2::request(head, body, host, server.tls)),
+            LentConnection::Http2(exchange) => exchange.begin(http2::request(head, body, host, server.tls)),
         }
         let upload = self.upload.as_deref_mut();
         connection.deadline().set(upload.as_ref().map_or(until, |upload| upload.first_look().min(until)));
-        Sending { connection, fields: &mut head.headers, hear: None, is_stale, upload }
+        AwaitedAnswer { connection, fields: &mut head.headers, hear: None, is_stale, upload }
     }
 
     /// Goes on waiting for the head of an answer whose deadline has passed, until `until`.
-    pub fn wait_on<'a>(&'a mut self, head: &'a mut Head, until: Instant) -> Sending<'a, B> {
+    pub fn wait_on<'a>(&'a mut self, head: &'a mut RequestHead, until: Instant) -> AwaitedAnswer<'a, B> {
         let connection = self.connection.as_mut().expect(HELD);
         connection.deadline().set(until);
         let upload = self.upload.as_deref_mut();
-        Sending { connection, fields: &mut head.headers, hear: None, is_stale: false, upload }
+        AwaitedAnswer { connection, fields: &mut head.headers, hear: None, is_stale: false, upload }
     }
 
     /// Watches the request's body, which is not whole yet. `early` lets it hold a connection before its first bytes are
@@ -103,7 +108,9 @@ where
     ) {
         // Requests share connections of HTTP/2: none of them holds one, and a stream may well be quiet.
         let (uploads, bounds) = match &self.connection {
-            Some(Connection::Http1(_)) => (Some(&self.pool.upstream.servers[self.server].uploads), bounds),
+            Some(LentConnection::Http1(_)) => {
+                (Some(&self.pool.upstream.servers[self.server].uploads), bounds)
+            }
             _ => (None, Bounds { rate_min: 0, ..bounds }),
         };
         self.upload = Some(Box::new(Upload::new(progress, bounds, uploads, early, now)));
@@ -128,51 +135,51 @@ where
     /// Asks for more of the answer's body. Over HTTP/1.1 that drives the connection it comes on.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match self.connection.as_mut().expect(HELD) {
-            Connection::Http1(connection) => connection.poll_frame(cx),
-            Connection::Http2(exchange) => exchange.poll_frame(cx),
+            LentConnection::Http1(connection) => connection.poll_frame(cx),
+            LentConnection::Http2(exchange) => exchange.poll_frame(cx),
         }
     }
 
     /// All of the answer's body, where it is short and has come with the head.
     pub fn take_whole(&mut self) -> Option<Bytes> {
         match self.connection.as_mut().expect(HELD) {
-            Connection::Http1(connection) => connection.take_whole(),
-            Connection::Http2(_) => None,
+            LentConnection::Http1(connection) => connection.take_whole(),
+            LentConnection::Http2(_) => None,
         }
     }
 
     /// What the server calls the answer's status, if that is not its standard name. HTTP/2 has no phrases.
     pub fn take_phrase(&mut self) -> Option<Box<ReasonPhrase>> {
         match self.connection.as_mut().expect(HELD) {
-            Connection::Http1(connection) => connection.take_phrase(),
-            Connection::Http2(_) => None,
+            LentConnection::Http1(connection) => connection.take_phrase(),
+            LentConnection::Http2(_) => None,
         }
     }
 
     /// Whether the answer is whole.
     pub fn is_answered(&self) -> bool {
         match self.connection.as_ref().expect(HELD) {
-            Connection::Http1(connection) => connection.is_answered(),
-            Connection::Http2(exchange) => exchange.is_answered(),
+            LentConnection::Http1(connection) => connection.is_answered(),
+            LentConnection::Http2(exchange) => exchange.is_answered(),
         }
     }
 
     /// How long the rest of the answer's body is.
     pub fn size_hint(&self) -> SizeHint {
         match self.connection.as_ref().expect(HELD) {
-            Connection::Http1(connection) => connection.size_hint(),
-            Connection::Http2(exchange) => exchange.size_hint(),
+            LentConnection::Http1(connection) => connection.size_hint(),
+            LentConnection::Http2(exchange) => exchange.size_hint(),
         }
     }
 
     /// The deadline that travels with the connection.
-    pub fn deadline(&mut self) -> &mut Deadline {
+    pub fn deadline(&mut self) -> &mut ReusableDeadline {
         self.connection.as_mut().expect(HELD).deadline()
     }
 
     /// Whether it is a connection of HTTP/1.1 that has served a request before: its server may close it at any time.
     pub fn is_kept(&self) -> bool {
-        self.connect_ns == 0 && matches!(self.connection, Some(Connection::Http1(_)))
+        self.connect_ns == 0 && matches!(self.connection, Some(LentConnection::Http1(_)))
     }
 
     /// What the server is called in `Host`.
@@ -197,14 +204,14 @@ where
     }
 
     /// The stream under an HTTP/1.1 connection whose protocol the server has switched.
-    pub fn into_upgraded(mut self) -> Option<Upgraded> {
+    pub fn into_upgraded(mut self) -> Option<UpgradedStream> {
         self.take_http1().and_then(|connection| connection.into_upgraded())
     }
 
     /// Takes an HTTP/1.1 connection out of its checkout and leaves an HTTP/2 one, which the checkout's drop accounts for.
     fn take_http1(&mut self) -> Option<Box<Http1<B>>> {
         match self.connection.take() {
-            Some(Connection::Http1(connection)) => Some(connection),
+            Some(LentConnection::Http1(connection)) => Some(connection),
             other => {
                 self.connection = other;
                 None
@@ -222,18 +229,18 @@ impl<B: Body + 'static> Checkout<B> {
     }
 }
 
-impl<B: Body + 'static> Connection<B> {
-    fn deadline(&mut self) -> &mut Deadline {
+impl<B: Body + 'static> LentConnection<B> {
+    fn deadline(&mut self) -> &mut ReusableDeadline {
         match self {
-            Connection::Http1(connection) => &mut connection.deadline,
-            Connection::Http2(exchange) => &mut exchange.deadline,
+            LentConnection::Http1(connection) => &mut connection.deadline,
+            LentConnection::Http2(exchange) => &mut exchange.deadline,
         }
     }
 }
 
 /// The head of an answer to come, or the deadline.
-pub struct Sending<'a, B: Body + 'static> {
-    connection: &'a mut Connection<B>,
+pub struct AwaitedAnswer<'a, B: Body + 'static> {
+    connection: &'a mut LentConnection<B>,
     fields: &'a mut HeaderMap,
     /// What is told of early hints.
     hear: Option<&'a dyn Fn(&HeaderMap)>,
@@ -243,20 +250,20 @@ pub struct Sending<'a, B: Body + 'static> {
     is_stale: bool,
 }
 
-impl<'a, B: Body + 'static> Sending<'a, B> {
+impl<'a, B: Body + 'static> AwaitedAnswer<'a, B> {
     /// Tells of early hints that come before the answer (RFC 8297), over HTTP/1.1: HTTP/2's implementation drops them.
-    pub fn hearing(self, hear: Option<&'a dyn Fn(&HeaderMap)>) -> Sending<'a, B> {
-        Sending { hear, ..self }
+    pub fn hearing(self, hear: Option<&'a dyn Fn(&HeaderMap)>) -> AwaitedAnswer<'a, B> {
+        AwaitedAnswer { hear, ..self }
     }
 }
 
-impl<B: Body + 'static> std::fmt::Debug for Sending<'_, B> {
+impl<B: Body + 'static> std::fmt::Debug for AwaitedAnswer<'_, B> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Sending").field("is_stale", &self.is_stale).finish_non_exhaustive()
     }
 }
 
-impl<B> Future for Sending<'_, B>
+impl<B> Future for AwaitedAnswer<'_, B>
 where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -264,16 +271,16 @@ where
     type Output = Result<StatusCode, SendError<B>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let Sending { connection, fields, hear, upload, is_stale } = self.get_mut();
+        let AwaitedAnswer { connection, fields, hear, upload, is_stale } = self.get_mut();
         let polled = match connection {
-            Connection::Http1(connection) if *is_stale => {
+            LentConnection::Http1(connection) if *is_stale => {
                 let ended = connection.ended();
                 Poll::Ready(Err(connection.broken(ended)))
             }
-            Connection::Http1(connection) => {
+            LentConnection::Http1(connection) => {
                 connection.poll_head(fields, *hear, cx).map_err(|error| connection.broken(error))
             }
-            Connection::Http2(exchange) => exchange.poll_head(fields, cx),
+            LentConnection::Http2(exchange) => exchange.poll_head(fields, cx),
         };
         if polled.is_ready() {
             return polled;
@@ -297,7 +304,7 @@ where
 
 impl<B: Body + 'static> Drop for Checkout<B> {
     fn drop(&mut self) {
-        if let Some(Connection::Http2(exchange)) = &self.connection {
+        if let Some(LentConnection::Http2(exchange)) = &self.connection {
             exchange.leave();
             self.pool.stream_over(self.server);
             if self.pool.upstream.servers[self.server].has_left() {

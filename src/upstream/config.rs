@@ -14,36 +14,36 @@ pub struct Config {
     /// Its name, or the URL where the route wrote one.
     pub name: String,
     /// At least one.
-    pub servers: Vec<Server>,
+    pub servers: Vec<ConfiguredServer>,
     /// How one of them is picked.
     pub balance: Balance,
     /// The cookie that keeps a client at its server. `None`: there is none.
-    pub sticky: Option<Sticky>,
+    pub sticky: Option<StickyConfig>,
     /// What is spoken to them.
-    pub http: Version,
+    pub http: HttpVersion,
     /// How servers over TLS are checked, and what they are shown.
     pub tls: Trust,
     /// Bounds of the pool.
-    pub connections: Connections,
+    pub connections: PoolBounds,
     /// Deadlines.
-    pub timeouts: Timeouts,
+    pub timeouts: UpstreamTimeouts,
     /// When a request is sent a second time.
     pub retry: Retry,
     /// Retries at most, as a share of the requests of the last ten seconds, percent.
     pub retry_budget_percent: u32,
     /// What becomes of requests' bodies.
-    pub uploads: Uploads,
+    pub uploads: UploadConfig,
     /// `Host` sent upstream: the client's, or the server's own authority.
     pub host: HostHeader,
     /// How servers that do not work are noticed, left out and taken back.
-    pub health: Health,
+    pub health: HealthConfig,
 }
 
 /// How servers that do not work are noticed, left out and taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Health {
+pub struct HealthConfig {
     /// Servers are asked. `None`: they are not.
-    pub check: Option<Check>,
+    pub check: Option<HealthCheckConfig>,
     /// Answers to requests are looked at. `None`: they are not.
     pub eject: Option<Eject>,
     /// A server that is back gets its share by and by over this time.
@@ -52,24 +52,24 @@ pub struct Health {
     pub panic_percent: u32,
 }
 
-impl Health {
+impl HealthConfig {
     /// How servers are compared; `None`: they are not.
     pub fn outliers(&self) -> Option<&Outliers> {
         self.eject.as_ref().map(|eject| &eject.outliers).filter(|outliers| outliers.is_on())
     }
 }
 
-impl Default for Health {
+impl Default for HealthConfig {
     fn default() -> Self {
-        Health { check: None, eject: None, slow_start: None, panic_percent: 25 }
+        HealthConfig { check: None, eject: None, slow_start: None, panic_percent: 25 }
     }
 }
 
 /// How a server is asked whether it works.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Check {
+pub struct HealthCheckConfig {
     /// What it is asked.
-    pub probe: Probe,
+    pub probe: HealthProbe,
     /// How often, ±10 %.
     pub every: Duration,
     /// How long one check may take, from the connection on.
@@ -84,7 +84,7 @@ pub struct Check {
 
 /// What a check asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Probe {
+pub enum HealthProbe {
     /// A GET.
     Http {
         /// The path, with its query.
@@ -100,10 +100,10 @@ pub enum Probe {
     Grpc(String),
 }
 
-impl Default for Check {
+impl Default for HealthCheckConfig {
     fn default() -> Self {
-        Check {
-            probe: Probe::Tcp,
+        HealthCheckConfig {
+            probe: HealthProbe::Tcp,
             every: Duration::from_secs(5),
             timeout: Duration::from_secs(1),
             unhealthy_after: 3,
@@ -169,18 +169,18 @@ impl Default for Eject {
 
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Server {
+pub struct ConfiguredServer {
     /// Whether TLS is spoken.
     pub tls: bool,
     /// Where it listens.
-    pub place: Place,
+    pub place: ServerLocation,
     /// Its share against the others.
     pub weight: u32,
 }
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
+pub enum ServerLocation {
     /// On a TCP port.
     Tcp {
         /// A name or an address, without brackets.
@@ -194,42 +194,42 @@ pub enum Place {
     Unix(PathBuf),
 }
 
-impl Server {
+impl ConfiguredServer {
     /// The name that its certificate is for. Of a service it is the service's domain and not the target of a record,
     /// which whoever forges an answer chooses (RFC 6125 section 6.2.1). A Unix socket has none and is called as nginx
     /// calls it.
     pub fn name(&self) -> &str {
         match &self.place {
-            Place::Tcp { host, .. } => host,
+            ServerLocation::Tcp { host, .. } => host,
             // `_service._proto.` in front of it.
-            Place::Service(name) => name.splitn(3, '.').nth(2).unwrap_or(name),
-            Place::Unix(_) => LOCALHOST,
+            ServerLocation::Service(name) => name.splitn(3, '.').nth(2).unwrap_or(name),
+            ServerLocation::Unix(_) => LOCALHOST,
         }
     }
 
     /// The address that needs no resolving, if it has one.
     pub fn literal(&self) -> Option<SocketAddr> {
         match &self.place {
-            Place::Tcp { host, port } => Some(SocketAddr::new(host.parse().ok()?, *port)),
-            Place::Service(_) | Place::Unix(_) => None,
+            ServerLocation::Tcp { host, port } => Some(SocketAddr::new(host.parse().ok()?, *port)),
+            ServerLocation::Service(_) | ServerLocation::Unix(_) => None,
         }
     }
 
     /// The name that name servers are asked for, if there is one.
     pub fn unresolved(&self) -> Option<&str> {
         match &self.place {
-            Place::Tcp { host, .. } if self.literal().is_none() => Some(host),
-            Place::Service(name) => Some(name),
-            Place::Tcp { .. } | Place::Unix(_) => None,
+            ServerLocation::Tcp { host, .. } if self.literal().is_none() => Some(host),
+            ServerLocation::Service(name) => Some(name),
+            ServerLocation::Tcp { .. } | ServerLocation::Unix(_) => None,
         }
     }
 
     /// What `Host` calls it: its host, and the port unless it is the scheme's own.
     pub fn authority(&self) -> String {
         let (host, port) = match &self.place {
-            Place::Tcp { host, port } => (host, port),
-            Place::Service(name) => return name.clone(),
-            Place::Unix(_) => return LOCALHOST.to_owned(),
+            ServerLocation::Tcp { host, port } => (host, port),
+            ServerLocation::Service(name) => return name.clone(),
+            ServerLocation::Unix(_) => return LOCALHOST.to_owned(),
         };
         let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
         match (port, self.tls) {
@@ -241,8 +241,8 @@ impl Server {
     /// What logs, metrics and errors call it.
     pub fn shown(&self) -> String {
         match &self.place {
-            Place::Tcp { .. } | Place::Service(_) => self.authority(),
-            Place::Unix(path) => format!("unix:{}", path.display()),
+            ServerLocation::Tcp { .. } | ServerLocation::Service(_) => self.authority(),
+            ServerLocation::Unix(path) => format!("unix:{}", path.display()),
         }
     }
 }
@@ -276,11 +276,11 @@ impl Balance {
 
 /// The cookie that keeps a client at its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sticky {
+pub struct StickyConfig {
     /// Its name.
     pub cookie: String,
     /// What it is signed with.
-    pub secret: Secret,
+    pub secret: StickySecret,
     /// How long clients keep it. `None`: for a session of their own.
     pub max_age: Option<Duration>,
     /// The paths that clients send it to.
@@ -291,12 +291,12 @@ pub struct Sticky {
     pub is_secure: bool,
 }
 
-impl Sticky {
+impl StickyConfig {
     /// A cookie of this name, without a secret yet.
-    pub fn new(cookie: String) -> Sticky {
-        Sticky {
+    pub fn new(cookie: String) -> StickyConfig {
+        StickyConfig {
             cookie,
-            secret: Secret(String::new()),
+            secret: StickySecret(String::new()),
             max_age: None,
             path: "/".to_owned(),
             same_site: SameSite::default(),
@@ -319,9 +319,9 @@ pub enum SameSite {
 
 /// A text that `Debug` does not show.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
+pub struct StickySecret(pub String);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for StickySecret {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Secret")
     }
@@ -329,7 +329,7 @@ impl std::fmt::Debug for Secret {
 
 /// What is spoken to an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum HttpVersion {
     /// HTTP/1.1.
     #[default]
     H1,
@@ -349,7 +349,7 @@ pub enum HostHeader {
 
 /// Bounds of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Connections {
+pub struct PoolBounds {
     /// Open at once, over all workers, per server.
     pub max: usize,
     /// Kept open without work, over all workers, per server.
@@ -368,7 +368,7 @@ pub struct Connections {
 
 /// Deadlines of one exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct UpstreamTimeouts {
     /// TCP and TLS handshake.
     pub connect: Duration,
     /// From the end of the request to the answer's head; and how long the server may take nothing of a body.
@@ -383,22 +383,22 @@ pub struct Timeouts {
 
 /// What becomes of requests' bodies that are not there at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Uploads {
+pub struct UploadConfig {
     /// So many bytes are gathered before a connection is taken; 0: none.
     pub gather_bytes: usize,
     /// Bytes a second a body has at least while it holds a connection; 0: no such bound.
     pub rate_min: u64,
 }
 
-impl Default for Uploads {
+impl Default for UploadConfig {
     fn default() -> Self {
-        Uploads { gather_bytes: 16 * 1024, rate_min: 1024 }
+        UploadConfig { gather_bytes: 16 * 1024, rate_min: 1024 }
     }
 }
 
-impl Default for Connections {
+impl Default for PoolBounds {
     fn default() -> Self {
-        Connections {
+        PoolBounds {
             max: 1024,
             idle: 256,
             idle_timeout: Duration::from_secs(4),
@@ -410,9 +410,9 @@ impl Default for Connections {
     }
 }
 
-impl Default for Timeouts {
+impl Default for UpstreamTimeouts {
     fn default() -> Self {
-        Timeouts {
+        UpstreamTimeouts {
             connect: Duration::from_secs(1),
             response: Duration::from_secs(15),
             per_try: None,
@@ -432,9 +432,9 @@ mod tests {
     #[test]
     fn a_certificate_is_for_the_service_and_not_for_its_target() {
         let name = "_https._tcp.orders.internal".to_owned();
-        let host = Place::Tcp { host: name.clone(), port: 443 };
-        let service = Server { tls: true, place: Place::Service(name), weight: 1 };
+        let host = ServerLocation::Tcp { host: name.clone(), port: 443 };
+        let service = ConfiguredServer { tls: true, place: ServerLocation::Service(name), weight: 1 };
         assert_eq!(service.name(), "orders.internal");
-        assert_eq!(Server { place: host, ..service }.name(), "_https._tcp.orders.internal");
+        assert_eq!(ConfiguredServer { place: host, ..service }.name(), "_https._tcp.orders.internal");
     }
 }

@@ -25,13 +25,13 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
-use super::open::Open;
-use super::shared::{Address, Upstream};
+use super::open::OpenConnection;
+use super::server::{ServerAddress, Upstream};
 use base::cause::Cause;
 use base::clock;
 use net::descriptors;
-use net::outbox::Socket;
-use net::wire::http2::{Meter, Metered, Peer};
+use net::outbox::QueuedSocket;
+use net::wire::http2::{Meter, MeteredStream, PeerSide};
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -79,29 +79,29 @@ impl ConnectError {
 }
 
 /// A stream to a server, in the clear or not.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
-impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> Stream for T {}
+pub trait ServerStream: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug {}
+impl<T: AsyncRead + AsyncWrite + Unpin + std::fmt::Debug> ServerStream for T {}
 
 /// A way to a server of the same name and the other family.
-pub(super) enum Beside<L> {
+pub(super) enum FamilyRace<L> {
     /// A connection that is open already.
     Open(L),
     /// A new one to this server, which has a place for it.
-    New { index: usize, open: Open },
+    New { index: usize, open: OpenConnection },
 }
 
 /// What connecting has come to.
-pub(super) enum Connected<S, L> {
+pub(super) enum ConnectOutcome<S, L> {
     /// A new connection; `Some` if it is not to the server that was asked for.
-    New(S, Option<Moved>),
+    New(S, Option<MovedConnection>),
     /// An open one to another server.
     Open(L, Slow),
 }
 
 /// A new connection to another server than the one that was asked for.
-pub(super) struct Moved {
+pub(super) struct MovedConnection {
     pub index: usize,
-    pub open: Open,
+    pub open: OpenConnection,
     pub slow: Slow,
 }
 
@@ -112,8 +112,8 @@ pub(super) type Slow = Option<ConnectError>;
 pub(super) async fn http1<L>(
     upstream: &Upstream,
     index: usize,
-    beside: impl FnOnce() -> Option<Beside<L>>,
-) -> Result<Connected<Box<dyn Stream>, L>, ConnectError> {
+    beside: impl FnOnce() -> Option<FamilyRace<L>>,
+) -> Result<ConnectOutcome<Box<dyn ServerStream>, L>, ConnectError> {
     within(upstream, stream(upstream, index, beside)).await
 }
 
@@ -121,7 +121,7 @@ pub(super) async fn http1<L>(
 pub(super) type TlsFault = Rc<Cell<Option<Cause>>>;
 
 /// An HTTP/2 connection that has just been opened.
-pub(super) struct Opened<B> {
+pub(super) struct NewHttp2<B> {
     pub sender: http2::SendRequest<B>,
     /// What it knows of the frames that come on it.
     pub meter: Rc<RefCell<Meter>>,
@@ -135,8 +135,8 @@ pub(super) struct Opened<B> {
 pub(super) async fn http2<B, L>(
     upstream: &Upstream,
     index: usize,
-    beside: impl FnOnce() -> Option<Beside<L>>,
-) -> Result<Connected<Opened<B>, L>, ConnectError>
+    beside: impl FnOnce() -> Option<FamilyRace<L>>,
+) -> Result<ConnectOutcome<NewHttp2<B>, L>, ConnectError>
 where
     B: Body + Unpin + 'static,
     B::Data: Send,
@@ -144,17 +144,17 @@ where
 {
     within(upstream, async {
         let (stream, moved) = match stream(upstream, index, beside).await? {
-            Connected::New(stream, moved) => (stream, moved),
-            Connected::Open(lent, slow) => return Ok(Connected::Open(lent, slow)),
+            ConnectOutcome::New(stream, moved) => (stream, moved),
+            ConnectOutcome::Open(lent, slow) => return Ok(ConnectOutcome::Open(lent, slow)),
         };
         let tls_fault = TlsFault::default();
-        let stream: Box<dyn Stream> = match upstream.config.servers[index].tls {
-            true => Box::new(Heard { stream, fault: Rc::clone(&tls_fault), failed: None }),
+        let stream: Box<dyn ServerStream> = match upstream.config.servers[index].tls {
+            true => Box::new(FaultRecorder { stream, fault: Rc::clone(&tls_fault), failed: None }),
             false => stream,
         };
         let streams = u32::try_from(upstream.config.connections.streams).unwrap_or(u32::MAX);
-        let meter = Rc::new(RefCell::new(Meter::new(Peer::Server, streams, clock::instant())));
-        let stream = TokioIo::new(Metered::new(stream, Rc::clone(&meter), clock::instant));
+        let meter = Rc::new(RefCell::new(Meter::new(PeerSide::Server, streams, clock::instant())));
+        let stream = TokioIo::new(MeteredStream::new(stream, Rc::clone(&meter), clock::instant));
         let mut builder = http2::Builder::new(LocalExecutor);
         builder
             .initial_stream_window_size(WINDOW_BYTES)
@@ -169,7 +169,7 @@ where
         })
         .await?;
         let name = upstream.servers[index].authority.clone();
-        let opened = Opened { sender, meter: Rc::clone(&meter), tls_fault };
+        let opened = NewHttp2 { sender, meter: Rc::clone(&meter), tls_fault };
         tokio::task::spawn_local(async move {
             let Err(error) = connection.await else { return };
             match meter.borrow().excess() {
@@ -177,7 +177,7 @@ where
                 None => tracing::debug!(%error, "upstream connection ended"),
             }
         });
-        Ok(Connected::New(opened, moved))
+        Ok(ConnectOutcome::New(opened, moved))
     })
     .await
 }
@@ -193,24 +193,24 @@ async fn within<T>(
 async fn stream<L>(
     upstream: &Upstream,
     index: usize,
-    beside: impl FnOnce() -> Option<Beside<L>>,
-) -> Result<Connected<Box<dyn Stream>, L>, ConnectError> {
+    beside: impl FnOnce() -> Option<FamilyRace<L>>,
+) -> Result<ConnectOutcome<Box<dyn ServerStream>, L>, ConnectError> {
     let server = &upstream.servers[index];
-    if let Some(Address::Unix(path)) = &server.address {
-        return Ok(Connected::New(Box::new(unix(path).await.map_err(not_connected)?), None));
+    if let Some(ServerAddress::Unix(path)) = &server.address {
+        return Ok(ConnectOutcome::New(Box::new(unix(path).await.map_err(not_connected)?), None));
     }
     let (tcp, moved) = match race(upstream, index, beside).await? {
-        Connected::New(tcp, moved) => (tcp, moved),
-        Connected::Open(lent, slow) => return Ok(Connected::Open(lent, slow)),
+        ConnectOutcome::New(tcp, moved) => (tcp, moved),
+        ConnectOutcome::Open(lent, slow) => return Ok(ConnectOutcome::Open(lent, slow)),
     };
     tcp.set_nodelay(true)?;
     // One beside it has the same name.
     match upstream.tls.as_ref().filter(|_| upstream.config.servers[index].tls) {
         Some(tls) => {
             let name = upstream.config.tls.name(&server.tls_name);
-            Ok(Connected::New(Box::new(secure(tls.load_full(), name, tcp).await?), moved))
+            Ok(ConnectOutcome::New(Box::new(secure(tls.load_full(), name, tcp).await?), moved))
         }
-        None => Ok(Connected::New(Box::new(Socket::new(tcp)), moved)),
+        None => Ok(ConnectOutcome::New(Box::new(QueuedSocket::new(tcp)), moved)),
     }
 }
 
@@ -218,33 +218,33 @@ async fn stream<L>(
 async fn race<L>(
     upstream: &Upstream,
     index: usize,
-    beside: impl FnOnce() -> Option<Beside<L>>,
-) -> Result<Connected<TcpStream, L>, ConnectError> {
+    beside: impl FnOnce() -> Option<FamilyRace<L>>,
+) -> Result<ConnectOutcome<TcpStream, L>, ConnectError> {
     let mut first = pin!(tcp(upstream, index));
     let slow = match timeout(BESIDE_AFTER, &mut first).await {
-        Ok(Ok(tcp)) => return Ok(Connected::New(tcp, None)),
+        Ok(Ok(tcp)) => return Ok(ConnectOutcome::New(tcp, None)),
         Ok(Err(error)) => Some(error),
         Err(_) => None,
     };
     let (other, open) = match (beside(), slow) {
-        (Some(Beside::Open(lent)), slow) => return Ok(Connected::Open(lent, slow)),
-        (Some(Beside::New { index, open }), None) => (index, open),
-        (Some(Beside::New { index, open }), Some(error)) => {
+        (Some(FamilyRace::Open(lent)), slow) => return Ok(ConnectOutcome::Open(lent, slow)),
+        (Some(FamilyRace::New { index, open }), None) => (index, open),
+        (Some(FamilyRace::New { index, open }), Some(error)) => {
             return instead(tcp(upstream, index), index, open, error).await;
         }
         (None, Some(error)) => return Err(error),
-        (None, None) => return first.await.map(|tcp| Connected::New(tcp, None)),
+        (None, None) => return first.await.map(|tcp| ConnectOutcome::New(tcp, None)),
     };
     let mut second = pin!(tcp(upstream, other));
     tokio::select! {
         biased;
         connected = &mut first => match connected {
-            Ok(tcp) => Ok(Connected::New(tcp, None)),
+            Ok(tcp) => Ok(ConnectOutcome::New(tcp, None)),
             Err(error) => instead(second, other, open, error).await,
         },
         connected = &mut second => match connected {
-            Ok(tcp) => Ok(Connected::New(tcp, Some(Moved { index: other, open, slow: None }))),
-            Err(_) => first.await.map(|tcp| Connected::New(tcp, None)),
+            Ok(tcp) => Ok(ConnectOutcome::New(tcp, Some(MovedConnection { index: other, open, slow: None }))),
+            Err(_) => first.await.map(|tcp| ConnectOutcome::New(tcp, None)),
         },
     }
 }
@@ -253,17 +253,17 @@ async fn race<L>(
 async fn instead<L>(
     connecting: impl Future<Output = Result<TcpStream, ConnectError>>,
     index: usize,
-    open: Open,
+    open: OpenConnection,
     error: ConnectError,
-) -> Result<Connected<TcpStream, L>, ConnectError> {
+) -> Result<ConnectOutcome<TcpStream, L>, ConnectError> {
     match connecting.await {
-        Ok(tcp) => Ok(Connected::New(tcp, Some(Moved { index, open, slow: Some(error) }))),
+        Ok(tcp) => Ok(ConnectOutcome::New(tcp, Some(MovedConnection { index, open, slow: Some(error) }))),
         Err(_) => Err(error),
     }
 }
 
 async fn tcp(upstream: &Upstream, index: usize) -> Result<TcpStream, ConnectError> {
-    let address = upstream.servers[index].address.as_ref().and_then(Address::tcp);
+    let address = upstream.servers[index].address.as_ref().and_then(ServerAddress::tcp);
     let tcp = TcpStream::connect(address.ok_or(ConnectError::Unresolved)?).await.map_err(not_connected)?;
     keep_alive(&tcp).map_err(not_connected)?;
     Ok(tcp)
@@ -311,9 +311,9 @@ async fn secure(
     tls: Arc<rustls::ClientConfig>,
     name: &str,
     tcp: TcpStream,
-) -> Result<TlsStream<Socket>, ConnectError> {
+) -> Result<TlsStream<QueuedSocket>, ConnectError> {
     let name = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
-    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, Socket::new(tcp)).await;
+    let connected = tokio_rustls::TlsConnector::from(tls).connect(name, QueuedSocket::new(tcp)).await;
     connected.map_err(|source| match Cause::of_tls_behind(&source) {
         Some(cause) => ConnectError::Tls { cause, source },
         // Closed or reset in the middle of it.
@@ -344,20 +344,20 @@ fn ended_early(error: Option<hyper::Error>, tls_fault: &TlsFault) -> ConnectErro
 /// A stream that keeps the fault of TLS that ends it: hyper drops what its connection fails with, and tells requests
 /// that it is closed.
 #[derive(Debug)]
-struct Heard {
-    stream: Box<dyn Stream>,
+struct FaultRecorder {
+    stream: Box<dyn ServerStream>,
     fault: TlsFault,
     /// A write has failed: nothing is written any more, and the server's last word is waited for.
     failed: Option<io::Error>,
 }
 
-impl Heard {
+impl FaultRecorder {
     /// What cannot be written may have been refused: the server's word for it came before it closed, and is read to
     /// its end first. That is at hand, but the runtime may not have heard of it yet.
     fn send<T>(
         &mut self,
         cx: &mut Context<'_>,
-        send: impl FnOnce(Pin<&mut dyn Stream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        send: impl FnOnce(Pin<&mut dyn ServerStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if self.failed.is_none() {
             match send(Pin::new(&mut *self.stream), cx) {
@@ -375,7 +375,7 @@ impl Heard {
     }
 }
 
-impl AsyncRead for Heard {
+impl AsyncRead for FaultRecorder {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -389,7 +389,7 @@ impl AsyncRead for Heard {
     }
 }
 
-impl AsyncWrite for Heard {
+impl AsyncWrite for FaultRecorder {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.send(cx, |stream, cx| stream.poll_write(cx, bytes))
     }

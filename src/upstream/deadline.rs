@@ -13,15 +13,15 @@ use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
 
 /// One reusable deadline.
 #[derive(Debug)]
-pub struct Deadline {
+pub struct ReusableDeadline {
     sleep: Pin<Box<Sleep>>,
     at: Instant,
 }
 
-impl Deadline {
+impl ReusableDeadline {
     /// A deadline at `at`.
-    pub fn new(at: Instant) -> Deadline {
-        Deadline { sleep: Box::pin(sleep_until(TokioInstant::from_std(at))), at }
+    pub fn new(at: Instant) -> ReusableDeadline {
+        ReusableDeadline { sleep: Box::pin(sleep_until(TokioInstant::from_std(at))), at }
     }
 
     /// Moves it. Later than before costs nothing; earlier than the sleep stands costs a turn of the timer wheel.
@@ -70,7 +70,7 @@ mod tests {
     fn a_later_deadline_is_not_met_early() {
         runtime().block_on(async {
             let start = TokioInstant::now();
-            let mut deadline = Deadline::new(start.into_std() + Duration::from_secs(1));
+            let mut deadline = ReusableDeadline::new(start.into_std() + Duration::from_secs(1));
             deadline.set(start.into_std() + Duration::from_secs(5));
             poll_fn(|cx| deadline.poll(cx)).await;
             assert!(start.elapsed() >= Duration::from_secs(5));
@@ -82,7 +82,7 @@ mod tests {
     fn an_earlier_deadline_is_met_early() {
         runtime().block_on(async {
             let start = TokioInstant::now();
-            let mut deadline = Deadline::new(start.into_std() + Duration::from_secs(60));
+            let mut deadline = ReusableDeadline::new(start.into_std() + Duration::from_secs(60));
             deadline.set(start.into_std() + Duration::from_secs(2));
             poll_fn(|cx| deadline.poll(cx)).await;
             assert!(start.elapsed() < Duration::from_secs(3));

@@ -34,12 +34,12 @@ pub struct Config {
 #[derive(Debug)]
 pub struct Dns {
     config: Config,
-    built: Mutex<Option<(Stamp, Servers)>>,
+    built: Mutex<Option<(Stamp, NameServers)>>,
 }
 
 /// Who is asked, and by which rules names are completed.
 #[derive(Clone, Debug)]
-struct Servers {
+struct NameServers {
     /// A resolver for each name server, in the order in which they are asked. One resolver for all of them would wait for
     /// the other servers, until its time is over, before it asks for a truncated answer over TCP.
     each: Arc<[TokioResolver]>,
@@ -51,7 +51,7 @@ struct Servers {
 
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer<T> {
+pub struct DnsAnswer<T> {
     /// What was asked for.
     pub found: Vec<T>,
     /// How long it holds, as its records say.
@@ -62,7 +62,7 @@ pub struct Answer<T> {
 
 /// What an SRV record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct SrvTarget {
     /// Lower ones come first.
     pub priority: u16,
     /// Its share among those of its priority.
@@ -120,7 +120,7 @@ impl Dns {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn addresses(&self, name: &str, version: IpVersion) -> Result<Answer<IpAddr>, Error> {
+    pub async fn addresses(&self, name: &str, version: IpVersion) -> Result<DnsAnswer<IpAddr>, Error> {
         let is_of_version = |ip: &IpAddr| ip.is_ipv4() == (version == IpVersion::V4);
         let Some(servers) = self.servers()? else {
             let found = tokio::net::lookup_host((name, 0)).await?.map(|address| address.ip());
@@ -128,7 +128,7 @@ impl Dns {
             return if found.is_empty() {
                 Err(Error::NotOfFamily)
             } else {
-                Ok(Answer { found, ttl: TTL_UNKNOWN, rank: 0 })
+                Ok(DnsAnswer { found, ttl: TTL_UNKNOWN, rank: 0 })
             };
         };
         let family = match version {
@@ -170,12 +170,12 @@ impl Dns {
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn services(&self, name: &str) -> Result<Answer<Service>, Error> {
+    pub async fn services(&self, name: &str) -> Result<DnsAnswer<SrvTarget>, Error> {
         let servers = self.servers()?.ok_or(Error::NoServers)?;
         let (rank, found) = servers.first_of(name, RecordType::SRV).await?;
         let service = |record: &Record| match &record.data {
             // RFC 2782: a single dot says that the service is not there.
-            RData::SRV(srv) if !srv.target.is_root() => Some(Service {
+            RData::SRV(srv) if !srv.target.is_root() => Some(SrvTarget {
                 priority: srv.priority,
                 weight: srv.weight,
                 port: srv.port,
@@ -183,12 +183,12 @@ impl Dns {
             }),
             _ => None,
         };
-        let is_usable = |service: &Service| service.port > 0 && is_host(&service.target);
+        let is_usable = |service: &SrvTarget| service.port > 0 && is_host(&service.target);
         answer(found.answers(), found.answers().iter().filter_map(service).filter(is_usable).collect(), rank)
     }
 
     /// `None`: only the system itself can be asked.
-    fn servers(&self) -> Result<Option<Servers>, Error> {
+    fn servers(&self) -> Result<Option<NameServers>, Error> {
         let stamp = FILES.map(|file| std::fs::metadata(file).and_then(|file| file.modified()).ok());
         let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((of, servers)) = built.as_ref()
@@ -213,7 +213,7 @@ impl Dns {
             *builder.options_mut() = options.clone();
             builder.build()
         });
-        let servers = Servers {
+        let servers = NameServers {
             each: each.collect::<Result<Vec<_>, _>>()?.into(),
             ends: config.domain().into_iter().chain(config.search()).cloned().collect(),
             labels: options.ndots,
@@ -235,7 +235,7 @@ fn ours(options: &ResolverOpts) -> ResolverOpts {
     ours
 }
 
-impl Servers {
+impl NameServers {
     /// The first answer with records. The next server is asked when those before have failed or have been silent for
     /// [`NEXT_AFTER`]; they are listened to all the same.
     ///
@@ -335,14 +335,14 @@ fn name_server(address: SocketAddr) -> NameServerConfig {
 }
 
 /// The answer holds as long as the record of it that holds least, aliases included.
-fn answer<T>(records: &[Record], found: Vec<T>, rank: usize) -> Result<Answer<T>, Error> {
+fn answer<T>(records: &[Record], found: Vec<T>, rank: usize) -> Result<DnsAnswer<T>, Error> {
     if found.is_empty() {
         return Err(Error::Empty);
     }
     let ttl = records.iter().map(|record| record.ttl).min().unwrap_or(0);
     // The longest one is that of the hosts file, which says none.
     let ttl = if ttl >= TTL_OF_FILES { HOSTS_FOR } else { Duration::from_secs(ttl.into()) };
-    Ok(Answer { found, ttl, rank })
+    Ok(DnsAnswer { found, ttl, rank })
 }
 
 /// The files that names depend on.
@@ -372,8 +372,11 @@ mod tests {
     #[test]
     fn names_are_completed_as_resolv_conf_says() {
         let name = |text: &str| Name::from_utf8(text).expect("a name");
-        let servers =
-            |labels| Servers { each: Arc::new([]), ends: [name("a.test."), name("b.test.")].into(), labels };
+        let servers = |labels| NameServers {
+            each: Arc::new([]),
+            ends: [name("a.test."), name("b.test.")].into(),
+            labels,
+        };
         let names = |asked: &str, labels: usize| {
             let names = servers(labels).names(asked).expect("a name");
             names.iter().map(Name::to_string).collect::<Vec<_>>()

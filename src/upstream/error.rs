@@ -1,6 +1,6 @@
 //! Why an exchange with a server broke, in one type for both protocols. What is answered for it is not decided here.
 
-use super::http1::fields::Malformed;
+use super::http1::fields::MalformedMessage;
 use base::cause::Cause;
 
 /// Why an exchange with a server broke.
@@ -27,8 +27,8 @@ pub enum Error {
     Http2(#[from] hyper::Error),
 }
 
-impl From<Malformed> for Error {
-    fn from(Malformed(what): Malformed) -> Error {
+impl From<MalformedMessage> for Error {
+    fn from(MalformedMessage(what): MalformedMessage) -> Error {
         Error::Malformed(what)
     }
 }
@@ -62,7 +62,7 @@ pub enum SendError<B> {
         /// By what.
         error: Error,
         /// What of the request the server cannot have seen.
-        unsent: Unsent<B>,
+        unsent: UnsentRequest<B>,
     },
     /// The deadline passed.
     Timeout,
@@ -72,7 +72,7 @@ pub enum SendError<B> {
 
 /// What of a request was not sent.
 #[derive(Debug)]
-pub enum Unsent<B> {
+pub enum UnsentRequest<B> {
     /// All of it: here is its body, where it has one.
     Request(Option<B>),
     /// Perhaps all was sent, but the server says that it has done nothing with it (RFC 9113 section 8.7). `is_graceful`:

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use super::health::{Reason, State};
-use super::{Live, Server, Upstream};
+use super::health::{EjectReason, HealthState};
+use super::{LiveUpstream, SharedServer, Upstream};
 use base::clock;
 use metrics::{Families, IpVersion, UPSTREAMS_MAX};
 
@@ -13,7 +13,7 @@ use metrics::{Families, IpVersion, UPSTREAMS_MAX};
 ///
 /// # Errors
 /// If they cannot be written.
-pub fn collect(upstreams: &[Arc<Live>], families: &mut Families<'_>) -> fmt::Result {
+pub fn collect(upstreams: &[Arc<LiveUpstream>], families: &mut Families<'_>) -> fmt::Result {
     let lives = &upstreams[..upstreams.len().min(UPSTREAMS_MAX)];
     let upstreams: Vec<_> = lives.iter().map(|live| live.load()).collect();
     families.gauges(
@@ -46,8 +46,9 @@ pub fn collect(upstreams: &[Arc<Live>], families: &mut Families<'_>) -> fmt::Res
 }
 
 /// Names without an answer, of upstreams that have names.
-fn names(lives: &[Arc<Live>], families: &mut Families<'_>) -> fmt::Result {
-    let named = |live: &&Arc<Live>| live.config.servers.iter().any(|server| server.unresolved().is_some());
+fn names(lives: &[Arc<LiveUpstream>], families: &mut Families<'_>) -> fmt::Result {
+    let named =
+        |live: &&Arc<LiveUpstream>| live.config.servers.iter().any(|server| server.unresolved().is_some());
     families.gauges(
         "upstream_unresolved_names",
         "Names of servers whose last question to DNS, or a part of it, brought no answer",
@@ -81,7 +82,7 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
         None,
         watched.iter().flat_map(|upstream| {
             let states = upstream.states(now_ns);
-            State::WORDS.map(|word| {
+            HealthState::WORDS.map(|word| {
                 let count = states.iter().filter(|state| state.word() == word).count() as u64;
                 ([("upstream", upstream.config.name.as_str()), ("state", word)], count)
             })
@@ -101,7 +102,7 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
         None,
         watched.iter().flat_map(|upstream| {
             let (name, ejections) = (upstream.config.name.as_str(), upstream.health.counts().ejections);
-            Reason::ALL
+            EjectReason::ALL
                 .map(|reason| ([("upstream", name), ("reason", reason.word())], ejections[reason as usize]))
         }),
     )?;
@@ -120,8 +121,8 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
 }
 
 /// Over the servers that there are, and those that have left and are still at work.
-fn sum(upstream: &Upstream, level: fn(&Server) -> &AtomicUsize) -> u64 {
-    let of = |server: &Server| level(server).load(Ordering::Relaxed) as u64;
+fn sum(upstream: &Upstream, level: fn(&SharedServer) -> &AtomicUsize) -> u64 {
+    let of = |server: &SharedServer| level(server).load(Ordering::Relaxed) as u64;
     let leaving = upstream.leaving.iter().filter_map(Weak::upgrade);
     upstream.servers.iter().map(|server| of(server)).sum::<u64>()
         + leaving.map(|server| of(&server)).sum::<u64>()

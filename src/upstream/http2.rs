@@ -15,11 +15,11 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{TrySendError, http2};
 
-use super::connect::{Opened, TlsFault};
-use super::deadline::Deadline;
-use super::error::{Error, SendError, Unsent};
-use super::open::Open;
-use super::request::{Head, put_traceparent};
+use super::connect::{NewHttp2, TlsFault};
+use super::deadline::ReusableDeadline;
+use super::error::{Error, SendError, UnsentRequest};
+use super::open::OpenConnection;
+use super::request::{RequestHead, put_traceparent};
 use base::clock;
 use net::wire::http2::{Excess, Meter};
 
@@ -37,12 +37,12 @@ pub(super) struct Http2<B> {
     asked: Cell<(u64, Instant)>,
     /// It gets no more streams: its server has been silent for too long, or another worker needs a connection.
     is_retired: Cell<bool>,
-    open: Open,
+    open: OpenConnection,
 }
 
 /// One worker's HTTP/2 connections to one server.
 #[derive(Debug)]
-pub(super) struct Shared<B> {
+pub(super) struct Http2Connections<B> {
     connections: RefCell<Vec<Rc<Http2<B>>>>,
     /// Held by the request that opens a connection, so that others wait for it instead of opening more.
     pub(super) opening: tokio::sync::Mutex<()>,
@@ -50,9 +50,9 @@ pub(super) struct Shared<B> {
     pub(super) freed: tokio::sync::Notify,
 }
 
-impl<B> Default for Shared<B> {
+impl<B> Default for Http2Connections<B> {
     fn default() -> Self {
-        Shared {
+        Http2Connections {
             connections: RefCell::default(),
             opening: tokio::sync::Mutex::default(),
             freed: tokio::sync::Notify::new(),
@@ -60,7 +60,7 @@ impl<B> Default for Shared<B> {
     }
 }
 
-impl<B> Shared<B>
+impl<B> Http2Connections<B>
 where
     B: Body + 'static,
     B::Data: Send,
@@ -82,12 +82,12 @@ where
     /// the server takes no streams now.
     pub(super) fn add(
         &self,
-        opened: Opened<B>,
+        opened: NewHttp2<B>,
         now: Instant,
         age: Duration,
-        open: Open,
+        open: OpenConnection,
     ) -> Option<Rc<Http2<B>>> {
-        let Opened { sender, meter, tls_fault } = opened;
+        let NewHttp2 { sender, meter, tls_fault } = opened;
         let asked = Cell::new((meter.borrow().heard(), now));
         let takes_streams = meter.borrow().streams_taken() > 0;
         let streams = Cell::new(usize::from(takes_streams));
@@ -101,7 +101,7 @@ where
     }
 }
 
-impl<B> Shared<B> {
+impl<B> Http2Connections<B> {
     /// Lets go of what is closed, and of connections without a stream that are too old, or have been so for too long.
     pub(super) fn sweep(&self, now: Instant, idle_timeout: Duration) {
         self.connections.borrow_mut().retain(|connection| {
@@ -194,9 +194,9 @@ impl<B> Http2<B> {
 }
 
 /// One request and its answer, on a connection that other requests share.
-pub(super) struct Exchange<B> {
+pub(super) struct Http2Exchange<B> {
     connection: Rc<Http2<B>>,
-    pub(super) deadline: Deadline,
+    pub(super) deadline: ReusableDeadline,
     answer: Option<Pin<Box<Sent<B>>>>,
     body: Option<Incoming>,
 }
@@ -205,16 +205,16 @@ pub(super) struct Exchange<B> {
 /// around it stay small.
 type Sent<B> = dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<B>>>>;
 
-impl<B> std::fmt::Debug for Exchange<B> {
+impl<B> std::fmt::Debug for Http2Exchange<B> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Exchange").field("body", &self.body).finish_non_exhaustive()
     }
 }
 
-impl<B> Exchange<B> {
+impl<B> Http2Exchange<B> {
     /// An exchange on a reserved stream, with nothing sent yet.
-    pub(super) fn new(connection: Rc<Http2<B>>, deadline: Deadline) -> Exchange<B> {
-        Exchange { connection, deadline, answer: None, body: None }
+    pub(super) fn new(connection: Rc<Http2<B>>, deadline: ReusableDeadline) -> Http2Exchange<B> {
+        Http2Exchange { connection, deadline, answer: None, body: None }
     }
 
     /// Ends the exchange and counts its stream out.
@@ -246,7 +246,7 @@ impl<B> Exchange<B> {
     }
 }
 
-impl<B> Exchange<B>
+impl<B> Http2Exchange<B>
 where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -276,12 +276,12 @@ where
                 let is_malformed = is_found_here(failed.error());
                 let meter = self.connection.meter.borrow();
                 let unsent = match (failed.take_message(), is_unprocessed(failed.error(), &meter)) {
-                    (Some(request), _) => Unsent::Request(Some(request.into_body())),
-                    (None, Some(is_graceful)) => Unsent::Unprocessed { is_graceful },
+                    (Some(request), _) => UnsentRequest::Request(Some(request.into_body())),
+                    (None, Some(is_graceful)) => UnsentRequest::Unprocessed { is_graceful },
                     // The meter does not know on which stream an interim answer came, so after any of them no request
                     // counts as unanswered; they are rare. Of a malformed answer it is not known how much had come.
-                    (None, None) if meter.has_interim() || is_malformed => Unsent::Answered,
-                    (None, None) => Unsent::Nothing,
+                    (None, None) if meter.has_interim() || is_malformed => UnsentRequest::Answered,
+                    (None, None) => UnsentRequest::Nothing,
                 };
                 let error = match (meter.excess(), self.connection.tls_fault.get()) {
                     (Some(Excess::PseudoAnswer), _) => {
@@ -327,7 +327,7 @@ const NO_ERROR: u32 = 0;
 
 /// A request as hyper expects it: the authority is in the target (RFC 9113 section 8.3.1) and `Host` is removed.
 /// `server` is the authority if the head names none.
-pub(super) fn request<B>(head: &Head, body: B, server: &str, tls: bool) -> Request<B> {
+pub(super) fn request<B>(head: &RequestHead, body: B, server: &str, tls: bool) -> Request<B> {
     let mut request = Request::new(body);
     *request.method_mut() = head.method.clone();
     *request.headers_mut() = head.headers.clone();
@@ -364,7 +364,7 @@ mod tests {
     fn a_traceparent_comes_among_the_fields_and_the_host_into_the_target() {
         let headers = [(HOST, HeaderValue::from_static("a.example"))].into_iter().collect();
         let target = "/b?c".parse().expect("a target");
-        let head = Head { method: http::Method::GET, target, headers, traceparent: Some([b'0'; 55]) };
+        let head = RequestHead { method: http::Method::GET, target, headers, traceparent: Some([b'0'; 55]) };
         let request = request(&head, (), "server:1", true);
         assert_eq!(request.uri(), "https://a.example/b?c");
         assert_eq!(request.headers().len(), 1);

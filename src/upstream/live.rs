@@ -8,37 +8,37 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 
-use super::config::{self, Config, Place};
-use super::health::Known;
-use super::heard::Heard;
-use super::shared::{Address, Endpoint, Upstream};
+use super::config::{self, Config, ServerLocation};
+use super::dns_answers::DnsAnswers;
+use super::health::HealthHandover;
+use super::server::{ServerAddress, ServerEndpoint, Upstream};
 use base::clock;
 use metrics::IpVersion;
 
 /// One configured upstream. Kept across reloads that do not change its configuration.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveUpstream {
     /// Distinguishes this object from every other of this process.
     pub id: u64,
     /// What it was told: one server a name.
     pub config: Config,
     current: ArcSwap<Upstream>,
     /// By configured server.
-    names: Mutex<Vec<Name>>,
-    moves: Arc<Moves>,
+    names: Mutex<Vec<ResolvedName>>,
+    moves: Arc<ServerChanges>,
     resolving: AtomicBool,
     watching: AtomicBool,
 }
 
 /// What is known of one configured server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Name {
+pub struct ResolvedName {
     /// Where it is: the last good answers.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: Vec<ServerEndpoint>,
     /// What those come from.
-    pub(super) heard: Arc<Heard>,
+    pub(super) heard: Arc<DnsAnswers>,
     /// Why the last question, or a part of it, brought no answer; `None` if it did.
-    pub failure: Option<Failure>,
+    pub failure: Option<NameFailure>,
     /// The failure is of a part.
     pub(super) is_in_part: bool,
     /// The version of IP whose addresses the answer has, and that leads nowhere from here.
@@ -47,7 +47,7 @@ pub struct Name {
 
 /// A name, or a part of it, has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct NameFailure {
     /// Why the last question brought none.
     pub why: String,
     /// Since when, nanoseconds.
@@ -56,7 +56,7 @@ pub struct Failure {
 
 /// One address of a name, as a process tells it to its successor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Remembered {
+pub struct RememberedAddress {
     /// The upstream.
     upstream: String,
     /// The configured name.
@@ -75,47 +75,47 @@ pub struct RememberedServer {
     /// The upstream.
     upstream: String,
     /// Where the server is.
-    address: Address,
+    address: ServerAddress,
     /// What is known of it.
-    known: Known,
+    known: HealthHandover,
 }
 
-impl Remembered {
-    fn endpoint(&self) -> Endpoint {
-        let place = Place::Tcp { host: self.host.clone(), port: self.address.port() };
-        Endpoint { place, address: Address::Tcp(self.address), weight: self.weight }
+impl RememberedAddress {
+    fn endpoint(&self) -> ServerEndpoint {
+        let place = ServerLocation::Tcp { host: self.host.clone(), port: self.address.port() };
+        ServerEndpoint { place, address: ServerAddress::Tcp(self.address), weight: self.weight }
     }
 }
 
 /// Counts the changes of all upstreams' servers, so that a worker notices one by one load.
 #[derive(Debug, Default)]
-pub struct Moves(AtomicU64);
+pub struct ServerChanges(AtomicU64);
 
-impl Moves {
+impl ServerChanges {
     /// How many there have been.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }
 
-impl Live {
+impl LiveUpstream {
     /// A new one. It goes on with what `before`, another configuration of the same upstream, knows: addresses of names, and
     /// how servers are.
     pub fn new(
         config: Config,
         tls: Option<Arc<rustls::ClientConfig>>,
-        moves: &Arc<Moves>,
-        before: Option<(&Live, u64)>,
-    ) -> Arc<Live> {
-        let names: Vec<Name> = config.servers.iter().map(|server| known(server, before)).collect();
+        moves: &Arc<ServerChanges>,
+        before: Option<(&LiveUpstream, u64)>,
+    ) -> Arc<LiveUpstream> {
+        let names: Vec<ResolvedName> = config.servers.iter().map(|server| known(server, before)).collect();
         let tls = tls.map(|tls| Arc::new(ArcSwap::new(tls)));
-        Arc::new_cyclic(|live: &Weak<Live>| {
+        Arc::new_cyclic(|live: &Weak<LiveUpstream>| {
             let endpoints = names.iter().map(|name| name.endpoints.as_slice());
             let upstream = Upstream::with(&config, tls, endpoints, None, Weak::clone(live));
             if let Some((before, now_ns)) = before {
                 upstream.inherit(&before.load(), now_ns);
             }
-            Live {
+            LiveUpstream {
                 id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
                 current: ArcSwap::from_pointee(upstream),
                 names: Mutex::new(names),
@@ -133,13 +133,18 @@ impl Live {
     }
 
     /// What is known of each configured server, in their order.
-    pub fn names(&self) -> Vec<Name> {
+    pub fn names(&self) -> Vec<ResolvedName> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What is known of a configured server has changed. Servers that are new are used from the next request on; those
     /// that are gone get none any more. Returns the new set if there is one.
-    pub(super) fn learn(self: &Arc<Live>, index: usize, name: Name, now_ns: u64) -> Option<Arc<Upstream>> {
+    pub(super) fn learn(
+        self: &Arc<LiveUpstream>,
+        index: usize,
+        name: ResolvedName,
+        now_ns: u64,
+    ) -> Option<Arc<Upstream>> {
         // Held to the end: one change after the other.
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = names[index].endpoints == name.endpoints;
@@ -162,38 +167,39 @@ impl Live {
     }
 
     /// What another process can go on with.
-    pub fn remember(&self) -> Vec<Remembered> {
+    pub fn remember(&self) -> Vec<RememberedAddress> {
         let mut all = Vec::new();
         for (server, name) in self.config.servers.iter().zip(self.names()) {
             let Some(of) = server.unresolved() else { continue };
             all.extend(name.endpoints.into_iter().filter_map(|endpoint| {
-                let (Place::Tcp { host, .. }, Address::Tcp(address)) = (endpoint.place, endpoint.address)
+                let (ServerLocation::Tcp { host, .. }, ServerAddress::Tcp(address)) =
+                    (endpoint.place, endpoint.address)
                 else {
                     return None;
                 };
                 let (upstream, of) = (self.config.name.clone(), of.to_owned());
-                Some(Remembered { upstream, of, host, address, weight: endpoint.weight })
+                Some(RememberedAddress { upstream, of, host, address, weight: endpoint.weight })
             }));
         }
         all
     }
 
     /// Goes on with what another process knew, until a name server says something else.
-    pub fn recall(self: &Arc<Live>, remembered: &[Remembered]) {
+    pub fn recall(self: &Arc<LiveUpstream>, remembered: &[RememberedAddress]) {
         for (index, server) in self.config.servers.iter().enumerate() {
             let Some(of) = server.unresolved() else { continue };
-            let is_meant = |it: &&Remembered| it.upstream == self.config.name && it.of == of;
-            let is_same_port = |it: &&Remembered| match &server.place {
-                Place::Tcp { port, .. } => *port == it.address.port(),
-                Place::Service(_) | Place::Unix(_) => true,
+            let is_meant = |it: &&RememberedAddress| it.upstream == self.config.name && it.of == of;
+            let is_same_port = |it: &&RememberedAddress| match &server.place {
+                ServerLocation::Tcp { port, .. } => *port == it.address.port(),
+                ServerLocation::Service(_) | ServerLocation::Unix(_) => true,
             };
             let known = remembered.iter().filter(is_meant).filter(is_same_port);
-            let mut endpoints: Vec<Endpoint> = known.map(Remembered::endpoint).collect();
+            let mut endpoints: Vec<ServerEndpoint> = known.map(RememberedAddress::endpoint).collect();
             // Two configured servers may have one name.
             endpoints.sort_by(|one, other| one.address.cmp(&other.address));
             endpoints.dedup_by(|one, other| one.address == other.address);
             if !endpoints.is_empty() {
-                self.learn(index, Name { endpoints, ..Name::default() }, clock::now_ns());
+                self.learn(index, ResolvedName { endpoints, ..ResolvedName::default() }, clock::now_ns());
             }
         }
     }
@@ -201,7 +207,7 @@ impl Live {
     /// How the servers are of which anything is known, for another process.
     pub fn remember_servers(&self) -> Vec<RememberedServer> {
         let upstream = self.load();
-        let remembered = |(index, known): (usize, Known)| {
+        let remembered = |(index, known): (usize, HealthHandover)| {
             let address = upstream.servers.get(index)?.address.clone()?;
             Some(RememberedServer { upstream: self.config.name.clone(), address, known })
         };
@@ -244,11 +250,14 @@ impl Live {
 }
 
 /// What is known of a configured server from the start: a literal address, or what another configuration knew of the name.
-fn known(server: &config::Server, before: Option<(&Live, u64)>) -> Name {
+fn known(server: &config::ConfiguredServer, before: Option<(&LiveUpstream, u64)>) -> ResolvedName {
     if server.unresolved().is_none() {
-        return Name { endpoints: Vec::from_iter(Endpoint::of_server(server)), ..Name::default() };
+        return ResolvedName {
+            endpoints: Vec::from_iter(ServerEndpoint::of_server(server)),
+            ..ResolvedName::default()
+        };
     }
-    let is_same = |other: &config::Server| (other.tls, &other.place) == (server.tls, &server.place);
+    let is_same = |other: &config::ConfiguredServer| (other.tls, &other.place) == (server.tls, &server.place);
     before
         .and_then(|(before, _)| {
             let index = before.config.servers.iter().position(is_same)?;
@@ -274,35 +283,35 @@ mod tests {
     use policy::retry::Retry;
 
     /// The name has the addresses from `first` on.
-    fn name(first: u32, count: u32) -> Name {
-        let endpoint = |bits: u32| Endpoint {
-            place: Place::Tcp { host: "u.test".to_owned(), port: 80 },
-            address: Address::Tcp((Ipv4Addr::from_bits(bits), 80).into()),
+    fn name(first: u32, count: u32) -> ResolvedName {
+        let endpoint = |bits: u32| ServerEndpoint {
+            place: ServerLocation::Tcp { host: "u.test".to_owned(), port: 80 },
+            address: ServerAddress::Tcp((Ipv4Addr::from_bits(bits), 80).into()),
             weight: 1,
         };
-        Name { endpoints: (first..first + count).map(endpoint).collect(), ..Name::default() }
+        ResolvedName { endpoints: (first..first + count).map(endpoint).collect(), ..ResolvedName::default() }
     }
 
     #[test]
     fn a_change_of_many_servers_takes_the_time_of_a_look_at_each() {
         const COUNT: u32 = 100_000;
-        let place = Place::Tcp { host: "u.test".to_owned(), port: 80 };
+        let place = ServerLocation::Tcp { host: "u.test".to_owned(), port: 80 };
         let config = Config {
             name: "u".to_owned(),
-            servers: vec![config::Server { tls: false, place, weight: 1 }],
+            servers: vec![config::ConfiguredServer { tls: false, place, weight: 1 }],
             balance: config::Balance::RoundRobin,
             sticky: None,
-            http: config::Version::default(),
+            http: config::HttpVersion::default(),
             tls: Trust::default(),
-            connections: config::Connections::default(),
-            timeouts: config::Timeouts::default(),
+            connections: config::PoolBounds::default(),
+            timeouts: config::UpstreamTimeouts::default(),
             retry: Retry::default(),
             retry_budget_percent: config::RETRY_BUDGET_PERCENT,
-            uploads: config::Uploads::default(),
+            uploads: config::UploadConfig::default(),
             host: config::HostHeader::default(),
-            health: config::Health::default(),
+            health: config::HealthConfig::default(),
         };
-        let live = Live::new(config, None, &Arc::default(), None);
+        let live = LiveUpstream::new(config, None, &Arc::default(), None);
         let began = Instant::now();
         let before = live.learn(0, name(0, COUNT), 0).expect("the servers are others");
         let pool: Rc<Pool<Empty<bytes::Bytes>>> = Rc::new(Pool::new(Arc::clone(&before), 7));

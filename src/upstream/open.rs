@@ -5,20 +5,20 @@ use std::sync::atomic::Ordering;
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::shared::Server;
+use super::server::SharedServer;
 
 /// Counts one open connection against the server's maximum for as long as it lives.
 #[derive(Debug)]
-pub struct Open {
-    server: Arc<Server>,
+pub struct OpenConnection {
+    server: Arc<SharedServer>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Open {
+impl OpenConnection {
     /// Holds a permit for a connection to this server.
-    pub(super) fn new(server: &Arc<Server>, permit: OwnedSemaphorePermit) -> Open {
+    pub(super) fn new(server: &Arc<SharedServer>, permit: OwnedSemaphorePermit) -> OpenConnection {
         server.open.fetch_add(1, Ordering::Relaxed);
-        Open { server: Arc::clone(server), _permit: permit }
+        OpenConnection { server: Arc::clone(server), _permit: permit }
     }
 
     /// Whether the server's name still leads to it.
@@ -27,7 +27,7 @@ impl Open {
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
         self.server.open.fetch_sub(1, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
 //! One worker's connections to one upstream.
 //!
-//! HTTP/1.1: an idle connection is taken last in, first out; the permits of [`super::Server`] are a hard maximum
+//! HTTP/1.1: an idle connection is taken last in, first out; the permits of [`super::SharedServer`] are a hard maximum
 //! over all workers, and a request waits for one within bounds. HTTP/2: requests share connections. Nothing is locked:
 //! a pool belongs to one thread. What a connection is, is told in [`super::http1`] and [`super::http2`]; how one is
 //! lent, in [`super::checkout`].
@@ -16,18 +16,18 @@ use http_body::Body;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout_at;
 
-use super::balance::{Balancer, Wish};
-use super::budget::Budget;
-use super::checkout::{Checkout, Connection};
-use super::config::Version;
-use super::connect::{self, Beside, ConnectError, Connected, Moved, Slow};
-use super::deadline::{self, Deadline};
+use super::balance::{Balancer, ServerPreference};
+use super::budget::RetryBudget;
+use super::checkout::{Checkout, LentConnection};
+use super::config::HttpVersion;
+use super::connect::{self, ConnectError, ConnectOutcome, FamilyRace, MovedConnection, Slow};
+use super::deadline::{self, ReusableDeadline};
 use super::http1::Http1;
-use super::http2::{Exchange, Http2};
-use super::live::Live;
-use super::open::Open;
-use super::server_pool::{Counted, ServerPool, Waiting};
-use super::shared::{Address, Server, Upstream};
+use super::http2::{Http2, Http2Exchange};
+use super::live::LiveUpstream;
+use super::open::OpenConnection;
+use super::server::{ServerAddress, SharedServer, Upstream};
+use super::server_pool::{CountGuard, ServerPool, WaitingCount};
 use super::uploads;
 use base::clock;
 use base::random::Random;
@@ -39,7 +39,7 @@ pub struct Pool<B: Body + 'static> {
     /// What all workers share.
     pub upstream: Arc<Upstream>,
     /// How many retries it may still see.
-    pub budget: Rc<Budget>,
+    pub budget: Rc<RetryBudget>,
     servers: Vec<Rc<ServerPool<B>>>,
     balancer: Balancer,
     jitter: Random,
@@ -55,7 +55,7 @@ pub struct Terms {
 }
 
 /// Room for one more stream.
-enum Room<B> {
+enum StreamRoom<B> {
     /// On a connection that is open.
     Stream(Rc<Http2<B>>),
     /// On a new one.
@@ -118,7 +118,7 @@ where
         let pool = |server| Rc::new(ServerPool::new(server, is_compared));
         Pool {
             balancer: Balancer::new(upstream.config.balance.clone(), &balanced, seed),
-            budget: Rc::new(Budget::new(upstream.config.retry_budget_percent)),
+            budget: Rc::new(RetryBudget::new(upstream.config.retry_budget_percent)),
             servers: upstream.servers.iter().map(pool).collect(),
             jitter: Random::new(seed.rotate_left(17)),
             upstream,
@@ -126,17 +126,17 @@ where
     }
 
     /// Whether its servers are, or were, those of this upstream.
-    pub fn is_of(&self, live: &Arc<Live>) -> bool {
+    pub fn is_of(&self, live: &Arc<LiveUpstream>) -> bool {
         self.upstream.is_of(live)
     }
 
     /// The pool of the set of servers that has taken the place of this one's. Connections to servers that both have stay,
     /// idle ones to the others are closed.
     pub fn renewed(&self, upstream: Arc<Upstream>, seed: u64) -> Pool<B> {
-        let index_before = |server: &Arc<Server>| self.upstream.index_of(server);
+        let index_before = |server: &Arc<SharedServer>| self.upstream.index_of(server);
         let before: Vec<Option<usize>> = upstream.servers.iter().map(index_before).collect();
         let is_compared = upstream.config.health.outliers().is_some();
-        let pool = |(server, before): (&Arc<Server>, &Option<usize>)| match before {
+        let pool = |(server, before): (&Arc<SharedServer>, &Option<usize>)| match before {
             Some(before) => Rc::clone(&self.servers[*before]),
             None => Rc::new(ServerPool::new(server, is_compared)),
         };
@@ -165,7 +165,7 @@ where
     }
 
     /// The next server.
-    pub fn choose(&self, wish: Wish, now: Instant) -> usize {
+    pub fn choose(&self, wish: ServerPreference, now: Instant) -> usize {
         let load = |index: usize| self.servers[index].exchanges.get();
         self.balancer.next(wish, load, &self.upstream.health, now)
     }
@@ -173,7 +173,7 @@ where
     /// A connection to the next server. At `ends` the attempt is given up.
     pub async fn acquire(
         self: &Rc<Self>,
-        wish: Wish,
+        wish: ServerPreference,
         terms: Terms,
         now: Instant,
         ends: Option<Instant>,
@@ -202,23 +202,23 @@ where
             upload: None,
             is_entering: false,
         };
-        if terms.is_upload && self.upstream.config.http == Version::H1 {
+        if terms.is_upload && self.upstream.config.http == HttpVersion::H1 {
             Box::pin(within(ends, self.wait_as_upload(server, &mut checkout))).await?;
         }
         checkout.connection = match self.upstream.config.http {
-            Version::H1 => match if terms.is_new { None } else { pool.take_idle(now) } {
-                Some(idle) => Some(Connection::Http1(idle)),
+            HttpVersion::H1 => match if terms.is_new { None } else { pool.take_idle(now) } {
+                Some(idle) => Some(LentConnection::Http1(idle)),
                 None => {
                     // Boxed, here and below: connecting is rare and its future large, and the future of every
                     // request would carry it along, copied each time a request is handed to hyper.
                     let connection = Box::pin(within(ends, self.open_or_wait(server, &mut checkout))).await?;
-                    Some(Connection::Http1(connection))
+                    Some(LentConnection::Http1(connection))
                 }
             },
-            Version::H2 => {
+            HttpVersion::H2 => {
                 let connection = Box::pin(within(ends, self.stream(server, now, &mut checkout))).await?;
-                let deadline = Deadline::new(now + deadline::FAR);
-                Some(Connection::Http2(Box::new(Exchange::new(connection, deadline))))
+                let deadline = ReusableDeadline::new(now + deadline::FAR);
+                Some(LentConnection::Http2(Box::new(Http2Exchange::new(connection, deadline))))
             }
         };
         Ok(checkout)
@@ -294,7 +294,7 @@ where
         if pool.uploads_waiting.get() >= bounds.waiting {
             return Err(self.full(index, 0));
         }
-        let _waiting = Counted::new(&pool.uploads_waiting);
+        let _waiting = CountGuard::new(&pool.uploads_waiting);
         let began = clock::instant();
         let turn = tokio::time::timeout(bounds.wait, pool.uploads_turn.lock());
         let _turn = turn.await.map_err(|_| self.full(index, since(began)))?;
@@ -308,7 +308,7 @@ where
                 shared.uploads.ask_slowest_to_yield(Some(uploads::SLOW));
             }
             // Other workers may hold all connections and use none of them: they give up those that are idle.
-            let _wanted = (!has_room()).then(|| Waiting::new(&pool.waiting, shared));
+            let _wanted = (!has_room()).then(|| WaitingCount::new(&pool.waiting, shared));
             tokio::time::sleep(UPLOAD_LOOK).await;
         }
         (checkout.wait_ns, checkout.is_entering) = (since(began), true);
@@ -357,16 +357,16 @@ where
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
         self.must_be_there(index, checkout.wait_ns)?;
-        let open = Open::new(&self.upstream.servers[index], permit);
+        let open = OpenConnection::new(&self.upstream.servers[index], permit);
         let idle = |other: usize| self.servers[other].take_idle(clock::instant());
         let connected = connect::http1(&self.upstream, index, || self.beside(index, idle)).await;
         let connected = match connected {
-            Ok(Connected::Open((other, connection), slow)) => {
+            Ok(ConnectOutcome::Open((other, connection), slow)) => {
                 self.move_to(other, slow, checkout);
                 checkout.wait_ns += since(began);
                 return Ok(connection);
             }
-            Ok(Connected::New(stream, moved)) => Ok((stream, moved)),
+            Ok(ConnectOutcome::New(stream, moved)) => Ok((stream, moved)),
             Err(source) => Err(source),
         };
         self.must_be_there(index, checkout.wait_ns + since(began))?;
@@ -375,7 +375,7 @@ where
         let now = clock::instant();
         self.works(checkout.server);
         checkout.connect_ns = since(began);
-        let deadline = Deadline::new(now + self.upstream.config.timeouts.response);
+        let deadline = ReusableDeadline::new(now + self.upstream.config.timeouts.response);
         Ok(Box::new(Http1::new(connected, deadline, now + self.age(), now, open)))
     }
 
@@ -445,28 +445,28 @@ where
         let left = bounds.wait.saturating_sub(clock::instant().saturating_duration_since(began));
         let room = tokio::time::timeout(left, self.room(index)).await;
         let permit = match room.map_err(|_| full(since(began)))? {
-            Some(Room::Stream(connection)) => {
+            Some(StreamRoom::Stream(connection)) => {
                 checkout.wait_ns = since(began);
                 return Ok(Some(connection));
             }
-            Some(Room::Permit(permit)) => permit,
+            Some(StreamRoom::Permit(permit)) => permit,
             None => return Err(AcquireError::Left { wait_ns: since(began) }),
         };
         drop(waiting);
         let opening = clock::instant();
         checkout.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
         self.must_be_there(index, checkout.wait_ns)?;
-        let open = Open::new(&self.upstream.servers[index], permit);
+        let open = OpenConnection::new(&self.upstream.servers[index], permit);
         let share = |other: usize| self.servers[other].shared.share(clock::instant(), bounds.streams);
         let opened = connect::http2(&self.upstream, index, || self.beside(index, share)).await;
         let opened = match opened {
             // Its stream is reserved: nothing may come between.
-            Ok(Connected::Open((other, connection), slow)) => {
+            Ok(ConnectOutcome::Open((other, connection), slow)) => {
                 self.move_to(other, slow, checkout);
                 checkout.wait_ns += since(opening);
                 return Ok(Some(connection));
             }
-            Ok(Connected::New(opened, moved)) => Ok((opened, moved)),
+            Ok(ConnectOutcome::New(opened, moved)) => Ok((opened, moved)),
             Err(source) => Err(source),
         };
         self.must_be_there(index, checkout.wait_ns + since(opening))?;
@@ -490,17 +490,17 @@ where
 
     /// A permit for another HTTP/2 connection or a stream that comes free on an open one, whichever is first; `None` if there
     /// are no permits any more.
-    async fn room(&self, index: usize) -> Option<Room<B>> {
+    async fn room(&self, index: usize) -> Option<StreamRoom<B>> {
         let shared = &self.servers[index].shared;
         let mut permit = pin!(Arc::clone(&self.upstream.servers[index].permits).acquire_owned());
         loop {
             tokio::select! {
                 biased;
-                permit = &mut permit => return permit.ok().map(Room::Permit),
+                permit = &mut permit => return permit.ok().map(StreamRoom::Permit),
                 () = shared.freed.notified() => {
                     let streams_max = self.upstream.config.connections.streams;
                     if let Some(connection) = shared.share(clock::instant(), streams_max) {
-                        return Some(Room::Stream(connection));
+                        return Some(StreamRoom::Stream(connection));
                     }
                 }
             }
@@ -509,14 +509,18 @@ where
 
     /// The way that is taken if connecting to this server takes long: to one of the same name, of the other family, that may be
     /// used and has an open connection or room for another.
-    fn beside<L>(&self, index: usize, lend: impl FnOnce(usize) -> Option<L>) -> Option<Beside<(usize, L)>> {
+    fn beside<L>(
+        &self,
+        index: usize,
+        lend: impl FnOnce(usize) -> Option<L>,
+    ) -> Option<FamilyRace<(usize, L)>> {
         let other = self.server_beside(index)?;
         if let Some(lent) = lend(other) {
-            return Some(Beside::Open((other, lent)));
+            return Some(FamilyRace::Open((other, lent)));
         }
         let server = &self.upstream.servers[other];
         let permit = Arc::clone(&server.permits).try_acquire_owned().ok()?;
-        Some(Beside::New { index: other, open: Open::new(server, permit) })
+        Some(FamilyRace::New { index: other, open: OpenConnection::new(server, permit) })
     }
 
     fn server_beside(&self, index: usize) -> Option<usize> {
@@ -526,8 +530,8 @@ where
         (0..self.servers.len()).filter(fits).min_by_key(|&other| self.servers[other].exchanges.get())
     }
 
-    fn moved(&self, moved: Option<Moved>, checkout: &mut Checkout<B>) -> Option<Open> {
-        let Moved { index, open, slow } = moved?;
+    fn moved(&self, moved: Option<MovedConnection>, checkout: &mut Checkout<B>) -> Option<OpenConnection> {
+        let MovedConnection { index, open, slow } = moved?;
         self.move_to(index, slow, checkout);
         Some(open)
     }
@@ -547,7 +551,7 @@ where
         let server = &self.upstream.servers[index];
         if server.hung() {
             let (upstream, server) = (&self.upstream.config.name, &server.label);
-            tracing::warn!(%upstream, %server, "connections to the server hang, those of the other family are used");
+            tracing::warn!(%upstream, %server, "connections to the server time out: the other address family is used");
         }
     }
 
@@ -556,13 +560,13 @@ where
         let server = &self.upstream.servers[index];
         if server.connected() {
             let (upstream, server) = (&self.upstream.config.name, &server.label);
-            tracing::info!(%upstream, %server, "connections to the server do not hang any more");
+            tracing::info!(%upstream, %server, "connections to the server no longer time out");
         }
     }
 
     fn go_around(&self, server: usize, checkout: &mut Checkout<B>) {
         let address = self.upstream.servers[checkout.server].address.as_ref();
-        checkout.around = address.and_then(Address::tcp).map(IpVersion::of);
+        checkout.around = address.and_then(ServerAddress::tcp).map(IpVersion::of);
         checkout.entered();
         self.exchange_over(checkout.server);
         let exchanges = &self.servers[server].exchanges;

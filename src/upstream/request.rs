@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 /// What a server is asked, without the body.
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct RequestHead {
     /// How.
     pub method: Method,
     /// For what.

@@ -1,6 +1,6 @@
 //! Names of servers into addresses, on the control runtime: each question is asked again when its answer has run out, and
 //! what has come is in force without what is late. No request waits for it. While there is no answer the last good one
-//! stays ([`super::heard`]); a name that never had one leaves its server without an address, which a request learns at once.
+//! stays ([`super::dns_answers`]); a name that never had one leaves its server without an address, which a request learns at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,33 +12,33 @@ use tokio::task::JoinSet;
 use tokio::time::{timeout, timeout_at};
 
 use super::check::watch;
-use super::config::{self, Place};
-use super::dns::{Answer, Dns, Error, Service};
-use super::heard::{Heard, Question};
-use super::live::{Failure, Live, Name};
-use super::shared::Endpoint;
+use super::config::{self, ServerLocation};
+use super::dns::{Dns, DnsAnswer, Error, SrvTarget};
+use super::dns_answers::{DnsAnswers, DnsQuestion};
+use super::live::{LiveUpstream, NameFailure, ResolvedName};
+use super::server::ServerEndpoint;
 use base::clock;
 use metrics::IpVersion;
 
 /// Keeps one name of an upstream resolved, and says when it begins and ceases to have no answer.
 pub struct Resolver {
-    live: Weak<Live>,
+    live: Weak<LiveUpstream>,
     dns: Arc<Dns>,
     /// Which of the configured servers.
     index: usize,
     /// Questions under way. Not all of them are waited for.
-    asked: JoinSet<Told>,
-    under_way: BTreeSet<Question>,
+    asked: JoinSet<DnsReply>,
+    under_way: BTreeSet<DnsQuestion>,
     /// When to ask again.
-    again: BTreeMap<Question, Instant>,
+    again: BTreeMap<DnsQuestion, Instant>,
     /// There are more SRV records than are used.
     is_cut: bool,
-    said: Said,
+    said: ResolverLog,
 }
 
 /// What the log has been told and is not told twice.
 #[derive(Debug, Default)]
-struct Said {
+struct ResolverLog {
     /// The name has too many addresses.
     is_cut: bool,
     /// Targets of SRV records that have no address.
@@ -48,14 +48,14 @@ struct Said {
 }
 
 /// The answer to one question.
-enum Told {
-    Services(String, Result<Answer<Service>, Error>),
-    Addresses(String, IpVersion, Result<Answer<IpAddr>, Error>),
+enum DnsReply {
+    Services(String, Result<DnsAnswer<SrvTarget>, Error>),
+    Addresses(String, IpVersion, Result<DnsAnswer<IpAddr>, Error>),
 }
 
 impl Resolver {
     /// One for each name of an upstream; none has been asked for yet.
-    pub fn all(live: &Arc<Live>, dns: &Arc<Dns>) -> Vec<Resolver> {
+    pub fn all(live: &Arc<LiveUpstream>, dns: &Arc<Dns>) -> Vec<Resolver> {
         let names =
             live.config.servers.iter().enumerate().filter(|(_, server)| server.unresolved().is_some());
         names
@@ -67,7 +67,7 @@ impl Resolver {
                 under_way: BTreeSet::new(),
                 again: BTreeMap::new(),
                 is_cut: false,
-                said: Said::default(),
+                said: ResolverLog::default(),
             })
             .collect()
     }
@@ -93,11 +93,11 @@ impl Resolver {
         }
     }
 
-    async fn go_on(&mut self, late: Option<Told>) -> Option<Instant> {
+    async fn go_on(&mut self, late: Option<DnsReply>) -> Option<Instant> {
         let live = self.live.upgrade()?;
         let server = &live.config.servers[self.index];
         let known = live.names().swap_remove(self.index);
-        let mut heard = Heard::clone(&known.heard);
+        let mut heard = DnsAnswers::clone(&known.heard);
         heard.list(&server.place, &known.endpoints);
         if let Some(told) = late {
             self.hear(told, &mut heard, &server.place, &known.endpoints);
@@ -113,7 +113,7 @@ impl Resolver {
         } else {
             // What is late may still bring a server.
             let heard = Arc::new(heard);
-            live.learn(self.index, Name { heard, ..known }, clock::now_ns());
+            live.learn(self.index, ResolvedName { heard, ..known }, clock::now_ns());
         }
         let next = self.next_due();
         // What is under way is heard of as it comes.
@@ -121,7 +121,13 @@ impl Resolver {
     }
 
     /// What was found is in force from now on.
-    fn learn(&mut self, live: &Arc<Live>, known: Name, heard: Heard, found: Option<Found>) {
+    fn learn(
+        &mut self,
+        live: &Arc<LiveUpstream>,
+        known: ResolvedName,
+        heard: DnsAnswers,
+        found: Option<ResolvedEndpoints>,
+    ) {
         let is_in_part = found.is_some() && !heard.is_all_bad();
         let why = match &found {
             None => Some(heard.why_none().map_or_else(|| Error::Empty.to_string(), str::to_owned)),
@@ -130,13 +136,13 @@ impl Resolver {
         };
         self.say(live, &known, &heard, found.as_ref(), why.as_deref().map(|why| (why, is_in_part)));
         let since_ns = || known.failure.as_ref().map_or_else(clock::now_ns, |failure| failure.since_ns);
-        let failure = why.map(|why| Failure { why, since_ns: since_ns() });
+        let failure = why.map(|why| NameFailure { why, since_ns: since_ns() });
         let is_in_part = failure.is_some() && is_in_part;
         let heard = Arc::new(heard);
         let name = match found {
-            None => Name { failure, is_in_part, heard, ..known },
-            Some(Found { endpoints, left_out, .. }) => {
-                Name { endpoints, heard, failure, is_in_part, left_out }
+            None => ResolvedName { failure, is_in_part, heard, ..known },
+            Some(ResolvedEndpoints { endpoints, left_out, .. }) => {
+                ResolvedName { endpoints, heard, failure, is_in_part, left_out }
             }
         };
         let before = live.load();
@@ -146,14 +152,14 @@ impl Resolver {
     }
 
     /// Asks the questions that are due and not under way.
-    fn ask(&mut self, heard: &Heard, place: &Place) -> Vec<Question> {
+    fn ask(&mut self, heard: &DnsAnswers, place: &ServerLocation) -> Vec<DnsQuestion> {
         let now = clock::instant();
         let questions = heard.questions(place);
         self.again.retain(|question, _| questions.contains(question));
-        let is_due = |question: &Question| self.again.get(question).is_none_or(|again| *again <= now);
+        let is_due = |question: &DnsQuestion| self.again.get(question).is_none_or(|again| *again <= now);
         let due = questions.into_iter().filter(|it| is_due(it) && !self.under_way.contains(it));
-        let due: Vec<Question> = due.collect();
-        let is_whole = matches!(place, Place::Service(_));
+        let due: Vec<DnsQuestion> = due.collect();
+        let is_whole = matches!(place, ServerLocation::Service(_));
         for question in &due {
             self.under_way.insert(question.clone());
             self.asked.spawn(ask(Arc::clone(&self.dns), question.clone(), is_whole));
@@ -163,8 +169,8 @@ impl Resolver {
 
     /// Asks and listens, until what is asked here is answered, there are addresses and the rest is late, or a question that
     /// was asked before is due again.
-    async fn listen(&mut self, heard: &mut Heard, place: &Place, known: &[Endpoint]) {
-        let mut awaited: BTreeSet<Question> = self.ask(heard, place).into_iter().collect();
+    async fn listen(&mut self, heard: &mut DnsAnswers, place: &ServerLocation, known: &[ServerEndpoint]) {
+        let mut awaited: BTreeSet<DnsQuestion> = self.ask(heard, place).into_iter().collect();
         let mut until = self.next_due();
         while !awaited.is_empty() {
             let told = match until {
@@ -180,7 +186,7 @@ impl Resolver {
                 None => break,
             };
             awaited.remove(&told.question());
-            let has_addresses = matches!(told, Told::Addresses(.., Ok(_)));
+            let has_addresses = matches!(told, DnsReply::Addresses(.., Ok(_)));
             self.hear(told, heard, place, known);
             awaited.extend(self.ask(heard, place));
             if has_addresses {
@@ -200,10 +206,16 @@ impl Resolver {
         }
     }
 
-    fn hear(&mut self, told: Told, heard: &mut Heard, place: &Place, known: &[Endpoint]) {
+    fn hear(
+        &mut self,
+        told: DnsReply,
+        heard: &mut DnsAnswers,
+        place: &ServerLocation,
+        known: &[ServerEndpoint],
+    ) {
         let (question, ttl) = (told.question(), told.ttl());
         match told {
-            Told::Services(_, Ok(Answer { found: mut services, .. })) => {
+            DnsReply::Services(_, Ok(DnsAnswer { found: mut services, .. })) => {
                 services
                     .sort_by(|one, other| (one.priority, &one.target).cmp(&(other.priority, &other.target)));
                 self.is_cut = services.len() > ADDRESSES_MAX;
@@ -211,8 +223,10 @@ impl Resolver {
                 heard.hear_services(Ok(services));
                 heard.list(place, known);
             }
-            Told::Services(_, Err(error)) => heard.hear_services(Err(&error)),
-            Told::Addresses(host, version, answer) => heard.hear_addresses(&host, version, answer.as_ref()),
+            DnsReply::Services(_, Err(error)) => heard.hear_services(Err(&error)),
+            DnsReply::Addresses(host, version, answer) => {
+                heard.hear_addresses(&host, version, answer.as_ref())
+            }
         }
         self.under_way.remove(&question);
         let holds = ttl.map_or(RETRY, |ttl| ttl.clamp(TTL_MIN, TTL_MAX));
@@ -220,7 +234,7 @@ impl Resolver {
     }
 
     /// A question that nobody misses an answer to is asked again with the one beside it.
-    fn put_off(&mut self, heard: &Heard, place: &Place) {
+    fn put_off(&mut self, heard: &DnsAnswers, place: &ServerLocation) {
         let now = clock::instant();
         for question in heard.questions(place) {
             let beside = heard.beside(place, &question).and_then(|beside| self.again.get(&beside));
@@ -241,10 +255,10 @@ impl Resolver {
     /// `failure`: why there is no answer, and whether that is so in part.
     fn say(
         &mut self,
-        live: &Live,
-        known: &Name,
-        heard: &Heard,
-        found: Option<&Found>,
+        live: &LiveUpstream,
+        known: &ResolvedName,
+        heard: &DnsAnswers,
+        found: Option<&ResolvedEndpoints>,
         failure: Option<(&str, bool)>,
     ) {
         let (upstream, server) = (&live.config.name, live.config.servers[self.index].shown());
@@ -253,13 +267,13 @@ impl Resolver {
                 tracing::warn!(%upstream, %server, %error, "name does not resolve");
             }
             Some((error, true)) if known.failure.is_none() => {
-                tracing::warn!(%upstream, %server, %error, "a part of the name has no answer, what it had stays");
+                tracing::warn!(%upstream, %server, %error, "DNS answer is incomplete: the previous addresses stay in use");
             }
             _ => {}
         }
-        let Some(Found { endpoints, is_cut, left_out }) = found else { return };
+        let Some(ResolvedEndpoints { endpoints, is_cut, left_out }) = found else { return };
         if *is_cut && !std::mem::replace(&mut self.said.is_cut, true) {
-            tracing::warn!(%upstream, %server, max = ADDRESSES_MAX, "name has too many addresses, the others are left out");
+            tracing::warn!(%upstream, %server, max = ADDRESSES_MAX, "server name has too many addresses: the rest are not used");
         }
         let addresses: Vec<_> = endpoints.iter().filter_map(|endpoint| endpoint.address.tcp()).collect();
         if known.failure.is_some() && failure.is_none() {
@@ -271,64 +285,64 @@ impl Resolver {
         match (known.left_out, left_out) {
             (before, Some(version)) if before != Some(*version) => {
                 let family = version.word();
-                tracing::info!(%upstream, %server, family, "addresses of this family cannot be reached, and are left out");
+                tracing::info!(%upstream, %server, family, "addresses of this family are unreachable and not used");
             }
             (Some(version), None) => {
                 let family = version.word();
-                tracing::info!(%upstream, %server, family, "addresses of this family are not left out any more");
+                tracing::info!(%upstream, %server, family, "addresses of this family are used again");
             }
             _ => {}
         }
     }
 }
 
-impl Said {
+impl ResolverLog {
     /// Parts that have no addresses, which is no failure of the name.
-    fn parts(&mut self, upstream: &str, server: &str, heard: &Heard) {
+    fn parts(&mut self, upstream: &str, server: &str, heard: &DnsAnswers) {
         let empty_hosts: BTreeSet<String> = heard.empty_hosts().into_iter().map(str::to_owned).collect();
         for host in empty_hosts.difference(&self.empty_hosts) {
-            tracing::warn!(%upstream, %server, %host, "the target of an SRV record has no address, and is no server");
+            tracing::warn!(%upstream, %server, %host, "SRV target has no address and is not used as a server");
         }
         let unanswered = heard.unanswered().into_iter().map(|(host, version)| (host.to_owned(), version));
         let unanswered: BTreeSet<_> = unanswered.collect();
         for (host, version) in unanswered.difference(&self.unanswered) {
             let family = version.word();
-            tracing::info!(%upstream, %server, %host, family, "no answer for addresses of this family, those of the other are used");
+            tracing::info!(%upstream, %server, %host, family, "no DNS answer for this address family: the other one is used");
         }
         (self.empty_hosts, self.unanswered) = (empty_hosts, unanswered);
     }
 }
 
-impl Told {
-    fn question(&self) -> Question {
+impl DnsReply {
+    fn question(&self) -> DnsQuestion {
         match self {
-            Told::Services(name, _) => Question::Services(name.clone()),
-            Told::Addresses(host, version, _) => Question::Addresses(host.clone(), *version),
+            DnsReply::Services(name, _) => DnsQuestion::Services(name.clone()),
+            DnsReply::Addresses(host, version, _) => DnsQuestion::Addresses(host.clone(), *version),
         }
     }
 
     /// How long it holds, if it is an answer.
     fn ttl(&self) -> Option<Duration> {
         match self {
-            Told::Services(_, answer) => answer.as_ref().ok().map(|answer| answer.ttl),
-            Told::Addresses(.., answer) => answer.as_ref().ok().map(|answer| answer.ttl),
+            DnsReply::Services(_, answer) => answer.as_ref().ok().map(|answer| answer.ttl),
+            DnsReply::Addresses(.., answer) => answer.as_ref().ok().map(|answer| answer.ttl),
         }
     }
 }
 
 /// `is_whole`: no search domain belongs behind a host's name.
-async fn ask(dns: Arc<Dns>, question: Question, is_whole: bool) -> Told {
+async fn ask(dns: Arc<Dns>, question: DnsQuestion, is_whole: bool) -> DnsReply {
     match question {
-        Question::Services(name) => {
+        DnsQuestion::Services(name) => {
             let answer = within(dns.services(&name)).await;
-            Told::Services(name, answer)
+            DnsReply::Services(name, answer)
         }
-        Question::Addresses(host, version) => {
+        DnsQuestion::Addresses(host, version) => {
             let answer = match is_whole {
                 true => within(dns.addresses(&format!("{host}."), version)).await,
                 false => within(dns.addresses(&host, version)).await,
             };
-            Told::Addresses(host, version, answer)
+            DnsReply::Addresses(host, version, answer)
         }
     }
 }
@@ -339,8 +353,8 @@ async fn within<T>(asked: impl Future<Output = Result<T, Error>>) -> Result<T, E
 
 /// What a name leads to.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
-    endpoints: Vec<Endpoint>,
+struct ResolvedEndpoints {
+    endpoints: Vec<ServerEndpoint>,
     /// Some were left out, because there are too many.
     is_cut: bool,
     /// Those of this version were left out, because they lead nowhere.
@@ -348,7 +362,11 @@ struct Found {
 }
 
 /// The servers of the first priority of which one can be reached. If none can, those of the first.
-async fn found(server: &config::Server, heard: &Heard, is_cut: bool) -> Option<Found> {
+async fn found(
+    server: &config::ConfiguredServer,
+    heard: &DnsAnswers,
+    is_cut: bool,
+) -> Option<ResolvedEndpoints> {
     let all = heard.endpoints(server);
     let mut first = None;
     for group in all.chunk_by(|(one, _), (other, _)| one == other) {
@@ -360,16 +378,16 @@ async fn found(server: &config::Server, heard: &Heard, is_cut: bool) -> Option<F
         let is_cut = is_cut || is_group_cut;
         if is_only || is_reachable(&endpoints).await {
             let (endpoints, left_out) = of_families_with_a_way(endpoints).await;
-            return Some(Found { endpoints, is_cut, left_out });
+            return Some(ResolvedEndpoints { endpoints, is_cut, left_out });
         }
-        first = first.or(Some(Found { endpoints, is_cut, left_out: None }));
+        first = first.or(Some(ResolvedEndpoints { endpoints, is_cut, left_out: None }));
     }
     first
 }
 
 /// Each address once, without those no server can have, in an order that does not depend on the answer's: name servers
 /// turn their records to spread connections. Says whether there were too many.
-fn tidy(mut endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, bool) {
+fn tidy(mut endpoints: Vec<ServerEndpoint>) -> (Vec<ServerEndpoint>, bool) {
     endpoints.retain(|endpoint| {
         let ip = endpoint.address.tcp().map(|address| address.ip());
         ip.is_some_and(|ip| !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::from([255; 4]))
@@ -384,8 +402,8 @@ fn tidy(mut endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, bool) {
 /// The addresses without those of a family that leads nowhere from here, if the other one does: many machines have IPv6
 /// addresses and no way to the world. Both are tried at once, each with the time that RFC 8305 (Happy Eyeballs) gives the
 /// first one alone, but here and not by requests. With the version of IP that is left out.
-async fn of_families_with_a_way(endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, Option<IpVersion>) {
-    let is_v4 = |endpoint: &Endpoint| endpoint.address.tcp().is_some_and(|address| address.is_ipv4());
+async fn of_families_with_a_way(endpoints: Vec<ServerEndpoint>) -> (Vec<ServerEndpoint>, Option<IpVersion>) {
+    let is_v4 = |endpoint: &ServerEndpoint| endpoint.address.tcp().is_some_and(|address| address.is_ipv4());
     let (v4, v6): (Vec<_>, Vec<_>) = endpoints.into_iter().partition(is_v4);
     if v4.is_empty() || v6.is_empty() {
         return ([v4, v6].concat(), None);
@@ -398,7 +416,7 @@ async fn of_families_with_a_way(endpoints: Vec<Endpoint>) -> (Vec<Endpoint>, Opt
 }
 
 /// Whether one of the first few accepts a connection.
-async fn is_reachable(endpoints: &[Endpoint]) -> bool {
+async fn is_reachable(endpoints: &[ServerEndpoint]) -> bool {
     let mut tries = JoinSet::new();
     for address in endpoints.iter().take(TRIES_MAX).filter_map(|endpoint| endpoint.address.tcp()) {
         tries.spawn(async move { TcpStream::connect(address).await.is_ok() });
@@ -436,13 +454,13 @@ const TRY_WITHIN: Duration = Duration::from_millis(250);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Address;
+    use crate::ServerAddress;
     use std::net::SocketAddr;
 
-    fn endpoint(address: &str) -> Endpoint {
+    fn endpoint(address: &str) -> ServerEndpoint {
         let address: SocketAddr = address.parse().expect("an address");
-        let place = Place::Tcp { host: "u".to_owned(), port: address.port() };
-        Endpoint { place, address: Address::Tcp(address), weight: 1 }
+        let place = ServerLocation::Tcp { host: "u".to_owned(), port: address.port() };
+        ServerEndpoint { place, address: ServerAddress::Tcp(address), weight: 1 }
     }
 
     #[test]

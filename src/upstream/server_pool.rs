@@ -11,43 +11,43 @@ use http_body::Body;
 use tokio::sync::oneshot;
 
 use super::http1::Http1;
-use super::http2::Shared;
-use super::shared::Server;
-use super::tally::Tally;
+use super::http2::Http2Connections;
+use super::server::SharedServer;
+use super::tally::ServerTally;
 
 #[derive(Debug)]
 pub(super) struct ServerPool<B: Body + 'static> {
     pub(super) idle: RefCell<Vec<Box<Http1<B>>>>,
-    pub(super) shared: Shared<B>,
+    pub(super) shared: Http2Connections<B>,
     pub(super) waiters: RefCell<VecDeque<oneshot::Sender<Box<Http1<B>>>>>,
     pub(super) exchanges: Cell<u32>,
     pub(super) waiting: Cell<usize>,
     /// Requests whose bodies are on their way and that wait; the first of them holds the turn.
     pub(super) uploads_waiting: Cell<usize>,
     pub(super) uploads_turn: tokio::sync::Mutex<()>,
-    pub(super) idle_shown: IdleShown,
+    pub(super) idle_shown: IdleGauge,
     /// What its answers are like, as this worker sees it. `None`: servers are not compared.
-    pub(super) tally: Option<Tally>,
+    pub(super) tally: Option<ServerTally>,
 }
 
 impl<B: Body + 'static> ServerPool<B> {
-    pub(super) fn new(server: &Arc<Server>, is_compared: bool) -> ServerPool<B> {
+    pub(super) fn new(server: &Arc<SharedServer>, is_compared: bool) -> ServerPool<B> {
         ServerPool {
             idle: RefCell::default(),
-            shared: Shared::default(),
+            shared: Http2Connections::default(),
             waiters: RefCell::default(),
             exchanges: Cell::default(),
             waiting: Cell::default(),
             uploads_waiting: Cell::default(),
             uploads_turn: tokio::sync::Mutex::default(),
-            idle_shown: IdleShown { server: Arc::clone(server), shown: Cell::default() },
+            idle_shown: IdleGauge { server: Arc::clone(server), shown: Cell::default() },
             tally: is_compared.then(|| server.tallies.row()),
         }
     }
 
     /// A place among this worker's requests that wait for a connection; `None` where as many wait as may.
-    pub(super) fn wait<'a>(&'a self, server: &'a Server, max: usize) -> Option<Waiting<'a>> {
-        (self.waiting.get() < max).then(|| Waiting::new(&self.waiting, server))
+    pub(super) fn wait<'a>(&'a self, server: &'a SharedServer, max: usize) -> Option<WaitingCount<'a>> {
+        (self.waiting.get() < max).then(|| WaitingCount::new(&self.waiting, server))
     }
 }
 
@@ -77,12 +77,12 @@ where
 
 /// This worker's part of the idle connections shown for a server: told at every sweep, so that requests pay nothing.
 #[derive(Debug)]
-pub(super) struct IdleShown {
-    server: Arc<Server>,
+pub(super) struct IdleGauge {
+    server: Arc<SharedServer>,
     shown: Cell<usize>,
 }
 
-impl IdleShown {
+impl IdleGauge {
     pub(super) fn set(&self, idle: usize) {
         let before = self.shown.replace(idle);
         if before != idle {
@@ -93,42 +93,42 @@ impl IdleShown {
     }
 }
 
-impl Drop for IdleShown {
+impl Drop for IdleGauge {
     fn drop(&mut self) {
         self.set(0);
     }
 }
 
 /// Counts a request that waits, and shows the other workers that somebody does, for as long as it does.
-pub(super) struct Waiting<'a> {
-    _here: Counted<'a>,
-    server: &'a Server,
+pub(super) struct WaitingCount<'a> {
+    _here: CountGuard<'a>,
+    server: &'a SharedServer,
 }
 
-impl<'a> Waiting<'a> {
-    pub(super) fn new(here: &'a Cell<usize>, server: &'a Server) -> Waiting<'a> {
+impl<'a> WaitingCount<'a> {
+    pub(super) fn new(here: &'a Cell<usize>, server: &'a SharedServer) -> WaitingCount<'a> {
         server.waiting.fetch_add(1, Ordering::Relaxed);
-        Waiting { _here: Counted::new(here), server }
+        WaitingCount { _here: CountGuard::new(here), server }
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.server.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Counts one more for as long as it lives.
-pub(super) struct Counted<'a>(&'a Cell<usize>);
+pub(super) struct CountGuard<'a>(&'a Cell<usize>);
 
-impl<'a> Counted<'a> {
-    pub(super) fn new(count: &'a Cell<usize>) -> Counted<'a> {
+impl<'a> CountGuard<'a> {
+    pub(super) fn new(count: &'a Cell<usize>) -> CountGuard<'a> {
         count.set(count.get() + 1);
-        Counted(count)
+        CountGuard(count)
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for CountGuard<'_> {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }

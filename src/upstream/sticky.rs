@@ -15,7 +15,7 @@ use policy::cookie;
 
 /// The cookies of an upstream's servers.
 #[derive(Debug)]
-pub struct Sticky {
+pub struct StickyCookies {
     name: String,
     /// One a server, in order.
     cookies: Box<[Cookie]>,
@@ -30,13 +30,13 @@ struct Cookie {
     secure: HeaderValue,
 }
 
-impl Sticky {
+impl StickyCookies {
     /// The cookies of servers with these labels, over TLS or not.
-    pub fn new(config: &config::Sticky, servers: &[(&str, bool)]) -> Sticky {
+    pub fn new(config: &config::StickyConfig, servers: &[(&str, bool)]) -> StickyCookies {
         let key = hmac::Key::new(hmac::HMAC_SHA256, config.secret.0.as_bytes());
         let cookies =
             servers.iter().map(|(label, tls)| Cookie::new(config, &value(&key, label, *tls))).collect();
-        Sticky { name: config.cookie.clone(), cookies }
+        StickyCookies { name: config.cookie.clone(), cookies }
     }
 
     /// The server that a request's cookie names; `None` if it has no cookie of a server that there is.
@@ -58,7 +58,7 @@ impl Sticky {
 }
 
 impl Cookie {
-    fn new(config: &config::Sticky, value: &str) -> Cookie {
+    fn new(config: &config::StickyConfig, value: &str) -> Cookie {
         let site = match config.same_site {
             SameSite::Lax => "Lax",
             SameSite::Strict => "Strict",
@@ -91,39 +91,42 @@ mod tests {
     use http::header::COOKIE;
 
     use super::*;
-    use crate::config::Secret;
+    use crate::config::StickySecret;
 
     fn servers<'a>(labels: &[&'a str]) -> Vec<(&'a str, bool)> {
         labels.iter().map(|label| (*label, false)).collect()
     }
 
-    fn config(secret: &str) -> config::Sticky {
-        config::Sticky { secret: Secret(secret.to_owned()), ..config::Sticky::new("at".to_owned()) }
+    fn config(secret: &str) -> config::StickyConfig {
+        config::StickyConfig {
+            secret: StickySecret(secret.to_owned()),
+            ..config::StickyConfig::new("at".to_owned())
+        }
     }
 
-    fn named(sticky: &Sticky, cookies: &[&str]) -> Option<usize> {
+    fn named(sticky: &StickyCookies, cookies: &[&str]) -> Option<usize> {
         let field = |cookie: &&str| (COOKIE, HeaderValue::from_str(cookie).expect("a value"));
         sticky.named(&cookies.iter().map(field).collect())
     }
 
     #[test]
     fn a_cookie_names_its_server_wherever_that_stands_in_the_list() {
-        let sticky = Sticky::new(&config("secret"), &servers(&["a", "b"]));
+        let sticky = StickyCookies::new(&config("secret"), &servers(&["a", "b"]));
         let cookie = format!("at={}", sticky.cookies[1].value);
         assert_eq!(named(&sticky, &[&cookie]), Some(1));
         assert_eq!(named(&sticky, &["x=1", &format!("a=2; at=no;{cookie} ; b=3")]), Some(1));
         assert_eq!(named(&sticky, &[&format!("at=\"{}\"", sticky.cookies[1].value)]), Some(1));
-        let other = Sticky::new(&config("secret"), &servers(&["c", "b", "a"]));
+        let other = StickyCookies::new(&config("secret"), &servers(&["c", "b", "a"]));
         assert_eq!(named(&other, &[&cookie]), Some(1));
-        let gone = Sticky::new(&config("secret"), &servers(&["c", "a"]));
+        let gone = StickyCookies::new(&config("secret"), &servers(&["c", "a"]));
         assert_eq!(named(&gone, &[&cookie]), None);
     }
 
     #[test]
     fn a_cookie_that_was_not_given_names_no_server() {
-        let sticky = Sticky::new(&config("secret"), &servers(&["a", "b"]));
+        let sticky = StickyCookies::new(&config("secret"), &servers(&["a", "b"]));
         let value = &sticky.cookies[0].value;
-        let other = Sticky::new(&config("another"), &servers(&["a", "b"]));
+        let other = StickyCookies::new(&config("another"), &servers(&["a", "b"]));
         for cookie in [
             format!("at={}", other.cookies[0].value),
             format!("at={}", &value[1..]),
@@ -141,14 +144,14 @@ mod tests {
 
     #[test]
     fn fields_keep_scripts_and_other_sites_away_from_the_cookie() {
-        let field = |config: config::Sticky, tls: bool| {
-            let sticky = Sticky::new(&config, &servers(&["a"]));
+        let field = |config: config::StickyConfig, tls: bool| {
+            let sticky = StickyCookies::new(&config, &servers(&["a"]));
             let field = sticky.field(0, tls);
             field.to_str().expect("it is text").replace(&sticky.cookies[0].value, "V")
         };
         assert_eq!(field(config("s"), false), "at=V; Path=/; HttpOnly; SameSite=Lax");
         assert_eq!(field(config("s"), true), "at=V; Path=/; HttpOnly; SameSite=Lax; Secure");
-        let all = config::Sticky {
+        let all = config::StickyConfig {
             max_age: Some(Duration::from_secs(3_600)),
             path: "/app".to_owned(),
             same_site: SameSite::None,

@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// One worker's row of one server. It is neither cloned nor shared, so the row has one writer and counting needs no
 /// read-modify-write.
 #[derive(Debug)]
-pub struct Tally {
-    row: Arc<Row>,
+pub struct ServerTally {
+    row: Arc<TallyRow>,
     not_sync: PhantomData<Cell<()>>,
 }
 
 /// Aligned to two cache lines, because the prefetcher loads them in pairs.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Row {
+struct TallyRow {
     answers: AtomicU64,
     failures: AtomicU64,
     log_ns: AtomicU64,
@@ -25,7 +25,7 @@ struct Row {
 
 /// What was seen of a server over some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct TallyCounts {
     /// Good answers.
     pub answers: u64,
     /// Requests that failed, as for ejections.
@@ -34,7 +34,7 @@ pub struct Seen {
     pub log_ns: u64,
 }
 
-impl Seen {
+impl TallyCounts {
     /// All requests that had an end.
     pub fn requests(&self) -> u64 {
         self.answers + self.failures
@@ -51,16 +51,16 @@ impl Seen {
         (self.answers > 0).then(|| (self.log_ns as f64 / STEPS as f64 / self.answers as f64).exp2())
     }
 
-    fn plus(self, other: Seen) -> Seen {
-        Seen {
+    fn plus(self, other: TallyCounts) -> TallyCounts {
+        TallyCounts {
             answers: self.answers.wrapping_add(other.answers),
             failures: self.failures.wrapping_add(other.failures),
             log_ns: self.log_ns.wrapping_add(other.log_ns),
         }
     }
 
-    fn minus(self, other: Seen) -> Seen {
-        Seen {
+    fn minus(self, other: TallyCounts) -> TallyCounts {
+        TallyCounts {
             answers: self.answers.wrapping_sub(other.answers),
             failures: self.failures.wrapping_sub(other.failures),
             log_ns: self.log_ns.wrapping_sub(other.log_ns),
@@ -68,7 +68,7 @@ impl Seen {
     }
 }
 
-impl Tally {
+impl ServerTally {
     /// A good answer came, so long after its request was sent.
     pub fn answered(&self, first_byte_ns: u64) {
         add(&self.row.answers, 1);
@@ -101,31 +101,31 @@ const BEND: u64 = 88;
 
 /// All workers' rows of one server.
 #[derive(Debug, Default)]
-pub struct Tallies(Mutex<Kept>);
+pub struct Tallies(Mutex<TallyRows>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    rows: Vec<Arc<Row>>,
+struct TallyRows {
+    rows: Vec<Arc<TallyRow>>,
     /// Counted in rows whose worker has given them up.
-    gone: Seen,
+    gone: TallyCounts,
     /// All that was counted until the last interval ended.
-    before: Seen,
+    before: TallyCounts,
     /// Of the last interval.
-    last: Seen,
+    last: TallyCounts,
 }
 
 impl Tallies {
     /// A row for one worker.
-    pub fn row(&self) -> Tally {
-        let row = Arc::<Row>::default();
+    pub fn row(&self) -> ServerTally {
+        let row = Arc::<TallyRow>::default();
         self.kept().rows.push(Arc::clone(&row));
-        Tally { row, not_sync: PhantomData }
+        ServerTally { row, not_sync: PhantomData }
     }
 
     /// Ends an interval: what was counted in it.
-    pub fn end_interval(&self) -> Seen {
+    pub fn end_interval(&self) -> TallyCounts {
         let mut kept = self.kept();
-        let Kept { rows, gone, .. } = &mut *kept;
+        let TallyRows { rows, gone, .. } = &mut *kept;
         rows.retain(|row| {
             let is_used = Arc::strong_count(row) > 1;
             if !is_used {
@@ -140,19 +140,23 @@ impl Tallies {
     }
 
     /// What was counted in the last interval that has ended.
-    pub fn last_interval(&self) -> Seen {
+    pub fn last_interval(&self) -> TallyCounts {
         self.kept().last
     }
 
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, TallyRows> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Row {
-    fn read(&self) -> Seen {
+impl TallyRow {
+    fn read(&self) -> TallyCounts {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Seen { answers: read(&self.answers), failures: read(&self.failures), log_ns: read(&self.log_ns) }
+        TallyCounts {
+            answers: read(&self.answers),
+            failures: read(&self.failures),
+            log_ns: read(&self.log_ns),
+        }
     }
 }
 
@@ -171,8 +175,8 @@ mod tests {
         two.failed();
         drop(two);
         assert_eq!(tallies.last_interval(), seen);
-        assert_eq!(tallies.end_interval(), Seen { failures: 1, ..Seen::default() });
-        assert_eq!(tallies.end_interval(), Seen::default());
+        assert_eq!(tallies.end_interval(), TallyCounts { failures: 1, ..TallyCounts::default() });
+        assert_eq!(tallies.end_interval(), TallyCounts::default());
         one.answered(2_000_000);
         assert_eq!(tallies.end_interval().answers, 1);
     }

@@ -74,7 +74,7 @@ impl Progress {
 /// The bodies on their way to one server, of all workers.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
-    holders: Mutex<Vec<Holder>>,
+    holders: Mutex<Vec<UploadHolder>>,
     /// Those that were let in and have no connection yet.
     entering: AtomicUsize,
     /// Until when a part of the connections is kept free of them, on the monotonic scale.
@@ -83,7 +83,7 @@ pub(super) struct Uploads {
 
 /// A body that holds a connection.
 #[derive(Debug)]
-struct Holder {
+struct UploadHolder {
     progress: Arc<Progress>,
     began_ns: u64,
     yields: oneshot::Sender<()>,
@@ -93,11 +93,11 @@ impl Uploads {
     fn enter(&self, progress: &Arc<Progress>, now_ns: u64) -> oneshot::Receiver<()> {
         let (yields, asked) = oneshot::channel();
         let mut holders = self.under_way();
-        holders.push(Holder { progress: Arc::clone(progress), began_ns: now_ns, yields });
+        holders.push(UploadHolder { progress: Arc::clone(progress), began_ns: now_ns, yields });
         asked
     }
 
-    fn under_way(&self) -> MutexGuard<'_, Vec<Holder>> {
+    fn under_way(&self) -> MutexGuard<'_, Vec<UploadHolder>> {
         let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
         holders.retain(|holder| !holder.progress.is_over() && !holder.yields.is_closed());
         holders
@@ -146,7 +146,7 @@ impl Uploads {
     }
 }
 
-fn ask_slowest_to_yield(holders: &mut Vec<Holder>, now_ns: u64, below: Option<u64>) -> bool {
+fn ask_slowest_to_yield(holders: &mut Vec<UploadHolder>, now_ns: u64, below: Option<u64>) -> bool {
     let ranks = holders.iter().map(|holder| (holder.progress.rate(now_ns), holder.began_ns)).enumerate();
     let Some((least, (rate, _))) = ranks.min_by_key(|(_, rank)| *rank) else { return false };
     let is_asked = below.is_none_or(|below| rate < below);

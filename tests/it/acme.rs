@@ -178,9 +178,9 @@ fn the_authority_says_when_to_renew_and_hears_what_is_replaced() {
 #[test]
 fn an_authority_that_fails_half_way_is_asked_again_only_after_a_pause() {
     for (fault, words) in [
-        (Fault::Silent, "no certificate was issued"),
+        (Fault::Silent, "certificate order failed"),
         (Fault::NotProved, "nothing was found there"),
-        (Fault::BreaksAtTheEnd, "no certificate was issued"),
+        (Fault::BreaksAtTheEnd, "certificate order failed"),
         (Fault::Nonsense, "it cannot be read"),
         (Fault::NoDirectory, "/directory answers 500 Internal Server Error: down for\\nrepairs"),
     ] {
@@ -227,7 +227,7 @@ fn the_log_says_what_was_asked_and_answered_and_no_authority_writes_lines_of_its
         let (authority, state) = (Authority::start(), Directory::new());
         authority.book().fault = Some(fault);
         let gateway = Gateway::start(&ordering(&authority, &state.join("")));
-        let line = said(&gateway, "no certificate was issued");
+        let line = said(&gateway, "certificate order failed");
         let base = authority.directory().replace("/directory", "");
         let asked = asked.replace("http://127.0.0.1:0", &base);
         assert!(line.contains(&format!("error={asked}")) && line.contains(said_of_it), "{line}");
@@ -243,7 +243,7 @@ fn an_authority_that_asks_for_time_is_given_it() {
     let (authority, state) = (Authority::start(), Directory::new());
     authority.book().fault = Some(Fault::RateLimited(3 * 3_600));
     let gateway = Gateway::start(&ordering(&authority, &state.join("")));
-    assert!(said(&gateway, "no certificate was issued").contains("too many certificates"));
+    assert!(said(&gateway, "certificate order failed").contains("too many certificates"));
     let (failures, again) = attempts(&authority, &state.join("")).expect("it is written down");
     assert_eq!(failures, 1);
     assert!(again.abs_diff(now() + 3 * 3_600) < 60, "{again}");
@@ -267,7 +267,7 @@ fn nothing_is_ordered_while_the_state_cannot_be_written() {
     // Root may write anywhere, but not below a file.
     let state = directory.write("state", "a file");
     let gateway = Gateway::start(&ordering(&authority, &state));
-    said(&gateway, "no certificate is ordered: the state cannot be written");
+    said(&gateway, "certificate is not ordered: the state file cannot be written");
     assert_eq!(authority.counts(), (0, 0));
     assert_eq!(gateway.get("/").text(), "ok");
 }
@@ -335,7 +335,7 @@ fn nothing_is_ordered_while_the_disk_is_full() {
     let mut command = Command::new("unshare");
     command.args(["-Urm", "sh", "-c", script, "sh"]).arg(&state).arg(env!("CARGO_BIN_EXE_sluicegate"));
     let gateway = Gateway::start_by(command, directory, &ordering(&authority, &state));
-    let line = said(&gateway, "no certificate is ordered: the state cannot be written");
+    let line = said(&gateway, "certificate is not ordered: the state file cannot be written");
     assert!(line.contains("No space left on device"), "{line}");
     assert_eq!(authority.counts(), (0, 0));
     assert_eq!(gateway.get("/").text(), "ok");

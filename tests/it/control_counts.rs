@@ -239,7 +239,7 @@ fn a_key_is_allowed_until_it_has_spent_its_limit() {
     assert_eq!((ask("pairs", "ann").status, ask("nothing", "ann").status), (422, 422));
     let lines = node.0.stderr();
     assert!(
-        !lines.iter().any(|line| line.contains("change asked for")),
+        !lines.iter().any(|line| line.contains("admin change requested")),
         "checks come as often as requests: {lines:?}"
     );
 }

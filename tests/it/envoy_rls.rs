@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use prost::Message;
 use rls::{
-    Code, DescriptorStatus, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, Unit,
+    DescriptorStatus, RateLimitCode, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+    RateLimitResponse, RateLimitUnit,
 };
 
 use crate::support::gateway::binary;
@@ -39,7 +40,7 @@ fn start(user: &str, shop: &str) -> (Gateway, Rls) {
     (gateway, rls)
 }
 
-fn codes(answer: &RateLimitResponse) -> Vec<Code> {
+fn codes(answer: &RateLimitResponse) -> Vec<RateLimitCode> {
     answer.statuses.iter().map(DescriptorStatus::code).collect()
 }
 
@@ -62,18 +63,21 @@ fn a_status_says_the_limit_what_is_left_and_when_it_is_whole() {
     let ann = [descriptor(&[("user", "ann")])];
     for remaining in [2, 1, 0] {
         let answer = rls.ask("edge", &ann);
-        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![remaining]));
+        assert_eq!((answer.overall_code(), left(&answer)), (RateLimitCode::Ok, vec![remaining]));
         let limit = answer.statuses[0].current_limit.as_ref().expect("there is one");
-        assert_eq!((limit.requests_per_unit, limit.unit(), &*limit.name), (3, Unit::Minute, "per-user"));
+        assert_eq!(
+            (limit.requests_per_unit, limit.unit(), &*limit.name),
+            (3, RateLimitUnit::Minute, "per-user")
+        );
         let reset = answer.statuses[0].duration_until_reset.expect("it is said");
         // A unit comes back each twenty seconds.
         let expected = 20 * i64::from(3 - remaining);
         assert!((expected - 15..=expected).contains(&reset.seconds), "{reset:?} with {remaining} left");
     }
     let refused = rls.ask("edge", &ann);
-    assert_eq!(refused.overall_code(), Code::OverLimit);
-    assert_eq!((codes(&refused), left(&refused)), (vec![Code::OverLimit], vec![0]));
-    assert_eq!(rls.code("edge", &[("user", "bob")]), Code::Ok, "another value has its own count");
+    assert_eq!(refused.overall_code(), RateLimitCode::OverLimit);
+    assert_eq!((codes(&refused), left(&refused)), (vec![RateLimitCode::OverLimit], vec![0]));
+    assert_eq!(rls.code("edge", &[("user", "bob")]), RateLimitCode::Ok, "another value has its own count");
 }
 
 #[test]
@@ -84,12 +88,12 @@ fn several_descriptors_are_charged_all_or_nothing() {
     assert_eq!(left(&rls.ask("edge", &both)), [3, 0]);
     for _ in 0..3 {
         let refused = rls.ask("edge", &both);
-        assert_eq!(refused.overall_code(), Code::OverLimit);
-        assert_eq!(codes(&refused), [Code::Ok, Code::OverLimit], "each has its own code");
+        assert_eq!(refused.overall_code(), RateLimitCode::OverLimit);
+        assert_eq!(codes(&refused), [RateLimitCode::Ok, RateLimitCode::OverLimit], "each has its own code");
         assert_eq!(left(&refused), [3, 0], "nothing was charged");
     }
     let other_way = [both[1].clone(), both[0].clone()];
-    assert_eq!(codes(&rls.ask("edge", &other_way)), [Code::OverLimit, Code::Ok]);
+    assert_eq!(codes(&rls.ask("edge", &other_way)), [RateLimitCode::OverLimit, RateLimitCode::Ok]);
     assert_eq!(left(&rls.ask("edge", &both[..1])), [2], "alone it passes");
     // One descriptor twice costs two units, or nothing.
     let twice = [both[0].clone(), both[0].clone()];
@@ -97,7 +101,7 @@ fn several_descriptors_are_charged_all_or_nothing() {
     let bob = [descriptor(&[("user", "bob")]), both[0].clone()];
     assert_eq!(
         (left(&rls.ask("edge", &bob)), codes(&rls.ask("edge", &bob))[1]),
-        (vec![5, 0], Code::OverLimit)
+        (vec![5, 0], RateLimitCode::OverLimit)
     );
 }
 
@@ -107,7 +111,7 @@ fn one_descriptor_several_times_has_one_status_where_it_is_refused() {
     let ann = descriptor(&[("user", "ann")]);
     for times in [4, 5, 9] {
         let refused = rls.ask("edge", &vec![ann.clone(); times]);
-        assert_eq!(refused.overall_code(), Code::OverLimit);
+        assert_eq!(refused.overall_code(), RateLimitCode::OverLimit);
         assert_eq!(left(&refused), vec![3; times], "{refused:?}");
     }
     assert_eq!(left(&rls.ask("edge", &[ann.clone(), ann])), [2, 1], "nothing was charged");
@@ -130,11 +134,15 @@ fn one_descriptor_several_times_is_charged_as_often_in_redis() {
         let ann = descriptor(&[("user", &user)]);
         for times in [6, 9] {
             let refused = rls.ask("edge", &vec![ann.clone(); times]);
-            assert_eq!(refused.overall_code(), Code::OverLimit, "{algorithm}: {times} of 5");
+            assert_eq!(refused.overall_code(), RateLimitCode::OverLimit, "{algorithm}: {times} of 5");
             assert_eq!(left(&refused), vec![5; times], "{algorithm}");
         }
         assert_eq!(left(&rls.ask("edge", &vec![ann.clone(); 3])), [4, 3, 2], "{algorithm}");
-        assert_eq!(rls.ask("edge", &vec![ann.clone(); 3]).overall_code(), Code::OverLimit, "{algorithm}");
+        assert_eq!(
+            rls.ask("edge", &vec![ann.clone(); 3]).overall_code(),
+            RateLimitCode::OverLimit,
+            "{algorithm}"
+        );
         assert_eq!(left(&rls.ask("edge", &vec![ann; 2])), [1, 0], "{algorithm}");
     }
 }
@@ -156,11 +164,14 @@ fn all_that_is_left_can_be_taken_at_once() {
         rls.ask("edge", &[ann.clone(), ann])
     };
     assert_eq!(left(&twice(1)), [9, 8]);
-    assert_eq!(twice(5).overall_code(), Code::OverLimit);
+    assert_eq!(twice(5).overall_code(), RateLimitCode::OverLimit);
     assert_eq!(left(&twice(4)), [4, 0]);
     // Beside what is never admitted nothing is charged, and the status says so.
     let denied = rls.ask("edge", &[descriptor(&[("path", "/closed")]), descriptor(&[("user", "bob")])]);
-    assert_eq!((codes(&denied), left(&denied)), (vec![Code::OverLimit, Code::Ok], vec![0, 10]));
+    assert_eq!(
+        (codes(&denied), left(&denied)),
+        (vec![RateLimitCode::OverLimit, RateLimitCode::Ok], vec![0, 10])
+    );
 }
 
 #[test]
@@ -175,14 +186,14 @@ fn hits_are_the_cost_and_a_descriptors_own_go_before() {
     let own = vec![hits(&[("user", "ann")], 2), descriptor(&[("shop", "s")])];
     assert_eq!(left(&ask(own, 3)), [3, 7]);
     let refused = ask(vec![user()], 4);
-    assert_eq!((refused.overall_code(), left(&refused)), (Code::OverLimit, vec![3]));
+    assert_eq!((refused.overall_code(), left(&refused)), (RateLimitCode::OverLimit, vec![3]));
     // Looked at, and not charged.
     for _ in 0..3 {
         let looked = ask(vec![hits(&[("user", "ann")], 0)], 7);
-        assert_eq!((looked.overall_code(), left(&looked)), (Code::Ok, vec![3]));
+        assert_eq!((looked.overall_code(), left(&looked)), (RateLimitCode::Ok, vec![3]));
     }
     assert_eq!(left(&ask(vec![user()], 3)), [0]);
-    assert_eq!(ask(vec![hits(&[("user", "ann")], 0)], 0).overall_code(), Code::OverLimit);
+    assert_eq!(ask(vec![hits(&[("user", "ann")], 0)], 0).overall_code(), RateLimitCode::OverLimit);
 }
 
 #[test]
@@ -192,7 +203,7 @@ fn a_value_that_is_no_text_is_counted_like_any_other() {
     assert_eq!(left(&rls.ask("edge", &odd(b"\xff"))), [1, 2], "and what comes beside it, too");
     assert_eq!(left(&rls.ask("edge", &odd(b"\xfe"))), [0, 1], "all such values are one client's");
     let refused = rls.ask("edge", &odd(b"\xff"));
-    assert_eq!((refused.overall_code(), left(&refused)), (Code::OverLimit, vec![0, 1]));
+    assert_eq!((refused.overall_code(), left(&refused)), (RateLimitCode::OverLimit, vec![0, 1]));
     let address = [descriptor_of_bytes(&[("remote_address", b"127.0.0.\xb9")])];
     assert_eq!(left(&rls.ask("edge", &address)), [3]);
 }
@@ -205,7 +216,7 @@ fn nothing_is_charged_for_what_is_to_be_given_back() {
     let back = |hits_addend| RateLimitDescriptor { is_negative_hits: true, hits_addend, ..ann() };
     for descriptor in [back(None), back(Some(5))] {
         let answer = rls.ask("edge", &[descriptor]);
-        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![8]));
+        assert_eq!((answer.overall_code(), left(&answer)), (RateLimitCode::Ok, vec![8]));
     }
     assert_eq!(left(&rls.ask("edge", &[ann()])), [7]);
     assert_eq!(gateway.metric("sluicegate_rls_returns_ignored_total", &[]), 2.0);
@@ -225,7 +236,7 @@ fn what_was_spent_stays_spent_under_a_descriptors_own_limit() {
         let mut rls = Rls::connect(gateway.listener("grpc"));
         for (user, before, now) in [("ann", 20, 100), ("bob", 5, 50)] {
             let mut left_of = |requests_per_unit| {
-                let limit = Some(RateLimitOverride { requests_per_unit, unit: Unit::Day.into() });
+                let limit = Some(RateLimitOverride { requests_per_unit, unit: RateLimitUnit::Day.into() });
                 left(&rls.ask("edge", &[RateLimitDescriptor { limit, ..descriptor(&[("user", user)]) }]))
             };
             let last = (0..5).map(|_| left_of(before)).last();
@@ -238,20 +249,20 @@ fn what_was_spent_stays_spent_under_a_descriptors_own_limit() {
 #[test]
 fn a_descriptors_own_limit_counts_where_the_domain_allows() {
     let (gateway, mut rls) = start("3/h", "9/h");
-    let own = |user: &str, requests_per_unit, unit: Unit| RateLimitDescriptor {
+    let own = |user: &str, requests_per_unit, unit: RateLimitUnit| RateLimitDescriptor {
         limit: Some(RateLimitOverride { requests_per_unit, unit: unit.into() }),
         ..descriptor(&[("user", user)])
     };
-    let answer = rls.ask("edge", &[own("ann", 50, Unit::Day)]);
+    let answer = rls.ask("edge", &[own("ann", 50, RateLimitUnit::Day)]);
     let limit = answer.statuses[0].current_limit.clone().expect("there is one");
-    assert_eq!((limit.requests_per_unit, limit.unit(), left(&answer)), (50, Unit::Day, vec![49]));
+    assert_eq!((limit.requests_per_unit, limit.unit(), left(&answer)), (50, RateLimitUnit::Day, vec![49]));
     assert_eq!(header(&answer, "ratelimit-policy"), Some("\"per-user\";q=50;w=86400"));
-    let answer = rls.ask("strict", &[own("bob", 50, Unit::Day)]);
+    let answer = rls.ask("strict", &[own("bob", 50, RateLimitUnit::Day)]);
     let limit = answer.statuses[0].current_limit.clone().expect("there is one");
-    assert_eq!((limit.requests_per_unit, limit.unit(), left(&answer)), (3, Unit::Hour, vec![2]));
+    assert_eq!((limit.requests_per_unit, limit.unit(), left(&answer)), (3, RateLimitUnit::Hour, vec![2]));
     assert_eq!(
-        rls.ask("edge", &[own("eve", 0, Unit::Hour)]).overall_code(),
-        Code::OverLimit,
+        rls.ask("edge", &[own("eve", 0, RateLimitUnit::Hour)]).overall_code(),
+        RateLimitCode::OverLimit,
         "none may pass"
     );
     assert_eq!(left(&rls.ask("edge", &[descriptor(&[("user", "eve")])])), [2], "and nothing was charged");
@@ -260,9 +271,9 @@ fn a_descriptors_own_limit_counts_where_the_domain_allows() {
     assert_eq!(left(&rls.ask("edge", &[nameless])), [2], "a unit that nobody knows is no limit");
     // A proxy that sends a limit of its own with each request makes a bounded number of them known.
     for number in 0..1_050 {
-        rls.ask("edge", &[own("many", 1_000 + number, Unit::Hour)]);
+        rls.ask("edge", &[own("many", 1_000 + number, RateLimitUnit::Hour)]);
     }
-    let answer = rls.ask("edge", &[own("other", 9_999, Unit::Hour)]);
+    let answer = rls.ask("edge", &[own("other", 9_999, RateLimitUnit::Hour)]);
     assert_eq!(left(&answer), [2], "beyond, the policy's own limit holds");
     assert!(gateway.metric("sluicegate_rls_overrides_ignored_total", &[]) >= 1.0);
 }
@@ -274,19 +285,19 @@ fn what_nobody_has_named_passes_and_is_counted() {
         gateway.metric("sluicegate_rls_unknown_descriptors_total", &[&format!("what=\"{what}\"")])
     };
     let answer = rls.ask("nobody", &[descriptor(&[("user", "ann")]), descriptor(&[("a", "b")])]);
-    assert_eq!((answer.overall_code(), codes(&answer)), (Code::Ok, vec![Code::Ok; 2]));
+    assert_eq!((answer.overall_code(), codes(&answer)), (RateLimitCode::Ok, vec![RateLimitCode::Ok; 2]));
     assert_eq!((unknown("domain"), unknown("descriptor")), (2.0, 0.0));
     let answer =
         rls.ask("edge", &[descriptor(&[("who", "ann")]), descriptor(&[("user", "a"), ("shop", "b")])]);
-    assert_eq!((answer.overall_code(), codes(&answer)), (Code::Ok, vec![Code::Ok; 2]));
+    assert_eq!((answer.overall_code(), codes(&answer)), (RateLimitCode::Ok, vec![RateLimitCode::Ok; 2]));
     assert!(answer.statuses.iter().all(|status| status.current_limit.is_none()));
     assert_eq!((unknown("domain"), unknown("descriptor")), (2.0, 2.0));
     for _ in 0..3 {
-        assert_eq!(rls.code("edge", &[("path", "/static/a.css")]), Code::Ok, "it is unlimited");
+        assert_eq!(rls.code("edge", &[("path", "/static/a.css")]), RateLimitCode::Ok, "it is unlimited");
     }
     assert_eq!(unknown("descriptor"), 2.0);
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::OverLimit);
     let answers =
         |code: &str| gateway.metric("sluicegate_rls_requests_total", &[&format!("code=\"{code}\"")]);
     assert_eq!((answers("ok"), answers("over_limit"), answers("invalid")), (6.0, 1.0, 0.0));
@@ -302,9 +313,9 @@ fn limits_are_the_proxys_own() {
     assert_eq!(gateway.get("/").status, 200);
     assert_eq!(left(&rls.ask("edge", &[descriptor(&address)])), [2]);
     assert_eq!(gateway.get("/").status, 200);
-    assert_eq!(rls.code("edge", &address), Code::Ok);
+    assert_eq!(rls.code("edge", &address), RateLimitCode::Ok);
     assert_eq!(gateway.get("/").status, 429);
-    assert_eq!(rls.code("edge", &address), Code::OverLimit);
+    assert_eq!(rls.code("edge", &address), RateLimitCode::OverLimit);
     let decided = |decision: &str| {
         let labels = ["policy=\"per-address\"", &*format!("outcome=\"{decision}\"")];
         gateway.metric("sluicegate_decisions_total", &labels)
@@ -321,13 +332,13 @@ fn an_answer_has_the_fields_that_the_proxy_sends() {
     ] {
         let gateway = Gateway::start(&format!("{}[limits]\nheaders = \"{style}\"\n", config("1/h", "9/h")));
         let mut rls = Rls::connect(gateway.listener("grpc"));
-        for code in [Code::Ok, Code::OverLimit] {
+        for code in [RateLimitCode::Ok, RateLimitCode::OverLimit] {
             let answer = rls.ask("edge", &[descriptor(&[("user", "ann")])]);
             assert_eq!(answer.overall_code(), code);
             let mut names: Vec<&str> =
                 answer.response_headers_to_add.iter().map(|header| header.key.as_str()).collect();
             names.sort_unstable();
-            let retry = if code == Code::OverLimit { Some("retry-after") } else { None };
+            let retry = if code == RateLimitCode::OverLimit { Some("retry-after") } else { None };
             let mut expected: Vec<&str> = expected.iter().copied().chain(retry).collect();
             expected.sort_unstable();
             assert_eq!(names, expected, "{style}");
@@ -357,7 +368,7 @@ fn a_shadow_admits_and_a_penalty_does_not() {
     let mut rls = Rls::connect(gateway.listener("grpc"));
     for _ in 0..3 {
         let answer = rls.ask("edge", &[descriptor(&[("user", "ann")])]);
-        assert_eq!((answer.overall_code(), left(&answer)), (Code::Ok, vec![0]));
+        assert_eq!((answer.overall_code(), left(&answer)), (RateLimitCode::Ok, vec![0]));
         assert!(answer.statuses[0].current_limit.is_none(), "an Envoy tells its clients what is in there");
         assert!(answer.response_headers_to_add.is_empty());
     }
@@ -370,8 +381,8 @@ fn a_shadow_admits_and_a_penalty_does_not() {
     }
     assert!(wait >= 50, "it ignores the wait, and is told {wait} s");
     let both = [descriptor(&[("client", "kind")]), descriptor(&[("client", "bot")])];
-    assert_eq!(codes(&rls.ask("edge", &both)), [Code::Ok, Code::OverLimit]);
-    assert_eq!(rls.code("edge", &[("client", "kind")]), Code::Ok, "the other client has no penalty");
+    assert_eq!(codes(&rls.ask("edge", &both)), [RateLimitCode::Ok, RateLimitCode::OverLimit]);
+    assert_eq!(rls.code("edge", &[("client", "kind")]), RateLimitCode::Ok, "the other client has no penalty");
 }
 
 #[test]
@@ -385,7 +396,7 @@ fn a_look_is_no_strike_and_sees_a_penalty() {
     let mut wait = |descriptor: RateLimitDescriptor| -> u64 {
         let answer = rls.ask("edge", &[descriptor]);
         let wait = header(&answer, "retry-after").and_then(|wait| wait.parse().ok()).unwrap_or(0);
-        assert_eq!(answer.overall_code() == Code::OverLimit, wait > 0);
+        assert_eq!(answer.overall_code() == RateLimitCode::OverLimit, wait > 0);
         wait
     };
     let bot = [("client", "bot")];
@@ -442,14 +453,18 @@ fn health_follows_the_process() {
     assert_eq!(health("other").expect_err("there is no such service").code, NOT_FOUND);
     gateway.signal("TERM");
     eventually("health says so", || (health(rate_limits) == Ok(NOT_SERVING)).then_some(()));
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok, "it is asked until its clients have noticed");
+    assert_eq!(
+        rls.code("edge", &[("user", "ann")]),
+        RateLimitCode::Ok,
+        "it is asked until its clients have noticed"
+    );
 }
 
 #[test]
 fn who_watches_health_holds_up_no_stop() {
     let (mut gateway, mut rls) = start("9/h", "9/h");
     let watching = rls.begin("/grpc.health.v1.Health/Watch", &HealthCheck::default().encode_to_vec());
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
     let began = Instant::now();
     gateway.signal("TERM");
     assert_eq!(rls.end(watching).map_err(|failed| failed.code), Err(UNAVAILABLE));
@@ -493,7 +508,7 @@ fn a_method_that_is_not_there_is_said() {
     for path in ["/", "/envoy.service.ratelimit.v3.RateLimitService/Other", "/metrics"] {
         assert_eq!(rls.call(path, &[]).map_err(|failed| failed.code), Err(UNIMPLEMENTED), "{path}");
     }
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
 }
 
 #[test]
@@ -504,8 +519,8 @@ fn a_unix_socket_is_asked_too() {
         .replace("grpc = \"127.0.0.1:0\"", &format!("grpc = \"unix:{}\"", socket.display()));
     let mut gateway = Gateway::start_in(directory, &text);
     let mut rls = Rls::connect_unix(&socket);
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::OverLimit);
     gateway.signal("TERM");
     gateway.wait();
     assert!(!socket.exists(), "the file goes with the process");
@@ -530,7 +545,7 @@ fn over_tls_only_who_shows_a_listed_certificate_may_ask() {
     let addr = ([127, 0, 0, 1], gateway.listener("grpc").port()).into();
     let session = |name: &str| tls::session_as(&authority.client("", name, 7, 2090), rustls::ALL_VERSIONS);
     let mut envoy = Rls::connect_tls(addr, &session("envoy")).expect("it is listed");
-    assert_eq!(envoy.code("edge", &[("user", "ann")]), Code::Ok);
+    assert_eq!(envoy.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
     assert!(Rls::connect_tls(addr, &session("other")).is_none(), "it is not listed");
     let nobody = tls::session(&[], rustls::ALL_VERSIONS);
     assert!(Rls::connect_tls(addr, &nobody).is_none(), "it has no certificate");
@@ -604,10 +619,10 @@ fn a_listener_that_is_open_to_others_asks_for_certificates() {
 #[test]
 fn a_reload_changes_limits_under_open_connections() {
     let (gateway, mut rls) = start("1/h", "1/h");
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::OverLimit);
     gateway.reload(&config("3/h", "1/h"));
-    assert_eq!(rls.code("edge", &[("user", "bob")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "bob")]), RateLimitCode::Ok);
     let answer = rls.ask("edge", &[descriptor(&[("user", "bob")])]);
     assert_eq!(left(&answer), [1]);
 }
@@ -622,8 +637,8 @@ fn an_upgrade_keeps_the_counts_and_loses_no_check() {
     let mut after = Rls::connect(addr);
     assert_eq!(left(&after.ask("edge", &[descriptor(&[("user", "ann")])])), [1]);
     assert!(before.is_closed_within(Duration::from_secs(10)), "the old process lets its clients go");
-    assert_eq!(after.code("edge", &[("user", "ann")]), Code::Ok);
-    assert_eq!(after.code("edge", &[("user", "ann")]), Code::OverLimit);
+    assert_eq!(after.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
+    assert_eq!(after.code("edge", &[("user", "ann")]), RateLimitCode::OverLimit);
 }
 
 #[test]
@@ -652,16 +667,19 @@ fn hostile_messages_harm_nobody_else() {
     assert!(rls.call(path, &[0xff; 64]).is_err(), "no message at all");
     for value in ["", "a\0b", "${HOME}", "\u{202e}evil", &"k".repeat(100_000)] {
         let answer = rls.ask("edge", &[descriptor(&[("user", value)])]);
-        assert_eq!(answer.overall_code(), Code::Ok);
-        assert_eq!(rls.ask("edge", &[descriptor(&[(value, "v")])]).overall_code(), Code::Ok);
-        assert_eq!(rls.ask(&format!("e{value}"), &[descriptor(&[("user", "v")])]).overall_code(), Code::Ok);
+        assert_eq!(answer.overall_code(), RateLimitCode::Ok);
+        assert_eq!(rls.ask("edge", &[descriptor(&[(value, "v")])]).overall_code(), RateLimitCode::Ok);
+        assert_eq!(
+            rls.ask(&format!("e{value}"), &[descriptor(&[("user", "v")])]).overall_code(),
+            RateLimitCode::Ok
+        );
     }
     let page = gateway.admin("/metrics").text();
     assert!(!page.contains("evil") && !page.contains("HOME"), "no client's value is a label");
     // Cut off in the middle of a frame, and no HTTP/2 at all.
     Client::connect(gateway.listener("grpc")).send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x04");
     Client::connect(gateway.listener("grpc")).send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(rls.code("edge", &[("user", "eve")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "eve")]), RateLimitCode::Ok);
 }
 
 #[test]
@@ -674,7 +692,7 @@ fn a_check_may_be_packed_and_no_larger_than_others() {
     };
     let code =
         |answer: Vec<u8>| RateLimitResponse::decode(answer.as_slice()).expect("it is one").overall_code();
-    for expected in [Code::Ok, Code::OverLimit] {
+    for expected in [RateLimitCode::Ok, RateLimitCode::OverLimit] {
         assert_eq!(code(rls.call_gzip(path, &check("ann")).expect("it is answered")), expected);
     }
     assert!(rls.call_gzip(path, &check(&"k".repeat(1_000_000))).is_ok(), "a mebibyte is not reached");
@@ -693,13 +711,13 @@ fn a_check_may_be_packed_and_no_larger_than_others() {
 #[test]
 fn a_refused_check_is_a_sample() {
     let (gateway, mut rls) = start("1/h", "1/h");
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
-    assert_eq!(rls.code("edge", &[("shop", "s1")]), Code::Ok);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
+    assert_eq!(rls.code("edge", &[("shop", "s1")]), RateLimitCode::Ok);
     let decisions = || gateway.admin("/v1/decisions").json()["items"].as_array().cloned().expect("a list");
     assert_eq!(decisions().len(), 0, "no admission is drawn");
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::OverLimit);
     let both = [descriptor(&[("user", "bob")]), descriptor(&[("shop", "s1")])];
-    assert_eq!(rls.ask("edge", &both).overall_code(), Code::OverLimit);
+    assert_eq!(rls.ask("edge", &both).overall_code(), RateLimitCode::OverLimit);
     let kept = eventually("both are kept", || Some(decisions()).filter(|kept| kept.len() == 2));
     let (ann, both) = (&kept[1], &kept[0]);
     assert_eq!((&ann["domain"], &ann["admitted"]), (&"edge".into(), &false.into()));
@@ -714,7 +732,7 @@ fn a_refused_check_is_a_sample() {
     let keys: Vec<_> = both["windows"].as_array().expect("two").iter().map(|it| &it["key"]).collect();
     assert_eq!(keys, ["entry:shop=s1", "entry:user=bob"], "what refuses comes first");
     gateway.reload(&format!("{}[log]\ndecisions = false\n", config("1/h", "1/h")));
-    assert_eq!(rls.code("edge", &[("user", "ann")]), Code::OverLimit);
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::OverLimit);
     let samples = |result: &str| {
         gateway.metric("sluicegate_decision_samples_total", &[&format!("result=\"{result}\"")])
     };
@@ -731,7 +749,7 @@ fn ten_thousand_calls_that_go_nowhere_hold_up_nobody() {
         (gateway.metric("sluicegate_grpc_connections", &[]) == 2.0).then_some(())
     });
     for number in 0..9 {
-        assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok, "{number}");
+        assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok, "{number}");
     }
     let grown = gateway.memory_kib().saturating_sub(before);
     assert!(grown < 64 * 1024, "{grown} KiB");
@@ -760,8 +778,8 @@ fn nodes_admit_together_what_a_limit_holds() {
             .collect();
         asks.into_iter().map(|ask| ask.join().expect("no panic")).collect::<Vec<_>>()
     });
-    let admitted: usize = asks.iter().map(|counts| counts[Code::Ok as usize]).sum();
-    let refused: usize = asks.iter().map(|counts| counts[Code::OverLimit as usize]).sum();
+    let admitted: usize = asks.iter().map(|counts| counts[RateLimitCode::Ok as usize]).sum();
+    let refused: usize = asks.iter().map(|counts| counts[RateLimitCode::OverLimit as usize]).sum();
     assert_eq!((admitted, refused), (100, 700), "{asks:?}");
 }
 
@@ -771,17 +789,19 @@ fn without_redis_the_policy_says_what_passes() {
         let mut redis = Redis::start(&[]);
         let gateway = fleet_node(&redis, when);
         let mut rls = Rls::connect(gateway.listener("grpc"));
-        assert_eq!(rls.code("edge", &[("user", "ann")]), Code::Ok);
+        assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
         redis.kill();
         eventually("it is noticed", || (gateway.metric("sluicegate_redis_up", &[]) < 1.0).then_some(()));
-        let is_admitted = |rls: &mut Rls| rls.code("edge", &[("user", "ann")]) == Code::Ok;
+        let is_admitted = |rls: &mut Rls| rls.code("edge", &[("user", "ann")]) == RateLimitCode::Ok;
         // A unit that Redis gave too late for the request that asked for it is spent first.
         eventually("its units are spent", || (is_admitted(&mut rls) == admits).then_some(()));
         for _ in 0..20 {
             assert_eq!(is_admitted(&mut rls), admits, "{when}");
         }
         redis.restart();
-        eventually("it counts again", || (rls.code("edge", &[("user", "bob")]) == Code::Ok).then_some(()));
+        eventually("it counts again", || {
+            (rls.code("edge", &[("user", "bob")]) == RateLimitCode::Ok).then_some(())
+        });
     }
 }
 

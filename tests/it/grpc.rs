@@ -94,10 +94,10 @@ fn a_refused_call_gets_a_grpc_status() {
     );
     let expected = [
         ("/test.Echo/Unary", "OK", ""),
-        ("/test.Keys/M", "UNAUTHENTICATED", "this route asks for valid credentials"),
-        ("/test.Denied/M", "PERMISSION_DENIED", "the client's address may not come in"),
+        ("/test.Keys/M", "UNAUTHENTICATED", "this route requires valid credentials"),
+        ("/test.Denied/M", "PERMISSION_DENIED", "the client's address is not allowed"),
         ("/test.Unknown/M", "UNIMPLEMENTED", "no route matches host and path"),
-        ("/test.Small/M", "UNKNOWN", "the request body is larger than this route takes"),
+        ("/test.Small/M", "UNKNOWN", "the request body is larger than this route allows"),
         (
             "/test.Wants/M",
             "INTERNAL",

@@ -3,7 +3,7 @@
 
 use std::net::{SocketAddr, TcpStream};
 
-use rls::Code;
+use rls::RateLimitCode;
 
 use crate::support::h2::{
     CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, GOAWAY, HEADERS, PING, PRIORITY,
@@ -119,7 +119,7 @@ fn a_flood_of_the_grpc_listener_ends_its_connection_and_no_other() {
     for (count, (kind, payload)) in (1..).zip(CONTROL) {
         let end = flood_of(kind, payload, &mut Connection::open(gateway.listener("grpc")));
         assert!(is_ended(end), "frames of kind {kind}: {end:?}");
-        assert_eq!(good.code("edge", &[("user", "ann")]), Code::Ok, "frames of kind {kind}");
+        assert_eq!(good.code("edge", &[("user", "ann")]), RateLimitCode::Ok, "frames of kind {kind}");
         let refused = gateway.metric("sluicegate_grpc_connections_refused_total", &[]);
         assert_eq!(refused, f64::from(count), "frames of kind {kind}");
     }

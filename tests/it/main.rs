@@ -139,6 +139,7 @@ mod upgrade;
 mod uploads;
 mod upstream_health;
 mod upstream_tls;
+mod vocabulary;
 mod whole_api;
 mod why;
 mod wire;

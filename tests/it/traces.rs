@@ -308,7 +308,7 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
     assert_eq!(counted(&gateway, "exported"), 1.0);
     let said = gateway.stderr().join("\n");
     for words in [
-        "spans cannot be sent; they are lost until they can error=the collector refuses spans: 400",
+        "trace export failed: spans are dropped until it works error=the collector refuses spans: 400",
         "for another reason now error=the collector refuses spans: 401 spans_lost=1",
         "takes spans again spans_lost=2",
         "or warns rejected=1 says=too\\nold",

@@ -38,7 +38,7 @@ with chromium() as browser:
         assert levels[0] == 1 and all(after - before <= 1 for before, after in zip(levels, levels[1:])), levels
         assert page.page.evaluate("[...document.querySelectorAll('section')].every((one) => document.getElementById(one.getAttribute('aria-labelledby')))")
         for chart in page.page.query_selector_all("[role=img]"):
-            assert chart.get_attribute("aria-label").startswith("By second: "), chart.get_attribute("aria-label")
+            assert chart.get_attribute("aria-label").startswith("Per second: "), chart.get_attribute("aria-label")
         # The first key leads past what is at the top, and the next ones through every control without a trap.
         page.page.keyboard.press("Tab")
         expect(page.at(".skip")).to_be_focused()

@@ -64,6 +64,6 @@ with chromium() as browser:
         page.page.get_by_label("Overrides with this name").fill("case 1099")
         expect(rows).to_have_count(1)
         page.page.get_by_label("Overrides with this name").fill("nobody")
-        expect(page.at("#change")).to_contain_text("No override holds this text.")
+        expect(page.at("#change")).to_contain_text("No override matches this text.")
         page.has_no_faults()
 print("shown")

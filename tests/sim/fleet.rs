@@ -13,7 +13,7 @@ use limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
 use limit::{Charge, Key, Plan, PlanId, ScriptModel, State, script_model};
 use limiter::local::Table;
 use limiter::{ClientAddress, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
-use metrics::Tier;
+use metrics::DecidingTier;
 use smallvec::SmallVec;
 
 use crate::chance;
@@ -307,7 +307,7 @@ impl<'a> Fleet<'a> {
     }
 
     fn decided(&mut self, key: usize, cost: u64, decision: &Decision) {
-        if decision.tier == Tier::Fallback {
+        if decision.tier == DecidingTier::Fallback {
             self.judge.fell_back();
         }
         if decision.is_admitted() {

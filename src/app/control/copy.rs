@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::clock;
 use base::whole_file;
-use control::database::{Database, State};
+use control::database::{Database, DatabaseRows};
 
 /// The file of the last good state.
 #[derive(Clone, Debug)]
@@ -67,7 +67,7 @@ impl Copy {
     }
 
     /// The state as it was kept; `None` if there is none, or it cannot be read, which is logged.
-    pub(super) async fn read(&self) -> Option<State> {
+    pub(super) async fn read(&self) -> Option<DatabaseRows> {
         let path = self.path.clone();
         let read = tokio::task::spawn_blocking(move || read(&path))
             .await
@@ -83,7 +83,7 @@ impl Copy {
     }
 }
 
-fn read(path: &Path) -> io::Result<State> {
+fn read(path: &Path) -> io::Result<DatabaseRows> {
     serde_json::from_slice(&std::fs::read(path)?).map_err(io::Error::other)
 }
 

@@ -6,19 +6,19 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use control::database::{self, Ear};
+use control::database::{self, HintConnection};
 use limiter::global::{self, Teller};
 
 /// Both kinds of hints, as far as there are any.
 pub(super) struct Ears {
-    database: Option<database::Hints>,
+    database: Option<database::DatabaseHints>,
     redis: Option<global::Hints>,
     /// Whether hints of the database can be heard, and those of Redis.
     open: [bool; 2],
 }
 
 impl Ears {
-    pub(super) fn new(database: Option<database::Hints>, redis: Option<global::Hints>) -> Ears {
+    pub(super) fn new(database: Option<database::DatabaseHints>, redis: Option<global::Hints>) -> Ears {
         Ears { database, redis, open: [false; 2] }
     }
 
@@ -36,7 +36,7 @@ impl Ears {
     pub(super) async fn listen(&mut self) {
         let of_database = async {
             match &mut self.database {
-                Some(hints) => hints.next().await.ear == Ear::Open,
+                Some(hints) => hints.next().await.ear == HintConnection::Open,
                 None => std::future::pending().await,
             }
         };

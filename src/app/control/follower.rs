@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use base::clock;
 use control::database::config::Url;
-use control::database::{self, Changes, Database, HINTS_TESTED_EACH, State, Time};
+use control::database::{self, Database, DatabaseRows, HINTS_TESTED_EACH, RowChanges, Time};
 use limiter::global;
 
 use super::copy::Copy;
@@ -141,7 +141,7 @@ impl Follower {
             }
             let read = match self.version {
                 Some((version, made_at)) => database.changes_since(version, made_at).await,
-                None => database.state().await.map(Changes::Everything),
+                None => database.state().await.map(RowChanges::Everything),
             };
             let changes = match read {
                 Ok(changes) => changes,
@@ -152,7 +152,7 @@ impl Follower {
             };
             let before = self.version;
             let (version, made_at, is_other, has_other_policies) = match &changes {
-                Changes::Since { changed, gone } => {
+                RowChanges::Since { changed, gone } => {
                     self.tables.change(changed, gone);
                     let has_other_policies = self.policies.change(changed, gone);
                     if has_other_policies {
@@ -161,7 +161,7 @@ impl Follower {
                     let is_other = before.map(|(version, _)| version) != Some(changed.version);
                     (changed.version, changed.made_at, is_other, has_other_policies)
                 }
-                Changes::Everything(state) => (state.version, state.made_at, true, self.put_all(state)),
+                RowChanges::Everything(state) => (state.version, state.made_at, true, self.put_all(state)),
             };
             let since = Time::now();
             self.version = Some((version, made_at));
@@ -199,7 +199,7 @@ impl Follower {
     }
 
     /// Puts a whole state into force. Whether its policies are other ones.
-    fn put_all(&mut self, state: &State) -> bool {
+    fn put_all(&mut self, state: &DatabaseRows) -> bool {
         self.tables.replace(state);
         let has_other_policies = self.policies.replace(state);
         if has_other_policies {

@@ -17,17 +17,17 @@ use tokio::time::{sleep, timeout};
 use super::shared::Shared;
 use base::clock;
 use base::random::Random;
-use control::admin::{Minutes, MinutesAsked};
+use control::admin::{MinutesQuery, UsageMinutes};
 use control::database::{self, Database, Time, UsageFilter, UsageHolder};
 use metrics::Families;
-use metrics::usage::{Amount, Gathered, Minute, OTHERS, Row, Who};
+use metrics::usage::{Amount, OTHERS, UnixMinute, UsageCollector, UsageRow, Who};
 
 /// A step with the database; boxed as those of the follower are.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Usage by the minute.
 pub(super) struct Usage {
-    gathered: Arc<Gathered>,
+    gathered: Arc<UsageCollector>,
     /// Held while something is written, and by no reader while it waits for the database.
     waiting: Mutex<VecDeque<Batch>>,
     /// How many were written so far. Changed under the lock of those that wait.
@@ -44,14 +44,14 @@ pub(super) struct Usage {
 struct Batch {
     /// Under which it is written once.
     id: String,
-    minute: Minute,
-    rows: Vec<Row>,
+    minute: UnixMinute,
+    rows: Vec<UsageRow>,
     /// Whether it may be in the database: a commit was not answered.
     is_in_doubt: bool,
 }
 
 impl Usage {
-    pub(super) fn new(gathered: Arc<Gathered>) -> Usage {
+    pub(super) fn new(gathered: Arc<UsageCollector>) -> Usage {
         Usage {
             gathered,
             waiting: Mutex::default(),
@@ -68,12 +68,12 @@ impl Usage {
         let later = LATER + Duration::from_millis(Random::seeded().next() % SPREAD_MS);
         loop {
             let unix = clock::unix();
-            let next = Duration::from_secs(Minute(Minute::of(unix).0 + 1).unix_seconds());
+            let next = Duration::from_secs(UnixMinute(UnixMinute::of(unix).0 + 1).unix_seconds());
             sleep(next.saturating_sub(unix) + later).await;
             if let Some(database) = shared.opened.get() {
-                self.write(database, Minute::of(clock::unix())).await;
+                self.write(database, UnixMinute::of(clock::unix())).await;
             } else {
-                self.queue(&mut *self.waiting.lock().await, Minute::of(clock::unix()));
+                self.queue(&mut *self.waiting.lock().await, UnixMinute::of(clock::unix()));
             }
         }
     }
@@ -81,13 +81,13 @@ impl Usage {
     /// Writes what there is, the minute that runs too, within a moment: the process ends.
     pub(super) async fn close(&self, shared: &Shared) {
         let Some(database) = shared.opened.get() else { return };
-        if timeout(LAST_WRITE, self.write(database, Minute(u64::MAX))).await.is_err() {
+        if timeout(LAST_WRITE, self.write(database, UnixMinute(u64::MAX))).await.is_err() {
             tracing::warn!("the last minute of usage was not written in time");
         }
     }
 
     /// Writes the minutes before this one.
-    fn write<'a>(&'a self, database: &'a Database, before: Minute) -> Step<'a, ()> {
+    fn write<'a>(&'a self, database: &'a Database, before: UnixMinute) -> Step<'a, ()> {
         Box::pin(async move {
             let mut waiting = self.waiting.lock().await;
             self.queue(&mut waiting, before);
@@ -121,7 +121,7 @@ impl Usage {
     }
 
     /// Puts finished minutes behind those that wait, and gives the oldest up if they are too many.
-    fn queue(&self, waiting: &mut VecDeque<Batch>, before: Minute) {
+    fn queue(&self, waiting: &mut VecDeque<Batch>, before: UnixMinute) {
         let batch = |(minute, rows)| Batch { id: database::batch_id(), minute, rows, is_in_doubt: false };
         waiting.extend(self.gathered.finished(before).into_iter().map(batch));
         while waiting.len() > WAITING_MAX {
@@ -141,10 +141,10 @@ impl Usage {
     pub(super) async fn read(
         &self,
         database: &Database,
-        asked: &MinutesAsked,
-    ) -> Result<Minutes, database::Error> {
-        let now = Minute::of(clock::unix());
-        let first = Minute(now.0.saturating_sub(asked.minutes.saturating_sub(1)));
+        asked: &MinutesQuery,
+    ) -> Result<UsageMinutes, database::Error> {
+        let now = UnixMinute::of(clock::unix());
+        let first = UnixMinute(now.0.saturating_sub(asked.minutes.saturating_sub(1)));
         let filter = |holder, policies| UsageFilter { holder, policies, since: time_of(first) };
         let policies = (asked.policies.0.as_str(), asked.policies.1.as_str());
         let own = filter(asked.holder(), policies);
@@ -159,14 +159,14 @@ impl Usage {
                 break (waiting, found.0, found.1);
             }
         };
-        let mut minutes = Minutes::default();
+        let mut minutes = UsageMinutes::default();
         for row in of_holder {
             minutes.policies.entry(row.policy).or_default().insert(row.at, row.amount);
         }
         for row in of_others {
             minutes.others.insert(row.at, row.amount);
         }
-        let mut add = |minute: Minute, who: Who<'_>, amount: Amount| {
+        let mut add = |minute: UnixMinute, who: Who<'_>, amount: Amount| {
             if minute < first {
                 return;
             }
@@ -219,7 +219,7 @@ fn is_of(filter: &UsageFilter<'_>, who: Who<'_>) -> bool {
     is_holders && filter.policies.0 <= who.policy && who.policy <= filter.policies.1
 }
 
-fn time_of(minute: Minute) -> Time {
+fn time_of(minute: UnixMinute) -> Time {
     Time(i64::try_from(minute.unix_seconds()).unwrap_or(i64::MAX).saturating_mul(1_000_000))
 }
 
@@ -235,7 +235,7 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::admin::Holder;
+    use control::admin::CountHolder;
     use control::database::config::Url;
 
     const ONE: Amount = Amount { admitted: 1, denied: 0, units: 2 };
@@ -249,9 +249,9 @@ mod tests {
         Database::open(&database::Config::new(url)).await.expect("opened")
     }
 
-    fn of_ann() -> MinutesAsked {
-        MinutesAsked {
-            holder: Holder::Consumer("ann".to_owned()),
+    fn of_ann() -> MinutesQuery {
+        MinutesQuery {
+            holder: CountHolder::Consumer("ann".to_owned()),
             tenant: None,
             policies: ("calls".to_owned(), "calls".to_owned()),
             minutes: 10,
@@ -267,58 +267,58 @@ mod tests {
 
     #[tokio::test]
     async fn a_minute_is_shown_once_before_and_after_it_is_written() {
-        let (gathered, database) = (Arc::new(Gathered::new(10)), database("shown").await);
+        let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("shown").await);
         let usage = Usage::new(Arc::clone(&gathered));
-        let now = Minute::of(clock::unix());
+        let now = UnixMinute::of(clock::unix());
         for (back, times) in [(20, 1), (2, 2), (1, 3), (0, 4)] {
-            (0..times).for_each(|_| gathered.count(Minute(now.0 - back), ANN, ONE));
+            (0..times).for_each(|_| gathered.count(UnixMinute(now.0 - back), ANN, ONE));
         }
         // Should a minute begin just here, it is one with nothing in it.
         assert_eq!(shown(&usage, &database).await, [2, 3, 4]);
-        usage.write(&database, Minute(now.0)).await;
+        usage.write(&database, UnixMinute(now.0)).await;
         assert_eq!(gathered.read(|minute, _, _| minute), [now], "the running one stays");
         assert_eq!(shown(&usage, &database).await, [2, 3, 4]);
-        usage.write(&database, Minute(u64::MAX)).await;
+        usage.write(&database, UnixMinute(u64::MAX)).await;
         assert_eq!(shown(&usage, &database).await, [2, 3, 4]);
         assert_eq!(gathered.read(|minute, _, _| minute), []);
     }
 
     #[tokio::test]
     async fn no_write_waits_for_a_reader_that_the_database_keeps_waiting() {
-        let (gathered, database) = (Arc::new(Gathered::new(10)), database("reader").await);
+        let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("reader").await);
         let usage = Usage::new(Arc::clone(&gathered));
-        let now = Minute::of(clock::unix());
+        let now = UnixMinute::of(clock::unix());
         for (back, times) in [(2, 2), (1, 3)] {
-            (0..times).for_each(|_| gathered.count(Minute(now.0 - back), ANN, ONE));
+            (0..times).for_each(|_| gathered.count(UnixMinute(now.0 - back), ANN, ONE));
         }
         let mut reading = std::pin::pin!(shown(&usage, &database));
         let begun = std::future::poll_fn(|cx| std::task::Poll::Ready(reading.as_mut().poll(cx).is_pending()));
         assert!(begun.await, "it waits for the database");
-        let written = timeout(Duration::from_secs(20), usage.write(&database, Minute(u64::MAX))).await;
+        let written = timeout(Duration::from_secs(20), usage.write(&database, UnixMinute(u64::MAX))).await;
         assert!(written.is_ok(), "the writer waits for the reader");
         assert_eq!(reading.await, [2, 3]);
     }
 
     #[tokio::test]
     async fn minutes_wait_for_a_database_that_is_gone_and_too_many_are_counted_as_lost() {
-        let (gathered, database) = (Arc::new(Gathered::new(10)), database("gone").await);
+        let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("gone").await);
         let usage = Usage::new(Arc::clone(&gathered));
-        let now = Minute::of(clock::unix());
+        let now = UnixMinute::of(clock::unix());
         for back in (1..=(WAITING_MAX as u64 + 3)).rev() {
-            gathered.count(Minute(now.0 - back), ANN, ONE);
+            gathered.count(UnixMinute(now.0 - back), ANN, ONE);
             usage.queue(&mut *usage.waiting.lock().await, now);
         }
         assert_eq!(usage.lost.load(Ordering::Relaxed), 3);
         assert_eq!(usage.waits.load(Ordering::Relaxed), WAITING_MAX);
         assert_eq!(shown(&usage, &database).await.len(), 9, "what waits is shown");
         // One that no database takes holds up none behind it.
-        let row = Row {
+        let row = UsageRow {
             policy: "a\0b".to_owned(),
             consumer: "ann".to_owned(),
             tenant: String::new(),
             amount: Amount { admitted: 4, denied: 5, units: 4 },
         };
-        let (id, minute) = (database::batch_id(), Minute(now.0 - 70));
+        let (id, minute) = (database::batch_id(), UnixMinute(now.0 - 70));
         usage.waiting.lock().await.push_front(Batch { id, minute, rows: vec![row], is_in_doubt: false });
         usage.write(&database, now).await;
         assert_eq!(usage.lost.load(Ordering::Relaxed), 3 + 9);

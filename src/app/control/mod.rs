@@ -23,12 +23,12 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::counts::Counts;
-use auth::Issued;
+use auth::IssuedKeys;
 use config::{Added, Config, Files};
 use control::admin::{self, Writes};
 use control::database::config::Url;
 use control::database::{self, Database};
-use metrics::usage::Gathered;
+use metrics::usage::UsageCollector;
 
 use super::fleet::shared_tier::SharedTier;
 use super::live::Sentence;
@@ -55,7 +55,7 @@ impl Control {
         config: &Config,
         counts: &Counts,
         shared_tier: Option<&SharedTier>,
-        issued: &Arc<Issued>,
+        issued: &Arc<IssuedKeys>,
     ) -> Option<Control> {
         let database = config.database.clone()?;
         let shared = Arc::new(Shared {
@@ -106,10 +106,10 @@ impl Control {
     }
 
     /// What the admin listener changes things by.
-    pub(super) fn for_operators(&self) -> admin::Control {
+    pub(super) fn for_operators(&self) -> admin::ControlPlane {
         let [opened, changed, applied, shown, checked] = [(); 5].map(|()| Arc::clone(&self.shared));
         let minutes = self.usage.as_ref().map(|(usage, _)| Arc::clone(usage));
-        admin::Control {
+        admin::ControlPlane {
             database: Box::new(move || opened.opened.get().cloned()),
             writes: self.writes,
             changed: Box::new(move || changed.changed.notify_one()),
@@ -187,7 +187,7 @@ impl Control {
 }
 
 fn start_usage(
-    gathered: Arc<Gathered>,
+    gathered: Arc<UsageCollector>,
     counts: &Counts,
     shared: &Arc<Shared>,
 ) -> (Arc<Usage>, JoinHandle<()>) {

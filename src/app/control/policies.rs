@@ -8,7 +8,7 @@ use config::{self, Added, Files, TierRow};
 use control::admin::Proposal;
 use control::admin::bodies::{At, Flaw};
 use control::database::tiers::BURST_MULTIPLIER;
-use control::database::{Gone, NewTierLimit, PolicyRow, State, TierLimit};
+use control::database::{DatabaseRows, NewTierLimit, PolicyRow, RemovedRow, TierLimit};
 
 /// The policies of the database and its tier table.
 #[derive(Clone, Debug, Default)]
@@ -23,13 +23,13 @@ enum Key {
 
 impl Rows {
     /// All rows of a state.
-    pub(crate) fn of(state: &State) -> Rows {
+    pub(crate) fn of(state: &DatabaseRows) -> Rows {
         let policies = state.policies.iter().filter_map(of_policy);
         Rows(policies.chain(state.tiers.iter().filter_map(of_tier)).collect())
     }
 
     /// Puts these in the place of all there are. Whether anything differs.
-    pub(super) fn replace(&mut self, state: &State) -> bool {
+    pub(super) fn replace(&mut self, state: &DatabaseRows) -> bool {
         let rows = Rows::of(state).0;
         let differs = rows != self.0;
         self.0 = rows;
@@ -37,7 +37,7 @@ impl Rows {
     }
 
     /// Puts these in, and takes those out that are gone. Whether anything differs.
-    pub(super) fn change(&mut self, changed: &State, gone: &[Gone]) -> bool {
+    pub(super) fn change(&mut self, changed: &DatabaseRows, gone: &[RemovedRow]) -> bool {
         let mut differs = false;
         for (key, added) in Rows::of(changed).0 {
             differs |= self.0.get(&key) != Some(&added);
@@ -45,9 +45,14 @@ impl Rows {
         }
         for gone in gone {
             let key = match gone {
-                Gone::Policy(name) => Key::Policy(name.clone()),
-                Gone::Tier { tier, resource } => Key::Tier { tier: tier.clone(), resource: resource.clone() },
-                Gone::Assignment(_) | Gone::Reset(_) | Gone::Override(_) | Gone::ApiKey(_) => continue,
+                RemovedRow::Policy(name) => Key::Policy(name.clone()),
+                RemovedRow::Tier { tier, resource } => {
+                    Key::Tier { tier: tier.clone(), resource: resource.clone() }
+                }
+                RemovedRow::Assignment(_)
+                | RemovedRow::Reset(_)
+                | RemovedRow::Override(_)
+                | RemovedRow::ApiKey(_) => continue,
             };
             differs |= self.0.remove(&key).is_some();
         }

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use base::clock;
-use control::database::{Error, Made, Time};
-use metrics::{Families, Histogram, Unit};
+use control::database::{ChangeTime, Error, Time};
+use metrics::{Families, Histogram, MetricUnit};
 
 /// What is known of the database.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ struct Now {
     /// The version of the policies that the publisher has put into force, and when.
     published: Option<(i64, Time)>,
     /// Changes of policies that the publisher has not put into force yet.
-    unpublished: Vec<Made>,
+    unpublished: Vec<ChangeTime>,
     /// Whether hints of changes can be heard, from the database and from Redis.
     hints: [bool; 2],
 }
@@ -76,7 +76,7 @@ impl Status {
 
     /// These changes were put into force at `since`, except that of policies, if there are other ones now, the publisher has
     /// still to hear.
-    pub(super) fn applied(&self, made: &[Made], since: Time, has_other_policies: bool) {
+    pub(super) fn applied(&self, made: &[ChangeTime], since: Time, has_other_policies: bool) {
         let mut now = self.now();
         let published = now.published;
         for made in made {
@@ -98,7 +98,7 @@ impl Status {
         let at = Time::now();
         let mut now = self.now();
         let unpublished = std::mem::take(&mut now.unpublished);
-        let (done, rest): (Vec<Made>, Vec<Made>) =
+        let (done, rest): (Vec<ChangeTime>, Vec<ChangeTime>) =
             unpublished.into_iter().partition(|made| made.version <= version);
         now.unpublished = rest;
         if refused.is_none() {
@@ -152,7 +152,12 @@ impl Status {
         let help = "Whether the policies of the control plane's database could not be put into force";
         families.gauges("control_policies_refused", help, None, [([], u64::from(now.refused.is_some()))])?;
         let help = "Since when the control plane has not been confirmed";
-        families.gauges("control_unconfirmed", help, Some(&Unit::Seconds), [([], age.as_secs_f64())])?;
+        families.gauges(
+            "control_unconfirmed",
+            help,
+            Some(&MetricUnit::Seconds),
+            [([], age.as_secs_f64())],
+        )?;
         families.gauges(
             "control_version",
             "Version of the control plane in force",
@@ -195,14 +200,14 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use metrics::{Format, Metrics};
+    use metrics::{Metrics, ScrapeFormat};
 
     /// The samples of a status, as a scrape has them.
     fn samples(status: &Arc<Status>) -> String {
         let (metrics, _) = Metrics::new(1);
         let shown = Arc::clone(status);
         metrics.register(move |families| shown.collect(families));
-        String::from_utf8(metrics.encode(Format::Prometheus)).expect("text")
+        String::from_utf8(metrics.encode(ScrapeFormat::Prometheus)).expect("text")
     }
 
     #[test]
@@ -222,7 +227,7 @@ mod tests {
     fn a_change_counts_once_it_is_in_force_and_never_if_it_is_refused() {
         let status = Arc::new(Status::default());
         let now = Time::now();
-        let made = |version, is_policy, before_ms| Made {
+        let made = |version, is_policy, before_ms| ChangeTime {
             version,
             is_policy,
             at: now.before(Duration::from_millis(before_ms)),

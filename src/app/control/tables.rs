@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use super::keys;
 use crate::counts::{Counts, resets};
-use auth::Issued;
+use auth::IssuedKeys;
 use auth::keys::digest_bytes;
 use base::clock;
-use control::database::{self, Gone, OverrideKind, State, Time};
+use control::database::{self, DatabaseRows, OverrideKind, RemovedRow, Time};
 use limiter::{Change, Holder, Limiter, Override, Reset};
 
 /// The tables of this process.
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
-    issued: Arc<Issued>,
+    issued: Arc<IssuedKeys>,
     /// What a grant is carried over by.
     counts: Counts,
     /// Whose each reset is.
@@ -29,7 +29,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    pub(super) fn new(counts: Counts, issued: Arc<Issued>) -> Tables {
+    pub(super) fn new(counts: Counts, issued: Arc<IssuedKeys>) -> Tables {
         Tables {
             limiter: Arc::clone(&counts.limiter),
             counts,
@@ -47,7 +47,7 @@ impl Tables {
     }
 
     /// Puts this in the place of all there is.
-    pub(super) fn replace(&mut self, state: &State) {
+    pub(super) fn replace(&mut self, state: &DatabaseRows) {
         let clocks = Clocks::now();
         self.clocks = clocks;
         let live = state.overrides.iter().filter_map(|row| of_row(row, clocks));
@@ -61,7 +61,7 @@ impl Tables {
         self.replace_resets(&state.resets);
     }
 
-    fn replace_resets(&mut self, rows: &[database::Reset]) {
+    fn replace_resets(&mut self, rows: &[database::ResetRow]) {
         for row in by_version(rows).filter(|row| self.has_counted && !self.reset.contains_key(&row.id)) {
             resets::carry(&self.counts, row);
         }
@@ -72,7 +72,7 @@ impl Tables {
     }
 
     /// Puts these into force and takes those away that are gone.
-    pub(super) fn change(&mut self, changed: &State, gone: &[Gone]) {
+    pub(super) fn change(&mut self, changed: &DatabaseRows, gone: &[RemovedRow]) {
         let clocks = Clocks::now();
         for row in &changed.overrides {
             match of_row(row, clocks) {
@@ -97,13 +97,13 @@ impl Tables {
         for gone in gone {
             match gone {
                 // Another one stands in its place already.
-                Gone::Reset(id) => drop(self.reset.remove(id)),
-                Gone::Override(id) => self.remove(id),
-                Gone::Assignment(consumer) => self.limiter.assignments().assign(consumer, None),
-                Gone::ApiKey(digest) => {
+                RemovedRow::Reset(id) => drop(self.reset.remove(id)),
+                RemovedRow::Override(id) => self.remove(id),
+                RemovedRow::Assignment(consumer) => self.limiter.assignments().assign(consumer, None),
+                RemovedRow::ApiKey(digest) => {
                     digest_bytes(digest).iter().for_each(|digest| self.issued.remove(digest));
                 }
-                Gone::Policy(_) | Gone::Tier { .. } => {}
+                RemovedRow::Policy(_) | RemovedRow::Tier { .. } => {}
             }
         }
     }
@@ -147,7 +147,7 @@ impl Clocks {
 }
 
 /// A row as the limiter has it; `None` if it has ended.
-fn of_row(row: &database::Override, clocks: Clocks) -> Option<(Holder, Override)> {
+fn of_row(row: &database::OverrideRow, clocks: Clocks) -> Option<(Holder, Override)> {
     let until_ns = match row.expires_at {
         Some(time) => clocks.monotonic_ns(time)?,
         None => u64::MAX,
@@ -170,14 +170,14 @@ fn of_row(row: &database::Override, clocks: Clocks) -> Option<(Holder, Override)
 }
 
 /// Each grant begins with what the counts before it have spent.
-fn by_version(rows: &[database::Reset]) -> impl Iterator<Item = &database::Reset> {
+fn by_version(rows: &[database::ResetRow]) -> impl Iterator<Item = &database::ResetRow> {
     let mut rows: Vec<_> = rows.iter().collect();
     rows.sort_by_key(|row| row.version);
     rows.into_iter()
 }
 
 /// A row as the limiter has it.
-fn of_reset(row: &database::Reset) -> Option<(Holder, Reset)> {
+fn of_reset(row: &database::ResetRow) -> Option<(Holder, Reset)> {
     let holder = resets::holder(&resets::of_row(row)?);
     Some((holder, Reset::new(&row.id, row.policy.as_deref(), row.version)))
 }

@@ -8,16 +8,16 @@ use tokio::task::yield_now;
 use super::all::{Boxed, all};
 use super::sources::{Clocks, Counts};
 use crate::explain::{Ahead, look_ahead};
-use control::admin::{Asked, Verdict, Violated};
+use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
 use limit::{Algorithm, Charge, Outcome, PolicyId, Worlds};
 use limiter::{Check, Limiter, Pending};
 use metrics::usage;
-use policy::{Chosen, NamedSubject, Subject, Table};
+use policy::{NamedSubject, PolicySelection, RouteTable, Subject};
 
 /// One check, ready to be decided.
 struct Ready<'t> {
-    chosen: Chosen<'t>,
+    chosen: PolicySelection<'t>,
     subject: NamedSubject,
     /// When it is decided, on both clocks.
     now_ns: u64,
@@ -27,14 +27,18 @@ struct Ready<'t> {
 
 /// A check on its way.
 enum Step<'t> {
-    Told(Verdict),
+    Told(CheckResult),
     Decided(Ready<'t>, Box<Check<'t>>),
     Waits(Ready<'t>, Box<Check<'t>>, Pending),
     Looks(Ready<'t>),
 }
 
 /// Decides checks in their order; what has to ask Redis asks at once and waits together.
-pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool) -> Vec<Verdict> {
+pub(super) async fn decide(
+    counts: &Counts,
+    asked: Vec<CheckQuestion>,
+    is_together: bool,
+) -> Vec<CheckResult> {
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let now = Clocks::now();
@@ -50,8 +54,8 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
         });
     }
     let steps = wait(counts, table, steps).await;
-    let mut verdicts: Vec<Verdict> = steps.iter().map(|step| verdict(table, step)).collect();
-    let is_taken_back = is_together && !verdicts.iter().all(Verdict::is_allowed);
+    let mut verdicts: Vec<CheckResult> = steps.iter().map(|step| verdict(table, step)).collect();
+    let is_taken_back = is_together && !verdicts.iter().all(CheckResult::is_allowed);
     {
         let worker = counts.metrics.outside();
         for step in &steps {
@@ -73,7 +77,13 @@ pub(super) async fn decide(counts: &Counts, asked: Vec<Asked>, is_together: bool
 }
 
 /// Counts a decision by the minute, as that of a request; of what is taken back no units.
-fn count_usage(counts: &Counts, table: &Table, ready: &Ready<'_>, check: &Check<'_>, is_taken_back: bool) {
+fn count_usage(
+    counts: &Counts,
+    table: &RouteTable,
+    ready: &Ready<'_>,
+    check: &Check<'_>,
+    is_taken_back: bool,
+) {
     let Some(gathered) = &counts.usage else { return };
     let unix = Duration::from_micros(u64::try_from(ready.wall.0).unwrap_or(0));
     let subject = &ready.subject;
@@ -81,12 +91,17 @@ fn count_usage(counts: &Counts, table: &Table, ready: &Ready<'_>, check: &Check<
         if is_taken_back {
             amount.units = 0;
         }
-        gathered.count(usage::Minute::of(unix), who, amount);
+        gathered.count(usage::UnixMinute::of(unix), who, amount);
     }
 }
 
-fn ready<'t>(table: &'t Table, counts: &Counts, asked: Asked, now: Clocks) -> Result<Ready<'t>, Verdict> {
-    let undecided = |why: String| Verdict::Undecided(why);
+fn ready<'t>(
+    table: &'t RouteTable,
+    counts: &Counts,
+    asked: CheckQuestion,
+    now: Clocks,
+) -> Result<Ready<'t>, CheckResult> {
+    let undecided = |why: String| CheckResult::Undecided(why);
     let policy = table.policy(&asked.policy).ok_or_else(|| undecided(NO_POLICY.to_owned()))?;
     if let Some(replaces) = policy.replaces() {
         let (name, of) = (&policy.name, &replaces.name);
@@ -129,7 +144,7 @@ fn begin<'t>(limiter: &Arc<Limiter>, ready: Ready<'t>) -> Step<'t> {
 }
 
 /// Waits for Redis, no longer than a request would, and completes the checks.
-async fn wait<'t>(counts: &Counts, table: &'t Table, steps: Vec<Step<'t>>) -> Vec<Step<'t>> {
+async fn wait<'t>(counts: &Counts, table: &'t RouteTable, steps: Vec<Step<'t>>) -> Vec<Step<'t>> {
     let limiter = &counts.limiter;
     let waits = steps.into_iter().map(|step| -> Boxed<'_, Step<'t>> {
         Box::pin(async move {
@@ -149,14 +164,17 @@ async fn wait<'t>(counts: &Counts, table: &'t Table, steps: Vec<Step<'t>>) -> Ve
     all(waits.collect()).await
 }
 
-fn verdict(table: &Table, step: &Step<'_>) -> Verdict {
+fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
     let (ready, check) = match step {
         Step::Told(verdict) => return verdict.clone(),
         Step::Decided(ready, check) => (ready, check),
-        Step::Waits(..) | Step::Looks(_) => return Verdict::Undecided(NO_POLICY.to_owned()),
+        Step::Waits(..) | Step::Looks(_) => return CheckResult::Undecided(NO_POLICY.to_owned()),
     };
     if let Some(missing) = &check.missing {
-        return Verdict::Undecided(format!("the policy counts by `{}`, which is missing", missing.dimension));
+        return CheckResult::Undecided(format!(
+            "the policy counts by `{}`, which is missing",
+            missing.dimension
+        ));
     }
     let decision = &check.decision;
     // A shadow binds nobody, but what is left of it is known, too.
@@ -168,17 +186,17 @@ fn verdict(table: &Table, step: &Step<'_>) -> Verdict {
     let reset_at = shown.map(|outcome| ready.after(outcome.reset_ns));
     if check.is_admitted() {
         let delay_seconds = decision.delay_ns(&check.charges) as f64 / 1e9;
-        return Verdict::Allowed { remaining, reset_at, delay_seconds };
+        return CheckResult::Allowed { remaining, reset_at, delay_seconds };
     }
     let violated = decision.violated(&check.charges);
     let violated = violated.map(|(charge, outcome)| violated_of(table, charge, outcome)).collect();
     let retry_after_seconds = decision.retry_after_ns().map(seconds);
-    Verdict::Refused { remaining, reset_at, retry_after_seconds, violated }
+    CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated }
 }
 
-fn violated_of(table: &Table, charge: &Charge, outcome: &Outcome) -> Violated {
+fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome) -> ViolatedWindow {
     let policy = &table.policies()[charge.policy.index()];
-    Violated {
+    ViolatedWindow {
         policy: policy.name.to_string(),
         window: policy.windows[usize::from(charge.window)].label.to_string(),
         limit: charge.quota.limit().get(),
@@ -188,29 +206,30 @@ fn violated_of(table: &Table, charge: &Charge, outcome: &Outcome) -> Violated {
 }
 
 /// The verdict of a check that spends nothing.
-fn foretold(table: &Table, ready: &Ready<'_>, ahead: Result<Ahead, String>) -> Verdict {
+fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<Ahead, String>) -> CheckResult {
     let ahead = match ahead {
         Ok(ahead) => ahead,
         Err(missing) => {
-            return Verdict::Undecided(format!("the policy counts by `{missing}`, which is missing"));
+            return CheckResult::Undecided(format!("the policy counts by `{missing}`, which is missing"));
         }
     };
     let reset_at = ahead.reset_ns.map(|reset_ns| ready.after(reset_ns));
     let Some(limited) = ahead.limited else {
         let delay_seconds = ahead.delay_ns as f64 / 1e9;
-        return Verdict::Allowed { remaining: ahead.remaining, reset_at, delay_seconds };
+        return CheckResult::Allowed { remaining: ahead.remaining, reset_at, delay_seconds };
     };
     let label = |(policy, number): (PolicyId, usize)| {
         table.policies()[policy.index()].windows.get(number).map(|window| window.label.to_string())
     };
-    let violated = limited.violated.into_iter().zip(ahead.refusing).map(|(violation, window)| Violated {
-        policy: violation.policy,
-        window: label(window).unwrap_or_default(),
-        limit: violation.limit,
-        period_seconds: violation.period_seconds.unwrap_or_default(),
-        retry_after_seconds: violation.retry_after_seconds,
-    });
-    Verdict::Refused {
+    let violated =
+        limited.violated.into_iter().zip(ahead.refusing).map(|(violation, window)| ViolatedWindow {
+            policy: violation.policy,
+            window: label(window).unwrap_or_default(),
+            limit: violation.limit,
+            period_seconds: violation.period_seconds.unwrap_or_default(),
+            retry_after_seconds: violation.retry_after_seconds,
+        });
+    CheckResult::Refused {
         remaining: ahead.remaining,
         reset_at,
         retry_after_seconds: limited.retry_after_seconds,
@@ -229,16 +248,16 @@ fn give_back(limiter: &Arc<Limiter>, step: &Step<'_>) {
 }
 
 /// Refuses what would have been allowed alone, for as long as the others wait. What cannot be decided is never allowed.
-fn refuse_together(verdicts: &mut [Verdict]) {
+fn refuse_together(verdicts: &mut [CheckResult]) {
     let waits = verdicts.iter().map(|verdict| match verdict {
-        Verdict::Allowed { .. } => Some(0),
-        Verdict::Refused { retry_after_seconds, .. } => *retry_after_seconds,
-        Verdict::Undecided(_) => None,
+        CheckResult::Allowed { .. } => Some(0),
+        CheckResult::Refused { retry_after_seconds, .. } => *retry_after_seconds,
+        CheckResult::Undecided(_) => None,
     });
     let longest = waits.reduce(|one, other| Some(one?.max(other?))).flatten();
     for verdict in verdicts {
-        if let Verdict::Allowed { remaining, reset_at, .. } = verdict {
-            *verdict = Verdict::Refused {
+        if let CheckResult::Allowed { remaining, reset_at, .. } = verdict {
+            *verdict = CheckResult::Refused {
                 remaining: *remaining,
                 reset_at: *reset_at,
                 retry_after_seconds: longest,

@@ -16,10 +16,10 @@ pub(super) use sources::{Clocks, Counts};
 
 impl Counts {
     /// The same for the admin listener.
-    pub(super) fn for_operators(&self) -> admin::Counts {
+    pub(super) fn for_operators(&self) -> admin::LimitCounts {
         let [counts, used, granting, named] = [(); 4].map(|()| self.clone());
         let current = Arc::clone(&self.current);
-        admin::Counts {
+        admin::LimitCounts {
             check: Box::new(move |asked, is_together| {
                 let counts = counts.clone();
                 Box::pin(async move { checks::decide(&counts, asked, is_together).await })

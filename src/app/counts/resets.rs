@@ -6,21 +6,21 @@
 use super::sources::Counts;
 use super::usage::{subject, tenant_of};
 use base::clock;
-use control::admin::{Grant, Granted, Holder};
+use control::admin::{CountHolder, GrantOutcome, UnitGrant};
 use control::database;
 use limiter::{self, Reset};
 use policy::{NamedSubject, Subject};
 
 /// Carries over in Redis what a grant leaves spent, under the id of a reset that is not in force yet.
-pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
+pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
     let snapshot = counts.current.load_full();
-    let Some(policy) = snapshot.table.policy(&asked.policy) else { return Granted::NoPolicy };
+    let Some(policy) = snapshot.table.policy(&asked.policy) else { return GrantOutcome::NoPolicy };
     let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), None) else {
-        return Granted::NoPolicy;
+        return GrantOutcome::NoPolicy;
     };
     // Units of one tier are a larger or smaller share of another's limit.
     if policy.tier_of(0).is_some() && subject.tier().is_none() {
-        return Granted::NoTier;
+        return GrantOutcome::NoTier;
     }
     let now_ns = clock::now_ns();
     let limiter = &counts.limiter;
@@ -32,15 +32,15 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
     let is_unseen =
         |account: &limiter::Account| account.look.is_some_and(|look| !matches!(look, limiter::Look::Seen(_)));
     if accounts.iter().any(is_unseen) {
-        return Granted::NoRedis;
+        return GrantOutcome::NoRedis;
     }
     if asked.is_dry {
-        return Granted::Carried { after, windows: Vec::new() };
+        return GrantOutcome::Carried { after, windows: Vec::new() };
     }
     let reset = Reset::new(&asked.id, Some(&asked.policy), after);
     let of = (&holder, asked.policy.as_str());
     match limiter.carry_in_redis(&accounts, of, tenant, &reset, asked.units).await {
-        None => Granted::NoRedis,
+        None => GrantOutcome::NoRedis,
         Some(left) => {
             let label = |account: &limiter::Account| {
                 policy.windows[usize::from(account.charge.window)].label.to_string()
@@ -48,7 +48,7 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
             let windows = accounts.iter().zip(left);
             // A candidate is carried over with its policy, which is what was asked about.
             let windows = windows.filter(|(account, _)| account.charge.policy == policy.id);
-            Granted::Carried {
+            GrantOutcome::Carried {
                 after,
                 windows: windows.map(|(account, left)| (label(account), account.remaining, left)).collect(),
             }
@@ -57,7 +57,7 @@ pub(super) async fn grant(counts: &Counts, asked: Grant) -> Granted {
 }
 
 /// Carries over what this node counts on its own, before it puts a reset into force.
-pub(crate) fn carry(counts: &Counts, row: &database::Reset) {
+pub(crate) fn carry(counts: &Counts, row: &database::ResetRow) {
     let (Some(units), Some(name), Some(of)) = (row.units, &row.policy, of_row(row)) else { return };
     let snapshot = counts.current.load_full();
     let Some(policy) = snapshot.table.policy(name) else { return };
@@ -69,14 +69,14 @@ pub(crate) fn carry(counts: &Counts, row: &database::Reset) {
 }
 
 /// Whose counts a row resets.
-pub(crate) fn of_row(row: &database::Reset) -> Option<Holder> {
-    let consumer = row.user_id.clone().map(Holder::Consumer);
-    consumer.or_else(|| row.tenant_id.clone().map(Holder::Tenant))
+pub(crate) fn of_row(row: &database::ResetRow) -> Option<CountHolder> {
+    let consumer = row.user_id.clone().map(CountHolder::Consumer);
+    consumer.or_else(|| row.tenant_id.clone().map(CountHolder::Tenant))
 }
 
-pub(crate) fn holder(holder: &Holder) -> limiter::Holder {
+pub(crate) fn holder(holder: &CountHolder) -> limiter::Holder {
     match holder {
-        Holder::Consumer(name) => limiter::Holder::Consumer(name.as_str().into()),
-        Holder::Tenant(name) => limiter::Holder::Tenant(name.as_str().into()),
+        CountHolder::Consumer(name) => limiter::Holder::Consumer(name.as_str().into()),
+        CountHolder::Tenant(name) => limiter::Holder::Tenant(name.as_str().into()),
     }
 }

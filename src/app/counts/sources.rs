@@ -19,7 +19,7 @@ pub(crate) struct Counts {
     pub(crate) limiter: Arc<Limiter>,
     pub(crate) metrics: Arc<Metrics>,
     /// What is gathered of usage by the minute. `None`: nothing is.
-    pub(crate) usage: Option<Arc<usage::Gathered>>,
+    pub(crate) usage: Option<Arc<usage::UsageCollector>>,
     /// What is known of heavy keys. `None`: nothing is.
     pub(crate) hot_keys: Option<HotKeys>,
     /// Both clocks when this process started, if a check may say at which time it is decided.

@@ -7,13 +7,14 @@ use super::sources::Counts;
 use crate::views::override_view::Shown;
 use base::clock;
 use control::admin::{
-    From, Holder, HotKeyUsage, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageAsked, WindowUsage,
+    CountHolder, CountSource, HotKeyUsage, NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown,
+    UsageQuestion, WindowUsage,
 };
 use control::database::Time;
 use limit::Algorithm;
 use limiter::{Account, Look};
 use policy::definition::Dimension;
-use policy::{Named, NamedSubject, Policy, Subject};
+use policy::{NamedSubject, Policy, Subject, SubjectValues};
 
 /// The windows of one policy before Redis is asked.
 struct Row<'t> {
@@ -27,7 +28,7 @@ struct Row<'t> {
 }
 
 /// The names that are in force.
-pub(super) fn names(counts: &Counts) -> Names {
+pub(super) fn names(counts: &Counts) -> NamesInForce {
     let snapshot = counts.current.load();
     let policies = || snapshot.table.policies_by_name();
     let tiers_of = |policy: &Policy| {
@@ -38,14 +39,14 @@ pub(super) fn names(counts: &Counts) -> Names {
     let required = required.flat_map(|require| require.tiers.iter().cloned());
     let tables = snapshot.tiers.iter().map(|tier| tier.to_string());
     let tiers: BTreeSet<String> = policies().flat_map(tiers_of).chain(required).chain(tables).collect();
-    Names {
+    NamesInForce {
         policies: policies().map(|policy| policy.name.to_string()).collect(),
         tiers: tiers.into_iter().collect(),
     }
 }
 
 /// The usage of policies by name, after one of them.
-pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage> {
+pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUsage> {
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let (now_ns, wall) = (clock::now_ns(), Time::now());
@@ -104,10 +105,10 @@ pub(super) async fn usage(counts: &Counts, asked: UsageAsked) -> Vec<PolicyUsage
 }
 
 /// The tier to show a policy's windows of, and who says that it is the holder's. One that was assigned goes before any other.
-fn tier(counts: &Counts, policy: &Policy, asked: &UsageAsked) -> (Option<String>, TierFrom) {
+fn tier(counts: &Counts, policy: &Policy, asked: &UsageQuestion) -> (Option<String>, TierFrom) {
     let assigned = match &asked.holder {
-        Holder::Consumer(name) => counts.limiter.assignments().of(name),
-        Holder::Tenant(_) => None,
+        CountHolder::Consumer(name) => counts.limiter.assignments().of(name),
+        CountHolder::Tenant(_) => None,
     };
     let seen = || {
         let label = asked.seen.get(&*policy.name)?;
@@ -128,7 +129,7 @@ fn tier(counts: &Counts, policy: &Policy, asked: &UsageAsked) -> (Option<String>
 pub(super) fn subject(
     counts: &Counts,
     policy: &Policy,
-    holder: &Holder,
+    holder: &CountHolder,
     tenant: Option<&str>,
     tier: Option<&str>,
 ) -> Option<NamedSubject> {
@@ -138,28 +139,28 @@ pub(super) fn subject(
         return None;
     }
     let mut named = match holder {
-        Holder::Consumer(name) => vec![("consumer".to_owned(), name.clone())],
-        Holder::Tenant(name) => vec![("tenant".to_owned(), name.clone())],
+        CountHolder::Consumer(name) => vec![("consumer".to_owned(), name.clone())],
+        CountHolder::Tenant(name) => vec![("tenant".to_owned(), name.clone())],
     };
-    if let (Holder::Consumer(_), Some(tenant)) = (holder, tenant) {
+    if let (CountHolder::Consumer(_), Some(tenant)) = (holder, tenant) {
         named.push(("tenant".to_owned(), tenant.to_owned()));
     }
-    let subject = NamedSubject::new(policy, Named::Dimensions(named), tier, None).ok()?;
+    let subject = NamedSubject::new(policy, SubjectValues::Dimensions(named), tier, None).ok()?;
     Some(subject.with_identity(|identity| counts.limiter.assignments().apply(identity)))
 }
 
 /// The tenant whose keys may have a shard of their own.
-pub(super) fn tenant_of<'h>(holder: &'h Holder, tenant: Option<&'h str>) -> Option<&'h str> {
+pub(super) fn tenant_of<'h>(holder: &'h CountHolder, tenant: Option<&'h str>) -> Option<&'h str> {
     match holder {
-        Holder::Consumer(_) => tenant,
-        Holder::Tenant(name) => Some(name),
+        CountHolder::Consumer(_) => tenant,
+        CountHolder::Tenant(name) => Some(name),
     }
 }
 
-fn dimension(holder: &Holder) -> Dimension {
+fn dimension(holder: &CountHolder) -> Dimension {
     match holder {
-        Holder::Consumer(_) => Dimension::Consumer,
-        Holder::Tenant(_) => Dimension::Tenant,
+        CountHolder::Consumer(_) => Dimension::Consumer,
+        CountHolder::Tenant(_) => Dimension::Tenant,
     }
 }
 
@@ -180,9 +181,9 @@ fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
         remaining,
         reset_at: is_timed.then(|| wall.after(Duration::from_nanos(account.reset_ns))),
         from: match account.look {
-            None => From::Node,
-            Some(Look::Seen(_)) => From::Redis,
-            Some(Look::Away | Look::Late | Look::Refused) => From::NodeWithoutRedis,
+            None => CountSource::Node,
+            Some(Look::Seen(_)) => CountSource::Redis,
+            Some(Look::Away | Look::Late | Look::Refused) => CountSource::NodeWithoutRedis,
         },
         overridden: None,
         tenant_limit: None,

@@ -19,24 +19,24 @@ use base::random::Random;
 use gateway::proxy::decisions::windows;
 use gateway::proxy::snapshot::Snapshot;
 use limiter::{Check, Limiter, OwnLimit, Part};
-use metrics::Worker;
+use metrics::WorkerToken;
 use metrics::hot_keys;
 use metrics::usage;
-use observe::record::decisions::{Hand, Sample, printable};
-use policy::matching::domain::{DescriptorSubject, Domain, Entry, Matched};
-use policy::{Subject, Table};
+use observe::record::decisions::{DecisionSample, SampleBuffer, printable};
+use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
+use policy::{RouteTable, Subject};
 use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
-use rls::{Stats, Unit};
+use rls::{RateLimitUnit, RlsStats};
 
 /// Decides the checks of one thread.
 pub(super) struct Decider {
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     limiter: Arc<Limiter>,
-    metrics: Worker,
-    usage: Option<usage::Tally>,
-    hot_keys: Option<hot_keys::Tally>,
-    decisions: Hand,
-    stats: Stats,
+    metrics: WorkerToken,
+    usage: Option<usage::UsageTally>,
+    hot_keys: Option<hot_keys::KeyTally>,
+    decisions: SampleBuffer,
+    stats: RlsStats,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed by the upkeep, so that checks need not read the wall clock.
     unix_offset_ns: Cell<i64>,
@@ -44,13 +44,18 @@ pub(super) struct Decider {
 
 impl Decider {
     /// Call it on its thread.
-    pub(super) fn new(counts: &Counts, metrics: Worker, stats: Stats, decisions: Hand) -> Decider {
+    pub(super) fn new(
+        counts: &Counts,
+        metrics: WorkerToken,
+        stats: RlsStats,
+        decisions: SampleBuffer,
+    ) -> Decider {
         let random = Random::seeded();
         Decider {
             current: RefCell::new(Cache::new(Arc::clone(&counts.current))),
             limiter: Arc::clone(&counts.limiter),
             metrics,
-            usage: counts.usage.clone().map(usage::Tally::new),
+            usage: counts.usage.clone().map(usage::UsageTally::new),
             hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
             decisions,
             stats,
@@ -76,8 +81,8 @@ impl RateLimits for Decider {
             return Ok(self.told(statuses::passed(request.descriptors.len())));
         };
         let (texts, ranges) = texts(&request.descriptors);
-        let entries: SmallVec<[Entry<'_>; 8]> =
-            texts.iter().map(|(key, value)| Entry { key, value }).collect();
+        let entries: SmallVec<[DescriptorEntry<'_>; 8]> =
+            texts.iter().map(|(key, value)| DescriptorEntry { key, value }).collect();
         let matched = domain.find_all(ranges.iter().map(|range| &entries[range.clone()]));
         let asked = self.asked(&snapshot.table, domain, &request, (&entries, &ranges), &matched);
         let now_ns = clock::now_ns();
@@ -106,7 +111,7 @@ impl RateLimits for Decider {
         self.current.borrow_mut().load();
         self.unix_offset_ns.set(unix_offset_ns());
         self.decisions.hand_over();
-        self.usage.iter().for_each(usage::Tally::hand_over);
+        self.usage.iter().for_each(usage::UsageTally::hand_over);
         let second = self.unix(clock::now_ns()).as_secs();
         self.hot_keys.iter().for_each(|tally| tally.hand_over(second));
     }
@@ -128,11 +133,11 @@ struct Asking<'t> {
 impl Decider {
     fn asked<'t>(
         &self,
-        table: &'t Table,
-        domain: &Domain,
+        table: &'t RouteTable,
+        domain: &CompiledDomain,
         request: &RateLimitRequest,
-        (entries, ranges): (&'t [Entry<'t>], &[Range<usize>]),
-        matched: &[Matched<'t>],
+        (entries, ranges): (&'t [DescriptorEntry<'t>], &[Range<usize>]),
+        matched: &[DescriptorMatch<'t>],
     ) -> Asking<'t> {
         let mut asking = Asking {
             parts: SmallVec::new(),
@@ -145,8 +150,10 @@ impl Decider {
         for ((descriptor, range), matched) in request.descriptors.iter().zip(ranges).zip(matched) {
             let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
             let found = match matched {
-                Matched::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => Found::Denied,
-                Matched::Limited(rule) => {
+                DescriptorMatch::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => {
+                    Found::Denied
+                }
+                DescriptorMatch::Limited(rule) => {
                     let entries = &entries[range.clone()];
                     let subject = DescriptorSubject::new(rule, entries, cost(descriptor, request));
                     let subject =
@@ -164,9 +171,9 @@ impl Decider {
                     asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
                     Found::Limited
                 }
-                Matched::Denied => Found::Denied,
-                Matched::Unlimited | Matched::Replaced => Found::Passed,
-                Matched::Unknown => {
+                DescriptorMatch::Denied => Found::Denied,
+                DescriptorMatch::Unlimited | DescriptorMatch::Replaced => Found::Passed,
+                DescriptorMatch::Unknown => {
                     unknown += 1;
                     Found::Passed
                 }
@@ -221,7 +228,7 @@ impl Decider {
             self.limiter.count_keys(tally, &snapshot.naming, check, subject);
         }
         let Some(tally) = &self.usage else { return };
-        let minute = usage::Minute::of(self.unix(now_ns));
+        let minute = usage::UnixMinute::of(self.unix(now_ns));
         for (number, part) in (0_u16..).zip(parts) {
             let (consumer, tenant) = (part.subject.consumer(), part.subject.tenant());
             for (who, amount) in check.usage_of(number, &snapshot.table, consumer, tenant) {
@@ -261,7 +268,7 @@ impl Decider {
         let over = check.decision.binding.and_then(|index| of_part(check.charges[index].part));
         let text =
             |value: Option<&str>| value.map(|text| printable(text.as_bytes()).into()).unwrap_or_default();
-        self.decisions.keep(Sample {
+        self.decisions.keep(DecisionSample {
             time: self.unix(now_ns),
             node: snapshot.node.name.clone(),
             domain: text(Some(domain)),
@@ -273,7 +280,7 @@ impl Decider {
             latency_ns: clock::now_ns().saturating_sub(now_ns),
             windows,
             windows_left_out,
-            ..Sample::default()
+            ..DecisionSample::default()
         });
     }
 
@@ -326,7 +333,7 @@ fn cost(descriptor: &RateLimitDescriptor, request: &RateLimitRequest) -> Option<
 /// A descriptor's own limit; `None` if its unit has no length.
 fn own_limit(own: RateLimitOverride) -> Option<OwnLimit> {
     let limit = NonZeroU64::new(own.requests_per_unit.into())?;
-    let seconds = Unit::try_from(own.unit).map_or(0, Unit::seconds);
+    let seconds = RateLimitUnit::try_from(own.unit).map_or(0, RateLimitUnit::seconds);
     Some(OwnLimit { limit, period_ns: NonZeroU64::new(seconds.saturating_mul(SECOND_NS))? })
 }
 

@@ -10,19 +10,19 @@ use tonic_health::server::HealthReporter;
 
 use super::counts::Counts;
 use super::sockets::listening::Parts;
-use control::admin::{Phase, Readiness};
+use control::admin::{ProcessPhase, Readiness};
 use decide::Decider;
-use metrics::Worker;
-use observe::record::decisions::{Hand, Memory};
-use rls::{Asked, Config, Stats, Threads};
+use metrics::WorkerToken;
+use observe::record::decisions::{SampleBuffer, SampleMemory};
+use rls::{Config, RlsStats, ServeOptions, Threads};
 
 /// What the listener needs once it is open.
 pub(super) struct Rls {
     config: Config,
     counts: Counts,
     readiness: Readiness,
-    cells: Vec<Worker>,
-    samples: Arc<Memory>,
+    cells: Vec<WorkerToken>,
+    samples: Arc<SampleMemory>,
 }
 
 impl Rls {
@@ -31,8 +31,8 @@ impl Rls {
         config: Option<&Config>,
         counts: &Counts,
         readiness: &Readiness,
-        cells: Vec<Worker>,
-        samples: &Arc<Memory>,
+        cells: Vec<WorkerToken>,
+        samples: &Arc<SampleMemory>,
     ) -> Option<Rls> {
         let (config, counts, readiness) = (config?.clone(), counts.clone(), readiness.clone());
         Some(Rls { config, counts, readiness, cells, samples: Arc::clone(samples) })
@@ -49,18 +49,18 @@ impl Rls {
     /// If a thread cannot be started.
     pub(super) fn begin(self, parts: Parts) -> anyhow::Result<JoinHandle<()>> {
         let Rls { config, counts, readiness, cells, samples } = self;
-        let (stats, health) = (Stats::default(), HealthReporter::new());
+        let (stats, health) = (RlsStats::default(), HealthReporter::new());
         let shown = stats.clone();
         counts.metrics.register(move |families| shown.collect(families));
         let starts = cells.into_iter().map(|cells| {
             let (counts, stats) = (counts.clone(), stats.clone());
             let samples = Arc::clone(&samples);
-            move || Decider::new(&counts, cells, stats, Hand::new(samples))
+            move || Decider::new(&counts, cells, stats, SampleBuffer::new(samples))
         });
         let threads = Threads::start(starts, &stats, &health)?;
-        let is_ready = Box::new(move || readiness.phase() == Phase::Ready);
+        let is_ready = Box::new(move || readiness.phase() == ProcessPhase::Ready);
         let clients = config.clients.into();
-        let asked = Asked { threads, settings: parts.settings, clients, stats, health, is_ready };
+        let asked = ServeOptions { threads, settings: parts.settings, clients, stats, health, is_ready };
         Ok(rls::spawn(parts.listener, asked, parts.stopped))
     }
 }

@@ -4,11 +4,11 @@ use http::HeaderMap;
 use prost_types::Duration;
 
 use gateway::proxy::response::limit_fields;
-use gateway::proxy::response::limit_fields::Fields;
+use gateway::proxy::response::limit_fields::RateLimitFields;
 use gateway::proxy::snapshot::Snapshot;
 use limit::{Charge, Outcome, Worlds};
 use limiter::{Check, Limiter};
-use rls::{Code, DescriptorStatus, HeaderValue, Limit, RateLimitResponse, Unit};
+use rls::{DescriptorStatus, HeaderValue, RateLimit, RateLimitCode, RateLimitResponse, RateLimitUnit};
 
 /// What was found for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Answer<'s> {
 /// The answer to so many descriptors that all pass.
 pub(super) fn passed(descriptors: usize) -> RateLimitResponse {
     RateLimitResponse {
-        overall_code: Code::Ok.into(),
+        overall_code: RateLimitCode::Ok.into(),
         statuses: vec![ok(); descriptors],
         response_headers_to_add: Vec::new(),
     }
@@ -49,7 +49,7 @@ pub(super) fn denied(
         Found::Limited => limited.next().unwrap_or_else(ok),
     };
     RateLimitResponse {
-        overall_code: Code::OverLimit.into(),
+        overall_code: RateLimitCode::OverLimit.into(),
         statuses: found.iter().map(status).collect(),
         response_headers_to_add: Vec::new(),
     }
@@ -57,17 +57,17 @@ pub(super) fn denied(
 
 /// Over a limit that has no number.
 pub(super) fn over_limit() -> DescriptorStatus {
-    DescriptorStatus { code: Code::OverLimit.into(), ..DescriptorStatus::default() }
+    DescriptorStatus { code: RateLimitCode::OverLimit.into(), ..DescriptorStatus::default() }
 }
 
 fn ok() -> DescriptorStatus {
-    DescriptorStatus { code: Code::Ok.into(), ..DescriptorStatus::default() }
+    DescriptorStatus { code: RateLimitCode::Ok.into(), ..DescriptorStatus::default() }
 }
 
 impl Answer<'_> {
     /// The answer to a check that is decided.
     pub(super) fn of(&self, found: &[Found], check: &Check<'_>) -> RateLimitResponse {
-        let overall = if check.is_admitted() { Code::Ok } else { Code::OverLimit };
+        let overall = if check.is_admitted() { RateLimitCode::Ok } else { RateLimitCode::OverLimit };
         let mut part = 0_u16;
         let status = |found: &Found| match found {
             Found::Passed => ok(),
@@ -101,7 +101,7 @@ impl Answer<'_> {
         let least =
             windows.iter().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
         let Some((charge, outcome)) = refusing.or(least) else { return ok() };
-        let code = if refusing.is_some() { Code::OverLimit } else { Code::Ok };
+        let code = if refusing.is_some() { RateLimitCode::OverLimit } else { RateLimitCode::Ok };
         let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
         let reset_ns =
             limit_fields::reset_ns(charge, outcome, check.decision.tier, self.unix_seconds, is_leased);
@@ -113,14 +113,14 @@ impl Answer<'_> {
         }
     }
 
-    fn limit(&self, charge: &Charge) -> Limit {
+    fn limit(&self, charge: &Charge) -> RateLimit {
         let policy = &self.snapshot.table.policies()[charge.policy.index()];
         // The same quota as in the fields; what fills in no whole unit has none.
         let whole_ns = charge.quota.whole_ns();
-        let unit = Unit::TIMED.into_iter().find(|unit| unit.seconds() * SECOND_NS == whole_ns);
-        Limit {
+        let unit = RateLimitUnit::TIMED.into_iter().find(|unit| unit.seconds() * SECOND_NS == whole_ns);
+        RateLimit {
             requests_per_unit: charge.quota.capacity().try_into().unwrap_or(u32::MAX),
-            unit: unit.unwrap_or(Unit::Unknown).into(),
+            unit: unit.unwrap_or(RateLimitUnit::Unknown).into(),
             name: policy.windows[usize::from(charge.window)].label.to_string(),
         }
     }
@@ -135,7 +135,8 @@ impl Answer<'_> {
         let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
         let policies = || table.rate_limit_policies(charges);
         let style = self.snapshot.limit_headers;
-        let fields = Fields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
+        let fields =
+            RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
         let mut headers = HeaderMap::new();
         fields.insert(&mut headers, true);
         let text = |value: &http::HeaderValue| Some(value.to_str().ok()?.to_owned());

@@ -2,17 +2,17 @@
 //! and a route around them.
 
 use super::limit::{Limit, limits, penalise, refusal, without_request};
-use gateway::service::refusal::{Limited, Refusal};
+use gateway::service::refusal::{LimitExceeded, Refusal};
 use limit::lease_messages::{Left, Seen};
 use limit::{PolicyId, Worlds};
 use limiter::{Check, Limiter, Look};
-use policy::{Chosen, Subject, Table};
+use policy::{PolicySelection, RouteTable, Subject};
 
 /// What a check would come to.
 #[derive(Debug)]
 pub(crate) struct Ahead {
     /// The windows that would refuse it. `None`: none would.
-    pub limited: Option<Limited>,
+    pub limited: Option<LimitExceeded>,
     /// The policy of each of those, and its index in that.
     pub refusing: Vec<(PolicyId, usize)>,
     /// Units that the binding window would have left; `None`: no window counts this subject.
@@ -28,9 +28,9 @@ pub(crate) struct Ahead {
 /// # Errors
 /// If a policy requires a dimension that the subject does not have; its name.
 pub(crate) async fn look_ahead(
-    table: &Table,
+    table: &RouteTable,
     limiter: &Limiter,
-    policies: Chosen<'_>,
+    policies: PolicySelection<'_>,
     subject: &(impl Subject + Sync),
     now_ns: u64,
 ) -> Result<Ahead, String> {

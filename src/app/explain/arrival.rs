@@ -9,13 +9,13 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 
 use super::listener::{self, Taken};
 use super::{Asked, InForce};
-use gateway::proxy::headers::{self, Present};
+use gateway::proxy::headers::{self, HeadersPresent};
 use gateway::proxy::request::client;
-use gateway::proxy::request::client::Client;
+use gateway::proxy::request::client::RequestClient;
 use gateway::proxy::request::validate;
 use gateway::service::config::{Sizes, Underscores};
 use gateway::service::refusal::Refusal;
-use net::wire::http1::{End, Fault, Framing};
+use net::wire::http1::{Framing, FramingFault, ScanEnd};
 use policy::matching::path;
 use policy::percent::{self, Plus};
 
@@ -27,7 +27,7 @@ pub(super) struct Arrived {
     pub(super) headers: HeaderMap,
     /// Without port.
     pub(super) host: String,
-    pub(super) client: Client,
+    pub(super) client: RequestClient,
     /// What servers could read in different ways in the path.
     pub(super) doubt: Option<path::Error>,
     /// Whether the listener asks clients for certificates.
@@ -65,7 +65,7 @@ pub(super) fn arrive(
     framed(&head, &max)?;
     let peer = asked.from.unwrap_or_else(|| taken.loopback(asked.url));
     let client = client::find(in_force.client_ip, peer, &head.headers);
-    validate::head(&head, Present::of(&head.headers), &max, underscores)?;
+    validate::head(&head, HeadersPresent::of(&head.headers), &max, underscores)?;
     let doubt = validate::normalise(&mut head.uri)?;
     let authority = headers::authority(&head.uri, &head.headers);
     let host = validate::host(&authority).into_owned();
@@ -116,14 +116,14 @@ fn framed(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
         }
     }
     bytes.extend_from_slice(b"\r\n");
-    if let End::Head(fault) = Framing::default().scan(&bytes).end {
+    if let ScanEnd::Head(fault) = Framing::default().scan(&bytes).end {
         return Err(Refusal::Framing(fault));
     }
     if line.len() > max.header_bytes {
-        return Err(Refusal::Framing(Fault::TargetTooLong));
+        return Err(Refusal::Framing(FramingFault::TargetTooLong));
     }
     if bytes.len() > max.header_bytes {
-        return Err(Refusal::Framing(Fault::HeadTooLong));
+        return Err(Refusal::Framing(FramingFault::HeadTooLong));
     }
     if head.headers.len() > max.headers {
         return Err(Refusal::HeadersTooLarge);

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 
-use auth::{self, Kind, cache::Cache};
+use auth::{self, MethodKind, cache::Cache};
 use base::cause::Cause;
 use base::clock;
 use base::identity::{Identity, NOBODY};
 use limiter::Assignments;
-use policy::Access;
+use policy::RouteAccess;
 
 /// Who sent the request, as far as it can be found without hashing a password or fetching keys.
 pub(super) enum Authenticated {
@@ -33,7 +33,7 @@ pub(super) enum Authenticated {
 
 pub(super) fn authenticate(
     methods: &[Arc<auth::Method>],
-    access: &Access,
+    access: &RouteAccess,
     headers: &HeaderMap,
     query: Option<&str>,
     asks_certificate: bool,
@@ -41,13 +41,13 @@ pub(super) fn authenticate(
     if access.auth.is_empty() {
         return Authenticated::Unasked;
     }
-    let asked = auth::Asked { headers, query, certificate: None, now: clock::unix() };
+    let asked = auth::AuthRequest { headers, query, certificate: None, now: clock::unix() };
     let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
     // Empty caches: those of the workers are theirs alone, and an explanation must not fill them.
     let uncached: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
     // A certificate comes only with a real connection, and its method may decide before others.
     let reads_certificate = |(method, _): &&(&auth::Method, Cache)| {
-        asks_certificate && matches!(method.config.kind, Kind::Mtls(_))
+        asks_certificate && matches!(method.config.kind, MethodKind::Mtls(_))
     };
     let mtls = uncached.iter().find(reads_certificate).map(|(method, _)| method.config.name.as_str());
     let names = || uncached.iter().map(|(method, _)| method.config.name.as_str());
@@ -122,7 +122,7 @@ impl Authenticated {
     }
 
     /// Why the request is refused, whatever its limits say.
-    pub(super) fn refused(&self, access: &Access) -> Option<String> {
+    pub(super) fn refused(&self, access: &RouteAccess) -> Option<String> {
         match self {
             Authenticated::Unrecognised(_) => Some("401: the route asks for valid credentials".to_owned()),
             Authenticated::Known { identity, .. } => {

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use crate::views::{override_view, redis_view};
 use base::clock;
-use gateway::service::refusal::{Limited, Refusal, Violation};
+use gateway::service::refusal::{LimitExceeded, Refusal, Violation};
 use limit::lease_messages::{Left, Lent, Seen};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
 use limiter::{Check, Decider, Foretold, Limiter, Look};
-use policy::definition::Origin;
-use policy::{Policy, Table};
+use policy::definition::LimitOrigin;
+use policy::{Policy, RouteTable};
 
 /// One window that the request would be charged to.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Limit {
     /// The tier that it belongs to, if limits depend on the client's.
     tier: Option<String>,
     /// Where it was written.
-    pub(super) origin: Origin,
+    pub(super) origin: LimitOrigin,
     /// The override that its limit comes from.
     pub(super) overridden: Option<override_view::Shown>,
     /// The limit by the tenant's override, beneath the consumer's own.
@@ -64,7 +64,7 @@ pub(super) struct Tried {
 }
 
 impl Tried {
-    fn of(charge: &Charge, policy: &Policy, table: &Table) -> Option<Tried> {
+    fn of(charge: &Charge, policy: &Policy, table: &RouteTable) -> Option<Tried> {
         let side = charge.trial?.side;
         let candidate = policy.tried().map(|candidate| table.policies()[candidate.index()].name.to_string());
         let is_candidate = candidate.is_some();
@@ -95,7 +95,7 @@ impl Tried {
 }
 
 /// The windows of a check that spent nothing, with what each charge would be told; without that if nobody knows it.
-pub(super) fn limits(table: &Table, check: &Check<'_>, foretold: &[Foretold]) -> Vec<Limit> {
+pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Foretold]) -> Vec<Limit> {
     let limit = |(index, charge): (usize, &Charge)| {
         let policy = &table.policies()[charge.policy.index()];
         let foretold = foretold.get(index).copied();
@@ -164,7 +164,7 @@ pub(super) fn refusal(limits: &[Limit]) -> Option<Refusal> {
     // One that never admits the request has no wait.
     let waits: Option<Vec<u64>> = violated.iter().map(|violation| violation.retry_after_seconds).collect();
     let retry_after_seconds = waits.and_then(|waits| waits.into_iter().max());
-    let limited = Box::new(Limited { violated, retry_after_seconds });
+    let limited = Box::new(LimitExceeded { violated, retry_after_seconds });
     let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.shadow);
     Some(if is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) })
 }

@@ -6,12 +6,12 @@ use http::Uri;
 use http::uri::Scheme;
 
 use base::identity::NO_ADDRESS;
-use gateway::service::config::{Bind, Listener};
+use gateway::service::config::{ListenAddress, ListenerConfig};
 
 /// The listener of an explained request.
 #[derive(Debug, Default)]
 pub(super) struct Taken<'l> {
-    pub(super) listener: Option<&'l Listener>,
+    pub(super) listener: Option<&'l ListenerConfig>,
     /// Why this one, if its address is not the URL's, or several could have been meant.
     pub(super) why: Option<String>,
     /// Why no request gets an answer there.
@@ -39,11 +39,14 @@ impl Taken<'_> {
 
 /// The listener that a request comes to: the one on the URL's address and port. A URL may also name a host or a port that
 /// something in front of the gateway maps, so a guess is made that says so.
-pub(super) fn take<'l>(listeners: &'l [Listener], url: &Uri, from: Option<IpAddr>) -> Taken<'l> {
-    let because =
-        |listener: Option<&'l Listener>, why: String| Taken { listener, why: Some(why), unanswered: None };
+pub(super) fn take<'l>(listeners: &'l [ListenerConfig], url: &Uri, from: Option<IpAddr>) -> Taken<'l> {
+    let because = |listener: Option<&'l ListenerConfig>, why: String| Taken {
+        listener,
+        why: Some(why),
+        unanswered: None,
+    };
     if from == Some(NO_ADDRESS) {
-        let mut unix = listeners.iter().filter(|listener| matches!(listener.bind, Bind::Unix(_)));
+        let mut unix = listeners.iter().filter(|listener| matches!(listener.bind, ListenAddress::Unix(_)));
         return match (unix.next(), unix.next()) {
             (None, _) => because(usual(listeners), "no listener is a Unix socket".to_owned()),
             (first, None) => Taken { listener: first, ..Taken::default() },
@@ -59,8 +62,8 @@ pub(super) fn take<'l>(listeners: &'l [Listener], url: &Uri, from: Option<IpAddr
     };
     let is_https = *scheme == Scheme::HTTPS;
     let port = url.port_u16().unwrap_or(if is_https { 443 } else { 80 });
-    let has_port = |listener: &&Listener| listener.bind.tcp().is_some_and(|bind| bind.port() == port);
-    let on_port: Vec<&Listener> = listeners.iter().filter(has_port).collect();
+    let has_port = |listener: &&ListenerConfig| listener.bind.tcp().is_some_and(|bind| bind.port() == port);
+    let on_port: Vec<&ListenerConfig> = listeners.iter().filter(has_port).collect();
     let Some(first) = on_port.first() else {
         let by_scheme = listeners.iter().find(|listener| listener.certs.is_empty() != is_https);
         let guess = by_scheme.or_else(|| usual(listeners));
@@ -79,14 +82,14 @@ pub(super) fn take<'l>(listeners: &'l [Listener], url: &Uri, from: Option<IpAddr
 }
 
 /// The listener that a request most likely means that names none: one that only redirects shows nothing of the routes.
-fn usual(listeners: &[Listener]) -> Option<&Listener> {
+fn usual(listeners: &[ListenerConfig]) -> Option<&ListenerConfig> {
     listeners.iter().find(|listener| listener.redirect_https.is_none()).or(listeners.first())
 }
 
 /// The listener on this address, or the one on all addresses of its family; `[::]` takes IPv4, too.
-fn on_address<'l>(on_port: &[&'l Listener], address: IpAddr) -> Option<&'l Listener> {
+fn on_address<'l>(on_port: &[&'l ListenerConfig], address: IpAddr) -> Option<&'l ListenerConfig> {
     let bound_to = |wanted: IpAddr| {
-        let bind = |listener: &&&Listener| listener.bind.tcp().is_some_and(|bind| bind.ip() == wanted);
+        let bind = |listener: &&&ListenerConfig| listener.bind.tcp().is_some_and(|bind| bind.ip() == wanted);
         on_port.iter().find(bind).copied()
     };
     let every_v4 = || bound_to(Ipv4Addr::UNSPECIFIED.into()).filter(|_| address.is_ipv4());
@@ -94,7 +97,7 @@ fn on_address<'l>(on_port: &[&'l Listener], address: IpAddr) -> Option<&'l Liste
 }
 
 /// A client that speaks TLS to a plain listener, or none to one with certificates, gets no answer of HTTP.
-fn mismatch(listener: &Listener, is_https: bool) -> Option<String> {
+fn mismatch(listener: &ListenerConfig, is_https: bool) -> Option<String> {
     let name = &listener.name;
     match (is_https, listener.certs.is_empty()) {
         (false, false) => {

@@ -2,20 +2,20 @@
 
 use std::cmp::Ordering;
 
-use policy::Facts;
-use policy::table::{Considered, Verdict};
+use policy::RoutingFacts;
+use policy::table::{ConsideredRoute, MatchVerdict};
 
 /// The `count` nearest routes and the one that answers, the nearest first.
 pub(super) fn first<'c, 't>(
-    considered: &'c [Considered<'t>],
-    facts: &Facts<'_, '_>,
+    considered: &'c [ConsideredRoute<'t>],
+    facts: &RoutingFacts<'_, '_>,
     count: usize,
-) -> Vec<&'c Considered<'t>> {
-    let mut ranked: Vec<(Distance, &Considered<'_>)> =
+) -> Vec<&'c ConsideredRoute<'t>> {
+    let mut ranked: Vec<(Distance, &ConsideredRoute<'_>)> =
         considered.iter().map(|considered| (Distance::of(considered, facts), considered)).collect();
     // The sort is stable, so equally near routes stay in the order of the configuration.
     ranked.sort_by(|(left, _), (right, _)| left.cmp(right));
-    let answers = usize::from(ranked.first().is_some_and(|(_, it)| matches!(it.verdict, Verdict::Wins)));
+    let answers = usize::from(ranked.first().is_some_and(|(_, it)| matches!(it.verdict, MatchVerdict::Wins)));
     ranked.truncate(count.saturating_add(answers));
     ranked.into_iter().map(|(_, considered)| considered).collect()
 }
@@ -31,13 +31,13 @@ struct Distance {
 }
 
 impl Distance {
-    fn of(considered: &Considered<'_>, facts: &Facts<'_, '_>) -> Distance {
+    fn of(considered: &ConsideredRoute<'_>, facts: &RoutingFacts<'_, '_>) -> Distance {
         let class = match considered.verdict {
-            Verdict::Wins => 0,
-            Verdict::LessSpecific { .. } => 1,
-            Verdict::Header(_) => 2,
-            Verdict::Method => 3,
-            Verdict::Path | Verdict::Host => 4,
+            MatchVerdict::Wins => 0,
+            MatchVerdict::LessSpecific { .. } => 1,
+            MatchVerdict::Header(_) => 2,
+            MatchVerdict::Method => 3,
+            MatchVerdict::Path | MatchVerdict::Host => 4,
         };
         if class < 4 {
             return Distance { class, common: 0, likeness: 0.0 };

@@ -1,12 +1,12 @@
 //! What this gateway is called where `[node]` does not say it: as its host.
 
 use config::{self, NODE_NAME_BYTES_MAX, is_node_name};
-use gateway::proxy::config::Node;
+use gateway::proxy::config::NodeIdentity;
 
 /// The node of a configuration.
-pub(crate) fn node(config: &config::Node) -> Node {
+pub(crate) fn node(config: &config::Node) -> NodeIdentity {
     let name = config.name.clone().unwrap_or_else(host);
-    Node::new(&name, config.shown, config.ids_shown)
+    NodeIdentity::new(&name, config.shown, config.ids_shown)
 }
 
 /// The host's name as a node's: what no such name may have is a `-`.

@@ -8,18 +8,18 @@ use std::sync::atomic::Ordering;
 use tokio::task::JoinHandle;
 
 use acme::config::Challenge;
-use acme::{self, Challenges, Counts, Keeper};
-use gateway::service::config::Listener;
+use acme::{self, AcmeCounts, Challenges, Keeper};
+use gateway::service::config::ListenerConfig;
 use metrics::Families;
 use net::fetch::Connect;
-use net::tls::Challenged;
+use net::tls::AlpnChallenge;
 
 /// The keepers that run.
 pub(crate) struct Orders {
     challenges: Arc<Challenges>,
-    counts: Arc<Counts>,
+    counts: Arc<AcmeCounts>,
     /// Those of the fleet, if this is a node of one.
-    notes: Option<Arc<dyn acme::Notes>>,
+    notes: Option<Arc<dyn acme::FleetNotes>>,
     /// How authorities are reached.
     connect: Connect,
     running: Vec<Running>,
@@ -41,7 +41,7 @@ impl Orders {
     /// Without any keeper yet.
     pub(crate) fn new(
         challenges: Arc<Challenges>,
-        notes: Option<Arc<dyn acme::Notes>>,
+        notes: Option<Arc<dyn acme::FleetNotes>>,
         connect: Connect,
     ) -> Orders {
         Orders { challenges, counts: Arc::default(), notes, connect, running: Vec::new() }
@@ -49,7 +49,7 @@ impl Orders {
 
     /// Starts and stops keepers until there is one for each certificate of these listeners. A keeper that stays is not
     /// disturbed, even in the middle of an order.
-    pub(crate) fn follow(&mut self, listeners: &[Listener]) {
+    pub(crate) fn follow(&mut self, listeners: &[ListenerConfig]) {
         let wanted = wanted(listeners);
         self.running.retain(|running| {
             let stays = wanted.contains(&running.wanted);
@@ -95,7 +95,7 @@ impl Drop for Orders {
 }
 
 /// One entry for each certificate: several listeners may present the same.
-fn wanted(listeners: &[Listener]) -> Vec<Wanted> {
+fn wanted(listeners: &[ListenerConfig]) -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = Vec::new();
     for listener in listeners {
         for config in &listener.acme {
@@ -113,7 +113,7 @@ fn wanted(listeners: &[Listener]) -> Vec<Wanted> {
 }
 
 /// What a listener with an ordered certificate shows to an authority in a handshake.
-pub(crate) fn challenged(challenges: &Arc<Challenges>) -> Challenged {
+pub(crate) fn challenged(challenges: &Arc<Challenges>) -> AlpnChallenge {
     let challenges = Arc::clone(challenges);
-    Challenged { alpn: acme::ALPN, by_name: Arc::new(move |name| challenges.certificate(name)) }
+    AlpnChallenge { alpn: acme::ALPN, by_name: Arc::new(move |name| challenges.certificate(name)) }
 }

@@ -61,7 +61,7 @@ pub(crate) fn own_bytes_of(config: &Config) -> usize {
 /// As `limiter`, or if no runtime can be built.
 pub fn explain_from_outside(
     config: &Config,
-    mut table: policy::Table,
+    mut table: policy::RouteTable,
     auth_methods: &[Arc<auth::Method>],
     asked: &Asked<'_>,
 ) -> anyhow::Result<Explained> {
@@ -120,7 +120,7 @@ fn random_salt() -> [u8; 16] {
 }
 
 /// Tells each window of a table by which plan the fleet shares it. Without Redis this does nothing.
-pub(crate) fn share(table: &mut policy::Table, limiter: &Limiter) {
+pub(crate) fn share(table: &mut policy::RouteTable, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
     let plans = fleet.plans();
     table.share(|policy, quota, sharing| {

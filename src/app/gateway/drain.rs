@@ -14,8 +14,8 @@ use crate::signals::{Asked, Signals};
 use crate::upgrade::DRAINS;
 use base::clock;
 use config::Shutdown;
-use control::admin::Phase;
-use gateway::server::worker::{Deadlines, Order};
+use control::admin::ProcessPhase;
+use gateway::server::worker::{Deadlines, WorkerCommand};
 
 impl Gateway {
     /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice while clients with a connection are told
@@ -23,7 +23,7 @@ impl Gateway {
     pub(super) async fn drain(mut self, mut signals: Signals, end: End) {
         let shutdown = self.publisher.shutdown();
         say("draining");
-        self.readiness.enter(Phase::Draining);
+        self.readiness.enter(ProcessPhase::Draining);
         self.watching.iter().chain(&self.telling).for_each(tokio::task::JoinHandle::abort);
         self.publisher.stop_ordering();
         if end == End::Stop {
@@ -33,7 +33,7 @@ impl Gateway {
         let signals = tokio::spawn(async move { while_draining(&mut signals, &heard, end).await });
         if end == End::Stop && !shutdown.ready_delay.is_zero() {
             for orders in &self.shared.orders {
-                let _ = orders.send(Order::Leave).await;
+                let _ = orders.send(WorkerCommand::Leave).await;
             }
             tokio::time::sleep(shutdown.ready_delay).await;
         }
@@ -41,7 +41,7 @@ impl Gateway {
         let grpc = self.grpc_serving.take().map(|grpc| tokio::spawn(grpc.drain()));
         let deadlines = deadlines(&shutdown, end);
         for orders in &self.shared.orders {
-            let _ = orders.send(Order::Drain(deadlines)).await;
+            let _ = orders.send(WorkerCommand::Drain(deadlines)).await;
         }
         let within = deadlines.end(true).saturating_duration_since(clock::instant()) + STUCK_AFTER;
         if let Err(why) = join(self.workers, within).await {

@@ -38,18 +38,18 @@ use super::views::{admin_state, first_try};
 use super::{Inheritance, live, reload, service_manager};
 use base::cause::Cause;
 use config::Config;
-use control::admin::{self, Phase, Readiness};
-use gateway::proxy::request::gathered::Room;
+use control::admin::{self, ProcessPhase, Readiness};
+use gateway::proxy::request::buffered_body::BufferBudget;
 use gateway::proxy::services;
-use gateway::server::worker::Shared;
+use gateway::server::worker::WorkerResources;
 use gateway::service::overload::Overload;
 use gateway::service::reason::Reason;
 use gateway::workers;
 use metrics::Metrics;
 use metrics::hot_keys;
 use metrics::usage;
-use observe::record::decisions::Memory;
-use observe::trace::{Exporter, Spans};
+use observe::record::decisions::SampleMemory;
+use observe::trace::{Exporter, SpanQueue};
 use upstream::dns::Dns;
 
 /// Everything that lives as long as the process.
@@ -58,13 +58,13 @@ pub(super) struct Gateway {
     publisher: Publisher,
     metrics: Arc<Metrics>,
     workers: Vec<JoinHandle<()>>,
-    shared: Arc<Shared>,
+    shared: Arc<WorkerResources>,
     utilisation: Arc<Utilisation>,
     logs: Logs,
     decisions: decisions::Following,
     exporter: Arc<Exporter>,
     readiness: Readiness,
-    admin: Option<(admin::Config, Arc<admin::State>)>,
+    admin: Option<(admin::Config, Arc<admin::AdminState>)>,
     /// The admin listener, once it answers.
     admin_serving: Option<listening::Serving>,
     /// What the gRPC listener answers with, until it does.
@@ -114,7 +114,7 @@ impl Gateway {
         let (metrics, mut cells) = Metrics::new(count + grpc_threads);
         let grpc_cells = cells.split_off(count);
         let logs = Logs::open(config, &metrics)?;
-        let samples = Arc::new(Memory::default());
+        let samples = Arc::new(SampleMemory::default());
         let exporter = Exporter::start(Arc::new(Dns::new(config.dns.clone())).connect(), &metrics.spans);
         exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
         let exporter = Arc::new(exporter);
@@ -128,11 +128,11 @@ impl Gateway {
             samples: Arc::clone(&samples),
             exporter: Arc::clone(&exporter),
             orders: senders.clone(),
-            notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::Notes>),
+            notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::FleetNotes>),
             salt,
         };
         let publisher = Publisher::new(process, config)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(WorkerResources {
             overload: Arc::clone(publisher.overload()),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
@@ -285,7 +285,7 @@ impl Gateway {
                 shared_tier.ready().await;
             }
         }
-        self.readiness.enter(Phase::Ready);
+        self.readiness.enter(ProcessPhase::Ready);
         if let Some(predecessor) = predecessor {
             self.predecessor = predecessor.serving(self.publisher.limiter())?;
             self.publisher.own_socket_files();
@@ -366,7 +366,7 @@ impl Gateway {
 /// Begins to answer operators.
 fn serve_admin(
     opened: listening::Opened,
-    state: Arc<admin::State>,
+    state: Arc<admin::AdminState>,
     stale: &Stale,
 ) -> anyhow::Result<listening::Serving> {
     opened.serve(stale, |listening::Parts { listener, settings, stopped }| {
@@ -415,17 +415,17 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
 }
 
 /// What gathers usage by the minute, if there is a database to write it to and the configuration asks for rows.
-fn usage_of(config: &Config) -> Option<Arc<usage::Gathered>> {
+fn usage_of(config: &Config) -> Option<Arc<usage::UsageCollector>> {
     let most = config.database.as_ref()?.usage_rows;
-    (most > 0).then(|| Arc::new(usage::Gathered::new(most)))
+    (most > 0).then(|| Arc::new(usage::UsageCollector::new(most)))
 }
 
 /// What workers leave for others to gather.
 struct Gatherers {
-    usage: Option<Arc<usage::Gathered>>,
-    decisions: Arc<Memory>,
-    hot_keys: Option<Arc<hot_keys::Gathered>>,
-    spans: Spans,
+    usage: Option<Arc<usage::UsageCollector>>,
+    decisions: Arc<SampleMemory>,
+    hot_keys: Option<Arc<hot_keys::KeyCollector>>,
+    spans: SpanQueue,
 }
 
 /// What every worker serves requests with.
@@ -434,14 +434,14 @@ fn services(
     metrics: &Metrics,
     gatherers: Gatherers,
     workers: usize,
-) -> services::Shared {
-    services::Shared {
+) -> services::SharedServices {
+    services::SharedServices {
         current: Arc::clone(publisher.current()),
         overload: Arc::clone(publisher.overload()),
         limiter: Arc::clone(publisher.limiter()),
         challenges: Arc::clone(publisher.challenges()),
-        gathered: Arc::new(Room::of_gathered()),
-        copies: Arc::new(Room::of_copies()),
+        gathered: Arc::new(BufferBudget::of_gathered()),
+        copies: Arc::new(BufferBudget::of_copies()),
         refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         calls: metrics.calls(),

@@ -40,7 +40,7 @@ struct Fingerprint {
 }
 
 /// Shows summaries of these sources to all who watch, and what is known of the fleet if this is a node of one.
-pub(super) fn live(sources: Sources, fleet: Option<Fleet>) -> admin::Live {
+pub(super) fn live(sources: Sources, fleet: Option<Fleet>) -> admin::LiveFeed {
     let mut summary = Summary {
         sources,
         fleet,
@@ -49,7 +49,7 @@ pub(super) fn live(sources: Sources, fleet: Option<Fleet>) -> admin::Live {
         routes: Busiest::new(ROUTES_SHOWN),
         fingerprint: Fingerprint::default(),
     };
-    admin::Live::new(Box::new(move || summary.of_now().to_string()))
+    admin::LiveFeed::new(Box::new(move || summary.of_now().to_string()))
 }
 
 impl Summary {

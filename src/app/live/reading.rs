@@ -6,7 +6,7 @@ use arc_swap::ArcSwap;
 
 use crate::views::last_reload::LastReload;
 use base::clock;
-use control::admin::{Phase, Readiness};
+use control::admin::{ProcessPhase, Readiness};
 use gateway::proxy::snapshot::Snapshot;
 use limiter::global::Status;
 use metrics::{Metrics, Totals};
@@ -49,9 +49,9 @@ impl Sources {
     /// Whether this gateway serves, in a word.
     pub(super) fn phase(&self) -> &'static str {
         match self.readiness.phase() {
-            Phase::Starting => "starting",
-            Phase::Ready => "ready",
-            Phase::Draining => "draining",
+            ProcessPhase::Starting => "starting",
+            ProcessPhase::Ready => "ready",
+            ProcessPhase::Draining => "draining",
         }
     }
 }

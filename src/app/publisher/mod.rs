@@ -34,15 +34,15 @@ use config::{Config, Definition, Loaded, Report, Shutdown};
 use control::admin;
 use control::database;
 use gateway::proxy::snapshot::Snapshot;
-use gateway::server::worker::Order;
+use gateway::server::worker::WorkerCommand;
 use gateway::service::overload::Overload;
 use limiter::Limiter;
 use limiter::global;
 use metrics::Metrics;
-use observe::record::decisions::{Draws, Memory};
+use observe::record::decisions::{Draws, SampleMemory};
 use observe::trace::Exporter;
 use upstream::dns::{self, Dns};
-use upstream::live::{Remembered, RememberedServer};
+use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use changes::Changes;
 use prepare::{Kept, Prepared, prepare_after};
@@ -59,13 +59,13 @@ pub(super) struct Process {
     /// Are switched when `to` of one changes.
     pub(super) logs: Logs,
     /// Is emptied when `log.decisions` is turned off.
-    pub(super) samples: Arc<Memory>,
+    pub(super) samples: Arc<SampleMemory>,
     /// Is switched when `[trace]` changes.
     pub(super) exporter: Arc<Exporter>,
     /// One for each worker.
-    pub(super) orders: Vec<Sender<Order>>,
+    pub(super) orders: Vec<Sender<WorkerCommand>>,
     /// What nodes of a fleet leave for each other, if this is one.
-    pub(super) notes: Option<Arc<dyn acme::Notes>>,
+    pub(super) notes: Option<Arc<dyn acme::FleetNotes>>,
     /// The salt of limiter keys; the same for the life of the process, or every reload would forget all counts.
     pub(super) salt: [u8; 16],
 }
@@ -158,8 +158,9 @@ impl Publisher {
     }
 
     /// What is known of the names of upstreams' servers, for a successor.
-    pub(super) fn names(&self) -> Vec<Remembered> {
-        let mut names: Vec<Remembered> = self.kept.upstreams.iter().flat_map(|it| it.remember()).collect();
+    pub(super) fn names(&self) -> Vec<RememberedAddress> {
+        let mut names: Vec<RememberedAddress> =
+            self.kept.upstreams.iter().flat_map(|it| it.remember()).collect();
         names.truncate(NAMES_MAX);
         names
     }
@@ -308,7 +309,7 @@ impl Publisher {
     }
 
     /// Builds the snapshot in a blocking thread, because with many routes it takes long.
-    async fn make(&self, config: Arc<Config>, table: policy::Table, kept: Kept) -> anyhow::Result<Made> {
+    async fn make(&self, config: Arc<Config>, table: policy::RouteTable, kept: Kept) -> anyhow::Result<Made> {
         let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
         let (before, salt, generation) = (Arc::clone(&self.config), self.process.salt, self.published);
         let in_force = self.current.load_full();

@@ -6,26 +6,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::files::{self, Wrong, trust_field};
-use auth::{self, Kind, jwt};
+use auth::{self, MethodKind, jwt};
 use base::clock;
 use config::{Definition, Errors, Loaded, Subject};
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages::ErrorPages;
 use net::tls;
-use upstream::{self, Live, Moves};
+use upstream::{self, LiveUpstream, ServerChanges};
 
 /// The objects that a configuration hands on to the next. A part whose configuration stays keeps its object, and so its
 /// connections, verified credentials and fetched keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Kept {
     /// Upstreams, in the order of the configuration.
-    pub(super) upstreams: Vec<Arc<Live>>,
+    pub(super) upstreams: Vec<Arc<LiveUpstream>>,
     /// Counts the changes of their servers: one for the life of the process.
-    pub(super) moves: Arc<Moves>,
+    pub(super) moves: Arc<ServerChanges>,
     /// Authentication methods, in the order of the configuration.
     pub(super) auth: Vec<Arc<auth::Method>>,
     /// API keys of the database: one table for the life of the process.
-    pub(super) issued: Arc<auth::Issued>,
+    pub(super) issued: Arc<auth::IssuedKeys>,
     /// Own bodies for errors; read anew for each configuration.
     pub(super) error_pages: Option<Arc<ErrorPages>>,
 }
@@ -42,7 +42,7 @@ pub struct Prepared {
 /// Files that were read again for a part that stays. They reach the part only after everything else has succeeded.
 #[derive(Debug)]
 enum Renewal {
-    Trust(Arc<Live>, Box<rustls::ClientConfig>),
+    Trust(Arc<LiveUpstream>, Box<rustls::ClientConfig>),
     Credentials(Arc<auth::Method>, Box<auth::Method>),
 }
 
@@ -73,7 +73,7 @@ pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result
 
 impl Prepared {
     /// The API keys of the database, which its methods and those of all that come after it look up.
-    pub(crate) fn issued(&self) -> &Arc<auth::Issued> {
+    pub(crate) fn issued(&self) -> &Arc<auth::IssuedKeys> {
         &self.kept.issued
     }
 
@@ -104,8 +104,8 @@ struct Making {
 }
 
 impl Making {
-    fn upstreams(&mut self, wanted: &[upstream::Config], before: &[Arc<Live>]) {
-        let before: HashMap<&str, &Arc<Live>> =
+    fn upstreams(&mut self, wanted: &[upstream::Config], before: &[Arc<LiveUpstream>]) {
+        let before: HashMap<&str, &Arc<LiveUpstream>> =
             before.iter().map(|upstream| (upstream.config.name.as_str(), upstream)).collect();
         for (index, wanted) in wanted.iter().enumerate() {
             let of_this_name = before.get(wanted.name.as_str());
@@ -128,7 +128,7 @@ impl Making {
                 }
                 None => {
                     let before = of_this_name.map(|before| (&***before, clock::now_ns()));
-                    Live::new(wanted.clone(), tls.map(Arc::new), &self.kept.moves, before)
+                    LiveUpstream::new(wanted.clone(), tls.map(Arc::new), &self.kept.moves, before)
                 }
             };
             self.kept.upstreams.push(upstream);
@@ -186,15 +186,15 @@ impl Making {
 
 /// The TLS configuration of connections to an upstream.
 pub(super) fn client_config(wanted: &upstream::Config) -> Result<rustls::ClientConfig, tls::Error> {
-    let http2 = wanted.http == upstream::config::Version::H2;
+    let http2 = wanted.http == upstream::config::HttpVersion::H2;
     tls::client_config(http2, &wanted.tls)
 }
 
 /// The key of the configuration that an error in a method's credentials is reported at.
-fn file_key(kind: &Kind) -> &'static str {
+fn file_key(kind: &MethodKind) -> &'static str {
     match kind {
-        Kind::Basic(_) => "users",
-        Kind::Jwt(tokens) if matches!(tokens.source, jwt::Source::Secret(_)) => "secret",
-        Kind::ApiKey(_) | Kind::Jwt(_) | Kind::Mtls(_) | Kind::Anonymous(_) => "keys",
+        MethodKind::Basic(_) => "users",
+        MethodKind::Jwt(tokens) if matches!(tokens.source, jwt::KeySetSource::Secret(_)) => "secret",
+        MethodKind::ApiKey(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) | MethodKind::Anonymous(_) => "keys",
     }
 }

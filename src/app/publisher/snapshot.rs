@@ -9,9 +9,9 @@ use config::Config;
 use gateway::proxy::snapshot::{Series, Snapshot};
 use limiter::Limiter;
 use metrics::Metrics;
-use observe::record::{Sampler, Shown, Style};
+use observe::record::{LoggedParts, StatusSampler, Style};
 use observe::trace::Tracer;
-use policy::{Policy, Table};
+use policy::{Policy, RouteTable};
 
 use super::prepare::Kept;
 
@@ -19,7 +19,7 @@ use super::prepare::Kept;
 /// good, so this comes after everything that can fail. `table` is salted already.
 pub(super) fn snapshot(
     config: &Config,
-    mut table: Table,
+    mut table: RouteTable,
     kept: &Kept,
     generation: u64,
     (limiter, metrics): (&Limiter, &Metrics),
@@ -61,9 +61,9 @@ pub(super) fn snapshot(
         naming: config.naming(salt),
         limit_headers: config.limits.headers,
         error_pages: kept.error_pages.as_ref().map(|pages| Arc::new(ArcSwap::new(Arc::clone(pages)))),
-        sampler: Sampler::new(&config.access_log),
+        sampler: StatusSampler::new(&config.access_log),
         draws: config.decisions.draws,
-        shown: Shown::new(&config.access_log),
+        shown: LoggedParts::new(&config.access_log),
         style: Style::new(&config.access_log, &node.name),
         node,
         tracer: config.trace.as_ref().map(Tracer::new),

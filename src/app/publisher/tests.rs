@@ -5,16 +5,16 @@ use tokio::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use auth::cache::Cache;
-use auth::{Asked, Checked};
+use auth::{AuthRequest, MethodAnswer};
 use limiter::local::Table;
-use metrics::Format;
+use metrics::ScrapeFormat;
 use observe::trace::Exporter;
 
 /// A publisher without workers. The bench keeps the receiver of their orders, so that sending them does not fail.
 struct Bench {
     publisher: Publisher,
     directory: PathBuf,
-    _orders: Receiver<Order>,
+    _orders: Receiver<WorkerCommand>,
 }
 
 impl Bench {
@@ -55,7 +55,7 @@ impl Bench {
             self.publisher.current().load_full(),
             self.publisher.text().load().to_string(),
             self.publisher.address("main"),
-            String::from_utf8(self.publisher.process.metrics.encode(Format::Prometheus)).expect("text"),
+            String::from_utf8(self.publisher.process.metrics.encode(ScrapeFormat::Prometheus)).expect("text"),
         )
     }
 
@@ -65,9 +65,9 @@ impl Bench {
             http::HeaderName::from_static("x-api-key"),
             key.parse().expect("it is a field's value"),
         )]);
-        let asked = Asked { headers: &headers, query: None, certificate: None, now: clock::unix() };
+        let asked = AuthRequest { headers: &headers, query: None, certificate: None, now: clock::unix() };
         let snapshot = self.publisher.current().load();
-        matches!(snapshot.auth[0].check(&asked, &Cache::new(snapshot.auth[0].id)), Checked::Known(_))
+        matches!(snapshot.auth[0].check(&asked, &Cache::new(snapshot.auth[0].id)), MethodAnswer::Known(_))
     }
 }
 
@@ -171,8 +171,8 @@ async fn a_failed_publication_changes_nothing() {
     check_unchanged(&bench, &before, "compilation");
 }
 
-fn config_twin(config: &Config) -> policy::definition::Route {
-    policy::definition::Route { name: "twin".to_owned(), ..config.routes[0].clone() }
+fn config_twin(config: &Config) -> policy::definition::RouteDefinition {
+    policy::definition::RouteDefinition { name: "twin".to_owned(), ..config.routes[0].clone() }
 }
 
 #[track_caller]

@@ -17,7 +17,7 @@ use config::Config;
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages::ErrorPages;
 use gateway::proxy::snapshot::Snapshot;
-use gateway::service::config::Listener;
+use gateway::service::config::ListenerConfig;
 use metrics::Metrics;
 
 /// The stamps of all files when they were last read.
@@ -90,7 +90,7 @@ impl Watch {
         }
     }
 
-    fn read_listeners(&mut self, wanted: &[Listener], listeners: &mut Listeners, told: &Told<'_>) {
+    fn read_listeners(&mut self, wanted: &[ListenerConfig], listeners: &mut Listeners, told: &Told<'_>) {
         let changed = self.listeners.changed(of_listeners(wanted));
         if changed.is_empty() {
             return;
@@ -115,7 +115,12 @@ impl Watch {
     }
 
     /// Open connections to upstreams keep the certificates they were made with.
-    fn read_upstreams(&mut self, upstreams: &[Arc<upstream::Live>], expiries: &Expiries, told: &Told<'_>) {
+    fn read_upstreams(
+        &mut self,
+        upstreams: &[Arc<upstream::LiveUpstream>],
+        expiries: &Expiries,
+        told: &Told<'_>,
+    ) {
         let changed = self.upstreams.changed(of_upstreams(upstreams));
         for upstream in upstreams.iter().filter(|upstream| changed.contains(&&upstream.id)) {
             let name = &upstream.config.name;
@@ -161,7 +166,7 @@ fn of_errors(pages: &[ErrorPage]) -> Stamps<()> {
     Stamps::of([((), pages.iter().map(|page| page.file.as_path()).collect())].into_iter())
 }
 
-fn of_listeners(listeners: &[Listener]) -> Stamps<String> {
+fn of_listeners(listeners: &[ListenerConfig]) -> Stamps<String> {
     Stamps::of(listeners.iter().map(|listener| {
         let pairs = listener.certs.iter().flat_map(|pair| [&pair.cert, &pair.key]);
         let clients = listener.client_auth.iter().flat_map(|auth| [Some(&auth.ca), auth.crl.as_ref()]);
@@ -170,7 +175,7 @@ fn of_listeners(listeners: &[Listener]) -> Stamps<String> {
     }))
 }
 
-fn of_upstreams(upstreams: &[Arc<upstream::Live>]) -> Stamps<u64> {
+fn of_upstreams(upstreams: &[Arc<upstream::LiveUpstream>]) -> Stamps<u64> {
     Stamps::of(upstreams.iter().map(|upstream| (upstream.id, upstream.config.tls.files())))
 }
 

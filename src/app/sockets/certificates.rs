@@ -11,9 +11,9 @@ use rustls::server::ProducesTickets;
 use crate::fleet::orders;
 use crate::read_files::Part;
 use acme::Challenges;
-use gateway::service::config::Listener;
-use metrics::{Families, Unit};
-use net::tls::{self, Absent, Certificate, ClientAuth, Pair};
+use gateway::service::config::ListenerConfig;
+use metrics::{Families, MetricUnit};
+use net::tls::{self, AbsentPair, CertificatePair, ClientAuth, ServerCertificate};
 
 /// When a certificate expires, or a revocation list.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,8 +50,9 @@ impl Expiries {
             self.set(part, Vec::new());
             return;
         };
-        let pair = Pair { cert: shown.cert.clone(), key: shown.key.clone(), absent: Absent::Refuse };
-        if let Ok(certificate) = Certificate::read(&pair) {
+        let pair =
+            CertificatePair { cert: shown.cert.clone(), key: shown.key.clone(), absent: AbsentPair::Refuse };
+        if let Ok(certificate) = ServerCertificate::read(&pair) {
             self.set(part, vec![CertificateExpiry::of(&certificate)]);
         }
     }
@@ -66,7 +67,7 @@ impl Expiries {
         families.gauges(
             "certificate_expiry_timestamp",
             "When a certificate of a listener or one that is shown to an upstream expires, or a list of revoked ones",
-            Some(&Unit::Seconds),
+            Some(&MetricUnit::Seconds),
             all.iter().map(|(part, expiry, file)| {
                 let (listener, upstream) = match part {
                     Part::Listener(name) => (name.as_str(), ""),
@@ -92,7 +93,7 @@ impl Expiries {
 
 impl CertificateExpiry {
     /// When this one does.
-    pub(crate) fn of(certificate: &Certificate) -> CertificateExpiry {
+    pub(crate) fn of(certificate: &ServerCertificate) -> CertificateExpiry {
         CertificateExpiry {
             subject: certificate.names.first().cloned().unwrap_or_default(),
             file: certificate.path.clone(),
@@ -102,7 +103,7 @@ impl CertificateExpiry {
 
     /// Those of what a listener presents and of what it verifies clients by.
     pub(crate) fn all(
-        certificates: &[Certificate],
+        certificates: &[ServerCertificate],
         client_auth: Option<&ClientAuth>,
     ) -> Vec<CertificateExpiry> {
         let lists = client_auth.and_then(ClientAuth::lists_end).map(|(file, end)| CertificateExpiry {
@@ -124,14 +125,14 @@ pub(crate) struct Tls {
 
 /// Reads a listener's certificates and builds its TLS configuration.
 pub(crate) fn read(
-    listener: &Listener,
+    listener: &ListenerConfig,
     tickets: &Arc<dyn ProducesTickets>,
     challenges: &Arc<Challenges>,
 ) -> Result<Tls, tls::Error> {
     if listener.certs.is_empty() {
         return Ok(Tls::default());
     }
-    let certificates = listener.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
+    let certificates = listener.certs.iter().map(ServerCertificate::read).collect::<Result<Vec<_>, _>>()?;
     let client_auth = listener.client_auth.as_ref();
     let (protocol, http) = (&listener.protocol, (listener.http1, listener.http2));
     let challenged = (!listener.acme.is_empty()).then(|| orders::challenged(challenges));

@@ -46,7 +46,7 @@ pub(crate) struct Closed {
     /// Its name and address.
     pub(crate) shown: String,
     /// The file that a predecessor has made and leaves to this process, which has no use for it.
-    pub(crate) file: Option<unix_socket::File>,
+    pub(crate) file: Option<unix_socket::SocketFile>,
 }
 
 /// What was passed does not fit the listener that it is meant for.
@@ -135,7 +135,7 @@ impl Inherited {
             let address = address(&open.socket).unwrap_or_default();
             let path = address.strip_prefix("unix:").filter(|_| open.owns_file);
             Closed {
-                file: path.and_then(|path| unix_socket::File::inherited(Path::new(path))),
+                file: path.and_then(|path| unix_socket::SocketFile::inherited(Path::new(path))),
                 shown: open.name.map_or(address.clone(), |name| format!("{name} ({address})")),
             }
         };

@@ -20,9 +20,9 @@ use crate::sockets::inherited::{Inherited, Taken};
 use crate::sockets::neighbour;
 use crate::upgrade::Given;
 use acme::Challenges;
-use gateway::server::listener::{self, Listener};
-use gateway::server::worker::Order;
-use gateway::service::config::{self, Bind};
+use gateway::server::listener::{self, SharedListener};
+use gateway::server::worker::WorkerCommand;
+use gateway::service::config::{self, ListenAddress};
 use metrics::Metrics;
 use net::tls;
 use net::unix_socket;
@@ -34,7 +34,7 @@ pub(crate) struct Listeners {
     /// there, so a listener that comes back could not bind the address.
     activated: Vec<(String, Socket)>,
     /// Files of a predecessor's Unix sockets that no listener has taken. They go once that one drains.
-    left_behind: Vec<unix_socket::File>,
+    left_behind: Vec<unix_socket::SocketFile>,
     /// Encrypts TLS session tickets. One for all listeners and publications, so that clients can resume after a reload.
     tickets: Arc<dyn ProducesTickets>,
     /// What is shown to authorities that certificates are ordered of.
@@ -43,13 +43,13 @@ pub(crate) struct Listeners {
 }
 
 struct Open {
-    listener: Arc<Listener>,
+    listener: Arc<SharedListener>,
     /// As written in the configuration: port 0 stays 0, so that a reload recognises the listener.
-    bind: Bind,
+    bind: ListenAddress,
     /// As bound: port 0 has become a real port. `None` of a Unix socket.
     addr: Option<SocketAddr>,
     /// The file of a Unix socket that this process has made, or one whose place it has taken.
-    file: Option<Arc<unix_socket::File>>,
+    file: Option<Arc<unix_socket::SocketFile>>,
     expiries: Vec<CertificateExpiry>,
     /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
     sockets: Vec<Socket>,
@@ -63,7 +63,7 @@ pub(crate) struct Prepared {
 }
 
 struct Wanted {
-    config: config::Listener,
+    config: config::ListenerConfig,
     tls: Tls,
     /// What it listens on where it is new; `None` where it listens already.
     sockets: Option<Sockets>,
@@ -75,7 +75,7 @@ struct Sockets {
     kept: Vec<Socket>,
     /// One a worker at least: where there are fewer sockets than workers, some share one.
     given: Vec<Socket>,
-    file: Option<Arc<unix_socket::File>>,
+    file: Option<Arc<unix_socket::SocketFile>>,
     is_activated: bool,
 }
 
@@ -93,7 +93,7 @@ impl Listeners {
     }
 
     /// Reads a listener's certificates and builds its TLS configuration.
-    pub(crate) fn read(&self, config: &config::Listener) -> Result<Tls, tls::Error> {
+    pub(crate) fn read(&self, config: &config::ListenerConfig) -> Result<Tls, tls::Error> {
         certificates::read(config, &self.tickets, &self.challenges)
     }
 
@@ -106,11 +106,11 @@ impl Listeners {
     /// process has inherited are taken instead of new ones.
     pub(crate) fn prepare(
         &self,
-        wanted: &[config::Listener],
+        wanted: &[config::ListenerConfig],
         workers: usize,
         inherited: &mut Inherited,
     ) -> anyhow::Result<Prepared> {
-        let is_new = |config: &config::Listener| {
+        let is_new = |config: &config::ListenerConfig| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
         let mut opened: HashMap<&str, Had> = HashMap::new();
@@ -152,8 +152,8 @@ impl Listeners {
     /// The sockets that are there already for a new listener.
     fn had(
         &self,
-        config: &config::Listener,
-        wanted: &[config::Listener],
+        config: &config::ListenerConfig,
+        wanted: &[config::ListenerConfig],
         inherited: [&mut Inherited; 2],
     ) -> anyhow::Result<Had> {
         let renamed = self.renamed(config, wanted)?;
@@ -172,8 +172,13 @@ impl Listeners {
 
     /// The sockets of a listener that has this address under a name that it does not keep. A connection that waits for the
     /// old name must not be lost, and a path cannot be bound twice. Port 0 is another port for each that asks.
-    fn renamed(&self, config: &config::Listener, wanted: &[config::Listener]) -> anyhow::Result<Had> {
-        let stays = |name: &str, bind: &Bind| wanted.iter().any(|it| it.name == name && it.bind == *bind);
+    fn renamed(
+        &self,
+        config: &config::ListenerConfig,
+        wanted: &[config::ListenerConfig],
+    ) -> anyhow::Result<Had> {
+        let stays =
+            |name: &str, bind: &ListenAddress| wanted.iter().any(|it| it.name == name && it.bind == *bind);
         let is_some_port = config.bind.tcp().is_some_and(|addr| addr.port() == 0);
         let mut open = self.open.iter().filter(|_| !is_some_port);
         let found = open.find(|(name, open)| open.bind == config.bind && !stays(name, &open.bind));
@@ -185,7 +190,7 @@ impl Listeners {
 
     /// Fails if another process listens on the address already. With SO_REUSEPORT, which the workers need, the kernel would
     /// let this process bind too and take some of the other's connections.
-    fn check_free(&self, config: &config::Listener) -> anyhow::Result<()> {
+    fn check_free(&self, config: &config::ListenerConfig) -> anyhow::Result<()> {
         // Whether a Unix socket is taken is seen when it is bound.
         let Some(bind) = config.bind.tcp() else { return Ok(()) };
         let is_ours = self.open.values().filter_map(|open| open.addr).any(|addr| addr.port() == bind.port());
@@ -199,7 +204,12 @@ impl Listeners {
     }
 
     /// Closes listeners that are gone, hands new sockets to the workers, and gives listeners that stay their new settings.
-    pub(crate) async fn apply(&mut self, prepared: Prepared, metrics: &Metrics, orders: &[Sender<Order>]) {
+    pub(crate) async fn apply(
+        &mut self,
+        prepared: Prepared,
+        metrics: &Metrics,
+        orders: &[Sender<WorkerCommand>],
+    ) {
         let names: Vec<String> = prepared.wanted.iter().map(|wanted| wanted.config.name.clone()).collect();
         let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
         for name in gone {
@@ -225,11 +235,11 @@ impl Listeners {
 
     async fn open(
         &mut self,
-        config: config::Listener,
+        config: config::ListenerConfig,
         tls: Tls,
         sockets: Sockets,
         metrics: &Metrics,
-        orders: &[Sender<Order>],
+        orders: &[Sender<WorkerCommand>],
     ) {
         let scheme = if tls.config.is_some() { "https" } else { "http" };
         let (name, bind) = (config.name.clone(), config.bind.clone());
@@ -242,9 +252,9 @@ impl Listeners {
                 say(format_args!("listener {name:?} on {}", found.unwrap_or(bind.to_string())));
             }
         }
-        let listener = Arc::new(Listener::new(config, tls.config, metrics.listener(&name)));
+        let listener = Arc::new(SharedListener::new(config, tls.config, metrics.listener(&name)));
         for (socket, orders) in sockets.given.into_iter().zip(orders.iter().cycle()) {
-            let _ = orders.send(Order::Listen(socket, Arc::clone(&listener))).await;
+            let _ = orders.send(WorkerCommand::Listen(socket, Arc::clone(&listener))).await;
         }
         let Sockets { kept: sockets, file, is_activated, .. } = sockets;
         let places: Vec<_> = sockets.iter().map(inherited::address).collect();
@@ -253,13 +263,13 @@ impl Listeners {
         self.open.insert(name, Open { listener, bind, addr, file, expiries, sockets, is_activated });
     }
 
-    async fn close(&mut self, name: &str, orders: &[Sender<Order>]) {
+    async fn close(&mut self, name: &str, orders: &[Sender<WorkerCommand>]) {
         if let Some(open) = self.open.remove(name) {
             if open.is_activated {
                 self.activated.extend(open.sockets.into_iter().map(|socket| (name.to_owned(), socket)));
             }
             for orders in orders {
-                let _ = orders.send(Order::Close(name.to_owned())).await;
+                let _ = orders.send(WorkerCommand::Close(name.to_owned())).await;
             }
         }
     }
@@ -299,7 +309,7 @@ impl Listeners {
     }
 
     /// Keeps the file of a predecessor's socket that no listener has taken until that process drains: it may have to serve on.
-    pub(crate) fn leave_behind(&mut self, file: Option<unix_socket::File>) {
+    pub(crate) fn leave_behind(&mut self, file: Option<unix_socket::SocketFile>) {
         self.left_behind.extend(file);
     }
 
@@ -344,9 +354,9 @@ impl Listeners {
 
 impl Open {
     /// Gives the file of a Unix socket the rights that a new configuration wants.
-    fn follow(&self, config: &config::Listener) {
+    fn follow(&self, config: &config::ListenerConfig) {
         let is_same = self.listener.config.load().rights == config.rights;
-        if let (Bind::Unix(path), false) = (&self.bind, is_same)
+        if let (ListenAddress::Unix(path), false) = (&self.bind, is_same)
             && let Err(error) = config.rights.give(path)
         {
             tracing::error!(listener = config.name, %error, "the rights of the Unix socket stay as they are");
@@ -359,7 +369,7 @@ impl Open {
     }
 }
 
-fn cannot_bind(config: &config::Listener) -> String {
+fn cannot_bind(config: &config::ListenerConfig) -> String {
     format!("listener {:?}: cannot bind {}", config.name, config.bind)
 }
 
@@ -377,11 +387,11 @@ pub(crate) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
 
 impl Sockets {
     /// Those that were inherited, or new ones.
-    fn open(config: &config::Listener, had: Had, workers: usize) -> anyhow::Result<Sockets> {
+    fn open(config: &config::ListenerConfig, had: Had, workers: usize) -> anyhow::Result<Sockets> {
         let Had { sockets: kept, file, is_activated } = match &config.bind {
             _ if !had.sockets.is_empty() => had,
-            Bind::Tcp(addr) => Had { sockets: bind_all(*addr, workers)?, ..Had::default() },
-            Bind::Unix(path) => {
+            ListenAddress::Tcp(addr) => Had { sockets: bind_all(*addr, workers)?, ..Had::default() },
+            ListenAddress::Unix(path) => {
                 let (socket, file) = unix_socket::bind(path, &config.rights)?;
                 Had { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
             }
@@ -397,15 +407,17 @@ impl Sockets {
 #[derive(Default)]
 struct Had {
     sockets: Vec<Socket>,
-    file: Option<Arc<unix_socket::File>>,
+    file: Option<Arc<unix_socket::SocketFile>>,
     is_activated: bool,
 }
 
 impl Had {
-    fn of(taken: Taken, config: &config::Listener) -> Had {
+    fn of(taken: Taken, config: &config::ListenerConfig) -> Had {
         let file = match &config.bind {
-            Bind::Unix(path) if taken.owns_file => unix_socket::File::inherited(path).map(Arc::new),
-            Bind::Unix(_) | Bind::Tcp(_) => None,
+            ListenAddress::Unix(path) if taken.owns_file => {
+                unix_socket::SocketFile::inherited(path).map(Arc::new)
+            }
+            ListenAddress::Unix(_) | ListenAddress::Tcp(_) => None,
         };
         Had { sockets: taken.sockets, file, is_activated: taken.is_activated }
     }

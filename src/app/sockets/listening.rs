@@ -13,7 +13,7 @@ use crate::sockets::inherited::{Inherited, Taken};
 use crate::sockets::listeners;
 use crate::sockets::listening_tls::{Settings, Tls};
 use crate::upgrade::Given;
-use net::listening::{Bind, Listener, Shared};
+use net::listening::{Bind, BoundListener, SharedSocket};
 use net::tls;
 
 /// Which of these listeners it is.
@@ -28,7 +28,7 @@ pub(crate) enum Role {
 /// An open listener that is not served yet.
 pub(crate) struct Opened {
     role: Role,
-    listener: Listener,
+    listener: BoundListener,
     tls: Option<Tls>,
     place: String,
     /// systemd opened it.
@@ -37,7 +37,7 @@ pub(crate) struct Opened {
 
 /// What serves a listener.
 pub(crate) struct Parts {
-    pub(crate) listener: Listener,
+    pub(crate) listener: BoundListener,
     /// TLS, unless it speaks in the clear.
     pub(crate) settings: Option<Settings>,
     /// Ends when the listener is to be left.
@@ -49,7 +49,7 @@ pub(crate) struct Serving {
     role: Role,
     place: String,
     /// A hold on the socket for a successor. `None` once there is one: it alone listens there then.
-    socket: Option<Shared>,
+    socket: Option<SharedSocket>,
     is_activated: bool,
     task: JoinHandle<()>,
     /// Follows the files of its certificates.
@@ -65,7 +65,7 @@ pub(crate) struct Serving {
 pub(crate) fn open(
     role: Role,
     bind: &Bind,
-    files: Option<&tls::Files>,
+    files: Option<&tls::TlsFiles>,
     inherited: &mut Inherited,
     expiries: &Expiries,
 ) -> anyhow::Result<Opened> {
@@ -75,8 +75,8 @@ pub(crate) fn open(
     let Taken { mut sockets, owns_file, is_activated } = inherited.take(role.name(), &place).context(what)?;
     let found = sockets.last().and_then(inherited::address);
     let listener = match sockets.pop() {
-        Some(socket) => Listener::adopt(what, socket, bind, owns_file),
-        None => Listener::bind(what, bind),
+        Some(socket) => BoundListener::adopt(what, socket, bind, owns_file),
+        None => BoundListener::bind(what, bind),
     };
     let listener = listener.map_err(|error| match bind {
         Bind::Tcp(addr) => listeners::in_use(error.into(), *addr),

@@ -13,7 +13,7 @@ use crate::publisher::stamps::Stamps;
 use crate::read_files::{Part, Stale};
 use crate::sockets::certificates::{CertificateExpiry, Expiries};
 use crate::sockets::listening::Role;
-use net::tls::{self, Certificate, Protocol};
+use net::tls::{self, ServerCertificate, TlsPolicy};
 
 /// The settings in force; they change when files do.
 pub(crate) type Settings = Arc<ArcSwap<ServerConfig>>;
@@ -21,7 +21,7 @@ pub(crate) type Settings = Arc<ArcSwap<ServerConfig>>;
 /// TLS of one listener.
 pub(crate) struct Tls {
     role: Role,
-    files: Arc<tls::Files>,
+    files: Arc<tls::TlsFiles>,
     settings: Settings,
     stamps: Stamps<()>,
     expiries: Expiries,
@@ -32,7 +32,7 @@ impl Tls {
     ///
     /// # Errors
     /// If one cannot be used.
-    pub(crate) fn read(role: Role, files: &tls::Files, expiries: &Expiries) -> Result<Tls, tls::Error> {
+    pub(crate) fn read(role: Role, files: &tls::TlsFiles, expiries: &Expiries) -> Result<Tls, tls::Error> {
         // Before they are read: a change meanwhile is seen later.
         let stamps = stamps(files);
         let settings = Arc::new(ArcSwap::new(settings(role, files, expiries)?));
@@ -76,10 +76,10 @@ impl Tls {
     }
 }
 
-fn settings(role: Role, files: &tls::Files, expiries: &Expiries) -> Result<Arc<ServerConfig>, tls::Error> {
-    let certificates = files.certs.iter().map(Certificate::read).collect::<Result<Vec<_>, _>>()?;
+fn settings(role: Role, files: &tls::TlsFiles, expiries: &Expiries) -> Result<Arc<ServerConfig>, tls::Error> {
+    let certificates = files.certs.iter().map(ServerCertificate::read).collect::<Result<Vec<_>, _>>()?;
     let auth = files.client_auth.as_ref();
-    let (protocol, tickets) = (Protocol::default(), tls::tickets()?);
+    let (protocol, tickets) = (TlsPolicy::default(), tls::tickets()?);
     let settings = tls::server_config(&certificates, &protocol, role.http(), auth, tickets, None)?;
     expiries.set(part(role), CertificateExpiry::all(&certificates, auth));
     Ok(Arc::new(settings))
@@ -92,7 +92,7 @@ fn part(role: Role) -> Part {
     }
 }
 
-fn stamps(files: &tls::Files) -> Stamps<()> {
+fn stamps(files: &tls::TlsFiles) -> Stamps<()> {
     let pairs = files.certs.iter().flat_map(|pair| [pair.cert.as_path(), pair.key.as_path()]);
     let clients = files.client_auth.iter().flat_map(|auth| [Some(auth.ca.as_path()), auth.crl.as_deref()]);
     let files: Vec<&Path> = pairs.chain(clients.flatten()).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use config::UPGRADE_MAX;
-use upstream::live::{Remembered, RememberedServer};
+use upstream::live::{RememberedAddress, RememberedServer};
 
 /// The first message, from the old to the new. Behind it come the descriptors: the standard error that the new one is to
 /// use once it serves, then the sockets in their order.
@@ -24,7 +24,7 @@ pub(super) struct Hello {
     pub(super) sockets: Vec<Passed>,
     /// Addresses of upstreams' servers, for a successor that DNS does not answer.
     #[serde(default)]
-    pub(super) names: Vec<Remembered>,
+    pub(super) names: Vec<RememberedAddress>,
     /// Servers of upstreams that are unhealthy, ejected or not yet back for long.
     #[serde(default)]
     pub(super) servers: Vec<RememberedServer>,

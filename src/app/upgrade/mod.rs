@@ -36,7 +36,7 @@ use limiter::local;
 use limiter::local::Relative;
 pub(super) use messages::WITHIN_MAX;
 use messages::{Hello, Passed, VARIABLE, Word};
-use upstream::live::{Remembered, RememberedServer};
+use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;
@@ -98,7 +98,7 @@ pub(super) struct Handover {
     /// Memory of the table, bytes.
     pub(super) table_bytes: usize,
     /// Addresses of upstreams' servers.
-    pub(super) names: Vec<Remembered>,
+    pub(super) names: Vec<RememberedAddress>,
     /// How their servers are.
     pub(super) servers: Vec<RememberedServer>,
     /// How long the successor may take until it serves.

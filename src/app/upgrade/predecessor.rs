@@ -17,7 +17,7 @@ use base::clock;
 use limiter::Limiter;
 use limiter::local;
 use limiter::local::Relative;
-use upstream::live::{Remembered, RememberedServer};
+use upstream::live::{RememberedAddress, RememberedServer};
 
 /// The process whose place this one takes.
 #[derive(Debug)]
@@ -33,7 +33,7 @@ pub struct Predecessor {
     /// Memory of the table, bytes.
     pub(crate) table_bytes: usize,
     /// Addresses of upstreams' servers.
-    pub(crate) names: Vec<Remembered>,
+    pub(crate) names: Vec<RememberedAddress>,
     /// How their servers are.
     pub(crate) servers: Vec<RememberedServer>,
 }

@@ -13,7 +13,7 @@ use super::report::{Answer, ask};
 use crate::sockets::neighbour;
 use crate::sockets::neighbour::{Neighbour, Place};
 use config::Config;
-use gateway::service::config::Bind;
+use gateway::service::config::ListenAddress;
 use net::listening;
 
 /// Why a process is not asked to upgrade itself.
@@ -101,8 +101,8 @@ fn places(config: &Config) -> Vec<Place> {
         listening::Bind::Unix(path) => Place::Unix(path.clone()),
     });
     let listeners = config.listeners.iter().map(|listener| match &listener.bind {
-        Bind::Tcp(addr) => Place::Tcp(*addr),
-        Bind::Unix(path) => Place::Unix(path.clone()),
+        ListenAddress::Tcp(addr) => Place::Tcp(*addr),
+        ListenAddress::Unix(path) => Place::Unix(path.clone()),
     });
     let is_known = |place: &Place| !matches!(place, Place::Tcp(addr) if addr.port() == 0);
     alone.chain(listeners).filter(is_known).collect()

@@ -15,22 +15,22 @@ use crate::views::upstreams;
 use base::clock;
 use control::admin::{self, Readiness};
 use limiter::Fleet;
-use observe::record::decisions::Memory;
+use observe::record::decisions::SampleMemory;
 
 pub(crate) fn state(
     counts: &Counts,
     readiness: &Readiness,
     publisher: &Publisher,
     (live, fleet): (live::Sources, Option<live::Fleet>),
-    (control, samples): (Option<admin::Control>, &Arc<Memory>),
+    (control, samples): (Option<admin::ControlPlane>, &Arc<SampleMemory>),
     own: Option<&admin::Config>,
-) -> admin::State {
+) -> admin::AdminState {
     let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
     let limiter = Arc::clone(publisher.limiter());
     let shown_text = Arc::clone(&text);
     let (limiter_of_nodes, redis) = (Arc::clone(&limiter), live.redis.clone());
     let named = Arc::clone(&current);
-    admin::State {
+    admin::AdminState {
         metrics: Arc::clone(&counts.metrics),
         readiness: readiness.clone(),
         config: Box::new(move || text.load().to_string()),
@@ -93,7 +93,7 @@ pub(crate) fn state(
             let count = limiter_of_nodes.fleet().map(Fleet::nodes)?;
             let shards = redis.as_ref().map(|status| status()).unwrap_or_default();
             let shards_away = shards.iter().filter(|shard| !shard.is_up).count();
-            Some(admin::Nodes { count, shards: shards.len(), shards_away })
+            Some(admin::FleetNodes { count, shards: shards.len(), shards_away })
         }),
         decisions: Arc::clone(samples),
         shown_key: Box::new(move |name| named.load().naming.cut_again(name)),

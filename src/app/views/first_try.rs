@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use http::Method;
 
 use config::Config;
-use policy::definition::Route;
+use policy::definition::RouteDefinition;
 
 /// A URL to try; `None` if no listener speaks plain HTTP/1.1. `address` maps a listener's name to its bound address.
 pub(crate) fn url(config: &Config, address: impl Fn(&str) -> Option<SocketAddr>) -> Option<String> {
@@ -16,7 +16,7 @@ pub(crate) fn url(config: &Config, address: impl Fn(&str) -> Option<SocketAddr>)
 
 /// The path of the first route without parameters that answers a bare GET; else the part of a route's path before
 /// `{*rest}`; else `/`.
-fn path(routes: &[Route]) -> &str {
+fn path(routes: &[RouteDefinition]) -> &str {
     let mut fixed = routes.iter().filter(|route| answers_bare_get(route)).map(|route| route.path.as_str());
     let mut open = fixed.clone();
     fixed
@@ -29,7 +29,7 @@ fn path(routes: &[Route]) -> &str {
         .unwrap_or("/")
 }
 
-fn answers_bare_get(route: &Route) -> bool {
+fn answers_bare_get(route: &RouteDefinition) -> bool {
     let get = route.methods.is_empty() || route.methods.contains(&Method::GET);
     get && route.hosts.is_empty() && route.headers.is_empty()
 }
@@ -53,14 +53,17 @@ fn reachable(addr: SocketAddr) -> SocketAddr {
 mod tests {
     use super::*;
 
-    fn route(path: &str, method: Option<Method>) -> Route {
-        Route { methods: method.into_iter().collect(), ..Route::new(path.to_owned(), path.to_owned()) }
+    fn route(path: &str, method: Option<Method>) -> RouteDefinition {
+        RouteDefinition {
+            methods: method.into_iter().collect(),
+            ..RouteDefinition::new(path.to_owned(), path.to_owned())
+        }
     }
 
     #[test]
     fn the_first_answered_path_is_chosen() {
         let of = |paths: &[&str]| {
-            let routes: Vec<Route> = paths.iter().map(|path| route(path, None)).collect();
+            let routes: Vec<RouteDefinition> = paths.iter().map(|path| route(path, None)).collect();
             path(&routes).to_owned()
         };
         assert_eq!(of(&["/{*rest}", "/limited", "/status"]), "/limited");

@@ -9,7 +9,7 @@ use base::clock;
 use limit::lease_messages::Left;
 use limit::{Algorithm, Charge, View};
 use limiter::{Limiter, Look};
-use policy::Table;
+use policy::RouteTable;
 use policy::definition::Dimension;
 
 /// A key as one node sees it.
@@ -37,7 +37,7 @@ impl Key {
 /// not fit its dimensions. `node` is what this gateway is called; `of_tenant` is the tenant that its consumer acts for, if
 /// the policy does not count by it.
 pub(crate) fn key(
-    (table, node): (&Table, &str),
+    (table, node): (&RouteTable, &str),
     limiter: &Limiter,
     policy: &str,
     (values, of_tenant): (&[String], Option<&str>),

@@ -6,18 +6,18 @@ use std::sync::atomic::Ordering;
 
 use serde_json::{Value, json};
 
-use upstream::health::State;
-use upstream::live::{Failure, Name};
-use upstream::{Address, Live, Upstream};
+use upstream::health::HealthState;
+use upstream::live::{NameFailure, ResolvedName};
+use upstream::{LiveUpstream, ServerAddress, Upstream};
 
 /// Every upstream with its servers.
-pub(crate) fn shown(upstreams: &[Arc<Live>], now_ns: u64) -> Value {
+pub(crate) fn shown(upstreams: &[Arc<LiveUpstream>], now_ns: u64) -> Value {
     upstreams.iter().map(|upstream| upstream_shown(upstream, now_ns)).collect()
 }
 
 /// Upstreams with how many servers are well, and by name those that are not: as much as a person looks at. Those in trouble
 /// come first, so that a bound leaves out none of them.
-pub(crate) fn brief(upstreams: &[Arc<Live>], now_ns: u64) -> Value {
+pub(crate) fn brief(upstreams: &[Arc<LiveUpstream>], now_ns: u64) -> Value {
     let mut shown: Vec<(usize, Value)> = upstreams.iter().map(|live| brief_of(live, now_ns)).collect();
     shown.sort_by_key(|(in_trouble, _)| Reverse(*in_trouble));
     let others = shown.split_off(shown.len().min(UPSTREAMS_BRIEF));
@@ -26,14 +26,14 @@ pub(crate) fn brief(upstreams: &[Arc<Live>], now_ns: u64) -> Value {
 }
 
 /// An upstream, and how many of its servers are not to be used as they should be.
-fn brief_of(live: &Live, now_ns: u64) -> (usize, Value) {
+fn brief_of(live: &LiveUpstream, now_ns: u64) -> (usize, Value) {
     let upstream = &*live.load();
     let states = upstream.states(now_ns);
-    let mut servers: Vec<(usize, State)> = states.into_iter().enumerate().collect();
-    servers.sort_by_key(|(_, state)| *state == State::Healthy);
+    let mut servers: Vec<(usize, HealthState)> = states.into_iter().enumerate().collect();
+    servers.sort_by_key(|(_, state)| *state == HealthState::Healthy);
     let (count, healthy) =
-        (servers.len(), servers.iter().filter(|(_, state)| *state == State::Healthy).count());
-    let server = |(index, state): (usize, State)| {
+        (servers.len(), servers.iter().filter(|(_, state)| *state == HealthState::Healthy).count());
+    let server = |(index, state): (usize, HealthState)| {
         let server = &upstream.servers[index];
         let mut shown = json!({
             "server": server.authority,
@@ -59,7 +59,7 @@ fn brief_of(live: &Live, now_ns: u64) -> (usize, Value) {
     (count - healthy, shown)
 }
 
-fn upstream_shown(live: &Live, now_ns: u64) -> Value {
+fn upstream_shown(live: &LiveUpstream, now_ns: u64) -> Value {
     let upstream = &*live.load();
     let counts = upstream.health.counts();
     let states = upstream.states(now_ns);
@@ -69,7 +69,7 @@ fn upstream_shown(live: &Live, now_ns: u64) -> Value {
         .enumerate()
         .map(|(index, state)| {
             let mut shown = server_shown(upstream, index, *state);
-            if *state == State::Unresolved {
+            if *state == HealthState::Unresolved {
                 show_failure(&mut shown, &names[upstream.servers[index].origin], now_ns);
             }
             shown
@@ -86,7 +86,7 @@ fn upstream_shown(live: &Live, now_ns: u64) -> Value {
 }
 
 /// The configured servers that are names, and why they have no answer.
-fn names_shown(live: &Live, names: Vec<Name>, now_ns: u64) -> Value {
+fn names_shown(live: &LiveUpstream, names: Vec<ResolvedName>, now_ns: u64) -> Value {
     let names = live.config.servers.iter().zip(names);
     names
         .filter_map(|(server, known)| Some((server.unresolved()?, known)))
@@ -102,20 +102,20 @@ fn names_shown(live: &Live, names: Vec<Name>, now_ns: u64) -> Value {
 }
 
 /// Why a name has no answer, and for how long.
-fn show_failure(shown: &mut Value, name: &Name, now_ns: u64) {
-    if let Some(Failure { why, since_ns }) = &name.failure {
+fn show_failure(shown: &mut Value, name: &ResolvedName, now_ns: u64) {
+    if let Some(NameFailure { why, since_ns }) = &name.failure {
         shown["failure"] = json!(why);
         shown["failing-seconds"] = json!(now_ns.saturating_sub(*since_ns) as f64 / 1e9);
     }
 }
 
-fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
+fn server_shown(upstream: &Upstream, index: usize, state: HealthState) -> Value {
     let server = &upstream.servers[index];
     let mut shown = json!({
         "server": server.authority,
         "tls": upstream.config.servers[index].tls,
         "weight": upstream.config.servers[index].weight,
-        "addresses": server.address.iter().filter_map(Address::tcp).map(|address| address.to_string()).collect::<Vec<_>>(),
+        "addresses": server.address.iter().filter_map(ServerAddress::tcp).map(|address| address.to_string()).collect::<Vec<_>>(),
         "state": state.word(),
         "failures-in-a-row": upstream.health.failures(index),
         "connections": {
@@ -125,9 +125,9 @@ fn server_shown(upstream: &Upstream, index: usize, state: State) -> Value {
         "waiting": server.waiting.load(Ordering::Relaxed),
     });
     match state {
-        State::Ejected { left_ns } => shown["seconds-left"] = json!(left_ns as f64 / 1e9),
-        State::WarmingUp { share } => shown["share"] = json!(f64::from(share) / 1e3),
-        State::Healthy | State::Unhealthy | State::Unresolved => {}
+        HealthState::Ejected { left_ns } => shown["seconds-left"] = json!(left_ns as f64 / 1e9),
+        HealthState::WarmingUp { share } => shown["share"] = json!(f64::from(share) / 1e3),
+        HealthState::Healthy | HealthState::Unhealthy | HealthState::Unresolved => {}
     }
     if upstream.config.health.outliers().is_some() {
         let seen = server.tallies.last_interval();

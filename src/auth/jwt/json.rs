@@ -66,13 +66,13 @@ impl Json {
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
-        deserializer.deserialize_any(Strict)
+        deserializer.deserialize_any(StrictJson)
     }
 }
 
-struct Strict;
+struct StrictJson;
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictJson {
     type Value = Json;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, crypto};
 
-use super::token::Token;
+use super::token::SignedToken;
 
 /// Keys that belong together.
 #[derive(Debug)]
 pub(super) struct KeySet {
     /// Unique in the process: what was verified by one set is not taken for verified by another.
     pub(super) generation: u64,
-    keys: Vec<Key>,
+    keys: Vec<VerifyingKey>,
 }
 
 #[derive(Debug)]
-struct Key {
+struct VerifyingKey {
     kid: Option<String>,
     /// What it may be used for, of what the configuration allows.
     algorithms: Vec<Algorithm>,
@@ -39,7 +39,7 @@ impl KeySet {
         KeySet::new(Vec::new())
     }
 
-    fn new(keys: Vec<Key>) -> KeySet {
+    fn new(keys: Vec<VerifyingKey>) -> KeySet {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         KeySet { generation: COUNT.fetch_add(1, Ordering::Relaxed), keys }
     }
@@ -59,7 +59,11 @@ impl KeySet {
             }
             return Err("the secret is too short: HS256 needs 32 bytes, HS384 48, HS512 64".to_owned());
         }
-        Ok(KeySet::new(vec![Key { kid: None, algorithms, key: DecodingKey::from_secret(secret.as_bytes()) }]))
+        Ok(KeySet::new(vec![VerifyingKey {
+            kid: None,
+            algorithms,
+            key: DecodingKey::from_secret(secret.as_bytes()),
+        }]))
     }
 
     /// Keys from a JWK set (RFC 7517 section 5), one JWK, or public keys in PEM.
@@ -80,7 +84,8 @@ impl KeySet {
     /// Whether two sets hold the same keys.
     pub(super) fn is_same(&self, other: &KeySet) -> bool {
         let parts = |set: &KeySet| -> Vec<String> {
-            let shown = |key: &Key| format!("{:?} {:?} {:?}", key.kid, key.algorithms, raw(&key.key));
+            let shown =
+                |key: &VerifyingKey| format!("{:?} {:?} {:?}", key.kid, key.algorithms, raw(&key.key));
             set.keys.iter().map(shown).collect()
         };
         parts(self) == parts(other)
@@ -88,8 +93,8 @@ impl KeySet {
 
     /// Checks the signature of a token by the key it names; by those that fit, where it names none or keys have no
     /// names.
-    pub(super) fn verify(&self, token: &Token<'_>) -> Signature {
-        let is_named = |key: &&Key| match (&key.kid, &token.kid) {
+    pub(super) fn verify(&self, token: &SignedToken<'_>) -> Signature {
+        let is_named = |key: &&VerifyingKey| match (&key.kid, &token.kid) {
             (Some(own), Some(named)) => own == named,
             (None, _) | (_, None) => true,
         };
@@ -123,7 +128,7 @@ fn secret_bytes_min(algorithm: Algorithm) -> Option<usize> {
     }
 }
 
-fn of_jwks(text: &str, allowed: &[Algorithm]) -> Result<Vec<Key>, String> {
+fn of_jwks(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, String> {
     let set: serde_json::Value = serde_json::from_str(text).map_err(|error| match error.line() {
         0 => "not JSON".to_owned(),
         line => format!("not JSON, line {line}"),
@@ -139,7 +144,7 @@ fn of_jwks(text: &str, allowed: &[Algorithm]) -> Result<Vec<Key>, String> {
     Ok(keys.into_iter().filter_map(|key| of_jwk(&serde_json::from_value(key).ok()?, allowed)).collect())
 }
 
-fn of_jwk(jwk: &Jwk, allowed: &[Algorithm]) -> Option<Key> {
+fn of_jwk(jwk: &Jwk, allowed: &[Algorithm]) -> Option<VerifyingKey> {
     let common = &jwk.common;
     if common.public_key_use.as_ref().is_some_and(|wanted| *wanted != PublicKeyUse::Signature) {
         return None;
@@ -166,11 +171,11 @@ fn of_jwk(jwk: &Jwk, allowed: &[Algorithm]) -> Option<Key> {
         of_family && named.as_ref().is_none_or(|named| *named == format!("{algorithm:?}"))
     };
     let algorithms: Vec<Algorithm> = allowed.iter().copied().filter(fits).collect();
-    (!algorithms.is_empty()).then(|| Key { kid: common.key_id.clone(), algorithms, key })
+    (!algorithms.is_empty()).then(|| VerifyingKey { kid: common.key_id.clone(), algorithms, key })
 }
 
 /// Public keys in PEM, one or several. A certificate is none: whether it is to be believed is another question.
-fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<Key>, String> {
+fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, String> {
     let mut keys = Vec::new();
     for block in text.split_inclusive("-----END").map(str::trim_start) {
         let Some(at) = block.find("-----BEGIN ") else { continue };
@@ -189,7 +194,7 @@ fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<Key>, String> {
         };
         let algorithms: Vec<Algorithm> = allowed.iter().copied().filter(fits).collect();
         if !algorithms.is_empty() {
-            keys.push(Key { kid: None, algorithms, key });
+            keys.push(VerifyingKey { kid: None, algorithms, key });
         }
     }
     if keys.len() > KEYS_MAX {

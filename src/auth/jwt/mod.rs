@@ -19,37 +19,37 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 pub use jsonwebtoken::Algorithm;
 
-use super::asked::{Asked, Checked, Wait};
 use super::cache::{Cache, Digest, digest_of};
+use super::credential_source::{CredentialSource, carried};
 use super::entries::{self, text};
-use super::place::{Place, carried};
+use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
 use keyset::{KeySet, Signature};
-use remote::Remote;
-pub use rules::{Naming, Rules};
-use token::Token;
+use remote::RemoteKeys;
+pub use rules::{ClaimNaming, ClaimRules};
+use token::SignedToken;
 
 /// The configuration of `kind = "jwt"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where a request carries its token.
-    pub places: Vec<Place>,
+    pub places: Vec<CredentialSource>,
     /// Where the keys are.
-    pub source: Source,
+    pub source: KeySetSource,
     /// How a token may be signed.
     pub algorithms: Vec<Algorithm>,
     /// What it must claim.
-    pub rules: Rules,
+    pub rules: ClaimRules,
     /// Which claims identify the client.
-    pub naming: Naming,
+    pub naming: ClaimNaming,
 }
 
 /// Where keys come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum KeySetSource {
     /// A secret shared with the issuer.
-    Secret(Secret),
+    Secret(JwtSecret),
     /// A JWK set, or public keys in PEM.
     File(PathBuf),
     /// A JWK set that the issuer publishes.
@@ -58,9 +58,9 @@ pub enum Source {
 
 /// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
+pub struct JwtSecret(pub String);
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for JwtSecret {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("Secret")
     }
@@ -93,15 +93,15 @@ pub(super) struct Verifier {
     wanted: Box<[Box<str>]>,
     keys: ArcSwap<KeySet>,
     /// Where the keys are fetched.
-    pub(super) remote: Option<Remote>,
+    pub(super) remote: Option<RemoteKeys>,
 }
 
 impl Verifier {
     /// Reads the keys; those behind a URL come later.
     pub(super) fn new(config: &Config, wanted: &[Box<str>]) -> Result<Verifier, Error> {
         let remote = match &config.source {
-            Source::Url(config) => Some(Remote::new((**config).clone())),
-            Source::Secret(_) | Source::File(_) => None,
+            KeySetSource::Url(config) => Some(RemoteKeys::new((**config).clone())),
+            KeySetSource::Secret(_) | KeySetSource::File(_) => None,
         };
         let keys = ArcSwap::from_pointee(read(config)?);
         Ok(Verifier { config: config.clone(), wanted: wanted.into(), keys, remote })
@@ -109,7 +109,7 @@ impl Verifier {
 
     /// Goes on with the keys of a file that was read again.
     pub(super) fn adopt(&self, fresh: Verifier) {
-        if matches!(self.config.source, Source::File(_)) {
+        if matches!(self.config.source, KeySetSource::File(_)) {
             self.replace(fresh.keys.into_inner());
         }
     }
@@ -124,8 +124,8 @@ impl Verifier {
     /// The file of keys.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.config.source {
-            Source::File(path) => Some(path),
-            Source::Secret(_) | Source::Url(_) => None,
+            KeySetSource::File(path) => Some(path),
+            KeySetSource::Secret(_) | KeySetSource::Url(_) => None,
         }
     }
 
@@ -144,59 +144,59 @@ impl Verifier {
     }
 
     /// Whether the request carries a token that was verified before; a new one is not looked at yet.
-    pub(super) fn check(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub(super) fn check(&self, asked: &AuthRequest<'_>, cache: &Cache) -> MethodAnswer {
         let unseen = self.unseen(asked, cache, self.keys.load().generation);
-        unseen.map_or_else(|checked| checked, |_| Checked::Wait(Wait::Token))
+        unseen.map_or_else(|checked| checked, |_| MethodAnswer::Wait(PendingCheck::Token))
     }
 
     /// The token that the request carries, and its digest, where it was not verified before; else what that says.
     fn unseen<'r>(
         &self,
-        asked: &Asked<'r>,
+        asked: &AuthRequest<'r>,
         cache: &Cache,
         generation: u64,
-    ) -> Result<(Cow<'r, [u8]>, Digest), Checked> {
+    ) -> Result<(Cow<'r, [u8]>, Digest), MethodAnswer> {
         let credential = carried(&self.config.places, asked.headers, asked.query).only()?;
         let digest = digest_of(&credential);
         match cache.find(&digest, generation, asked.unix_seconds()) {
-            Some(identity) => Err(Checked::Known(identity)),
+            Some(identity) => Err(MethodAnswer::Known(identity)),
             None => Ok((credential, digest)),
         }
     }
 
     /// Judges what the request carries, its signature too.
-    pub(super) fn verify(&self, asked: &Asked<'_>, cache: &Cache) -> Checked {
+    pub(super) fn verify(&self, asked: &AuthRequest<'_>, cache: &Cache) -> MethodAnswer {
         let now = asked.unix_seconds();
         let keys = self.keys.load();
         let (credential, digest) = match self.unseen(asked, cache, keys.generation) {
             Ok(unseen) => unseen,
             Err(checked) => return checked,
         };
-        let token = match Token::parse(&credential) {
+        let token = match SignedToken::parse(&credential) {
             Ok(token) if self.config.algorithms.contains(&token.algorithm) => token,
-            Ok(_) => return Checked::Refused(Cause::TokenAlgorithm),
-            Err(cause) => return Checked::Refused(cause),
+            Ok(_) => return MethodAnswer::Refused(Cause::TokenAlgorithm),
+            Err(cause) => return MethodAnswer::Refused(cause),
         };
         match keys.verify(&token) {
             Signature::Valid => match self.identity(&token, now) {
                 Ok((identity, until)) => {
                     cache.keep(digest, &identity, keys.generation, until.min(now + KEPT_SECONDS_MAX));
-                    Checked::Known(identity)
+                    MethodAnswer::Known(identity)
                 }
-                Err(cause) => Checked::Refused(cause),
+                Err(cause) => MethodAnswer::Refused(cause),
             },
-            Signature::Invalid => Checked::Refused(Cause::TokenSignature),
+            Signature::Invalid => MethodAnswer::Refused(Cause::TokenSignature),
             Signature::UnknownKey => {
                 let asked = self.remote.as_ref().and_then(|remote| remote.ask_for(token.kid.as_deref()));
-                asked.map_or(Checked::Refused(Cause::TokenKeyUnknown), |rounds| {
-                    Checked::Wait(Wait::Keys(rounds))
+                asked.map_or(MethodAnswer::Refused(Cause::TokenKeyUnknown), |rounds| {
+                    MethodAnswer::Wait(PendingCheck::Keys(rounds))
                 })
             }
         }
     }
 
     /// The identity of a token with a good signature, and until when it may be believed without another look.
-    fn identity(&self, token: &Token<'_>, now: i64) -> Result<(Arc<Identity>, i64), Cause> {
+    fn identity(&self, token: &SignedToken<'_>, now: i64) -> Result<(Arc<Identity>, i64), Cause> {
         let claims = token.claims().ok_or(Cause::TokenClaims)?;
         let until = self.config.rules.good_until(token, &claims, now)?;
         let identity = self.config.naming.identity(&claims, &self.wanted).ok_or(Cause::TokenConsumer)?;
@@ -206,12 +206,12 @@ impl Verifier {
 
 fn read(config: &Config) -> Result<KeySet, Error> {
     match &config.source {
-        Source::Secret(Secret(secret)) => {
+        KeySetSource::Secret(JwtSecret(secret)) => {
             KeySet::of_secret(secret, &config.algorithms).map_err(Error::Secret)
         }
-        Source::File(path) => KeySet::of_text(&text(path)?, &config.algorithms)
+        KeySetSource::File(path) => KeySet::of_text(&text(path)?, &config.algorithms)
             .map_err(|reason| Error::Keys { path: path.clone(), reason }),
-        Source::Url(_) => Ok(KeySet::empty()),
+        KeySetSource::Url(_) => Ok(KeySet::empty()),
     }
 }
 

@@ -17,7 +17,7 @@ use http_body_util::Empty;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
-use net::fetch::{self, Client, Connect};
+use net::fetch::{self, Connect, FetchClient};
 use net::trust::Trust;
 
 /// Where keys are published and how often they are asked for.
@@ -58,7 +58,7 @@ enum Error {
 
 /// One issuer's keys, as workers ask for them.
 #[derive(Debug)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteKeys {
     config: Config,
     phase: AtomicU8,
     begun: AtomicBool,
@@ -86,9 +86,9 @@ const READY: u8 = 1;
 /// A fetch runs.
 const FETCHING: u8 = 2;
 
-impl Remote {
-    pub(super) fn new(config: Config) -> Remote {
-        Remote {
+impl RemoteKeys {
+    pub(super) fn new(config: Config) -> RemoteKeys {
+        RemoteKeys {
             config,
             phase: AtomicU8::new(FETCHING),
             begun: AtomicBool::new(false),
@@ -143,7 +143,7 @@ impl Remote {
             Ok(changed) => {
                 tracing::debug!(auth = %name, "keys fetched");
                 if schedule.has_failed {
-                    tracing::info!(auth = %name, "keys can be fetched again");
+                    tracing::info!(auth = %name, "JWT keys can be fetched again");
                 }
                 // A name that a fetch did not bring is not asked for again before the next scheduled fetch.
                 if *changed || !schedule.is_wanted {
@@ -152,7 +152,7 @@ impl Remote {
             }
             Err(error) => {
                 let url = &self.config.url;
-                tracing::error!(auth = %name, %url, %error, "keys not fetched, those there are go on");
+                tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: the previous keys stay in use");
             }
         }
         schedule.has_failed = fetched.is_err();
@@ -175,7 +175,7 @@ impl Remote {
             .header(ACCEPT, "application/jwk-set+json, application/json")
             .body(Empty::<Bytes>::new())
             .map_err(|error| Error::Keys(error.to_string()))?;
-        let client = Client::new(connect.clone(), self.config.trust.clone());
+        let client = FetchClient::new(connect.clone(), self.config.trust.clone());
         let answer = client.ask(request, self.config.timeout).await?;
         if answer.status() != StatusCode::OK {
             return Err(Error::Status(answer.status()));

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use super::json::Json;
-use super::token::Token;
+use super::token::SignedToken;
 use base::cause::Cause;
 use base::identity::{Claim, Identity};
 
 /// What is asked of claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rules {
+pub struct ClaimRules {
     /// `iss` must be one of these. Empty: it is not asked for.
     pub issuers: Vec<String>,
     /// `aud` must hold one of these. Empty: it is not asked for.
@@ -24,7 +24,7 @@ pub struct Rules {
 
 /// Which claims identify the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Naming {
+pub struct ClaimNaming {
     /// The consumer. A token without it identifies nobody.
     pub consumer: Option<String>,
     /// Its organisation.
@@ -33,12 +33,12 @@ pub struct Naming {
     pub tier: Option<String>,
 }
 
-impl Rules {
+impl ClaimRules {
     /// Until when these claims are good, Unix seconds; `i64::MAX` where nothing ends them.
     ///
     /// # Errors
     /// Why they are not.
-    pub(super) fn good_until(&self, token: &Token<'_>, claims: &Json, now: i64) -> Result<i64, Cause> {
+    pub(super) fn good_until(&self, token: &SignedToken<'_>, claims: &Json, now: i64) -> Result<i64, Cause> {
         let is_present = |name: &String| claims.member(name).is_some_and(|claim| *claim != Json::Null);
         if !self.required.iter().all(is_present) {
             return Err(Cause::TokenClaims);
@@ -67,7 +67,7 @@ impl Rules {
         if now < until { Ok(until) } else { Err(Cause::TokenExpired) }
     }
 
-    fn is_typ(&self, token: &Token<'_>) -> bool {
+    fn is_typ(&self, token: &SignedToken<'_>) -> bool {
         let Some(wanted) = &self.typ else { return true };
         let Some(typ) = &token.typ else { return false };
         // RFC 7515 section 4.1.9: `application/` may be left out.
@@ -87,7 +87,7 @@ impl Rules {
     }
 }
 
-impl Naming {
+impl ClaimNaming {
     /// The identity a token gives, with those of its claims that anything asks for. `None` if the claim that names the
     /// consumer is absent or empty: limits by consumer would not hold for such a client, and it would be admitted.
     pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Option<Identity> {

@@ -26,8 +26,8 @@ fn pair() -> (String, String) {
     (pair.serialize_pem(), pair.public_key_pem())
 }
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> ClaimRules {
+    ClaimRules {
         issuers: vec!["https://id.example.com/".to_owned()],
         audiences: vec!["api".to_owned(), "web".to_owned()],
         typ: None,
@@ -36,15 +36,15 @@ fn rules() -> Rules {
     }
 }
 
-fn verifier(keys: KeySet, algorithms: &[Algorithm], rules: Rules) -> Verifier {
-    let naming = Naming {
+fn verifier(keys: KeySet, algorithms: &[Algorithm], rules: ClaimRules) -> Verifier {
+    let naming = ClaimNaming {
         consumer: Some("sub".to_owned()),
         tenant: Some("org.name".to_owned()),
         tier: Some("plan".to_owned()),
     };
     let config = Config {
-        places: vec![Place::Bearer],
-        source: Source::Secret(Secret(SECRET.to_owned())),
+        places: vec![CredentialSource::Bearer],
+        source: KeySetSource::Secret(JwtSecret(SECRET.to_owned())),
         algorithms: algorithms.to_vec(),
         rules,
         naming,
@@ -99,9 +99,9 @@ fn check(verifier: &Verifier, token: &str, cache: &Cache, now: i64) -> Option<Ar
     let value = HeaderValue::from_str(&format!("Bearer {token}")).expect("a field's value");
     headers.insert(http::header::AUTHORIZATION, value);
     let now = Duration::from_secs(now.unsigned_abs());
-    match verifier.verify(&Asked { headers: &headers, query: None, certificate: None, now }, cache) {
-        Checked::Known(identity) => Some(identity),
-        Checked::Refused(_) => None,
+    match verifier.verify(&AuthRequest { headers: &headers, query: None, certificate: None, now }, cache) {
+        MethodAnswer::Known(identity) => Some(identity),
+        MethodAnswer::Refused(_) => None,
         other => panic!("{other:?}"),
     }
 }
@@ -119,7 +119,7 @@ fn public_vectors_hold_and_one_bit_less_does_not() {
         let source = vector["source"].as_str().expect("a name");
         let keys = KeySet::of_text(&vector["jwk"].to_string(), &all).expect(source);
         let text = vector["token"].as_str().expect("a token");
-        let verify = |text: &str| Token::parse(text.as_bytes()).ok().map(|token| keys.verify(&token));
+        let verify = |text: &str| SignedToken::parse(text.as_bytes()).ok().map(|token| keys.verify(&token));
         assert_eq!(verify(text), Some(Signature::Valid), "{source}");
         let (message, signature) = text.rsplit_once('.').expect("three parts");
         let mut bytes = URL_SAFE_NO_PAD.decode(signature).expect("it is encoded");
@@ -144,7 +144,7 @@ fn public_vectors_of_what_is_no_token_are_refused() {
         match KeySet::of_text(&jwk, &all) {
             Ok(keys) => {
                 let text = vector["token"].as_str().expect("a token");
-                let signature = Token::parse(text.as_bytes()).ok().map(|token| keys.verify(&token));
+                let signature = SignedToken::parse(text.as_bytes()).ok().map(|token| keys.verify(&token));
                 assert_ne!(signature, Some(Signature::Valid), "{source}: {why}");
             }
             Err(reason) => {
@@ -208,7 +208,7 @@ fn claims_are_believed_within_their_times_for_their_audience() {
 
 #[test]
 fn typ_is_asked_for_where_that_is_written() {
-    let rules = Rules { typ: Some("at+jwt".to_owned()), ..rules() };
+    let rules = ClaimRules { typ: Some("at+jwt".to_owned()), ..rules() };
     let verifier = Verifier { config: Config { rules, ..es256().config }, ..es256() };
     for (typ, taken) in [
         (r#","typ":"at+jwt""#, true),
@@ -358,7 +358,7 @@ fn keys_are_chosen_by_name_and_fitness() {
         let header = json!({ "alg": "ES256", "kid": kid });
         token_of(&header.to_string(), "{}", Algorithm::ES256, &key(&PRIVATE))
     };
-    let verify = |kid: &str| keys.verify(&Token::parse(token(kid).as_bytes()).expect("a token"));
+    let verify = |kid: &str| keys.verify(&SignedToken::parse(token(kid).as_bytes()).expect("a token"));
     assert_eq!(verify("ec"), Signature::Invalid);
     assert_eq!(verify("rsa"), Signature::Invalid, "its family is another");
     for unknown in ["unknown", "p521", "enc", "EC"] {
@@ -390,7 +390,7 @@ proptest! {
         place in any::<prop::sample::Index>(),
         byte in "[A-Za-z0-9._-]",
     ) {
-        let _ = Token::parse(text.as_bytes());
+        let _ = SignedToken::parse(text.as_bytes());
         let token = token_of(
             r#"{"alg":"HS256"}"#,
             &claims().to_string(),

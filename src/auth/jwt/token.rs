@@ -9,7 +9,7 @@ use base::cause::Cause;
 
 /// A signed token in its compact form.
 #[derive(Debug)]
-pub(super) struct Token<'t> {
+pub(super) struct SignedToken<'t> {
     /// What is signed: header and payload as they came.
     pub(super) signed: &'t [u8],
     /// Its signature, still encoded.
@@ -23,17 +23,17 @@ pub(super) struct Token<'t> {
     pub(super) typ: Option<String>,
 }
 
-impl<'t> Token<'t> {
+impl<'t> SignedToken<'t> {
     /// Takes a token apart. Refused is what is too long, no token, encrypted (RFC 7516 has five parts), says `none`,
     /// carries its own key, or asks for an extension nobody here knows (`crit`, RFC 7515 section 4.1.11).
     ///
     /// Where a key may be found by URL (`jku`, `x5u`) is not read at all.
-    pub(super) fn parse(bytes: &'t [u8]) -> Result<Token<'t>, Cause> {
-        Token::read(bytes).unwrap_or(Err(Cause::TokenMalformed))
+    pub(super) fn parse(bytes: &'t [u8]) -> Result<SignedToken<'t>, Cause> {
+        SignedToken::read(bytes).unwrap_or(Err(Cause::TokenMalformed))
     }
 
     /// `None`: it is not of a token's form.
-    fn read(bytes: &'t [u8]) -> Option<Result<Token<'t>, Cause>> {
+    fn read(bytes: &'t [u8]) -> Option<Result<SignedToken<'t>, Cause>> {
         if bytes.len() > TOKEN_BYTES_MAX {
             return None;
         }
@@ -57,7 +57,7 @@ impl<'t> Token<'t> {
             return None;
         }
         let (signed, typ) = (signed.as_bytes(), text("typ")?);
-        let token = |algorithm| Token { signed, signature, payload, algorithm, kid, typ };
+        let token = |algorithm| SignedToken { signed, signature, payload, algorithm, kid, typ };
         Some(algorithm.map(token).map_err(|_| Cause::TokenAlgorithm))
     }
 

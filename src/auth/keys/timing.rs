@@ -78,14 +78,14 @@ fn judge(what: &str, took: &[Vec<f64>; 2]) {
 }
 
 /// A table of keys, and the keys.
-fn table(random: &Random) -> (Table, Vec<String>) {
-    let (mut table, mut texts) = (Table::default(), Vec::new());
+fn table(random: &Random) -> (ApiKeyTable, Vec<String>) {
+    let (mut table, mut texts) = (ApiKeyTable::default(), Vec::new());
     for index in 0..KEYS {
         let text = random_key(random);
         let own: [u8; SHA256_OUTPUT_LEN] =
             digest(&SHA256, text.as_bytes()).as_ref().try_into().expect("that is its length");
         table.by_prefix.entry(prefix(&own)).or_default().push(index as u32);
-        table.keys.push(Key { digest: own, expires: None, identity: Arc::default() });
+        table.keys.push(ApiKeyRecord { digest: own, expires: None, identity: Arc::default() });
         texts.push(text);
     }
     (table, texts)
@@ -116,9 +116,9 @@ fn where_a_digest_differs_takes_no_time() {
 fn a_near_miss_takes_as_long_as_any_other_wrong_key() {
     let random = Random::seeded();
     let (table, texts) = table(&random);
-    let places = vec![Place::Bearer];
-    let config = Config { places, source: Source::File(PathBuf::new()) };
-    let keys = Keys { config, table: ArcSwap::from_pointee(table), issued: None };
+    let places = vec![CredentialSource::Bearer];
+    let config = Config { places, source: ApiKeySource::File(PathBuf::new()) };
+    let keys = ApiKeySet { config, table: ArcSwap::from_pointee(table), issued: None };
     let value = |key: String| HeaderValue::from_str(&format!("Bearer {key}")).expect("a field's value");
     // Both are made in one way, from texts there are and from texts there are not.
     let begins = [texts, (0..KEYS).map(|_| random_key(&random)).collect()];
@@ -131,8 +131,8 @@ fn a_near_miss_takes_as_long_as_any_other_wrong_key() {
     };
     let refuse = |headers: &HeaderMap| {
         let now = std::time::Duration::ZERO;
-        let checked = keys.check(&Asked { headers, query: None, certificate: None, now });
-        assert!(matches!(black_box(checked), Checked::Refused(_)));
+        let checked = keys.check(&AuthRequest { headers, query: None, certificate: None, now });
+        assert!(matches!(black_box(checked), MethodAnswer::Refused(_)));
     };
     judge("a near miss, or any wrong key", &measure(wrong, refuse));
 }

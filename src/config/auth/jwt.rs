@@ -6,17 +6,17 @@ use super::{claim_name, file, places};
 use crate::load::text::Text;
 use crate::reader::{Table, Value};
 use crate::upstream::trust;
-use auth::Kind;
+use auth::MethodKind;
+use auth::credential_source::CredentialSource;
 use auth::jwt::remote;
-use auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
-use auth::place::Place;
+use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, JwtSecret, KeySetSource};
 use base::words::listed;
 use net::trust::Trust;
 
-pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
+pub(super) fn read(table: &Table<'_>) -> Option<MethodKind> {
     let source = source(table);
     let algorithms = table.value("algorithms").map(|value| algorithms(&value)).unwrap_or_default();
-    let mut rules = Rules {
+    let mut rules = ClaimRules {
         issuers: Vec::new(),
         audiences: Vec::new(),
         typ: None,
@@ -30,16 +30,16 @@ pub(super) fn read(table: &Table<'_>) -> Option<Kind> {
             "write `audience = \"…\"`: what tokens for this gateway say in `aud`",
         );
     }
-    let naming = Naming {
+    let naming = ClaimNaming {
         consumer: claim_name(table, "consumer").or(Some("sub".to_owned())),
         tenant: claim_name(table, "tenant"),
         tier: claim_name(table, "tier"),
     };
-    let places = table.value("in").map_or_else(|| vec![Place::Bearer], |value| places(&value));
-    Some(Kind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
+    let places = table.value("in").map_or_else(|| vec![CredentialSource::Bearer], |value| places(&value));
+    Some(MethodKind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
 }
 
-fn rules(keys: &Table<'_>, rules: &mut Rules) {
+fn rules(keys: &Table<'_>, rules: &mut ClaimRules) {
     keys.texts("issuer", &mut rules.issuers);
     keys.texts("audience", &mut rules.audiences);
     keys.texts("required", &mut rules.required);
@@ -62,7 +62,7 @@ fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
 }
 
 /// The source of the keys: exactly one of `jwks`, `keys` and `secret`.
-fn source(table: &Table<'_>) -> Option<Source> {
+fn source(table: &Table<'_>) -> Option<KeySetSource> {
     let (jwks, secret) = (table.value("jwks"), table.value("secret"));
     let has_file = table.value("keys").is_some();
     for value in ["tls", "fetch"].into_iter().filter_map(|key| table.value(key)).filter(|_| jwks.is_none()) {
@@ -84,13 +84,13 @@ fn source(table: &Table<'_>) -> Option<Source> {
             if let Some(fetch) = table.table("fetch") {
                 times(&fetch, &mut config);
             }
-            Some(Source::Url(Box::new(config)))
+            Some(KeySetSource::Url(Box::new(config)))
         }
-        (None, true, None) => file(table, "keys", "jwks.json").map(Source::File),
+        (None, true, None) => file(table, "keys", "jwks.json").map(KeySetSource::File),
         (None, false, Some(secret)) => {
             let text = secret.text()?;
             text.warn_if_plain();
-            Some(Source::Secret(Secret(text.text)))
+            Some(KeySetSource::Secret(JwtSecret(text.text)))
         }
         _ => {
             table.wrong(

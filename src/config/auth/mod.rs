@@ -4,9 +4,9 @@ mod jwt;
 
 use std::time::Duration;
 
-use auth::mtls::{self, Name};
-use auth::place::Place;
-use auth::{Anybody, Config, Kind};
+use auth::credential_source::CredentialSource;
+use auth::mtls::{self, CertificateName};
+use auth::{AnonymousIdentity, Config, MethodKind};
 use auth::{basic, keys};
 
 use super::load::report;
@@ -37,44 +37,44 @@ fn read(named: Named<'_>) -> Option<Config> {
         table.wrong("an authentication method needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
-    let read: fn(&Table<'_>) -> Option<Kind> = kind.choice(&KINDS)?;
+    let read: fn(&Table<'_>) -> Option<MethodKind> = kind.choice(&KINDS)?;
     let kind = read(&table);
     let mut pass = true;
     table.boolean("pass", &mut pass);
     Some(Config { name: named.name, kind: kind?, pass })
 }
 
-fn show_keys_source(source: &keys::Source) -> String {
+fn show_keys_source(source: &keys::ApiKeySource) -> String {
     let file = |file: &std::path::Path| ("file", show_text(&file.to_string_lossy()));
     match source {
-        keys::Source::File(path) => table([file(path)]),
-        keys::Source::Database => show_text(DATABASE),
-        keys::Source::Both(path) => table([file(path), (DATABASE, true.to_string())]),
+        keys::ApiKeySource::File(path) => table([file(path)]),
+        keys::ApiKeySource::Database => show_text(DATABASE),
+        keys::ApiKeySource::Both(path) => table([file(path), (DATABASE, true.to_string())]),
     }
 }
 
-fn anonymous(table: &Table<'_>) -> Option<Kind> {
-    let mut anybody = Anybody { consumer: None, tenant: None, tier: None };
+fn anonymous(table: &Table<'_>) -> Option<MethodKind> {
+    let mut anybody = AnonymousIdentity { consumer: None, tenant: None, tier: None };
     self::anybody(table, &mut anybody);
-    Some(Kind::Anonymous(anybody))
+    Some(MethodKind::Anonymous(anybody))
 }
 
-fn anybody(keys: &Table<'_>, anybody: &mut Anybody) {
+fn anybody(keys: &Table<'_>, anybody: &mut AnonymousIdentity) {
     keys.text_if("consumer", &mut anybody.consumer);
     keys.text_if("tenant", &mut anybody.tenant);
     keys.text_if("tier", &mut anybody.tier);
 }
 
-fn api_key(table: &Table<'_>) -> Option<Kind> {
+fn api_key(table: &Table<'_>) -> Option<MethodKind> {
     let places = match table.value("in") {
         Some(value) => places(&value),
-        None => vec![Place::Header(X_API_KEY), Place::Bearer],
+        None => vec![CredentialSource::Header(X_API_KEY), CredentialSource::Bearer],
     };
-    Some(Kind::ApiKey(keys::Config { places, source: keys_source(table)? }))
+    Some(MethodKind::ApiKey(keys::Config { places, source: keys_source(table)? }))
 }
 
 /// `{ file = "…" }`, `"database"`, or `{ file = "…", database = true }` for both.
-fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
+fn keys_source(table: &Table<'_>) -> Option<keys::ApiKeySource> {
     const HINT: &str = "write `keys = { file = \"keys.toml\" }`, or `keys = \"database\"`";
     let value = table.value("keys")?;
     if value.is_string() {
@@ -83,7 +83,7 @@ fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
             text.wrong(format!("{} is not a place for keys", text.shown()), HINT);
             return None;
         }
-        return Some(keys::Source::Database);
+        return Some(keys::ApiKeySource::Database);
     }
     let inner = value.table()?;
     let file = inner.value("file").map(|value| value.text());
@@ -92,25 +92,25 @@ fn keys_source(table: &Table<'_>) -> Option<keys::Source> {
         inner.wrong("`keys` needs `file`", HINT);
     }
     let source = match (file, has_database) {
-        (Some(file), false) => keys::Source::File(text::path(&file?)),
-        (Some(file), true) => keys::Source::Both(text::path(&file?)),
-        (None, true) => keys::Source::Database,
+        (Some(file), false) => keys::ApiKeySource::File(text::path(&file?)),
+        (Some(file), true) => keys::ApiKeySource::Both(text::path(&file?)),
+        (None, true) => keys::ApiKeySource::Database,
         (None, false) => return None,
     };
     value.spell(show_keys_source(&source));
     Some(source)
 }
 
-fn mtls(table: &Table<'_>) -> Option<Kind> {
-    let name = |key| table.value(key).and_then(|value| value.choice(&Name::ALL));
+fn mtls(table: &Table<'_>) -> Option<MethodKind> {
+    let name = |key| table.value(key).and_then(|value| value.choice(&CertificateName::ALL));
     let (consumer, tenant) = (name("consumer"), name("tenant"));
     let tier = table.value("tier").and_then(|value| value.text()).map(|text| text.text);
-    Some(Kind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
+    Some(MethodKind::Mtls(mtls::Config { consumer: consumer?, tenant, tier }))
 }
 
-fn basic(table: &Table<'_>) -> Option<Kind> {
+fn basic(table: &Table<'_>) -> Option<MethodKind> {
     let keep = table.value("keep").and_then(|value| value.duration()).unwrap_or(KEEP);
-    Some(Kind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
+    Some(MethodKind::Basic(basic::Config { file: file(table, "users", "users.toml")?, keep }))
 }
 
 /// The file under `key = { file = "…" }`.
@@ -136,17 +136,19 @@ fn claim_name(table: &Table<'_>, key: &'static str) -> Option<String> {
     }
 }
 
-fn places(value: &Value<'_>) -> Vec<Place> {
+fn places(value: &Value<'_>) -> Vec<CredentialSource> {
     let texts = value.some_texts("write `[\"header:x-api-key\"]`");
     texts.iter().filter_map(place).collect()
 }
 
 /// `header:x-api-key`, `bearer`, `query:api_key`.
-fn place(text: &Text<'_>) -> Option<Place> {
+fn place(text: &Text<'_>) -> Option<CredentialSource> {
     let found = match text.text.split_once(':') {
-        None if text.text == "bearer" => Some(Place::Bearer),
-        Some(("header", name)) => http::HeaderName::from_bytes(name.as_bytes()).ok().map(Place::Header),
-        Some(("query", name)) if !name.is_empty() => Some(Place::Query(name.to_owned())),
+        None if text.text == "bearer" => Some(CredentialSource::Bearer),
+        Some(("header", name)) => {
+            http::HeaderName::from_bytes(name.as_bytes()).ok().map(CredentialSource::Header)
+        }
+        Some(("query", name)) if !name.is_empty() => Some(CredentialSource::Query(name.to_owned())),
         _ => None,
     };
     if found.is_none() {
@@ -158,7 +160,7 @@ fn place(text: &Text<'_>) -> Option<Place> {
 }
 
 /// Reads the keys that only one kind has.
-type ReadKind = fn(&Table<'_>) -> Option<Kind>;
+type ReadKind = fn(&Table<'_>) -> Option<MethodKind>;
 
 const KINDS: [(&str, ReadKind); 5] =
     [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];

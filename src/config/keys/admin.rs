@@ -1,6 +1,6 @@
 //! The keys of `[admin]`.
 
-use control::admin::Role;
+use control::admin::AdminRole;
 
 use super::Kind::{Any, List, Path, Secret, Table, Text, Texts, Words};
 use super::Unwritten::{Needs, Value, ValueBeside};
@@ -8,8 +8,8 @@ use super::listener::{DEMANDS, PAIR};
 use super::{sections, words};
 
 /// The values of `role`.
-pub const ROLES: [(&str, Role); 3] =
-    [("read", Role::Read), ("operate", Role::Operate), ("admin", Role::Admin)];
+pub const ROLES: [(&str, AdminRole); 3] =
+    [("read", AdminRole::Read), ("operate", AdminRole::Operate), ("admin", AdminRole::Admin)];
 
 sections! {
     ADMIN = "[admin]" {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::auth::mtls::Name;
+use ::auth::mtls::CertificateName;
 
 use super::Kind::{Any, Bool, Path, Secret, Table, Text, Texts, Time, Word, Words};
 use super::Unwritten::{Means, Needs, Required, Value};
@@ -84,12 +84,12 @@ sections! {
     }
     MTLS = "[auth.<name>]" + AUTH {
         /// the name in the certificate that is the consumer, such as `san:email`; of several, the first
-        "consumer": Words(|| words(&Name::ALL)), Needs(
+        "consumer": Words(|| words(&CertificateName::ALL)), Needs(
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",
         );
         /// which name of the certificate is the tenant
-        "tenant": Words(|| words(&Name::ALL));
+        "tenant": Words(|| words(&CertificateName::ALL));
         /// the tier of all these clients
         "tier": Text;
     }

@@ -3,7 +3,7 @@
 use ::acme::config::Challenge;
 use gateway::proxy::config::ForwardedHeader;
 use gateway::service::config::Underscores;
-use net::tls::{Demand, Version};
+use net::tls::{Demand, ListenerTlsVersion};
 
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Size, Table, Text, Texts, Time, Words};
 use super::Unwritten::{Defaults, Means, Needs, Required, Value, ValueBeside};
@@ -17,7 +17,8 @@ pub const SNI: [(&str, bool); 2] = [("strict", true), ("any", false)];
 pub const UNDERSCORES: [(&str, Underscores); 2] =
     [("refuse", Underscores::Refuse), ("keep", Underscores::Keep)];
 /// The values of `min-version`.
-pub const VERSIONS: [(&str, Version); 2] = [("1.2", Version::Tls12), ("1.3", Version::Tls13)];
+pub const VERSIONS: [(&str, ListenerTlsVersion); 2] =
+    [("1.2", ListenerTlsVersion::Tls12), ("1.3", ListenerTlsVersion::Tls13)];
 /// The values of `challenge`.
 pub const CHALLENGES: [(&str, Challenge); 2] =
     [("http-01", Challenge::Http01), ("tls-alpn-01", Challenge::TlsAlpn01)];

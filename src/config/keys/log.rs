@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use observe::record::Query;
-use observe::trace::{Decides, Heeded, Protocol};
+use observe::record::QueryDetail;
+use observe::trace::{Decides, OtlpProtocol, TraceparentTrust};
 
 use super::Kind::{Any, Bool, Field, Map, Only, Pattern, Secret, Share, Table, Text, Texts, Time, Words};
 use super::Unwritten::{Defaults, Means, Needs, Value};
@@ -11,15 +11,18 @@ use super::upstream::TLS;
 use super::{sections, words};
 
 /// The values of `query`.
-pub const QUERIES: [(&str, Query); 3] =
-    [("keep", Query::Keep), ("drop", Query::Drop), ("names", Query::Names)];
+pub const QUERIES: [(&str, QueryDetail); 3] =
+    [("keep", QueryDetail::Keep), ("drop", QueryDetail::Drop), ("names", QueryDetail::Names)];
 /// The values of `protocol`.
-pub const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("grpc", Protocol::Grpc)];
+pub const PROTOCOLS: [(&str, OtlpProtocol); 2] = [("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
 /// The values of `decides`.
 pub const DECIDES: [(&str, Decides); 2] = [("parent", Decides::Parent), ("ratio", Decides::Ratio)];
 /// The values of `parent`.
-pub const HEEDED: [(&str, Heeded); 3] =
-    [("trusted", Heeded::Trusted), ("always", Heeded::Always), ("never", Heeded::Never)];
+pub const HEEDED: [(&str, TraceparentTrust); 3] = [
+    ("trusted", TraceparentTrust::Trusted),
+    ("always", TraceparentTrust::Always),
+    ("never", TraceparentTrust::Never),
+];
 /// The database is rid of what is over once an hour.
 const RETENTION_MIN: Duration = Duration::from_secs(3_600);
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ::policy::keys::naming::Addresses;
-use gateway::proxy::config::{LimitHeaders, Shown};
+use ::policy::keys::naming::AddressDetail;
+use gateway::proxy::config::{FieldAudience, LimitHeaders};
 
 use super::Kind::{
     Added, Any, Bool, Elsewhere, List, Map, Number, Only, Share, Size, Table, Tagged, Text, Texts, Time,
@@ -20,11 +20,11 @@ pub const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [
     ("none", LimitHeaders::None),
 ];
 /// The values of `header` and `request-id` in `[node]`.
-pub const SHOWN: [(&str, Shown); 3] =
-    [("always", Shown::Always), ("trusted", Shown::Trusted), ("never", Shown::Never)];
+pub const SHOWN: [(&str, FieldAudience); 3] =
+    [("always", FieldAudience::Always), ("trusted", FieldAudience::Trusted), ("never", FieldAudience::Never)];
 /// The values of `addresses` in `[privacy]`.
-pub const ADDRESSES: [(&str, Addresses); 3] =
-    [("whole", Addresses::Whole), ("prefix", Addresses::Prefix), ("hash", Addresses::Hash)];
+pub const ADDRESSES: [(&str, AddressDetail); 3] =
+    [("whole", AddressDetail::Whole), ("prefix", AddressDetail::Prefix), ("hash", AddressDetail::Hash)];
 /// The longest that `shutdown.upgrade` can be.
 pub const UPGRADE_MAX: Duration = Duration::from_secs(3_600);
 /// More threads than any machine has cores for.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::upstream::config::{Balance, HostHeader, SameSite, Version};
+use ::upstream::config::{Balance, HostHeader, HttpVersion, SameSite};
 use net::trust;
 
 use super::Kind::{
@@ -15,12 +15,12 @@ use super::{MS, SECOND, sections, words};
 pub const BALANCES: [(&str, Balance); 3] =
     [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin), ("least-requests", Balance::LeastRequests)];
 /// The values of `http`.
-pub const VERSIONS: [(&str, Version); 2] = [("h1", Version::H1), ("h2", Version::H2)];
+pub const VERSIONS: [(&str, HttpVersion); 2] = [("h1", HttpVersion::H1), ("h2", HttpVersion::H2)];
 /// The values of `host`.
 pub const HOSTS: [(&str, HostHeader); 2] = [("client", HostHeader::Client), ("server", HostHeader::Server)];
 /// The values of `min-version` in `tls`.
-pub const TLS_VERSIONS: [(&str, trust::Version); 2] =
-    [("1.2", trust::Version::V1_2), ("1.3", trust::Version::V1_3)];
+pub const TLS_VERSIONS: [(&str, trust::TrustTlsVersion); 2] =
+    [("1.2", trust::TrustTlsVersion::V1_2), ("1.3", trust::TrustTlsVersion::V1_3)];
 /// The values of `same-site`.
 pub const SITES: [(&str, SameSite); 3] =
     [("lax", SameSite::Lax), ("strict", SameSite::Strict), ("none", SameSite::None)];

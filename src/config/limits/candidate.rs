@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use base::units::show_share;
-use policy::definition::Replaces;
+use policy::definition::CandidateDefinition;
 
 use crate::load::sections::Named;
 use crate::printer::text;
@@ -37,7 +37,7 @@ fn replaced(table: &Table<'_>) -> Option<String> {
 }
 
 /// Reads `replaces` and `rollout`.
-pub(crate) fn read(table: &Table<'_>) -> Option<Replaces> {
+pub(crate) fn read(table: &Table<'_>) -> Option<CandidateDefinition> {
     let replaces = table.value(REPLACES);
     let rollout = table.value("rollout");
     let Some(replaces) = replaces else {
@@ -55,7 +55,7 @@ pub(crate) fn read(table: &Table<'_>) -> Option<Replaces> {
         Some(value) => value.share_ppm(),
     };
     table.spell("rollout", text(&show_share(rollout_ppm?)));
-    Some(Replaces { policy: replaces.text()?.text, rollout_ppm: rollout_ppm? })
+    Some(CandidateDefinition { policy: replaces.text()?.text, rollout_ppm: rollout_ppm? })
 }
 
 const REPLACES: &str = "replaces";

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use policy::definition::{Actual, Cost, Measured};
-use policy::json::Path;
+use policy::definition::{Actual, CostDefinition, MeasuredUnits};
+use policy::json::JsonPath;
 
 use crate::load::report::quoted;
 use crate::load::text::Text;
@@ -11,8 +11,8 @@ use crate::reader::{Table, Value};
 use crate::routes::method;
 
 /// A number, or a table of a default, `"METHOD /path"` or `"/path"` with a number each, and who else says it.
-pub(crate) fn read(value: &Value<'_>) -> Cost {
-    let mut cost = Cost::default();
+pub(crate) fn read(value: &Value<'_>) -> CostDefinition {
+    let mut cost = CostDefinition::default();
     if !value.is_table() {
         cost.default = units(value).unwrap_or(cost.default);
         return cost;
@@ -56,8 +56,8 @@ pub(crate) fn read(value: &Value<'_>) -> Cost {
 #[derive(Default)]
 struct Later {
     header: Option<http::HeaderName>,
-    json: Vec<Path>,
-    measured: Measured,
+    json: Vec<JsonPath>,
+    measured: MeasuredUnits,
 }
 
 impl Later {
@@ -85,7 +85,7 @@ impl Later {
     fn into_one(self, table: &Table<'_>) -> Option<Actual> {
         let header = self.header.map(Actual::ResponseHeader);
         let json = Some(self.json).filter(|paths| !paths.is_empty()).map(Actual::ResponseJson);
-        let measured = Some(self.measured).filter(|it| *it != Measured::default()).map(Actual::Measured);
+        let measured = Some(self.measured).filter(|it| *it != MeasuredUnits::default()).map(Actual::Measured);
         let mut found = [header, json, measured].into_iter().flatten();
         let first = found.next();
         if found.next().is_some() {
@@ -99,7 +99,7 @@ impl Later {
     }
 }
 
-fn read_rule(entry: &Value<'_>, written: &str, cost: &mut Cost) {
+fn read_rule(entry: &Value<'_>, written: &str, cost: &mut CostDefinition) {
     let rule = cost_rule(written);
     let units = entry.integer();
     match (rule, units) {
@@ -122,7 +122,7 @@ pub(crate) fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
     name
 }
 
-fn body_path(text: &Text<'_>) -> Option<Path> {
+fn body_path(text: &Text<'_>) -> Option<JsonPath> {
     let Some(field) = text.text.strip_prefix("body:") else {
         text.wrong(
             format!("{} is not an estimate", text.shown()),
@@ -134,8 +134,8 @@ fn body_path(text: &Text<'_>) -> Option<Path> {
 }
 
 /// A path in JSON, which is all of a text or its end.
-fn path(text: &Text<'_>, written: &str) -> Option<Path> {
-    Path::parse(written)
+fn path(text: &Text<'_>, written: &str) -> Option<JsonPath> {
+    JsonPath::parse(written)
         .map_err(|error| {
             let message = format!("{} is not a path in JSON: {error}", text.shown());
             text.wrong(message, "write names with dots between, as in `usage.total_tokens`");

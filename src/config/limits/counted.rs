@@ -3,26 +3,26 @@
 
 use crate::Config;
 use crate::load::mask::MASK;
-use auth::place::Place;
+use auth::credential_source::CredentialSource;
 use policy::definition::Dimension;
-use policy::keys::key::Value;
-use policy::{Naming, Policy, Subject};
+use policy::keys::key::DecodedValue;
+use policy::{KeyNaming, Policy, Subject};
 
 impl Config {
     /// How keys are named: addresses as `[privacy]` says, and without the credentials that methods read.
-    pub fn naming(&self, salt: &[u8; 16]) -> Naming {
-        let header = |place: &Place| match place {
-            Place::Header(name) => Some(name.clone()),
-            Place::Bearer | Place::Query(_) => None,
+    pub fn naming(&self, salt: &[u8; 16]) -> KeyNaming {
+        let header = |place: &CredentialSource| match place {
+            CredentialSource::Header(name) => Some(name.clone()),
+            CredentialSource::Bearer | CredentialSource::Query(_) => None,
         };
         let headers = self.auth.iter().flat_map(auth::Config::places).filter_map(header).collect();
         let parameters = self.auth.iter().flat_map(auth::Config::parameters).map(Into::into).collect();
-        Naming::new(self.privacy, salt, headers, parameters)
+        KeyNaming::new(self.privacy, salt, headers, parameters)
     }
 }
 
 /// The key that a policy counts a request under: each dimension and its value.
-pub fn counted_as(policy: &Policy, subject: &impl Subject, naming: &Naming) -> Vec<(String, String)> {
+pub fn counted_as(policy: &Policy, subject: &impl Subject, naming: &KeyNaming) -> Vec<(String, String)> {
     let values = policy.counted_as(subject);
     let shown =
         policy.by.iter().zip(values).map(|(by, value)| (by.to_string(), value_shown(by, &value, naming)));
@@ -31,7 +31,7 @@ pub fn counted_as(policy: &Policy, subject: &impl Subject, naming: &Naming) -> V
 
 /// A value as operators see it: an address as `[privacy]` has it, a secret masked, everything else quoted, escaped and cut,
 /// because a client may have chosen it.
-fn value_shown(by: &Dimension, value: &Value, naming: &Naming) -> String {
+fn value_shown(by: &Dimension, value: &DecodedValue, naming: &KeyNaming) -> String {
     if value.substituted {
         return format!("is absent, ip {} instead", naming.octets(&value.bytes));
     }

@@ -2,19 +2,19 @@
 
 use limit::{Algorithm, Quota};
 use policy::counting::shorthand;
-use policy::definition::HotKeys;
+use policy::definition::HotKeyRules;
 
 use crate::limits::limit_text;
 use crate::reader::{Table, Value};
 
 /// `{ above = "5%", then = "report" }`, both with a default.
-pub(crate) fn read(table: Table<'_>) -> HotKeys {
-    let mut hot_keys = HotKeys::default();
+pub(crate) fn read(table: Table<'_>) -> HotKeyRules {
+    let mut hot_keys = HotKeyRules::default();
     keys(&table, &mut hot_keys);
     hot_keys
 }
 
-fn keys(keys: &Table<'_>, hot_keys: &mut HotKeys) {
+fn keys(keys: &Table<'_>, hot_keys: &mut HotKeyRules) {
     keys.share("above", &mut hot_keys.above_ppm);
     keys.set("then", &mut hot_keys.local_only, local_only);
 }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use limit::Algorithm;
-use policy::definition::{Dimension, Idempotency, Matches, Origin, Policy, Tier};
+use policy::definition::{
+    Dimension, Idempotency, LimitOrigin, MatchesDefinition, PolicyDefinition, TierDefinition,
+};
 
 use crate::keys::policy::{MISSING, WHEN_DOWN};
 use crate::limits::tier_table::TierTable;
@@ -22,9 +24,9 @@ use crate::routes::method;
 /// Reads every policy that has a name.
 pub(crate) fn read_all(
     documents: &[Table<'_>],
-    tiers: &[Tier],
+    tiers: &[TierDefinition],
     rows: &TierTable<'_>,
-) -> (Vec<Policy>, Vec<Fields>) {
+) -> (Vec<PolicyDefinition>, Vec<Fields>) {
     let mut policies = Vec::new();
     let mut places = Vec::new();
     for named in candidate::on_top(sections::named(documents, "policy")) {
@@ -39,15 +41,15 @@ pub(crate) fn read_all(
 }
 
 /// The policy that a shorthand on a route expands to.
-pub(crate) fn of_shorthand(name: String, text: &Text<'_>) -> Option<Policy> {
+pub(crate) fn of_shorthand(name: String, text: &Text<'_>) -> Option<PolicyDefinition> {
     let (window, by) = window(text, Counting::default(), windows::hint_with_by)?;
-    Some(Policy { by, ..Policy::new(name, vec![window]) })
+    Some(PolicyDefinition { by, ..PolicyDefinition::new(name, vec![window]) })
 }
 
-fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
+fn read(named: Named<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -> PolicyDefinition {
     let table = named.table;
-    let mut policy = Policy::new(named.name, Vec::new());
-    policy.origin = if table.is_added() { Origin::Database } else { Origin::File };
+    let mut policy = PolicyDefinition::new(named.name, Vec::new());
+    policy.origin = if table.is_added() { LimitOrigin::Database } else { LimitOrigin::File };
     policy.origin.sentence().into_iter().for_each(|origin| table.spell_comment(origin));
     match table.value("by") {
         Some(value) => policy.by = value.texts().iter().filter_map(dimension).collect(),
@@ -105,17 +107,17 @@ fn read(named: Named<'_>, tiers: &[Tier], rows: &TierTable<'_>) -> Policy {
     policy
 }
 
-fn plain(keys: &Table<'_>, policy: &mut Policy) {
+fn plain(keys: &Table<'_>, policy: &mut PolicyDefinition) {
     keys.word("missing", &MISSING, &mut policy.missing);
     keys.boolean("shadow", &mut policy.shadow);
     keys.boolean("count-denied", &mut policy.count_denied);
     keys.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
 }
 
-fn read_matches(table: Table<'_>) -> Matches {
+fn read_matches(table: Table<'_>) -> MatchesDefinition {
     let methods = table.value("method").map(|value| method::list(&value)).unwrap_or_default();
     let path = table.value("path").and_then(|value| value.text());
-    Matches { methods, path: path.map(|text| text.text) }
+    MatchesDefinition { methods, path: path.map(|text| text.text) }
 }
 
 /// `"header:idempotency-key"`, or a table of that as `key` and a `window`.

@@ -5,7 +5,9 @@
 use base::words::{self, NAME_BYTES_MAX};
 use policy::counting::shorthand;
 use policy::definition::Dimension;
-use policy::matching::domain::definition::{Domain, EntryMatch, Given, Rule, ValueMatch, Verdict};
+use policy::matching::domain::definition::{
+    DescriptorSlot, DomainDefinition, EntryMatch, RuleDefinition, ValueMatch, VerdictDefinition,
+};
 
 use crate::limits::policy_names::PolicyNames;
 use crate::load::report::{Places, quoted};
@@ -24,7 +26,7 @@ pub(crate) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mu
         table.boolean("overrides", &mut overrides);
         let rules = table.value("descriptors").map(|value| reader.rules(&value)).unwrap_or_default();
         fields.is_flawed = since.is_flawed();
-        config.domains.push(Domain { name, overrides, rules });
+        config.domains.push(DomainDefinition { name, overrides, rules });
         places.domains.push(fields);
     }
 }
@@ -39,7 +41,7 @@ struct Reader<'r> {
 
 impl Reader<'_> {
     /// A rule that cannot be read keeps its place, so that the others keep theirs.
-    fn rules(&mut self, value: &Value<'_>) -> Vec<Rule> {
+    fn rules(&mut self, value: &Value<'_>) -> Vec<RuleDefinition> {
         let rules = value.array().unwrap_or_default();
         if rules.len() > RULES_MAX {
             value.wrong(
@@ -54,7 +56,7 @@ impl Reader<'_> {
             .collect()
     }
 
-    fn rule(&mut self, table: Table<'_>, number: usize) -> Rule {
+    fn rule(&mut self, table: Table<'_>, number: usize) -> RuleDefinition {
         let entries = table.value("entries").map(|value| entries(&value));
         let (entries, is_ordered) = entries.unwrap_or((Vec::new(), true));
         let given = table.value("dimensions").map(|value| given(&value)).unwrap_or_default();
@@ -63,11 +65,17 @@ impl Reader<'_> {
         let counted = entries.first().map_or("ip", |entry| &entry.key);
         let verdict = self.verdict(&table, counted, name.as_deref(), number);
         let instead_of = instead_of.into_iter().map(|text| text.text).collect();
-        Rule { name, instead_of, entries, is_ordered, given, verdict }
+        RuleDefinition { name, instead_of, entries, is_ordered, given, verdict }
     }
 
     /// What is done: one of `limit`, `unlimited` and `deny`.
-    fn verdict(&mut self, table: &Table<'_>, counted: &str, name: Option<&str>, number: usize) -> Verdict {
+    fn verdict(
+        &mut self,
+        table: &Table<'_>,
+        counted: &str,
+        name: Option<&str>,
+        number: usize,
+    ) -> VerdictDefinition {
         let limit = table.value("limit");
         let is = |key| table.value(key).and_then(|value| value.boolean()).unwrap_or(false);
         for key in ["unlimited", "deny"].into_iter().filter(|key| !is(key)) {
@@ -81,10 +89,10 @@ impl Reader<'_> {
                 if limit.is_empty_array() {
                     limit.wrong("`limit` is empty", "name a policy, or write `unlimited = true` instead");
                 }
-                return Verdict::Limited(limits);
+                return VerdictDefinition::Limited(limits);
             }
-            (None, true, false) => return Verdict::Unlimited,
-            (None, false, true) => return Verdict::Denied,
+            (None, true, false) => return VerdictDefinition::Unlimited,
+            (None, false, true) => return VerdictDefinition::Denied,
             (None, false, false) => table.wrong(
                 "a rule needs `limit`, `unlimited` or `deny`",
                 match counted {
@@ -98,19 +106,19 @@ impl Reader<'_> {
                 table.wrong("a rule has only one of `limit`, `unlimited` and `deny`", "leave the others out")
             }
         }
-        Verdict::Denied
+        VerdictDefinition::Denied
     }
 }
 
 /// What stands in the place of a rule that cannot be read.
-fn nothing() -> Rule {
-    Rule {
+fn nothing() -> RuleDefinition {
+    RuleDefinition {
         name: None,
         instead_of: Vec::new(),
         entries: Vec::new(),
         is_ordered: true,
         given: Vec::new(),
-        verdict: Verdict::Denied,
+        verdict: VerdictDefinition::Denied,
     }
 }
 
@@ -150,12 +158,12 @@ fn entry(value: &Value<'_>) -> Option<EntryMatch> {
 }
 
 /// What the entries say beside themselves.
-fn given(value: &Value<'_>) -> Vec<(Given, String)> {
+fn given(value: &Value<'_>) -> Vec<(DescriptorSlot, String)> {
     let table = value.table();
     let one = |value: Value<'_>| {
         let given = match value.key.as_str() {
-            "tier" => Given::Tier,
-            written => Given::Dimension(dimension(&value, written)?),
+            "tier" => DescriptorSlot::Tier,
+            written => DescriptorSlot::Dimension(dimension(&value, written)?),
         };
         Some((given, value.text()?.text))
     };

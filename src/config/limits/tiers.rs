@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 use base::words;
 use limit::{Quota, WhenDown};
-use policy::definition::{Origin, Tier, TierPart, Tiers};
+use policy::definition::{LimitOrigin, TierDefinition, TierPart, TiersDefinition};
 
 use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
 use crate::limits::tier_table::{Row, TierTable};
@@ -21,30 +21,30 @@ use crate::reader::{Table, Value};
 use base::units::show_share;
 
 /// Reads every tier, with the windows that the tier table has for every policy.
-pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tier> {
+pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<TierDefinition> {
     let named = sections::named(documents, "tier");
-    let mut tiers: Vec<Tier> = named.iter().map(read).collect();
+    let mut tiers: Vec<TierDefinition> = named.iter().map(read).collect();
     for row in rows.of_all_policies() {
         let own = tiers.iter().position(|tier| tier.name == row.tier);
         let own = own.unwrap_or_else(|| {
-            tiers.push(Tier::new(row.tier.clone()));
+            tiers.push(TierDefinition::new(row.tier.clone()));
             tiers.len() - 1
         });
         let tier = &mut tiers[own];
         tier.algorithm = row.algorithm.or(tier.algorithm);
         let counting = Counting::default().by(tier.algorithm);
         tier.windows = row.window(counting).into_iter().collect();
-        tier.origin = Origin::TierTable;
+        tier.origin = LimitOrigin::TierTable;
     }
     tiers
         .iter()
-        .filter(|tier| tier.origin != Origin::File)
+        .filter(|tier| tier.origin != LimitOrigin::File)
         .for_each(|tier| spell_tier(documents, &named, tier));
     tiers
 }
 
 /// Notes what the tier table says of a tier.
-fn spell_tier(documents: &[Table<'_>], named: &[Named<'_>], tier: &Tier) {
+fn spell_tier(documents: &[Table<'_>], named: &[Named<'_>], tier: &TierDefinition) {
     let comment = tier.origin.sentence().map(|origin| format!("limit: {origin}"));
     let mut keys = vec![("limit", windows::show(&tier.windows))];
     keys.extend(tier.algorithm.map(|algorithm| ("algorithm", show_text(word(&ALGORITHMS, &algorithm)))));
@@ -60,7 +60,7 @@ fn spell_tier(documents: &[Table<'_>], named: &[Named<'_>], tier: &Tier) {
     }
 }
 
-fn read(Named { name, table }: &Named<'_>) -> Tier {
+fn read(Named { name, table }: &Named<'_>) -> TierDefinition {
     let limit = table.value("limit");
     let counting = counting(table, Counting::default());
     let windows = match limit {
@@ -73,7 +73,7 @@ fn read(Named { name, table }: &Named<'_>) -> Tier {
     let (overshoot_ppm, when_down) = sharing(table);
     let algorithm = counting.map(|counting| counting.algorithm);
     let name = name.clone();
-    Tier { name, windows, algorithm, overshoot_ppm, when_down, origin: Origin::File }
+    TierDefinition { name, windows, algorithm, overshoot_ppm, when_down, origin: LimitOrigin::File }
 }
 
 /// Reads `overshoot` and `when-redis-down`.
@@ -89,11 +89,11 @@ pub(crate) struct Base<'b> {
     pub(crate) counting: Counting,
     pub(crate) overshoot_ppm: u32,
     pub(crate) when_down: WhenDown,
-    pub(crate) origin: Origin,
+    pub(crate) origin: LimitOrigin,
 }
 
 impl Base<'_> {
-    fn part(&self, name: &str, origin: Origin) -> TierPart {
+    fn part(&self, name: &str, origin: LimitOrigin) -> TierPart {
         let (overshoot_ppm, when_down) = (self.overshoot_ppm, self.when_down);
         TierPart { name: name.to_owned(), windows: 0, overshoot_ppm, when_down, origin }
     }
@@ -107,9 +107,9 @@ pub(crate) fn divide(
     table: &Table<'_>,
     limit: &Value<'_>,
     base: &Base<'_>,
-    tiers: &[Tier],
+    tiers: &[TierDefinition],
     rows: &TierTable<'_>,
-) -> (Vec<Quota>, Option<Tiers>) {
+) -> (Vec<Quota>, Option<TiersDefinition>) {
     let rows = rows.of(base.policy);
     let shared = word_tier(limit);
     let default = table.value("default-tier");
@@ -125,7 +125,7 @@ pub(crate) fn divide(
             if rows.is_empty() {
                 return (windows, None);
             }
-            vec![(base.part(Tiers::EVERYBODY, base.origin), windows)]
+            vec![(base.part(TiersDefinition::EVERYBODY, base.origin), windows)]
         }
     };
     rows.iter().for_each(|row| put(row, base, &mut parts));
@@ -150,7 +150,7 @@ pub(crate) fn divide(
         part
     });
     let parts = parts.collect();
-    let tiers = Tiers { parts, default, algorithm: base.counting.algorithm, are_shared };
+    let tiers = TiersDefinition { parts, default, algorithm: base.counting.algorithm, are_shared };
     table.spell("default-tier", show_text(&tiers.default));
     if !rows.is_empty() {
         spell(table, &tiers, &windows, base);
@@ -170,8 +170,8 @@ fn word_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
 }
 
 /// The windows of all tiers that policies share, with the policy's algorithm where they have none.
-fn of_tiers(limit: &Text<'_>, tiers: &[Tier], base: &Base<'_>) -> Vec<Part> {
-    let part = |tier: &Tier| {
+fn of_tiers(limit: &Text<'_>, tiers: &[TierDefinition], base: &Base<'_>) -> Vec<Part> {
+    let part = |tier: &TierDefinition| {
         let windows = match tier.algorithm {
             Some(_) => tier.windows.clone(),
             None => tier.windows.iter().filter_map(|it| counted(limit, *it, base.counting)).collect(),
@@ -225,14 +225,14 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
 fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<Part>) {
     let own = parts.iter().position(|(part, _)| part.name == row.tier);
     let own = own.unwrap_or_else(|| {
-        parts.push((base.part(&row.tier, Origin::TierTable), Vec::new()));
+        parts.push((base.part(&row.tier, LimitOrigin::TierTable), Vec::new()));
         parts.len() - 1
     });
     let (part, windows) = &mut parts[own];
     // The algorithm that the tier has here stays, unless the row names another.
     let algorithm =
         windows.first().map(Quota::algorithm).filter(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
-    part.origin = Origin::TierTable;
+    part.origin = LimitOrigin::TierTable;
     *windows = row.window(base.counting.by(row.algorithm.or(algorithm))).into_iter().collect();
 }
 
@@ -242,8 +242,8 @@ fn default_of(parts: &[Part], written: Option<Text<'_>>, are_own: bool) -> Optio
     let strictest = strictest(parts)?;
     let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let Some(written) = written else {
-        let has_everybody = are_own && names.contains(&Tiers::EVERYBODY);
-        return Some(if has_everybody { Tiers::EVERYBODY.to_owned() } else { strictest });
+        let has_everybody = are_own && names.contains(&TiersDefinition::EVERYBODY);
+        return Some(if has_everybody { TiersDefinition::EVERYBODY.to_owned() } else { strictest });
     };
     if !names.contains(&written.text.as_str()) {
         let hint = words::did_you_mean(&written.text, &names);
@@ -268,13 +268,13 @@ fn strictest(parts: &[Part]) -> Option<String> {
 }
 
 /// Notes the `limit` of a policy that the tier table has changed.
-fn spell(policy: &Table<'_>, tiers: &Tiers, windows: &[Quota], base: &Base<'_>) {
+fn spell(policy: &Table<'_>, tiers: &TiersDefinition, windows: &[Quota], base: &Base<'_>) {
     let mut rest = windows;
     let mut entries = Vec::new();
     for part in &tiers.parts {
         let (own, others) = rest.split_at(part.windows);
         rest = others;
-        if part.origin == Origin::TierTable {
+        if part.origin == LimitOrigin::TierTable {
             policy.spell_comment(&format!("limit.{}: from the tier table of the database", key(&part.name)));
         }
         entries.push((key(&part.name), show_part(part, own, base)));

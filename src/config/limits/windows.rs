@@ -7,7 +7,7 @@ use std::time::Duration;
 use base::words;
 use limit::{Algorithm, Quota, sliding_log};
 use policy::counting::shorthand;
-use policy::counting::shorthand::{Problem, Shorthand};
+use policy::counting::shorthand::{Shorthand, ShorthandProblem};
 use policy::definition::Dimension;
 
 use crate::keys::policy::ALGORITHMS;
@@ -121,7 +121,7 @@ pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
 pub(crate) fn window(
     text: &Text<'_>,
     counting: Counting,
-    hint: fn(&Problem) -> String,
+    hint: fn(&ShorthandProblem) -> String,
 ) -> Option<(Quota, Vec<Dimension>)> {
     match shorthand::parse(&text.text) {
         // Concurrency limits have only one algorithm.
@@ -150,14 +150,14 @@ pub(crate) fn window(
 }
 
 /// What to write for a limit on its own, which says who is counted.
-pub(crate) fn hint_with_by(problem: &Problem) -> String {
+pub(crate) fn hint_with_by(problem: &ShorthandProblem) -> String {
     problem.hint().to_owned()
 }
 
 /// The same for a limit of a policy or a tier, whose `by` is a key of the policy.
-pub(crate) fn hint_without_by(problem: &Problem) -> String {
+pub(crate) fn hint_without_by(problem: &ShorthandProblem) -> String {
     match problem {
-        Problem::Unexpected { .. } => {
+        ShorthandProblem::Unexpected { .. } => {
             "after the period come `burst` and a number; who is counted is in the policy's `by`".to_owned()
         }
         other => other.hint().replace(" by consumer", ""),

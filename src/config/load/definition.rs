@@ -6,7 +6,7 @@
 use crate::compile;
 use crate::load::report::{Errors, Report, Subject, error_in};
 use crate::settings::Config;
-use policy::Table;
+use policy::RouteTable;
 
 /// A configuration and everything found wrong with it so far. Errors are collected and not returned one by one, so that
 /// operators see those of the text, of routes and policies, and of the files it names, all at once.
@@ -22,8 +22,8 @@ pub struct Definition {
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// Its routes and policies, compiled; its keys are not salted yet, see [`Table::salted`].
-    pub table: Table,
+    /// Its routes and policies, compiled; its keys are not salted yet, see [`RouteTable::salted`].
+    pub table: RouteTable,
     /// Warnings.
     pub report: Report,
 }
@@ -54,7 +54,7 @@ impl Definition {
     }
 
     /// Compiles routes and policies. `None` if they have errors, which [`Definition::finish`] returns with all others.
-    pub fn compile(&mut self) -> Option<Table> {
+    pub fn compile(&mut self) -> Option<RouteTable> {
         match compile::compile(&self.config, self.report.places(), self.report.has_errors()) {
             Ok(table) => Some(table),
             Err(errors) => {
@@ -69,7 +69,7 @@ impl Definition {
     ///
     /// # Errors
     /// Everything that was found wrong.
-    pub fn finish(self, table: Option<Table>) -> Result<Loaded, Errors> {
+    pub fn finish(self, table: Option<RouteTable>) -> Result<Loaded, Errors> {
         match table {
             Some(table) if !self.report.has_errors() => {
                 Ok(Loaded { config: self.config, table, report: self.report })

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use acme::config::{Config, NAMES_MAX, STATE_UNWRITTEN, Secret};
+use acme::config::{AcmeSecret, Config, NAMES_MAX, STATE_UNWRITTEN};
 use net::tls;
 use net::trust::Trust;
 
@@ -19,7 +19,7 @@ use crate::settings;
 use crate::upstream::sticky;
 
 /// The certificates of a listener in the order they are written, and those of them that are ordered.
-pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
+pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::CertificatePair>, Vec<Config>) {
     // One certificate that is ordered needs no list around it.
     if value.is_table() {
         let read = value.table().and_then(certificate);
@@ -36,12 +36,12 @@ pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::Pair>, Vec<Config>) {
     (pairs, ordered.into_iter().flatten().collect())
 }
 
-fn certificate(table: Table<'_>) -> Option<(tls::Pair, Option<Config>)> {
+fn certificate(table: Table<'_>) -> Option<(tls::CertificatePair, Option<Config>)> {
     let Some(acme) = table.value("acme") else { return Some((listener::pair(table)?, None)) };
     ACME.check(&acme, "`acme`");
     let config = ordered(table)?;
-    let absent = tls::Absent::StandIn(config.names.clone());
-    Some((tls::Pair { cert: config.file(), key: config.file(), absent }, Some(config)))
+    let absent = tls::AbsentPair::StandIn(config.names.clone());
+    Some((tls::CertificatePair { cert: config.file(), key: config.file(), absent }, Some(config)))
 }
 
 /// `{ acme, names, email, agree, ca, challenge, state, secret }`.
@@ -73,7 +73,7 @@ fn ordered(table: Table<'_>) -> Option<Config> {
     let state = table.value("state").and_then(|value| value.path());
     let state = state.unwrap_or_else(|| PathBuf::from(STATE_UNWRITTEN));
     let secret = table.value("secret").and_then(|value| value.text());
-    let secret = secret.map(|text| Secret(sticky::secret(&text)));
+    let secret = secret.map(|text| AcmeSecret(sticky::secret(&text)));
     Some(Config { directory: directory?, names: names?, email, trust, challenge, state, secret })
 }
 

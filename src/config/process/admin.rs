@@ -2,9 +2,11 @@
 
 use toml::value::Datetime;
 
-use auth::mtls::Name;
+use auth::mtls::CertificateName;
 use auth::{entries, keys};
-use control::admin::{self, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Role, Secret, Token};
+use control::admin::{
+    self, AdminRole, BearerToken, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret,
+};
 use net::listening::Bind;
 use net::tls::Demand;
 
@@ -92,7 +94,7 @@ fn secret(value: &Value<'_>) -> Option<String> {
 /// The tokens of others than the admin. One that is wrong is reported and left out.
 fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
     let mut found: Vec<NamedToken> = Vec::new();
-    let own = own.map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None).digest);
+    let own = own.map(|text| BearerToken::of_text(OWN_TOKEN_NAME, text, AdminRole::Admin, None).digest);
     for value in &bounded(value, "tokens") {
         let Some((token, name)) = named_token(value) else { continue };
         if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
@@ -125,8 +127,8 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
     let name = audit_name(&table);
     let (plain, hashed) = (table.value("token"), table.value("digest"));
     let secret = match (&plain, &hashed) {
-        (Some(plain), None) => secret(plain).map(Secret::Text),
-        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(Secret::Digest),
+        (Some(plain), None) => secret(plain).map(TokenSecret::Text),
+        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(TokenSecret::Digest),
         (Some(_), Some(hashed)) => {
             hashed.wrong_key("a token has `token` or `digest`, not both", "leave one out");
             None
@@ -175,7 +177,7 @@ fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c
     let table = value.table()?;
     let name = audit_name(&table);
     let shows = table.value("shows").and_then(|value| value.text()).and_then(|text| {
-        let found = Name::written(&text.text).map(|(place, name)| (place, name.to_owned()));
+        let found = CertificateName::written(&text.text).map(|(place, name)| (place, name.to_owned()));
         if found.is_none() {
             text.wrong("`shows` is not a name in a certificate", SHOWS);
         }
@@ -199,7 +201,7 @@ fn audit_name<'c>(table: &Table<'c>) -> Option<Text<'c>> {
     name
 }
 
-fn role(table: &Table<'_>) -> Option<Role> {
+fn role(table: &Table<'_>) -> Option<AdminRole> {
     table.value("role").and_then(|value| value.choice(&ROLES))
 }
 

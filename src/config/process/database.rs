@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use auth::Kind;
+use auth::MethodKind;
 use base::words;
 use control::database::config::{
     COPY_UNWRITTEN, Config, PARAMETERS, Password, USAGE_ROWS_UNWRITTEN, Url, UrlError,
@@ -106,7 +106,7 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Place
         // One with errors has been reported.
         let is_absent = places.database.whole.is_none();
         for (method, fields) in config.auth.iter().zip(&places.auth).filter(|_| is_absent) {
-            let needs_one = matches!(&method.kind, Kind::ApiKey(keys) if keys.source.has_database());
+            let needs_one = matches!(&method.kind, MethodKind::ApiKey(keys) if keys.source.has_database());
             if let Some(place) = fields.place("keys").filter(|_| needs_one) {
                 ctx.wrong(
                     place,

@@ -1,9 +1,9 @@
 //! Reads `grpc` of `[admin]`, the listener that proxies ask.
 
-use auth::mtls::Name;
+use auth::mtls::CertificateName;
 use net::listening::Bind;
 use net::tls::{self, Demand};
-use rls::{Client, Config};
+use rls::{Config, GrpcClient};
 
 use crate::load::text::Text;
 use crate::process::admin;
@@ -43,7 +43,7 @@ fn check(config: &Config, written: &Text<'_>) {
 }
 
 /// The names in certificates of those who may ask. One that is wrong is reported and left out.
-fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
+fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<GrpcClient> {
     let asks = tls.and_then(|tls| tls.client_auth.as_ref());
     if asks.is_none_or(|auth| auth.demand != Demand::Require) {
         let hint = "name the file of the authorities that issue their certificates";
@@ -56,10 +56,10 @@ fn clients(value: &Value<'_>, tls: Option<&tls::Files>) -> Vec<Client> {
     if names.len() > CLIENTS_MAX {
         value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
     }
-    let client = |text: &Text<'_>| match Name::written(&text.text) {
+    let client = |text: &Text<'_>| match CertificateName::written(&text.text) {
         Some((place, name)) => {
             text.spell(format!("{place}={name}"));
-            Some(Client { place, text: name.to_owned() })
+            Some(GrpcClient { place, text: name.to_owned() })
         }
         None => {
             text.wrong(format!("{} is not a name in a certificate", text.shown()), SHOWS);

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use ipnet::IpNet;
 
 use gateway::proxy::config::ClientIp;
-use gateway::service::config::{Bind, Listener, Sizes, Timeouts};
+use gateway::service::config::{ClientTimeouts, ListenAddress, ListenerConfig, Sizes};
 use net::listening;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
-use policy::access::Addresses;
+use policy::access::AddressRules;
 
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
 use crate::load::context::{Context, Made};
@@ -26,10 +26,10 @@ use crate::settings::Config;
 use crate::upstream::socket;
 
 /// Reads every listener. If none is written, there is one with plain HTTP on 127.0.0.1:8080.
-pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) {
+pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<ListenerConfig>, Vec<Fields>) {
     let mut listeners = Vec::new();
     let mut places = Vec::new();
-    let mut bound: Vec<(Bind, Place, String)> = Vec::new();
+    let mut bound: Vec<(ListenAddress, Place, String)> = Vec::new();
     for named in sections::named(documents, "listener") {
         places.push(named.table.places());
         let (listener, bind) = read(named);
@@ -49,7 +49,7 @@ pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<Listener>, Vec<Fields>) 
     }
     // Errors must not mention the default listener only because the written ones could not be read.
     if listeners.is_empty() {
-        let listener = Listener::named("default".to_owned());
+        let listener = ListenerConfig::named("default".to_owned());
         if let Some(document) = documents.first() {
             let keys = vec![
                 ("bind", show_text(&listener.bind.to_string())),
@@ -71,8 +71,10 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
         for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
             let bind = &listener.bind;
             let is_met = match bind {
-                Bind::Tcp(bind) => meet_alone(&listening::Bind::Tcp(*bind), taken),
-                Bind::Unix(bind) => matches!(taken, listening::Bind::Unix(taken) if bind == taken),
+                ListenAddress::Tcp(bind) => meet_alone(&listening::Bind::Tcp(*bind), taken),
+                ListenAddress::Unix(bind) => {
+                    matches!(taken, listening::Bind::Unix(taken) if bind == taken)
+                }
             };
             // One of the two may be a default that is written nowhere.
             let place = fields.place("bind").or_else(|| places.admin.place(field));
@@ -98,9 +100,9 @@ pub(crate) fn meet_alone(one: &listening::Bind, other: &listening::Bind) -> bool
     }
 }
 
-fn meet(one: &Bind, other: &Bind) -> bool {
+fn meet(one: &ListenAddress, other: &ListenAddress) -> bool {
     match (one, other) {
-        (Bind::Tcp(one), Bind::Tcp(other)) => overlaps(*one, *other),
+        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => overlaps(*one, *other),
         _ => one == other,
     }
 }
@@ -116,17 +118,17 @@ pub(crate) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// An address and a port, or `unix:` and a path.
-fn bind(text: &Text<'_>) -> Option<Bind> {
+fn bind(text: &Text<'_>) -> Option<ListenAddress> {
     match socket::is_meant(&text.text) {
-        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(Bind::Unix),
-        false => address(text).map(Bind::Tcp),
+        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(ListenAddress::Unix),
+        false => address(text).map(ListenAddress::Tcp),
     }
 }
 
 /// `mode`, `owner` and `group` of a Unix socket.
-fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
+fn rights(table: &Table<'_>, bind: &ListenAddress, rights: &mut Rights) {
     let values = ["mode", "owner", "group"].map(|key| table.value(key));
-    for value in values.iter().flatten().filter(|_| matches!(bind, Bind::Tcp(_))) {
+    for value in values.iter().flatten().filter(|_| matches!(bind, ListenAddress::Tcp(_))) {
         let hint = "an address and a port have no file; leave it out";
         value.wrong_key(format!("`{}` is of a Unix socket", value.key), hint);
     }
@@ -137,7 +139,7 @@ fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
             _ => text.wrong(format!("{} is not a mode", text.shown()), "write it as in `0660`"),
         }
     }
-    if let Bind::Unix(_) = bind {
+    if let ListenAddress::Unix(_) = bind {
         table.spell("mode", show_text(&format!("{:04o}", rights.mode)));
     }
     rights.owner = owner.and_then(|value| value.text()).map(|text| text.text);
@@ -177,9 +179,9 @@ fn client_ip_keys(keys: &Table<'_>, client_ip: &mut ClientIp) {
 }
 
 /// `allow` and `deny`: the addresses of clients that are admitted.
-pub(crate) fn addresses(table: &Table<'_>) -> Addresses {
+pub(crate) fn addresses(table: &Table<'_>) -> AddressRules {
     let list = |key| networks(table, key, "leave it out");
-    Addresses { allow: list("allow"), deny: list("deny") }
+    AddressRules { allow: list("allow"), deny: list("deny") }
 }
 
 /// A list of address ranges; empty where it is not written.
@@ -243,9 +245,9 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
 }
 
 /// Reads one listener. Also returns the text of its address, for errors about addresses that overlap.
-fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
+fn read<'c>(named: Named<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     let table = named.table;
-    let mut listener = Listener::named(named.name);
+    let mut listener = ListenerConfig::named(named.name);
     let written = table.value("bind").and_then(|value| value.text());
     let bind = written.as_ref().and_then(bind);
     let is_read = bind.is_some();
@@ -287,7 +289,7 @@ fn read<'c>(named: Named<'c>) -> (Listener, Option<Text<'c>>) {
     (listener, written.filter(|_| is_read))
 }
 
-fn plain(keys: &Table<'_>, listener: &mut Listener) {
+fn plain(keys: &Table<'_>, listener: &mut ListenerConfig) {
     keys.word("sni", &SNI, &mut listener.sni_strict);
     keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
     keys.boolean("reuse-port", &mut listener.reuse_port);
@@ -312,13 +314,13 @@ fn versions(value: &Value<'_>) -> (bool, bool) {
 }
 
 /// A certificate and its key that are in files.
-pub(crate) fn pair(table: Table<'_>) -> Option<tls::Pair> {
+pub(crate) fn pair(table: Table<'_>) -> Option<tls::CertificatePair> {
     let file = |key| table.value(key).and_then(|value| value.path());
     let (cert, key) = (file("cert"), file("key"));
     let mut self_signed = false;
     table.boolean("self-signed", &mut self_signed);
-    let absent = if self_signed { tls::Absent::MakeSelfSigned } else { tls::Absent::Refuse };
-    Some(tls::Pair { cert: cert?, key: key?, absent })
+    let absent = if self_signed { tls::AbsentPair::MakeSelfSigned } else { tls::AbsentPair::Refuse };
+    Some(tls::CertificatePair { cert: cert?, key: key?, absent })
 }
 
 /// `certs`, `client-ca`, `client-cert` and `client-crl` of a listener of `[admin]`; clients are asked for a certificate so,
@@ -327,14 +329,14 @@ pub(crate) fn files(
     table: &Table<'_>,
     bind: Option<&listening::Bind>,
     unless_said: Demand,
-) -> Option<tls::Files> {
+) -> Option<tls::TlsFiles> {
     let certs = table.value("certs");
     let client_auth = client_auth(table, certs.is_some(), unless_said);
     let certs = certs?;
     if let Some(listening::Bind::Unix(_)) = bind {
         certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
     }
-    Some(tls::Files { certs: acme::certs(&certs).0, client_auth })
+    Some(tls::TlsFiles { certs: acme::certs(&certs).0, client_auth })
 }
 
 /// `client-ca`, `client-cert` and `client-crl`; `unwritten` is what is demanded if nothing is.
@@ -359,7 +361,7 @@ pub(crate) fn client_auth(
     Some(tls::ClientAuth { ca: ca.path()?, demand: demand.unwrap_or(unwritten), crl })
 }
 
-fn timeouts(keys: &Table<'_>, timeouts: &mut Timeouts) {
+fn timeouts(keys: &Table<'_>, timeouts: &mut ClientTimeouts) {
     keys.duration("handshake", &mut timeouts.handshake);
     keys.duration("header", &mut timeouts.header);
     keys.duration("idle", &mut timeouts.idle);

@@ -4,11 +4,11 @@ use http::HeaderName;
 use http::uri::Authority;
 use tracing_subscriber::EnvFilter;
 
-use auth::place::Place;
+use auth::credential_source::CredentialSource;
 use observe::record::decisions::DecisionsConfig;
-use observe::record::format::Template;
-use observe::record::syslog::{Address, Syslog};
-use observe::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Format, Sink, StatusMatch};
+use observe::record::format::LogTemplate;
+use observe::record::syslog::{Syslog, SyslogAddress};
+use observe::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, LogFormat, Sink, StatusMatch};
 
 use crate::keys::log::QUERIES;
 use crate::limits::decisions;
@@ -138,12 +138,12 @@ fn syslog(value: &Value<'_>) -> Option<Syslog> {
 }
 
 /// Who takes messages of syslog.
-fn address(text: &Text<'_>) -> Option<Address> {
+fn address(text: &Text<'_>) -> Option<SyslogAddress> {
     if text.text == SYSLOG {
-        return Some(Address::Unix(DEV_LOG.into()));
+        return Some(SyslogAddress::Unix(DEV_LOG.into()));
     }
     if socket::is_meant(&text.text) {
-        return socket::path(text, "unix:/dev/log").map(Address::Unix);
+        return socket::path(text, "unix:/dev/log").map(SyslogAddress::Unix);
     }
     let udp = text.text.strip_prefix(UDP).and_then(|rest| rest.parse::<Authority>().ok());
     let is_plain = |udp: &Authority| !udp.as_str().contains('@') && !udp.host().is_empty();
@@ -156,14 +156,14 @@ fn address(text: &Text<'_>) -> Option<Address> {
         return None;
     }
     let host = udp.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    Some(Address::Udp { host, port: udp.port_u16().unwrap_or(SYSLOG_PORT) })
+    Some(SyslogAddress::Udp { host, port: udp.port_u16().unwrap_or(SYSLOG_PORT) })
 }
 
 fn show_syslog(syslog: &Syslog) -> String {
     let to = match &syslog.to {
-        Address::Unix(path) => format!("unix:{}", path.display()),
-        Address::Udp { host, port } if host.contains(':') => format!("{UDP}[{host}]:{port}"),
-        Address::Udp { host, port } => format!("{UDP}{host}:{port}"),
+        SyslogAddress::Unix(path) => format!("unix:{}", path.display()),
+        SyslogAddress::Udp { host, port } if host.contains(':') => format!("{UDP}[{host}]:{port}"),
+        SyslogAddress::Udp { host, port } => format!("{UDP}{host}:{port}"),
     };
     let word =
         |words: &[&str], index: u8| show_text(words.get(usize::from(index)).copied().unwrap_or_default());
@@ -175,7 +175,7 @@ fn show_syslog(syslog: &Syslog) -> String {
 }
 
 /// A format by its name, or a text with `{...}`.
-fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<Format> {
+fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<LogFormat> {
     if !text.text.contains(['{', '}']) {
         let named = FORMATS.iter().find(|(name, _)| *name == text.text);
         if named.is_none() {
@@ -186,8 +186,8 @@ fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<Format> {
         }
         return named.map(|(_, format)| format.clone());
     }
-    match Template::parse(&text.text, headers) {
-        Ok(template) => Some(Format::Template(template)),
+    match LogTemplate::parse(&text.text, headers) {
+        Ok(template) => Some(LogFormat::Template(template)),
         Err(error) => {
             text.wrong_within(error.span(&text.text), "`format` cannot be written so", error.to_string());
             None
@@ -205,7 +205,8 @@ fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
             continue;
         };
         text.spell(&name);
-        let is_credential = |place: &Place| matches!(place, Place::Header(header) if *header == name);
+        let is_credential =
+            |place: &CredentialSource| matches!(place, CredentialSource::Header(header) if *header == name);
         let is_secret = mask::is_secret_name(name.as_str())
             || auth.iter().flat_map(auth::Config::places).any(is_credential);
         if is_secret {
@@ -245,11 +246,11 @@ const FACILITIES: [&str; 24] = [
 const SEVERITIES: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
 /// The formats that have a name.
-const FORMATS: [(&str, Format); 4] = [
-    ("json", Format::Json),
-    ("common", Format::Common),
-    ("combined", Format::Combined),
-    ("ecs", Format::Ecs),
+const FORMATS: [(&str, LogFormat); 4] = [
+    ("json", LogFormat::Json),
+    ("common", LogFormat::Common),
+    ("combined", LogFormat::Combined),
+    ("ecs", LogFormat::Ecs),
 ];
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

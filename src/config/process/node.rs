@@ -4,7 +4,7 @@ use crate::keys::process::{ADDRESSES, SHOWN};
 use crate::load::sections;
 use crate::reader::Table;
 use crate::settings::Node;
-use policy::keys::naming::Addresses;
+use policy::keys::naming::AddressDetail;
 
 /// Reads `[node]`.
 pub(crate) fn read(documents: &[Table<'_>]) -> Node {
@@ -24,8 +24,8 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Node {
 }
 
 /// Reads `[privacy]`.
-pub(crate) fn read_privacy(documents: &[Table<'_>]) -> Addresses {
-    let Some(table) = sections::table(documents, "privacy") else { return Addresses::default() };
+pub(crate) fn read_privacy(documents: &[Table<'_>]) -> AddressDetail {
+    let Some(table) = sections::table(documents, "privacy") else { return AddressDetail::default() };
     let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES));
     addresses.unwrap_or_default()
 }

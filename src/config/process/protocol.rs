@@ -1,13 +1,13 @@
 //! Reads `min-version` and `ciphers` of a listener.
 
-use net::tls::{Protocol, Suite, Version};
+use net::tls::{ListenerTlsVersion, Suite, TlsPolicy};
 
 use crate::keys::listener::VERSIONS;
 use crate::load::report::quoted;
 use crate::reader::{Table, Value};
 use base::words;
 
-pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
+pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> TlsPolicy {
     let (min, ciphers) = (table.value("min-version"), table.value("ciphers"));
     for value in [&min, &ciphers].into_iter().flatten().filter(|_| !has_certs) {
         value.wrong_key(
@@ -17,12 +17,12 @@ pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> Protocol {
     }
     let min_version = min.and_then(|value| value.choice(&VERSIONS)).unwrap_or_default();
     let suites = ciphers.as_ref().map(suites).unwrap_or_default();
-    let protocol = Protocol { min_version, suites };
+    let protocol = TlsPolicy { min_version, suites };
     if let Some(value) = ciphers.filter(|_| !protocol.suites.is_empty()) {
         if protocol.versions().next().is_none() {
             let hint = "add one, such as `TLS_AES_256_GCM_SHA384`, or lower `min-version`";
             value.wrong("none of `ciphers` is for a version from `min-version` on", hint);
-        } else if !protocol.versions().any(|version| version == Version::Tls13) {
+        } else if !protocol.versions().any(|version| version == ListenerTlsVersion::Tls13) {
             value.warn(
                 "`ciphers` has none for TLS 1.3, so that is not spoken",
                 "add `TLS_AES_256_GCM_SHA384`",

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use gateway::proxy::config::LimitHeaders;
-use gateway::service::config::{Memory, Overload};
+use gateway::service::config::{MemoryLimit, OverloadConfig};
 use upstream::dns;
 
 use crate::keys::process::LIMIT_HEADERS;
@@ -95,17 +95,17 @@ fn overload_marks(keys: &Table<'_>, [keep_alive, requests, connections]: &mut [u
 }
 
 /// Reads `[overload]`: the memory, and the shares of it at which keep-alive, requests and connections are given up.
-pub(crate) fn read_overload(documents: &[Table<'_>]) -> Overload {
-    let mut overload = Overload::default();
+pub(crate) fn read_overload(documents: &[Table<'_>]) -> OverloadConfig {
+    let mut overload = OverloadConfig::default();
     let Some(table) = sections::table(documents, "overload") else {
         return overload;
     };
     match table.value("memory") {
-        Some(value) if value.as_boolean() == Some(false) => overload.memory = Memory::Unbounded,
+        Some(value) if value.as_boolean() == Some(false) => overload.memory = MemoryLimit::Unbounded,
         Some(value) if value.is_string() && value.text().is_some_and(|text| text.text == "auto") => {}
         Some(value) => {
             let bytes = value.size();
-            overload.memory = bytes.map_or(overload.memory, Memory::Bytes);
+            overload.memory = bytes.map_or(overload.memory, MemoryLimit::Bytes);
         }
         None => {}
     }

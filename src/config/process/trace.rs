@@ -3,7 +3,7 @@
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
-use observe::trace::{Config, Decides, Heeded, Protocol, TRACES_PATH};
+use observe::trace::{Config, Decides, OtlpProtocol, TRACES_PATH, TraceparentTrust};
 use policy::response::changes::is_framing;
 
 use crate::keys::log::{DECIDES, HEEDED, PROTOCOLS};
@@ -29,7 +29,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     {
         written.warn("collectors speak gRPC on 4317", "add `protocol = \"grpc\"`, or write port 4318");
     }
-    if let (Some(Protocol::Grpc), Some(otlp), Some(written)) = (protocol, &otlp, &written)
+    if let (Some(OtlpProtocol::Grpc), Some(otlp), Some(written)) = (protocol, &otlp, &written)
         && otlp.path().trim_end_matches('/').ends_with(TRACES_PATH)
     {
         written
@@ -49,7 +49,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     }
     let service = service.map_or_else(|| SERVICE.to_owned(), |service| service.text);
     let protocol = protocol.unwrap_or_default();
-    let (sample_ppm, decides, parent) = (SAMPLE_PPM, Decides::default(), Heeded::default());
+    let (sample_ppm, decides, parent) = (SAMPLE_PPM, Decides::default(), TraceparentTrust::default());
     let url = otlp.clone().unwrap_or_default();
     let mut config = Config { otlp: url, protocol, trust, headers, sample_ppm, decides, parent, service };
     which(&table, &mut config);

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use policy::access::Require;
-use policy::definition::Cors;
+use policy::definition::CorsDefinition;
 use policy::response::cors::check_origin;
 
 use crate::load::text::Text;
@@ -41,9 +41,9 @@ fn texts(value: &Value<'_>) -> Vec<String> {
 }
 
 /// `cors = { origins = [...], methods = [...], headers = [...], expose = [...], credentials = true, max-age = "1h" }`.
-pub(crate) fn cors(value: &Value<'_>) -> Option<Cors> {
+pub(crate) fn cors(value: &Value<'_>) -> Option<CorsDefinition> {
     let table = value.table()?;
-    let mut cors = Cors {
+    let mut cors = CorsDefinition {
         origins: Vec::new(),
         methods: Vec::new(),
         headers: vec![ANY.to_owned()],
@@ -64,7 +64,7 @@ pub(crate) fn cors(value: &Value<'_>) -> Option<Cors> {
     Some(cors)
 }
 
-fn others(keys: &Table<'_>, cors: &mut Cors) {
+fn others(keys: &Table<'_>, cors: &mut CorsDefinition) {
     keys.set("origins", &mut cors.origins, |value| Some(origins_of(&value)));
     keys.set("methods", &mut cors.methods, |value| {
         Some(value.texts().iter().filter_map(method::read).collect())

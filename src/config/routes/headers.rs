@@ -3,7 +3,7 @@
 use http::header::HOST;
 use http::{HeaderName, StatusCode};
 
-use policy::definition::{HeaderChanges, Respond};
+use policy::definition::{HeaderChangesDefinition, RespondDefinition};
 use policy::response::changes::{FixedChanges, is_framing};
 
 use crate::load::mask;
@@ -12,13 +12,13 @@ use crate::load::text::Text;
 use crate::reader::{Table, Value};
 
 /// `headers` or `response-headers` of a route.
-pub(crate) fn changes(value: &Value<'_>) -> HeaderChanges {
-    read(value, HeaderChanges::default())
+pub(crate) fn changes(value: &Value<'_>) -> HeaderChangesDefinition {
+    read(value, HeaderChangesDefinition::default())
 }
 
 /// `response-headers` of a listener, which are of every answer.
 pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
-    let written = read(value, HeaderChanges { always: true, ..HeaderChanges::default() });
+    let written = read(value, HeaderChangesDefinition { always: true, ..HeaderChangesDefinition::default() });
     if !written.always {
         value.wrong("a listener's `response-headers` are of every answer", "leave `always` out");
     }
@@ -32,7 +32,7 @@ pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
     })
 }
 
-fn read(value: &Value<'_>, mut changes: HeaderChanges) -> HeaderChanges {
+fn read(value: &Value<'_>, mut changes: HeaderChangesDefinition) -> HeaderChangesDefinition {
     let Some(table) = value.table() else { return changes };
     if let Some(remove) = table.value("remove") {
         let names = remove.texts();
@@ -122,7 +122,7 @@ pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<He
     parsed.ok()
 }
 
-pub(crate) fn respond(value: &Value<'_>) -> Option<Respond> {
+pub(crate) fn respond(value: &Value<'_>) -> Option<RespondDefinition> {
     let table = value.table()?;
     let (mut status, mut body) = (200, None);
     table.number("status", &mut status);
@@ -134,7 +134,7 @@ pub(crate) fn respond(value: &Value<'_>) -> Option<Respond> {
         table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
-    Some(Respond { status, headers, body })
+    Some(RespondDefinition { status, headers, body })
 }
 
 /// Variables of nginx, HAProxy and Envoy, and the `{...}` for each.

@@ -2,17 +2,20 @@
 
 use crate::load::text::Text;
 use crate::reader::{Table, Value};
-use policy::definition::Mirror;
+use policy::definition::MirrorDefinition;
 
 /// Reads the name or URL of an upstream, or a table with that and the rest; `upstream` finds the upstream.
 pub(crate) fn read<'c>(
     value: &Value<'c>,
     upstream: impl FnOnce(&Text<'c>) -> Option<String>,
-) -> Option<Mirror> {
-    let mut mirror =
-        Mirror { upstream: String::new(), share_ppm: SHARE_WHOLE_PPM, body_bytes_max: BODY_BYTES_DEFAULT };
+) -> Option<MirrorDefinition> {
+    let mut mirror = MirrorDefinition {
+        upstream: String::new(),
+        share_ppm: SHARE_WHOLE_PPM,
+        body_bytes_max: BODY_BYTES_DEFAULT,
+    };
     if !value.is_table() {
-        return Some(Mirror { upstream: upstream(&value.text()?)?, ..mirror });
+        return Some(MirrorDefinition { upstream: upstream(&value.text()?)?, ..mirror });
     }
     let table = value.table()?;
     let to = table.value("to");
@@ -21,7 +24,7 @@ pub(crate) fn read<'c>(
     Some(mirror)
 }
 
-fn bounds(keys: &Table<'_>, mirror: &mut Mirror) {
+fn bounds(keys: &Table<'_>, mirror: &mut MirrorDefinition) {
     keys.share("share", &mut mirror.share_ppm);
     keys.size("max-body", &mut mirror.body_bytes_max);
 }

@@ -3,7 +3,7 @@
 use http::StatusCode;
 use http::uri::Authority;
 
-use policy::definition::{Action, HTTPS_PORT, HttpsRedirect};
+use policy::definition::{ActionDefinition, HTTPS_PORT, HttpsRedirect};
 
 use crate::load::text::Text;
 use crate::reader::Value;
@@ -20,14 +20,14 @@ pub(crate) fn of_listener(value: &Value<'_>) -> Option<HttpsRedirect> {
 }
 
 /// The redirect of a route: the same, or any path or URL with `{...}`.
-pub(crate) fn of_route(value: &Value<'_>) -> Option<Action> {
+pub(crate) fn of_route(value: &Value<'_>) -> Option<ActionDefinition> {
     let (to, status) = parts(value)?;
     if to.text.starts_with(['/', '{']) || to.text.contains("://") {
-        return Some(Action::Redirect { to: to.text, status });
+        return Some(ActionDefinition::Redirect { to: to.text, status });
     }
     let redirect = same_host(&to)?;
     to.spell(show(&redirect));
-    Some(Action::RedirectHttps(HttpsRedirect { status, ..redirect }))
+    Some(ActionDefinition::RedirectHttps(HttpsRedirect { status, ..redirect }))
 }
 
 /// Where to, and with which status.

@@ -7,8 +7,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use policy::definition::{Access, Action, Compress, Destination, HeaderMatch, Part, Route, Timeouts};
-use policy::matching::host::Host;
+use policy::definition::{
+    AccessDefinition, ActionDefinition, Compress, DestinationDefinition, HeaderMatchDefinition,
+    RouteDefinition, RouteTimeouts, WeightedUpstream,
+};
+use policy::matching::host::HostPattern;
 
 use crate::keys::route::PATH_ESCAPES;
 use crate::limits::policy_names::PolicyNames;
@@ -73,7 +76,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn route(&mut self, table: Table<'_>) -> Route {
+    fn route(&mut self, table: Table<'_>) -> RouteDefinition {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
         let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
         let path = match table.value("path") {
@@ -83,7 +86,7 @@ impl Reader<'_> {
         // A route whose name cannot be read gets a unique one, so that no false error about a duplicate follows.
         let unknown = format!("?{}", self.config.routes.len());
         let is_known = path.is_some();
-        let mut route = Route {
+        let mut route = RouteDefinition {
             hosts,
             methods,
             headers: table.table("match").map(matches).unwrap_or_default(),
@@ -93,7 +96,7 @@ impl Reader<'_> {
                 .map(|value| headers::changes(&value))
                 .unwrap_or_default(),
             body_bytes_max: table.value("max-body").and_then(|value| value.size()),
-            ..Route::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
+            ..RouteDefinition::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
         };
         route.name = match table.value("name") {
             Some(value) => sections::name(&value).unwrap_or(unknown),
@@ -124,13 +127,13 @@ impl Reader<'_> {
     }
 
     /// What happens to an admitted request: one of `to`, `respond` and `redirect`.
-    fn action(&mut self, table: &Table<'_>) -> Option<Action> {
+    fn action(&mut self, table: &Table<'_>) -> Option<ActionDefinition> {
         let (rewrite, sticky) = (table.value("rewrite"), table.value("sticky"));
         let copies = table.value("mirror");
         let (to, respond, redirect) = (table.value("to"), table.value("respond"), table.value("redirect"));
         let action = match (&to, &respond, &redirect) {
             (Some(to), None, None) => self.forward(to),
-            (None, Some(respond), None) => headers::respond(respond).map(Action::Respond),
+            (None, Some(respond), None) => headers::respond(respond).map(ActionDefinition::Respond),
             (None, None, Some(redirect)) => redirect::of_route(redirect),
             (None, None, None) => {
                 table.wrong(
@@ -148,7 +151,7 @@ impl Reader<'_> {
         let mirror = copies.as_ref().and_then(|value| mirror::read(value, |text| self.upstream(text, &[])));
         let by = sticky.as_ref().and_then(|value| windows::dimension_of_choice(&value.text()?));
         let mut action = action?;
-        let Action::Forward { to, rewrite } = &mut action else {
+        let ActionDefinition::Forward { to, rewrite } = &mut action else {
             let hint = "leave it out, or name an upstream in `to`";
             for key in ["rewrite", "mirror", "retry", "timeouts"] {
                 let value = table.value(key);
@@ -166,47 +169,51 @@ impl Reader<'_> {
     }
 
     /// The upstream that a route names, or writes as a URL; or several with their shares.
-    fn forward(&mut self, to: &Value<'_>) -> Option<Action> {
+    fn forward(&mut self, to: &Value<'_>) -> Option<ActionDefinition> {
         if to.is_array() || to.is_table() {
             let split = self.split(to)?;
             if let [only] = &*split.parts {
                 to.spell(show_text(&only.upstream));
             }
-            return Some(Action::Forward { to: split, rewrite: None });
+            return Some(ActionDefinition::Forward { to: split, rewrite: None });
         }
         let text = to.text()?;
         if text.text == upstream::ECHO {
             to.spell(show_text(upstream::ECHO));
-            return Some(Action::Echo);
+            return Some(ActionDefinition::Echo);
         }
         let name = self.upstream(&text, &[upstream::ECHO])?;
         to.spell(show_text(&name));
-        Some(Action::Forward { to: Destination::one(name), rewrite: None })
+        Some(ActionDefinition::Forward { to: DestinationDefinition::one(name), rewrite: None })
     }
 
     /// Several upstreams with their shares. `None` if one of them cannot be read.
-    fn split(&mut self, to: &Value<'_>) -> Option<Destination> {
+    fn split(&mut self, to: &Value<'_>) -> Option<DestinationDefinition> {
         let values = if to.is_table() { vec![to.clone()] } else { to.array()? };
         if values.is_empty() {
             to.wrong("`to` is empty", "name an upstream");
             return None;
         }
         let parts: Vec<_> = values.iter().map(|value| self.part(value)).collect();
-        Some(Destination { parts: parts.into_iter().collect::<Option<_>>()?, sticky: None, mirror: None })
+        Some(DestinationDefinition {
+            parts: parts.into_iter().collect::<Option<_>>()?,
+            sticky: None,
+            mirror: None,
+        })
     }
 
     /// One upstream of several: its name or URL, or a table with that and a weight.
-    fn part(&mut self, value: &Value<'_>) -> Option<Part> {
+    fn part(&mut self, value: &Value<'_>) -> Option<WeightedUpstream> {
         if !value.is_table() {
             let text = value.text()?;
-            return Some(Part { upstream: self.upstream(&text, &[])?, weight: 1 });
+            return Some(WeightedUpstream { upstream: self.upstream(&text, &[])?, weight: 1 });
         }
         let table = value.table()?;
         let name = table.value("upstream");
         let mut weight = 1;
         table.number("weight", &mut weight);
         let upstream = self.upstream(&name?.text()?, &[])?;
-        Some(Part { upstream, weight })
+        Some(WeightedUpstream { upstream, weight })
     }
 
     /// The name of an upstream, which may be written as a URL; `others` may be written, too.
@@ -242,7 +249,7 @@ impl Reader<'_> {
         Some(name)
     }
 
-    fn access(&self, table: &Table<'_>) -> Access {
+    fn access(&self, table: &Table<'_>) -> AccessDefinition {
         let auth = table.value("auth").map(|value| self.auth(&value)).unwrap_or_default();
         let require = table.value("require");
         if let Some(value) = require.as_ref().filter(|_| table.value("auth").is_none()) {
@@ -251,7 +258,7 @@ impl Reader<'_> {
                 "name an `[auth.<name>]`",
             );
         }
-        Access {
+        AccessDefinition {
             auth,
             require: require.and_then(|value| access::require(&value)),
             addresses: listener::addresses(table),
@@ -279,7 +286,7 @@ impl Reader<'_> {
     }
 }
 
-fn plain(keys: &Table<'_>, route: &mut Route) {
+fn plain(keys: &Table<'_>, route: &mut RouteDefinition) {
     keys.boolean("upgrade", &mut route.upgrade);
     keys.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
 }
@@ -290,7 +297,7 @@ fn needs_several(sticky: &Value<'_>) {
 }
 
 /// Deadlines that go before the upstream's.
-fn times(keys: &Table<'_>, timeouts: &mut Timeouts) {
+fn times(keys: &Table<'_>, timeouts: &mut RouteTimeouts) {
     keys.duration_if("response", &mut timeouts.response);
     keys.duration_if("try", &mut timeouts.per_try);
     keys.duration_if("total", &mut timeouts.total);
@@ -307,7 +314,7 @@ fn shorthand_name(route: &str, number: usize) -> String {
 }
 
 /// A name that says which requests a route takes: `GET,POST api.example.com/v1/orders/{id} [x-beta]`.
-fn made_name(route: &Route) -> String {
+fn made_name(route: &RouteDefinition) -> String {
     let mut name = String::new();
     if !route.methods.is_empty() {
         let methods: Vec<&str> = route.methods.iter().map(http::Method::as_str).collect();
@@ -337,7 +344,7 @@ fn host(text: &Text<'_>) -> Option<String> {
         // `_` is nginx's idiom for any other host.
         host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
         host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
-        host => match Host::parse(host) {
+        host => match HostPattern::parse(host) {
             Ok(_) => {
                 text.spell(host);
                 return Some(host.clone());
@@ -373,20 +380,20 @@ fn path(value: &Value<'_>) -> Option<String> {
     Some(text.text)
 }
 
-fn matches(table: Table<'_>) -> Vec<HeaderMatch> {
+fn matches(table: Table<'_>) -> Vec<HeaderMatchDefinition> {
     let headers = table.table("header").map(|headers| headers.entries()).unwrap_or_default();
     headers.iter().filter_map(header_match).collect()
 }
 
-fn header_match(value: &Value<'_>) -> Option<HeaderMatch> {
+fn header_match(value: &Value<'_>) -> Option<HeaderMatchDefinition> {
     let name = headers::header_name(&value.key, |message, hint| value.wrong_key(message, hint))?;
     match value.as_boolean() {
-        Some(true) => Some(HeaderMatch { name, value: None }),
+        Some(true) => Some(HeaderMatchDefinition { name, value: None }),
         Some(false) => {
             value.wrong("a route cannot ask for a header's absence", "write `true` or the exact value");
             None
         }
-        None => Some(HeaderMatch { name, value: Some(value.text()?.text) }),
+        None => Some(HeaderMatchDefinition { name, value: Some(value.text()?.text) }),
     }
 }
 

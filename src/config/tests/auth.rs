@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use super::{config, each_says, reads_the_same};
-use auth::keys::Source;
-use auth::place::Place;
-use auth::{Anybody, Kind};
+use auth::credential_source::CredentialSource;
+use auth::keys::ApiKeySource;
+use auth::{AnonymousIdentity, MethodKind};
 
 pub(super) const FULL: &str = r#"
 [auth.keys]
@@ -91,15 +91,18 @@ fn keys_come_from_a_file_a_database_or_both() {
     let (file, both) = ("{ file = \"/etc/keys.toml\" }", "{ file = \"/etc/keys.toml\", database = true }");
     let path = PathBuf::from("/etc/keys.toml");
     for (written, source, shown) in [
-        (file, Source::File(path.clone()), file),
-        ("\"database\"", Source::Database, "\"database\""),
-        ("{ database = true }", Source::Database, "\"database\""),
-        (both, Source::Both(path), both),
+        (file, ApiKeySource::File(path.clone()), file),
+        ("\"database\"", ApiKeySource::Database, "\"database\""),
+        ("{ database = true }", ApiKeySource::Database, "\"database\""),
+        (both, ApiKeySource::Both(path), both),
     ] {
         let text =
             format!("[database]\nurl = \"sqlite:a.db\"\n[auth.keys]\nkind = \"api-key\"\nkeys = {written}");
         let first = config(&text);
-        assert!(matches!(&first.auth[0].kind, Kind::ApiKey(keys) if keys.source == source), "{written}");
+        assert!(
+            matches!(&first.auth[0].kind, MethodKind::ApiKey(keys) if keys.source == source),
+            "{written}"
+        );
         assert!(first.effective().contains(&format!("\nkeys = {shown}\n")), "{}", first.effective());
         assert_eq!(config(&first.effective()).auth, first.auth);
     }
@@ -108,12 +111,13 @@ fn keys_come_from_a_file_a_database_or_both() {
 #[test]
 fn every_way_is_read_and_written() {
     let first = config(FULL);
-    let Kind::ApiKey(keys) = &first.auth[0].kind else { panic!("{:?}", first.auth) };
-    let places: Vec<String> = keys.places.iter().map(Place::to_string).collect();
+    let MethodKind::ApiKey(keys) = &first.auth[0].kind else { panic!("{:?}", first.auth) };
+    let places: Vec<String> = keys.places.iter().map(CredentialSource::to_string).collect();
     assert_eq!(places, ["header:x-key", "bearer", "query:api_key"]);
     assert!(!first.auth[0].pass && first.auth[1].pass);
-    let guest = Anybody { consumer: Some("guest".to_owned()), tenant: None, tier: Some("free".to_owned()) };
-    assert_eq!(first.auth[1].kind, Kind::Anonymous(guest));
+    let guest =
+        AnonymousIdentity { consumer: Some("guest".to_owned()), tenant: None, tier: Some("free".to_owned()) };
+    assert_eq!(first.auth[1].kind, MethodKind::Anonymous(guest));
     let access = &first.routes[0].access;
     assert_eq!(access.auth, ["keys", "open"]);
     let require = access.require.as_ref().expect("it is written");

@@ -2,12 +2,12 @@
 
 use super::{config, each_says, reads_the_same};
 use limit::Algorithm;
-use policy::definition::{Policy, Replaces};
+use policy::definition::{CandidateDefinition, PolicyDefinition};
 
 /// `search`, on lines 1 to 3.
 const SEARCH: &str = "[policy.search]\nby = [\"host\"]\nlimit = \"20/s burst 40\"\n";
 
-fn named<'p>(policies: &'p [Policy], name: &str) -> &'p Policy {
+fn named<'p>(policies: &'p [PolicyDefinition], name: &str) -> &'p PolicyDefinition {
     policies.iter().find(|policy| policy.name == name).expect("it is there")
 }
 
@@ -20,8 +20,8 @@ fn a_candidate_is_its_policy_but_for_what_it_says() {
     let text = |candidate: &str| format!("[policy.new]\n{candidate}\n{SEARCH}{search}");
     let first = config(&text("replaces = \"search\"\nlimit = \"30/s\"\nrollout = \"12.5%\""));
     let (live, new) = (named(&first.policies, "search"), named(&first.policies, "new"));
-    let replaces = Some(Replaces { policy: "search".to_owned(), rollout_ppm: 125_000 });
-    let expected = Policy {
+    let replaces = Some(CandidateDefinition { policy: "search".to_owned(), rollout_ppm: 125_000 });
+    let expected = PolicyDefinition {
         name: "new".to_owned(),
         windows: new.windows.clone(),
         shadow: false,

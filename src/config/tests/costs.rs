@@ -4,12 +4,12 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::{config, each_says, filled};
-use policy::definition::{Actual, Cost, Dimension, Measured};
-use policy::json::Path;
+use policy::definition::{Actual, CostDefinition, Dimension, MeasuredUnits};
+use policy::json::JsonPath;
 
 const POLICY: &str = "[policy.a]\nby = [\"body:model\", \"body:meta.team\"]\nlimit = \"1_000/h\"\ncost = ";
 
-fn cost(written: &str) -> Cost {
+fn cost(written: &str) -> CostDefinition {
     let first = config(&format!("{POLICY}{written}"));
     let again = config(&filled(&first.effective()));
     assert_eq!(again.policies[0].cost, first.policies[0].cost, "{}", first.effective());
@@ -17,8 +17,8 @@ fn cost(written: &str) -> Cost {
     first.policies[0].cost.clone()
 }
 
-fn path(text: &str) -> Path {
-    Path::parse(text).expect("a path")
+fn path(text: &str) -> JsonPath {
+    JsonPath::parse(text).expect("a path")
 }
 
 #[test]
@@ -29,21 +29,21 @@ fn costs_that_are_known_later_are_read_and_written() {
     let tokens = Actual::ResponseJson(vec![path("usage.total_tokens")]);
     assert_eq!(
         cost("{ response-json = \"usage.total_tokens\", estimate = 500 }"),
-        Cost { default: number(500), actual: Some(tokens), ..Cost::default() }
+        CostDefinition { default: number(500), actual: Some(tokens), ..CostDefinition::default() }
     );
     assert_eq!(
         cost(
             "{ response-json = [\"a\", \"b.c\"], estimate = [\"body:x\", \"body:y.z\"], default = 7, max = 9 }"
         ),
-        Cost {
+        CostDefinition {
             default: number(7),
             estimate: vec![path("x"), path("y.z")],
             actual: Some(Actual::ResponseJson(vec![path("a"), path("b.c")])),
             max: Some(number(9)),
-            ..Cost::default()
+            ..CostDefinition::default()
         }
     );
-    let measured = Measured {
+    let measured = MeasuredUnits {
         request_bytes: Some(number(1_024)),
         response_bytes: Some(number(1)),
         response_time: Some(Duration::from_millis(10)),

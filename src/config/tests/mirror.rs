@@ -1,7 +1,7 @@
 //! `mirror` of `[[route]]`.
 
 use super::{config, each_says, reads_the_same};
-use policy::definition::{Action, Mirror};
+use policy::definition::{ActionDefinition, MirrorDefinition};
 
 #[test]
 fn a_mirror_is_an_upstream_or_a_table_with_a_share_and_a_bound() {
@@ -12,9 +12,9 @@ fn a_mirror_is_an_upstream_or_a_table_with_a_share_and_a_bound() {
         ("{ to = \"http://b/\", max-body = \"1MiB\" }", 1_000_000, 1 << 20),
     ] {
         let first = config(&format!("[[route]]\nto = \"http://a\"\nmirror = {written}"));
-        let Action::Forward { to, .. } = &first.routes[0].action else { panic!("it forwards") };
+        let ActionDefinition::Forward { to, .. } = &first.routes[0].action else { panic!("it forwards") };
         let upstream = "http://b".to_owned();
-        assert_eq!(to.mirror, Some(Mirror { upstream, share_ppm, body_bytes_max }));
+        assert_eq!(to.mirror, Some(MirrorDefinition { upstream, share_ppm, body_bytes_max }));
         assert!(reads_the_same(&first), "{}", first.page());
     }
 }

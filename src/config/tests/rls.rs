@@ -2,7 +2,9 @@
 
 use super::{config, each_says, load, reads_the_same};
 use policy::definition::Dimension;
-use policy::matching::domain::definition::{EntryMatch, Given, Rule, ValueMatch, Verdict};
+use policy::matching::domain::definition::{
+    DescriptorSlot, EntryMatch, RuleDefinition, ValueMatch, VerdictDefinition,
+};
 
 const POLICIES: &str = "[policy.per-user]\nlimit = \"10/m\"\nby = [\"entry:generic_key\", \"entry:user_id\"]\n\
     [policy.per-shop]\nlimit = \"99/m\"\nby = [\"tenant\"]\n";
@@ -27,8 +29,9 @@ fn domains_are_read_and_written() {
     assert_eq!((other.name.as_str(), other.overrides, other.rules.len()), ("other", false, 0));
     let any = || ValueMatch::Any;
     let exact = |text: &str| ValueMatch::Exact(text.to_owned());
-    let limited = |names: &[&str]| Verdict::Limited(names.iter().map(|name| (*name).to_owned()).collect());
-    let plain = |entries, is_ordered, verdict| Rule {
+    let limited =
+        |names: &[&str]| VerdictDefinition::Limited(names.iter().map(|name| (*name).to_owned()).collect());
+    let plain = |entries, is_ordered, verdict| RuleDefinition {
         name: None,
         instead_of: Vec::new(),
         entries,
@@ -38,11 +41,11 @@ fn domains_are_read_and_written() {
     };
     let expected = [
         plain(matches(&[("remote_address", any())]), false, limited(&["rls:edge#1"])),
-        Rule {
+        RuleDefinition {
             name: Some("checkout".to_owned()),
             given: vec![
-                (Given::Dimension(Dimension::Tenant), "shop-{user_id}".to_owned()),
-                (Given::Tier, "{generic_key}".to_owned()),
+                (DescriptorSlot::Dimension(Dimension::Tenant), "shop-{user_id}".to_owned()),
+                (DescriptorSlot::Tier, "{generic_key}".to_owned()),
             ],
             ..plain(
                 matches(&[("generic_key", exact("checkout")), ("user_id", any())]),
@@ -50,15 +53,15 @@ fn domains_are_read_and_written() {
                 limited(&["per-user", "per-shop", "rls:edge:checkout", "rls:edge:checkout#2"]),
             )
         },
-        Rule {
+        RuleDefinition {
             instead_of: vec!["checkout".to_owned()],
             ..plain(
                 matches(&[("path", ValueMatch::Prefix("/static/".to_owned())), ("method", exact("GET"))]),
                 false,
-                Verdict::Unlimited,
+                VerdictDefinition::Unlimited,
             )
         },
-        plain(matches(&[("odd key", exact("a*b"))]), true, Verdict::Denied),
+        plain(matches(&[("odd key", exact("a*b"))]), true, VerdictDefinition::Denied),
     ];
     assert_eq!(edge.rules, expected);
     assert!(reads_the_same(&first), "{}", first.page());

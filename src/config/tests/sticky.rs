@@ -3,25 +3,26 @@
 use std::time::Duration;
 
 use super::{config, each_says, load, reads_the_same};
-use upstream::config::{SameSite, Secret, Sticky};
+use upstream::config::{SameSite, StickyConfig, StickySecret};
 
 const UPSTREAM: &str = "[upstream.u]\nservers = \"http://a\"\nsticky = ";
 
-fn sticky(table: &str) -> Sticky {
+fn sticky(table: &str) -> StickyConfig {
     let config = config(&format!("{UPSTREAM}{table}"));
     config.upstreams[0].sticky.clone().expect("it is there")
 }
 
 #[test]
 fn a_sticky_cookie_is_read_and_its_secret_is_never_shown() {
-    let least = Sticky { secret: Secret("hunter2".to_owned()), ..Sticky::new("at".to_owned()) };
+    let least =
+        StickyConfig { secret: StickySecret("hunter2".to_owned()), ..StickyConfig::new("at".to_owned()) };
     assert_eq!(sticky("{ cookie = \"at\", secret = \"${SECRET}\" }"), least);
     assert_eq!(
         sticky(
             "{ cookie = \"__Secure-at\", secret = \"${SECRET}\", max-age = \"1h\", path = \"/app\", \
              same-site = \"strict\", secure = true }"
         ),
-        Sticky {
+        StickyConfig {
             cookie: "__Secure-at".to_owned(),
             max_age: Some(Duration::from_secs(3_600)),
             path: "/app".to_owned(),

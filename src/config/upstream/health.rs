@@ -5,12 +5,15 @@ use std::ops::RangeInclusive;
 use crate::printer::{array, text};
 use crate::reader::{Table, Value};
 use policy::retry::Statuses;
-use upstream::config::{Check, Eject, Health, Outliers, Place, Probe, Server, Version};
+use upstream::config::{
+    ConfiguredServer, Eject, HealthCheckConfig, HealthConfig, HealthProbe, HttpVersion, Outliers,
+    ServerLocation,
+};
 use upstream::health::SERVERS_MIN;
 
 /// Reads what an upstream with these servers says of their health.
-pub(crate) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> Health {
-    let mut health = Health::default();
+pub(crate) fn read(upstream: &Table<'_>, http: HttpVersion, servers: &[ConfiguredServer]) -> HealthConfig {
+    let mut health = HealthConfig::default();
     if let Some(value) = upstream.value("health") {
         health.check = check(&value, http, servers);
     }
@@ -21,14 +24,14 @@ pub(crate) fn read(upstream: &Table<'_>, http: Version, servers: &[Server]) -> H
     health
 }
 
-fn bounds(keys: &Table<'_>, health: &mut Health) {
+fn bounds(keys: &Table<'_>, health: &mut HealthConfig) {
     keys.duration_if("slow-start", &mut health.slow_start);
     keys.percent("panic", &mut health.panic_percent);
 }
 
-fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> {
+fn check(value: &Value<'_>, http: HttpVersion, servers: &[ConfiguredServer]) -> Option<HealthCheckConfig> {
     let table = value.table()?;
-    let mut check = Check::default();
+    let mut check = HealthCheckConfig::default();
     let (path, tcp, grpc) = (table.value("path"), table.value("tcp"), table.value("grpc"));
     match (&path, &tcp, &grpc) {
         (Some(path), None, None) => check.probe = http_probe(&table, path)?,
@@ -37,7 +40,7 @@ fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> 
                 tcp.wrong("`tcp` can only be true", "leave `health` out to ask nothing");
             }
         }
-        (None, None, Some(grpc)) => check.probe = Probe::Grpc(service(grpc, http)?),
+        (None, None, Some(grpc)) => check.probe = HealthProbe::Grpc(service(grpc, http)?),
         (None, None, None) => value.wrong_key("`health` does not say what to ask", ASKS),
         _ => value.wrong_key("`health` asks in one way only", "keep one of `path`, `tcp` and `grpc`"),
     }
@@ -48,14 +51,14 @@ fn check(value: &Value<'_>, http: Version, servers: &[Server]) -> Option<Check> 
     }
     times(&table, &mut check);
     if let Some(value) = table.value("port")
-        && servers.iter().any(|server| matches!(server.place, Place::Unix(_)))
+        && servers.iter().any(|server| matches!(server.place, ServerLocation::Unix(_)))
     {
         value.wrong_key("`port` cannot be combined with a Unix socket", "leave it out");
     }
     Some(check)
 }
 
-fn times(keys: &Table<'_>, check: &mut Check) {
+fn times(keys: &Table<'_>, check: &mut HealthCheckConfig) {
     keys.duration("every", &mut check.every);
     keys.duration("timeout", &mut check.timeout);
     keys.number("unhealthy-after", &mut check.unhealthy_after);
@@ -63,7 +66,7 @@ fn times(keys: &Table<'_>, check: &mut Check) {
     keys.number_if("port", &mut check.port);
 }
 
-fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<Probe> {
+fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<HealthProbe> {
     let path = path.text()?;
     let is_path = path.text.starts_with('/')
         && path.text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
@@ -76,12 +79,12 @@ fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<Probe> {
         None => Statuses::new(vec![200..=399]),
     };
     let body = table.value("body").and_then(|body| body.text()).map(|body| body.text);
-    is_path.then_some(Probe::Http { path: path.text, status, body })
+    is_path.then_some(HealthProbe::Http { path: path.text, status, body })
 }
 
 /// `true`, or the name of a service.
-fn service(grpc: &Value<'_>, http: Version) -> Option<String> {
-    if http != Version::H2 {
+fn service(grpc: &Value<'_>, http: HttpVersion) -> Option<String> {
+    if http != HttpVersion::H2 {
         grpc.wrong_key("`grpc` needs HTTP/2", "write `http = \"h2\"` in the upstream");
     }
     match grpc.is_string() {
@@ -152,7 +155,7 @@ pub(crate) fn show_statuses(statuses: &Statuses) -> impl Iterator<Item = String>
     })
 }
 
-fn eject(value: &Value<'_>, servers: &[Server]) -> Option<Eject> {
+fn eject(value: &Value<'_>, servers: &[ConfiguredServer]) -> Option<Eject> {
     let (has_names, servers) = (servers.iter().any(|server| server.unresolved().is_some()), servers.len());
     let table = value.table()?;
     let mut eject = Eject::default();

@@ -7,7 +7,8 @@ pub(super) mod trust;
 
 use upstream::Config;
 use upstream::config::{
-    Balance, Connections, Health, HostHeader, Place, RETRY_BUDGET_PERCENT, Server, Timeouts, Uploads, Version,
+    Balance, ConfiguredServer, HealthConfig, HostHeader, HttpVersion, PoolBounds, RETRY_BUDGET_PERCENT,
+    ServerLocation, UploadConfig, UpstreamTimeouts,
 };
 
 use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
@@ -44,8 +45,8 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<Fields>) {
 pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
     let server = server(text)?;
     let name = match &server.place {
-        Place::Tcp { .. } => format!("{}://{}", scheme(server.tls), server.authority()),
-        Place::Service(_) | Place::Unix(_) => show_url(&server),
+        ServerLocation::Tcp { .. } => format!("{}://{}", scheme(server.tls), server.authority()),
+        ServerLocation::Service(_) | ServerLocation::Unix(_) => show_url(&server),
     };
     Some(Config { servers: vec![server], ..default(name) })
 }
@@ -105,7 +106,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
     }
 }
 
-fn servers(value: &Value<'_>) -> Vec<Server> {
+fn servers(value: &Value<'_>) -> Vec<ConfiguredServer> {
     let values = match value.is_string() {
         true => vec![value.clone()],
         false => value.array().unwrap_or_default(),
@@ -117,7 +118,7 @@ fn servers(value: &Value<'_>) -> Vec<Server> {
 }
 
 /// A server: a URL, or a table with the URL and a weight.
-fn weighted(value: &Value<'_>) -> Option<Server> {
+fn weighted(value: &Value<'_>) -> Option<ConfiguredServer> {
     if !value.is_table() {
         return server(&value.text()?);
     }
@@ -126,7 +127,7 @@ fn weighted(value: &Value<'_>) -> Option<Server> {
     let mut weight = 1;
     table.number("weight", &mut weight);
     let server = server(&url?.text()?)?;
-    Some(Server { weight, ..server })
+    Some(ConfiguredServer { weight, ..server })
 }
 
 /// Whether a text means a server, and not an upstream by its name.
@@ -136,16 +137,16 @@ pub(super) fn is_url(text: &str) -> bool {
 
 /// `http://host:port` or `https://host:port`; the port may be left out. `http+srv://_service._proto.name` for SRV records.
 /// Or `unix:/path`.
-fn server(text: &Text<'_>) -> Option<Server> {
+fn server(text: &Text<'_>) -> Option<ConfiguredServer> {
     let server = read_server(text);
     server.iter().for_each(|server| text.spell(show_url(server)));
     server
 }
 
-fn read_server(text: &Text<'_>) -> Option<Server> {
+fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     if socket::is_meant(&text.text) {
         let path = socket::path(text, "unix:/run/app.sock")?;
-        return Some(Server { tls: false, place: Place::Unix(path), weight: 1 });
+        return Some(ConfiguredServer { tls: false, place: ServerLocation::Unix(path), weight: 1 });
     }
     let wrong = |message: &str, hint: &str| {
         text.wrong(format!("{} {message}", text.shown()), hint);
@@ -183,7 +184,7 @@ fn read_server(text: &Text<'_>) -> Option<Server> {
         return wrong("has no host", "write it as in `http://127.0.0.1:3000`");
     }
     if !text.text.starts_with("http+srv://") && !text.text.starts_with("https+srv://") {
-        return Some(Server { tls, place: Place::Tcp { host, port }, weight: 1 });
+        return Some(ConfiguredServer { tls, place: ServerLocation::Tcp { host, port }, weight: 1 });
     }
     if authority.port_u16().is_some() || !is_service(&host) {
         return wrong(
@@ -191,7 +192,7 @@ fn read_server(text: &Text<'_>) -> Option<Server> {
             "write it as in `http+srv://_http._tcp.orders.internal`, without a port",
         );
     }
-    Some(Server { tls, place: Place::Service(host), weight: 1 })
+    Some(ConfiguredServer { tls, place: ServerLocation::Service(host), weight: 1 })
 }
 
 /// Whether it reads like `_http._tcp.orders.internal` (RFC 2782).
@@ -202,18 +203,18 @@ fn is_service(host: &str) -> bool {
 }
 
 /// The URL of a server, with its port if an SRV record does not say it.
-fn show_url(server: &Server) -> String {
+fn show_url(server: &ConfiguredServer) -> String {
     let scheme = scheme(server.tls);
     match &server.place {
-        Place::Tcp { host, port } if host.contains(':') => format!("{scheme}://[{host}]:{port}"),
-        Place::Tcp { host, port } => format!("{scheme}://{host}:{port}"),
-        Place::Service(name) => format!("{scheme}+srv://{name}"),
-        Place::Unix(_) => server.shown(),
+        ServerLocation::Tcp { host, port } if host.contains(':') => format!("{scheme}://[{host}]:{port}"),
+        ServerLocation::Tcp { host, port } => format!("{scheme}://{host}:{port}"),
+        ServerLocation::Service(name) => format!("{scheme}+srv://{name}"),
+        ServerLocation::Unix(_) => server.shown(),
     }
 }
 
 /// The servers of an upstream that a route has written as a URL.
-pub(super) fn show_servers(servers: &[Server]) -> String {
+pub(super) fn show_servers(servers: &[ConfiguredServer]) -> String {
     array(servers.iter().map(|server| {
         show_table([("url", show_text(&show_url(server))), ("weight", server.weight.to_string())])
     }))
@@ -224,7 +225,7 @@ fn words(keys: &Table<'_>, upstream: &mut Config) {
     keys.word("host", &HOSTS, &mut upstream.host);
 }
 
-fn connections(keys: &Table<'_>, connections: &mut Connections) {
+fn connections(keys: &Table<'_>, connections: &mut PoolBounds) {
     keys.number("max", &mut connections.max);
     keys.number("idle", &mut connections.idle);
     keys.duration("idle-timeout", &mut connections.idle_timeout);
@@ -234,7 +235,7 @@ fn connections(keys: &Table<'_>, connections: &mut Connections) {
     keys.number("streams", &mut connections.streams);
 }
 
-fn timeouts(keys: &Table<'_>, timeouts: &mut Timeouts) {
+fn timeouts(keys: &Table<'_>, timeouts: &mut UpstreamTimeouts) {
     keys.duration("connect", &mut timeouts.connect);
     keys.duration("response", &mut timeouts.response);
     keys.duration("stall", &mut timeouts.stall);
@@ -242,7 +243,7 @@ fn timeouts(keys: &Table<'_>, timeouts: &mut Timeouts) {
     keys.duration_if("total", &mut timeouts.total);
 }
 
-fn uploads(keys: &Table<'_>, uploads: &mut Uploads) {
+fn uploads(keys: &Table<'_>, uploads: &mut UploadConfig) {
     keys.size("gather", &mut uploads.gather_bytes);
     keys.size("least-rate", &mut uploads.rate_min);
 }
@@ -253,15 +254,15 @@ fn default(name: String) -> Config {
         servers: Vec::new(),
         balance: Balance::default(),
         sticky: None,
-        http: Version::default(),
+        http: HttpVersion::default(),
         tls: Trust::default(),
-        connections: Connections::default(),
-        timeouts: Timeouts::default(),
+        connections: PoolBounds::default(),
+        timeouts: UpstreamTimeouts::default(),
         retry: Retry::default(),
         retry_budget_percent: RETRY_BUDGET_PERCENT,
         host: HostHeader::default(),
-        uploads: Uploads::default(),
-        health: Health::default(),
+        uploads: UploadConfig::default(),
+        health: HealthConfig::default(),
     }
 }
 

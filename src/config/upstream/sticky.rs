@@ -3,17 +3,17 @@
 use crate::keys::upstream::SITES;
 use crate::load::text::Text;
 use crate::reader::{Table, Value};
-use upstream::config::{SameSite, Secret, Sticky};
+use upstream::config::{SameSite, StickyConfig, StickySecret};
 
 /// Reads the table. `None` if it has no cookie or no secret.
-pub(crate) fn read(value: &Value<'_>) -> Option<Sticky> {
+pub(crate) fn read(value: &Value<'_>) -> Option<StickyConfig> {
     let table = value.table()?;
     let (cookie, secret) = (table.value("cookie"), table.value("secret"));
     let name = cookie.as_ref().and_then(|cookie| name(&cookie.text()?));
     let secret = secret.map(|value| value.text());
-    let mut sticky = Sticky::new(name.unwrap_or_default());
+    let mut sticky = StickyConfig::new(name.unwrap_or_default());
     if let Some(Some(text)) = secret {
-        sticky.secret = Secret(self::secret(&text));
+        sticky.secret = StickySecret(self::secret(&text));
     }
     plain(&table, &mut sticky);
     if let Some(path) = table.value("path").and_then(|value| value.text()) {
@@ -31,7 +31,7 @@ pub(crate) fn read(value: &Value<'_>) -> Option<Sticky> {
     (!sticky.cookie.is_empty() && !sticky.secret.0.is_empty()).then_some(sticky)
 }
 
-fn plain(keys: &Table<'_>, sticky: &mut Sticky) {
+fn plain(keys: &Table<'_>, sticky: &mut StickyConfig) {
     keys.duration_if("max-age", &mut sticky.max_age);
     keys.word("same-site", &SITES, &mut sticky.same_site);
     keys.boolean("secure", &mut sticky.is_secure);
@@ -48,7 +48,7 @@ fn name(text: &Text<'_>) -> Option<String> {
 }
 
 /// Browsers take a cookie with such a name only if the rest is as the name promises (RFC 6265bis section 4.1.3).
-fn prefix(cookie: &Value<'_>, sticky: &Sticky) {
+fn prefix(cookie: &Value<'_>, sticky: &StickyConfig) {
     let begins = |prefix: &str| {
         sticky.cookie.get(..prefix.len()).is_some_and(|name| name.eq_ignore_ascii_case(prefix))
     };

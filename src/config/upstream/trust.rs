@@ -3,7 +3,7 @@
 
 use rustls::pki_types::ServerName;
 
-use net::trust::{Shown, Trust};
+use net::trust::{ClientPair, Trust};
 
 use crate::keys::upstream::TLS_VERSIONS;
 use crate::reader::{Table, Value};
@@ -15,7 +15,7 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
     plain(&table, &mut trust);
     let file = |key: &'static str| table.value(key).and_then(|value| value.path());
     trust.shown = match (file("cert"), file("key")) {
-        (Some(cert), Some(key)) => Some(Shown { cert, key }),
+        (Some(cert), Some(key)) => Some(ClientPair { cert, key }),
         _ => None,
     };
     for (key, other) in [("cert", "key"), ("key", "cert")] {

@@ -4,10 +4,10 @@
 use http::HeaderMap;
 use http::header::ACCEPT;
 
-use metrics::Format;
+use metrics::ScrapeFormat;
 
 /// `*/*` gets the plain text, since older scrapers that send it read nothing else.
-pub(super) fn format(headers: &HeaderMap) -> Format {
+pub(super) fn format(headers: &HeaderMap) -> ScrapeFormat {
     let accept: Vec<_> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let weight = |kind: &str, parameters: &[&str]| {
         let ranges = accept.iter().flat_map(|value| value.split(','));
@@ -18,11 +18,11 @@ pub(super) fn format(headers: &HeaderMap) -> Format {
     // Messages of another kind, or without lengths, are other formats.
     let protobuf = weight("application/vnd.google.protobuf", &[PROTO, "encoding=delimited"]);
     if protobuf > open_metrics.max(text) {
-        Format::Protobuf
+        ScrapeFormat::Protobuf
     } else if open_metrics > 0.0 && open_metrics >= text {
-        Format::OpenMetrics
+        ScrapeFormat::OpenMetrics
     } else {
-        Format::Prometheus
+        ScrapeFormat::Prometheus
     }
 }
 
@@ -53,29 +53,32 @@ mod tests {
     #[test]
     fn formats_other_than_plain_text_are_asked_for_by_name() {
         for (accept, expected) in [
-            ("", Format::Prometheus),
-            ("*/*", Format::Prometheus),
-            ("text/plain;version=0.0.4", Format::Prometheus),
-            ("application/openmetrics-text", Format::OpenMetrics),
+            ("", ScrapeFormat::Prometheus),
+            ("*/*", ScrapeFormat::Prometheus),
+            ("text/plain;version=0.0.4", ScrapeFormat::Prometheus),
+            ("application/openmetrics-text", ScrapeFormat::OpenMetrics),
             (
                 "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
-                Format::OpenMetrics,
+                ScrapeFormat::OpenMetrics,
             ),
-            ("application/openmetrics-text; q=0.2, text/plain; q=0.3", Format::Prometheus),
-            ("application/openmetrics-text;q=0", Format::Prometheus),
-            ("application/openmetrics-text;q=much", Format::Prometheus),
-            ("application/vnd.google.protobuf", Format::Prometheus),
-            ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily", Format::Prometheus),
+            ("application/openmetrics-text; q=0.2, text/plain; q=0.3", ScrapeFormat::Prometheus),
+            ("application/openmetrics-text;q=0", ScrapeFormat::Prometheus),
+            ("application/openmetrics-text;q=much", ScrapeFormat::Prometheus),
+            ("application/vnd.google.protobuf", ScrapeFormat::Prometheus),
+            (
+                "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily",
+                ScrapeFormat::Prometheus,
+            ),
             (
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=text",
-                Format::Prometheus,
+                ScrapeFormat::Prometheus,
             ),
             // Prometheus 2.42 that reads native histograms.
             (
                 "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
                  application/openmetrics-text;version=1.0.0;q=0.8,application/openmetrics-text;version=0.0.1;q=0.75,\
                  text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-                Format::Protobuf,
+                ScrapeFormat::Protobuf,
             ),
             // Prometheus 3, which reads them and which does not.
             (
@@ -83,16 +86,16 @@ mod tests {
                  application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,\
                  application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,\
                  text/plain;version=0.0.4;q=0.2,*/*;q=0.1",
-                Format::Protobuf,
+                ScrapeFormat::Protobuf,
             ),
             (
                 "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
                  application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited;q=0.3",
-                Format::OpenMetrics,
+                ScrapeFormat::OpenMetrics,
             ),
             (
                 "text/plain,application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited",
-                Format::Prometheus,
+                ScrapeFormat::Prometheus,
             ),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);

@@ -13,22 +13,22 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use super::access::Vouched;
-use super::limits::Limits;
+use super::access::CertificateHolder;
+use super::limits::AdminLimits;
 
 /// The state of a connection that its stream, its requests and the accept loop share.
 #[derive(Debug)]
-pub(super) struct Activity {
+pub(super) struct AdminActivity {
     /// The client's address; `None` over a Unix socket.
     pub from: Option<IpAddr>,
     /// Whom its certificate stands for; unset if it has shown none that is listed.
-    pub vouched: OnceLock<Vouched>,
-    present: Mutex<Present>,
+    pub vouched: OnceLock<CertificateHolder>,
+    present: Mutex<ActivityState>,
 }
 
 #[derive(Debug)]
-struct Present {
-    phase: Phase,
+struct ActivityState {
+    phase: AdminPhase,
     since: Instant,
     /// Whether hyper has taken the whole body. Some of it may still be in hyper's buffer, if the client reads slowly.
     is_whole: bool,
@@ -41,7 +41,7 @@ struct Present {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum AdminPhase {
     /// A head is being received: the first of the connection, or a later one of which a byte has come.
     Head,
     /// A request is being answered.
@@ -52,31 +52,37 @@ enum Phase {
     Closing,
 }
 
-impl Activity {
+impl AdminActivity {
     /// The activity of a connection that was just accepted.
-    pub(super) fn new(from: Option<IpAddr>) -> Arc<Activity> {
+    pub(super) fn new(from: Option<IpAddr>) -> Arc<AdminActivity> {
         let since = Instant::now();
-        let present =
-            Present { phase: Phase::Head, since, is_whole: false, place: None, is_stream: false, next: None };
-        Arc::new(Activity { from, vouched: OnceLock::new(), present: Mutex::new(present) })
+        let present = ActivityState {
+            phase: AdminPhase::Head,
+            since,
+            is_whole: false,
+            place: None,
+            is_stream: false,
+            next: None,
+        };
+        Arc::new(AdminActivity { from, vouched: OnceLock::new(), present: Mutex::new(present) })
     }
 
     /// When the present phase must be over.
-    pub(super) fn deadline(&self, limits: &Limits) -> Instant {
+    pub(super) fn deadline(&self, limits: &AdminLimits) -> Instant {
         let present = self.present();
         present.since
             + match present.phase {
-                Phase::Head => limits.head,
-                Phase::Answer if present.is_stream => limits.stall,
-                Phase::Answer => limits.answer,
-                Phase::Idle => limits.idle,
-                Phase::Closing => limits.linger,
+                AdminPhase::Head => limits.head,
+                AdminPhase::Answer if present.is_stream => limits.stall,
+                AdminPhase::Answer => limits.answer,
+                AdminPhase::Idle => limits.idle,
+                AdminPhase::Closing => limits.linger,
             }
     }
 
     /// Whether a head is on its way: the first of the connection, of which no byte needs to be here yet, or a later one.
     pub(super) fn awaits_head(&self) -> bool {
-        self.present().phase == Phase::Head
+        self.present().phase == AdminPhase::Head
     }
 
     /// When the present phase began; `None` while a page is being shown, so that it is not closed as a quiet connection.
@@ -102,11 +108,11 @@ impl Activity {
 
     fn poll_begin(&self, cx: &Context<'_>) -> Poll<()> {
         let mut present = self.present();
-        if present.phase == Phase::Answer {
+        if present.phase == AdminPhase::Answer {
             present.next = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        present.enter(Phase::Answer);
+        present.enter(AdminPhase::Answer);
         (present.is_whole, present.is_stream) = (false, false);
         Poll::Ready(())
     }
@@ -114,21 +120,21 @@ impl Activity {
     /// Notes that bytes came from the client: an idle connection now has a head to finish.
     pub(super) fn received(&self) {
         let mut present = self.present();
-        if present.phase == Phase::Idle {
-            present.enter(Phase::Head);
+        if present.phase == AdminPhase::Idle {
+            present.enter(AdminPhase::Head);
         }
     }
 
     /// Notes that hyper has nothing left to write.
     pub(super) fn flushed(&self) {
         let mut present = self.present();
-        if present.phase != Phase::Answer {
+        if present.phase != AdminPhase::Answer {
             return;
         }
         if !present.is_whole && present.is_stream {
             present.since = Instant::now();
         } else if present.is_whole {
-            present.enter(Phase::Idle);
+            present.enter(AdminPhase::Idle);
             present.place = None;
             if let Some(next) = present.next.take() {
                 next.wake();
@@ -139,35 +145,35 @@ impl Activity {
     /// Notes that hyper ends the connection.
     pub(super) fn closing(&self) {
         let mut present = self.present();
-        present.enter(Phase::Closing);
+        present.enter(AdminPhase::Closing);
         present.place = None;
     }
 
-    fn present(&self) -> MutexGuard<'_, Present> {
+    fn present(&self) -> MutexGuard<'_, ActivityState> {
         self.present.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Present {
-    fn enter(&mut self, phase: Phase) {
+impl ActivityState {
+    fn enter(&mut self, phase: AdminPhase) {
         (self.phase, self.since) = (phase, Instant::now());
     }
 }
 
 /// An answer's body. hyper drops it when it has taken all of it, which is the only sign of that.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct TrackedBody {
     body: axum::body::Body,
-    activity: Arc<Activity>,
+    activity: Arc<AdminActivity>,
 }
 
-impl Answer {
-    pub(super) fn new(body: axum::body::Body, activity: Arc<Activity>) -> Answer {
-        Answer { body, activity }
+impl TrackedBody {
+    pub(super) fn new(body: axum::body::Body, activity: Arc<AdminActivity>) -> TrackedBody {
+        TrackedBody { body, activity }
     }
 }
 
-impl Body for Answer {
+impl Body for TrackedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -187,7 +193,7 @@ impl Body for Answer {
     }
 }
 
-impl Drop for Answer {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         self.activity.present().is_whole = true;
     }

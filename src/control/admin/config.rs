@@ -4,9 +4,9 @@ use std::fmt;
 
 use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
 
-use super::access::{Access, Role, Token};
+use super::access::{AccessRules, AdminRole, BearerToken};
 use super::host::canonical as canonical_host;
-use auth::mtls::Name;
+use auth::mtls::CertificateName;
 use net::listening::Bind;
 use net::tls;
 
@@ -23,7 +23,7 @@ pub struct Config {
     /// [`canonical_host`](super::canonical_host).
     pub hosts: Vec<String>,
     /// TLS; `None`: it speaks in the clear.
-    pub tls: Option<tls::Files>,
+    pub tls: Option<tls::TlsFiles>,
     /// The certificates of others.
     pub certificates: Vec<NamedCertificate>,
 }
@@ -34,11 +34,11 @@ pub struct NamedCertificate {
     /// The name of its bearer, for the audit.
     pub name: String,
     /// Where in the certificate.
-    pub place: Name,
+    pub place: CertificateName,
     /// The name there.
     pub text: String,
     /// What its bearer may do.
-    pub role: Role,
+    pub role: AdminRole,
 }
 
 /// One of `tokens`.
@@ -47,27 +47,27 @@ pub struct NamedToken {
     /// The name of its bearer, for the audit.
     pub name: String,
     /// What is known of it.
-    pub secret: Secret,
+    pub secret: TokenSecret,
     /// What its bearer may do.
-    pub role: Role,
+    pub role: AdminRole,
     /// When it ends, Unix seconds.
     pub expires: Option<i64>,
 }
 
 /// What a gateway knows of a token.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Secret {
+pub enum TokenSecret {
     /// All of it.
     Text(String),
     /// Its SHA-256.
     Digest([u8; SHA256_OUTPUT_LEN]),
 }
 
-impl fmt::Debug for Secret {
+impl fmt::Debug for TokenSecret {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Secret::Text(_) => "Text(_)",
-            Secret::Digest(_) => "Digest(_)",
+            TokenSecret::Text(_) => "Text(_)",
+            TokenSecret::Digest(_) => "Digest(_)",
         })
     }
 }
@@ -81,14 +81,14 @@ impl Config {
     /// A token that this program can send to read from its own listener, if it knows any.
     pub fn own_token(&self) -> Option<&str> {
         let named = self.tokens.iter().find_map(|token| match &token.secret {
-            Secret::Text(text) => Some(text.as_str()),
-            Secret::Digest(_) => None,
+            TokenSecret::Text(text) => Some(text.as_str()),
+            TokenSecret::Digest(_) => None,
         });
         self.token.as_deref().or(named)
     }
 
     /// The rules for clients.
-    pub fn access(&self) -> Access {
+    pub fn access(&self) -> AccessRules {
         // DNS rebinding is a threat only to TCP without a token: a browser cannot reach a Unix socket, and a hostile page
         // does not have the token.
         let hosts = match &self.bind {
@@ -103,12 +103,13 @@ impl Config {
         // Only its owner can connect to a Unix socket. Every process of this machine can connect to loopback, and so can a
         // web page in a browser. The page cannot read the answer, but that would not stop it from changing something.
         let without_token = match &self.bind {
-            Bind::Unix(_) => Role::Admin,
-            Bind::Tcp(_) => Role::Read,
+            Bind::Unix(_) => AdminRole::Admin,
+            Bind::Tcp(_) => AdminRole::Read,
         };
-        let own = self.token.iter().map(|text| Token::of_text(OWN_TOKEN_NAME, text, Role::Admin, None));
+        let own =
+            self.token.iter().map(|text| BearerToken::of_text(OWN_TOKEN_NAME, text, AdminRole::Admin, None));
         let tokens = own.chain(self.tokens.iter().map(NamedToken::token)).collect();
-        Access { tokens, certificates: self.certificates.clone(), without_token, hosts }
+        AccessRules { tokens, certificates: self.certificates.clone(), without_token, hosts }
     }
 }
 
@@ -118,12 +119,12 @@ impl NamedToken {
         self.token().digest
     }
 
-    fn token(&self) -> Token {
+    fn token(&self) -> BearerToken {
         let NamedToken { name, secret, role, expires } = self;
         match secret {
-            Secret::Text(text) => Token::of_text(name, text, *role, *expires),
-            Secret::Digest(digest) => {
-                Token { name: name.clone(), digest: *digest, role: *role, expires: *expires }
+            TokenSecret::Text(text) => BearerToken::of_text(name, text, *role, *expires),
+            TokenSecret::Digest(digest) => {
+                BearerToken { name: name.clone(), digest: *digest, role: *role, expires: *expires }
             }
         }
     }

@@ -18,9 +18,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::{task, time};
 
-use super::activity::{Activity, Answer};
-use super::limits::{HEAD_BYTES_MAX, HEADERS_MAX, Limits};
-use super::watched::Watched;
+use super::activity::{AdminActivity, TrackedBody};
+use super::limits::{AdminLimits, HEAD_BYTES_MAX, HEADERS_MAX};
+use super::watched_stream::WatchedStream;
 use base::clock;
 
 /// Answers requests until the client or a deadline ends the connection. After `stopped`, the present answer is the last; a
@@ -28,8 +28,8 @@ use base::clock;
 pub(super) async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
-    activity: Arc<Activity>,
-    limits: Limits,
+    activity: Arc<AdminActivity>,
+    limits: AdminLimits,
     mut stopped: watch::Receiver<()>,
 ) {
     let router = TowerToHyperService::new(router);
@@ -42,7 +42,7 @@ pub(super) async fn converse(
             request.extensions_mut().insert(Arc::clone(&activity));
             let mut response = router.call(request).await?;
             response.headers_mut().entry(DATE).or_insert_with(clock::http_date);
-            Ok::<_, Infallible>(response.map(|body| Answer::new(body, activity)))
+            Ok::<_, Infallible>(response.map(|body| TrackedBody::new(body, activity)))
         }
     });
     let connection = http1::Builder::new()
@@ -51,7 +51,7 @@ pub(super) async fn converse(
         .auto_date_header(false)
         .max_headers(HEADERS_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(Watched::new(stream, Arc::clone(&activity))), service);
+        .serve_connection(TokioIo::new(WatchedStream::new(stream, Arc::clone(&activity))), service);
     let mut connection = pin!(connection);
     let mut timer = pin!(time::sleep_until(activity.deadline(&limits)));
     let mut stop = pin!(async { drop(stopped.changed().await) });
@@ -77,7 +77,7 @@ pub(super) async fn converse(
     });
     match ended.await {
         Some(Ok(())) => {}
-        Some(Err(error)) => tracing::debug!(%error, "admin connection broke off"),
-        None => tracing::debug!("admin connection took too long"),
+        Some(Err(error)) => tracing::debug!(%error, "admin connection failed"),
+        None => tracing::debug!("admin connection closed: timeout"),
     }
 }

@@ -7,12 +7,12 @@ use std::pin::Pin;
 use serde_json::Value;
 
 use super::api::Flaw;
-use super::counts::Holder;
+use super::counts::CountHolder;
 use crate::database::{self, Database, NewTierLimit, Time, UsageHolder};
 use metrics::usage::Amount;
 
 /// The database, and how a change comes into force.
-pub struct Control {
+pub struct ControlPlane {
     /// The database; `None` while it has not been reached since the start.
     pub database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
     /// Who may write.
@@ -56,16 +56,19 @@ pub enum Proposal {
 
 /// Reads usage by the minute.
 pub type MinutesReader = Box<
-    dyn Fn(Database, MinutesAsked) -> Pin<Box<dyn Future<Output = Result<Minutes, database::Error>> + Send>>
+    dyn Fn(
+            Database,
+            MinutesQuery,
+        ) -> Pin<Box<dyn Future<Output = Result<UsageMinutes, database::Error>> + Send>>
         + Send
         + Sync,
 >;
 
 /// Which minutes are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MinutesAsked {
+pub struct MinutesQuery {
     /// Whose.
-    pub holder: Holder,
+    pub holder: CountHolder,
     /// Only as a consumer acts for this tenant.
     pub tenant: Option<String>,
     /// The first and the last policy, by name.
@@ -74,12 +77,12 @@ pub struct MinutesAsked {
     pub minutes: u64,
 }
 
-impl MinutesAsked {
+impl MinutesQuery {
     /// Whose they are, as the database knows them.
     pub fn holder(&self) -> UsageHolder<'_> {
         match &self.holder {
-            Holder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
-            Holder::Tenant(name) => UsageHolder::Tenant(name),
+            CountHolder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
+            CountHolder::Tenant(name) => UsageHolder::Tenant(name),
         }
     }
 }
@@ -89,7 +92,7 @@ pub type ByMinute = BTreeMap<Time, Amount>;
 
 /// Usage by the minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Minutes {
+pub struct UsageMinutes {
     /// Of each policy, by name. Without minutes in which nothing was decided.
     pub policies: BTreeMap<String, ByMinute>,
     /// Of everybody for whom there was no room.
@@ -111,7 +114,7 @@ pub enum Writes {
 /// The most minutes that are shown: those of a day.
 pub(super) const MINUTES_MAX: u64 = 24 * 60;
 
-impl fmt::Debug for Control {
+impl fmt::Debug for ControlPlane {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Control").field("writes", &self.writes).finish_non_exhaustive()
     }

@@ -13,10 +13,10 @@ use crate::database::Time;
 use limit::Algorithm;
 use metrics::hot_keys;
 use policy::definition::Dimension;
-use policy::{Named, Policy};
+use policy::{Policy, SubjectValues};
 
 /// The counts of limits.
-pub struct Counts {
+pub struct LimitCounts {
     /// Decides checks, as requests are decided.
     pub check: Checks,
     /// Whether a check may say at which time it is decided.
@@ -28,14 +28,14 @@ pub struct Counts {
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: CountsBy,
     /// The names that are in force.
-    pub names: Box<dyn Fn() -> Names + Send + Sync>,
+    pub names: Box<dyn Fn() -> NamesInForce + Send + Sync>,
     /// Says which keys use most of each policy. `None`: they are not watched.
     pub hot_keys: Option<HotKeysReader>,
 }
 
 /// Names that are in force, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Names {
+pub struct NamesInForce {
     /// Policies.
     pub policies: Vec<String>,
     /// Tiers that a policy has windows for.
@@ -44,7 +44,7 @@ pub struct Names {
 
 /// Says which keys use most of each policy.
 pub type HotKeysReader =
-    Box<dyn Fn(hot_keys::Asked) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
+    Box<dyn Fn(hot_keys::HotKeyFilter) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
 
 /// The keys that use most of each policy.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,7 +52,7 @@ pub struct HotKeysShown {
     /// Whether there is the policy that was asked about.
     pub is_known: bool,
     /// At this node.
-    pub own: Vec<hot_keys::Shown>,
+    pub own: Vec<hot_keys::HotKeyReport>,
     /// The names of their shards.
     pub shards: BTreeMap<u16, String>,
     /// How many nodes have told of the minutes that are over, and their keys together; `None`: there is no fleet, or Redis
@@ -64,19 +64,20 @@ pub struct HotKeysShown {
 pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
 
 /// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.
-pub type Checks =
-    Box<dyn Fn(Vec<Asked>, bool) -> Pin<Box<dyn Future<Output = Vec<Verdict>> + Send>> + Send + Sync>;
+pub type Checks = Box<
+    dyn Fn(Vec<CheckQuestion>, bool) -> Pin<Box<dyn Future<Output = Vec<CheckResult>> + Send>> + Send + Sync,
+>;
 
 /// Answers what has been spent.
 pub type Usage =
-    Box<dyn Fn(UsageAsked) -> Pin<Box<dyn Future<Output = Vec<PolicyUsage>> + Send>> + Send + Sync>;
+    Box<dyn Fn(UsageQuestion) -> Pin<Box<dyn Future<Output = Vec<PolicyUsage>> + Send>> + Send + Sync>;
 
 /// Prepares a grant.
-pub type Grants = Box<dyn Fn(Grant) -> Pin<Box<dyn Future<Output = Granted> + Send>> + Send + Sync>;
+pub type Grants = Box<dyn Fn(UnitGrant) -> Pin<Box<dyn Future<Output = GrantOutcome> + Send>> + Send + Sync>;
 
 /// Whose counts are asked for or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Holder {
+pub enum CountHolder {
     /// A consumer, by name.
     Consumer(String),
     /// A tenant, by name.
@@ -85,9 +86,9 @@ pub enum Holder {
 
 /// A question what has been spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UsageAsked {
+pub struct UsageQuestion {
     /// By whom.
-    pub holder: Holder,
+    pub holder: CountHolder,
     /// The only policy that is asked about.
     pub policy: Option<String>,
     /// The tenant that a consumer acts for.
@@ -201,7 +202,7 @@ pub struct WindowUsage {
     /// When it is full again if nobody spends.
     pub reset_at: Option<Time>,
     /// Who has counted.
-    pub from: From,
+    pub from: CountSource,
     /// The override that its limit comes from.
     #[serde(rename = "override")]
     pub overridden: Option<Value>,
@@ -223,7 +224,7 @@ pub struct HotKeyUsage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "CountedBy")]
-pub enum From {
+pub enum CountSource {
     /// Redis: it is the fleet's.
     Redis,
     /// This node, which counts on its own.
@@ -234,9 +235,9 @@ pub enum From {
 
 /// Units to be given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Grant {
+pub struct UnitGrant {
     /// To whom.
-    pub holder: Holder,
+    pub holder: CountHolder,
     /// Of this policy.
     pub policy: String,
     /// The tenant that a consumer acts for.
@@ -251,7 +252,7 @@ pub struct Grant {
 
 /// What came of preparing a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Granted {
+pub enum GrantOutcome {
     /// Counts under the new id begin as they should.
     Carried {
         /// The version of the reset that it follows; 0: none.
@@ -269,11 +270,11 @@ pub enum Granted {
 
 /// A question whether one subject may spend units of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct CheckQuestion {
     /// The policy's name.
     pub policy: String,
     /// The subject's values.
-    pub named: Named,
+    pub named: SubjectValues,
     /// The tier that its credential would name.
     pub tier: Option<String>,
     /// Units. `None`: what the policy charges for a request that no rule is for.
@@ -286,7 +287,7 @@ pub struct Asked {
 
 /// The answer to a check.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Verdict {
+pub enum CheckResult {
     /// The units are spent, or would be.
     Allowed {
         /// Units left of the window that has the least; `None`: no window counts this subject.
@@ -305,22 +306,22 @@ pub enum Verdict {
         /// Seconds until every window would admit it, and all that it is refused with, rounded up; `None`: one never does.
         retry_after_seconds: Option<u64>,
         /// Every window that refuses; none if it is refused with others that were asked together.
-        violated: Vec<Violated>,
+        violated: Vec<ViolatedWindow>,
     },
     /// It cannot be decided: there is no such policy, or its values do not fit the policy.
     Undecided(String),
 }
 
-impl Verdict {
+impl CheckResult {
     /// Whether the subject may go on.
     pub fn is_allowed(&self) -> bool {
-        matches!(self, Verdict::Allowed { .. })
+        matches!(self, CheckResult::Allowed { .. })
     }
 }
 
 /// A window that refuses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub struct Violated {
+pub struct ViolatedWindow {
     /// Its policy.
     pub policy: String,
     /// Its name, as `RateLimit-Policy` has it.
@@ -333,7 +334,7 @@ pub struct Violated {
     pub retry_after_seconds: Option<u64>,
 }
 
-impl fmt::Debug for Counts {
+impl fmt::Debug for LimitCounts {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Counts").field("takes_time", &self.takes_time).finish_non_exhaustive()
     }

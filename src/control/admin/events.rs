@@ -13,24 +13,27 @@ use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep_until};
 
-use super::gate::Client;
-use super::readiness::Phase;
+use super::gate::RequestAuthor;
+use super::readiness::ProcessPhase;
 use super::reply;
-use super::state::State;
+use super::state::AdminState;
 use base::clock;
 
 /// `/v1/live`
-pub(super) async fn show(Of(state): Of<Arc<State>>, Extension(client): Extension<Client>) -> Response<Sent> {
+pub(super) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    Extension(client): Extension<RequestAuthor>,
+) -> Response<Sent> {
     let next = state.live.beat();
     let due = Box::pin(sleep_until(state.live.start_of(next)));
     let draining = Box::pin(state.readiness.draining());
-    let events = Events { state, next, due, draining, expires: client.expires, is_over: false };
+    let events = EventStreamBody { state, next, due, draining, expires: client.expires, is_over: false };
     reply::with_type(StatusCode::OK, "text/event-stream", Sent::new(events))
 }
 
 /// The body of one answer. A reader that takes its time misses events, and nothing waits for it.
-struct Events {
-    state: Arc<State>,
+struct EventStreamBody {
+    state: Arc<AdminState>,
     /// The beat of the next event, and when it is due. The first is due at once.
     next: u64,
     due: Pin<Box<Sleep>>,
@@ -41,7 +44,7 @@ struct Events {
     is_over: bool,
 }
 
-impl Body for Events {
+impl Body for EventStreamBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -62,7 +65,7 @@ impl Body for Events {
         }
         let state = Arc::clone(&self.state);
         // The client asks again, and the next answer may be a successor's.
-        self.is_over = state.readiness.phase() == Phase::Draining;
+        self.is_over = state.readiness.phase() == ProcessPhase::Draining;
         let beat = state.live.beat().max(self.next);
         self.next = beat + 1;
         self.due.as_mut().reset(state.live.start_of(beat + 1));

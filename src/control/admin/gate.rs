@@ -16,11 +16,11 @@ use http::{HeaderMap, HeaderValue, Method, Response};
 use http_body::Body as _;
 use tokio::sync::Semaphore;
 
-use super::access::{Proven, Role};
-use super::activity::Activity;
-use super::readiness::Phase;
-use super::refusal::Refusal;
-use super::state::State;
+use super::access::{AdminRole, ProvenClient};
+use super::activity::AdminActivity;
+use super::readiness::ProcessPhase;
+use super::refusal::AdminRefusal;
+use super::state::AdminState;
 use super::{body, host};
 use base::clock;
 use base::random::Random;
@@ -28,10 +28,10 @@ use net::descriptors;
 
 /// The gate of one endpoint.
 #[derive(Clone)]
-pub(super) struct Gate {
-    pub state: Arc<State>,
+pub(super) struct EndpointGate {
+    pub state: Arc<AdminState>,
     /// Permits of all connections together.
-    pub places: Places,
+    pub places: AnswerSlots,
     pub body_deadline: Duration,
     /// The operations behind it; empty for paths that are no endpoint.
     pub operations: Arc<[Permit]>,
@@ -39,7 +39,7 @@ pub(super) struct Gate {
 
 /// How many answers there may be at once.
 #[derive(Clone)]
-pub(super) struct Places {
+pub(super) struct AnswerSlots {
     /// Of pages being shown.
     pub pages: Arc<Semaphore>,
     /// Of answers that do not end: those who watch must not keep scrapers out.
@@ -51,7 +51,7 @@ pub(super) struct Places {
 pub(super) struct Permit {
     /// GET allows HEAD too.
     pub method: Method,
-    pub role: Role,
+    pub role: AdminRole,
     pub open_to: OpenTo,
     /// Whether its answer does not end.
     pub is_stream: bool,
@@ -70,13 +70,13 @@ pub(super) enum OpenTo {
 
 impl Permit {
     /// The role that this request needs.
-    fn role_of(&self, request: &Request) -> Role {
+    fn role_of(&self, request: &Request) -> AdminRole {
         let is_open = match self.open_to {
             OpenTo::Nobody => false,
             OpenTo::Browsers => wants_html(request.headers()),
             OpenTo::Everybody => true,
         };
-        if is_open { Role::Probe } else { self.role }
+        if is_open { AdminRole::Probe } else { self.role }
     }
 }
 
@@ -92,11 +92,11 @@ pub(super) fn wants_html(headers: &HeaderMap) -> bool {
 
 /// Who sends a request, for the handlers that write that down.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct RequestAuthor {
     /// The name of a token or a certificate.
     pub who: String,
     /// What it may do.
-    pub role: Role,
+    pub role: AdminRole,
     /// When that ends, Unix seconds.
     pub expires: Option<i64>,
     /// `None` over a Unix socket.
@@ -107,7 +107,7 @@ pub(super) struct Client {
 
 /// The middleware: passes a request to its operation, or refuses it.
 pub(super) async fn pass(
-    extract::State(gate): extract::State<Gate>,
+    extract::State(gate): extract::State<EndpointGate>,
     mut request: Request,
     next: Next,
 ) -> Response<Body> {
@@ -117,14 +117,14 @@ pub(super) async fn pass(
     let mut response = match gate.check(&request) {
         Err(refusal) => refusal.into_response(),
         Ok((permit, proven)) => {
-            let from = request.extensions().get::<Arc<Activity>>().and_then(|activity| activity.from);
-            let Proven { who, role, expires } = proven;
-            let client = Client { who, role, expires, from, request_id: request_id.clone() };
+            let from = request.extensions().get::<Arc<AdminActivity>>().and_then(|activity| activity.from);
+            let ProvenClient { who, role, expires } = proven;
+            let client = RequestAuthor { who, role, expires, from, request_id: request_id.clone() };
             // What spends units comes as often as requests do; it is counted where they are.
-            if permit.method != Method::GET && permit.role > Role::Read {
-                let Client { who, from, request_id, .. } = &client;
+            if permit.method != Method::GET && permit.role > AdminRole::Read {
+                let RequestAuthor { who, from, request_id, .. } = &client;
                 let (method, path) = (&permit.method, request.uri().path());
-                tracing::info!(who, from = ?from, %method, path = ?path, request_id, "change asked for");
+                tracing::info!(who, from = ?from, %method, path = ?path, request_id, "admin change requested");
             }
             request.extensions_mut().insert(client);
             if has_body && permit.body_bytes_max > 0 {
@@ -157,37 +157,39 @@ fn request_id() -> String {
     random.name() + &random.name()
 }
 
-impl Gate {
-    fn check(&self, request: &Request) -> Result<(&Permit, Proven), Refusal> {
+impl EndpointGate {
+    fn check(&self, request: &Request) -> Result<(&Permit, ProvenClient), AdminRefusal> {
         let (access, headers) = (&self.state.access, request.headers());
-        let activity = request.extensions().get::<Arc<Activity>>();
+        let activity = request.extensions().get::<Arc<AdminActivity>>();
         let vouched = activity.and_then(|activity| activity.vouched.get());
-        let is_probe = self.operations.iter().any(|operation| operation.role == Role::Probe);
+        let is_probe = self.operations.iter().any(|operation| operation.role == AdminRole::Probe);
         if !access.hosts.as_ref().is_none_or(|own| host::is_served(request, own, is_probe)) {
-            return Err(Refusal::WrongHost);
+            return Err(AdminRefusal::WrongHost);
         }
         if headers.get_all(AUTHORIZATION).iter().count() > 1 {
-            return Err(Refusal::TwoAuthorizations);
+            return Err(AdminRefusal::TwoAuthorizations);
         }
         let least = self.operations.iter().map(|operation| operation.role_of(request)).min();
         let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
-        access.check(least.ok_or(Refusal::NoSuchPage)?, headers, vouched, now)?;
+        access.check(least.ok_or(AdminRefusal::NoSuchPage)?, headers, vouched, now)?;
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let operation = self.operations.iter().find(|operation| operation.method == *method);
         let operation = operation.ok_or_else(|| self.other_method())?;
         let needed = operation.role_of(request);
         let proven = access.check(needed, headers, vouched, now)?;
         let (places, is_stream, none_left) = match operation.is_stream {
-            true => (&self.places.streams, true, Refusal::TooManyStreams),
-            false => (&self.places.pages, false, Refusal::Busy),
+            true => (&self.places.streams, true, AdminRefusal::TooManyStreams),
+            false => (&self.places.pages, false, AdminRefusal::Busy),
         };
-        if needed > Role::Probe && !activity.is_some_and(|activity| activity.takes_place(places, is_stream)) {
+        if needed > AdminRole::Probe
+            && !activity.is_some_and(|activity| activity.takes_place(places, is_stream))
+        {
             return Err(none_left);
         }
         Ok((operation, proven))
     }
 
-    fn other_method(&self) -> Refusal {
+    fn other_method(&self) -> AdminRefusal {
         let methods = self.operations.iter().map(|operation| match operation.method {
             Method::GET => "GET, HEAD",
             ref other => other.as_str(),
@@ -196,12 +198,12 @@ impl Gate {
         let is_read = self.operations.iter().all(|operation| operation.method == Method::GET);
         // Cannot fail: methods are tokens (RFC 9110 section 9.1), which are valid in a field value.
         let allow = HeaderValue::try_from(allow).unwrap_or(HeaderValue::from_static(""));
-        if is_read { Refusal::OnlyRead(allow) } else { Refusal::Method(allow) }
+        if is_read { AdminRefusal::OnlyRead(allow) } else { AdminRefusal::Method(allow) }
     }
 
     /// Whether connections must not be kept alive: the process drains, or descriptors are scarce.
     fn ends_connections(&self) -> bool {
-        self.state.readiness.phase() == Phase::Draining || descriptors::is_short(clock::now_ns())
+        self.state.readiness.phase() == ProcessPhase::Draining || descriptors::is_short(clock::now_ns())
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// The bounds of one admin listener.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct AdminLimits {
     /// Connections without a page: silent and idle ones, probes, refusals. Beyond this the quietest is closed.
     pub waiting_max: usize,
     /// Pages being shown at once.
@@ -28,9 +28,9 @@ pub(super) struct Limits {
     pub grace: Duration,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits {
+impl Default for AdminLimits {
+    fn default() -> AdminLimits {
+        AdminLimits {
             waiting_max: 256,
             pages_max: 64,
             streams_max: 256,

@@ -12,25 +12,25 @@ use tokio::time::Instant;
 pub type Summary = Box<dyn FnMut() -> String + Send>;
 
 /// What all who watch are shown.
-pub struct Live {
+pub struct LiveFeed {
     /// Beats are counted from here.
     began: Instant,
-    made: Mutex<Made>,
+    made: Mutex<LiveFrame>,
 }
 
-struct Made {
+struct LiveFrame {
     summary: Summary,
     /// The event that was made last, the beat that it is of, and whether it is the last of all.
     event: Bytes,
     made_for: Option<(u64, bool)>,
 }
 
-impl Live {
+impl LiveFeed {
     /// Shows these summaries.
-    pub fn new(summary: Summary) -> Live {
-        Live {
+    pub fn new(summary: Summary) -> LiveFeed {
+        LiveFeed {
             began: Instant::now(),
-            made: Mutex::new(Made { summary, event: Bytes::new(), made_for: None }),
+            made: Mutex::new(LiveFrame { summary, event: Bytes::new(), made_for: None }),
         }
     }
 
@@ -56,7 +56,7 @@ impl Live {
     }
 }
 
-impl fmt::Debug for Live {
+impl fmt::Debug for LiveFeed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Live").finish_non_exhaustive()
     }
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn all_are_shown_the_same_and_at_the_end_what_is_so_then() {
         let mut number = 0;
-        let live = Live::new(Box::new(move || {
+        let live = LiveFeed::new(Box::new(move || {
             number += 1;
             number.to_string()
         }));

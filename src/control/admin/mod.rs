@@ -1,13 +1,14 @@
 //! The admin listener: health, metrics, the configuration in force, explanations, keys of limits, a page for browsers, over
 //! HTTP/1.1.
 //!
-//! It runs on the control runtime, has its own listener, and shares only [`State`] with the data plane, so a client that
+//! It runs on the control runtime, has its own listener, and shares only [`AdminState`] with the data plane, so a client that
 //! holds its connections open delays no request. `routes.rs` is the table of all endpoints; those
 //! that change something are in `api`.
 
 mod accept;
 mod access;
 mod activity;
+mod admin_tls;
 mod api;
 mod body;
 mod config;
@@ -27,28 +28,27 @@ mod readiness;
 mod refusal;
 mod reply;
 mod routes;
-mod secured;
 mod serve;
 mod state;
 #[cfg(test)]
 mod tests;
-mod watched;
+mod watched_stream;
 
-pub use access::{Access, Role, Token};
+pub use access::{AccessRules, AdminRole, BearerToken};
+pub use admin_tls::Settings;
 pub use api::reading::bodies;
-pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Secret};
+pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret};
 pub use control::{
-    Applied, ByMinute, Check, Control, Minutes, MinutesAsked, MinutesReader, Proposal, Writes,
+    Applied, ByMinute, Check, ControlPlane, MinutesQuery, MinutesReader, Proposal, UsageMinutes, Writes,
 };
 pub use counts::{
-    Asked, Checks, Counts, CountsBy, From, Grant, Granted, Grants, Holder, HotKeyUsage, HotKeysReader,
-    HotKeysShown, Names, PenaltyShown, PolicyUsage, TierFrom, TierShown, Usage, UsageAsked, Verdict,
-    Violated, WindowUsage,
+    CheckQuestion, CheckResult, Checks, CountHolder, CountSource, CountsBy, GrantOutcome, Grants,
+    HotKeyUsage, HotKeysReader, HotKeysShown, LimitCounts, NamesInForce, PenaltyShown, PolicyUsage, TierFrom,
+    TierShown, UnitGrant, Usage, UsageQuestion, ViolatedWindow, WindowUsage,
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
-pub use live::{Live, Summary};
-pub use readiness::{Phase, Readiness};
-pub use secured::Settings;
+pub use live::{LiveFeed, Summary};
+pub use readiness::{ProcessPhase, Readiness};
 pub use serve::spawn;
-pub use state::{KeyReader, Nodes, State, Text};
+pub use state::{AdminState, FleetNodes, KeyReader, Text};

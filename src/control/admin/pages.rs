@@ -12,16 +12,16 @@ use serde_json::json;
 
 use super::api::{Name, Query};
 use super::explain::ExplainRequest;
-use super::gate::Client;
-use super::readiness::Phase;
-use super::refusal::Refusal;
-use super::state::State;
+use super::gate::RequestAuthor;
+use super::readiness::ProcessPhase;
+use super::refusal::AdminRefusal;
+use super::state::AdminState;
 use super::{accept, gzip, reply};
 use base::clock;
 use net::descriptors;
 use policy::percent::{self, Plus};
 
-type Answer = Result<Response<Body>, Refusal>;
+type Answer = Result<Response<Body>, AdminRefusal>;
 
 /// `/healthz`: an answer at all means that the process lives. It depends on nothing, so that no fault elsewhere gets a
 /// working process restarted.
@@ -31,14 +31,14 @@ pub(super) async fn health() -> Response<Body> {
 
 /// `/readyz`; with `?verbose` a second line says how this node stands to its database, which decides nothing: a node
 /// serves on without it.
-pub(super) async fn readiness(Of(state): Of<Arc<State>>, uri: Uri) -> Response<Body> {
+pub(super) async fn readiness(Of(state): Of<Arc<AdminState>>, uri: Uri) -> Response<Body> {
     let (status, word) = match state.readiness.phase() {
         _ if descriptors::is_short(clock::now_ns()) => {
             (StatusCode::SERVICE_UNAVAILABLE, "no file descriptors\n")
         }
-        Phase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
-        Phase::Ready => (StatusCode::OK, "ready\n"),
-        Phase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
+        ProcessPhase::Starting => (StatusCode::SERVICE_UNAVAILABLE, "starting\n"),
+        ProcessPhase::Ready => (StatusCode::OK, "ready\n"),
+        ProcessPhase::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
     };
     match &state.control {
         Some(control) if uri.query() == Some("verbose") => {
@@ -49,7 +49,7 @@ pub(super) async fn readiness(Of(state): Of<Arc<State>>, uri: Uri) -> Response<B
 }
 
 /// `/metrics`
-pub(super) async fn metrics(Of(state): Of<Arc<State>>, headers: HeaderMap) -> Response<Body> {
+pub(super) async fn metrics(Of(state): Of<Arc<AdminState>>, headers: HeaderMap) -> Response<Body> {
     let format = accept::format(&headers);
     let page = state.metrics.encode(format);
     let (page, is_packed) = if gzip::is_liked(&headers) { gzip::packed(page).await } else { (page, false) };
@@ -59,24 +59,24 @@ pub(super) async fn metrics(Of(state): Of<Arc<State>>, headers: HeaderMap) -> Re
 }
 
 /// `/config`
-pub(super) async fn config(Of(state): Of<Arc<State>>) -> Response<Body> {
+pub(super) async fn config(Of(state): Of<Arc<AdminState>>) -> Response<Body> {
     reply::text(StatusCode::OK, (state.config)())
 }
 
 /// `/v1/explain`
-pub(super) async fn explain(Of(state): Of<Arc<State>>, uri: Uri) -> Answer {
+pub(super) async fn explain(Of(state): Of<Arc<AdminState>>, uri: Uri) -> Answer {
     let request = ExplainRequest::parse(uri.query().unwrap_or_default())?;
     Ok(reply::json((state.explain)(&request).await))
 }
 
 /// `/v1/upstreams`
-pub(super) async fn upstreams(Of(state): Of<Arc<State>>) -> Response<Body> {
+pub(super) async fn upstreams(Of(state): Of<Arc<AdminState>>) -> Response<Body> {
     reply::json((state.upstreams)())
 }
 
 /// `/v1/whoami`: what the client may do, so that it offers nothing else.
-pub(super) async fn whoami(Extension(client): Extension<Client>) -> Response<Body> {
-    let Client { who, role, expires, .. } = client;
+pub(super) async fn whoami(Extension(client): Extension<RequestAuthor>) -> Response<Body> {
+    let RequestAuthor { who, role, expires, .. } = client;
     reply::json(json!({ "who": who, "role": role.word(), "expires": expires }).to_string())
 }
 
@@ -88,12 +88,12 @@ pub(super) struct AboutKey {
 }
 
 /// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, since a value may contain `/`.
-pub(super) async fn key(Of(state): Of<Arc<State>>, Query(asked): Query<AboutKey>, uri: Uri) -> Answer {
+pub(super) async fn key(Of(state): Of<Arc<AdminState>>, Query(asked): Query<AboutKey>, uri: Uri) -> Answer {
     let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();
-    let parts = parts.ok_or(Refusal::Encoding)?;
-    let (policy, values) = parts.split_first().ok_or(Refusal::Encoding)?;
+    let parts = parts.ok_or(AdminRefusal::Encoding)?;
+    let (policy, values) = parts.split_first().ok_or(AdminRefusal::Encoding)?;
     let tenant = asked.tenant.as_ref().map(|tenant| tenant.0.as_str());
-    let shown = (state.key)(policy, values, tenant).ok_or(Refusal::NoSuchKey)?;
+    let shown = (state.key)(policy, values, tenant).ok_or(AdminRefusal::NoSuchKey)?;
     Ok(reply::json(shown.await))
 }
 

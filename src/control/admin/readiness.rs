@@ -6,11 +6,11 @@ use tokio::sync::watch;
 
 /// The phase of the process. All clones share it, and it only moves forward.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<watch::Sender<Phase>>);
+pub struct Readiness(Arc<watch::Sender<ProcessPhase>>);
 
 /// A phase of the process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub enum ProcessPhase {
     /// Not every listener is open yet.
     Starting,
     /// The process serves requests.
@@ -21,14 +21,14 @@ pub enum Phase {
 
 impl Default for Readiness {
     fn default() -> Readiness {
-        Readiness(Arc::new(watch::Sender::new(Phase::Starting)))
+        Readiness(Arc::new(watch::Sender::new(ProcessPhase::Starting)))
     }
 }
 
 impl Readiness {
     /// Enters a later phase. An earlier one is ignored: a start that finishes after the stop signal must not make a
     /// draining process ready.
-    pub fn enter(&self, phase: Phase) {
+    pub fn enter(&self, phase: ProcessPhase) {
         self.0.send_if_modified(|now| {
             let is_later = phase > *now;
             *now = phase.max(*now);
@@ -37,7 +37,7 @@ impl Readiness {
     }
 
     /// The phase now.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> ProcessPhase {
         *self.0.borrow()
     }
 
@@ -46,7 +46,7 @@ impl Readiness {
         let mut phases = self.0.subscribe();
         async move {
             // Who drops the phase is over, too.
-            let _ = phases.wait_for(|phase| *phase == Phase::Draining).await;
+            let _ = phases.wait_for(|phase| *phase == ProcessPhase::Draining).await;
         }
     }
 }
@@ -58,11 +58,11 @@ mod tests {
     #[test]
     fn a_drain_is_final() {
         let readiness = Readiness::default();
-        assert_eq!(readiness.phase(), Phase::Starting);
-        readiness.clone().enter(Phase::Ready);
-        assert_eq!(readiness.phase(), Phase::Ready);
-        readiness.enter(Phase::Draining);
-        readiness.enter(Phase::Ready);
-        assert_eq!(readiness.phase(), Phase::Draining);
+        assert_eq!(readiness.phase(), ProcessPhase::Starting);
+        readiness.clone().enter(ProcessPhase::Ready);
+        assert_eq!(readiness.phase(), ProcessPhase::Ready);
+        readiness.enter(ProcessPhase::Draining);
+        readiness.enter(ProcessPhase::Ready);
+        assert_eq!(readiness.phase(), ProcessPhase::Draining);
     }
 }

@@ -5,14 +5,14 @@ use axum::response::IntoResponse;
 use http::header::{ALLOW, ETAG, HeaderName, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 
-use super::access::Role;
+use super::access::AdminRole;
 use super::api::{At, Flaw, etag};
-use super::reply::{Fault, Place};
+use super::reply::{FaultLocation, RequestFault};
 use super::{explain, reply};
 use crate::database;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum AdminRefusal {
     /// The message does not repeat the host, which the client chose.
     #[error(
         "without a token this listener answers only to loopback hosts: add the host to `hosts` of [admin]"
@@ -21,15 +21,15 @@ pub(super) enum Refusal {
     /// A hop before this one may have checked the other value.
     #[error("`Authorization` was sent more than once")]
     TwoAuthorizations,
-    #[error("no such page; / lists them")]
+    #[error("no such endpoint: / lists them")]
     NoSuchPage,
     #[error(
-        "this page needs a token of [admin], or a client certificate that it lists: send `Authorization: Bearer …`"
+        "this endpoint needs a token of [admin], or a client certificate that it lists: send `Authorization: Bearer …`"
     )]
     NoToken,
-    #[error("this token is none of [admin]: send another one, or ask whoever runs the gateway")]
+    #[error("this token is invalid: send one of [admin], or ask the gateway's operators")]
     WrongToken,
-    #[error("this token has expired: ask whoever runs the gateway for another")]
+    #[error("this token has expired: ask the gateway's operators for another")]
     TokenExpired,
     #[error("the client certificate of this connection has expired: connect with a new one")]
     CertificateExpired,
@@ -37,16 +37,16 @@ pub(super) enum Refusal {
     #[error("this changes something: set `token` of [admin] and send it as a bearer token")]
     ReadOnly,
     #[error("this needs the role `{}`, and these credentials have `{}`", needs.word(), has.word())]
-    RoleTooLow { has: Role, needs: Role },
+    RoleTooLow { has: AdminRole, needs: AdminRole },
     /// With the value of `Allow`.
-    #[error("this page can only be read")]
+    #[error("this endpoint is read-only")]
     OnlyRead(HeaderValue),
     /// With the value of `Allow`.
-    #[error("this page does not take the method: `Allow` names those it takes")]
+    #[error("this endpoint does not allow the method: `Allow` lists those it does")]
     Method(HeaderValue),
-    #[error("too many pages are being shown")]
+    #[error("too many admin requests at once: try again")]
     Busy,
-    #[error("too many others watch this gateway: close a page that nobody looks at")]
+    #[error("too many live pages are open: close one that nobody needs")]
     TooManyStreams,
     #[error("the body is larger than {0} bytes")]
     BodyTooLarge(usize),
@@ -80,23 +80,23 @@ pub(super) enum Refusal {
         "this gateway counts no usage by the minute: add `[database]` with `url = \"sqlite:state.db\"` to gateway.toml, with `usage-rows` above 0, and start it again"
     )]
     NoMinutes,
-    #[error("the database has not answered since the start, or cannot be used: the log says which")]
+    #[error("the database is unavailable: the log says why")]
     NotReached,
     #[error("{0}")]
     NotFound(&'static str),
     /// A name that is not in force, and those that are.
     #[error("{0}")]
     UnknownName(String),
-    #[error("several rows begin so: write more of the digest")]
+    #[error("several keys have this digest prefix: write more of it")]
     Ambiguous,
     #[error("the system has no random numbers")]
     NoRandomness,
-    #[error("Redis does not answer, so what is spent cannot be carried over: nothing was granted")]
+    #[error("Redis does not answer, so usage cannot be carried over: nothing was granted")]
     NoRedis,
-    #[error("other changes of the same counts came between: nothing was granted")]
+    #[error("the counts changed at the same time: nothing was granted, try again")]
     Overtaken,
     /// With the present version, if there is a row.
-    #[error("the row is not at the version that was asked for: read it again")]
+    #[error("the row has another version: read it again")]
     Changed(Option<i64>),
     #[error("this `Idempotency-Key` came with another request before: use a new one")]
     KeyReused,
@@ -104,31 +104,31 @@ pub(super) enum Refusal {
     Database(database::Error),
 }
 
-impl From<database::Error> for Refusal {
-    fn from(error: database::Error) -> Refusal {
+impl From<database::Error> for AdminRefusal {
+    fn from(error: database::Error) -> AdminRefusal {
         match error {
-            database::Error::Conflict { version } => Refusal::Changed(version),
-            database::Error::KeyReused => Refusal::KeyReused,
-            database::Error::NotFound => Refusal::NotFound("there is no such row"),
+            database::Error::Conflict { version } => AdminRefusal::Changed(version),
+            database::Error::KeyReused => AdminRefusal::KeyReused,
+            database::Error::NotFound => AdminRefusal::NotFound("there is no such row"),
             other => {
-                tracing::warn!(error = %other, "the database refused a request of the admin listener");
-                Refusal::Database(other)
+                tracing::warn!(error = %other, "admin request failed: the database returned an error");
+                AdminRefusal::Database(other)
             }
         }
     }
 }
 
-impl Refusal {
+impl AdminRefusal {
     /// A failed change of a row, which may not be there.
-    pub(super) fn of_row(error: database::Error, not_found: Refusal) -> Refusal {
+    pub(super) fn of_row(error: database::Error, not_found: AdminRefusal) -> AdminRefusal {
         if error == database::Error::NotFound { not_found } else { error.into() }
     }
 }
 
-impl Refusal {
+impl AdminRefusal {
     /// The same of a body that was read in other words than those it was written in: it has no places there.
-    pub(super) fn of_whole(mut self) -> Refusal {
-        if let Refusal::Invalid(flaws) = &mut self {
+    pub(super) fn of_whole(mut self) -> AdminRefusal {
+        if let AdminRefusal::Invalid(flaws) = &mut self {
             flaws.iter_mut().for_each(|flaw| flaw.at = At::Body(String::new()));
         }
         self
@@ -140,50 +140,56 @@ fn details(flaws: &[Flaw]) -> String {
     flaws.iter().map(|flaw| flaw.detail.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-impl Refusal {
+impl AdminRefusal {
     fn status(&self) -> StatusCode {
         match self {
-            Refusal::WrongHost => StatusCode::MISDIRECTED_REQUEST,
-            Refusal::TwoAuthorizations
-            | Refusal::BodyBroken
-            | Refusal::Explain(_)
-            | Refusal::Encoding
-            | Refusal::Invalid(_) => StatusCode::BAD_REQUEST,
-            Refusal::NoSuchPage | Refusal::NoSuchKey | Refusal::NotFound(_) | Refusal::UnknownName(_) => {
-                StatusCode::NOT_FOUND
-            }
-            Refusal::NoToken | Refusal::WrongToken | Refusal::TokenExpired | Refusal::CertificateExpired => {
-                StatusCode::UNAUTHORIZED
-            }
-            Refusal::ReadOnly | Refusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
-            Refusal::OnlyRead(_) | Refusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
-            Refusal::Busy
-            | Refusal::TooManyStreams
-            | Refusal::NotReached
-            | Refusal::NoRedis
-            | Refusal::Overtaken => StatusCode::SERVICE_UNAVAILABLE,
-            Refusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Refusal::NoDatabase | Refusal::NoMinutes => StatusCode::NOT_IMPLEMENTED,
-            Refusal::OneNodeOnly | Refusal::Ambiguous => StatusCode::CONFLICT,
-            Refusal::NoRandomness => StatusCode::INTERNAL_SERVER_ERROR,
-            Refusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
-            Refusal::Unusable(_) | Refusal::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            Refusal::Database(error) => of_database(error).0,
-            Refusal::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Refusal::BodyTooLate => StatusCode::REQUEST_TIMEOUT,
+            AdminRefusal::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+            AdminRefusal::TwoAuthorizations
+            | AdminRefusal::BodyBroken
+            | AdminRefusal::Explain(_)
+            | AdminRefusal::Encoding
+            | AdminRefusal::Invalid(_) => StatusCode::BAD_REQUEST,
+            AdminRefusal::NoSuchPage
+            | AdminRefusal::NoSuchKey
+            | AdminRefusal::NotFound(_)
+            | AdminRefusal::UnknownName(_) => StatusCode::NOT_FOUND,
+            AdminRefusal::NoToken
+            | AdminRefusal::WrongToken
+            | AdminRefusal::TokenExpired
+            | AdminRefusal::CertificateExpired => StatusCode::UNAUTHORIZED,
+            AdminRefusal::ReadOnly | AdminRefusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
+            AdminRefusal::OnlyRead(_) | AdminRefusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            AdminRefusal::Busy
+            | AdminRefusal::TooManyStreams
+            | AdminRefusal::NotReached
+            | AdminRefusal::NoRedis
+            | AdminRefusal::Overtaken => StatusCode::SERVICE_UNAVAILABLE,
+            AdminRefusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            AdminRefusal::NoDatabase | AdminRefusal::NoMinutes => StatusCode::NOT_IMPLEMENTED,
+            AdminRefusal::OneNodeOnly | AdminRefusal::Ambiguous => StatusCode::CONFLICT,
+            AdminRefusal::NoRandomness => StatusCode::INTERNAL_SERVER_ERROR,
+            AdminRefusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
+            AdminRefusal::Unusable(_) | AdminRefusal::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            AdminRefusal::Database(error) => of_database(error).0,
+            AdminRefusal::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            AdminRefusal::BodyTooLate => StatusCode::REQUEST_TIMEOUT,
         }
     }
 
     /// The places of what is wrong, as the examples of RFC 9457 section 3 have them.
-    fn places(&self) -> Vec<Fault> {
-        let (Refusal::Invalid(flaws) | Refusal::Unusable(flaws)) = self else { return Vec::new() };
+    fn places(&self) -> Vec<RequestFault> {
+        let (AdminRefusal::Invalid(flaws) | AdminRefusal::Unusable(flaws)) = self else { return Vec::new() };
         let place = |Flaw { at, detail }: &Flaw| {
             let at = match at {
-                At::Body(pointer) => Place { pointer: Some(format!("#{pointer}")), ..Place::default() },
-                At::Parameter(name) => Place { parameter: Some(name.clone()), ..Place::default() },
-                At::Header(name) => Place { header: Some(name), ..Place::default() },
+                At::Body(pointer) => {
+                    FaultLocation { pointer: Some(format!("#{pointer}")), ..FaultLocation::default() }
+                }
+                At::Parameter(name) => {
+                    FaultLocation { parameter: Some(name.clone()), ..FaultLocation::default() }
+                }
+                At::Header(name) => FaultLocation { header: Some(name), ..FaultLocation::default() },
             };
-            Fault { detail: detail.clone(), at }
+            RequestFault { detail: detail.clone(), at }
         };
         flaws.iter().map(place).collect()
     }
@@ -191,48 +197,49 @@ impl Refusal {
     /// The field that tells a client what to do about it.
     fn field(self) -> Option<(HeaderName, HeaderValue)> {
         match self {
-            Refusal::NoToken | Refusal::CertificateExpired => {
+            AdminRefusal::NoToken | AdminRefusal::CertificateExpired => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
             }
             // RFC 6750 section 3.1: the error for a token that has expired, or is invalid for other reasons.
-            Refusal::WrongToken | Refusal::TokenExpired => {
+            AdminRefusal::WrongToken | AdminRefusal::TokenExpired => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\"")))
             }
-            Refusal::OnlyRead(allow) | Refusal::Method(allow) => Some((ALLOW, allow)),
-            Refusal::Busy | Refusal::NotReached | Refusal::NoRedis | Refusal::Overtaken => {
-                Some((RETRY_AFTER, HeaderValue::from_static("1")))
-            }
+            AdminRefusal::OnlyRead(allow) | AdminRefusal::Method(allow) => Some((ALLOW, allow)),
+            AdminRefusal::Busy
+            | AdminRefusal::NotReached
+            | AdminRefusal::NoRedis
+            | AdminRefusal::Overtaken => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
             // Places come free when somebody closes a page, which may take a while.
-            Refusal::TooManyStreams => Some((RETRY_AFTER, HeaderValue::from_static("10"))),
-            Refusal::Changed(version) => version.map(|version| (ETAG, etag(version))),
-            Refusal::Database(error) => of_database(&error).1.map(|after| (RETRY_AFTER, after.into())),
-            Refusal::WrongHost
-            | Refusal::TwoAuthorizations
-            | Refusal::NoSuchPage
-            | Refusal::ReadOnly
-            | Refusal::RoleTooLow { .. }
-            | Refusal::BodyTooLarge(_)
-            | Refusal::BodyTooLate
-            | Refusal::BodyBroken
-            | Refusal::Explain(_)
-            | Refusal::Encoding
-            | Refusal::NoSuchKey
-            | Refusal::Invalid(_)
-            | Refusal::Unusable(_)
-            | Refusal::ContentType
-            | Refusal::NoDatabase
-            | Refusal::NoMinutes
-            | Refusal::OneNodeOnly
-            | Refusal::NotFound(_)
-            | Refusal::UnknownName(_)
-            | Refusal::Ambiguous
-            | Refusal::NoRandomness
-            | Refusal::KeyReused => None,
+            AdminRefusal::TooManyStreams => Some((RETRY_AFTER, HeaderValue::from_static("10"))),
+            AdminRefusal::Changed(version) => version.map(|version| (ETAG, etag(version))),
+            AdminRefusal::Database(error) => of_database(&error).1.map(|after| (RETRY_AFTER, after.into())),
+            AdminRefusal::WrongHost
+            | AdminRefusal::TwoAuthorizations
+            | AdminRefusal::NoSuchPage
+            | AdminRefusal::ReadOnly
+            | AdminRefusal::RoleTooLow { .. }
+            | AdminRefusal::BodyTooLarge(_)
+            | AdminRefusal::BodyTooLate
+            | AdminRefusal::BodyBroken
+            | AdminRefusal::Explain(_)
+            | AdminRefusal::Encoding
+            | AdminRefusal::NoSuchKey
+            | AdminRefusal::Invalid(_)
+            | AdminRefusal::Unusable(_)
+            | AdminRefusal::ContentType
+            | AdminRefusal::NoDatabase
+            | AdminRefusal::NoMinutes
+            | AdminRefusal::OneNodeOnly
+            | AdminRefusal::NotFound(_)
+            | AdminRefusal::UnknownName(_)
+            | AdminRefusal::Ambiguous
+            | AdminRefusal::NoRandomness
+            | AdminRefusal::KeyReused => None,
         }
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for AdminRefusal {
     fn into_response(self) -> Response<Body> {
         let mut response = reply::problem(self.status(), self.to_string(), self.places());
         if let Some((name, value)) = self.field() {

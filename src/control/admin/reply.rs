@@ -17,7 +17,8 @@ pub(super) fn json(body: String) -> Response<Body> {
 
 /// Why a request was refused (RFC 9457).
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Problem {
+#[schemars(rename = "Problem")]
+pub(super) struct AdminProblem {
     title: &'static str,
     #[schemars(example = 400)]
     status: u16,
@@ -25,21 +26,23 @@ pub(super) struct Problem {
     detail: String,
     /// What is wrong, and where.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<Fault>,
+    errors: Vec<RequestFault>,
 }
 
 /// One thing that is wrong.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Fault {
+#[schemars(rename = "Fault")]
+pub(super) struct RequestFault {
     #[schemars(example = &"`reason` is missing: why, for the audit")]
     pub detail: String,
     #[serde(flatten)]
-    pub at: Place,
+    pub at: FaultLocation,
 }
 
 /// Where it is.
 #[derive(Debug, Default, Serialize, JsonSchema)]
-pub(super) struct Place {
+#[schemars(rename = "Location")]
+pub(super) struct FaultLocation {
     /// Where in the body (RFC 6901).
     #[schemars(example = &"#/reason")]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,9 +58,9 @@ pub(super) struct Place {
 }
 
 /// A problem; `errors` are the places in the request that are wrong.
-pub(super) fn problem(status: StatusCode, detail: String, errors: Vec<Fault>) -> Response<Body> {
+pub(super) fn problem(status: StatusCode, detail: String, errors: Vec<RequestFault>) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
-    let problem = Problem { title, status: status.as_u16(), detail, errors };
+    let problem = AdminProblem { title, status: status.as_u16(), detail, errors };
     // Cannot fail: it has only texts as names.
     with_type(status, "application/problem+json", serde_json::to_string(&problem).unwrap_or_default())
 }

@@ -13,36 +13,36 @@ use http::header::VARY;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tokio::sync::Semaphore;
 
-use super::access::Role;
+use super::access::AdminRole;
 use super::api::spellings::snake_overrides;
 use super::api::{
     BODY_BYTES_MAX, api_keys, audit, checks, consumers, decisions, document, hot_keys, limits, overrides,
     policies, tiers, usage, why,
 };
-use super::gate::{self, Gate, OpenTo, Permit, Places, wants_html};
-use super::limits::Limits;
-use super::refusal::Refusal;
-use super::state::State;
+use super::gate::{self, AnswerSlots, EndpointGate, OpenTo, Permit, wants_html};
+use super::limits::AdminLimits;
+use super::refusal::AdminRefusal;
+use super::state::AdminState;
 use super::{events, page, pages, reply};
 
-pub(super) struct Endpoint {
+pub(super) struct AdminEndpoint {
     /// The path as `/` lists it.
     pub shown: &'static str,
     /// The paths in axum's syntax.
     pub paths: &'static [&'static str],
     pub about: &'static str,
-    pub operations: Vec<Operation>,
+    pub operations: Vec<EndpointMethod>,
 }
 
 /// One method of an endpoint.
-pub(super) struct Operation {
+pub(super) struct EndpointMethod {
     pub permit: Permit,
-    pub handler: MethodRouter<Arc<State>>,
+    pub handler: MethodRouter<Arc<AdminState>>,
 }
 
 /// All endpoints, in the order in which `/` lists them.
-pub(super) fn endpoints() -> Vec<Endpoint> {
-    let one = |path: &'static [&'static str; 1], about, operation| Endpoint {
+pub(super) fn endpoints() -> Vec<AdminEndpoint> {
+    let one = |path: &'static [&'static str; 1], about, operation| AdminEndpoint {
         shown: path[0],
         paths: path,
         about,
@@ -51,28 +51,32 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
     vec![
         one(&["/"], "this list; to browsers a page", open(OpenTo::Browsers, root)),
         one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
-        one(&["/healthz"], "200 while the process lives", read(Role::Probe, pages::health)),
+        one(&["/healthz"], "200 while the process lives", read(AdminRole::Probe, pages::health)),
         one(
             &["/readyz"],
             "200 while the process takes requests, else 503",
-            read(Role::Probe, pages::readiness),
+            read(AdminRole::Probe, pages::readiness),
         ),
-        one(&["/metrics"], "metrics for Prometheus", read(Role::Read, pages::metrics)),
-        one(&["/config"], "the configuration in force, secrets masked", read(Role::Read, pages::config)),
+        one(&["/metrics"], "metrics for Prometheus", read(AdminRole::Read, pages::metrics)),
+        one(&["/config"], "the configuration in force, secrets masked", read(AdminRole::Read, pages::config)),
         one(
             &["/v1/live"],
             "what the gateway does, each second, as server-sent events",
-            stream(Role::Read, events::show),
+            stream(AdminRole::Read, events::show),
         ),
-        one(&["/v1/whoami"], "who a token stands for, and its role", read(Role::Read, pages::whoami)),
-        one(&["/v1/explain"], ABOUT_EXPLAIN, read(Role::Read, pages::explain)),
-        one(&["/v1/upstreams"], "upstreams and how their servers are", read(Role::Read, pages::upstreams)),
-        Endpoint {
+        one(&["/v1/whoami"], "who a token stands for, and its role", read(AdminRole::Read, pages::whoami)),
+        one(&["/v1/explain"], ABOUT_EXPLAIN, read(AdminRole::Read, pages::explain)),
+        one(
+            &["/v1/upstreams"],
+            "upstreams and how their servers are",
+            read(AdminRole::Read, pages::upstreams),
+        ),
+        AdminEndpoint {
             shown: "/v1/keys/{policy}/{value}",
             // A policy without dimensions has no value, and a value may be empty.
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
             about: "what is left of a policy's windows for one key; a value for each dimension",
-            operations: vec![read(Role::Read, pages::key)],
+            operations: vec![read(AdminRole::Read, pages::key)],
         },
     ]
     .into_iter()
@@ -81,8 +85,8 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
 }
 
 /// The endpoints of the control plane.
-pub(super) fn control() -> Vec<Endpoint> {
-    let endpoint = |path: &'static [&'static str; 1], about, operations| Endpoint {
+pub(super) fn control() -> Vec<AdminEndpoint> {
+    let endpoint = |path: &'static [&'static str; 1], about, operations| AdminEndpoint {
         shown: path[0],
         paths: path,
         about,
@@ -93,144 +97,152 @@ pub(super) fn control() -> Vec<Endpoint> {
             &["/v1/overrides"],
             "limits of single consumers and tenants, for a while",
             vec![
-                read(Role::Read, overrides::list),
-                change(Method::POST, Role::Operate, on(MethodFilter::POST, overrides::add)),
+                read(AdminRole::Read, overrides::list),
+                change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, overrides::add)),
             ],
         ),
         endpoint(
             &["/v1/overrides/{id}"],
             "one of them",
             vec![
-                read(Role::Read, overrides::show),
-                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, overrides::delete)),
+                read(AdminRole::Read, overrides::show),
+                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, overrides::delete)),
             ],
         ),
         endpoint(
             &["/api/v1/rate-limits/overrides"],
             "the same in snake case",
             vec![
-                read(Role::Read, snake_overrides::list),
-                change(Method::POST, Role::Operate, on(MethodFilter::POST, snake_overrides::add)),
+                read(AdminRole::Read, snake_overrides::list),
+                change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, snake_overrides::add)),
             ],
         ),
         endpoint(
             &["/api/v1/rate-limits/overrides/{id}"],
             "one of them",
             vec![
-                read(Role::Read, snake_overrides::show),
-                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, snake_overrides::delete)),
+                read(AdminRole::Read, snake_overrides::show),
+                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, snake_overrides::delete)),
             ],
         ),
         endpoint(
             &["/v1/policies"],
             "policies that go before those of gateway.toml",
-            vec![read(Role::Read, policies::list)],
+            vec![read(AdminRole::Read, policies::list)],
         ),
         endpoint(
             &["/v1/policies/{id}"],
             "one of them",
             vec![
-                read(Role::Read, policies::show),
-                change(Method::PUT, Role::Admin, on(MethodFilter::PUT, policies::put)),
-                change(Method::DELETE, Role::Admin, on(MethodFilter::DELETE, policies::delete)),
+                read(AdminRole::Read, policies::show),
+                change(Method::PUT, AdminRole::Admin, on(MethodFilter::PUT, policies::put)),
+                change(Method::DELETE, AdminRole::Admin, on(MethodFilter::DELETE, policies::delete)),
             ],
         ),
-        endpoint(&["/v1/tiers"], "limits of all tiers, by resource", vec![read(Role::Read, tiers::list)]),
+        endpoint(
+            &["/v1/tiers"],
+            "limits of all tiers, by resource",
+            vec![read(AdminRole::Read, tiers::list)],
+        ),
         endpoint(
             &["/v1/tiers/{tier}/{resource}"],
             "what a tier allows of a resource",
             vec![
-                read(Role::Read, tiers::show),
-                change(Method::PUT, Role::Operate, on(MethodFilter::PUT, tiers::put)),
-                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, tiers::delete)),
+                read(AdminRole::Read, tiers::show),
+                change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, tiers::put)),
+                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, tiers::delete)),
             ],
         ),
         endpoint(
             &["/v1/consumers/{id}/tier"],
             "the tier of a consumer",
             vec![
-                read(Role::Read, consumers::show_tier),
-                change(Method::PUT, Role::Operate, on(MethodFilter::PUT, consumers::put_tier)),
-                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, consumers::delete_tier)),
+                read(AdminRole::Read, consumers::show_tier),
+                change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, consumers::put_tier)),
+                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, consumers::delete_tier)),
             ],
         ),
         endpoint(
             &["/v1/api-keys"],
             "API keys; a key itself is shown once, to who makes it",
             vec![
-                read(Role::Read, api_keys::list),
-                change(Method::POST, Role::Admin, on(MethodFilter::POST, api_keys::add)),
+                read(AdminRole::Read, api_keys::list),
+                change(Method::POST, AdminRole::Admin, on(MethodFilter::POST, api_keys::add)),
             ],
         ),
         endpoint(
             &["/v1/api-keys/{digest}"],
             "one of them, by its digest or the beginning of it",
             vec![
-                read(Role::Read, api_keys::show),
-                change(Method::PATCH, Role::Admin, on(MethodFilter::PATCH, api_keys::patch)),
-                change(Method::DELETE, Role::Admin, on(MethodFilter::DELETE, api_keys::delete)),
+                read(AdminRole::Read, api_keys::show),
+                change(Method::PATCH, AdminRole::Admin, on(MethodFilter::PATCH, api_keys::patch)),
+                change(Method::DELETE, AdminRole::Admin, on(MethodFilter::DELETE, api_keys::delete)),
             ],
         ),
         endpoint(
             &["/v1/limits/{key}/{action}"],
             "the limit of one consumer for one policy",
             vec![
-                read(Role::Read, limits::show),
-                change(Method::PUT, Role::Operate, on(MethodFilter::PUT, limits::put)),
-                change(Method::DELETE, Role::Operate, on(MethodFilter::DELETE, limits::delete)),
+                read(AdminRole::Read, limits::show),
+                change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, limits::put)),
+                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, limits::delete)),
             ],
         ),
         endpoint(
             &["/v1/usage/{kind}/{id}"],
             "what a consumer or a tenant has spent",
-            vec![read(Role::Read, usage::show)],
+            vec![read(AdminRole::Read, usage::show)],
         ),
         endpoint(
             &["/v1/usage/{kind}/{id}/reset"],
             "lets it begin anew",
-            vec![change(Method::POST, Role::Operate, on(MethodFilter::POST, usage::reset))],
+            vec![change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, usage::reset))],
         ),
         endpoint(
             &["/v1/usage/{kind}/{id}/grant"],
             "gives units of a policy back to it",
-            vec![change(Method::POST, Role::Operate, on(MethodFilter::POST, usage::grant))],
+            vec![change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, usage::grant))],
         ),
         endpoint(
             &["/v1/limits:check"],
             "whether subjects may spend units of policies; spends them",
             // Whether a check spends stands in its body, where the handler looks. Nor is each one a line of the log.
-            vec![change(Method::POST, Role::Read, on(MethodFilter::POST, checks::check))],
+            vec![change(Method::POST, AdminRole::Read, on(MethodFilter::POST, checks::check))],
         ),
         endpoint(
             &["/v1/is-allowed"],
             "the same for one key",
-            vec![change(Method::POST, Role::Read, on(MethodFilter::POST, checks::is_allowed))],
+            vec![change(Method::POST, AdminRole::Read, on(MethodFilter::POST, checks::is_allowed))],
         ),
         endpoint(
             &["/v1/decisions"],
             "?consumer=&tenant=&policy=&limit=: what this gateway decided last",
-            vec![read(Role::Read, decisions::list)],
+            vec![read(AdminRole::Read, decisions::list)],
         ),
         endpoint(
             &["/v1/decisions/{request-id}"],
             "why a request was refused, by its x-request-id",
-            vec![read(Role::Read, decisions::show)],
+            vec![read(AdminRole::Read, decisions::show)],
         ),
         endpoint(
             &["/v1/why/{consumer}"],
             "?policy=&tenant=&tier=: what may keep a consumer out",
-            vec![read(Role::Read, why::show)],
+            vec![read(AdminRole::Read, why::show)],
         ),
         endpoint(
             &["/v1/hot-keys"],
             "?policy=&minutes=&limit=: the keys that use most of each policy",
-            vec![read(Role::Read, hot_keys::list)],
+            vec![read(AdminRole::Read, hot_keys::list)],
         ),
-        endpoint(&["/v1/audit"], "?who=&what=&since=: who changed what", vec![read(Role::Read, audit::list)]),
+        endpoint(
+            &["/v1/audit"],
+            "?who=&what=&since=: who changed what",
+            vec![read(AdminRole::Read, audit::list)],
+        ),
         endpoint(
             &["/v1/openapi.json"],
             "the OpenAPI document of these endpoints",
-            vec![read(Role::Read, document::show)],
+            vec![read(AdminRole::Read, document::show)],
         ),
     ]
 }
@@ -243,17 +255,17 @@ async fn root(headers: HeaderMap) -> Response<Body> {
 }
 
 fn list() -> Response<Body> {
-    let line = |Endpoint { shown, about, .. }| format!("{shown:<12} {about}\n");
+    let line = |AdminEndpoint { shown, about, .. }| format!("{shown:<12} {about}\n");
     reply::text(StatusCode::OK, endpoints().into_iter().map(line).collect::<String>())
 }
 
 /// An operation for GET and HEAD.
-fn read<H, T>(role: Role, handler: H) -> Operation
+fn read<H, T>(role: AdminRole, handler: H) -> EndpointMethod
 where
-    H: Handler<T, Arc<State>>,
+    H: Handler<T, Arc<AdminState>>,
     T: 'static,
 {
-    Operation {
+    EndpointMethod {
         permit: Permit {
             method: Method::GET,
             role,
@@ -266,20 +278,20 @@ where
 }
 
 /// One that some clients need no role for.
-fn open<H, T>(open_to: OpenTo, handler: H) -> Operation
+fn open<H, T>(open_to: OpenTo, handler: H) -> EndpointMethod
 where
-    H: Handler<T, Arc<State>>,
+    H: Handler<T, Arc<AdminState>>,
     T: 'static,
 {
-    let mut operation = read(Role::Read, handler);
+    let mut operation = read(AdminRole::Read, handler);
     operation.permit.open_to = open_to;
     operation
 }
 
 /// One whose answer does not end.
-fn stream<H, T>(role: Role, handler: H) -> Operation
+fn stream<H, T>(role: AdminRole, handler: H) -> EndpointMethod
 where
-    H: Handler<T, Arc<State>>,
+    H: Handler<T, Arc<AdminState>>,
     T: 'static,
 {
     let mut operation = read(role, handler);
@@ -288,33 +300,33 @@ where
 }
 
 /// An operation that changes something. DELETE takes no body.
-fn change(method: Method, role: Role, handler: MethodRouter<Arc<State>>) -> Operation {
+fn change(method: Method, role: AdminRole, handler: MethodRouter<Arc<AdminState>>) -> EndpointMethod {
     let body_bytes_max = if method == Method::DELETE { 0 } else { BODY_BYTES_MAX };
     let permit = Permit { method, role, open_to: OpenTo::Nobody, is_stream: false, body_bytes_max };
-    Operation { permit, handler }
+    EndpointMethod { permit, handler }
 }
 
-pub(super) fn router(endpoints: Vec<Endpoint>, state: &Arc<State>, limits: &Limits) -> Router {
-    let places = Places {
+pub(super) fn router(endpoints: Vec<AdminEndpoint>, state: &Arc<AdminState>, limits: &AdminLimits) -> Router {
+    let places = AnswerSlots {
         pages: Arc::new(Semaphore::new(limits.pages_max)),
         streams: Arc::new(Semaphore::new(limits.streams_max)),
     };
-    let gate = |operations: Arc<[Permit]>| Gate {
+    let gate = |operations: Arc<[Permit]>| EndpointGate {
         state: Arc::clone(state),
         places: places.clone(),
         body_deadline: limits.body,
         operations,
     };
-    let gated = |operations: Vec<Operation>| {
+    let gated = |operations: Vec<EndpointMethod>| {
         let permits = operations.iter().map(|operation| operation.permit.clone()).collect();
         // The gate refuses methods without an operation. This fallback is never called, but without one axum adds an
         // `Allow` of its own to those refusals, which would tell a client without the token the methods.
-        let none: MethodRouter<Arc<State>> = any(async || Refusal::NoSuchPage);
+        let none: MethodRouter<Arc<AdminState>> = any(async || AdminRefusal::NoSuchPage);
         let methods = operations.into_iter().fold(none, |methods, one| methods.merge(one.handler));
         methods.layer(from_fn_with_state(gate(permits), gate::pass))
     };
     let mut router = Router::new().fallback(gated(Vec::new()));
-    for Endpoint { paths, operations, .. } in endpoints {
+    for AdminEndpoint { paths, operations, .. } in endpoints {
         let methods = gated(operations);
         router = paths.iter().fold(router, |router, path| router.route(path, methods.clone()));
     }

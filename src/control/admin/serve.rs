@@ -14,28 +14,28 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 use tokio::time;
 
-use super::activity::Activity;
+use super::activity::AdminActivity;
+use super::admin_tls::{AdminTls, Settings};
 use super::connection::converse;
-use super::limits::Limits;
+use super::limits::AdminLimits;
 use super::routes;
-use super::secured::{Secured, Settings};
-use super::state::State;
+use super::state::AdminState;
 use base::clock;
 use net::descriptors;
-use net::listening::{Listener, Stream};
+use net::listening::{AcceptedStream, BoundListener};
 
 /// Serves until `stopped` resolves, then waits a moment for answers in flight. Every task it spawned has ended when this
 /// one has.
 pub fn spawn(
-    listener: Listener,
+    listener: BoundListener,
     tls: Option<Settings>,
-    state: Arc<State>,
+    state: Arc<AdminState>,
     stopped: oneshot::Receiver<()>,
 ) -> JoinHandle<()> {
     tokio::spawn(async move {
-        let limits = Limits::default();
+        let limits = AdminLimits::default();
         let router = routes::router(routes::endpoints(), &state, &limits);
-        let secured = tls.map(|settings| Secured { settings, state });
+        let secured = tls.map(|settings| AdminTls { settings, state });
         let stopped = async {
             let _: Result<(), _> = stopped.await;
         };
@@ -45,11 +45,11 @@ pub fn spawn(
 
 /// Connections that may be closed for newer ones.
 #[derive(Default)]
-struct Waiting(Vec<(AbortHandle, Weak<Activity>)>);
+struct ClosableConnections(Vec<(AbortHandle, Weak<AdminActivity>)>);
 
-impl Waiting {
+impl ClosableConnections {
     /// Adds a connection. If more than `max` have no page, closes the one that has been quiet the longest.
-    fn add(&mut self, task: AbortHandle, activity: &Arc<Activity>, max: usize) {
+    fn add(&mut self, task: AbortHandle, activity: &Arc<AdminActivity>, max: usize) {
         self.0.push((task, Arc::downgrade(activity)));
         // A connection that has ended has dropped its activity.
         self.0.retain(|(_, activity)| activity.strong_count() > 0);
@@ -70,15 +70,15 @@ impl Waiting {
 }
 
 pub(super) async fn serve_within(
-    limits: &Limits,
-    listener: Listener,
-    secured: Option<Secured>,
+    limits: &AdminLimits,
+    listener: BoundListener,
+    secured: Option<AdminTls>,
     router: Router,
     shutdown: impl Future<Output = ()>,
 ) {
     let mut shutdown = pin!(shutdown);
     let mut connections = JoinSet::new();
-    let mut waiting = Waiting::default();
+    let mut waiting = ClosableConnections::default();
     let (stop, stopped) = watch::channel(());
     // Closed to make room for a connection if the process has no descriptor left, so that probes are still answered.
     let mut spare = File::open(SPARE).ok();
@@ -88,16 +88,16 @@ pub(super) async fn serve_within(
             Some(_) = connections.join_next() => spare = spare.or_else(|| File::open(SPARE).ok()),
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    let activity = Activity::new(stream.ip());
+                    let activity = AdminActivity::new(stream.ip());
                     let (router, known, stopped) = (router.clone(), Arc::clone(&activity), stopped.clone());
                     let task = match (stream, secured.clone()) {
-                        (Stream::Tcp(stream), Some(secured)) => {
+                        (AcceptedStream::Tcp(stream), Some(secured)) => {
                             connections.spawn(secured.converse(stream, router, known, *limits, stopped))
                         }
-                        (Stream::Tcp(stream), None) => {
+                        (AcceptedStream::Tcp(stream), None) => {
                             connections.spawn(converse(stream, router, known, *limits, stopped))
                         }
-                        (Stream::Unix(stream), _) => {
+                        (AcceptedStream::Unix(stream), _) => {
                             connections.spawn(converse(stream, router, known, *limits, stopped))
                         }
                     };

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::access::Access;
-use super::control::Control;
-use super::counts::Counts;
+use super::access::AccessRules;
+use super::control::ControlPlane;
+use super::counts::LimitCounts;
 use super::explain::ExplainRequest;
-use super::live::Live;
+use super::live::LiveFeed;
 use super::readiness::Readiness;
 use metrics::Metrics;
-use observe::record::decisions::Memory;
+use observe::record::decisions::SampleMemory;
 
 /// A text that may have to wait for Redis.
 pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
@@ -23,7 +23,7 @@ pub type KeyReader = Box<dyn Fn(&str, &[String], Option<&str>) -> Option<Text> +
 
 /// The nodes that share limits, and the Redis through which they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Nodes {
+pub struct FleetNodes {
     /// How many nodes there are.
     pub count: u32,
     /// How many shards Redis has.
@@ -33,7 +33,7 @@ pub struct Nodes {
 }
 
 /// What the admin listener shows, and its rules for clients.
-pub struct State {
+pub struct AdminState {
     /// Shown at `/metrics`.
     pub metrics: Arc<Metrics>,
     /// Shown at `/readyz`.
@@ -50,22 +50,22 @@ pub struct State {
     /// `/v1/keys/{policy}/{value}…`. `None` if there is no such policy, or it has other dimensions.
     pub key: KeyReader,
     /// What all who watch are shown each second: `/v1/live`.
-    pub live: Live,
+    pub live: LiveFeed,
     /// The counts of limits: `/v1/limits:check` and its like.
-    pub counts: Counts,
+    pub counts: LimitCounts,
     /// The nodes that share limits; `None`: this gateway counts alone.
-    pub nodes: Box<dyn Fn() -> Option<Nodes> + Send + Sync>,
+    pub nodes: Box<dyn Fn() -> Option<FleetNodes> + Send + Sync>,
     /// Samples of decisions: `/v1/decisions`.
-    pub decisions: Arc<Memory>,
+    pub decisions: Arc<SampleMemory>,
     /// How a key's name is shown now, whenever it was made: `[privacy]` may have become stricter since.
     pub shown_key: Box<dyn Fn(&str) -> String + Send + Sync>,
     /// The database, if there is one.
-    pub control: Option<Control>,
+    pub control: Option<ControlPlane>,
     /// The rules for clients.
-    pub access: Access,
+    pub access: AccessRules,
 }
 
-impl fmt::Debug for State {
+impl fmt::Debug for AdminState {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("State").field("readiness", &self.readiness).finish_non_exhaustive()
     }

@@ -6,11 +6,11 @@ use serde_json::{Map, Value as Json};
 
 use super::bounds;
 use super::connection::open::Database;
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
-use super::page::Page;
+use super::page::PageRange;
 use super::time::Time;
-use super::write::{Actor, Begun, Entry, Expect, Kind, Write};
+use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteStart, WriteTransaction};
 
 /// An API key, by its digest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -74,9 +74,9 @@ impl Database {
     /// [`Error::Conflict`] if its digest is there; [`Error::Invalid`]; [`Error::KeyReused`].
     pub async fn add_api_key(&self, by: &Actor, new: NewApiKey) -> Result<ApiKeyRow, Error> {
         check(&new)?;
-        let mut write = match Write::begin_once(self, by).await? {
-            Begun::New(write) => write,
-            Begun::Repeated(made) => return Ok(made),
+        let mut write = match WriteTransaction::begin_once(self, by).await? {
+            WriteStart::New(write) => write,
+            WriteStart::Repeated(made) => return Ok(made),
         };
         let old = write.session.one(one(&new.digest)).await?.as_ref().map(read).transpose()?;
         if let Err(error) = Expect::Nothing.check(old.map(|old| old.version)) {
@@ -96,7 +96,7 @@ impl Database {
         };
         let insert =
             format!("INSERT INTO api_keys ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)");
-        let insert = Query::new(insert)
+        let insert = SqlQuery::new(insert)
             .with(made.digest.as_str())
             .with(made.consumer.as_str())
             .with(made.tenant.clone())
@@ -123,7 +123,7 @@ impl Database {
         expires_at: Option<Time>,
         expect: Expect,
     ) -> Result<ApiKeyRow, Error> {
-        let mut write = Write::begin(self, by).await?;
+        let mut write = WriteTransaction::begin(self, by).await?;
         let Some(row) = write.session.one(one(digest)).await? else {
             return Err(write.refuse(Error::NotFound).await);
         };
@@ -133,7 +133,7 @@ impl Database {
         }
         let new = ApiKeyRow { disabled, expires_at, version: write.version, ..old.clone() };
         let update = "UPDATE api_keys SET disabled = $2, expires_at = $3, version = $4 WHERE digest = $1";
-        let update = Query::new(update).with(digest).with(disabled).with(expires_at).with(new.version);
+        let update = SqlQuery::new(update).with(digest).with(disabled).with(expires_at).with(new.version);
         write.session.execute(update).await?;
         write.commit(entry(Some(&old), Some(&new)), new).await
     }
@@ -143,9 +143,9 @@ impl Database {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
     pub async fn delete_api_key(&self, by: &Actor, digest: &str, expect: Expect) -> Result<ApiKeyRow, Error> {
-        let mut write = Write::begin(self, by).await?;
+        let mut write = WriteTransaction::begin(self, by).await?;
         let delete = format!("DELETE FROM api_keys WHERE digest = $1 RETURNING {COLUMNS}");
-        let Some(row) = write.session.one(Query::new(delete).with(digest)).await? else {
+        let Some(row) = write.session.one(SqlQuery::new(delete).with(digest)).await? else {
             return Err(write.refuse(Error::NotFound).await);
         };
         let old = read(&row)?;
@@ -159,7 +159,7 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn api_keys(&self, page: &Page, filter: &ApiKeyFilter) -> Result<Vec<ApiKeyRow>, Error> {
+    pub async fn api_keys(&self, page: &PageRange, filter: &ApiKeyFilter) -> Result<Vec<ApiKeyRow>, Error> {
         let mut query = select().and("WHERE digest >", page.after());
         if let Some(prefix) = &filter.digest_prefix {
             // Digits of hex end at `f`.
@@ -173,12 +173,12 @@ impl Database {
 }
 
 /// The audit log has the first digits of a digest: enough to find a key, too few to look for it elsewhere.
-fn entry(old: Option<&ApiKeyRow>, new: Option<&ApiKeyRow>) -> Entry {
+fn entry(old: Option<&ApiKeyRow>, new: Option<&ApiKeyRow>) -> ChangeEntry {
     let digest = old.or(new).map_or("", |row| &row.digest);
     let shown: String = digest.chars().take(DIGITS_SHOWN).collect();
     let cut = |row: Option<&ApiKeyRow>| row.map(|row| ApiKeyRow { digest: shown.clone(), ..row.clone() });
-    let entry = Entry::of(Kind::ApiKey, digest, cut(old).as_ref(), cut(new).as_ref());
-    Entry { shown, ..entry }
+    let entry = ChangeEntry::of(RowKind::ApiKey, digest, cut(old).as_ref(), cut(new).as_ref());
+    ChangeEntry { shown, ..entry }
 }
 
 fn check(new: &NewApiKey) -> Result<(), Error> {
@@ -193,16 +193,16 @@ fn check(new: &NewApiKey) -> Result<(), Error> {
     Ok(())
 }
 
-fn one(digest: &str) -> Query {
+fn one(digest: &str) -> SqlQuery {
     select().and("WHERE digest =", digest)
 }
 
 /// All columns, for conditions to follow.
-pub(super) fn select() -> Query {
-    Query::new(format!("SELECT {COLUMNS} FROM api_keys"))
+pub(super) fn select() -> SqlQuery {
+    SqlQuery::new(format!("SELECT {COLUMNS} FROM api_keys"))
 }
 
-pub(super) fn read(row: &Row) -> Result<ApiKeyRow, Error> {
+pub(super) fn read(row: &SqlRow) -> Result<ApiKeyRow, Error> {
     let Json::Object(claims) = row.get("claims")? else {
         return Err(row.wrong("the claims of an API key are not an object"));
     };

@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 use super::connection::open::Database;
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
-use super::page::Page;
+use super::page::PageRange;
 use super::time::Time;
-use super::write::{Actor, Entry, Expect, Kind, Write};
+use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteTransaction};
 
 /// A consumer's tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,7 +41,7 @@ impl Database {
     ) -> Result<Assignment, Error> {
         bounds::name("user", user_id)?;
         bounds::name("tier", tier)?;
-        let mut write = Write::begin(self, by).await?;
+        let mut write = WriteTransaction::begin(self, by).await?;
         let old = write.session.one(one(user_id)).await?.as_ref().map(read).transpose()?;
         if let Err(error) = expect.check(old.as_ref().map(|old| old.version)) {
             return Err(write.refuse(error).await);
@@ -58,14 +58,14 @@ impl Database {
              ON CONFLICT (user_id) DO UPDATE SET tier = excluded.tier, assigned_at = excluded.assigned_at, \
              assigned_by = excluded.assigned_by, version = excluded.version"
         );
-        let upsert = Query::new(upsert)
+        let upsert = SqlQuery::new(upsert)
             .with(user_id)
             .with(tier)
             .with(new.assigned_at)
             .with(new.assigned_by.as_str())
             .with(new.version);
         write.session.execute(upsert).await?;
-        write.commit(Entry::of(Kind::Assignment, user_id, old.as_ref(), Some(&new)), new).await
+        write.commit(ChangeEntry::of(RowKind::Assignment, user_id, old.as_ref(), Some(&new)), new).await
     }
 
     /// Takes a consumer's tier away; returns what it was.
@@ -78,23 +78,23 @@ impl Database {
         user_id: &str,
         expect: Expect,
     ) -> Result<Assignment, Error> {
-        let mut write = Write::begin(self, by).await?;
+        let mut write = WriteTransaction::begin(self, by).await?;
         let delete = format!("DELETE FROM user_rate_tiers WHERE user_id = $1 RETURNING {COLUMNS}");
-        let Some(row) = write.session.one(Query::new(delete).with(user_id)).await? else {
+        let Some(row) = write.session.one(SqlQuery::new(delete).with(user_id)).await? else {
             return Err(write.refuse(Error::NotFound).await);
         };
         let old = read(&row)?;
         if let Err(error) = expect.check(Some(old.version)) {
             return Err(write.refuse(error).await);
         }
-        write.commit(Entry::of(Kind::Assignment, user_id, Some(&old), None), old).await
+        write.commit(ChangeEntry::of(RowKind::Assignment, user_id, Some(&old), None), old).await
     }
 
     /// Lists assignments by consumer.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn assignments(&self, page: &Page) -> Result<Vec<Assignment>, Error> {
+    pub async fn assignments(&self, page: &PageRange) -> Result<Vec<Assignment>, Error> {
         let query =
             select().and("WHERE user_id >", page.after()).then("ORDER BY user_id").and("LIMIT", page.rows());
         self.read_all(query, read).await
@@ -109,16 +109,16 @@ impl Database {
     }
 }
 
-fn one(user_id: &str) -> Query {
+fn one(user_id: &str) -> SqlQuery {
     select().and("WHERE user_id =", user_id)
 }
 
 /// All columns, for conditions to follow.
-pub(super) fn select() -> Query {
-    Query::new(format!("SELECT {COLUMNS} FROM user_rate_tiers"))
+pub(super) fn select() -> SqlQuery {
+    SqlQuery::new(format!("SELECT {COLUMNS} FROM user_rate_tiers"))
 }
 
-pub(super) fn read(row: &Row) -> Result<Assignment, Error> {
+pub(super) fn read(row: &SqlRow) -> Result<Assignment, Error> {
     Ok(Assignment {
         user_id: row.get("user_id")?,
         tier: row.get("tier")?,

@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::connection::open::Database;
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
-use super::page::Page;
+use super::page::PageRange;
 use super::time::Time;
-use super::write::{Actor, Begun, Write};
+use super::write::{Actor, WriteStart, WriteTransaction};
 
 /// One change, as it was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -55,9 +55,9 @@ impl Database {
     /// # Errors
     /// [`Error::KeyReused`]; [`Error::Invalid`].
     pub async fn record(&self, by: &Actor, action: &str, what: &str, new: Json) -> Result<Json, Error> {
-        let write = match Write::begin_unversioned(self, by).await?.unless_repeated().await? {
-            Begun::New(write) => write,
-            Begun::Repeated(recorded) => return Ok(recorded),
+        let write = match WriteTransaction::begin_unversioned(self, by).await?.unless_repeated().await? {
+            WriteStart::New(write) => write,
+            WriteStart::Repeated(recorded) => return Ok(recorded),
         };
         write.commit_audited(action, what, None, Some(new.clone()), new).await
     }
@@ -66,8 +66,8 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn audit(&self, page: &Page, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Error> {
-        let mut query = Query::new(format!("SELECT {COLUMNS} FROM audit_log"));
+    pub async fn audit(&self, page: &PageRange, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Error> {
+        let mut query = SqlQuery::new(format!("SELECT {COLUMNS} FROM audit_log"));
         query = match &page.after {
             Some(after) => query.and("WHERE id <", after.as_str()),
             None => query.then("WHERE true"),
@@ -88,7 +88,7 @@ impl Database {
     }
 }
 
-fn read(row: &Row) -> Result<AuditEntry, Error> {
+fn read(row: &SqlRow) -> Result<AuditEntry, Error> {
     Ok(AuditEntry {
         id: row.get("id")?,
         at: row.get("at")?,

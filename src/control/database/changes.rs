@@ -12,19 +12,19 @@ use super::api_keys::ApiKeyRow;
 use super::assignments::Assignment;
 use super::connection::connections::Session;
 use super::connection::open::{CALL_MAX, Database};
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
-use super::overrides::Override;
+use super::overrides::OverrideRow;
 use super::policies::PolicyRow;
-use super::resets::Reset;
+use super::resets::ResetRow;
 use super::tiers::{self, TierLimit};
 use super::time::Time;
-use super::write::Kind;
+use super::write::RowKind;
 use super::{api_keys, assignments, overrides, policies, resets};
 
 /// Rows as of one version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct State {
+pub struct DatabaseRows {
     /// The version.
     pub version: i64,
     /// When that version was made, which tells it from the same version of another history: a backup that was put back goes
@@ -38,32 +38,32 @@ pub struct State {
     /// Tiers of consumers.
     pub assignments: Vec<Assignment>,
     /// Overrides, without those that ended more than [`ENDED_KEPT`] ago.
-    pub overrides: Vec<Override>,
+    pub overrides: Vec<OverrideRow>,
     /// API keys.
     pub api_keys: Vec<ApiKeyRow>,
     /// Resets of counts. A copy on disk of an older program has none.
     #[serde(default)]
-    pub resets: Vec<Reset>,
+    pub resets: Vec<ResetRow>,
 }
 
 /// What a node that knows one version has to learn.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Changes {
+pub enum RowChanges {
     /// Rows that are new or different, with the version they are the state of, and rows that are gone.
     Since {
         /// New or different.
-        changed: State,
+        changed: DatabaseRows,
         /// Gone.
-        gone: Vec<Gone>,
+        gone: Vec<RemovedRow>,
     },
     /// Everything: the version is too long ago, there are too many changes, or it is not one of this database's history (one
     /// that was restored from a backup is behind its nodes, or has other changes since).
-    Everything(State),
+    Everything(DatabaseRows),
 }
 
 /// A row that is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Gone {
+pub enum RemovedRow {
     /// A policy, by its name.
     Policy(String),
     /// A tier's limit.
@@ -99,7 +99,7 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn state(&self) -> Result<State, Error> {
+    pub async fn state(&self) -> Result<DatabaseRows, Error> {
         let mut session = self.connections.session(STATE_MAX).await?;
         session.begin_reading().await?;
         let version = version(&mut session).await?;
@@ -110,11 +110,11 @@ impl Database {
     }
 
     /// What has changed since a version, as of one moment. It may take [`STATE_MAX`] if that is everything. `known` is
-    /// [`State::made_at`] of that version, if it is known.
+    /// [`DatabaseRows::made_at`] of that version, if it is known.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn changes_since(&self, since: i64, known: Option<Time>) -> Result<Changes, Error> {
+    pub async fn changes_since(&self, since: i64, known: Option<Time>) -> Result<RowChanges, Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_reading().await?;
         let version = version(&mut session).await?;
@@ -126,7 +126,7 @@ impl Database {
             Some(names) => changed(&mut session, since, version, names).await?,
             None => {
                 session.extend(STATE_MAX);
-                Changes::Everything(everything(&mut session, version).await?)
+                RowChanges::Everything(everything(&mut session, version).await?)
             }
         };
         session.end("COMMIT").await?;
@@ -137,7 +137,7 @@ impl Database {
 
 /// When a change was made, by the clock of the node that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Made {
+pub struct ChangeTime {
     /// The change's version.
     pub version: i64,
     /// Whether it changed a policy.
@@ -151,28 +151,29 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn made(&self, after: i64, until: i64) -> Result<Vec<Made>, Error> {
-        let query = Query::new("SELECT version, kind, at FROM changes")
+    pub async fn made(&self, after: i64, until: i64) -> Result<Vec<ChangeTime>, Error> {
+        let query = SqlQuery::new("SELECT version, kind, at FROM changes")
             .and("WHERE version >", after)
             .and("AND version <=", until)
             .and("ORDER BY version LIMIT", MADE_MAX);
-        let read = |row: &Row| {
-            let is_policy = row.get::<String>("kind")? == Kind::Policy.word();
-            Ok(Made { version: row.get("version")?, is_policy, at: row.get("at")? })
+        let read = |row: &SqlRow| {
+            let is_policy = row.get::<String>("kind")? == RowKind::Policy.word();
+            Ok(ChangeTime { version: row.get("version")?, is_policy, at: row.get("at")? })
         };
         self.read_all(query, read).await
     }
 }
 
 async fn version(session: &mut Session) -> Result<i64, Error> {
-    let row = session.one(Query::new("SELECT version FROM control_version")).await?;
+    let row = session.one(SqlQuery::new("SELECT version FROM control_version")).await?;
     row.map_or(Ok(0), |row| row.get("version"))
 }
 
 /// When a version was made; `None` if there is none, or its changes are not kept any more.
 async fn made_at(session: &mut Session, version: i64) -> Result<Option<Time>, Error> {
-    let row =
-        session.one(Query::new("SELECT max(at) AS at FROM changes").and("WHERE version =", version)).await?;
+    let row = session
+        .one(SqlQuery::new("SELECT max(at) AS at FROM changes").and("WHERE version =", version))
+        .await?;
     row.map_or(Ok(None), |row| row.get("at"))
 }
 
@@ -198,13 +199,13 @@ async fn changed_names(session: &mut Session, since: i64, version: i64) -> Resul
     if since == version {
         return Ok(Some(Vec::new()));
     }
-    let oldest = session.one(Query::new("SELECT min(version) AS oldest FROM changes")).await?;
+    let oldest = session.one(SqlQuery::new("SELECT min(version) AS oldest FROM changes")).await?;
     let oldest: Option<i64> = oldest.map_or(Ok(None), |row| row.get("oldest"))?;
     let has_all = since < version && oldest.is_some_and(|oldest| oldest <= since.saturating_add(1));
     if !has_all {
         return Ok(None);
     }
-    let names = Query::new("SELECT DISTINCT kind, id FROM changes")
+    let names = SqlQuery::new("SELECT DISTINCT kind, id FROM changes")
         .and("WHERE version >", since)
         .and("LIMIT", CHANGES_MAX + 1);
     let names = session.all(names).await?;
@@ -219,11 +220,11 @@ async fn changed(
     since: i64,
     version: i64,
     names: Vec<Name>,
-) -> Result<Changes, Error> {
+) -> Result<RowChanges, Error> {
     let made_at = made_at(session, version).await?;
-    let mut changed = State { version, made_at, ..State::default() };
+    let mut changed = DatabaseRows { version, made_at, ..DatabaseRows::default() };
     if names.is_empty() {
-        return Ok(Changes::Since { changed, gone: Vec::new() });
+        return Ok(RowChanges::Since { changed, gone: Vec::new() });
     }
     changed.policies = rows(session, newer(policies::select(), since), policies::read).await?;
     changed.tiers = rows(session, newer(tiers::select(), since), tiers::read).await?;
@@ -233,53 +234,53 @@ async fn changed(
     changed.resets = rows(session, newer(resets::select(), since), resets::read).await?;
     let present = changed.names();
     let gone = names.into_iter().filter(|name| !present.contains(name)).filter_map(gone).collect();
-    Ok(Changes::Since { changed, gone })
+    Ok(RowChanges::Since { changed, gone })
 }
 
-fn newer(select: Query, since: i64) -> Query {
+fn newer(select: SqlQuery, since: i64) -> SqlQuery {
     select.and("WHERE version >", since)
 }
 
 async fn rows<T>(
     session: &mut Session,
-    query: Query,
-    read: fn(&Row) -> Result<T, Error>,
+    query: SqlQuery,
+    read: fn(&SqlRow) -> Result<T, Error>,
 ) -> Result<Vec<T>, Error> {
     session.all(query).await?.iter().map(read).collect()
 }
 
-fn gone((kind, id): Name) -> Option<Gone> {
+fn gone((kind, id): Name) -> Option<RemovedRow> {
     Some(match kind.as_str() {
-        word if word == Kind::Policy.word() => Gone::Policy(id),
-        word if word == Kind::Assignment.word() => Gone::Assignment(id),
-        word if word == Kind::Override.word() => Gone::Override(id),
-        word if word == Kind::ApiKey.word() => Gone::ApiKey(id),
-        word if word == Kind::Reset.word() => Gone::Reset(id),
-        word if word == Kind::Tier.word() => {
+        word if word == RowKind::Policy.word() => RemovedRow::Policy(id),
+        word if word == RowKind::Assignment.word() => RemovedRow::Assignment(id),
+        word if word == RowKind::Override.word() => RemovedRow::Override(id),
+        word if word == RowKind::ApiKey.word() => RemovedRow::ApiKey(id),
+        word if word == RowKind::Reset.word() => RemovedRow::Reset(id),
+        word if word == RowKind::Tier.word() => {
             let (tier, resource) = tiers::names(&id)?;
-            Gone::Tier { tier, resource }
+            RemovedRow::Tier { tier, resource }
         }
         // A kind of a newer program's: this one has no such rows.
         _ => return None,
     })
 }
 
-impl State {
+impl DatabaseRows {
     /// The kinds and keys of all rows, as `changes` has them.
     fn names(&self) -> HashSet<Name> {
-        let name = |kind: Kind, id: &str| (kind.word().to_owned(), id.to_owned());
-        let policies = self.policies.iter().map(|row| name(Kind::Policy, &row.id));
-        let tiers = self.tiers.iter().map(|row| name(Kind::Tier, &tiers::key(&row.tier, &row.resource)));
-        let assignments = self.assignments.iter().map(|row| name(Kind::Assignment, &row.user_id));
-        let overrides = self.overrides.iter().map(|row| name(Kind::Override, &row.id));
-        let api_keys = self.api_keys.iter().map(|row| name(Kind::ApiKey, &row.digest));
-        let resets = self.resets.iter().map(|row| name(Kind::Reset, &row.id));
+        let name = |kind: RowKind, id: &str| (kind.word().to_owned(), id.to_owned());
+        let policies = self.policies.iter().map(|row| name(RowKind::Policy, &row.id));
+        let tiers = self.tiers.iter().map(|row| name(RowKind::Tier, &tiers::key(&row.tier, &row.resource)));
+        let assignments = self.assignments.iter().map(|row| name(RowKind::Assignment, &row.user_id));
+        let overrides = self.overrides.iter().map(|row| name(RowKind::Override, &row.id));
+        let api_keys = self.api_keys.iter().map(|row| name(RowKind::ApiKey, &row.digest));
+        let resets = self.resets.iter().map(|row| name(RowKind::Reset, &row.id));
         policies.chain(tiers).chain(assignments).chain(overrides).chain(api_keys).chain(resets).collect()
     }
 }
 
 /// All rows of all tables, a page at a time: a server ends a statement that takes seconds.
-async fn everything(session: &mut Session, version: i64) -> Result<State, Error> {
+async fn everything(session: &mut Session, version: i64) -> Result<DatabaseRows, Error> {
     let ended = Time::now().before(ENDED_KEPT);
     let policy = |after: &str| policies::select().and("WHERE id >", after).then("ORDER BY id");
     let assignment =
@@ -290,7 +291,7 @@ async fn everything(session: &mut Session, version: i64) -> Result<State, Error>
     };
     let reset = |after: &str| resets::select().and("WHERE id >", after).then("ORDER BY id");
     let api_key = |after: &str| api_keys::select().and("WHERE digest >", after).then("ORDER BY digest");
-    Ok(State {
+    Ok(DatabaseRows {
         version,
         made_at: made_at(session, version).await?,
         policies: pages(session, policy, policies::read, |row| &row.id).await?,
@@ -304,8 +305,8 @@ async fn everything(session: &mut Session, version: i64) -> Result<State, Error>
 
 async fn pages<T>(
     session: &mut Session,
-    page: impl Fn(&str) -> Query,
-    read: fn(&Row) -> Result<T, Error>,
+    page: impl Fn(&str) -> SqlQuery,
+    read: fn(&SqlRow) -> Result<T, Error>,
     key: fn(&T) -> &str,
 ) -> Result<Vec<T>, Error> {
     let mut all: Vec<T> = Vec::new();

@@ -5,13 +5,13 @@
 use serde_json::Value as Json;
 
 use super::connection::open::{CALL_MAX, Database};
-use super::connection::sql::{Query, Row, number};
+use super::connection::sql::{SqlQuery, SqlRow, number};
 use super::error::Error;
 use super::time::Time;
 
 /// One decision.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Event {
+pub struct DecisionEvent {
     /// The request's id.
     pub request_id: String,
     /// When it was made.
@@ -42,7 +42,7 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be written.
-    pub async fn add_events(&self, events: &[Event]) -> Result<(), Error> {
+    pub async fn add_events(&self, events: &[DecisionEvent]) -> Result<(), Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_writing().await?;
         for events in events.chunks(ROWS_AT_ONCE) {
@@ -58,7 +58,8 @@ impl Database {
     /// # Errors
     /// If the database cannot be read.
     pub async fn events_of(&self, request_id: &str) -> Result<Vec<Json>, Error> {
-        let query = Query::new("SELECT sample FROM rate_limit_events WHERE").and("request_id =", request_id);
+        let query =
+            SqlQuery::new("SELECT sample FROM rate_limit_events WHERE").and("request_id =", request_id);
         let query =
             query.then("AND sample IS NOT NULL ORDER BY recorded_at, id").and("LIMIT", OF_REQUEST_MAX);
         let mut samples = self.read_all(query, sample).await?;
@@ -71,7 +72,7 @@ impl Database {
     /// # Errors
     /// If the database cannot be read.
     pub async fn refusals_of(&self, consumer: &str, most: u32) -> Result<Vec<Json>, Error> {
-        let query = Query::new("SELECT sample FROM rate_limit_events WHERE").and("user_id =", consumer);
+        let query = SqlQuery::new("SELECT sample FROM rate_limit_events WHERE").and("user_id =", consumer);
         let query =
             query.then("AND decision = 'deny' AND sample IS NOT NULL ORDER BY recorded_at DESC, id DESC");
         let mut samples = self.read_all(query.and("LIMIT", i64::from(most)), sample).await?;
@@ -80,12 +81,12 @@ impl Database {
     }
 }
 
-fn sample(row: &Row) -> Result<Json, Error> {
+fn sample(row: &SqlRow) -> Result<Json, Error> {
     row.get("sample")
 }
 
-fn added(events: &[Event]) -> Query {
-    let mut query = Query::new(
+fn added(events: &[DecisionEvent]) -> SqlQuery {
+    let mut query = SqlQuery::new(
         "INSERT INTO rate_limit_events (user_id, tenant_id, node_id, decision, count_at_decision, limit_applied, \
          recorded_at, policy, tier, request_id, sample) VALUES",
     );

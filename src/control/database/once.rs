@@ -4,10 +4,10 @@ use serde_json::Value as Json;
 
 use super::connection::connections::Session;
 use super::connection::open::{CALL_MAX, Database};
-use super::connection::sql::Query;
+use super::connection::sql::SqlQuery;
 use super::error::Error;
 use super::time::Time;
-use super::write::{ONCE_KEPT, Once};
+use super::write::{IdempotentRequest, ONCE_KEPT};
 
 impl Database {
     /// Does `act` and keeps its answer for a day, unless the same request has come before: then that answer again. A request
@@ -15,7 +15,12 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::KeyReused`] if another request had the key; if the database cannot be written.
-    pub async fn once(&self, who: &str, once: &Once, act: impl Future<Output = Json>) -> Result<Json, Error> {
+    pub async fn once(
+        &self,
+        who: &str,
+        once: &IdempotentRequest,
+        act: impl Future<Output = Json>,
+    ) -> Result<Json, Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_writing().await?;
         let now = Time::now();
@@ -28,7 +33,7 @@ impl Database {
         // Nobody else gets the key meanwhile; a connection that is lost gives it up.
         let answer = act.await;
         let keep = "UPDATE idempotency_keys SET answer = $1 WHERE who = $2 AND key = $3";
-        let keep = Query::new(keep).with(answer.clone()).with(who).with(once.key.as_str());
+        let keep = SqlQuery::new(keep).with(answer.clone()).with(who).with(once.key.as_str());
         session.execute(keep).await?;
         session.end("COMMIT").await?;
         session.release();
@@ -38,11 +43,11 @@ impl Database {
 
 impl Session {
     /// Takes the key; `false` if a request of the last day has it.
-    async fn claim(&mut self, who: &str, once: &Once, now: Time) -> Result<bool, Error> {
+    async fn claim(&mut self, who: &str, once: &IdempotentRequest, now: Time) -> Result<bool, Error> {
         let claim = "INSERT INTO idempotency_keys (who, key, request, answer, at) VALUES ($1, $2, $3, $4, $5) \
                      ON CONFLICT (who, key) DO UPDATE SET request = excluded.request, at = excluded.at \
                      WHERE idempotency_keys.at <= $6";
-        let claim = Query::new(claim)
+        let claim = SqlQuery::new(claim)
             .with(who)
             .with(once.key.as_str())
             .with(once.request.as_str())
@@ -53,8 +58,8 @@ impl Session {
     }
 
     /// What was answered under the key.
-    async fn kept(&mut self, who: &str, once: &Once) -> Result<Json, Error> {
-        let query = Query::new("SELECT request, answer FROM idempotency_keys WHERE who = $1 AND key = $2");
+    async fn kept(&mut self, who: &str, once: &IdempotentRequest) -> Result<Json, Error> {
+        let query = SqlQuery::new("SELECT request, answer FROM idempotency_keys WHERE who = $1 AND key = $2");
         let Some(row) = self.one(query.with(who).with(once.key.as_str())).await? else {
             return Err(Error::KeyReused);
         };

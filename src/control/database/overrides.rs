@@ -9,17 +9,18 @@ use serde::{Deserialize, Serialize};
 use super::bounds;
 use super::connection::connections::Session;
 use super::connection::open::Database;
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
 use super::id;
-use super::page::Page;
+use super::page::PageRange;
 use super::time::Time;
-use super::write::{Actor, Begun, Entry, Expect, Kind, Write};
+use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteStart, WriteTransaction};
 
 /// A limit of one consumer, one tenant, or one consumer of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct Override {
+#[schemars(rename = "Override")]
+pub struct OverrideRow {
     /// The row's id. Later rows have later ids.
     pub id: String,
     /// The consumer; at least this or the tenant is there.
@@ -76,35 +77,35 @@ impl JsonSchema for OverrideKind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewOverride {
-    /// As [`Override::user_id`].
+    /// As [`OverrideRow::user_id`].
     pub user_id: Option<String>,
-    /// As [`Override::tenant_id`].
+    /// As [`OverrideRow::tenant_id`].
     pub tenant_id: Option<String>,
-    /// As [`Override::policy`].
+    /// As [`OverrideRow::policy`].
     pub policy: Option<String>,
-    /// As [`Override::kind`].
+    /// As [`OverrideRow::kind`].
     #[serde(flatten)]
     pub kind: OverrideKind,
-    /// As [`Override::reason`], 1 to 4,096 characters.
+    /// As [`OverrideRow::reason`], 1 to 4,096 characters.
     pub reason: String,
-    /// As [`Override::expires_at`].
+    /// As [`OverrideRow::expires_at`].
     pub expires_at: Option<Time>,
 }
 
 /// Whom a lasting limit is for: exactly these names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names {
-    /// As [`Override::user_id`].
+pub struct OverrideNames {
+    /// As [`OverrideRow::user_id`].
     pub user: Option<String>,
-    /// As [`Override::tenant_id`].
+    /// As [`OverrideRow::tenant_id`].
     pub tenant: Option<String>,
-    /// As [`Override::policy`].
+    /// As [`OverrideRow::policy`].
     pub policy: Option<String>,
 }
 
-impl Names {
+impl OverrideNames {
     /// The values of [`LASTING`].
-    fn bound_to(&self, query: Query) -> Query {
+    fn bound_to(&self, query: SqlQuery) -> SqlQuery {
         query.with(self.user.clone()).with(self.tenant.clone()).with(self.policy.clone())
     }
 }
@@ -128,15 +129,15 @@ impl Database {
     /// # Errors
     /// [`Error::Invalid`] if it names neither consumer nor tenant, or a value has no place in the table;
     /// [`Error::KeyReused`].
-    pub async fn add_override(&self, by: &Actor, new: NewOverride) -> Result<Override, Error> {
+    pub async fn add_override(&self, by: &Actor, new: NewOverride) -> Result<OverrideRow, Error> {
         check(&new)?;
-        let mut write = match Write::begin_once(self, by).await? {
-            Begun::New(write) => write,
-            Begun::Repeated(made) => return Ok(made),
+        let mut write = match WriteTransaction::begin_once(self, by).await? {
+            WriteStart::New(write) => write,
+            WriteStart::Repeated(made) => return Ok(made),
         };
         let made = row(id::new(write.at, write.version), new, &write, by);
         insert(&mut write.session, &made).await?;
-        write.commit(Entry::of(Kind::Override, &made.id, None, Some(&made)), made).await
+        write.commit(ChangeEntry::of(RowKind::Override, &made.id, None, Some(&made)), made).await
     }
 
     /// Sets the lasting limit of a consumer, a tenant or a consumer of a tenant: the override stands in the place of all
@@ -150,27 +151,30 @@ impl Database {
         by: &Actor,
         new: NewOverride,
         expect: Expect,
-    ) -> Result<Override, Error> {
+    ) -> Result<OverrideRow, Error> {
         check(&new)?;
         if new.expires_at.is_some() || !matches!(new.kind, OverrideKind::Absolute(_)) {
             return Err(Error::Invalid("a lasting limit is absolute and has no end".to_owned()));
         }
-        let write = Write::begin(self, by).await?;
-        let names =
-            Names { user: new.user_id.clone(), tenant: new.tenant_id.clone(), policy: new.policy.clone() };
+        let write = WriteTransaction::begin(self, by).await?;
+        let names = OverrideNames {
+            user: new.user_id.clone(),
+            tenant: new.tenant_id.clone(),
+            policy: new.policy.clone(),
+        };
         let (mut write, old) = take_lasting(write, &names, expect).await?;
         let id = old.as_ref().map_or_else(|| id::new(write.at, write.version), |old| old.id.clone());
         let made = row(id, new, &write, by);
         insert(&mut write.session, &made).await?;
-        write.commit(Entry::of(Kind::Override, &made.id, old.as_ref(), Some(&made)), made).await
+        write.commit(ChangeEntry::of(RowKind::Override, &made.id, old.as_ref(), Some(&made)), made).await
     }
 
     /// The lasting limit of exactly these names, as [`Database::put_override`] sets it.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn lasting_override(&self, names: &Names) -> Result<Option<Override>, Error> {
-        let found = Query::new(format!("SELECT {COLUMNS} FROM rate_limit_overrides {LASTING}"));
+    pub async fn lasting_override(&self, names: &OverrideNames) -> Result<Option<OverrideRow>, Error> {
+        let found = SqlQuery::new(format!("SELECT {COLUMNS} FROM rate_limit_overrides {LASTING}"));
         let mut found = self.read_all(names.bound_to(found), read).await?;
         found.sort_by_key(|row| row.version);
         Ok(found.pop())
@@ -183,22 +187,22 @@ impl Database {
     pub async fn delete_lasting_override(
         &self,
         by: &Actor,
-        names: &Names,
+        names: &OverrideNames,
         expect: Expect,
-    ) -> Result<Override, Error> {
-        let (write, old) = take_lasting(Write::begin(self, by).await?, names, expect).await?;
+    ) -> Result<OverrideRow, Error> {
+        let (write, old) = take_lasting(WriteTransaction::begin(self, by).await?, names, expect).await?;
         let Some(old) = old else { return Err(write.refuse(Error::NotFound).await) };
-        write.commit(Entry::of(Kind::Override, &old.id, Some(&old), None), old).await
+        write.commit(ChangeEntry::of(RowKind::Override, &old.id, Some(&old), None), old).await
     }
 
     /// Deletes an override; returns what it was.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
-    pub async fn delete_override(&self, by: &Actor, id: &str, expect: Expect) -> Result<Override, Error> {
-        let mut write = Write::begin(self, by).await?;
+    pub async fn delete_override(&self, by: &Actor, id: &str, expect: Expect) -> Result<OverrideRow, Error> {
+        let mut write = WriteTransaction::begin(self, by).await?;
         let delete =
-            Query::new(format!("DELETE FROM rate_limit_overrides WHERE id = $1 RETURNING {COLUMNS}"))
+            SqlQuery::new(format!("DELETE FROM rate_limit_overrides WHERE id = $1 RETURNING {COLUMNS}"))
                 .with(id);
         let Some(row) = write.session.one(delete).await? else {
             return Err(write.refuse(Error::NotFound).await);
@@ -207,14 +211,18 @@ impl Database {
         if let Err(error) = expect.check(Some(old.version)) {
             return Err(write.refuse(error).await);
         }
-        write.commit(Entry::of(Kind::Override, id, Some(&old), None), old).await
+        write.commit(ChangeEntry::of(RowKind::Override, id, Some(&old), None), old).await
     }
 
     /// Lists overrides, oldest first; those that have ended are kept for a day.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn overrides(&self, page: &Page, filter: &OverrideFilter) -> Result<Vec<Override>, Error> {
+    pub async fn overrides(
+        &self,
+        page: &PageRange,
+        filter: &OverrideFilter,
+    ) -> Result<Vec<OverrideRow>, Error> {
         let mut query = select().and("WHERE id >", page.after());
         if let Some(user) = &filter.user_id {
             query = query.and("AND user_id =", user.as_str());
@@ -235,7 +243,7 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn override_by_id(&self, id: &str) -> Result<Option<Override>, Error> {
+    pub async fn override_by_id(&self, id: &str) -> Result<Option<OverrideRow>, Error> {
         let found = self.read_all(select().and("WHERE id =", id), read).await?;
         Ok(found.into_iter().next())
     }
@@ -244,11 +252,11 @@ impl Database {
 /// Deletes all lasting limits of these names, which are one and what was made beside it. Returns the newest; the others are
 /// named as changed, that one is not yet.
 async fn take_lasting<'a>(
-    mut write: Write<'a>,
-    names: &Names,
+    mut write: WriteTransaction<'a>,
+    names: &OverrideNames,
     expect: Expect,
-) -> Result<(Write<'a>, Option<Override>), Error> {
-    let take = Query::new(format!("DELETE FROM rate_limit_overrides {LASTING} RETURNING {COLUMNS}"));
+) -> Result<(WriteTransaction<'a>, Option<OverrideRow>), Error> {
+    let take = SqlQuery::new(format!("DELETE FROM rate_limit_overrides {LASTING} RETURNING {COLUMNS}"));
     let taken = write.session.all(names.bound_to(take)).await?;
     let mut taken = taken.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     taken.sort_by_key(|row| row.version);
@@ -257,7 +265,7 @@ async fn take_lasting<'a>(
         return Err(write.refuse(error).await);
     }
     for other in &taken {
-        write.name(Kind::Override, &other.id).await?;
+        write.name(RowKind::Override, &other.id).await?;
     }
     Ok((write, newest))
 }
@@ -284,8 +292,8 @@ fn check(new: &NewOverride) -> Result<(), Error> {
     }
 }
 
-fn row(id: String, new: NewOverride, write: &Write<'_>, by: &Actor) -> Override {
-    Override {
+fn row(id: String, new: NewOverride, write: &WriteTransaction<'_>, by: &Actor) -> OverrideRow {
+    OverrideRow {
         id,
         user_id: new.user_id,
         tenant_id: new.tenant_id,
@@ -299,7 +307,7 @@ fn row(id: String, new: NewOverride, write: &Write<'_>, by: &Actor) -> Override 
     }
 }
 
-async fn insert(session: &mut Session, made: &Override) -> Result<(), Error> {
+async fn insert(session: &mut Session, made: &OverrideRow) -> Result<(), Error> {
     let (word, value) = match made.kind {
         // Exact up to ABSOLUTE_MAX.
         OverrideKind::Absolute(limit) => (ABSOLUTE, limit.get() as f64),
@@ -308,7 +316,7 @@ async fn insert(session: &mut Session, made: &Override) -> Result<(), Error> {
     let insert = format!(
         "INSERT INTO rate_limit_overrides ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
     );
-    let insert = Query::new(insert)
+    let insert = SqlQuery::new(insert)
         .with(made.id.as_str())
         .with(made.user_id.clone())
         .with(made.tenant_id.clone())
@@ -324,11 +332,11 @@ async fn insert(session: &mut Session, made: &Override) -> Result<(), Error> {
 }
 
 /// All columns, for conditions to follow.
-pub(super) fn select() -> Query {
-    Query::new(format!("SELECT {COLUMNS} FROM rate_limit_overrides"))
+pub(super) fn select() -> SqlQuery {
+    SqlQuery::new(format!("SELECT {COLUMNS} FROM rate_limit_overrides"))
 }
 
-pub(super) fn read(row: &Row) -> Result<Override, Error> {
+pub(super) fn read(row: &SqlRow) -> Result<OverrideRow, Error> {
     let value: f64 = row.get("value")?;
     let kind = match row.get::<String>("override_type")?.as_str() {
         MULTIPLICATIVE => OverrideKind::Multiplicative(value),
@@ -337,7 +345,7 @@ pub(super) fn read(row: &Row) -> Result<Override, Error> {
             .map(OverrideKind::Absolute)
             .ok_or_else(|| row.wrong("an absolute override is below 1"))?,
     };
-    Ok(Override {
+    Ok(OverrideRow {
         id: row.get("id")?,
         user_id: row.get("user_id")?,
         tenant_id: row.get("tenant_id")?,
@@ -355,7 +363,7 @@ pub(super) fn read(row: &Row) -> Result<Override, Error> {
 /// every reader (RFC 8259 section 6).
 pub const ABSOLUTE_MAX: u64 = (1 << 53) - 1;
 const REASON_CHARS_MAX: usize = 4_096;
-/// Lasting limits of exactly these names: [`Names::bound_to`] has the values.
+/// Lasting limits of exactly these names: [`OverrideNames::bound_to`] has the values.
 const LASTING: &str = "WHERE override_type = 'absolute' AND expires_at IS NULL \
                        AND user_id IS NOT DISTINCT FROM $1 AND tenant_id IS NOT DISTINCT FROM $2 \
                        AND policy IS NOT DISTINCT FROM $3";

@@ -2,17 +2,17 @@
 
 /// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Page {
+pub struct PageRange {
     /// The key of the last row of the page before; `None`: the first page.
     pub after: Option<String>,
     /// Rows, at most [`ROWS_MAX`].
     pub limit: u32,
 }
 
-impl Page {
+impl PageRange {
     /// The first page, of this many rows.
-    pub fn first(limit: u32) -> Page {
-        Page { after: None, limit }
+    pub fn first(limit: u32) -> PageRange {
+        PageRange { after: None, limit }
     }
 
     /// The key that those of the page come after; the empty text is before all others.

@@ -6,11 +6,11 @@ use serde_json::Value as Json;
 
 use super::bounds;
 use super::connection::open::Database;
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
-use super::page::Page;
+use super::page::PageRange;
 use super::time::Time;
-use super::write::{Actor, Entry, Expect, Kind, Write};
+use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteTransaction};
 
 /// A policy as it was written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -43,7 +43,7 @@ impl Database {
         expect: Expect,
     ) -> Result<PolicyRow, Error> {
         bounds::name("policy", id)?;
-        let mut write = Write::begin(self, by).await?;
+        let mut write = WriteTransaction::begin(self, by).await?;
         let old = write.session.one(select().and("WHERE id =", id)).await?.as_ref().map(read).transpose()?;
         if let Err(error) = expect.check(old.as_ref().map(|old| old.version)) {
             return Err(write.refuse(error).await);
@@ -58,14 +58,14 @@ impl Database {
         let upsert = "INSERT INTO policies (id, document, version, updated_at, updated_by) VALUES ($1, $2, $3, $4, $5) \
                       ON CONFLICT (id) DO UPDATE SET document = excluded.document, version = excluded.version, \
                       updated_at = excluded.updated_at, updated_by = excluded.updated_by";
-        let upsert = Query::new(upsert)
+        let upsert = SqlQuery::new(upsert)
             .with(id)
             .with(new.document.clone())
             .with(new.version)
             .with(new.updated_at)
             .with(new.updated_by.as_str());
         write.session.execute(upsert).await?;
-        let entry = Entry::of(Kind::Policy, id, old.as_ref(), Some(&new));
+        let entry = ChangeEntry::of(RowKind::Policy, id, old.as_ref(), Some(&new));
         write.commit(entry, new).await
     }
 
@@ -74,8 +74,9 @@ impl Database {
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
     pub async fn delete_policy(&self, by: &Actor, id: &str, expect: Expect) -> Result<PolicyRow, Error> {
-        let mut write = Write::begin(self, by).await?;
-        let delete = Query::new(format!("DELETE FROM policies WHERE id = $1 RETURNING {COLUMNS}")).with(id);
+        let mut write = WriteTransaction::begin(self, by).await?;
+        let delete =
+            SqlQuery::new(format!("DELETE FROM policies WHERE id = $1 RETURNING {COLUMNS}")).with(id);
         let Some(row) = write.session.one(delete).await? else {
             return Err(write.refuse(Error::NotFound).await);
         };
@@ -83,14 +84,14 @@ impl Database {
         if let Err(error) = expect.check(Some(old.version)) {
             return Err(write.refuse(error).await);
         }
-        write.commit(Entry::of(Kind::Policy, id, Some(&old), None), old).await
+        write.commit(ChangeEntry::of(RowKind::Policy, id, Some(&old), None), old).await
     }
 
     /// Lists policies by name.
     ///
     /// # Errors
     /// If the database cannot be read.
-    pub async fn policies(&self, page: &Page) -> Result<Vec<PolicyRow>, Error> {
+    pub async fn policies(&self, page: &PageRange) -> Result<Vec<PolicyRow>, Error> {
         let query = select().and("WHERE id >", page.after()).then("ORDER BY id").and("LIMIT", page.rows());
         self.read_all(query, read).await
     }
@@ -106,11 +107,11 @@ impl Database {
 }
 
 /// All columns, for conditions to follow.
-pub(super) fn select() -> Query {
-    Query::new(format!("SELECT {COLUMNS} FROM policies"))
+pub(super) fn select() -> SqlQuery {
+    SqlQuery::new(format!("SELECT {COLUMNS} FROM policies"))
 }
 
-pub(super) fn read(row: &Row) -> Result<PolicyRow, Error> {
+pub(super) fn read(row: &SqlRow) -> Result<PolicyRow, Error> {
     Ok(PolicyRow {
         id: row.get("id")?,
         document: row.get("document")?,

@@ -5,16 +5,17 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 use super::connection::open::Database;
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
 use super::id;
 use super::time::Time;
-use super::write::{Actor, Begun, Entry, Kind, Write};
+use super::write::{Actor, ChangeEntry, RowKind, WriteStart, WriteTransaction};
 
 /// A reset of the counts of one consumer or one tenant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub struct Reset {
+#[schemars(rename = "Reset")]
+pub struct ResetRow {
     /// The row's id, of which every node makes the keys of the new counts.
     pub id: String,
     /// The consumer; this or the tenant is there.
@@ -39,18 +40,18 @@ pub struct Reset {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewReset {
-    /// As [`Reset::id`], by [`NewReset::id`].
+    /// As [`ResetRow::id`], by [`NewReset::id`].
     #[serde(skip)]
     pub id: String,
-    /// As [`Reset::user_id`].
+    /// As [`ResetRow::user_id`].
     pub user_id: Option<String>,
-    /// As [`Reset::tenant_id`].
+    /// As [`ResetRow::tenant_id`].
     pub tenant_id: Option<String>,
-    /// As [`Reset::policy`].
+    /// As [`ResetRow::policy`].
     pub policy: Option<String>,
-    /// As [`Reset::units`], up to 2^53, and only with a policy.
+    /// As [`ResetRow::units`], up to 2^53, and only with a policy.
     pub units: Option<u64>,
-    /// As [`Reset::reason`], 1 to 4,096 characters.
+    /// As [`ResetRow::reason`], 1 to 4,096 characters.
     pub reason: String,
 }
 
@@ -67,11 +68,11 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Conflict`] if the newest is another; [`Error::KeyReused`]; [`Error::Invalid`].
-    pub async fn add_reset(&self, by: &Actor, new: NewReset, after: Option<i64>) -> Result<Reset, Error> {
+    pub async fn add_reset(&self, by: &Actor, new: NewReset, after: Option<i64>) -> Result<ResetRow, Error> {
         check(&new)?;
-        let mut write = match Write::begin_once(self, by).await? {
-            Begun::New(write) => write,
-            Begun::Repeated(made) => return Ok(made),
+        let mut write = match WriteTransaction::begin_once(self, by).await? {
+            WriteStart::New(write) => write,
+            WriteStart::Repeated(made) => return Ok(made),
         };
         if let Some(after) = after {
             let newest = "SELECT max(version) AS newest FROM count_resets WHERE user_id IS NOT DISTINCT FROM $1 \
@@ -87,9 +88,9 @@ impl Database {
         // PostgreSQL wants to know the type of a value that may be NULL before it compares it.
         let covered = covered.replace("$3 IS NULL", "CAST($3 AS text) IS NULL");
         for row in write.session.all(named(covered, &new)).await? {
-            write.name(Kind::Reset, &row.get::<String>("id")?).await?;
+            write.name(RowKind::Reset, &row.get::<String>("id")?).await?;
         }
-        let made = Reset {
+        let made = ResetRow {
             id: new.id,
             user_id: new.user_id,
             tenant_id: new.tenant_id,
@@ -105,8 +106,8 @@ impl Database {
             (Some(user), _) => format!("consumer/{user}"),
             (None, tenant) => format!("tenant/{}", tenant.as_deref().unwrap_or_default()),
         };
-        let entry = Entry {
-            kind: Kind::Reset,
+        let entry = ChangeEntry {
+            kind: RowKind::Reset,
             id: made.id.clone(),
             shown: of,
             action: if made.units.is_some() { "grant" } else { "reset" },
@@ -117,16 +118,16 @@ impl Database {
     }
 }
 
-fn named(text: impl Into<String>, new: &NewReset) -> Query {
-    Query::new(text.into()).with(new.user_id.clone()).with(new.tenant_id.clone()).with(new.policy.clone())
+fn named(text: impl Into<String>, new: &NewReset) -> SqlQuery {
+    SqlQuery::new(text.into()).with(new.user_id.clone()).with(new.tenant_id.clone()).with(new.policy.clone())
 }
 
-async fn insert(write: &mut Write<'_>, made: &Reset) -> Result<(), Error> {
+async fn insert(write: &mut WriteTransaction<'_>, made: &ResetRow) -> Result<(), Error> {
     // The column of an absent number has no value of its type.
     let units = made.units.map_or("NULL".to_owned(), |units| units.to_string());
     let insert =
         format!("INSERT INTO count_resets ({COLUMNS}) VALUES ($1, $2, $3, $4, {units}, $5, $6, $7, $8)");
-    let insert = Query::new(insert)
+    let insert = SqlQuery::new(insert)
         .with(made.id.as_str())
         .with(made.user_id.clone())
         .with(made.tenant_id.clone())
@@ -153,13 +154,13 @@ fn check(new: &NewReset) -> Result<(), Error> {
 }
 
 /// All columns, for conditions to follow.
-pub(super) fn select() -> Query {
-    Query::new(format!("SELECT {COLUMNS} FROM count_resets"))
+pub(super) fn select() -> SqlQuery {
+    SqlQuery::new(format!("SELECT {COLUMNS} FROM count_resets"))
 }
 
-pub(super) fn read(row: &Row) -> Result<Reset, Error> {
+pub(super) fn read(row: &SqlRow) -> Result<ResetRow, Error> {
     let units: Option<i64> = row.get("units")?;
-    Ok(Reset {
+    Ok(ResetRow {
         id: row.get("id")?,
         user_id: row.get("user_id")?,
         tenant_id: row.get("tenant_id")?,

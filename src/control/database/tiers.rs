@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 use super::connection::open::Database;
-use super::connection::sql::{Query, Row};
+use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
-use super::page::Page;
+use super::page::PageRange;
 use super::time::Time;
-use super::write::{Actor, Entry, Expect, Kind, Write};
+use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteTransaction};
 
 /// What a tier allows of one resource.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -72,7 +72,7 @@ impl Database {
     /// [`Error::Conflict`] if the present one is not what `expect` says; [`Error::Invalid`].
     pub async fn put_tier(&self, by: &Actor, new: NewTierLimit, expect: Expect) -> Result<TierLimit, Error> {
         let (limit, window) = check(&new)?;
-        let mut write = Write::begin(self, by).await?;
+        let mut write = WriteTransaction::begin(self, by).await?;
         let old = write.session.one(one(&new.tier, &new.resource)).await?.as_ref().map(read).transpose()?;
         if let Err(error) = expect.check(old.as_ref().map(|old| old.version)) {
             return Err(write.refuse(error).await);
@@ -94,7 +94,7 @@ impl Database {
              window_seconds = excluded.window_seconds, burst_multiplier = excluded.burst_multiplier, \
              algorithm = excluded.algorithm, updated_at = excluded.updated_at, version = excluded.version"
         );
-        let upsert = Query::new(upsert)
+        let upsert = SqlQuery::new(upsert)
             .with(new.tier.as_str())
             .with(new.resource.as_str())
             .with(limit)
@@ -105,7 +105,7 @@ impl Database {
             .with(new.updated_at)
             .with(new.version);
         write.session.execute(upsert).await?;
-        let entry = Entry::of(Kind::Tier, &key(&new.tier, &new.resource), old.as_ref(), Some(&new));
+        let entry = ChangeEntry::of(RowKind::Tier, &key(&new.tier, &new.resource), old.as_ref(), Some(&new));
         write.commit(entry, new).await
     }
 
@@ -120,24 +120,24 @@ impl Database {
         resource: &str,
         expect: Expect,
     ) -> Result<TierLimit, Error> {
-        let mut write = Write::begin(self, by).await?;
+        let mut write = WriteTransaction::begin(self, by).await?;
         let delete =
             format!("DELETE FROM rate_limit_configs WHERE tier = $1 AND resource = $2 RETURNING {COLUMNS}");
-        let Some(row) = write.session.one(Query::new(delete).with(tier).with(resource)).await? else {
+        let Some(row) = write.session.one(SqlQuery::new(delete).with(tier).with(resource)).await? else {
             return Err(write.refuse(Error::NotFound).await);
         };
         let old = read(&row)?;
         if let Err(error) = expect.check(Some(old.version)) {
             return Err(write.refuse(error).await);
         }
-        write.commit(Entry::of(Kind::Tier, &key(tier, resource), Some(&old), None), old).await
+        write.commit(ChangeEntry::of(RowKind::Tier, &key(tier, resource), Some(&old), None), old).await
     }
 
     /// Lists limits of tiers, by tier and resource; `after` of the page is a [`key`].
     ///
     /// # Errors
     /// [`Error::Invalid`] if `after` is none; if the database cannot be read.
-    pub async fn tiers(&self, page: &Page) -> Result<Vec<TierLimit>, Error> {
+    pub async fn tiers(&self, page: &PageRange) -> Result<Vec<TierLimit>, Error> {
         let (tier, resource) = match &page.after {
             None => Default::default(),
             Some(after) => names(after)
@@ -176,16 +176,16 @@ fn check(new: &NewTierLimit) -> Result<(i64, i64), Error> {
     Ok((column("limit", new.limit_value)?, column("window", new.window_seconds)?))
 }
 
-fn one(tier: &str, resource: &str) -> Query {
+fn one(tier: &str, resource: &str) -> SqlQuery {
     select().and("WHERE tier =", tier).and("AND resource =", resource)
 }
 
 /// All columns, for conditions to follow.
-pub(super) fn select() -> Query {
-    Query::new(format!("SELECT {COLUMNS} FROM rate_limit_configs"))
+pub(super) fn select() -> SqlQuery {
+    SqlQuery::new(format!("SELECT {COLUMNS} FROM rate_limit_configs"))
 }
 
-pub(super) fn read(row: &Row) -> Result<TierLimit, Error> {
+pub(super) fn read(row: &SqlRow) -> Result<TierLimit, Error> {
     let positive = |column| {
         let number = u64::try_from(row.get::<i64>(column)?).ok().and_then(NonZeroU64::new);
         number.ok_or_else(|| row.wrong("a tier's limit or window is below 1"))

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use super::connection::connections::{Options, Session};
+use super::connection::connections::{DatabaseOptions, Session};
 use super::connection::open::{CALL_MAX, Database};
-use super::connection::sql::Query;
+use super::connection::sql::SqlQuery;
 use super::error::Error;
 use super::time::Time;
 use super::write::ONCE_KEPT;
@@ -23,8 +23,8 @@ impl Database {
         session.forget(&KEYS, now.before(ONCE_KEPT)).await?;
         session.forget(&OVERRIDES, now.before(ENDED_LISTED)).await?;
         match self.connections.options {
-            Options::Sqlite(_) => session.forget(&EVENTS, now.before(events_kept)).await?,
-            Options::Postgres(_) => session.turn_months(now, now.before(events_kept)).await?,
+            DatabaseOptions::Sqlite(_) => session.forget(&EVENTS, now.before(events_kept)).await?,
+            DatabaseOptions::Postgres(_) => session.turn_months(now, now.before(events_kept)).await?,
         }
         // The most rows by far, so they come last and have time of their own.
         session.extend(CALL_MAX);
@@ -36,7 +36,7 @@ impl Database {
 }
 
 /// Rows of a table by their age.
-struct Aged {
+struct AgedRows {
     table: &'static str,
     /// Columns that tell its rows apart.
     key: &'static str,
@@ -48,12 +48,12 @@ struct Aged {
 
 impl Session {
     /// Deletes rows that are older, some at a time, so that other writers come in between.
-    async fn forget(&mut self, rows: &Aged, older: Time) -> Result<(), Error> {
-        let Aged { table, key, time, only } = rows;
+    async fn forget(&mut self, rows: &AgedRows, older: Time) -> Result<(), Error> {
+        let AgedRows { table, key, time, only } = rows;
         let delete = format!(
             "DELETE FROM {table} WHERE ({key}) IN (SELECT {key} FROM {table} WHERE {time} < $1 AND {only} LIMIT {ROWS_AT_ONCE})"
         );
-        while self.execute(Query::new(delete.as_str()).with(older)).await? == ROWS_AT_ONCE {}
+        while self.execute(SqlQuery::new(delete.as_str()).with(older)).await? == ROWS_AT_ONCE {}
         Ok(())
     }
 
@@ -61,10 +61,10 @@ impl Session {
     async fn turn_months(&mut self, now: Time, over: Time) -> Result<(), Error> {
         self.begin_writing().await?;
         // One node at a time, until the commit.
-        self.all(Query::new("SELECT pg_advisory_xact_lock($1)").with(MONTHS_LOCK)).await?;
+        self.all(SqlQuery::new("SELECT pg_advisory_xact_lock($1)").with(MONTHS_LOCK)).await?;
         let tables = "SELECT relname::text AS name FROM pg_inherits JOIN pg_class ON oid = inhrelid \
                       WHERE inhparent = 'rate_limit_events'::regclass";
-        let tables = self.all(Query::new(tables)).await?;
+        let tables = self.all(SqlQuery::new(tables)).await?;
         let tables: Vec<String> = tables.iter().map(|row| row.get("name")).collect::<Result<_, _>>()?;
         let (this, next) = now.month();
         for month in [this, next] {
@@ -76,7 +76,7 @@ impl Session {
                     "CREATE TABLE {name} PARTITION OF rate_limit_events \
                      FOR VALUES FROM ('{month}') TO ('{end}')"
                 );
-                self.execute(Query::new(make)).await?;
+                self.execute(SqlQuery::new(make)).await?;
             }
         }
         // Names have the order of their months. Tables that somebody named otherwise are left alone.
@@ -84,7 +84,7 @@ impl Session {
         let is_over =
             |name: &&String| name.starts_with(EVENTS_PREFIX) && name.len() == kept.len() && **name < kept;
         for name in tables.iter().filter(is_over).filter(|name| is_month(name)) {
-            self.execute(Query::new(format!("DROP TABLE {name}"))).await?;
+            self.execute(SqlQuery::new(format!("DROP TABLE {name}"))).await?;
         }
         self.end("COMMIT").await
     }
@@ -102,19 +102,25 @@ fn is_month(name: &str) -> bool {
     rest.bytes().enumerate().all(|(at, byte)| if at == 4 { byte == b'_' } else { byte.is_ascii_digit() })
 }
 
-const CHANGES: Aged = Aged {
+const CHANGES: AgedRows = AgedRows {
     table: "changes",
     key: "version, kind, id",
     time: "at",
     // The last one tells nodes which history this is.
     only: "version < (SELECT version FROM control_version)",
 };
-const KEYS: Aged = Aged { table: "idempotency_keys", key: "who, key", time: "at", only: "1 = 1" };
-const OVERRIDES: Aged = Aged { table: "rate_limit_overrides", key: "id", time: "expires_at", only: "1 = 1" };
-const EVENTS: Aged = Aged { table: "rate_limit_events", key: "id", time: "recorded_at", only: "1 = 1" };
-const MINUTES: Aged =
-    Aged { table: "usage_minutes", key: "consumer, policy, minute, tenant", time: "minute", only: "1 = 1" };
-const BATCHES: Aged = Aged { table: "usage_batches", key: "id", time: "at", only: "1 = 1" };
+const KEYS: AgedRows = AgedRows { table: "idempotency_keys", key: "who, key", time: "at", only: "1 = 1" };
+const OVERRIDES: AgedRows =
+    AgedRows { table: "rate_limit_overrides", key: "id", time: "expires_at", only: "1 = 1" };
+const EVENTS: AgedRows =
+    AgedRows { table: "rate_limit_events", key: "id", time: "recorded_at", only: "1 = 1" };
+const MINUTES: AgedRows = AgedRows {
+    table: "usage_minutes",
+    key: "consumer, policy, minute, tenant",
+    time: "minute",
+    only: "1 = 1",
+};
+const BATCHES: AgedRows = AgedRows { table: "usage_batches", key: "id", time: "at", only: "1 = 1" };
 const EVENTS_PREFIX: &str = "rate_limit_events_";
 
 /// How long changes are told one by one. A node that was away for longer reads everything.

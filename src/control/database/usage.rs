@@ -3,7 +3,7 @@
 //! No change of the control plane: it takes no version, and nobody follows it.
 
 use super::connection::open::{CALL_MAX, Database};
-use super::connection::sql::{Query, Row, number};
+use super::connection::sql::{SqlQuery, SqlRow, number};
 use super::error::Error;
 use super::id;
 use super::time::Time;
@@ -52,11 +52,11 @@ impl Database {
     ///
     /// # Errors
     /// If the database cannot be written; whether it was is not known if the connection broke.
-    pub async fn add_usage(&self, id: &str, at: Time, rows: &[usage::Row]) -> Result<(), Error> {
+    pub async fn add_usage(&self, id: &str, at: Time, rows: &[usage::UsageRow]) -> Result<(), Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_writing().await?;
         let batch =
-            Query::new("INSERT INTO usage_batches (id, at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
+            SqlQuery::new("INSERT INTO usage_batches (id, at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
         if session.execute(batch.with(id).with(Time::now())).await? == 0 {
             session.end("ROLLBACK").await?;
             session.release();
@@ -75,7 +75,7 @@ impl Database {
     /// # Errors
     /// If the database cannot be read.
     pub async fn usage(&self, filter: &UsageFilter<'_>) -> Result<Vec<UsageMinute>, Error> {
-        let mut query = Query::new(SUMS);
+        let mut query = SqlQuery::new(SUMS);
         query = match filter.holder {
             UsageHolder::Consumer(consumer, tenant) => {
                 let query = query.and("consumer =", consumer);
@@ -95,8 +95,8 @@ impl Database {
 }
 
 /// Adds rows of one minute. They come in one order from every node, so that two of them cannot wait for each other.
-fn added(at: Time, rows: &[usage::Row]) -> Query {
-    let mut query = Query::new(
+fn added(at: Time, rows: &[usage::UsageRow]) -> SqlQuery {
+    let mut query = SqlQuery::new(
         "INSERT INTO usage_minutes (minute, policy, consumer, tenant, admitted, denied, units) VALUES",
     );
     for (place, row) in rows.iter().enumerate() {
@@ -117,7 +117,7 @@ fn added(at: Time, rows: &[usage::Row]) -> Query {
     )
 }
 
-fn read(row: &Row) -> Result<UsageMinute, Error> {
+fn read(row: &SqlRow) -> Result<UsageMinute, Error> {
     let number = |column| row.get::<i64>(column).map(|number| u64::try_from(number).unwrap_or(0));
     let (admitted, denied, units) = (number("admitted")?, number("denied")?, number("units")?);
     Ok(UsageMinute {

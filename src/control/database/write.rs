@@ -14,7 +14,7 @@ use base::clock;
 
 use super::connection::connections::Session;
 use super::connection::open::{CALL_MAX, Database};
-use super::connection::sql::Query;
+use super::connection::sql::SqlQuery;
 use super::error::Error;
 use super::id;
 use super::time::Time;
@@ -29,12 +29,12 @@ pub struct Actor {
     /// The request's id, as its answer and the gateway's log have it.
     pub request_id: String,
     /// Of a request that may come again and must act once.
-    pub once: Option<Once>,
+    pub once: Option<IdempotentRequest>,
 }
 
 /// A request under an `Idempotency-Key`. Keys are each actor's own and are kept for a day.
 #[derive(Clone, Debug)]
-pub struct Once {
+pub struct IdempotentRequest {
     /// The key, up to 256 characters.
     pub key: String,
     /// What tells this request from others under the same key, such as a digest of its method, path and body.
@@ -43,7 +43,7 @@ pub struct Once {
 
 /// What kind of row a change is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RowKind {
     /// `policies`
     Policy,
     /// `rate_limit_configs`
@@ -58,16 +58,16 @@ pub enum Kind {
     Reset,
 }
 
-impl Kind {
+impl RowKind {
     /// The word in `changes` and in front of an audited id.
     pub fn word(self) -> &'static str {
         match self {
-            Kind::Policy => "policy",
-            Kind::Tier => "tier",
-            Kind::Assignment => "assignment",
-            Kind::Override => "override",
-            Kind::ApiKey => "api-key",
-            Kind::Reset => "reset",
+            RowKind::Policy => "policy",
+            RowKind::Tier => "tier",
+            RowKind::Assignment => "assignment",
+            RowKind::Override => "override",
+            RowKind::ApiKey => "api-key",
+            RowKind::Reset => "reset",
         }
     }
 }
@@ -99,8 +99,8 @@ impl Expect {
     }
 }
 
-/// A transaction that is being made. Dropped before [`Write::commit`] it never was.
-pub(super) struct Write<'a> {
+/// A transaction that is being made. Dropped before [`WriteTransaction::commit`] it never was.
+pub(super) struct WriteTransaction<'a> {
     pub(super) session: Session,
     database: &'a Database,
     by: &'a Actor,
@@ -112,16 +112,16 @@ pub(super) struct Write<'a> {
 }
 
 /// A request that may come again, at its beginning.
-pub(super) enum Begun<'a, T> {
+pub(super) enum WriteStart<'a, T> {
     /// It has not come before.
-    New(Write<'a>),
+    New(WriteTransaction<'a>),
     /// It has, and this was the answer.
     Repeated(T),
 }
 
 /// What a change did.
-pub(super) struct Entry {
-    pub(super) kind: Kind,
+pub(super) struct ChangeEntry {
+    pub(super) kind: RowKind,
     /// The row's key, as `changes` has it.
     pub(super) id: String,
     /// The row's key, as the audit log shows it.
@@ -131,9 +131,9 @@ pub(super) struct Entry {
     pub(super) new: Option<Json>,
 }
 
-impl Entry {
+impl ChangeEntry {
     /// What became of a row.
-    pub(super) fn of<T: Serialize>(kind: Kind, id: &str, old: Option<&T>, new: Option<&T>) -> Entry {
+    pub(super) fn of<T: Serialize>(kind: RowKind, id: &str, old: Option<&T>, new: Option<&T>) -> ChangeEntry {
         let action = match (old, new) {
             (None, _) => "create",
             (Some(_), Some(_)) => "replace",
@@ -141,34 +141,50 @@ impl Entry {
         };
         // Rows are made of texts and numbers, which JSON can hold.
         let json = |row: Option<&T>| row.and_then(|row| serde_json::to_value(row).ok());
-        Entry { kind, id: id.to_owned(), shown: id.to_owned(), action, old: json(old), new: json(new) }
+        ChangeEntry { kind, id: id.to_owned(), shown: id.to_owned(), action, old: json(old), new: json(new) }
     }
 }
 
-impl<'a> Write<'a> {
+impl<'a> WriteTransaction<'a> {
     /// Begins one, and waits for its turn behind other writers.
-    pub(super) async fn begin(database: &'a Database, by: &'a Actor) -> Result<Write<'a>, Error> {
-        Write::begin_by("UPDATE control_version SET version = version + 1 RETURNING version", database, by)
-            .await
+    pub(super) async fn begin(database: &'a Database, by: &'a Actor) -> Result<WriteTransaction<'a>, Error> {
+        WriteTransaction::begin_by(
+            "UPDATE control_version SET version = version + 1 RETURNING version",
+            database,
+            by,
+        )
+        .await
     }
 
     /// Begins one that changes no row that the nodes follow. It waits for its turn all the same: of two requests under one
     /// idempotency key the second finds what the first has written.
-    pub(super) async fn begin_unversioned(database: &'a Database, by: &'a Actor) -> Result<Write<'a>, Error> {
-        Write::begin_by("UPDATE control_version SET version = version RETURNING version", database, by).await
+    pub(super) async fn begin_unversioned(
+        database: &'a Database,
+        by: &'a Actor,
+    ) -> Result<WriteTransaction<'a>, Error> {
+        WriteTransaction::begin_by(
+            "UPDATE control_version SET version = version RETURNING version",
+            database,
+            by,
+        )
+        .await
     }
 
-    async fn begin_by(turn: &str, database: &'a Database, by: &'a Actor) -> Result<Write<'a>, Error> {
+    async fn begin_by(
+        turn: &str,
+        database: &'a Database,
+        by: &'a Actor,
+    ) -> Result<WriteTransaction<'a>, Error> {
         let deadline = Instant::from_std(clock::instant()) + CALL_MAX;
         let mut session = database.connections.session(WRITE_MAX).await?;
         session.begin_writing().await?;
-        let Some(row) = session.one(Query::new(turn)).await? else {
+        let Some(row) = session.one(SqlQuery::new(turn)).await? else {
             let place = Arc::clone(&database.connections.place);
             return Err(Error::Tables { place, reason: "control_version has no row".to_owned() });
         };
         let version = row.get("version")?;
         // Read behind the lock, so that the order of times is that of versions as far as the nodes' clocks agree.
-        Ok(Write { session, database, by, version, at: Time::now(), deadline })
+        Ok(WriteTransaction { session, database, by, version, at: Time::now(), deadline })
     }
 
     /// Begins one, unless the same request has been answered before.
@@ -178,25 +194,27 @@ impl<'a> Write<'a> {
     pub(super) async fn begin_once<T: DeserializeOwned>(
         database: &'a Database,
         by: &'a Actor,
-    ) -> Result<Begun<'a, T>, Error> {
-        Write::begin(database, by).await?.unless_repeated().await
+    ) -> Result<WriteStart<'a, T>, Error> {
+        WriteTransaction::begin(database, by).await?.unless_repeated().await
     }
 
     /// What was answered to the same request; otherwise this goes on.
-    pub(super) async fn unless_repeated<T: DeserializeOwned>(mut self) -> Result<Begun<'a, T>, Error> {
-        let Some(once) = &self.by.once else { return Ok(Begun::New(self)) };
+    pub(super) async fn unless_repeated<T: DeserializeOwned>(mut self) -> Result<WriteStart<'a, T>, Error> {
+        let Some(once) = &self.by.once else { return Ok(WriteStart::New(self)) };
         let query = "SELECT request, answer FROM idempotency_keys WHERE who = $1 AND key = $2 AND at > $3";
-        let query = Query::new(query)
+        let query = SqlQuery::new(query)
             .with(self.by.who.as_str())
             .with(once.key.as_str())
             .with(self.at.before(ONCE_KEPT));
-        let Some(row) = self.session.one(query).await? else { return Ok(Begun::New(self)) };
+        let Some(row) = self.session.one(query).await? else { return Ok(WriteStart::New(self)) };
         if row.get::<String>("request")? != once.request {
             return Err(self.refuse(Error::KeyReused).await);
         }
         let answer = serde_json::from_value(row.get("answer")?);
         self.undo().await;
-        answer.map(Begun::Repeated).map_err(|_| row.wrong("idempotency_keys holds an answer of another form"))
+        answer
+            .map(WriteStart::Repeated)
+            .map_err(|_| row.wrong("idempotency_keys holds an answer of another form"))
     }
 
     /// Undoes it for an error of the client's, and keeps the connection for the next call.
@@ -214,8 +232,8 @@ impl<'a> Write<'a> {
     }
 
     /// Names a row that the change is about, for the nodes.
-    pub(super) async fn name(&mut self, kind: Kind, id: &str) -> Result<(), Error> {
-        let change = Query::new("INSERT INTO changes (version, kind, id, at) VALUES ($1, $2, $3, $4)")
+    pub(super) async fn name(&mut self, kind: RowKind, id: &str) -> Result<(), Error> {
+        let change = SqlQuery::new("INSERT INTO changes (version, kind, id, at) VALUES ($1, $2, $3, $4)")
             .with(self.version)
             .with(kind.word())
             .with(id)
@@ -225,10 +243,10 @@ impl<'a> Write<'a> {
 
     /// Records the change, tells the listeners, and makes it hold. `answer` is what the caller gets, now and if the same
     /// request comes again.
-    pub(super) async fn commit<T: Serialize>(mut self, entry: Entry, answer: T) -> Result<T, Error> {
+    pub(super) async fn commit<T: Serialize>(mut self, entry: ChangeEntry, answer: T) -> Result<T, Error> {
         self.name(entry.kind, &entry.id).await?;
         if self.session.has_listeners() {
-            let hint = Query::new("SELECT pg_notify('sluicegate', $1)").with(self.version.to_string());
+            let hint = SqlQuery::new("SELECT pg_notify('sluicegate', $1)").with(self.version.to_string());
             self.session.all(hint).await?;
         }
         let what = format!("{}/{}", entry.kind.word(), entry.shown);
@@ -251,7 +269,7 @@ impl<'a> Write<'a> {
         let id = id::new(self.at, self.version);
         let entry = "INSERT INTO audit_log (id, at, who, from_address, action, what, old, new, request_id) \
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-        let entry = Query::new(entry)
+        let entry = SqlQuery::new(entry)
             .with(id.as_str())
             .with(self.at)
             .with(self.by.who.as_str())
@@ -268,7 +286,7 @@ impl<'a> Write<'a> {
             let keep = "INSERT INTO idempotency_keys (who, key, request, answer, at) VALUES ($1, $2, $3, $4, $5) \
                         ON CONFLICT (who, key) DO UPDATE \
                         SET request = excluded.request, answer = excluded.answer, at = excluded.at";
-            let keep = Query::new(keep)
+            let keep = SqlQuery::new(keep)
                 .with(self.by.who.as_str())
                 .with(once.key.as_str())
                 .with(once.request.as_str())
@@ -288,7 +306,7 @@ impl<'a> Write<'a> {
 
     /// Whether a commit that was not answered was made: its entry in the audit log is there, or never will be.
     async fn find_out(self, id: &str) -> Result<(), Error> {
-        let Write { session, database, deadline, .. } = self;
+        let WriteTransaction { session, database, deadline, .. } = self;
         // Before another connection is asked for: as many writers as there are connections may stand here.
         drop(session);
         loop {
@@ -312,8 +330,8 @@ impl<'a> Write<'a> {
 async fn is_audited(database: &Database, id: &str, within: Duration) -> Result<bool, Error> {
     let mut session = database.connections.session(within).await?;
     session.begin_writing().await?;
-    session.execute(Query::new("UPDATE control_version SET version = version")).await?;
-    let found = session.one(Query::new("SELECT id FROM audit_log WHERE id = $1").with(id)).await?;
+    session.execute(SqlQuery::new("UPDATE control_version SET version = version")).await?;
+    let found = session.one(SqlQuery::new("SELECT id FROM audit_log WHERE id = $1").with(id)).await?;
     session.end("ROLLBACK").await?;
     session.release();
     Ok(found.is_some())

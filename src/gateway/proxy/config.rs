@@ -58,7 +58,7 @@ pub enum LimitHeaders {
 
 /// Whose answers carry a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shown {
+pub enum FieldAudience {
     /// Everybody's.
     Always,
     /// Those to trusted hops.
@@ -69,23 +69,28 @@ pub enum Shown {
 
 /// What this gateway is called among several, and what it tells of itself.
 #[derive(Clone, Debug)]
-pub struct Node {
+pub struct NodeIdentity {
     /// Its name: letters, digits and few signs.
     pub name: Arc<str>,
     /// The same as it stands in a field.
     pub value: HeaderValue,
     /// Whose answers carry it.
-    pub shown: Shown,
+    pub shown: FieldAudience,
     /// Whose answers carry the request's id.
-    pub ids_shown: Shown,
+    pub ids_shown: FieldAudience,
 }
 
-impl Node {
+impl NodeIdentity {
     /// A node of this name. One that no field can carry is not shown.
-    pub fn new(name: &str, shown: Shown, ids_shown: Shown) -> Node {
+    pub fn new(name: &str, shown: FieldAudience, ids_shown: FieldAudience) -> NodeIdentity {
         let value = HeaderValue::from_str(name);
-        let shown = if value.is_ok() { shown } else { Shown::Never };
-        Node { name: name.into(), value: value.unwrap_or(HeaderValue::from_static("")), shown, ids_shown }
+        let shown = if value.is_ok() { shown } else { FieldAudience::Never };
+        NodeIdentity {
+            name: name.into(),
+            value: value.unwrap_or(HeaderValue::from_static("")),
+            shown,
+            ids_shown,
+        }
     }
 }
 

@@ -11,16 +11,16 @@ use std::time::{Duration, Instant};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, uri};
 use tokio::time::sleep;
 
-use super::events::{self, Finished};
-use super::facts::{Attempts, CLIENT_GONE_STATUS, Outcome, RequestFacts, ServerIndex};
+use super::events::{self, FinishedRequest};
+use super::facts::{AttemptFacts, CLIENT_GONE_STATUS, RequestFacts, RequestOutcome, ServerIndex};
 use super::request::validate;
-use super::reservation::{Reservation, Spent};
+use super::reservation::{RequestUsage, Reservation};
 use super::response::answer_reader::AnswerReader;
 use super::response::grpc;
 use super::services::Services;
-use super::snapshot::View;
+use super::snapshot::WorkerView;
 use crate::service::conn::{Conn, SwitchedRequest};
-use crate::service::form::Form;
+use crate::service::form::ErrorForm;
 use crate::service::problem;
 use crate::service::reason::Reason;
 use crate::service::refusal::Refusal;
@@ -39,7 +39,7 @@ pub struct RequestContext {
     /// The services of the worker that serves it.
     pub services: Rc<Services>,
     /// The snapshot in force when it began, kept to its end: no request is served by two configurations.
-    pub view: Rc<View>,
+    pub view: Rc<WorkerView>,
     /// Facts of its head, and of its client.
     pub facts: RequestFacts,
     /// The deciding policy's verdict, for the log.
@@ -49,13 +49,13 @@ pub struct RequestContext {
     /// The trace that it is a part of, if requests are traced.
     pub trace: Option<Trace>,
     /// What is left of the limit that binds, for the log.
-    pub left: Option<record::Left>,
+    pub left: Option<record::RemainingLimit>,
     /// What it must give back to its limits when it ends.
     pub held: Option<Box<Reservation>>,
     /// Its attempts at an upstream.
-    pub attempts: Attempts,
+    pub attempts: AttemptFacts,
     /// How it ends, as far as that is known.
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
     /// Bytes its head counts for in the connection's bound, until it is answered.
     weight: usize,
 }
@@ -83,7 +83,7 @@ impl RequestContext {
                 version: head.version,
                 stream: None,
                 is_call: grpc::is_call(head),
-                form: Form::default(),
+                form: ErrorForm::default(),
                 authority: HeaderValue::from_static(""),
                 client: conn.peer.ip,
                 asked: None,
@@ -97,8 +97,8 @@ impl RequestContext {
             trace: None,
             left: None,
             held: None,
-            attempts: Attempts::default(),
-            outcome: Outcome::unanswered(),
+            attempts: AttemptFacts::default(),
+            outcome: RequestOutcome::unanswered(),
             weight: 0,
             conn,
             services,
@@ -227,7 +227,7 @@ impl RequestContext {
         if held.has_estimates() {
             let steps = &self.attempts.steps;
             let elapsed = ended.saturating_duration_since(self.facts.started).as_nanos() as u64;
-            let spent = Spent {
+            let spent = RequestUsage {
                 bytes_in: self.outcome.received_bytes(),
                 bytes_out: self.outcome.bytes_out,
                 nanos: elapsed.saturating_sub(steps.decide + steps.delay),
@@ -277,7 +277,7 @@ impl RequestContext {
         if std::thread::panicking() {
             return Some(Reason::Panic);
         }
-        let Outcome { reason, is_complete, .. } = self.outcome;
+        let RequestOutcome { reason, is_complete, .. } = self.outcome;
         match reason {
             Some(Reason::ClientGone) | None if !is_complete && self.conn.drain.is_cut() => {
                 Some(Reason::Drain)
@@ -305,7 +305,7 @@ impl RequestContext {
         match reason {
             Some(Reason::Panic) => {
                 let RequestFacts { request_id, is_call, .. } = &self.facts;
-                PANICKED.set(Some(Panicked { request_id: request_id.clone(), is_call: *is_call }));
+                PANICKED.set(Some(PanicReply { request_id: request_id.clone(), is_call: *is_call }));
                 PANIC_STATUS
             }
             Some(Reason::Malformed) if self.outcome.reason != reason => problem::BAD_REQUEST_STATUS,
@@ -323,7 +323,7 @@ impl Drop for RequestContext {
         self.release_weight();
         self.conn.activity.end_exchange(ended);
         let reason = self.final_reason();
-        let event = Finished {
+        let event = FinishedRequest {
             conn: &self.conn,
             snapshot: &self.view.snapshot,
             is_sampled: self.is_sampled,
@@ -361,7 +361,7 @@ impl SwitchedRequest for RequestContext {
 
 /// What the answer to a request that panicked needs.
 #[derive(Debug)]
-pub struct Panicked {
+pub struct PanicReply {
     /// Empty if the request had no id yet.
     pub request_id: HeaderValue,
     /// Whether it was a gRPC call.
@@ -370,12 +370,12 @@ pub struct Panicked {
 
 /// The request that ended in the last panic of this thread. Its context is dropped while the stack unwinds, before the
 /// panic is caught, and leaves this behind; it can be taken once.
-pub fn panicked() -> Panicked {
-    PANICKED.take().unwrap_or(Panicked { request_id: HeaderValue::from_static(""), is_call: false })
+pub fn panicked() -> PanicReply {
+    PANICKED.take().unwrap_or(PanicReply { request_id: HeaderValue::from_static(""), is_call: false })
 }
 
 thread_local! {
-    static PANICKED: Cell<Option<Panicked>> = const { Cell::new(None) };
+    static PANICKED: Cell<Option<PanicReply>> = const { Cell::new(None) };
 }
 
 /// Bytes that the unanswered heads of one HTTP/2 connection may hold together.

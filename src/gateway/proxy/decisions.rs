@@ -5,12 +5,17 @@ use super::context::RequestContext;
 use base::clock;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::{Check, Limiter};
-use observe::record::decisions::{Sample, WINDOWS_MAX, Window, printable};
-use policy::{HttpSubject, Naming, Subject, Table};
+use observe::record::decisions::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
+use policy::{HttpSubject, KeyNaming, RouteTable, Subject};
 
 /// Draws the decision of a check, and keeps what is known of it if it is drawn.
 #[inline]
-pub fn sample(context: &mut RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+pub fn sample(
+    context: &mut RequestContext,
+    table: &RouteTable,
+    subject: &HttpSubject<'_>,
+    check: &Check<'_>,
+) {
     let draws = &context.view.snapshot.draws;
     let second = || clock::ns_of(context.facts.started) / SECOND_NS;
     if context.services.decisions.draws(draws, check.is_admitted(), second) {
@@ -20,7 +25,7 @@ pub fn sample(context: &mut RequestContext, table: &Table, subject: &HttpSubject
 }
 
 #[cold]
-fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, check: &Check<'_>) {
+fn keep(context: &RequestContext, table: &RouteTable, subject: &HttpSubject<'_>, check: &Check<'_>) {
     let HttpSubject { route, facts, .. } = *subject;
     let snapshot = &context.view.snapshot;
     let now_ns = clock::ns_of(context.facts.started);
@@ -30,7 +35,7 @@ fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, chec
     let text = |value: &[u8]| -> Box<str> { printable(value).into() };
     let of_identity =
         |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
-    context.services.decisions.keep(Sample {
+    context.services.decisions.keep(DecisionSample {
         time: context.services.unix(context.facts.started),
         request_id: text(context.facts.request_id.as_bytes()),
         node: snapshot.node.name.clone(),
@@ -50,11 +55,11 @@ fn keep(context: &RequestContext, table: &Table, subject: &HttpSubject<'_>, chec
 /// The windows that a check was decided by, those that refused first, and how many are left out. `subject` gives the subject
 /// of a part.
 pub fn windows<'s, S: Subject + 's>(
-    (limiter, naming, table): (&Limiter, &Naming, &Table),
+    (limiter, naming, table): (&Limiter, &KeyNaming, &RouteTable),
     check: &Check<'_>,
     subject: impl Fn(u16) -> Option<&'s S>,
     now_ns: u64,
-) -> (Box<[Window]>, usize) {
+) -> (Box<[SampledWindow]>, usize) {
     let decision = &check.decision;
     let mut decided: Vec<(usize, &Charge, &Outcome)> = check
         .charges
@@ -80,7 +85,7 @@ pub fn windows<'s, S: Subject + 's>(
             limiter.overrides().of(policy, consumer, tenant, now_ns).map(|found| found.id.clone())
         });
         let is_in_flight = charge.quota.algorithm() == Algorithm::Concurrency;
-        Window {
+        SampledWindow {
             policy: policy.name.clone(),
             window: policy.windows[usize::from(charge.window)].label.clone(),
             key: subject.map(|subject| naming.name(policy, subject)).unwrap_or_default().into(),

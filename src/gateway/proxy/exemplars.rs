@@ -9,18 +9,19 @@ use observe::record::decisions::printable;
 use observe::trace::Trace;
 
 /// What is kept of a request: a sample of its decision, its trace, or both.
-pub struct Kept {
+pub struct ExemplarLabels {
     trace_id: Option<u128>,
 }
 
 /// `None` if nothing is kept, so that its id would lead nowhere.
 #[inline]
-pub fn kept(is_sampled: bool, trace: Option<&Trace>) -> Option<Kept> {
+pub fn kept(is_sampled: bool, trace: Option<&Trace>) -> Option<ExemplarLabels> {
     let trace = trace.filter(|trace| trace.sampled.is_some());
-    (is_sampled || trace.is_some()).then(|| Kept { trace_id: trace.map(|trace| trace.ids.trace_id.get()) })
+    (is_sampled || trace.is_some())
+        .then(|| ExemplarLabels { trace_id: trace.map(|trace| trace.ids.trace_id.get()) })
 }
 
-impl Kept {
+impl ExemplarLabels {
     /// The exemplar of a duration; `None` if the ids of the request are too long.
     #[cold]
     pub fn exemplar(&self, request_id: &HeaderValue, duration_ns: u64, time: Duration) -> Option<Exemplar> {

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Method, Uri, Version};
 
-use super::request::client::Asked;
-use super::request::request_body::Upload;
-use crate::service::form::Form;
+use super::request::client::ForwardedTarget;
+use super::request::request_body::UploadState;
+use crate::service::form::ErrorForm;
 use crate::service::reason::Reason;
 use base::cause::Cause;
 use base::identity::Identity;
@@ -33,13 +33,13 @@ pub struct RequestFacts {
     /// Whether it is a gRPC call, whose refusal has gRPC's form.
     pub is_call: bool,
     /// The form in which it is told of any other refusal.
-    pub form: Form,
+    pub form: ErrorForm,
     /// The authority it names, as it was sent; empty if it names none. Of a request that is refused it may be invalid.
     pub authority: HeaderValue,
     /// The client's address, by which it is counted and logged.
     pub client: IpAddr,
     /// What the client asked for by the word of trusted hops, if it has a span.
-    pub asked: Option<Box<Asked>>,
+    pub asked: Option<Box<ForwardedTarget>>,
     /// Its id in logs, answers and upstream.
     pub request_id: HeaderValue,
     /// The values of the header fields that the log is configured to show.
@@ -61,7 +61,7 @@ pub struct ServerIndex {
 
 /// A request's attempts at an upstream.
 #[derive(Debug, Default)]
-pub struct Attempts {
+pub struct AttemptFacts {
     /// The server it went to last, or did not get to.
     pub server: Option<ServerIndex>,
     /// How many times it was sent again.
@@ -75,14 +75,14 @@ pub struct Attempts {
     /// A good head has come, and nothing of the body behind it yet: a server that goes on to stall has not answered well.
     pub is_unjudged: bool,
     /// How long the upstream may take.
-    pub allowed: Allowed,
+    pub allowed: TimeAllowance,
     /// Where its time went, including the steps before the first attempt.
-    pub steps: Steps,
+    pub steps: StepTimings,
 }
 
 /// How long an upstream may take with one request: as its configuration, the route and the client's call say together.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Allowed {
+pub struct TimeAllowance {
     /// From the end of the request to the answer's head.
     pub response: Duration,
     /// The same for a try that may be followed by another one. `None`: the same.
@@ -95,7 +95,7 @@ pub struct Allowed {
     pub tunnel_idle: Duration,
 }
 
-impl Allowed {
+impl TimeAllowance {
     /// Whether a request that has taken so long is over in any case.
     pub fn is_past_total(&self, elapsed: Duration) -> bool {
         self.total.is_some_and(|total| elapsed >= total)
@@ -104,7 +104,7 @@ impl Allowed {
 
 /// How long each step took, in nanoseconds; 0 if it was not taken.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Steps {
+pub struct StepTimings {
     /// From the head to the decision on its limits.
     pub decide: u64,
     /// From the start until its credential was verified, if that took more than a lookup.
@@ -124,7 +124,7 @@ pub struct Steps {
     pub answered: u64,
 }
 
-impl Steps {
+impl StepTimings {
     /// From the start until it could be sent: after its turn in a queue, and with the first bytes of its body.
     pub fn ready(&self) -> Duration {
         Duration::from_nanos(self.delay.max(self.gather))
@@ -138,7 +138,7 @@ impl Steps {
 
 /// How a request ends, as far as that is known yet.
 #[derive(Debug)]
-pub struct Outcome {
+pub struct RequestOutcome {
     /// The status that was sent, or that is logged if none was.
     pub status: u16,
     /// Why it was refused or broke off; `None` if it went well.
@@ -150,17 +150,17 @@ pub struct Outcome {
     /// Whether the last byte of the answer was handed to the client's connection.
     pub is_complete: bool,
     /// The state of its body, if it has one.
-    pub upload: Option<Rc<Upload>>,
+    pub upload: Option<Rc<UploadState>>,
     /// Bytes received that `upload` does not count: those of a tunnel.
     pub bytes_in: u64,
     /// Bytes of the answer's body, or of a tunnel, that were sent.
     pub bytes_out: u64,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// The outcome at the begin: if the context is dropped before anything is answered, the client has gone.
-    pub fn unanswered() -> Outcome {
-        Outcome {
+    pub fn unanswered() -> RequestOutcome {
+        RequestOutcome {
             status: CLIENT_GONE_STATUS,
             reason: Some(Reason::ClientGone),
             cause: None,

@@ -12,41 +12,41 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri, Version};
 
 use super::attempt::UpstreamAttempt;
 use super::context::RequestContext;
-use super::facts::Allowed;
-use super::headers::{self, Hop, Present, X_REQUEST_ID};
-use super::request::client::Client;
+use super::facts::TimeAllowance;
+use super::headers::{self, HeadersPresent, Hop, X_REQUEST_ID};
+use super::request::client::RequestClient;
 use super::request::request_body::RequestBody;
 use super::request::upgrade;
 use super::response::answer_fields;
 use super::response::response_body::ResponseBody;
 use super::response::{grpc, reply};
 use super::{mirror, sticky};
-use crate::service::conn::Switched;
+use crate::service::conn::UpstreamTunnel;
 use crate::service::refusal::Refusal;
 use base::clock;
 use observe::trace::Trace;
 use policy::definition::PathEscapes;
-use policy::destination::Picked;
+use policy::destination::PickedUpstream;
 use policy::matching::path;
-use policy::{Route, Values};
-use upstream::balance::Wish;
-use upstream::config::Version as UpstreamVersion;
-use upstream::request::{Head, Traceparent, put_traceparent};
+use policy::{Route, TemplateValues};
+use upstream::balance::ServerPreference;
+use upstream::config::HttpVersion as UpstreamVersion;
+use upstream::request::{RequestHead, Traceparent, put_traceparent};
 use upstream::{Checkout, Pool};
 
 /// The parts of a request that forwarding needs, apart from its headers and body.
 #[derive(Debug)]
 pub struct UpstreamRequest<'t, 'r> {
     /// The client's address.
-    pub client: Client,
+    pub client: RequestClient,
     /// Which of the fields that the gateway handles are present.
-    pub present: Present,
+    pub present: HeadersPresent,
     /// The route that matches it.
     pub route: &'t Route,
     /// The upstream that was chosen for it, if its route chooses.
-    pub picked: Option<Picked>,
+    pub picked: Option<PickedUpstream>,
     /// The values for the route's templates.
-    pub values: Values<'t, 'r>,
+    pub values: TemplateValues<'t, 'r>,
     /// Whether it came over TLS.
     pub tls: bool,
     /// The protocol it came by.
@@ -144,13 +144,13 @@ pub fn echo(
 pub async fn forward(
     mut context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
-    picked: Picked,
+    picked: PickedUpstream,
     uri: Uri,
     mut headers: HeaderMap,
     mut body: RequestBody,
 ) -> Response<ResponseBody> {
     let view = Rc::clone(&context.view);
-    let Picked { upstream, key } = picked;
+    let PickedUpstream { upstream, key } = picked;
     let pool = &view.pools[upstream];
     let named = sticky::named(pool, &headers);
     pool.budget.request(clock::ns_of(context.facts.started));
@@ -182,8 +182,8 @@ pub async fn forward(
         return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
     };
     let method = context.facts.method.clone();
-    let mut head = Head { method, target, headers, traceparent };
-    let wish = Wish { kept: named, key, avoid: None };
+    let mut head = RequestHead { method, target, headers, traceparent };
+    let wish = ServerPreference { kept: named, key, avoid: None };
     let mut attempt = UpstreamAttempt {
         pool: Rc::clone(pool),
         upstream,
@@ -213,7 +213,7 @@ pub async fn forward(
         Ok((status, checkout)) => {
             // Over HTTP/1.1 trailers are announced; HTTP/2 can carry them after any answer.
             let announces = wants_trailers && outbound.version == Version::HTTP_11;
-            accept(context, Answer { status, headers: head.headers, checkout }, upgrade, announces)
+            accept(context, UpstreamResponse { status, headers: head.headers, checkout }, upgrade, announces)
         }
         Err(refusal) => {
             context.waive_unsent();
@@ -229,11 +229,11 @@ fn allowed(
     route: &Route,
     pool: &Pool<RequestBody>,
     headers: &HeaderMap,
-) -> Allowed {
+) -> TimeAllowance {
     let timeouts = &pool.upstream.config.timeouts;
     let total = route.timeouts.total.or(timeouts.total);
     let asked = if context.facts.is_call { grpc::timeout(headers) } else { None };
-    Allowed {
+    TimeAllowance {
         response: route.timeouts.response.unwrap_or(timeouts.response),
         per_try: route.timeouts.per_try.or(timeouts.per_try),
         total: asked.map_or(total, |asked| Some(total.map_or(asked, |total| asked.min(total)))),
@@ -243,7 +243,7 @@ fn allowed(
 }
 
 /// An answer whose head has come.
-struct Answer {
+struct UpstreamResponse {
     status: StatusCode,
     headers: HeaderMap,
     checkout: Checkout<RequestBody>,
@@ -253,11 +253,11 @@ struct Answer {
 /// `Trailer` tells the client which trailers follow.
 fn accept(
     mut context: Box<RequestContext>,
-    answer: Answer,
+    answer: UpstreamResponse,
     upgrade: Option<HeaderValue>,
     announces: bool,
 ) -> Response<ResponseBody> {
-    let Answer { status, mut headers, mut checkout } = answer;
+    let UpstreamResponse { status, mut headers, mut checkout } = answer;
     let phrase = checkout.take_phrase();
     context.reconcile(status, &headers);
     if status == StatusCode::SWITCHING_PROTOCOLS {
@@ -267,7 +267,7 @@ fn accept(
             _ => reply::refuse(context, &Refusal::UpstreamBadResponse),
         };
     }
-    let present = Present::of(&headers);
+    let present = HeadersPresent::of(&headers);
     let upstream = context.attempts.server.map_or(0, |index| index.upstream);
     let spoken = context.view.pools[upstream].upstream.config.http;
     if !may_go_on(status, &headers, present, spoken) {
@@ -310,21 +310,26 @@ fn accept(
 
 /// Whether every client reads an answer's head in the same way: a status of HTTP (RFC 9110 section 15), unambiguous
 /// framing, and fields that HTTP/1 can carry. The HTTP/1 parser has checked the last already.
-fn may_go_on(status: StatusCode, headers: &HeaderMap, present: Present, spoken: UpstreamVersion) -> bool {
+fn may_go_on(
+    status: StatusCode,
+    headers: &HeaderMap,
+    present: HeadersPresent,
+    spoken: UpstreamVersion,
+) -> bool {
     let is_portable = || headers.iter().all(|(name, value)| headers::is_portable(name, value).is_ok());
     status.as_u16() < 600
         && headers::is_framed_once(headers, present)
         && (spoken == UpstreamVersion::H1 || is_portable())
 }
 
-/// Answers 101 and leaves the upstream's connection in [`Switched`]: the server runs the tunnel once the head is sent.
+/// Answers 101 and leaves the upstream's connection in [`UpstreamTunnel`]: the server runs the tunnel once the head is sent.
 fn switch(
     mut context: Box<RequestContext>,
     mut headers: HeaderMap,
     checkout: Checkout<RequestBody>,
 ) -> Response<ResponseBody> {
     let protocol = headers.get(UPGRADE).cloned();
-    let present = Present::of(&headers);
+    let present = HeadersPresent::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
     // A 101 has no body. A client that believed the length would read the next protocol as one.
     headers.remove(CONTENT_LENGTH);
@@ -339,7 +344,7 @@ fn switch(
     answer_fields::add(&context, &mut headers);
     let conn = Rc::clone(&context.conn);
     let idle = context.attempts.allowed.tunnel_idle;
-    conn.switched.replace(Some(Switched { upstream: upgraded, is_websocket, idle, request: context }));
+    conn.switched.replace(Some(UpstreamTunnel { upstream: upgraded, is_websocket, idle, request: context }));
     let mut response = Response::new(ResponseBody::empty(None));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *response.headers_mut() = headers;

@@ -12,7 +12,7 @@ use http::header::{
 use http::{Method, StatusCode, Uri, Version};
 
 use super::config::ForwardedHeader;
-use crate::service::conn::Peer;
+use crate::service::conn::PeerAddress;
 use base::hex::Long;
 use base::identity::NO_ADDRESS;
 use observe::trace::TraceFields;
@@ -20,7 +20,7 @@ use observe::trace::TraceFields;
 /// Which of the fields that this module handles a message has. Found in one pass over its names, because asking the map
 /// for each of twenty names costs more than everything else done to a request's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Present {
+pub struct HeadersPresent {
     /// `Connection`.
     pub connection: bool,
     hop_by_hop: bool,
@@ -43,11 +43,11 @@ pub struct Present {
     pub underscore: bool,
 }
 
-impl Present {
+impl HeadersPresent {
     /// Looks at every name once. The names are repeated here as text instead of using the lists below: a match over text
     /// compares the length first, and few names have the same length.
-    pub fn of(headers: &HeaderMap) -> Present {
-        let mut present = Present::default();
+    pub fn of(headers: &HeaderMap) -> HeadersPresent {
+        let mut present = HeadersPresent::default();
         for name in headers.keys() {
             match name.as_str() {
                 "connection" => present.connection = true,
@@ -81,7 +81,7 @@ impl Present {
 
 /// Removes the hop-by-hop fields (RFC 9110 section 7.6.1): the known ones and those that `Connection` names. A client
 /// cannot have fields removed by naming them if the gateway sets or relies on them.
-pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: Present) {
+pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: HeadersPresent) {
     if present.connection
         && let Entry::Occupied(connection) = headers.entry(CONNECTION)
     {
@@ -101,7 +101,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap, present: Present) {
 /// Checks what `Connection` names: no field that is not hop-by-hop, such as `Host` or `Authorization`, because removing it
 /// would change how the gateway or a server behind it decides on the request; and no more than anybody has, because each is
 /// looked at.
-pub fn check_named(headers: &HeaderMap, present: Present) -> Result<(), &'static str> {
+pub fn check_named(headers: &HeaderMap, present: HeadersPresent) -> Result<(), &'static str> {
     let is_plain = |line: &&HeaderValue| [&b"keep-alive"[..], b"close"].contains(&line.as_bytes());
     if !present.connection {
         return Ok(());
@@ -148,7 +148,7 @@ fn is_of_the_message(name: &HeaderName) -> bool {
 
 /// The trailers that an answer announces and that may pass, as one `Trailer`; `None` if there are none, or if the answer
 /// has a length: over HTTP/1.1 trailers need chunks.
-pub fn announced_trailers(headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
+pub fn announced_trailers(headers: &HeaderMap, present: HeadersPresent) -> Option<HeaderValue> {
     if !present.hop_by_hop || present.length {
         return None;
     }
@@ -169,12 +169,12 @@ fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
 }
 
 /// Whether `TE` has `trailers`, which gRPC requires. Nothing else of it is for the next hop (RFC 9110 section 10.1.4).
-pub fn accepts_trailers(headers: &HeaderMap, present: Present) -> bool {
+pub fn accepts_trailers(headers: &HeaderMap, present: HeadersPresent) -> bool {
     present.te && lists(headers, TE, "trailers")
 }
 
 /// Whether the end of an answer is unambiguous (RFC 9112 section 6.3): one numeric length, only `chunked`, or neither.
-pub fn is_framed_once(headers: &HeaderMap, present: Present) -> bool {
+pub fn is_framed_once(headers: &HeaderMap, present: HeadersPresent) -> bool {
     let only = |name: HeaderName, is_right: fn(&[u8]) -> bool| {
         let mut lines = headers.get_all(name).iter();
         lines.next().is_some_and(|line| is_right(line.as_bytes())) && lines.next().is_none()
@@ -198,7 +198,7 @@ pub fn length(value: &[u8]) -> Option<u64> {
 /// from a 204, which must not have one (RFC 9110 section 8.6). A 304 may have one, that of the answer which it is not. It
 /// is removed, too: hyper writes none over HTTP/1.1, and clients over HTTP/2 are told the same. A 205 has no content,
 /// whatever the server sends with it (RFC 9110 section 15.3.6).
-pub fn tidy_length(headers: &mut HeaderMap, present: Present, status: StatusCode) {
+pub fn tidy_length(headers: &mut HeaderMap, present: HeadersPresent, status: StatusCode) {
     if status == StatusCode::RESET_CONTENT {
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         return;
@@ -271,7 +271,7 @@ pub(super) fn lists(headers: &HeaderMap, name: HeaderName, token: &str) -> bool 
 #[derive(Debug)]
 pub struct Hop<'a> {
     /// The peer of the client's connection.
-    pub peer: &'a Peer,
+    pub peer: &'a PeerAddress,
     /// Whether the forwarding fields that the peer sent are kept.
     pub trusted_peer: bool,
     /// Whether the client's connection uses TLS.
@@ -284,7 +284,12 @@ pub struct Hop<'a> {
 
 /// Sets the forwarding fields for the upstream. Those of an untrusted peer are removed in both spellings, whichever one
 /// is configured: a server may read the other.
-pub fn forward_client(headers: &mut HeaderMap, present: Present, header: ForwardedHeader, hop: &Hop<'_>) {
+pub fn forward_client(
+    headers: &mut HeaderMap,
+    present: HeadersPresent,
+    header: ForwardedHeader,
+    hop: &Hop<'_>,
+) {
     // One allocation for the fields added here and to the answer, which reuses the map.
     headers.reserve(FIELDS_ADDED);
     let kept = present.claims && hop.trusted_peer;
@@ -481,13 +486,13 @@ pub(super) mod tests {
     #[test]
     fn every_field_that_is_minded_is_seen() {
         for name in &HOP_BY_HOP {
-            assert!(Present::of(&map(&[(name.as_str(), "x")])).hop_by_hop, "{name}");
+            assert!(HeadersPresent::of(&map(&[(name.as_str(), "x")])).hop_by_hop, "{name}");
         }
         for name in &CLAIMS {
-            assert!(Present::of(&map(&[(name.as_str(), "x")])).claims, "{name}");
+            assert!(HeadersPresent::of(&map(&[(name.as_str(), "x")])).claims, "{name}");
         }
-        assert!(Present::of(&map(&[("a_b", "x")])).underscore);
-        assert_eq!(Present::of(&map(&[("host", "a"), ("x-own", "b")])), Present::default());
+        assert!(HeadersPresent::of(&map(&[("a_b", "x")])).underscore);
+        assert_eq!(HeadersPresent::of(&map(&[("host", "a"), ("x-own", "b")])), HeadersPresent::default());
     }
 
     #[test]
@@ -526,7 +531,7 @@ pub(super) mod tests {
             ("proxy-connection", "x"),
             ("x-keep", "1"),
         ]);
-        let present = Present::of(&headers);
+        let present = HeadersPresent::of(&headers);
         strip_hop_by_hop(&mut headers, present);
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
@@ -535,7 +540,7 @@ pub(super) mod tests {
 
     #[test]
     fn an_untrusted_peer_cannot_speak_for_others() {
-        let (peer, authority) = (Peer::new(ip("192.0.2.1")), HeaderValue::from_static("a.example"));
+        let (peer, authority) = (PeerAddress::new(ip("192.0.2.1")), HeaderValue::from_static("a.example"));
         let hop = Hop {
             peer: &peer,
             trusted_peer: false,
@@ -550,7 +555,7 @@ pub(super) mod tests {
             ("x-real-ip", "6.6.6.6"),
             ("via", "1.0 other"),
         ]);
-        let present = Present::of(&headers);
+        let present = HeadersPresent::of(&headers);
         forward_client(&mut headers, present, ForwardedHeader::XForwarded, &hop);
         assert_eq!(headers["x-forwarded-for"], "192.0.2.1");
         assert_eq!(headers["x-forwarded-proto"], "https");
@@ -561,7 +566,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_trusted_peer_is_appended_to() {
-        let (peer, authority) = (Peer::new(ip("10.0.0.1")), HeaderValue::from_static("a.example"));
+        let (peer, authority) = (PeerAddress::new(ip("10.0.0.1")), HeaderValue::from_static("a.example"));
         let hop = Hop {
             peer: &peer,
             trusted_peer: true,
@@ -570,14 +575,14 @@ pub(super) mod tests {
             version: Version::HTTP_2,
         };
         let mut headers = map(&[("x-forwarded-for", "203.0.113.9"), ("x-forwarded-proto", "https")]);
-        let present = Present::of(&headers);
+        let present = HeadersPresent::of(&headers);
         forward_client(&mut headers, present, ForwardedHeader::XForwarded, &hop);
         assert_eq!(headers["x-forwarded-for"], "203.0.113.9, 10.0.0.1");
         assert_eq!(headers["x-forwarded-proto"], "https");
-        let peer = Peer::new(ip("fd00::1"));
+        let peer = PeerAddress::new(ip("fd00::1"));
         let hop = Hop { peer: &peer, ..hop };
         let mut headers = map(&[("forwarded", "for=203.0.113.9")]);
-        let present = Present::of(&headers);
+        let present = HeadersPresent::of(&headers);
         forward_client(&mut headers, present, ForwardedHeader::Forwarded, &hop);
         assert_eq!(headers["forwarded"], "for=203.0.113.9, for=\"[fd00::1]\";host=\"a.example\";proto=http");
     }

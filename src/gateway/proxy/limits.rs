@@ -9,35 +9,35 @@ use super::context::RequestContext;
 use super::request::client;
 use super::reservation::Reservation;
 use super::response::limit_fields;
-use super::response::limit_fields::{Fields, jittered};
+use super::response::limit_fields::{RateLimitFields, jittered};
 use super::services::TIMED_EVERY;
 use super::{decisions, exemplars};
-use crate::service::refusal::{Limited, Refusal, Violation};
+use crate::service::refusal::{LimitExceeded, Refusal, Violation};
 use base::clock;
 use limit::{Algorithm, Charge};
 use limiter::{Check, Pending};
 use metrics::usage;
-use policy::{Facts, Found, HttpSubject, Table};
+use policy::{HttpSubject, RouteMatch, RouteTable, RoutingFacts};
 
 /// A decision, with the rate-limit fields that its answer carries.
 #[derive(Debug)]
-pub enum Decided {
+pub enum LimitDecision {
     /// The request goes on.
-    Admitted(Fields),
+    Admitted(RateLimitFields),
     /// The request is refused.
-    Refused(Refusal, Fields),
+    Refused(Refusal, RateLimitFields),
 }
 
 /// What [`begin`] comes to without waiting.
-pub enum Begun<'t> {
+pub enum BeginOutcome<'t> {
     /// This node could decide on its own.
-    Decided(Decided),
-    /// Redis must be asked; wait with [`Wait::end`].
-    Waits(Box<Wait<'t>>),
+    Decided(LimitDecision),
+    /// Redis must be asked; wait with [`RedisWait::end`].
+    Waits(Box<RedisWait<'t>>),
 }
 
 /// A request that waits for Redis.
-pub struct Wait<'t> {
+pub struct RedisWait<'t> {
     pending: Pending,
     check: Check<'t>,
     begun_ns: u64,
@@ -46,12 +46,12 @@ pub struct Wait<'t> {
 /// Decides one request on every limit of its route and counts it. Either all limits are charged or none is.
 pub fn begin<'t>(
     context: &mut RequestContext,
-    table: &'t Table,
-    found: &Found<'t, '_>,
-    facts: &Facts<'_, '_>,
-) -> Begun<'t> {
+    table: &'t RouteTable,
+    found: &RouteMatch<'t, '_>,
+    facts: &RoutingFacts<'_, '_>,
+) -> BeginOutcome<'t> {
     if found.route.policies.is_empty() {
-        return Begun::Decided(Decided::Admitted(Fields::default()));
+        return BeginOutcome::Decided(LimitDecision::Admitted(RateLimitFields::default()));
     }
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(found, facts);
@@ -67,26 +67,26 @@ pub fn begin<'t>(
             if let Some(duration_ns) = measured_ns {
                 exemplify(context, &check, duration_ns);
             }
-            Begun::Decided(decided)
+            BeginOutcome::Decided(decided)
         }
         // Every wait is measured: beside it, reading the clock costs nothing.
         Some(pending) => {
             let begun_ns = begun_ns.unwrap_or_else(clock::now_ns);
-            Begun::Waits(Box::new(Wait { pending, check, begun_ns }))
+            BeginOutcome::Waits(Box::new(RedisWait { pending, check, begun_ns }))
         }
     }
 }
 
-impl Wait<'_> {
+impl RedisWait<'_> {
     /// Waits for Redis, no longer than `redis.deadline`, and decides.
     pub async fn end(
         self: Box<Self>,
         context: &mut RequestContext,
-        table: &Table,
-        found: &Found<'_, '_>,
-        facts: &Facts<'_, '_>,
-    ) -> Decided {
-        let Wait { pending, mut check, begun_ns } = *self;
+        table: &RouteTable,
+        found: &RouteMatch<'_, '_>,
+        facts: &RoutingFacts<'_, '_>,
+    ) -> LimitDecision {
+        let RedisWait { pending, mut check, begun_ns } = *self;
         let limiter = &context.services.shared.limiter;
         let subject = HttpSubject::new(found, facts);
         limiter.finish(pending, &subject, &mut check).await;
@@ -100,21 +100,21 @@ impl Wait<'_> {
 /// Counts a decision and turns it into what the request needs.
 fn end(
     context: &mut RequestContext,
-    table: &Table,
-    found: &Found<'_, '_>,
+    table: &RouteTable,
+    found: &RouteMatch<'_, '_>,
     subject: &HttpSubject<'_>,
     check: &Check<'_>,
-) -> Decided {
+) -> LimitDecision {
     let Check { charges, decision, .. } = check;
     count(context, check);
     count_keys(context, subject, check);
     count_usage(context, table, check);
     if let Some(missing) = &check.missing {
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
-        return Decided::Refused(refusal, Fields::default());
+        return LimitDecision::Refused(refusal, RateLimitFields::default());
     }
     if charges.is_empty() {
-        return Decided::Admitted(Fields::default());
+        return LimitDecision::Admitted(RateLimitFields::default());
     }
     context.attempts.steps.decide = context.elapsed_ns();
     context.left = limit_fields::left(charges, decision);
@@ -123,7 +123,7 @@ fn end(
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let limiter = &context.services.shared.limiter;
     let is_leased = |charge: &Charge| limiter.is_leased(charge);
-    let mut fields = Fields::new(style, unix_seconds, table, found, charges, decision, is_leased);
+    let mut fields = RateLimitFields::new(style, unix_seconds, table, found, charges, decision, is_leased);
     // Only who is trusted itself, and not whom a trusted hop speaks for: it would pass the field on.
     let facts = subject.facts;
     if facts.trusted_peer && client::is_hop(&context.view.snapshot.client_ip, facts.client_ip) {
@@ -135,17 +135,17 @@ fn end(
             let answer_paths = found.route.answer_paths.as_ref();
             context.held = Reservation::of(table, answer_paths, charges, decision, taken_ns);
         }
-        return Decided::Admitted(fields);
+        return LimitDecision::Admitted(fields);
     }
     let limited = Box::new(limited(table, check, context.services.random()));
     let refusal =
         if decision.is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) };
-    Decided::Refused(refusal, fields)
+    LimitDecision::Refused(refusal, fields)
 }
 
 /// The value of `RateLimit-Debug`.
 #[cold]
-fn debug(context: &RequestContext, table: &Table, check: &Check<'_>) -> Option<HeaderValue> {
+fn debug(context: &RequestContext, table: &RouteTable, check: &Check<'_>) -> Option<HeaderValue> {
     let index = check.decision.binding?;
     let charge = &check.charges[index];
     let now_ns = clock::ns_of(context.facts.started);
@@ -186,9 +186,9 @@ fn count_keys(context: &RequestContext, subject: &HttpSubject<'_>, check: &Check
 }
 
 /// Counts each policy's decision for the consumer and the tenant, by the minute.
-fn count_usage(context: &RequestContext, table: &Table, check: &Check<'_>) {
+fn count_usage(context: &RequestContext, table: &RouteTable, check: &Check<'_>) {
     let (Some(tally), Some(identity)) = (&context.services.usage, &context.facts.identity) else { return };
-    let minute = usage::Minute::of(context.services.unix(context.facts.started));
+    let minute = usage::UnixMinute::of(context.services.unix(context.facts.started));
     let (consumer, tenant) = (identity.consumer.as_deref(), identity.tenant.as_deref());
     for (who, amount) in check.usage(table, consumer, tenant) {
         tally.count(minute, who, amount);
@@ -197,7 +197,7 @@ fn count_usage(context: &RequestContext, table: &Table, check: &Check<'_>) {
 
 /// The contents of a refusal: every violated window, and when all of them will admit the request. All waits of one answer
 /// get the same jitter, so that the longest of them equals `Retry-After`.
-fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
+fn limited(table: &RouteTable, check: &Check<'_>, random: u64) -> LimitExceeded {
     let decision = &check.decision;
     let violated = decision
         .violated(&check.charges)
@@ -218,7 +218,7 @@ fn limited(table: &Table, check: &Check<'_>, random: u64) -> Limited {
         .collect();
     // None if one window can never hold the cost.
     let retry_after_seconds = decision.retry_after_ns().map(|wait| jittered(wait, random));
-    Limited { violated, retry_after_seconds }
+    LimitExceeded { violated, retry_after_seconds }
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

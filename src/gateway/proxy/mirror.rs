@@ -16,19 +16,19 @@ use tokio::time::timeout_at;
 
 use super::context::RequestContext;
 use super::headers;
-use super::request::body_copy::{BodyCopy, Lost};
+use super::request::body_copy::{BodyCopy, CopyFailure};
 use super::request::request_body::RequestBody;
 use super::services::Services;
-use super::snapshot::View;
-use crate::service::overload::Step;
+use super::snapshot::WorkerView;
+use crate::service::overload::PressureStep;
 use base::clock;
-use metrics::Mirrored;
+use metrics::MirrorOutcome;
 use policy::destination::Mirror;
-use upstream::balance::Wish;
-use upstream::config::{HostHeader, Timeouts, Version};
-use upstream::error::{SendError, Unsent};
+use upstream::balance::ServerPreference;
+use upstream::config::{HostHeader, HttpVersion, UpstreamTimeouts};
+use upstream::error::{SendError, UnsentRequest};
 use upstream::pool::Terms;
-use upstream::request::Head;
+use upstream::request::RequestHead;
 use upstream::{Checkout, Pool};
 
 /// Copies this request if it is its turn. `head` is what the first upstream is sent. A body is copied on its way there, and
@@ -36,7 +36,7 @@ use upstream::{Checkout, Pool};
 pub fn copy(
     mirror: &Mirror,
     context: &RequestContext,
-    head: &Head,
+    head: &RequestHead,
     body: &mut RequestBody,
     wants_trailers: bool,
 ) {
@@ -45,12 +45,12 @@ pub fn copy(
         return;
     }
     if body.size_hint().lower() > mirror.body_bytes_max as u64 {
-        return count(view, services, mirror.upstream, Mirrored::TooLarge);
+        return count(view, services, mirror.upstream, MirrorOutcome::TooLarge);
     }
-    if services.shared.overload.step() != Step::Normal {
-        return count(view, services, mirror.upstream, Mirrored::TooMany);
+    if services.shared.overload.step() != PressureStep::Normal {
+        return count(view, services, mirror.upstream, MirrorOutcome::TooMany);
     }
-    let head = Head {
+    let head = RequestHead {
         method: head.method.clone(),
         target: head.target.clone(),
         headers: marked(
@@ -60,14 +60,15 @@ pub fn copy(
         ),
         traceparent: head.traceparent,
     };
-    let copy = Copy { view: Rc::clone(view), services: Rc::clone(services), upstream: mirror.upstream, head };
+    let copy =
+        MirrorCopy { view: Rc::clone(view), services: Rc::clone(services), upstream: mirror.upstream, head };
     let RequestBody::Streaming(handle) = body else { return copy.send(RequestBody::Empty) };
     let end = move |copied| match copied {
         Ok(copied) => copy.send(RequestBody::Copied(Box::new(copied))),
         Err(lost) => copy.count(match lost {
-            Lost::TooLarge => Mirrored::TooLarge,
-            Lost::NoRoom => Mirrored::TooMany,
-            Lost::Incomplete => Mirrored::Incomplete,
+            CopyFailure::TooLarge => MirrorOutcome::TooLarge,
+            CopyFailure::NoRoom => MirrorOutcome::TooMany,
+            CopyFailure::Incomplete => MirrorOutcome::Incomplete,
         }),
     };
     handle.body().copy_to(BodyCopy::new(mirror.body_bytes_max, &services.shared.copies, end));
@@ -75,12 +76,12 @@ pub fn copy(
 
 /// The fields for a copy, in the protocol of the mirror. As Envoy does, its host says that it is one, so that nobody takes it
 /// for the request itself.
-fn marked(mut headers: HeaderMap, http: Version, wants_trailers: bool) -> HeaderMap {
+fn marked(mut headers: HeaderMap, http: HttpVersion, wants_trailers: bool) -> HeaderMap {
     headers.remove(TE);
     match http {
-        Version::H1 => headers::join_cookies(&mut headers),
-        Version::H2 if wants_trailers => _ = headers.insert(TE, HeaderValue::from_static("trailers")),
-        Version::H2 => {}
+        HttpVersion::H1 => headers::join_cookies(&mut headers),
+        HttpVersion::H2 if wants_trailers => _ = headers.insert(TE, HeaderValue::from_static("trailers")),
+        HttpVersion::H2 => {}
     }
     if let Some(host) = headers.get(HOST).and_then(|host| shadow(host.to_str().ok()?)) {
         headers.insert(HOST, host);
@@ -99,19 +100,19 @@ fn shadow(host: &str) -> Option<HeaderValue> {
 }
 
 /// A copy that is to be sent.
-struct Copy {
-    view: Rc<View>,
+struct MirrorCopy {
+    view: Rc<WorkerView>,
     services: Rc<Services>,
     upstream: usize,
-    head: Head,
+    head: RequestHead,
 }
 
-impl Copy {
+impl MirrorCopy {
     /// Sends it in a task of its own, which nobody waits for.
     fn send(mut self, body: RequestBody) {
         // The services have one themselves.
         if Rc::strong_count(&self.services.mirrored) > COPIES_MAX {
-            return self.count(Mirrored::TooMany);
+            return self.count(MirrorOutcome::TooMany);
         }
         let place = Rc::clone(&self.services.mirrored);
         tokio::task::spawn_local(async move {
@@ -121,37 +122,43 @@ impl Copy {
         });
     }
 
-    async fn exchange(&mut self, body: RequestBody) -> Mirrored {
+    async fn exchange(&mut self, body: RequestBody) -> MirrorOutcome {
         // Servers may have left their name while the body was on its way.
         let view = self.services.renewed(&self.view).unwrap_or_else(|| Rc::clone(&self.view));
         let pool = &view.pools[self.upstream];
         let (timeouts, wait) = (&pool.upstream.config.timeouts, pool.upstream.config.connections.wait);
         let ends = clock::instant() + timeouts.total.unwrap_or_else(|| longest(timeouts, wait));
         match timeout_at(ends.into(), exchange(pool, &mut self.head, body, ends)).await {
-            Ok(true) => Mirrored::Answered,
-            Ok(false) | Err(_) => Mirrored::Failed,
+            Ok(true) => MirrorOutcome::Answered,
+            Ok(false) | Err(_) => MirrorOutcome::Failed,
         }
     }
 
-    fn count(&self, result: Mirrored) {
+    fn count(&self, result: MirrorOutcome) {
         count(&self.view, &self.services, self.upstream, result);
     }
 }
 
 /// How long a copy takes at most if each of its steps takes as long as it may.
-fn longest(timeouts: &Timeouts, wait: Duration) -> Duration {
+fn longest(timeouts: &UpstreamTimeouts, wait: Duration) -> Duration {
     // Where an answer may stand still for ever, a copy's may for as long as it may by default.
-    wait + timeouts.connect + timeouts.response + timeouts.stall.min(Timeouts::default().stall)
+    wait + timeouts.connect + timeouts.response + timeouts.stall.min(UpstreamTimeouts::default().stall)
 }
 
 /// Sends a copy and reads its answer away; whether there was one.
-async fn exchange(pool: &Rc<Pool<RequestBody>>, head: &mut Head, body: RequestBody, ends: Instant) -> bool {
+async fn exchange(
+    pool: &Rc<Pool<RequestBody>>,
+    head: &mut RequestHead,
+    body: RequestBody,
+    ends: Instant,
+) -> bool {
     let upstream = &pool.upstream;
-    let acquired = pool.acquire(Wish::default(), Terms::default(), clock::instant(), Some(ends)).await;
+    let acquired =
+        pool.acquire(ServerPreference::default(), Terms::default(), clock::instant(), Some(ends)).await;
     let mut checkout = match acquired {
         Ok(checkout) => checkout,
         Err(error) => {
-            tracing::debug!(upstream = %upstream.config.name, %error, "no connection for a copy");
+            tracing::debug!(upstream = %upstream.config.name, %error, "connecting to the mirror failed");
             return false;
         }
     };
@@ -167,7 +174,7 @@ async fn exchange(pool: &Rc<Pool<RequestBody>>, head: &mut Head, body: RequestBo
             pool.succeeded(server, first_byte.as_nanos() as u64);
         }
         // The server had closed a connection that was idle, which says nothing of it.
-        Err(SendError::Broken { unsent: Unsent::Request(_), .. }) => {}
+        Err(SendError::Broken { unsent: UnsentRequest::Request(_), .. }) => {}
         _ => pool.failed(server, clock::now_ns()),
     }
     // What follows a switch of protocols is no answer.
@@ -191,7 +198,7 @@ async fn read_away(mut checkout: Checkout<RequestBody>) -> bool {
     true
 }
 
-fn count(view: &View, services: &Services, upstream: usize, result: Mirrored) {
+fn count(view: &WorkerView, services: &Services, upstream: usize, result: MirrorOutcome) {
     view.snapshot.series.upstreams[upstream].mirrored(&services.metrics, result);
 }
 
@@ -227,9 +234,9 @@ mod tests {
         let fields = || -> HeaderMap {
             fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value))).collect()
         };
-        let h1 = marked(fields(), Version::H1, true);
+        let h1 = marked(fields(), HttpVersion::H1, true);
         assert_eq!((h1.get(TE), h1[COOKIE].as_bytes()), (None, &b"a=1; b=2"[..]));
-        assert_eq!(marked(fields(), Version::H2, true)[TE], "trailers");
-        assert!(!marked(fields(), Version::H2, false).contains_key(TE));
+        assert_eq!(marked(fields(), HttpVersion::H2, true)[TE], "trailers");
+        assert!(!marked(fields(), HttpVersion::H2, false).contains_key(TE));
     }
 }

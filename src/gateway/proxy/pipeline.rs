@@ -14,34 +14,34 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
 
-use super::context::{Panicked, RequestContext};
+use super::context::{PanicReply, RequestContext};
 use super::forward::{self, UpstreamRequest};
-use super::headers::Present;
-use super::request::client::{Asked, Client};
+use super::headers::HeadersPresent;
+use super::request::client::{ForwardedTarget, RequestClient};
 use super::request::request_body::RequestBody;
-use super::request::unread::Received;
+use super::request::unread_bodies::ReceivedBody;
 use super::request::{authenticate, client, gather, validate};
 use super::response::answer_fields::keeps_names;
-use super::response::compress::Wanted;
-use super::response::limit_fields::Fields;
+use super::response::compress::CompressionTerms;
+use super::response::limit_fields::RateLimitFields;
 use super::response::reply;
 use super::response::response_body::ResponseBody;
 use super::response::{answer_fields, compress};
 use super::services::Services;
-use super::{context, headers, limits, shed, sticky};
-use crate::service::activity::Answer;
+use super::{context, headers, limits, load_shedding, sticky};
+use crate::service::activity::AnswerProgress;
 use crate::service::conn::Conn;
-use crate::service::form::Form;
+use crate::service::form::ErrorForm;
 use crate::service::refusal::Refusal;
 use base::clock;
 use base::identity::NOBODY;
 use net::wire::http2::StreamId;
 use policy::definition::PathEscapes;
-use policy::destination::{ChoiceId, Destination, Picked};
+use policy::destination::{ChoiceId, Destination, PickedUpstream};
 use policy::matching::path;
 use policy::response::cors;
 use policy::response::cors::Cors;
-use policy::{Action, Facts, Found, HttpSubject, NotFound, Table};
+use policy::{Action, HttpSubject, NotFound, RouteMatch, RouteTable, RoutingFacts};
 
 /// Answers one request. A panic ends only this request, with 500; the worker goes on.
 pub async fn handle(
@@ -65,14 +65,14 @@ pub async fn handle(
     }
     answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
     answer_fields::tell_node(&served.last_view().snapshot, &connection, answer.headers_mut());
-    shed::shed(&served.shared.overload, &connection, version, &mut answer);
+    load_shedding::shed(&served.shared.overload, &connection, version, &mut answer);
     connection.activity.answer(match version {
         Version::HTTP_10 => {
             announce_close(&mut answer, connection.activity.is_in_message());
-            Answer::Begun
+            AnswerProgress::Begun
         }
-        Version::HTTP_11 if is_unbounded(&answer) => Answer::Chunked,
-        _ => Answer::Begun,
+        Version::HTTP_11 if is_unbounded(&answer) => AnswerProgress::Chunked,
+        _ => AnswerProgress::Begun,
     });
     if connection.rest.is_cut() {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
@@ -110,7 +110,7 @@ fn is_unbounded(answer: &Response<ResponseBody>) -> bool {
 
 async fn catch_panic(
     mut serving: Pin<&mut impl Future<Output = Response<ResponseBody>>>,
-) -> Result<Response<ResponseBody>, Panicked> {
+) -> Result<Response<ResponseBody>, PanicReply> {
     let answer = poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| serving.as_mut().poll(cx))) {
         Ok(answer) => answer.map(Ok),
         Err(_) => Poll::Ready(Err(context::panicked())),
@@ -125,7 +125,7 @@ async fn serve(
     stream: Option<StreamId>,
 ) -> Response<ResponseBody> {
     let (mut head, incoming) = request.into_parts();
-    let incoming = Received::new(incoming, &head, stream, &conn, &services.unread);
+    let incoming = ReceivedBody::new(incoming, &head, stream, &conn, &services.unread);
     let mut context = RequestContext::begin(Rc::clone(&services), Rc::clone(&conn), &head);
     context.facts.stream = stream;
     let view = Rc::clone(&context.view);
@@ -137,30 +137,31 @@ async fn serve(
     context.facts.client = client.ip;
     let (request_id, own_id) = headers::request_id(&head.headers, client.trusted_peer, || services.random());
     context.facts.request_id = request_id;
-    let present = Present::of(&head.headers);
+    let present = HeadersPresent::of(&head.headers);
     if let Some(tracer) = &snapshot.tracer {
         let headers = &mut head.headers;
         let trace = tracer.begin(headers, present.trace, client.trusted_peer, own_id, || services.random());
         if trace.sampled.is_some() && client.trusted_peer {
             let asked = client::asked(&snapshot.client_ip, conn.peer.ip, &head.headers);
-            context.facts.asked = (asked != Asked::default()).then(|| Box::new(asked));
+            context.facts.asked = (asked != ForwardedTarget::default()).then(|| Box::new(asked));
         }
         context.trace = Some(trace);
     }
     if present.accept {
-        context.facts.form = Form::of(&head.headers);
+        context.facts.form = ErrorForm::of(&head.headers);
     }
     let validated = validate::head(&head, present, &conn.config.max, conn.config.underscores)
         .and_then(|()| validate::normalise(&mut head.uri));
     let validated = validated.and_then(|doubt| context.weigh(&head).map(|()| doubt));
-    let doubt = match validated.and_then(|doubt| shed::admit(&services.shared.overload).map(|()| doubt)) {
-        Ok(doubt) => doubt,
-        Err(refusal) => {
-            // As it was sent, for the log: it may be what is refused.
-            context.facts.authority = headers::authority(&head.uri, &head.headers);
-            return reply::refuse(context, &refusal);
-        }
-    };
+    let doubt =
+        match validated.and_then(|doubt| load_shedding::admit(&services.shared.overload).map(|()| doubt)) {
+            Ok(doubt) => doubt,
+            Err(refusal) => {
+                // As it was sent, for the log: it may be what is refused.
+                context.facts.authority = headers::authority(&head.uri, &head.headers);
+                return reply::refuse(context, &refusal);
+            }
+        };
     let authority = headers::authority(&head.uri, &head.headers);
     context.facts.authority = authority.clone();
     let host = validate::host(&authority);
@@ -186,7 +187,7 @@ async fn serve(
         return reply::server_options(context);
     }
 
-    let facts = Facts {
+    let facts = RoutingFacts {
         method: &head.method,
         host: &host,
         path: head.uri.path(),
@@ -199,7 +200,7 @@ async fn serve(
         body: None,
     };
     if let Some(method) = cors::preflight(&head.method, &head.headers)
-        && let Ok(asked) = route(&snapshot.table, &Facts { method: &method, ..facts }, doubt)
+        && let Ok(asked) = route(&snapshot.table, &RoutingFacts { method: &method, ..facts }, doubt)
         && let Some(cors) = &asked.route.access.cors
     {
         return preflight(context, &asked, &facts, cors);
@@ -209,8 +210,14 @@ async fn serve(
         Err(refusal) => return reply::refuse(context, &refusal),
     };
     context.facts.route = Some(found.route.id);
-    let arrived =
-        Arrived { client, present, host: &host, method: &head.method, uri: &head.uri, version: head.version };
+    let arrived = AcceptedHead {
+        client,
+        present,
+        host: &host,
+        method: &head.method,
+        uri: &head.uri,
+        version: head.version,
+    };
     let Some(cors) = &found.route.access.cors else {
         return pass(context, &found, arrived, head.headers, incoming).await;
     };
@@ -227,10 +234,10 @@ async fn serve(
 /// # Errors
 /// If none matches, or the path is refused.
 pub fn route<'t, 'r>(
-    table: &'t Table,
-    facts: &Facts<'r, '_>,
+    table: &'t RouteTable,
+    facts: &RoutingFacts<'r, '_>,
     doubt: Option<path::Error>,
-) -> Result<Found<'t, 'r>, Refusal> {
+) -> Result<RouteMatch<'t, 'r>, Refusal> {
     match (table.find(facts), doubt) {
         (Ok(found), None) => Ok(found),
         (Ok(found), Some(_)) if found.route.path_escapes == PathEscapes::Keep => Ok(found),
@@ -243,8 +250,8 @@ pub fn route<'t, 'r>(
 /// Answers a CORS preflight. It is neither authenticated nor charged: browsers send it without credentials.
 fn preflight(
     mut context: Box<RequestContext>,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
     cors: &Cors,
 ) -> Response<ResponseBody> {
     context.facts.route = Some(found.route.id);
@@ -259,9 +266,9 @@ fn preflight(
 
 /// The parts of a request that the steps after routing need.
 #[derive(Clone, Copy)]
-struct Arrived<'r> {
-    client: Client,
-    present: Present,
+struct AcceptedHead<'r> {
+    client: RequestClient,
+    present: HeadersPresent,
     host: &'r str,
     method: &'r Method,
     uri: &'r Uri,
@@ -271,14 +278,14 @@ struct Arrived<'r> {
 /// Authenticates the client, decides the limits, and lets the route answer.
 async fn pass(
     mut context: Box<RequestContext>,
-    found: &Found<'_, '_>,
-    arrived: Arrived<'_>,
+    found: &RouteMatch<'_, '_>,
+    arrived: AcceptedHead<'_>,
     mut headers: HeaderMap,
-    incoming: Received,
+    incoming: ReceivedBody,
 ) -> Response<ResponseBody> {
-    let Arrived { client, present, host, method, uri, version } = arrived;
+    let AcceptedHead { client, present, host, method, uri, version } = arrived;
     let (route, conn) = (found.route, Rc::clone(&context.conn));
-    let facts = Facts {
+    let facts = RoutingFacts {
         method,
         host,
         path: uri.path(),
@@ -300,7 +307,7 @@ async fn pass(
     }
     let refused_by_auth = passed.identity.is_none() && passed.refusal.is_some();
     let identity = passed.identity.as_deref().unwrap_or(&NOBODY);
-    let mut body = Arriving::Unopened(incoming);
+    let mut body = UnsentBody::Unopened(incoming);
     let mut fields_of_body = None;
     if let Some(paths) = route.body_paths.as_ref().filter(|_| !refused_by_auth) {
         let mut opened = body.open(&mut context, body_max);
@@ -312,19 +319,19 @@ async fn pass(
                 return refused(context, &refusal, found, &facts);
             }
         }
-        body = Arriving::Opened(opened);
+        body = UnsentBody::Opened(opened);
     }
-    let facts = Facts { identity, refused: refused_by_auth, body: fields_of_body.as_ref(), ..facts };
+    let facts = RoutingFacts { identity, refused: refused_by_auth, body: fields_of_body.as_ref(), ..facts };
     let view = Rc::clone(&context.view);
     let table = &view.snapshot.table;
     let decided = match limits::begin(&mut context, table, found, &facts) {
-        limits::Begun::Decided(decided) => decided,
+        limits::BeginOutcome::Decided(decided) => decided,
         // Boxed: waiting is rare, and its future would make every request's larger.
-        limits::Begun::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
+        limits::BeginOutcome::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
     };
     let fields = match decided {
-        limits::Decided::Admitted(fields) => fields,
-        limits::Decided::Refused(refusal, fields) => {
+        limits::LimitDecision::Admitted(fields) => fields,
+        limits::LimitDecision::Refused(refusal, fields) => {
             return refused_with(context, &refusal, found, &facts, fields);
         }
     };
@@ -348,7 +355,7 @@ async fn pass(
     let tls = !conn.tls.is_empty();
     let wanted = route.compress.as_ref().map(|rules| {
         compress::ignore_false_range(&mut headers);
-        Wanted::of(rules, &context, &headers)
+        CompressionTerms::of(rules, &context, &headers)
     });
     let outbound = UpstreamRequest { client, present, route, picked, values, tls, version };
     let mut response = answer(context, &outbound, uri, headers, body).await;
@@ -359,20 +366,20 @@ async fn pass(
 }
 
 /// A request's body before it is sent anywhere.
-enum Arriving {
+enum UnsentBody {
     /// Nothing is read of it.
-    Unopened(Received),
+    Unopened(ReceivedBody),
     /// It is counted against its limit, and may have been read ahead.
     Opened(RequestBody),
 }
 
-impl Arriving {
+impl UnsentBody {
     /// Begins to count it.
     fn open(self, context: &mut RequestContext, bytes_max: u64) -> RequestBody {
         match self {
-            Arriving::Opened(body) => body,
-            Arriving::Unopened(incoming) if incoming.is_end_stream() => RequestBody::Empty,
-            Arriving::Unopened(incoming) => {
+            UnsentBody::Opened(body) => body,
+            UnsentBody::Unopened(incoming) if incoming.is_end_stream() => RequestBody::Empty,
+            UnsentBody::Unopened(incoming) => {
                 let activity = Rc::clone(&context.conn.activity);
                 let (body, upload) = RequestBody::streaming(incoming, bytes_max, activity);
                 context.outcome.upload = Some(upload);
@@ -384,13 +391,17 @@ impl Arriving {
 
 /// The upstream of this request and the key of its server, if its route chooses them anew for each request. Before
 /// credentials are hidden: what a client keeps them by may be one.
-fn choose(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Option<Picked> {
+fn choose(
+    context: &RequestContext,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
+) -> Option<PickedUpstream> {
     let Action::Forward { to: Destination { choice: Some(choice), .. }, .. } = &found.route.action else {
         return None;
     };
     let (view, now) = (&context.view, context.facts.started);
     if let Some(upstream) = sticky::upstream(view, choice, facts.headers, now) {
-        return Some(Picked { upstream, key: None });
+        return Some(PickedUpstream { upstream, key: None });
     }
     let turn = |id: ChoiceId| view.turns[id.index()].next();
     let is_usable = |upstream: usize| view.pools[upstream].has_usable_server(now);
@@ -414,7 +425,7 @@ async fn answer(
         Action::Redirect { to, status } => reply::redirect(context, to.render(&outbound.values), *status),
         Action::Echo => forward::echo(context, outbound, &uri, headers, body),
         Action::Forward { to, .. } => {
-            let picked = outbound.picked.unwrap_or(Picked { upstream: to.upstream, key: None });
+            let picked = outbound.picked.unwrap_or(PickedUpstream { upstream: to.upstream, key: None });
             forward::forward(context, outbound, picked, uri, headers, body).await
         }
     }
@@ -425,8 +436,8 @@ async fn answer(
 fn refused(
     context: Box<RequestContext>,
     refusal: &Refusal,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
 ) -> Response<ResponseBody> {
     let changes = &found.route.response_headers;
     if !changes.always {
@@ -434,7 +445,7 @@ fn refused(
     }
     let (identity, id) = (context.facts.identity.clone(), context.facts.request_id.clone());
     let mut response = reply::refuse(context, refusal);
-    let facts = Facts { identity: identity.as_deref().unwrap_or(&NOBODY), ..*facts };
+    let facts = RoutingFacts { identity: identity.as_deref().unwrap_or(&NOBODY), ..*facts };
     changes.apply(response.headers_mut(), &found.values(&facts, id.to_str().unwrap_or_default()));
     response
 }
@@ -443,9 +454,9 @@ fn refused(
 fn refused_with(
     context: Box<RequestContext>,
     refusal: &Refusal,
-    found: &Found<'_, '_>,
-    facts: &Facts<'_, '_>,
-    fields: Fields,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
+    fields: RateLimitFields,
 ) -> Response<ResponseBody> {
     let kept = keeps_names(&context.conn);
     let mut response = refused(context, refusal, found, facts);
@@ -467,20 +478,20 @@ mod tests {
     use crate::proxy::headers::X_REQUEST_ID;
     use crate::proxy::services;
     use crate::service::activity::Activity;
+    use crate::service::body_rest::BodyRest;
     use crate::service::config;
-    use crate::service::conn::Peer;
-    use crate::service::rest::Rest;
+    use crate::service::conn::PeerAddress;
 
     fn conn() -> Rc<Conn> {
-        let config = config::Listener {
-            bind: config::Bind::Tcp(([127, 0, 0, 1], 0).into()),
+        let config = config::ListenerConfig {
+            bind: config::ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,
             connections_per_ip_max: 1,
-            ..config::Listener::named("plain".to_owned())
+            ..config::ListenerConfig::named("plain".to_owned())
         };
         Rc::new(Conn {
             config: Arc::new(config),
-            peer: Peer::new(IpAddr::from([192, 0, 2, 1])),
+            peer: PeerAddress::new(IpAddr::from([192, 0, 2, 1])),
             tcp_peer: IpAddr::from([192, 0, 2, 1]),
             tls: "",
             sni: "".into(),
@@ -490,7 +501,7 @@ mod tests {
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
-            rest: Rest::default(),
+            rest: BodyRest::default(),
             frames: OnceCell::new(),
             switched: RefCell::new(None),
         })

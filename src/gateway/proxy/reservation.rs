@@ -13,11 +13,11 @@ use smallvec::SmallVec;
 use super::response::answer_reader::{AnswerReader, Readable};
 use limit::{Algorithm, Charge, PolicyId};
 use limiter::{Decision, Limiter, Refund};
-use metrics::Cost;
-use policy::Table;
+use metrics::CostOutcome;
+use policy::RouteTable;
 use policy::counting::Policy;
 use policy::definition::Actual;
-use policy::json::Path;
+use policy::json::JsonPath;
 
 /// The reservation of one request.
 #[derive(Debug)]
@@ -26,8 +26,8 @@ pub struct Reservation {
     places: SmallVec<[(Charge, Refund); 1]>,
     estimates: SmallVec<[(Charge, Refund); 1]>,
     /// The numbers of the answer that are costs; `None` if its body is not read.
-    answer_paths: Option<Arc<[Path]>>,
-    answer: Answer,
+    answer_paths: Option<Arc<[JsonPath]>>,
+    answer: AnswerState,
     /// When all of it was charged: a refund goes to the window of that time.
     taken_ns: u64,
     /// From `taken_ns` to the request's turn; 0 once it has come.
@@ -36,7 +36,7 @@ pub struct Reservation {
 
 /// What is known of the upstream's answer.
 #[derive(Debug)]
-enum Answer {
+enum AnswerState {
     /// None has come.
     Awaited,
     /// None can come: the request was not sent.
@@ -53,7 +53,7 @@ enum Answer {
 
 /// What a request has used.
 #[derive(Clone, Copy, Debug)]
-pub struct Spent {
+pub struct RequestUsage {
     /// Bytes of its body, as far as they came.
     pub bytes_in: u64,
     /// Bytes of its answer, as far as they were sent.
@@ -67,8 +67,8 @@ pub struct Spent {
 impl Reservation {
     /// What an admitted request holds of its charges; `None` if nothing.
     pub fn of(
-        table: &Table,
-        answer_paths: Option<&Arc<[Path]>>,
+        table: &RouteTable,
+        answer_paths: Option<&Arc<[JsonPath]>>,
         charges: &[Charge],
         decision: &Decision,
         taken_ns: u64,
@@ -79,7 +79,7 @@ impl Reservation {
             places: SmallVec::new(),
             estimates: SmallVec::new(),
             answer_paths: None,
-            answer: Answer::Awaited,
+            answer: AnswerState::Awaited,
             taken_ns,
             delay_ns,
         };
@@ -108,26 +108,26 @@ impl Reservation {
     }
 
     /// The numbers of the answer that are costs; `None` if its body is not read.
-    pub fn answer_paths(&self) -> Option<&Arc<[Path]>> {
+    pub fn answer_paths(&self) -> Option<&Arc<[JsonPath]>> {
         self.answer_paths.as_ref()
     }
 
     /// What reads the answer's body, once its head has come and it can be read.
     pub fn answer_reader(&self) -> Option<Rc<AnswerReader>> {
         match &self.answer {
-            Answer::Begun { reader, .. } => reader.clone(),
-            Answer::Awaited | Answer::Unsent => None,
+            AnswerState::Begun { reader, .. } => reader.clone(),
+            AnswerState::Awaited | AnswerState::Unsent => None,
         }
     }
 
     /// Notes what the head of the upstream's answer says. Where it says a cost, that takes the place of the estimate.
     pub fn answered(
         &mut self,
-        table: &Table,
+        table: &RouteTable,
         limiter: &Arc<Limiter>,
         (status, headers): (StatusCode, &HeaderMap),
         now_ns: u64,
-        count: impl Fn(PolicyId, Cost),
+        count: impl Fn(PolicyId, CostOutcome),
     ) {
         let (taken_ns, mut counted) = (self.taken_ns, None);
         self.estimates.retain(|(charge, refund)| {
@@ -136,7 +136,7 @@ impl Reservation {
             limiter.reconcile(charge, *refund, taken_ns, policy.cost_cut(units, charge), now_ns);
             // The windows of a policy follow each other.
             if counted.replace(charge.policy) != Some(charge.policy) {
-                count(charge.policy, Cost::Known);
+                count(charge.policy, CostOutcome::Known);
             }
             false
         });
@@ -147,12 +147,12 @@ impl Reservation {
             _ => None,
         };
         let is_encoded = matches!(readable, Some((_, Readable::Encoded)));
-        self.answer = Answer::Begun { is_error, is_encoded, reader };
+        self.answer = AnswerState::Begun { is_error, is_encoded, reader };
     }
 
     /// The request was not sent.
     pub fn waive(&mut self) {
-        self.answer = Answer::Unsent;
+        self.answer = AnswerState::Unsent;
     }
 
     /// Whether a cost is to be known. A request whose turn has not come gives back all that it was charged.
@@ -164,10 +164,10 @@ impl Reservation {
     /// stays. `count` is told once for each policy.
     pub fn reconcile(
         &mut self,
-        table: &Table,
+        table: &RouteTable,
         limiter: &Arc<Limiter>,
-        spent: &Spent,
-        count: impl Fn(PolicyId, Cost),
+        spent: &RequestUsage,
+        count: impl Fn(PolicyId, CostOutcome),
     ) {
         let mut counted = None;
         for (charge, refund) in std::mem::take(&mut self.estimates) {
@@ -189,32 +189,32 @@ impl Reservation {
     }
 
     /// What became of a policy's cost, and its units if the estimate does not stay.
-    fn cost_of(&self, policy: &Policy, spent: &Spent) -> (Cost, Option<u64>) {
+    fn cost_of(&self, policy: &Policy, spent: &RequestUsage) -> (CostOutcome, Option<u64>) {
         let paths = match policy.actual_cost() {
             Some(Actual::Measured(measured)) => {
                 let units = measured.units(spent.bytes_in, spent.bytes_out, spent.nanos);
-                return (Cost::Known, Some(units));
+                return (CostOutcome::Known, Some(units));
             }
             // The head would have settled it.
             Some(Actual::ResponseHeader(_)) | None => {
-                let is_begun = matches!(self.answer, Answer::Begun { .. });
-                return (if is_begun { Cost::Absent } else { Cost::Cut }, None);
+                let is_begun = matches!(self.answer, AnswerState::Begun { .. });
+                return (if is_begun { CostOutcome::Absent } else { CostOutcome::Cut }, None);
             }
             Some(Actual::ResponseJson(paths)) => paths,
         };
-        let Answer::Begun { is_error, is_encoded, reader } = &self.answer else {
+        let AnswerState::Begun { is_error, is_encoded, reader } = &self.answer else {
             return match self.answer {
-                Answer::Unsent => (Cost::Waived, Some(0)),
-                _ => (Cost::Cut, None),
+                AnswerState::Unsent => (CostOutcome::Waived, Some(0)),
+                _ => (CostOutcome::Cut, None),
             };
         };
         let sum = reader.as_ref().and_then(|reader| reader.sum(paths));
         match sum {
-            Some(units) => (Cost::Known, Some(units)),
-            None if *is_error => (Cost::Waived, Some(0)),
-            None if *is_encoded => (Cost::Encoded, None),
-            None if reader.as_ref().is_some_and(|reader| !reader.is_whole()) => (Cost::Cut, None),
-            None => (Cost::Absent, None),
+            Some(units) => (CostOutcome::Known, Some(units)),
+            None if *is_error => (CostOutcome::Waived, Some(0)),
+            None if *is_encoded => (CostOutcome::Encoded, None),
+            None if reader.as_ref().is_some_and(|reader| !reader.is_whole()) => (CostOutcome::Cut, None),
+            None => (CostOutcome::Absent, None),
         }
     }
 

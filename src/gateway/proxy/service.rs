@@ -42,7 +42,7 @@ impl Service for Services {
         events::failed_handshake(self, &FailedHandshake { listener, ends, cause });
     }
 
-    fn cells(&self) -> &metrics::Worker {
+    fn cells(&self) -> &metrics::WorkerToken {
         &self.metrics
     }
 
@@ -53,6 +53,6 @@ impl Service for Services {
     fn close(&self) {
         self.log.hand_over();
         self.decisions.hand_over();
-        self.usage.iter().for_each(usage::Tally::hand_over);
+        self.usage.iter().for_each(usage::UsageTally::hand_over);
     }
 }

@@ -11,26 +11,26 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use arc_swap::cache::Cache;
 
-use super::request::gathered::Room;
+use super::request::buffered_body::BufferBudget;
 use super::request::request_body::RequestBody;
-use super::request::unread::Unread;
-use super::snapshot::{Snapshot, View};
+use super::request::unread_bodies::UnreadBodies;
+use super::snapshot::{Snapshot, WorkerView};
 use crate::service::overload::Overload;
 use crate::service::reason::Reason;
 use acme::Challenges;
 use auth::{self, Method};
 use base::cause::Cause;
 use base::clock;
-use base::random::{Random, Turns};
+use base::random::{EvenNumbers, Random};
 use limiter::Limiter;
 use metrics::hot_keys;
 use metrics::usage;
 use observe::record;
-use observe::trace::Spans;
+use observe::trace::SpanQueue;
 
 /// What the services of all workers share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct SharedServices {
     /// The snapshot in force. A reload replaces it.
     pub current: Arc<ArcSwap<Snapshot>>,
     /// Decides the limits of every request.
@@ -40,25 +40,25 @@ pub struct Shared {
     /// How much work is shed to save memory.
     pub overload: Arc<Overload>,
     /// The memory for bodies of requests that have no connection upstream yet.
-    pub gathered: Arc<Room>,
+    pub gathered: Arc<BufferBudget>,
     /// The memory for copies of bodies that mirrors get.
-    pub copies: Arc<Room>,
+    pub copies: Arc<BufferBudget>,
     /// Counters of refusals, indexed by [`Reason`].
-    pub refusals: Vec<Arc<metrics::Refusal>>,
+    pub refusals: Vec<Arc<metrics::RefusalSeries>>,
     /// Counters of causes, indexed by [`Cause`].
-    pub causes: Vec<Arc<metrics::Refusal>>,
+    pub causes: Vec<Arc<metrics::RefusalSeries>>,
     /// Counters of calls of gRPC, indexed by the status that ended them; the last is of all others.
-    pub calls: Vec<Arc<metrics::Refusal>>,
+    pub calls: Vec<Arc<metrics::RefusalSeries>>,
     /// Counts credentials that had to be verified because the worker's cache did not have them.
-    pub auth_verifications: metrics::Counter,
+    pub auth_verifications: metrics::SharedCounter,
     /// What is gathered of usage by the minute. `None`: nothing is.
-    pub usage: Option<Arc<usage::Gathered>>,
+    pub usage: Option<Arc<usage::UsageCollector>>,
     /// Samples of decisions.
-    pub decisions: Arc<record::decisions::Memory>,
+    pub decisions: Arc<record::decisions::SampleMemory>,
     /// What is gathered of heavy keys. `None`: nothing is.
-    pub hot_keys: Option<Arc<hot_keys::Gathered>>,
+    pub hot_keys: Option<Arc<hot_keys::KeyCollector>>,
     /// Where finished spans go.
-    pub spans: Spans,
+    pub spans: SpanQueue,
     /// How many workers there are.
     pub workers: usize,
 }
@@ -66,25 +66,25 @@ pub struct Shared {
 /// One worker's services; they never leave its thread.
 pub struct Services {
     /// What all workers share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<SharedServices>,
     /// The worker's cells of the metrics.
-    pub metrics: metrics::Worker,
+    pub metrics: metrics::WorkerToken,
     /// The worker's part of the access log.
     pub log: record::Buffer,
     /// The worker's samples of decisions.
-    pub decisions: record::decisions::Hand,
+    pub decisions: record::decisions::SampleBuffer,
     /// The worker's part of usage by the minute.
-    pub usage: Option<usage::Tally>,
+    pub usage: Option<usage::UsageTally>,
     /// The worker's part of the heavy keys.
-    pub hot_keys: Option<hot_keys::Tally>,
+    pub hot_keys: Option<hot_keys::KeyTally>,
     /// Request bodies that were not read to the end before the answer.
-    pub unread: Rc<Unread>,
+    pub unread: Rc<UnreadBodies>,
     /// Each body that is being compressed has a copy.
     pub compressions: Rc<()>,
     /// Each copy of a request that is on its way to a mirror has a copy.
     pub mirrored: Rc<()>,
     snapshot: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
-    view: RefCell<Rc<View>>,
+    view: RefCell<Rc<WorkerView>>,
     random: Random,
     /// Wall-clock time minus monotonic time; renewed at every tick, so that requests need not read the wall clock.
     unix_offset_ns: Cell<i64>,
@@ -92,13 +92,13 @@ pub struct Services {
 
 impl Services {
     /// Must be called on the worker's own thread.
-    pub fn new(shared: Arc<Shared>, cells: metrics::Worker, log: record::Buffer) -> Services {
+    pub fn new(shared: Arc<SharedServices>, cells: metrics::WorkerToken, log: record::Buffer) -> Services {
         let mut snapshot = Cache::new(Arc::clone(&shared.current));
         let random = Random::seeded();
-        let view = View::new(snapshot.load(), &random);
+        let view = WorkerView::new(snapshot.load(), &random);
         let view = Rc::new(view.with_pools(&[], random.next()).with_caches(&[]));
-        let usage = shared.usage.clone().map(usage::Tally::new);
-        let decisions = record::decisions::Hand::new(Arc::clone(&shared.decisions));
+        let usage = shared.usage.clone().map(usage::UsageTally::new);
+        let decisions = record::decisions::SampleBuffer::new(Arc::clone(&shared.decisions));
         let hot_keys = shared.hot_keys.as_ref().map(|keys| keys.tally(random.next()));
         Services {
             shared,
@@ -125,12 +125,12 @@ impl Services {
 
     /// The snapshot in force and the worker's pools for it. A request calls it once; a reload is noticed by one atomic
     /// load, and so is a change of servers.
-    pub fn view(&self) -> Rc<View> {
+    pub fn view(&self) -> Rc<WorkerView> {
         let mut snapshot = self.snapshot.borrow_mut();
         let current = snapshot.load();
         let mut view = self.view.borrow_mut();
         if !Arc::ptr_eq(current, &view.snapshot) || current.moves.count() != view.moves {
-            let next = View::new(current, &self.random);
+            let next = WorkerView::new(current, &self.random);
             let next = next.with_pools(&view.pools, self.random());
             *view = Rc::new(next.with_caches(&view.caches));
         }
@@ -138,12 +138,12 @@ impl Services {
     }
 
     /// What the last request began with: for what need not be the newest.
-    pub fn last_view(&self) -> Ref<'_, View> {
+    pub fn last_view(&self) -> Ref<'_, WorkerView> {
         Ref::map(self.view.borrow(), |view| &**view)
     }
 
     /// The same snapshot with pools for the servers there are now, if any have changed since this view was made.
-    pub fn renewed(&self, view: &View) -> Option<Rc<View>> {
+    pub fn renewed(&self, view: &WorkerView) -> Option<Rc<WorkerView>> {
         if view.snapshot.moves.count() == view.moves {
             return None;
         }
@@ -153,7 +153,7 @@ impl Services {
         }
         // A reload came in between: a request keeps the configuration that it began with.
         let pools: Vec<_> = current.pools.iter().chain(&view.pools).map(Rc::clone).collect();
-        let renewed = View::new(&view.snapshot, &self.random).with_pools(&pools, self.random());
+        let renewed = WorkerView::new(&view.snapshot, &self.random).with_pools(&pools, self.random());
         Some(Rc::new(renewed.with_caches(&view.caches)))
     }
 
@@ -191,7 +191,7 @@ impl Services {
         self.unix_offset_ns.set(unix_offset_ns());
         self.log.hand_over();
         self.decisions.hand_over();
-        self.usage.iter().for_each(usage::Tally::hand_over);
+        self.usage.iter().for_each(usage::UsageTally::hand_over);
         let second = self.unix(now).as_secs();
         self.hot_keys.iter().for_each(|tally| tally.hand_over(second));
         self.unread.sweep(now);
@@ -201,19 +201,19 @@ impl Services {
     }
 }
 
-impl View {
+impl WorkerView {
     /// A view without connections and credentials, whose turns begin anywhere.
-    fn new(snapshot: &Arc<Snapshot>, random: &Random) -> View {
+    fn new(snapshot: &Arc<Snapshot>, random: &Random) -> WorkerView {
         // Counted before the servers are read: a change in between is seen later.
         let moves = snapshot.moves.count();
-        let turns = (0..snapshot.table.choices()).map(|_| Turns::new(random.next())).collect();
-        View { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }
+        let turns = (0..snapshot.table.choices()).map(|_| EvenNumbers::new(random.next())).collect();
+        WorkerView { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }
     }
 
     /// Keeps the pools of upstreams that a reload did not change, and of servers that an upstream still has, so that their
     /// connections stay; makes the others.
-    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> View {
-        let pool = |(index, live): (usize, &Arc<upstream::Live>)| {
+    fn with_pools(mut self, before: &[Rc<upstream::Pool<RequestBody>>], seed: u64) -> WorkerView {
+        let pool = |(index, live): (usize, &Arc<upstream::LiveUpstream>)| {
             let upstream = live.load();
             let seed = seed ^ upstream.id.rotate_left(32);
             // Where it was, if servers have changed; anywhere, after a reload.
@@ -229,7 +229,7 @@ impl View {
     }
 
     /// Keeps the verified credentials of methods that a reload did not change; makes the other caches.
-    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> View {
+    fn with_caches(mut self, before: &[Rc<auth::cache::Cache>]) -> WorkerView {
         let cache = |method: &Arc<Method>| {
             let same = before.iter().find(|cache| cache.method == method.id);
             same.cloned().unwrap_or_else(|| Rc::new(auth::cache::Cache::new(method.id)))
@@ -250,37 +250,37 @@ fn unix_offset_ns() -> i64 {
 pub(super) mod tests {
     use super::*;
     use crate::proxy::config::{ClientIp, LimitHeaders};
-    use crate::proxy::config::{Node, Shown};
+    use crate::proxy::config::{FieldAudience, NodeIdentity};
     use crate::proxy::snapshot::Series;
     use limiter::local;
     use observe::record;
-    use policy::Naming;
-    use policy::{Options, Table};
+    use policy::KeyNaming;
+    use policy::{CompileOptions, RouteTable};
 
     /// Services without routes, and what they count.
     pub fn services() -> (Rc<Services>, Arc<metrics::Metrics>) {
         let (metrics, mut cells) = metrics::Metrics::new(1);
         let access =
             record::AccessConfig { to: record::Sink::Off, headers: Vec::new(), ..Default::default() };
-        let log = record::Log::open(&access.to, &metrics.access_log).expect("nothing to open");
-        let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        let log = record::LineLog::open(&access.to, &metrics.access_log).expect("nothing to open");
+        let options = CompileOptions { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
         let snapshot = Snapshot {
             generation: 0,
-            table: Table::compile(&[], &[], &options).expect("nothing can be wrong with it"),
+            table: RouteTable::compile(&[], &[], &options).expect("nothing can be wrong with it"),
             upstreams: Vec::new(),
             moves: Arc::default(),
             auth: Vec::new(),
             secret_parameters: Box::default(),
             listeners: Vec::new(),
             client_ip: ClientIp::default(),
-            node: Node::new("here", Shown::Trusted, Shown::Always),
+            node: NodeIdentity::new("here", FieldAudience::Trusted, FieldAudience::Always),
             tiers: Box::default(),
-            naming: Naming::default(),
+            naming: KeyNaming::default(),
             limit_headers: LimitHeaders::default(),
             error_pages: None,
-            sampler: record::Sampler::new(&access),
+            sampler: record::StatusSampler::new(&access),
             draws: record::decisions::Draws::default(),
-            shown: record::Shown::new(&access),
+            shown: record::LoggedParts::new(&access),
             style: record::Style::default(),
             tracer: None,
             series: Series {
@@ -292,13 +292,13 @@ pub(super) mod tests {
                 upstreams: Vec::new(),
             },
         };
-        let shared = Shared {
+        let shared = SharedServices {
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             challenges: Arc::default(),
             limiter: Arc::new(Limiter::new(local::Table::with_memory(1 << 20))),
             overload: Arc::new(Overload::new(Default::default())),
-            gathered: Arc::new(Room::of_gathered()),
-            copies: Arc::new(Room::of_copies()),
+            gathered: Arc::new(BufferBudget::of_gathered()),
+            copies: Arc::new(BufferBudget::of_copies()),
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
             calls: metrics.calls(),
             refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
@@ -306,7 +306,7 @@ pub(super) mod tests {
             usage: None,
             decisions: Arc::default(),
             hot_keys: None,
-            spans: Spans::nowhere(),
+            spans: SpanQueue::nowhere(),
             workers: 1,
         };
         let services = Services::new(Arc::new(shared), cells.remove(0), log.buffer());

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::config::{ClientIp, LimitHeaders, Node};
+use super::config::{ClientIp, LimitHeaders, NodeIdentity};
 use super::request::request_body::RequestBody;
 use super::response::error_pages::ErrorPages;
-use crate::service::config::Listener;
-use base::random::Turns;
+use crate::service::config::ListenerConfig;
+use base::random::EvenNumbers;
 use limiter::Check;
 use observe::record;
 use observe::trace::Tracer;
@@ -21,35 +21,35 @@ pub struct Snapshot {
     /// Counts the reloads since start.
     pub generation: u64,
     /// Routes and policies.
-    pub table: policy::Table,
+    pub table: policy::RouteTable,
     /// Upstreams, in the order the table's routes index them.
-    pub upstreams: Vec<Arc<upstream::Live>>,
+    pub upstreams: Vec<Arc<upstream::LiveUpstream>>,
     /// Counts the changes of their servers.
-    pub moves: Arc<upstream::Moves>,
+    pub moves: Arc<upstream::ServerChanges>,
     /// Authentication methods, in the order the table's routes index them.
     pub auth: Vec<Arc<auth::Method>>,
     /// Query parameters that carry credentials: the access log does not show their values.
     pub secret_parameters: Box<[Box<str>]>,
     /// The listeners as configured; connections keep the one that they came under. For `explain`.
-    pub listeners: Vec<Listener>,
+    pub listeners: Vec<ListenerConfig>,
     /// How a client's address is found.
     pub client_ip: ClientIp,
     /// What this gateway is called.
-    pub node: Node,
+    pub node: NodeIdentity,
     /// Names of the tiers that have a table of their own.
     pub tiers: Box<[Box<str>]>,
     /// How keys are named for people.
-    pub naming: policy::Naming,
+    pub naming: policy::KeyNaming,
     /// Which rate-limit fields answers carry.
     pub limit_headers: LimitHeaders,
     /// Own bodies for errors; their files are read again when they change. `None`: there are none.
     pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,
     /// Which requests are written to the access log.
-    pub sampler: record::Sampler,
+    pub sampler: record::StatusSampler,
     /// Which decisions are sampled.
     pub draws: record::decisions::Draws,
     /// The optional parts of an access log line.
-    pub shown: record::Shown,
+    pub shown: record::LoggedParts,
     /// How access log lines are written.
     pub style: record::Style,
     /// Decides about the traces of requests; `None`: they are not traced.
@@ -62,22 +62,22 @@ pub struct Snapshot {
 #[derive(Debug)]
 pub struct Series {
     /// By route.
-    pub routes: Vec<Arc<metrics::Route>>,
+    pub routes: Vec<Arc<metrics::RouteSeries>>,
     /// For requests that match no route.
-    pub no_route: Arc<metrics::Route>,
+    pub no_route: Arc<metrics::RouteSeries>,
     /// By policy.
-    pub policies: Vec<Arc<metrics::Policy>>,
+    pub policies: Vec<Arc<metrics::PolicySeries>>,
     /// By policy, and by window.
-    pub windows: Vec<Box<[Arc<metrics::Window>]>>,
+    pub windows: Vec<Box<[Arc<metrics::WindowSeries>]>>,
     /// Of all decisions.
     pub latency: Arc<metrics::Latency>,
     /// By upstream.
-    pub upstreams: Vec<Arc<metrics::Upstream>>,
+    pub upstreams: Vec<Arc<metrics::UpstreamSeries>>,
 }
 
 impl Series {
     /// Counts what each policy and each of its windows decided, and how candidates compare.
-    pub fn decided(&self, worker: &metrics::Worker, check: &Check<'_>) {
+    pub fn decided(&self, worker: &metrics::WorkerToken, check: &Check<'_>) {
         let Check { charges, decision, event, .. } = check;
         for (charge, outcome) in charges.iter().zip(&decision.outcomes) {
             let window = &self.windows[charge.policy.index()][usize::from(charge.window)];
@@ -96,7 +96,7 @@ impl Series {
 
 /// A snapshot together with what belongs to one worker: its connections to upstreams and the credentials it has verified.
 #[derive(Debug)]
-pub struct View {
+pub struct WorkerView {
     /// The part that all workers share.
     pub snapshot: Arc<Snapshot>,
     /// How often servers of upstreams had changed when the pools were made.
@@ -104,7 +104,7 @@ pub struct View {
     /// Connections, by upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
     /// Turns, by the table's choices among upstreams.
-    pub turns: Box<[Turns]>,
+    pub turns: Box<[EvenNumbers]>,
     /// Lately verified credentials, by authentication method.
     pub caches: Vec<Rc<auth::cache::Cache>>,
 }

@@ -6,10 +6,10 @@ use http::HeaderMap;
 use http::header::SET_COOKIE;
 
 use super::request::request_body::RequestBody;
-use super::snapshot::View;
-use policy::destination::Choice;
+use super::snapshot::WorkerView;
+use policy::destination::UpstreamChoice;
 use upstream::Pool;
-use upstream::sticky::Sticky;
+use upstream::sticky::StickyCookies;
 
 /// The server that a request's cookie names. Almost no upstream has such cookies: then it is one look.
 pub fn named(pool: &Pool<RequestBody>, headers: &HeaderMap) -> Option<usize> {
@@ -18,7 +18,12 @@ pub fn named(pool: &Pool<RequestBody>, headers: &HeaderMap) -> Option<usize> {
 
 /// The upstream among several whose server a request's cookie names, if that server may be used. Also one without a weight:
 /// a client that has begun there may end there.
-pub fn upstream(view: &View, choice: &Choice, headers: &HeaderMap, now: Instant) -> Option<usize> {
+pub fn upstream(
+    view: &WorkerView,
+    choice: &UpstreamChoice,
+    headers: &HeaderMap,
+    now: Instant,
+) -> Option<usize> {
     let mut upstreams = choice.parts().iter().map(|part| part.upstream);
     upstreams.find(|upstream| {
         let pool = &view.pools[*upstream];
@@ -27,7 +32,7 @@ pub fn upstream(view: &View, choice: &Choice, headers: &HeaderMap, now: Instant)
 }
 
 /// The field that keeps a client at the server that has answered, unless its cookie named that one already.
-pub fn keep(sticky: &Sticky, named: Option<usize>, server: usize, tls: bool, headers: &mut HeaderMap) {
+pub fn keep(sticky: &StickyCookies, named: Option<usize>, server: usize, tls: bool, headers: &mut HeaderMap) {
     if named != Some(server) {
         headers.append(SET_COOKIE, sticky.field(server, tls));
     }

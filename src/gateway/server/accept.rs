@@ -18,11 +18,11 @@ use socket2::{Domain, Socket};
 use tokio::io::unix::AsyncFd;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
-use super::idle::{Awaited, EVENTS, FIRST_BYTES, IdleConnection};
-use super::listener::{Admission, Listener};
-use super::worker::{Counted, Order, Served, Worker};
+use super::idle::{AwaitedHead, EVENTS, FIRST_BYTES, IdleConnection};
+use super::listener::{Admission, SharedListener};
+use super::worker::{CountedConnection, ServedConnection, Worker, WorkerCommand};
 use super::{proxy_protocol, serve};
-use crate::service::overload::Step;
+use crate::service::overload::PressureStep;
 use crate::service::{Ends, Service};
 use base::clock;
 use base::identity::NO_ADDRESS;
@@ -31,7 +31,7 @@ use upstream::connect::keep_alive;
 
 /// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already
 /// and closes the socket: closing first would reset clients that believe they are connected.
-pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener: Arc<Listener>) {
+pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener: Arc<SharedListener>) {
     let socket = match Acceptor::new(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -127,7 +127,12 @@ async fn pause<S: Service>(worker: &Worker<S>) {
 
 /// Serves a connection here, or hands it to the worker with the fewest connections if it has clearly fewer. The kernel
 /// spreads connections by a hash, which can leave a core idle if there are few and long-lived ones (HTTP/2).
-fn place<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, peer: SocketAddr, listener: &Arc<Listener>) {
+fn place<S: Service>(
+    worker: &Rc<Worker<S>>,
+    stream: TcpStream,
+    peer: SocketAddr,
+    listener: &Arc<SharedListener>,
+) {
     let loads = &worker.shared.loads;
     let mine = worker.connections();
     let least =
@@ -136,10 +141,10 @@ fn place<S: Service>(worker: &Rc<Worker<S>>, stream: TcpStream, peer: SocketAddr
         return start(worker, stream, peer, Arc::clone(listener));
     };
     tracing::trace!(mine, load, other, "handing a connection over");
-    let handed = stream.into_std().map(|stream| Order::Adopt(stream, peer, Arc::clone(listener)));
+    let handed = stream.into_std().map(|stream| WorkerCommand::Adopt(stream, peer, Arc::clone(listener)));
     if let Ok(order) = handed
         && let Err(refused) = worker.shared.orders[other].try_send(order)
-        && let Order::Adopt(stream, peer, listener) = refused.into_inner()
+        && let WorkerCommand::Adopt(stream, peer, listener) = refused.into_inner()
     {
         adopt(worker, stream, peer, listener);
     }
@@ -150,11 +155,11 @@ pub fn adopt<S: Service>(
     worker: &Rc<Worker<S>>,
     stream: std::net::TcpStream,
     peer: SocketAddr,
-    listener: Arc<Listener>,
+    listener: Arc<SharedListener>,
 ) {
     match TcpStream::from_std(stream) {
         Ok(stream) => start(worker, stream, peer, listener),
-        Err(error) => tracing::debug!(%error, "a connection was gone before it was served"),
+        Err(error) => tracing::debug!(%error, "client disconnected before its connection was served"),
     }
 }
 
@@ -162,10 +167,10 @@ fn start<S: Service>(
     worker: &Rc<Worker<S>>,
     mut stream: TcpStream,
     peer: SocketAddr,
-    listener: Arc<Listener>,
+    listener: Arc<SharedListener>,
 ) {
-    if worker.shared.overload.step() == Step::NoConnections {
-        return listener.metrics.refused(worker.service.cells(), metrics::Refused::Overload);
+    if worker.shared.overload.step() == PressureStep::NoConnections {
+        return listener.metrics.refused(worker.service.cells(), metrics::RefusedConnection::Overload);
     }
     let admission = match listener.admit() {
         Ok(admission) => admission,
@@ -175,7 +180,7 @@ fn start<S: Service>(
         let ends = Ends { tcp_peer: peer.ip(), announced_peer: peer.ip() };
         return serve(worker, stream, ends, listener, admission);
     }
-    let counted = Counted::new(worker);
+    let counted = CountedConnection::new(worker);
     tokio::task::spawn_local(async move {
         let worker = &counted.worker;
         if let Some(client) = proxy_protocol::client(worker, &listener, &mut stream, peer).await {
@@ -189,12 +194,12 @@ fn serve<S: Service>(
     worker: &Rc<Worker<S>>,
     stream: TcpStream,
     ends: Ends,
-    listener: Arc<Listener>,
+    listener: Arc<SharedListener>,
     admission: Admission,
 ) {
     match admission.of(ends.announced_peer) {
         Ok(admission) => {
-            let served = Served::new(worker, listener, admission);
+            let served = ServedConnection::new(worker, listener, admission);
             tokio::task::spawn_local(async move {
                 let idle = serve::serve(&served.worker, &served.listener, stream, ends).await;
                 keep_idle(served, idle);
@@ -205,7 +210,7 @@ fn serve<S: Service>(
 }
 
 /// Serves an idle connection again, now that its client has sent `first_bytes`.
-fn resume<S: Service>(served: Served<S>, idle: IdleConnection, first_bytes: Bytes) {
+fn resume<S: Service>(served: ServedConnection<S>, idle: IdleConnection, first_bytes: Bytes) {
     tokio::task::spawn_local(async move {
         let idle = serve::resume(&served.worker, &served.listener, idle, first_bytes).await;
         keep_idle(served, idle);
@@ -213,7 +218,7 @@ fn resume<S: Service>(served: Served<S>, idle: IdleConnection, first_bytes: Byte
 }
 
 /// Puts a connection among the worker's idle ones; closes it if it is over (`None`) or a drain closes idle ones.
-fn keep_idle<S: Service>(served: Served<S>, idle: Option<IdleConnection>) {
+fn keep_idle<S: Service>(served: ServedConnection<S>, idle: Option<IdleConnection>) {
     let Some(idle) = idle.filter(|_| !served.worker.drain.closes_idle()) else { return };
     let worker = Rc::clone(&served.worker);
     worker.idle.add(served, idle);
@@ -223,8 +228,8 @@ fn keep_idle<S: Service>(served: Served<S>, idle: Option<IdleConnection>) {
 pub fn expire<S: Service>(worker: &Worker<S>, now: Instant) {
     while let Some((served, idle)) = worker.idle.take_late(now) {
         let deadline = match idle.awaited {
-            Awaited::First => metrics::Deadline::Header,
-            Awaited::Next(_) => metrics::Deadline::Idle,
+            AwaitedHead::First => metrics::ConnectionDeadline::Header,
+            AwaitedHead::Next(_) => metrics::ConnectionDeadline::Idle,
         };
         served.listener.metrics.deadline_passed(worker.service.cells(), deadline);
     }
@@ -287,7 +292,7 @@ mod tests {
     use crate::server::listener::tests::listener;
     use crate::server::worker::tests::worker;
 
-    fn admit(listener: &Arc<Listener>, peer: IpAddr) -> Result<Admission, metrics::Refused> {
+    fn admit(listener: &Arc<SharedListener>, peer: IpAddr) -> Result<Admission, metrics::RefusedConnection> {
         listener.admit()?.of(peer)
     }
 
@@ -314,7 +319,7 @@ mod tests {
         let peer = IpAddr::from([192, 0, 2, 1]);
         runtime.block_on(async {
             let admission = admit(&listener, peer).expect("there is room for one");
-            let served = Served::new(&worker, Arc::clone(&listener), admission);
+            let served = ServedConnection::new(&worker, Arc::clone(&listener), admission);
             assert_eq!(worker.connections(), 1);
             assert!(admit(&listener, peer).is_err(), "there is room for one only");
             let body = std::future::poll_fn(|_| -> std::task::Poll<()> { panic!("in a body") });
@@ -327,7 +332,7 @@ mod tests {
         assert_eq!(worker.connections(), 0);
         assert!(admit(&listener, peer).is_ok(), "its place is free again");
         assert_eq!(metrics.panics.value(), 1);
-        let page = String::from_utf8(metrics.encode(metrics::Format::Prometheus)).expect("text");
+        let page = String::from_utf8(metrics.encode(metrics::ScrapeFormat::Prometheus)).expect("text");
         assert!(page.contains("sluicegate_connections_open{listener=\"plain\"} 0\n"), "{page}");
     }
 }

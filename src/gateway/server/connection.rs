@@ -8,50 +8,50 @@ use std::sync::Arc;
 use http::{HeaderValue, Version};
 
 use super::linger;
-use super::listener::Listener;
-use super::stream::Stream;
+use super::listener::SharedListener;
+use super::stream::ClientStream;
 use super::timer::Expiry;
 use super::tls;
 use super::worker::Worker;
 use crate::service::activity::Activity;
-use crate::service::conn::{Conn, Peer};
+use crate::service::body_rest::BodyRest;
+use crate::service::conn::{Conn, PeerAddress};
 use crate::service::problem;
 use crate::service::reason::Reason;
-use crate::service::rest::Rest;
 use crate::service::{Ends, Service, config};
 use base::clock;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 
-pub struct Connection<S: Service> {
+pub struct ConnectionTask<S: Service> {
     pub worker: Rc<Worker<S>>,
-    pub listener: Arc<Listener>,
+    pub listener: Arc<SharedListener>,
     /// What its requests see of it.
     pub facts: Rc<Conn>,
 }
 
 /// Why hyper does not drive a connection any more.
-pub enum End {
+pub enum ConnectionEnd {
     /// hyper ended it.
     Done(hyper::Result<()>),
     /// All requests are answered and what follows them is not a valid head.
-    Refused(Fault),
+    Refused(FramingFault),
     Expired(Expiry),
     /// The client closed the connection while it waited for an answer.
     Gone,
 }
 
-impl<S: Service> Connection<S> {
+impl<S: Service> ConnectionTask<S> {
     /// `last_status` is what [`Activity::last_status`] was before the connection was idle; 0 if it is new.
     pub fn new(
         worker: &Rc<Worker<S>>,
-        listener: &Arc<Listener>,
-        config: Arc<config::Listener>,
+        listener: &Arc<SharedListener>,
+        config: Arc<config::ListenerConfig>,
         ends: Ends,
-        stream: &Stream,
+        stream: &ClientStream,
         last_status: u16,
-    ) -> Connection<S> {
+    ) -> ConnectionTask<S> {
         let facts = Conn {
-            peer: Peer::new(ends.announced_peer),
+            peer: PeerAddress::new(ends.announced_peer),
             tcp_peer: ends.tcp_peer.to_canonical(),
             tls: tls::version(stream),
             sni: tls::server_name(stream).into(),
@@ -61,24 +61,24 @@ impl<S: Service> Connection<S> {
             stalled: Cell::new(false),
             broken: Cell::new(0),
             leaving: Cell::new(false),
-            rest: Rest::default(),
+            rest: BodyRest::default(),
             frames: OnceCell::new(),
             switched: RefCell::new(None),
             config,
         };
-        Connection { worker: Rc::clone(worker), listener: Arc::clone(listener), facts: Rc::new(facts) }
+        ConnectionTask { worker: Rc::clone(worker), listener: Arc::clone(listener), facts: Rc::new(facts) }
     }
 
     /// Refuses a head over HTTP/1 that takes too long. There is no request to answer through hyper, so the answer is
     /// written straight to the socket.
-    pub async fn late_http1(&self, mut stream: Stream) {
-        self.deadline_passed(metrics::Deadline::Header);
+    pub async fn late_http1(&self, mut stream: ClientStream) {
+        self.deadline_passed(metrics::ConnectionDeadline::Header);
         let request_id =
             self.refuse_unread(Version::HTTP_11, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
         linger::say(&mut stream, &problem::header_timeout(&request_id, &self.facts.config)).await;
     }
 
-    pub fn deadline_passed(&self, deadline: metrics::Deadline) {
+    pub fn deadline_passed(&self, deadline: metrics::ConnectionDeadline) {
         self.listener.metrics.deadline_passed(self.worker.service.cells(), deadline);
     }
 
@@ -92,7 +92,7 @@ impl<S: Service> Connection<S> {
         if is_answered {
             self.refuse_unread(Version::HTTP_11, problem::reason_of_parse_status(status), status);
         } else {
-            tracing::debug!(peer = %self.facts.peer.ip, %error, "connection ended in an error");
+            tracing::debug!(peer = %self.facts.peer.ip, %error, "client connection failed");
         }
         is_answered
     }

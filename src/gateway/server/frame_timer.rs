@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use crate::service::activity::Activity;
-use crate::service::config::Timeouts;
+use crate::service::config::ClientTimeouts;
 use base::clock;
 use net::wire::http2::Meter;
 
@@ -36,7 +36,12 @@ impl FrameTimer {
     }
 
     /// Which deadline has passed, if one has.
-    pub fn look(&mut self, activity: &Activity, timeouts: &Timeouts, now: Instant) -> Option<FrameExpiry> {
+    pub fn look(
+        &mut self,
+        activity: &Activity,
+        timeouts: &ClientTimeouts,
+        now: Instant,
+    ) -> Option<FrameExpiry> {
         let meter = self.meter.borrow();
         // Only bytes of DATA frames count as progress, and only many of them: a window that opens byte by byte holds as
         // much memory as one that stays shut, and answers to PING go out whatever the windows are.

@@ -12,14 +12,14 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stream::{Stream, Tracked};
+use super::stream::{ClientStream, TrackedStream};
 use crate::service::activity::Activity;
-use net::wire::http1::{End, Framing, Scanned};
+use net::wire::http1::{Framing, ScanEnd, ScanProgress};
 
 /// The stream that hyper reads from and writes to.
 #[derive(Debug)]
-pub struct Gate {
-    io: Tracked,
+pub struct FramingGate {
+    io: TrackedStream,
     activity: Rc<Activity>,
     framing: Framing,
     /// Requests on the connection that had ended before this gate was built.
@@ -35,10 +35,10 @@ pub struct Gate {
     kept: Bytes,
 }
 
-impl Gate {
+impl FramingGate {
     /// `io` must be between two messages. A head that is longer than `head_bytes_max` is a fault.
-    pub fn new(io: Tracked, activity: Rc<Activity>, head_bytes_max: usize) -> Gate {
-        Gate {
+    pub fn new(io: TrackedStream, activity: Rc<Activity>, head_bytes_max: usize) -> FramingGate {
+        FramingGate {
             io,
             ended_before: activity.exchanges_ended(),
             activity,
@@ -56,13 +56,13 @@ impl Gate {
     }
 
     /// The stream and its framing, if all that was read is of a body that has not ended.
-    pub fn into_body(self) -> Option<(Stream, Framing)> {
+    pub fn into_body(self) -> Option<(ClientStream, Framing)> {
         self.framing.is_in_body().then_some((self.io.stream, self.framing))
     }
 
     /// The stream, and the bytes that were read from it and not used: `read` is what hyper holds, and what the gate holds
     /// follows it.
-    pub fn into_parts(self, read: Bytes) -> (Stream, Bytes) {
+    pub fn into_parts(self, read: Bytes) -> (ClientStream, Bytes) {
         let parts = [&read[..], &self.ready, &self.head, &self.kept];
         let ahead = match parts.iter().map(|part| part.len()).sum::<usize>() {
             // A new one: an empty `Bytes` may keep its whole buffer alive.
@@ -88,18 +88,18 @@ impl Gate {
     /// Scans what has just been read into `buf` (from `before` on) and leaves there what may pass now.
     fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let fresh = &buf.filled()[before..];
-        let Scanned { passed, whole, end } = self.framing.scan(fresh);
+        let ScanProgress { passed, whole, end } = self.framing.scan(fresh);
         self.activity.read_within(self.framing.is_in_message());
         match end {
-            End::Bytes => {}
-            End::Upgrade => {
+            ScanEnd::Bytes => {}
+            ScanEnd::Upgrade => {
                 // What is left in `kept` comes after the bytes that were just taken from it.
                 let mut kept = BytesMut::from(&fresh[passed..]);
                 kept.extend_from_slice(&self.kept);
                 self.kept = kept.freeze();
             }
-            End::Head(fault) => self.activity.refuse_head(fault),
-            End::Body(fault) => self.activity.refuse_body(fault),
+            ScanEnd::Head(fault) => self.activity.refuse_head(fault),
+            ScanEnd::Body(fault) => self.activity.refuse_body(fault),
         }
         if whole > 0 && !self.head.is_empty() {
             // The head that had begun is whole now.
@@ -122,7 +122,7 @@ impl Gate {
     }
 }
 
-impl AsyncRead for Gate {
+impl AsyncRead for FramingGate {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
@@ -154,7 +154,7 @@ impl AsyncRead for Gate {
     }
 }
 
-impl AsyncWrite for Gate {
+impl AsyncWrite for FramingGate {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.get_mut().io).poll_write(cx, buf)
     }
@@ -166,7 +166,7 @@ impl AsyncWrite for Gate {
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         // The socket is closed next, which says as much. Where a client still sends, its close lingers.
-        if matches!(this.io.stream, Stream::Plain(_)) && !this.framing.is_in_message() {
+        if matches!(this.io.stream, ClientStream::Plain(_)) && !this.framing.is_in_message() {
             return Pin::new(&mut this.io).poll_flush(cx);
         }
         Pin::new(&mut this.io).poll_shutdown(cx)
@@ -192,7 +192,7 @@ mod tests {
 
     use super::*;
     use base::clock;
-    use net::outbox::Socket;
+    use net::outbox::QueuedSocket;
 
     #[tokio::test]
     async fn bytes_after_an_upgrade_request_wait_for_its_answer_on_a_connection_that_was_idle_too() {
@@ -204,8 +204,12 @@ mod tests {
         // One request before the connection was idle.
         activity.begin_exchange();
         activity.end_exchange(clock::instant());
-        let io = Tracked::new(Stream::Plain(Socket::new(accepted)), Bytes::new(), Rc::clone(&activity));
-        let mut gate = Gate::new(io, Rc::clone(&activity), 1024);
+        let io = TrackedStream::new(
+            ClientStream::Plain(QueuedSocket::new(accepted)),
+            Bytes::new(),
+            Rc::clone(&activity),
+        );
+        let mut gate = FramingGate::new(io, Rc::clone(&activity), 1024);
         let head = "GET / HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
         let next = "GET /next HTTP/1.1\r\nHost: a\r\n\r\n";
         client.write_all(format!("{head}{next}").as_bytes()).await.expect("it is read");

@@ -14,14 +14,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::timeout_at;
 
-use super::connection::{Connection, End};
-use super::gate::Gate;
-use super::idle::{Awaited, IdleConnection};
-use super::stream::{Stream, Tracked};
+use super::connection::{ConnectionEnd, ConnectionTask};
+use super::gate::FramingGate;
+use super::idle::{AwaitedHead, IdleConnection};
+use super::stream::{ClientStream, TrackedStream};
 use super::timer::{ConnectionTimer, Expiry};
-use super::{linger, prelude, rest, tunnel};
+use super::{late_body, linger, prelude, tunnel};
 use crate::service::activity::Presence;
-use crate::service::problem::Problem;
+use crate::service::problem::RefusalProblem;
 use crate::service::refusal::Refusal;
 use crate::service::{Ends, Service};
 use base::clock;
@@ -30,12 +30,12 @@ use net::wire::http1::Framing;
 /// Serves a connection until it ends (`None`) or, in the clear, becomes idle. `ahead` has been read from it, and its next
 /// head must be whole by `first`.
 pub async fn serve<S: Service>(
-    conn: &Connection<S>,
-    mut stream: Stream,
+    conn: &ConnectionTask<S>,
+    mut stream: ClientStream,
     mut ahead: Bytes,
     first: Instant,
 ) -> Option<IdleConnection> {
-    let mut deadline = (first, metrics::Deadline::Header);
+    let mut deadline = (first, metrics::ConnectionDeadline::Header);
     loop {
         if ahead.is_empty() && !Box::pin(wait_readable(conn, &stream, deadline)).await {
             return None;
@@ -49,14 +49,16 @@ pub async fn serve<S: Service>(
             return None;
         }
         (stream, ahead) = match Box::pin(drive(conn, stream, head)).await? {
-            Next::Message(stream, ahead) => (stream, ahead),
-            Next::Rest(stream, framing, left) => Box::pin(rest::read(conn, stream, framing, left)).await?,
+            ConnectionWait::Message(stream, ahead) => (stream, ahead),
+            ConnectionWait::Rest(stream, framing, left) => {
+                Box::pin(late_body::read(conn, stream, framing, left)).await?
+            }
         };
-        deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::Deadline::Idle);
+        deadline = (clock::instant() + conn.facts.config.timeouts.idle, metrics::ConnectionDeadline::Idle);
         stream = match stream {
-            Stream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
+            ClientStream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
                 Ok(tcp) => {
-                    let awaited = Awaited::Next(conn.facts.activity.last_status());
+                    let awaited = AwaitedHead::Next(conn.facts.activity.last_status());
                     let ends = Ends { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
                     return IdleConnection::of(
                         tcp,
@@ -67,7 +69,7 @@ pub async fn serve<S: Service>(
                     );
                 }
                 // Its client has not read the last answer.
-                Err(socket) => Stream::Plain(socket),
+                Err(socket) => ClientStream::Plain(socket),
             },
             stream => stream,
         };
@@ -76,9 +78,9 @@ pub async fn serve<S: Service>(
 
 /// Waits for the next byte with nothing held but the socket; false if the connection is over.
 async fn wait_readable<S: Service>(
-    conn: &Connection<S>,
-    stream: &Stream,
-    deadline: (Instant, metrics::Deadline),
+    conn: &ConnectionTask<S>,
+    stream: &ClientStream,
+    deadline: (Instant, metrics::ConnectionDeadline),
 ) -> bool {
     if stream.holds_bytes() {
         return true;
@@ -97,15 +99,19 @@ async fn wait_readable<S: Service>(
 }
 
 /// What a connection waits for that hyper does not drive any more.
-enum Next {
+enum ConnectionWait {
     /// A message, of which so much was read.
-    Message(Stream, Bytes),
+    Message(ClientStream, Bytes),
     /// So many bytes at most of a body that nobody wants.
-    Rest(Stream, Framing, u64),
+    Rest(ClientStream, Framing, u64),
 }
 
 /// Runs hyper over the stream until the connection ends (`None`), is idle, or is late with what nobody wants.
-async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -> Option<Next> {
+async fn drive<S: Service>(
+    conn: &ConnectionTask<S>,
+    stream: ClientStream,
+    ahead: Bytes,
+) -> Option<ConnectionWait> {
     let mut builder = http1::Builder::new();
     // Told a number, even its own, hyper fills two arrays of that many fields before it reads a head: a twentieth of all
     // instructions of a small request.
@@ -119,8 +125,8 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
         .max_header_size(conn.facts.config.max.header_bytes)
         .max_buf_size(conn.facts.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
-    let io = Tracked::new(stream, ahead, Rc::clone(&conn.facts.activity));
-    let io = Gate::new(io, Rc::clone(&conn.facts.activity), conn.facts.config.max.header_bytes);
+    let io = TrackedStream::new(stream, ahead, Rc::clone(&conn.facts.activity));
+    let io = FramingGate::new(io, Rc::clone(&conn.facts.activity), conn.facts.config.max.header_bytes);
     if let Some(now) = began {
         conn.facts.activity.begin_head(now);
     }
@@ -135,7 +141,7 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
     let end = std::future::poll_fn(|cx| {
         loop {
             if let Poll::Ready(result) = Pin::new(&mut served).poll(cx) {
-                return Poll::Ready(End::Done(result));
+                return Poll::Ready(ConnectionEnd::Done(result));
             }
             conn.facts.rest.poll(&conn.facts.activity, cx);
             if !draining && conn.facts.drain.poll_idle_closes(&mut drain, cx) {
@@ -144,73 +150,75 @@ async fn drive<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes) -
                 continue;
             }
             if draining && conn.facts.drain.poll_cuts(&mut cuts, cx) {
-                return Poll::Ready(End::Gone);
+                return Poll::Ready(ConnectionEnd::Gone);
             }
             if let Some(fault) = conn.facts.activity.due_fault() {
-                return Poll::Ready(End::Refused(fault));
+                return Poll::Ready(ConnectionEnd::Refused(fault));
             }
             if conn.facts.activity.presence() != presence {
                 presence = conn.facts.activity.presence();
                 timer.wait(presence.look_after());
             }
             if presence == Presence::Gone {
-                return Poll::Ready(End::Gone);
+                return Poll::Ready(ConnectionEnd::Gone);
             }
             match ready!(timer.poll(&conn.facts.activity, cx)) {
-                // The look itself happens in `Tracked::poll_flush`: hyper reads nothing while it answers a request, but
+                // The look itself happens in `TrackedStream::poll_flush`: hyper reads nothing while it answers a request, but
                 // it flushes at every poll.
                 Expiry::Presence => conn.facts.activity.ask_presence(),
-                expiry => return Poll::Ready(End::Expired(expiry)),
+                expiry => return Poll::Ready(ConnectionEnd::Expired(expiry)),
             }
         }
     })
     .await;
     // Before `served` is taken apart: that drops its requests, and they log whether a stall ended them.
-    conn.facts.stalled.set(matches!(end, End::Expired(Expiry::Stall)));
+    conn.facts.stalled.set(matches!(end, ConnectionEnd::Expired(Expiry::Stall)));
     let parts = served.into_parts();
-    if matches!(end, End::Expired(Expiry::Rest)) {
+    if matches!(end, ConnectionEnd::Expired(Expiry::Rest)) {
         let (left, (stream, framing)) = conn.facts.rest.take().zip(parts.io.into_inner().into_body())?;
-        return Some(Next::Rest(stream, framing, left));
+        return Some(ConnectionWait::Rest(stream, framing, left));
     }
     let left = conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await;
-    left.map(|(stream, ahead)| Next::Message(stream, ahead))
+    left.map(|(stream, ahead)| ConnectionWait::Message(stream, ahead))
 }
 
 /// Finishes a connection that hyper does not drive any more: answers what is left to answer and closes it, or returns it
 /// if it is only idle. `read` is what hyper had read of the next message.
 async fn conclude<S: Service>(
-    conn: &Connection<S>,
-    end: End,
-    gate: Gate,
+    conn: &ConnectionTask<S>,
+    end: ConnectionEnd,
+    gate: FramingGate,
     read: Bytes,
     draining: bool,
-) -> Option<(Stream, Bytes)> {
+) -> Option<(ClientStream, Bytes)> {
     let is_in_message = gate.is_in_message();
     let (mut stream, ahead) = gate.into_parts(read);
     match end {
-        End::Done(Ok(())) => match conn.facts.switched.take() {
+        ConnectionEnd::Done(Ok(())) => match conn.facts.switched.take() {
             Some(switched) => tunnel::run(&conn.facts, switched, stream, ahead).await,
             None if is_in_message => linger::linger(&stream).await,
             None => {}
         },
-        End::Done(Err(error)) => {
+        ConnectionEnd::Done(Err(error)) => {
             if conn.broken(&error) {
                 linger::linger(&stream).await;
             }
         }
-        End::Expired(Expiry::IdleConnection) if !draining && !is_in_message => return Some((stream, ahead)),
-        End::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence | Expiry::Rest) | End::Gone => {
+        ConnectionEnd::Expired(Expiry::IdleConnection) if !draining && !is_in_message => {
+            return Some((stream, ahead));
         }
-        End::Expired(Expiry::Head) => conn.late_http1(stream).await,
-        End::Refused(fault) => {
+        ConnectionEnd::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence | Expiry::Rest)
+        | ConnectionEnd::Gone => {}
+        ConnectionEnd::Expired(Expiry::Head) => conn.late_http1(stream).await,
+        ConnectionEnd::Refused(fault) => {
             let refusal = Refusal::Framing(fault);
-            let problem = Problem::of(&refusal);
+            let problem = RefusalProblem::of(&refusal);
             let request_id = conn.refuse_unread(Version::HTTP_11, problem.reason, problem.status.as_u16());
             let answer = problem.unread(&request_id, &conn.facts.config);
             linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
             linger::linger(&stream).await;
         }
-        End::Expired(Expiry::Stall) => conn.deadline_passed(metrics::Deadline::BodyStall),
+        ConnectionEnd::Expired(Expiry::Stall) => conn.deadline_passed(metrics::ConnectionDeadline::BodyStall),
     }
     None
 }

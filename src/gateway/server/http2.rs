@@ -14,9 +14,9 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 
-use super::connection::{Connection, End};
+use super::connection::{ConnectionEnd, ConnectionTask};
 use super::frame_timer::FrameTimer;
-use super::stream::{Stream, Tracked};
+use super::stream::{ClientStream, TrackedStream};
 use super::timer::{ConnectionTimer, Expiry};
 use super::{linger, prelude};
 use crate::service::problem;
@@ -24,26 +24,35 @@ use crate::service::reason::Reason;
 use crate::service::{Service, config};
 use base::clock;
 use net::in_place;
-use net::wire::http1::Fault;
-use net::wire::http2::{Excess, Meter, Metered, Peer, Refused};
+use net::wire::http1::FramingFault;
+use net::wire::http2::{Excess, HyperRefusal, Meter, MeteredStream, PeerSide};
 use upstream::connect::LocalExecutor;
 
 /// Serves a connection until it ends. hyper is built when the client sends its first request.
-pub async fn serve<S: Service>(conn: &Connection<S>, stream: Stream, ahead: Bytes, accepted: Instant) {
-    let meter = Meter::new(Peer::Client, conn.facts.config.max.streams, clock::instant());
+pub async fn serve<S: Service>(
+    conn: &ConnectionTask<S>,
+    stream: ClientStream,
+    ahead: Bytes,
+    accepted: Instant,
+) {
+    let meter = Meter::new(PeerSide::Client, conn.facts.config.max.streams, clock::instant());
     let meter = Rc::new(RefCell::new(meter));
-    let io = Tracked::new(stream, ahead, Rc::clone(&conn.facts.activity));
-    let io = Metered::new(io, Rc::clone(&meter), clock::instant);
+    let io = TrackedStream::new(stream, ahead, Rc::clone(&conn.facts.activity));
+    let io = MeteredStream::new(io, Rc::clone(&meter), clock::instant);
     match Box::pin(prelude::http2::wait(&conn.facts, &announced(&conn.facts.config.max), io, accepted)).await
     {
-        prelude::http2::Left::In(io) => Box::pin(drive(conn, io, meter)).await,
-        prelude::http2::Left::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
-        prelude::http2::Left::Late => conn.late_http2(),
+        prelude::http2::PreludeEnd::In(io) => Box::pin(drive(conn, io, meter)).await,
+        prelude::http2::PreludeEnd::Gone(error) => conn.broken_http2(&error, &meter.borrow()),
+        prelude::http2::PreludeEnd::Late => conn.late_http2(),
     }
 }
 
 /// One hyper connection from the first request to GOAWAY.
-async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, meter: Rc<RefCell<Meter>>) {
+async fn drive<S: Service>(
+    conn: &ConnectionTask<S>,
+    io: prelude::http2::ReplayStream,
+    meter: Rc<RefCell<Meter>>,
+) {
     let max = &conn.facts.config.max;
     let mut builder = http2::Builder::new(LocalExecutor);
     builder
@@ -74,7 +83,7 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
             }
             conn.facts.broken.set(conn.facts.broken.get() + meter.borrow_mut().take_broken());
             if let Poll::Ready(result) = polled {
-                return Poll::Ready(End::Done(result));
+                return Poll::Ready(ConnectionEnd::Done(result));
             }
             if !draining && (conn.facts.leaving.get() || conn.facts.drain.poll_leaves(&mut drain, cx)) {
                 draining = true;
@@ -82,29 +91,32 @@ async fn drive<S: Service>(conn: &Connection<S>, io: prelude::http2::Handed, met
                 continue;
             }
             if draining && conn.facts.drain.poll_cuts(&mut cuts, cx) {
-                return Poll::Ready(End::Gone);
+                return Poll::Ready(ConnectionEnd::Gone);
             }
             match ready!(timer.poll(&conn.facts.activity, cx)) {
                 // An idle connection is told to go (GOAWAY) and given one more period to do so.
                 Expiry::Idle if !draining => {
-                    conn.deadline_passed(metrics::Deadline::Idle);
+                    conn.deadline_passed(metrics::ConnectionDeadline::Idle);
                     draining = true;
                     served.as_mut().graceful_shutdown();
                     timer.wait(GOAWAY_WAIT);
                 }
-                expiry => return Poll::Ready(End::Expired(expiry)),
+                expiry => return Poll::Ready(ConnectionEnd::Expired(expiry)),
             }
         }
     })
     .await;
     match end {
-        End::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
-        End::Expired(Expiry::Stall) => {
+        ConnectionEnd::Done(Err(error)) => conn.broken_http2(&error, &meter.borrow()),
+        ConnectionEnd::Expired(Expiry::Stall) => {
             conn.facts.stalled.set(true);
-            conn.deadline_passed(metrics::Deadline::BodyStall);
+            conn.deadline_passed(metrics::ConnectionDeadline::BodyStall);
         }
-        End::Expired(Expiry::Head) => conn.late_http2(),
-        End::Done(Ok(())) | End::Refused(_) | End::Expired(_) | End::Gone => {}
+        ConnectionEnd::Expired(Expiry::Head) => conn.late_http2(),
+        ConnectionEnd::Done(Ok(()))
+        | ConnectionEnd::Refused(_)
+        | ConnectionEnd::Expired(_)
+        | ConnectionEnd::Gone => {}
     }
 }
 
@@ -124,10 +136,10 @@ fn header_list_bytes_max(max: &config::Sizes) -> u32 {
     (max.header_bytes as u32).saturating_mul(2)
 }
 
-impl<S: Service> Connection<S> {
+impl<S: Service> ConnectionTask<S> {
     /// Closes a connection that does not begin with the preface on a listener that speaks only HTTP/2. No GOAWAY is sent:
     /// the client is evidently not using HTTP/2 (RFC 9113 section 3.4).
-    pub async fn refuse_preface(&self, mut stream: Stream) {
+    pub async fn refuse_preface(&self, mut stream: ClientStream) {
         self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS);
         linger::say(&mut stream, &[]).await;
         linger::linger(&stream).await;
@@ -135,9 +147,9 @@ impl<S: Service> Connection<S> {
 
     /// Whether a first line that is not HTTP/1 may be a broken HTTP/2 preface: a client that sent one would read an
     /// HTTP/1.1 answer as frames.
-    pub fn may_be_preface(&self, fault: Fault) -> bool {
+    pub fn may_be_preface(&self, fault: FramingFault) -> bool {
         let is_sniffed = self.facts.tls.is_empty() && self.facts.config.http2;
-        fault == Fault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
+        fault == FramingFault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
     }
 
     /// Handles an error of hyper's: logs a refusal if the client broke the protocol or a budget, and nothing if it left.
@@ -164,20 +176,20 @@ impl<S: Service> Connection<S> {
     }
 
     fn late_http2(&self) {
-        self.deadline_passed(metrics::Deadline::Header);
+        self.deadline_passed(metrics::ConnectionDeadline::Header);
         self.refuse_unread(Version::HTTP_2, Reason::HeaderTimeout, problem::HEADER_TIMEOUT_STATUS);
     }
 
     /// Logs a request over HTTP/2 that hyper refused on its own.
-    pub fn log_refused(&self, refused: Refused) {
+    pub fn log_refused(&self, refused: HyperRefusal) {
         match refused {
-            Refused::Reset(REFUSED_STREAM) => {
+            HyperRefusal::Reset(REFUSED_STREAM) => {
                 self.refuse_unread(Version::HTTP_2, Reason::TooManyStreams, problem::UNAVAILABLE_STATUS)
             }
-            Refused::Reset(_) => {
+            HyperRefusal::Reset(_) => {
                 self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS)
             }
-            Refused::TooLarge => self.refuse_unread(
+            HyperRefusal::TooLarge => self.refuse_unread(
                 Version::HTTP_2,
                 Reason::HeadersTooLarge,
                 problem::HEADERS_TOO_LARGE_STATUS,

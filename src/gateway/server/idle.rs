@@ -28,11 +28,11 @@ pub struct IdleConnection {
     /// The addresses of its client.
     pub ends: Ends,
     /// The listener's configuration when the connection was accepted.
-    pub config: Arc<config::Listener>,
+    pub config: Arc<config::ListenerConfig>,
     /// When it is closed if the client stays silent.
     pub deadline: Instant,
     /// What the client may send next.
-    pub awaited: Awaited,
+    pub awaited: AwaitedHead,
 }
 
 impl IdleConnection {
@@ -40,9 +40,9 @@ impl IdleConnection {
     pub fn of(
         tcp: tokio::net::TcpStream,
         ends: Ends,
-        config: Arc<config::Listener>,
+        config: Arc<config::ListenerConfig>,
         deadline: Instant,
-        awaited: Awaited,
+        awaited: AwaitedHead,
     ) -> Option<IdleConnection> {
         let socket = tcp.into_std().ok()?;
         Some(IdleConnection { socket, ends, config, deadline, awaited })
@@ -51,7 +51,7 @@ impl IdleConnection {
 
 /// What an idle client may send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum AwaitedHead {
     /// Its first request, over HTTP/2 or HTTP/1.1.
     First,
     /// Another request over HTTP/1.1. The number carries
@@ -95,7 +95,7 @@ impl<T> IdleConnections<T> {
             Err(error) => {
                 // `served` is dropped after this, and may come back here as it wakes others.
                 drop(by_deadline);
-                tracing::warn!(%error, "an idle connection cannot be watched and is closed");
+                tracing::warn!(%error, "idle connection closed: it cannot be registered with epoll");
             }
         }
     }

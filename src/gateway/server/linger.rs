@@ -10,10 +10,10 @@ use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
-use super::stream::Stream;
+use super::stream::ClientStream;
 
 /// Sends the last answer of a connection that hyper does not drive any more, and shuts our side of it.
-pub async fn say(stream: &mut Stream, answer: &[u8]) {
+pub async fn say(stream: &mut ClientStream, answer: &[u8]) {
     let sent = async {
         stream.write_all(answer).await?;
         stream.shutdown().await
@@ -23,7 +23,7 @@ pub async fn say(stream: &mut Stream, answer: &[u8]) {
 
 /// Reads and discards what still comes after the last answer, until the client closes, is silent for [`QUIET`], or
 /// [`LINGER`] is over.
-pub async fn linger(stream: &Stream) {
+pub async fn linger(stream: &ClientStream) {
     let tcp = stream.tcp();
     let drained = async {
         // From the socket under TLS, too: the bytes are thrown away, so they need no decrypting.

@@ -15,25 +15,25 @@ use base::identity::NO_ADDRESS;
 
 /// What all workers share of one listener. A reload keeps it, so that its caps count connections from before, too.
 #[derive(Debug)]
-pub struct Listener {
+pub struct SharedListener {
     /// Replaced by a reload. A connection keeps the one that it came under.
-    pub config: ArcSwap<config::Listener>,
+    pub config: ArcSwap<config::ListenerConfig>,
     /// `None` in the clear. Replaced by a reload and by a changed certificate.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
     /// The metrics of this listener.
-    pub metrics: Arc<metrics::Listener>,
+    pub metrics: Arc<metrics::ListenerSeries>,
     open: AtomicUsize,
     per_ip: Mutex<HashMap<IpAddr, usize>>,
 }
 
-impl Listener {
+impl SharedListener {
     /// A listener with nothing open.
     pub fn new(
-        config: config::Listener,
+        config: config::ListenerConfig,
         tls: Option<Arc<rustls::ServerConfig>>,
-        metrics: Arc<metrics::Listener>,
-    ) -> Listener {
-        Listener {
+        metrics: Arc<metrics::ListenerSeries>,
+    ) -> SharedListener {
+        SharedListener {
             config: ArcSwap::from_pointee(config),
             tls: ArcSwapOption::new(tls),
             metrics,
@@ -43,11 +43,11 @@ impl Listener {
     }
 
     /// Counts a connection in, unless the listener has as many as it may.
-    pub fn admit(self: &Arc<Self>) -> Result<Admission, metrics::Refused> {
+    pub fn admit(self: &Arc<Self>) -> Result<Admission, metrics::RefusedConnection> {
         // Made first: if the connection is refused, dropping it takes the count back.
         let admission = Admission { listener: Arc::clone(self), client: None };
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.config.load().connections_max {
-            return Err(metrics::Refused::Connections);
+            return Err(metrics::RefusedConnection::Connections);
         }
         Ok(admission)
     }
@@ -56,14 +56,14 @@ impl Listener {
 /// A connection counted in; counted out when dropped.
 #[derive(Debug)]
 pub struct Admission {
-    listener: Arc<Listener>,
+    listener: Arc<SharedListener>,
     /// The address or network that it is counted under; `None` until a PROXY protocol header has named the client.
     client: Option<IpAddr>,
 }
 
 impl Admission {
     /// Counts it under its client, unless that client has as many as it may.
-    pub fn of(mut self, client: IpAddr) -> Result<Admission, metrics::Refused> {
+    pub fn of(mut self, client: IpAddr) -> Result<Admission, metrics::RefusedConnection> {
         // Over a Unix socket all clients would be one.
         if client == NO_ADDRESS {
             return Ok(self);
@@ -73,7 +73,7 @@ impl Admission {
         let count = per_ip.entry(client).or_insert(0);
         if *count >= self.listener.config.load().connections_per_ip_max {
             drop(per_ip);
-            return Err(metrics::Refused::ConnectionsPerIp);
+            return Err(metrics::RefusedConnection::ConnectionsPerIp);
         }
         *count += 1;
         drop(per_ip);
@@ -149,14 +149,14 @@ const BACKLOG: i32 = 4096;
 pub(super) mod tests {
     use super::*;
 
-    pub fn listener(metrics: Arc<metrics::Listener>) -> Arc<Listener> {
-        let config = config::Listener {
-            bind: config::Bind::Tcp(([127, 0, 0, 1], 0).into()),
+    pub fn listener(metrics: Arc<metrics::ListenerSeries>) -> Arc<SharedListener> {
+        let config = config::ListenerConfig {
+            bind: config::ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,
             connections_per_ip_max: 1,
-            ..config::Listener::named("plain".to_owned())
+            ..config::ListenerConfig::named("plain".to_owned())
         };
-        Arc::new(Listener::new(config, None, metrics))
+        Arc::new(SharedListener::new(config, None, metrics))
     }
 
     #[test]

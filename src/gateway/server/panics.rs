@@ -6,7 +6,7 @@ use std::panic;
 use std::sync::Once;
 
 /// Counts every panic of the calling thread from now on.
-pub fn count(counter: metrics::Counter) {
+pub fn count(counter: metrics::SharedCounter) {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = panic::take_hook();
@@ -20,5 +20,5 @@ pub fn count(counter: metrics::Counter) {
 
 thread_local! {
     /// `None` on threads that are not a worker's: their panics are not counted here.
-    static PANICS: RefCell<Option<metrics::Counter>> = const { RefCell::new(None) };
+    static PANICS: RefCell<Option<metrics::SharedCounter>> = const { RefCell::new(None) };
 }

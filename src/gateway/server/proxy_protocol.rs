@@ -13,7 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::listener::Listener;
+use super::listener::SharedListener;
 use super::worker::Worker;
 use crate::service::Service;
 
@@ -21,7 +21,7 @@ use crate::service::Service;
 /// `None` if the connection is over: the header is missing, wrong, or takes longer than a head may.
 pub async fn client<S: Service>(
     worker: &Worker<S>,
-    listener: &Listener,
+    listener: &SharedListener,
     tcp: &mut TcpStream,
     peer: SocketAddr,
 ) -> Option<SocketAddr> {
@@ -31,7 +31,7 @@ pub async fn client<S: Service>(
         () = worker.drain.idle_closes() => return None,
     };
     let Ok(read) = read else {
-        listener.metrics.deadline_passed(worker.service.cells(), metrics::Deadline::Header);
+        listener.metrics.deadline_passed(worker.service.cells(), metrics::ConnectionDeadline::Header);
         return None;
     };
     match read.and_then(|header| source(&header)) {

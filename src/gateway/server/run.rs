@@ -1,6 +1,6 @@
 //! A worker from start to end: one thread, one runtime, its own listening sockets.
 //!
-//! The control runtime sends it [`Order`]s and gets no replies: it joins the thread to learn that a drain is over.
+//! The control runtime sends it [`WorkerCommand`]s and gets no replies: it joins the thread to learn that a drain is over.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -14,23 +14,23 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::idle::IdleConnections;
-use super::worker::{Deadlines, Order, Shared, Worker};
+use super::worker::{Deadlines, Worker, WorkerCommand, WorkerResources};
 use super::{accept, panics};
 use crate::service::Service;
 use crate::service::drain::Drain;
-use crate::service::overload::Step;
+use crate::service::overload::PressureStep;
 use base::clock;
 use net::outbox;
 
-/// Starts worker `index` on a thread of its own and waits until its runtime is up; it ends after an [`Order::Drain`].
+/// Starts worker `index` on a thread of its own and waits until its runtime is up; it ends after an [`WorkerCommand::Drain`].
 /// `service` is called on that thread, because a service is not `Send`.
 ///
 /// # Errors
 /// If the thread cannot be started or its runtime gets no descriptors.
 pub fn spawn<S: Service>(
     index: usize,
-    shared: Arc<Shared>,
-    orders: mpsc::Receiver<Order>,
+    shared: Arc<WorkerResources>,
+    orders: mpsc::Receiver<WorkerCommand>,
     service: impl FnOnce() -> S + Send + 'static,
 ) -> std::io::Result<thread::JoinHandle<()>> {
     let (started, starts) = std::sync::mpsc::sync_channel(1);
@@ -56,7 +56,7 @@ pub fn spawn<S: Service>(
     Ok(thread)
 }
 
-async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mpsc::Receiver<Order>) {
+async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mpsc::Receiver<WorkerCommand>) {
     tokio::task::spawn_local(outbox::deliver());
     tokio::task::spawn_local(accept::watch_idle(Rc::clone(&worker), poll));
     let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
@@ -64,15 +64,15 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
     let deadlines = loop {
         tokio::select! {
             order = orders.recv() => match order {
-                Some(Order::Listen(socket, listener)) => {
+                Some(WorkerCommand::Listen(socket, listener)) => {
                     let name = listener.config.load().name.clone();
                     let task = tokio::task::spawn_local(accept::accept(Rc::clone(&worker), socket, listener));
                     listeners.entry(name).or_default().push(task);
                 }
-                Some(Order::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
-                Some(Order::Adopt(socket, peer, listener)) => accept::adopt(&worker, socket, peer, listener),
-                Some(Order::Leave) => worker.drain.leave(),
-                Some(Order::Drain(deadlines)) => break deadlines,
+                Some(WorkerCommand::Close(name)) => listeners.remove(&name).into_iter().flatten().for_each(|task| task.abort()),
+                Some(WorkerCommand::Adopt(socket, peer, listener)) => accept::adopt(&worker, socket, peer, listener),
+                Some(WorkerCommand::Leave) => worker.drain.leave(),
+                Some(WorkerCommand::Drain(deadlines)) => break deadlines,
                 // The process is going down without a word: so do we.
                 None => break Deadlines::at(clock::instant()),
             },
@@ -90,7 +90,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
             // From here on other workers keep what they accept; what one of them has sent already is served.
             orders.close();
             let Ok(order) = orders.try_recv() else { break };
-            if let Order::Adopt(socket, peer, listener) = order {
+            if let WorkerCommand::Adopt(socket, peer, listener) = order {
                 accept::adopt(&worker, socket, peer, listener);
             }
             continue;
@@ -102,9 +102,9 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                 advance(&worker, &deadlines);
             }
             // A connection may have been handed over by a worker that had not heard yet.
-            Some(Order::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
+            Some(WorkerCommand::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
             () = tokio::time::sleep_until(deadlines.end(worker.drain.has_tunnels()).into()) => {
-                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline: closing what is left");
+                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline passed: closing the remaining connections");
                 worker.drain.cut();
                 break;
             }
@@ -134,7 +134,7 @@ fn upkeep<S: Service>(worker: &Worker<S>) {
     worker.shared.busy_ns[worker.index].store(clock::thread_busy_ns(), Ordering::Relaxed);
     let now = clock::instant();
     worker.service.upkeep(now);
-    if worker.shared.overload.step() > Step::Normal {
+    if worker.shared.overload.step() > PressureStep::Normal {
         worker.memory_is_short.notify_waiters();
     }
     accept::expire(worker, now);

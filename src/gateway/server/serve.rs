@@ -14,22 +14,22 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{timeout, timeout_at};
 
-use super::connection::Connection;
+use super::connection::ConnectionTask;
 use super::http1::IDLE_AFTER;
-use super::idle::{Awaited, FIRST_BYTES, IdleConnection};
-use super::listener::Listener;
+use super::idle::{AwaitedHead, FIRST_BYTES, IdleConnection};
+use super::listener::SharedListener;
 use super::prelude::http2::PREFACE;
-use super::stream::Stream;
+use super::stream::ClientStream;
 use super::worker::Worker;
 use super::{http1, http2, tls};
 use crate::service::{Ends, Service, config};
 use base::clock;
-use net::outbox::Socket;
+use net::outbox::QueuedSocket;
 
 /// Serves a connection that has just been accepted, until it ends (`None`) or becomes idle.
 pub async fn serve<S: Service>(
     worker: &Rc<Worker<S>>,
-    listener: &Arc<Listener>,
+    listener: &Arc<SharedListener>,
     mut tcp: TcpStream,
     ends: Ends,
 ) -> Option<IdleConnection> {
@@ -40,10 +40,10 @@ pub async fn serve<S: Service>(
     let (stream, protocol) = match listener.tls.load_full() {
         None => match first_bytes(worker, &mut tcp, &mut ahead).await {
             Some(Ok(0) | Err(_)) => return None,
-            Some(Ok(_)) => (Stream::Plain(Socket::new(tcp)), in_the_clear(&config)),
+            Some(Ok(_)) => (ClientStream::Plain(QueuedSocket::new(tcp)), in_the_clear(&config)),
             None => {
                 let deadline = accepted + config.timeouts.header;
-                return IdleConnection::of(tcp, ends, config, deadline, Awaited::First);
+                return IdleConnection::of(tcp, ends, config, deadline, AwaitedHead::First);
             }
         },
         Some(tls) => {
@@ -51,30 +51,30 @@ pub async fn serve<S: Service>(
             // this one exists once per connection.
             let handshake = Box::pin(tls::handshake(worker, listener, &config, tls, (tcp, ends)));
             let (stream, is_http2) = handshake.await?;
-            (stream, if is_http2 { Protocol::Http2 } else { Protocol::Http1 })
+            (stream, if is_http2 { ServedProtocol::Http2 } else { ServedProtocol::Http1 })
         }
     };
-    let conn = Connection::new(worker, listener, config, ends, &stream, 0);
+    let conn = ConnectionTask::new(worker, listener, config, ends, &stream, 0);
     begin(&conn, stream, protocol, ahead, accepted).await
 }
 
 /// Serves a connection that was idle and whose client has now sent `first_bytes`.
 pub async fn resume<S: Service>(
     worker: &Rc<Worker<S>>,
-    listener: &Arc<Listener>,
+    listener: &Arc<SharedListener>,
     idle: IdleConnection,
     first_bytes: Bytes,
 ) -> Option<IdleConnection> {
-    let stream = Stream::Plain(Socket::new(TcpStream::from_std(idle.socket).ok()?));
+    let stream = ClientStream::Plain(QueuedSocket::new(TcpStream::from_std(idle.socket).ok()?));
     let protocol = in_the_clear(&idle.config);
     match idle.awaited {
-        Awaited::First => {
+        AwaitedHead::First => {
             let accepted = idle.deadline - idle.config.timeouts.header;
-            let conn = Connection::new(worker, listener, idle.config, idle.ends, &stream, 0);
+            let conn = ConnectionTask::new(worker, listener, idle.config, idle.ends, &stream, 0);
             begin(&conn, stream, protocol, first_bytes.into(), accepted).await
         }
-        Awaited::Next(status) => {
-            let conn = Connection::new(worker, listener, idle.config, idle.ends, &stream, status);
+        AwaitedHead::Next(status) => {
+            let conn = ConnectionTask::new(worker, listener, idle.config, idle.ends, &stream, status);
             http1::serve(&conn, stream, first_bytes, idle.deadline).await
         }
     }
@@ -82,19 +82,19 @@ pub async fn resume<S: Service>(
 
 /// Serves the first request, in whichever protocol it comes; `ahead` is what was read of it already.
 async fn begin<S: Service>(
-    conn: &Connection<S>,
-    stream: Stream,
-    protocol: Protocol,
+    conn: &ConnectionTask<S>,
+    stream: ClientStream,
+    protocol: ServedProtocol,
     ahead: BytesMut,
     accepted: Instant,
 ) -> Option<IdleConnection> {
     let first = accepted + conn.facts.config.timeouts.header;
-    if protocol == Protocol::Http1 {
+    if protocol == ServedProtocol::Http1 {
         return http1::serve(conn, stream, ahead.freeze(), first).await;
     }
     match Box::pin(sniff(conn, stream, ahead, first)).await? {
         (stream, ahead, true) => http2::serve(conn, stream, ahead, accepted).await,
-        (stream, ahead, false) if protocol == Protocol::Either => {
+        (stream, ahead, false) if protocol == ServedProtocol::Either => {
             return http1::serve(conn, stream, ahead, first).await;
         }
         (stream, _, false) => Box::pin(conn.refuse_preface(stream)).await,
@@ -117,18 +117,18 @@ async fn first_bytes<S: Service>(
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Protocol {
+enum ServedProtocol {
     Http1,
     Http2,
     /// The first bytes decide ([`sniff`]).
     Either,
 }
 
-fn in_the_clear(config: &config::Listener) -> Protocol {
+fn in_the_clear(config: &config::ListenerConfig) -> ServedProtocol {
     match (config.http1, config.http2) {
-        (true, true) => Protocol::Either,
-        (false, true) => Protocol::Http2,
-        (_, false) => Protocol::Http1,
+        (true, true) => ServedProtocol::Either,
+        (false, true) => ServedProtocol::Http2,
+        (_, false) => ServedProtocol::Http1,
     }
 }
 
@@ -136,11 +136,11 @@ fn in_the_clear(config: &config::Listener) -> Protocol {
 /// HTTP/1.1. Returns the stream, what was read, and whether it is HTTP/2; `None` if the client goes away or takes longer
 /// than `deadline`.
 async fn sniff<S: Service>(
-    conn: &Connection<S>,
-    mut stream: Stream,
+    conn: &ConnectionTask<S>,
+    mut stream: ClientStream,
     mut ahead: BytesMut,
     deadline: Instant,
-) -> Option<(Stream, Bytes, bool)> {
+) -> Option<(ClientStream, Bytes, bool)> {
     ahead.reserve(PREFACE.len().saturating_sub(ahead.len()));
     let read = async {
         loop {
@@ -169,7 +169,7 @@ async fn sniff<S: Service>(
         }
         Ok(false) => None,
         Err(_) => {
-            conn.deadline_passed(metrics::Deadline::Header);
+            conn.deadline_passed(metrics::ConnectionDeadline::Header);
             None
         }
     }

@@ -1,4 +1,4 @@
-//! A client's connection as bytes: its socket, in the clear or under TLS, and [`Tracked`], which reports every read and
+//! A client's connection as bytes: its socket, in the clear or under TLS, and [`TrackedStream`], which reports every read and
 //! write to the [`Activity`] and notices clients that have gone. It parses nothing.
 
 use std::io;
@@ -10,64 +10,64 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Ready};
 use tokio_rustls::server::TlsStream;
 
-use crate::service::activity::{Activity, Answer, Presence};
-use net::outbox::Socket;
+use crate::service::activity::{Activity, AnswerProgress, Presence};
+use net::outbox::QueuedSocket;
 
 /// A client's socket.
 #[derive(Debug)]
-pub enum Stream {
-    Plain(Socket),
+pub enum ClientStream {
+    Plain(QueuedSocket),
     /// Boxed, because rustls' state would make every plain connection as large.
-    Tls(Box<TlsStream<Socket>>),
+    Tls(Box<TlsStream<QueuedSocket>>),
 }
 
-impl Stream {
+impl ClientStream {
     /// Whether TLS holds bytes that have left the socket already. A client may send its request along with the end of
     /// the handshake; a wait for the socket would then last until the client gives up.
     pub fn holds_bytes(&self) -> bool {
         match self {
-            Stream::Plain(_) => false,
+            ClientStream::Plain(_) => false,
             // rustls wants to read unless decrypted bytes have not been taken or the client has closed.
-            Stream::Tls(tls) => !tls.get_ref().1.wants_read(),
+            ClientStream::Tls(tls) => !tls.get_ref().1.wants_read(),
         }
     }
 
-    pub fn tcp(&self) -> &Socket {
+    pub fn tcp(&self) -> &QueuedSocket {
         match self {
-            Stream::Plain(tcp) => tcp,
-            Stream::Tls(tls) => tls.get_ref().0,
+            ClientStream::Plain(tcp) => tcp,
+            ClientStream::Tls(tls) => tls.get_ref().0,
         }
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for ClientStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
-            Stream::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
+            ClientStream::Plain(tcp) => Pin::new(tcp).poll_read(cx, buf),
+            ClientStream::Tls(tls) => Pin::new(tls).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for ClientStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
-            Stream::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
+            ClientStream::Plain(tcp) => Pin::new(tcp).poll_write(cx, buf),
+            ClientStream::Tls(tls) => Pin::new(tls).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
-            Stream::Tls(tls) => Pin::new(tls).poll_flush(cx),
+            ClientStream::Plain(tcp) => Pin::new(tcp).poll_flush(cx),
+            ClientStream::Tls(tls) => Pin::new(tls).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Stream::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
-            Stream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
+            ClientStream::Plain(tcp) => Pin::new(tcp).poll_shutdown(cx),
+            ClientStream::Tls(tls) => Pin::new(tls).poll_shutdown(cx),
         }
     }
 
@@ -77,35 +77,35 @@ impl AsyncWrite for Stream {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Stream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
-            Stream::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
+            ClientStream::Plain(tcp) => Pin::new(tcp).poll_write_vectored(cx, bufs),
+            ClientStream::Tls(tls) => Pin::new(tls).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Stream::Plain(tcp) => tcp.is_write_vectored(),
-            Stream::Tls(tls) => tls.is_write_vectored(),
+            ClientStream::Plain(tcp) => tcp.is_write_vectored(),
+            ClientStream::Tls(tls) => tls.is_write_vectored(),
         }
     }
 }
 
 /// A client's stream that reports to its activity, and gives out first what was read before hyper was built.
 #[derive(Debug)]
-pub struct Tracked {
-    pub stream: Stream,
+pub struct TrackedStream {
+    pub stream: ClientStream,
     ahead: Bytes,
     activity: Rc<Activity>,
-    /// The first byte of what hyper writes next has been sent already, by [`Tracked::probe`].
+    /// The first byte of what hyper writes next has been sent already, by [`TrackedStream::probe`].
     is_begun: bool,
     /// [`Activity::moved`] at the last look for the client.
     moved_seen: u64,
 }
 
-impl Tracked {
+impl TrackedStream {
     /// `ahead` is read before the stream's bytes.
-    pub fn new(stream: Stream, ahead: Bytes, activity: Rc<Activity>) -> Tracked {
-        Tracked { stream, ahead, activity, is_begun: false, moved_seen: 0 }
+    pub fn new(stream: ClientStream, ahead: Bytes, activity: Rc<Activity>) -> TrackedStream {
+        TrackedStream { stream, ahead, activity, is_begun: false, moved_seen: 0 }
     }
 
     /// Checks whether a client that waits for its answer is still connected. It runs when hyper flushes with nothing left
@@ -154,10 +154,10 @@ impl Tracked {
     /// a client that has closed reset the connection as well.
     fn probe(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
         let begin: &[u8] = match self.activity.answer_at_hand() {
-            Answer::Awaited => HEAD_BEGIN,
-            Answer::Chunked => CHUNK_BEGIN,
-            Answer::Begun if has_moved => return Presence::Silent,
-            Answer::Begun => {
+            AnswerProgress::Awaited => HEAD_BEGIN,
+            AnswerProgress::Chunked => CHUNK_BEGIN,
+            AnswerProgress::Begun if has_moved => return Presence::Silent,
+            AnswerProgress::Begun => {
                 let looks = if self.activity.is_long_answer() { LOOKS } else { 0 };
                 return Presence::Doubted { looks, moved: self.activity.moved() };
             }
@@ -176,7 +176,7 @@ impl Tracked {
     }
 }
 
-impl AsyncRead for Tracked {
+impl AsyncRead for TrackedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if !this.ahead.is_empty() {
@@ -195,7 +195,7 @@ impl AsyncRead for Tracked {
     }
 }
 
-impl AsyncWrite for Tracked {
+impl AsyncWrite for TrackedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let sent = usize::from(this.is_begun);

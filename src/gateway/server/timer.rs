@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tokio::time::{Sleep, sleep};
 
 use super::frame_timer::{FrameExpiry, FrameTimer};
-use super::rest::LATE_AFTER;
-use crate::service::activity::{Activity, Phase};
-use crate::service::config::Timeouts;
+use super::late_body::LATE_AFTER;
+use crate::service::activity::{Activity, ConnectionPhase};
+use crate::service::config::ClientTimeouts;
 use base::clock;
 
 /// Which deadline passed.
@@ -37,7 +37,7 @@ pub enum Expiry {
 /// Looks at the activity periodically instead of being set by every request: a request costs it nothing, and a deadline
 /// is met to within a quarter of itself. The first look comes early, because many connections have only one request.
 pub struct ConnectionTimer<'a> {
-    timeouts: &'a Timeouts,
+    timeouts: &'a ClientTimeouts,
     /// How long an idle connection stays in hyper; `None` over HTTP/2, where it always does.
     idle_after: Option<Duration>,
     period: Duration,
@@ -53,7 +53,7 @@ pub struct ConnectionTimer<'a> {
 
 impl<'a> ConnectionTimer<'a> {
     pub fn new(
-        timeouts: &'a Timeouts,
+        timeouts: &'a ClientTimeouts,
         idle_after: Option<Duration>,
         frames: Option<FrameTimer>,
     ) -> ConnectionTimer<'a> {
@@ -104,11 +104,13 @@ impl<'a> ConnectionTimer<'a> {
     /// A connection without a request is looked at exactly when it becomes idle, even if the period is longer.
     fn next_look(&self, activity: &Activity, now: Instant) -> Instant {
         match (activity.phase(), self.idle_after) {
-            (Phase::Idle(since), Some(after)) => (since + after).clamp(now + PERIOD_MIN, now + self.period),
-            (Phase::Busy, Some(_)) if let Some(since) = activity.rest_since() => {
+            (ConnectionPhase::Idle(since), Some(after)) => {
+                (since + after).clamp(now + PERIOD_MIN, now + self.period)
+            }
+            (ConnectionPhase::Busy, Some(_)) if let Some(since) = activity.rest_since() => {
                 (since + LATE_AFTER).clamp(now + PERIOD_MIN, now + self.period)
             }
-            (Phase::Busy, Some(_)) => now + self.period.min(activity.presence().look_after()),
+            (ConnectionPhase::Busy, Some(_)) => now + self.period.min(activity.presence().look_after()),
             _ => now + self.period,
         }
     }
@@ -130,22 +132,22 @@ impl<'a> ConnectionTimer<'a> {
             None => {}
         }
         match activity.phase() {
-            Phase::Busy => activity.rest_since().and_then(|since| {
+            ConnectionPhase::Busy => activity.rest_since().and_then(|since| {
                 (!activity.is_write_blocked() && past(since, LATE_AFTER)).then_some(Expiry::Rest)
             }),
             // The client has not read everything yet, so the connection is not idle; the stall above bounds that.
             _ if activity.is_write_blocked() => None,
-            Phase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),
-            Phase::Idle(since) if self.idle_after.is_some_and(|after| past(since, after)) => {
+            ConnectionPhase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),
+            ConnectionPhase::Idle(since) if self.idle_after.is_some_and(|after| past(since, after)) => {
                 Some(Expiry::IdleConnection)
             }
-            Phase::Idle(_) => None,
+            ConnectionPhase::Idle(_) => None,
             // Over HTTP/2 any byte counts as the begin of a head here (a PING, say), so only `idle` applies: the deadline
             // of real heads is the frame timer's.
-            Phase::Head(since) if self.idle_after.is_some() => {
+            ConnectionPhase::Head(since) if self.idle_after.is_some() => {
                 past(since, self.timeouts.header).then_some(Expiry::Head)
             }
-            Phase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
+            ConnectionPhase::Head(since) => past(since, self.timeouts.idle).then_some(Expiry::Idle),
         }
     }
 }
@@ -179,7 +181,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_timer_that_was_set_in_a_poll_without_budget_fires() {
-        let timeouts = Timeouts { idle: Duration::from_millis(100), ..Timeouts::default() };
+        let timeouts = ClientTimeouts { idle: Duration::from_millis(100), ..ClientTimeouts::default() };
         let activity = Activity::new(clock::instant() - timeouts.idle);
         let mut timer = ConnectionTimer::new(&timeouts, None, None);
         let mut polls = 0;

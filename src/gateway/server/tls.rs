@@ -6,27 +6,27 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::listener::Listener;
-use super::stream::Stream;
+use super::listener::SharedListener;
+use super::stream::ClientStream;
 use super::worker::Worker;
 use crate::service::{Ends, Service, config};
-use auth::mtls::Certificate;
+use auth::mtls::ClientCertificate;
 use base::cause::Cause;
-use net::outbox::Socket;
+use net::outbox::QueuedSocket;
 
 /// Does the handshake within its deadline. Returns the stream and whether HTTP/2 is spoken: because ALPN (RFC 7301) agreed on
 /// it, or because the listener speaks nothing else. `None` if it failed.
 pub async fn handshake<S: Service>(
     worker: &Worker<S>,
-    listener: &Listener,
-    config: &config::Listener,
+    listener: &SharedListener,
+    config: &config::ListenerConfig,
     tls: Arc<rustls::ServerConfig>,
     (tcp, ends): (TcpStream, Ends),
-) -> Option<(Stream, bool)> {
+) -> Option<(ClientStream, bool)> {
     let accept = async {
         // A handshake costs a signature before the client has proved anything, so only so many run at once.
         let _permit = worker.handshakes.acquire().await;
-        tokio_rustls::TlsAcceptor::from(tls).accept(Socket::new(tcp)).await
+        tokio_rustls::TlsAcceptor::from(tls).accept(QueuedSocket::new(tcp)).await
     };
     match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {
@@ -38,7 +38,7 @@ pub async fn handshake<S: Service>(
             // 3.2). A listener without HTTP/1.1 takes HTTP/2 from it, by prior knowledge, and nothing else.
             let agreed = stream.get_ref().1.alpn_protocol();
             let is_http2 = agreed == Some(b"h2") || (agreed.is_none() && !config.http1);
-            Some((Stream::Tls(Box::new(stream)), is_http2))
+            Some((ClientStream::Tls(Box::new(stream)), is_http2))
         }
         Ok(Err(error)) => {
             tracing::debug!(listener = %config.name, %error, "TLS handshake");
@@ -49,17 +49,17 @@ pub async fn handshake<S: Service>(
             None
         }
         Err(_) => {
-            listener.metrics.deadline_passed(worker.service.cells(), metrics::Deadline::Handshake);
+            listener.metrics.deadline_passed(worker.service.cells(), metrics::ConnectionDeadline::Handshake);
             None
         }
     }
 }
 
 /// The negotiated version; empty in the clear.
-pub fn version(stream: &Stream) -> &'static str {
+pub fn version(stream: &ClientStream) -> &'static str {
     match stream {
-        Stream::Plain(_) => "",
-        Stream::Tls(tls) => match tls.get_ref().1.protocol_version() {
+        ClientStream::Plain(_) => "",
+        ClientStream::Tls(tls) => match tls.get_ref().1.protocol_version() {
             Some(rustls::ProtocolVersion::TLSv1_2) => "TLSv1.2",
             _ => "TLSv1.3",
         },
@@ -67,16 +67,16 @@ pub fn version(stream: &Stream) -> &'static str {
 }
 
 /// The server name (SNI) the client asked for; empty if it named none.
-pub fn server_name(stream: &Stream) -> &str {
+pub fn server_name(stream: &ClientStream) -> &str {
     match stream {
-        Stream::Plain(_) => "",
-        Stream::Tls(tls) => tls.get_ref().1.server_name().unwrap_or(""),
+        ClientStream::Plain(_) => "",
+        ClientStream::Tls(tls) => tls.get_ref().1.server_name().unwrap_or(""),
     }
 }
 
 /// The client's certificate. If the session was resumed, it is the one shown when the session began.
-pub fn certificate(stream: &Stream) -> Option<Box<Certificate>> {
-    let Stream::Tls(tls) = stream else { return None };
+pub fn certificate(stream: &ClientStream) -> Option<Box<ClientCertificate>> {
+    let ClientStream::Tls(tls) = stream else { return None };
     let leaf = tls.get_ref().1.peer_certificates()?.first()?;
-    Certificate::read(leaf).map(Box::new)
+    ClientCertificate::read(leaf).map(Box::new)
 }

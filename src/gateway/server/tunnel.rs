@@ -11,17 +11,17 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::{sleep, timeout};
 
-use super::stream::{Stream, Tracked};
+use super::stream::{ClientStream, TrackedStream};
 use super::websocket::{Frames, GOING_AWAY};
 use crate::service::activity::Activity;
-use crate::service::conn::{Conn, Switched, SwitchedRequest};
+use crate::service::conn::{Conn, SwitchedRequest, UpstreamTunnel};
 use crate::service::drain::Drain;
 use crate::service::reason::Reason;
 use base::clock;
 
 /// What ended a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum TunnelEnd {
     /// Its client or its server.
     Sides,
     Drain,
@@ -29,13 +29,13 @@ enum End {
 
 /// Copies bytes until both sides have ended, one breaks, nothing moves for as long as its route allows, or the drain ends it. `read` is
 /// what the client sent after its request.
-pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
+pub async fn run(conn: &Conn, switched: UpstreamTunnel, client: ClientStream, read: Bytes) {
     let _stands = conn.drain.tunnel();
-    let Switched { upstream, is_websocket, idle, request } = switched;
+    let UpstreamTunnel { upstream, is_websocket, idle, request } = switched;
     let activity = Rc::new(Activity::new(clock::instant()));
     let bytes = Rc::new(ByteCounts::default());
     let mut tunnelled = TunnelledRequest { request, bytes: Rc::clone(&bytes) };
-    let client = Tracked::new(client, read, Rc::clone(&activity));
+    let client = TrackedStream::new(client, read, Rc::clone(&activity));
     let frames = || is_websocket.then(Frames::default);
     let (client_reads, client_writes) = split(client);
     let _counted = upstream.open;
@@ -58,11 +58,11 @@ pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
     };
     tokio::select! {
         ended = copy(&conn.drain, up, down) => match ended {
-            Ok(End::Sides) => {}
-            Ok(End::Drain) => return tunnelled.request.fail(Reason::Drain),
-            Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel ended in an error"),
+            Ok(TunnelEnd::Sides) => {}
+            Ok(TunnelEnd::Drain) => return tunnelled.request.fail(Reason::Drain),
+            Err(error) => tracing::debug!(peer = %conn.peer.ip, %error, "tunnel failed"),
         },
-        () = is_idle(&activity, idle) => tracing::debug!(peer = %conn.peer.ip, "tunnel closed: nothing moved"),
+        () = is_idle(&activity, idle) => tracing::debug!(peer = %conn.peer.ip, "tunnel closed: idle timeout"),
     }
     tunnelled.request.complete();
 }
@@ -70,7 +70,7 @@ pub async fn run(conn: &Conn, switched: Switched, client: Stream, read: Bytes) {
 /// Copies both ways. A drain ends a tunnel whose server has ended its side. A WebSocket client is sent a close frame and
 /// has [`CLOSE_WAIT`] to answer it. Any other tunnel goes on until the drain's deadline ends the worker: there is no way
 /// to say goodbye in an unknown protocol.
-async fn copy<C, U>(drain: &Drain, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<End>
+async fn copy<C, U>(drain: &Drain, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<TunnelEnd>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
@@ -90,14 +90,14 @@ where
         return Ok(end);
     }
     match end {
-        End::Sides => tokio::select! {
-            ended = &mut up => ended.map(|()| End::Sides),
-            () = drain.tunnels_end() => Ok(End::Drain),
+        TunnelEnd::Sides => tokio::select! {
+            ended = &mut up => ended.map(|()| TunnelEnd::Sides),
+            () = drain.tunnels_end() => Ok(TunnelEnd::Drain),
         },
-        End::Drain => {
+        TunnelEnd::Drain => {
             // The client's close frame still goes to the server, which learns from it that the client leaves.
             let _ = timeout(CLOSE_WAIT, &mut up).await;
-            Ok(End::Drain)
+            Ok(TunnelEnd::Drain)
         }
     }
 }
@@ -149,7 +149,7 @@ struct Down<'a, U, C> {
 
 impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
     /// Copies until the server ends its side, or a drain has sent the client a close frame.
-    async fn run(mut self, drain: &Drain) -> io::Result<End> {
+    async fn run(mut self, drain: &Drain) -> io::Result<TunnelEnd> {
         let early = std::mem::take(&mut self.early);
         self.pass(&early).await?;
         let mut buffer = vec![0; BUFFER_BYTES];
@@ -166,7 +166,7 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
                     let count = count?;
                     if count == 0 {
                         self.to.shutdown().await?;
-                        return Ok(End::Sides);
+                        return Ok(TunnelEnd::Sides);
                     }
                     let passes = match &mut self.frames {
                         Some(frames) if is_draining => frames.pass_end(&buffer[..count]),
@@ -184,12 +184,12 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
 
     /// Sends a close frame, unless the server has sent one already. What the server sends from now on is dropped, because
     /// nothing may follow a close frame (RFC 6455 section 5.5.1).
-    async fn say_going_away(&mut self) -> io::Result<End> {
+    async fn say_going_away(&mut self) -> io::Result<TunnelEnd> {
         self.sent_going_away.set(true);
         if !self.frames.as_ref().is_some_and(Frames::is_closed) {
             self.write(&GOING_AWAY).await?;
         }
-        Ok(End::Drain)
+        Ok(TunnelEnd::Drain)
     }
 
     async fn pass(&mut self, bytes: &[u8]) -> io::Result<()> {

@@ -11,20 +11,20 @@ use socket2::Socket;
 use tokio::sync::{Notify, Semaphore, mpsc};
 
 use super::idle::IdleConnections;
-use super::listener::{Admission, Listener};
+use super::listener::{Admission, SharedListener};
 use crate::service::Service;
 use crate::service::drain::Drain;
 use crate::service::overload::Overload;
 
 /// A command of the control runtime to a worker.
 #[derive(Debug)]
-pub enum Order {
+pub enum WorkerCommand {
     /// Accept on this socket.
-    Listen(Socket, Arc<Listener>),
+    Listen(Socket, Arc<SharedListener>),
     /// Stop accepting on the listener of this name; its connections go on until they are done.
     Close(String),
     /// Serve this connection, which another worker accepted.
-    Adopt(std::net::TcpStream, SocketAddr, Arc<Listener>),
+    Adopt(std::net::TcpStream, SocketAddr, Arc<SharedListener>),
     /// Go on, and tell clients with each answer to connect anew.
     Leave,
     /// Accept no more, finish what runs, end when the drain says so at the latest.
@@ -57,13 +57,13 @@ impl Deadlines {
 
 /// What all workers share.
 #[derive(Debug)]
-pub struct Shared {
+pub struct WorkerResources {
     /// How far memory pressure has gone, which decides whether connections are accepted.
     pub overload: Arc<Overload>,
     /// Panics of the workers' threads.
-    pub panics: metrics::Counter,
+    pub panics: metrics::SharedCounter,
     /// Failures of accept(2) that concern the listening socket.
-    pub accept_errors: metrics::Counter,
+    pub accept_errors: metrics::SharedCounter,
     /// Connections of each worker, by its index: a worker with clearly more hands new ones to the one with fewest.
     pub loads: Vec<AtomicUsize>,
     /// How often each worker has looked after its connections: it stands still if this does.
@@ -71,7 +71,7 @@ pub struct Shared {
     /// Time that each worker has worked, nanoseconds, as of its last turn.
     pub busy_ns: Vec<AtomicU64>,
     /// Where each worker receives, by its index.
-    pub orders: Vec<mpsc::Sender<Order>>,
+    pub orders: Vec<mpsc::Sender<WorkerCommand>>,
 }
 
 /// The state of one worker; it never leaves its thread.
@@ -79,13 +79,13 @@ pub struct Worker<S: Service> {
     /// Its number, from 0: its place in `loads` and `orders`.
     pub index: usize,
     /// What all workers share.
-    pub shared: Arc<Shared>,
+    pub shared: Arc<WorkerResources>,
     /// Answers the requests of its connections.
     pub service: Rc<S>,
     /// A permit for each TLS handshake under way.
     pub handshakes: Semaphore,
     /// Its connections without a request, as far as they are in the clear.
-    pub idle: IdleConnections<Served<S>>,
+    pub idle: IdleConnections<ServedConnection<S>>,
     /// The state of its drain.
     pub drain: Rc<Drain>,
     /// Notified when its last connection has ended: the drain waits for that.
@@ -98,10 +98,10 @@ impl<S: Service> Worker<S> {
     /// A worker without connections.
     pub fn new(
         index: usize,
-        shared: Arc<Shared>,
+        shared: Arc<WorkerResources>,
         service: Rc<S>,
         drain: Rc<Drain>,
-        idle: IdleConnections<Served<S>>,
+        idle: IdleConnections<ServedConnection<S>>,
     ) -> Worker<S> {
         let handshakes = Semaphore::new(HANDSHAKES_MAX);
         let (emptied, memory_is_short) = (Notify::new(), Notify::new());
@@ -132,44 +132,48 @@ impl<S: Service> Worker<S> {
 
 /// A connection among its worker's, which a drain waits for: counted in, and counted out when it is dropped, which a
 /// panic does too.
-pub struct Counted<S: Service> {
+pub struct CountedConnection<S: Service> {
     /// The worker that has it.
     pub worker: Rc<Worker<S>>,
 }
 
-impl<S: Service> Counted<S> {
+impl<S: Service> CountedConnection<S> {
     /// Counts it in.
-    pub fn new(worker: &Rc<Worker<S>>) -> Counted<S> {
+    pub fn new(worker: &Rc<Worker<S>>) -> CountedConnection<S> {
         worker.connection_opened();
-        Counted { worker: Rc::clone(worker) }
+        CountedConnection { worker: Rc::clone(worker) }
     }
 }
 
-impl<S: Service> Drop for Counted<S> {
+impl<S: Service> Drop for CountedConnection<S> {
     fn drop(&mut self) {
         self.worker.connection_closed();
     }
 }
 
 /// A connection that is served: counted in, and counted out when it is dropped, which a panic does too.
-pub struct Served<S: Service> {
+pub struct ServedConnection<S: Service> {
     /// The worker that serves it.
     pub worker: Rc<Worker<S>>,
     /// The listener that accepted it.
-    pub listener: Arc<Listener>,
+    pub listener: Arc<SharedListener>,
     _admission: Admission,
 }
 
-impl<S: Service> Served<S> {
+impl<S: Service> ServedConnection<S> {
     /// Counts it in.
-    pub fn new(worker: &Rc<Worker<S>>, listener: Arc<Listener>, admission: Admission) -> Served<S> {
+    pub fn new(
+        worker: &Rc<Worker<S>>,
+        listener: Arc<SharedListener>,
+        admission: Admission,
+    ) -> ServedConnection<S> {
         worker.connection_opened();
         listener.metrics.opened(worker.service.cells());
-        Served { worker: Rc::clone(worker), listener, _admission: admission }
+        ServedConnection { worker: Rc::clone(worker), listener, _admission: admission }
     }
 }
 
-impl<S: Service> Drop for Served<S> {
+impl<S: Service> Drop for ServedConnection<S> {
     fn drop(&mut self) {
         self.listener.metrics.closed(self.worker.service.cells());
         self.worker.connection_closed();
@@ -195,9 +199,9 @@ pub(super) mod tests {
     use net::wire::http2::StreamId;
 
     /// A service that is never asked.
-    pub struct Silent(metrics::Worker);
+    pub struct NoService(metrics::WorkerToken);
 
-    impl Service for Silent {
+    impl Service for NoService {
         type Body = http_body_util::Empty<bytes::Bytes>;
 
         async fn answer(
@@ -215,7 +219,7 @@ pub(super) mod tests {
 
         fn refuse_handshake(&self, _: &str, _: Ends, _: Cause) {}
 
-        fn cells(&self) -> &metrics::Worker {
+        fn cells(&self) -> &metrics::WorkerToken {
             &self.0
         }
 
@@ -225,9 +229,9 @@ pub(super) mod tests {
     }
 
     /// A worker without a proxy, and what it counts.
-    pub fn worker() -> (Rc<Worker<Silent>>, Arc<metrics::Metrics>) {
+    pub fn worker() -> (Rc<Worker<NoService>>, Arc<metrics::Metrics>) {
         let (metrics, mut cells) = metrics::Metrics::new(1);
-        let shared = Shared {
+        let shared = WorkerResources {
             overload: Arc::new(Overload::new(Default::default())),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
@@ -238,7 +242,7 @@ pub(super) mod tests {
         };
         panics::count(shared.panics.clone());
         let (idle, _) = IdleConnections::open().expect("there are descriptors");
-        let service = Rc::new(Silent(cells.remove(0)));
+        let service = Rc::new(NoService(cells.remove(0)));
         (Rc::new(Worker::new(0, Arc::new(shared), service, Rc::default(), idle)), metrics)
     }
 

@@ -8,7 +8,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use base::clock;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 
 /// The activity of one connection. Cells without locks: it never leaves its worker's thread.
 #[derive(Debug)]
@@ -26,10 +26,10 @@ pub struct Activity {
     last_status: Cell<u16>,
     ended: Cell<u64>,
     at_end: RefCell<Option<Waker>>,
-    head_fault: Cell<Option<Fault>>,
-    body_fault: Cell<Option<Fault>>,
+    head_fault: Cell<Option<FramingFault>>,
+    body_fault: Cell<Option<FramingFault>>,
     in_message: Cell<bool>,
-    answer: Cell<Answer>,
+    answer: Cell<AnswerProgress>,
     presence: Cell<Presence>,
     asks_presence: Cell<bool>,
     /// Off over HTTP/2: there, a client that ends its side of the connection is gone.
@@ -40,7 +40,7 @@ pub struct Activity {
 
 /// How far the answer to the current request has come, over HTTP/1: what could be sent next to probe the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum AnswerProgress {
     /// Its head is not known yet.
     Awaited,
     /// Its body is being sent in chunks.
@@ -81,7 +81,7 @@ impl Presence {
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ConnectionPhase {
     /// No request, since then.
     Idle(Instant),
     /// A head has begun to arrive at that time.
@@ -110,7 +110,7 @@ impl Activity {
             head_fault: Cell::new(None),
             body_fault: Cell::new(None),
             in_message: Cell::new(false),
-            answer: Cell::new(Answer::Awaited),
+            answer: Cell::new(AnswerProgress::Awaited),
             presence: Cell::new(Presence::There),
             asks_presence: Cell::new(false),
             minds_presence: Cell::new(false),
@@ -124,12 +124,12 @@ impl Activity {
     }
 
     /// Requests count before heads: a connection may read the next head while it answers.
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> ConnectionPhase {
         match (self.exchanges.get(), self.heading.get()) {
-            (0, _) if self.rest.get() => Phase::Busy,
-            (0, false) => Phase::Idle(self.since.get()),
-            (0, true) => Phase::Head(self.since.get()),
-            _ => Phase::Busy,
+            (0, _) if self.rest.get() => ConnectionPhase::Busy,
+            (0, false) => ConnectionPhase::Idle(self.since.get()),
+            (0, true) => ConnectionPhase::Head(self.since.get()),
+            _ => ConnectionPhase::Busy,
         }
     }
 
@@ -137,7 +137,7 @@ impl Activity {
     pub fn begin_exchange(&self) {
         self.exchanges.set(self.exchanges.get() + 1);
         self.heading.set(false);
-        self.answer.set(Answer::Awaited);
+        self.answer.set(AnswerProgress::Awaited);
         self.moved_before.set(self.moved.get());
     }
 
@@ -153,7 +153,7 @@ impl Activity {
     }
 
     /// Sets how far the answer has come.
-    pub fn answer(&self, answer: Answer) {
+    pub fn answer(&self, answer: AnswerProgress) {
         self.answer.set(answer);
     }
 
@@ -183,7 +183,7 @@ impl Activity {
     }
 
     /// What [`Activity::answer`] was told last.
-    pub fn answer_at_hand(&self) -> Answer {
+    pub fn answer_at_hand(&self) -> AnswerProgress {
         self.answer.get()
     }
 
@@ -223,27 +223,27 @@ impl Activity {
     }
 
     /// What has come is not a valid head. The requests before it are still answered.
-    pub fn refuse_head(&self, fault: Fault) {
+    pub fn refuse_head(&self, fault: FramingFault) {
         self.head_fault.set(Some(fault));
     }
 
     /// The fault of a head, even while requests before it are answered.
-    pub fn head_fault(&self) -> Option<Fault> {
+    pub fn head_fault(&self) -> Option<FramingFault> {
         self.head_fault.get()
     }
 
     /// The rest of a request's body cannot be read.
-    pub fn refuse_body(&self, fault: Fault) {
+    pub fn refuse_body(&self, fault: FramingFault) {
         self.body_fault.set(Some(fault));
     }
 
     /// The fault that ended a request's body.
-    pub fn body_fault(&self) -> Option<Fault> {
+    pub fn body_fault(&self) -> Option<FramingFault> {
         self.body_fault.get()
     }
 
     /// The fault of a head, once everything before it is answered and sent.
-    pub fn due_fault(&self) -> Option<Fault> {
+    pub fn due_fault(&self) -> Option<FramingFault> {
         self.head_fault.get().filter(|_| !self.is_busy() && !self.is_write_blocked())
     }
 

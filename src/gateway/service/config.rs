@@ -11,17 +11,17 @@ use acme::config::Challenge;
 use base::identity::NO_ADDRESS;
 use net::tls;
 use net::unix_socket::Rights;
-use policy::access::Addresses;
+use policy::access::AddressRules;
 use policy::definition::HttpsRedirect;
 use policy::response::changes::FixedChanges;
 
 /// One listener.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listener {
+pub struct ListenerConfig {
     /// Names it in metrics and logs, and finds it again at a reload.
     pub name: String,
     /// Where it listens.
-    pub bind: Bind,
+    pub bind: ListenAddress,
     /// Who may connect, if that is a Unix socket.
     pub rights: Rights,
     /// HTTP/1.1 is served.
@@ -29,11 +29,11 @@ pub struct Listener {
     /// HTTP/2 is served: by ALPN over TLS, by prior knowledge in the clear.
     pub http2: bool,
     /// Certificates; the first is the default. Empty: plain text.
-    pub certs: Vec<tls::Pair>,
+    pub certs: Vec<tls::CertificatePair>,
     /// Those of `certs` that are ordered by ACME.
     pub acme: Vec<acme::Config>,
     /// The versions of TLS and the cipher suites that it agrees to.
-    pub protocol: tls::Protocol,
+    pub protocol: tls::TlsPolicy,
     /// A request must be for the host that the TLS hello named.
     pub sni_strict: bool,
     /// What happens to fields with `_` in their names.
@@ -41,7 +41,7 @@ pub struct Listener {
     /// The authorities of client certificates. `None`: clients are not asked for one.
     pub client_auth: Option<tls::ClientAuth>,
     /// The clients that may connect.
-    pub addresses: Addresses,
+    pub addresses: AddressRules,
     /// Proxies that announce their clients by the PROXY protocol. From them a header is required, from all others it is
     /// not accepted.
     pub proxies: Vec<IpNet>,
@@ -58,59 +58,59 @@ pub struct Listener {
     /// For each client address; for IPv6, each /64.
     pub connections_per_ip_max: usize,
     /// Deadlines of its connections.
-    pub timeouts: Timeouts,
+    pub timeouts: ClientTimeouts,
     /// What its clients may send at most.
     pub max: Sizes,
 }
 
 /// Where a listener listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bind {
+pub enum ListenAddress {
     /// TCP.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl Bind {
+impl ListenAddress {
     /// The address; `None` of a Unix socket.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
-            Bind::Tcp(address) => Some(*address),
-            Bind::Unix(_) => None,
+            ListenAddress::Tcp(address) => Some(*address),
+            ListenAddress::Unix(_) => None,
         }
     }
 }
 
-impl std::fmt::Display for Bind {
+impl std::fmt::Display for ListenAddress {
     /// As the configuration writes it.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Bind::Tcp(address) => write!(formatter, "{address}"),
-            Bind::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            ListenAddress::Tcp(address) => write!(formatter, "{address}"),
+            ListenAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
         }
     }
 }
 
-/// The default of [`Listener::connections_max`].
+/// The default of [`ListenerConfig::connections_max`].
 pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
-impl Listener {
+impl ListenerConfig {
     /// A listener with every default.
-    pub fn named(name: String) -> Listener {
-        Listener {
+    pub fn named(name: String) -> ListenerConfig {
+        ListenerConfig {
             name,
-            bind: Bind::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            bind: ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
             rights: Rights { mode: 0o660, owner: None, group: None },
             http1: true,
             http2: true,
             certs: Vec::new(),
             acme: Vec::new(),
-            protocol: tls::Protocol::default(),
+            protocol: tls::TlsPolicy::default(),
             sni_strict: true,
             underscores: Underscores::default(),
             client_auth: None,
-            addresses: Addresses::default(),
+            addresses: AddressRules::default(),
             proxies: Vec::new(),
             has_unix_proxies: false,
             redirect_https: None,
@@ -118,13 +118,13 @@ impl Listener {
             reuse_port: false,
             connections_max: CONNECTIONS_MAX_UNWRITTEN,
             connections_per_ip_max: 50_000,
-            timeouts: Timeouts::default(),
+            timeouts: ClientTimeouts::default(),
             max: Sizes::default(),
         }
     }
 
     /// How control of the names of one of its certificates can be proved, the preferred way first.
-    pub fn ways(&self, ordered: &acme::Config, listeners: &[Listener]) -> Vec<Challenge> {
+    pub fn ways(&self, ordered: &acme::Config, listeners: &[ListenerConfig]) -> Vec<Challenge> {
         let has_plain = listeners.iter().any(|other| other.certs.is_empty() && other.http1);
         // The authority has no certificate to show.
         let insists = self.client_auth.as_ref().is_some_and(|auth| auth.demand == tls::Demand::Require);
@@ -156,7 +156,7 @@ pub enum Underscores {
 
 /// The deadlines of a client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timeouts {
+pub struct ClientTimeouts {
     /// For the TLS handshake.
     pub handshake: Duration,
     /// From the first byte of a head to its last; of a new connection's first head, from accept.
@@ -184,9 +184,9 @@ pub struct Sizes {
 
 /// When the gateway sheds work to save its memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Overload {
+pub struct OverloadConfig {
     /// What the marks are fractions of.
-    pub memory: Memory,
+    pub memory: MemoryLimit,
     /// Fractions of `memory` in parts per million, rising. From the first on connections are not kept alive, from the
     /// second requests are refused, from the third connections are not accepted.
     pub marks_ppm: [u32; 3],
@@ -194,7 +194,7 @@ pub struct Overload {
 
 /// How much memory the process may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
+pub enum MemoryLimit {
     /// As much as the machine has or the control group allows, whichever is less.
     Machine,
     /// This many bytes.
@@ -203,9 +203,9 @@ pub enum Memory {
     Unbounded,
 }
 
-impl Default for Timeouts {
+impl Default for ClientTimeouts {
     fn default() -> Self {
-        Timeouts {
+        ClientTimeouts {
             handshake: Duration::from_secs(5),
             header: Duration::from_secs(5),
             idle: Duration::from_secs(60),
@@ -226,8 +226,8 @@ impl Default for Sizes {
     }
 }
 
-impl Default for Overload {
+impl Default for OverloadConfig {
     fn default() -> Self {
-        Overload { memory: Memory::Machine, marks_ppm: [920_000, 950_000, 980_000] }
+        OverloadConfig { memory: MemoryLimit::Machine, marks_ppm: [920_000, 950_000, 980_000] }
     }
 }

@@ -10,20 +10,20 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue};
 
 use super::activity::Activity;
+use super::body_rest::BodyRest;
 use super::config;
 use super::drain::Drain;
 use super::reason::Reason;
-use super::rest::Rest;
-use auth::mtls::Certificate;
+use auth::mtls::ClientCertificate;
 use net::wire::http2::{Meter, StreamId};
-use upstream::http1::Upgraded;
+use upstream::http1::UpgradedStream;
 
 /// What the requests of one connection share.
 pub struct Conn {
     /// The listener's configuration when the connection was accepted.
-    pub config: Arc<config::Listener>,
+    pub config: Arc<config::ListenerConfig>,
     /// The client that the PROXY protocol announced; without it, the other end of the socket.
-    pub peer: Peer,
+    pub peer: PeerAddress,
     /// The other end of the socket; IPv4-mapped addresses as IPv4.
     pub tcp_peer: IpAddr,
     /// The TLS version; empty in the clear.
@@ -31,11 +31,11 @@ pub struct Conn {
     /// The server name the client asked for; empty if it named none.
     pub sni: Box<str>,
     /// The client's certificate, if it sent one.
-    pub certificate: Option<Box<Certificate>>,
+    pub certificate: Option<Box<ClientCertificate>>,
     /// What the connection is doing.
     pub activity: Rc<Activity>,
     /// What is left of its current request's body.
-    pub rest: Rest,
+    pub rest: BodyRest,
     /// The drain of the worker that serves the connection.
     pub drain: Rc<Drain>,
     /// Set by the server before it drops requests because of a stall, so that they log that reason.
@@ -48,7 +48,7 @@ pub struct Conn {
     /// Over HTTP/2: the connection's frames, among which interim answers go.
     pub frames: OnceCell<Rc<RefCell<Meter>>>,
     /// Set by a request whose answer switches the protocol; the server takes it and runs the tunnel.
-    pub switched: RefCell<Option<Switched>>,
+    pub switched: RefCell<Option<UpstreamTunnel>>,
 }
 
 impl std::fmt::Debug for Conn {
@@ -75,26 +75,26 @@ impl Conn {
 
 /// An address and its text, which forwarding fields need for every request: formatted once per connection.
 #[derive(Clone, Debug)]
-pub struct Peer {
+pub struct PeerAddress {
     /// IPv4-mapped addresses as IPv4.
     pub ip: IpAddr,
     /// The address as a field's value.
     pub text: HeaderValue,
 }
 
-impl Peer {
+impl PeerAddress {
     /// Formats the address.
-    pub fn new(ip: IpAddr) -> Peer {
+    pub fn new(ip: IpAddr) -> PeerAddress {
         let ip = ip.to_canonical();
         let text = HeaderValue::from_str(&ip.to_string()).unwrap_or(HeaderValue::from_static(""));
-        Peer { ip, text }
+        PeerAddress { ip, text }
     }
 }
 
 /// The upstream's side of a tunnel, until the server takes it.
-pub struct Switched {
+pub struct UpstreamTunnel {
     /// The connection to the server.
-    pub upstream: Upgraded,
+    pub upstream: UpgradedStream,
     /// Whether the bytes are WebSocket frames: only then can a drain say goodbye.
     pub is_websocket: bool,
     /// How long it may carry nothing.

@@ -4,6 +4,7 @@
 //! `server` and `proxy` never import each other; `app` joins them.
 
 pub mod activity;
+pub mod body_rest;
 pub mod config;
 pub mod conn;
 pub mod drain;
@@ -12,7 +13,6 @@ pub mod overload;
 pub mod problem;
 pub mod reason;
 pub mod refusal;
-pub mod rest;
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -51,7 +51,7 @@ pub trait Service: Sized + 'static {
     fn refuse_handshake(&self, listener: &str, ends: Ends, cause: Cause);
 
     /// The worker's cells of the metrics.
-    fn cells(&self) -> &metrics::Worker;
+    fn cells(&self) -> &metrics::WorkerToken;
 
     /// Does the service's periodic work. The server calls it at every tick of the worker.
     fn upkeep(&self, now: Instant);

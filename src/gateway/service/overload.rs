@@ -14,14 +14,14 @@ use std::{fmt, fs};
 
 use arc_swap::ArcSwap;
 
-use super::config::{self, Memory};
+use super::config::{self, MemoryLimit};
 use base::clock;
-use metrics::{Families, Unit};
+use metrics::{Families, MetricUnit};
 
 /// How much work is shed, in rising order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Step {
+pub enum PressureStep {
     /// Nothing.
     Normal,
     /// Connections end after the current answer: `Connection: close`, or GOAWAY.
@@ -32,22 +32,23 @@ pub enum Step {
     NoConnections,
 }
 
-impl Step {
-    const RISING: [Step; 3] = [Step::NoKeepAlive, Step::NoRequests, Step::NoConnections];
+impl PressureStep {
+    const RISING: [PressureStep; 3] =
+        [PressureStep::NoKeepAlive, PressureStep::NoRequests, PressureStep::NoConnections];
 
     fn name(self) -> &'static str {
         match self {
-            Step::Normal => "none",
-            Step::NoKeepAlive => "no keep-alive",
-            Step::NoRequests => "no requests",
-            Step::NoConnections => "no connections",
+            PressureStep::Normal => "none",
+            PressureStep::NoKeepAlive => "no keep-alive",
+            PressureStep::NoRequests => "no requests",
+            PressureStep::NoConnections => "no connections",
         }
     }
 
     /// The step at this use of memory, coming from `self`: up at a mark, down [`MARGIN_PPM`] below it.
-    fn next(self, used_ppm: u64, marks: [u32; 3]) -> Step {
-        let mut step = Step::Normal;
-        for (above, mark) in Step::RISING.into_iter().zip(marks) {
+    fn next(self, used_ppm: u64, marks: [u32; 3]) -> PressureStep {
+        let mut step = PressureStep::Normal;
+        for (above, mark) in PressureStep::RISING.into_iter().zip(marks) {
             let margin = if self >= above { MARGIN_PPM } else { 0 };
             if used_ppm >= u64::from(mark).saturating_sub(margin) {
                 step = above;
@@ -61,7 +62,7 @@ impl Step {
 #[derive(Clone, Copy, Debug)]
 struct Pressure {
     /// The step by the marks alone.
-    marked: Step,
+    marked: PressureStep,
     /// The most bytes measured since the first mark was passed.
     highest: u64,
     /// When memory last rose, or a step was last left because it had not.
@@ -72,20 +73,25 @@ struct Pressure {
 
 impl Pressure {
     fn new(now: Instant) -> Pressure {
-        Pressure { marked: Step::Normal, highest: 0, still: now, relieved: 0 }
+        Pressure { marked: PressureStep::Normal, highest: 0, still: now, relieved: 0 }
     }
 
     /// The step at this measurement: `resident` bytes, which are `used_ppm` of what may be used.
-    fn look(&mut self, resident: u64, used_ppm: u64, marks: [u32; 3], now: Instant) -> Step {
+    fn look(&mut self, resident: u64, used_ppm: u64, marks: [u32; 3], now: Instant) -> PressureStep {
         self.marked = self.marked.next(used_ppm, marks);
-        if self.marked == Step::Normal || resident > self.highest + self.highest / 100 {
+        if self.marked == PressureStep::Normal || resident > self.highest + self.highest / 100 {
             *self = Pressure { marked: self.marked, highest: resident, ..Pressure::new(now) };
         } else if now.saturating_duration_since(self.still) >= STILL {
             self.relieved += 1;
             self.still = now;
         }
         let left = (self.marked as usize).saturating_sub(self.relieved);
-        [Step::Normal, Step::NoKeepAlive, Step::NoRequests, Step::NoConnections][left]
+        [
+            PressureStep::Normal,
+            PressureStep::NoKeepAlive,
+            PressureStep::NoRequests,
+            PressureStep::NoConnections,
+        ][left]
     }
 }
 
@@ -96,15 +102,15 @@ pub struct Overload {
     step: AtomicU8,
     resident: AtomicU64,
     limit: AtomicU64,
-    config: ArcSwap<config::Overload>,
+    config: ArcSwap<config::OverloadConfig>,
 }
 
 impl Overload {
     /// No work is shed until the first [`Overload::look`].
-    pub fn new(config: config::Overload) -> Overload {
+    pub fn new(config: config::OverloadConfig) -> Overload {
         Overload {
             pressure: Mutex::new(Pressure::new(clock::instant())),
-            step: AtomicU8::new(Step::Normal as u8),
+            step: AtomicU8::new(PressureStep::Normal as u8),
             resident: AtomicU64::new(0),
             limit: AtomicU64::new(0),
             config: ArcSwap::from_pointee(config),
@@ -112,18 +118,18 @@ impl Overload {
     }
 
     /// Takes a changed configuration, which the next look applies.
-    pub fn configure(&self, config: config::Overload) {
+    pub fn configure(&self, config: config::OverloadConfig) {
         self.config.store(config.into());
         *self.pressure.lock().unwrap_or_else(PoisonError::into_inner) = Pressure::new(clock::instant());
     }
 
     /// The step in force.
-    pub fn step(&self) -> Step {
+    pub fn step(&self) -> PressureStep {
         match self.step.load(Ordering::Relaxed) {
-            0 => Step::Normal,
-            1 => Step::NoKeepAlive,
-            2 => Step::NoRequests,
-            _ => Step::NoConnections,
+            0 => PressureStep::Normal,
+            1 => PressureStep::NoKeepAlive,
+            2 => PressureStep::NoRequests,
+            _ => PressureStep::NoConnections,
         }
     }
 
@@ -140,9 +146,9 @@ impl Overload {
         let config = self.config.load();
         let resident = resident_bytes().unwrap_or(0);
         let limit = match config.memory {
-            Memory::Bytes(bytes) => bytes,
-            Memory::Machine => machine_bytes().unwrap_or(0),
-            Memory::Unbounded => 0,
+            MemoryLimit::Bytes(bytes) => bytes,
+            MemoryLimit::Machine => machine_bytes().unwrap_or(0),
+            MemoryLimit::Unbounded => 0,
         };
         self.resident.store(resident, Ordering::Relaxed);
         self.limit.store(limit, Ordering::Relaxed);
@@ -164,13 +170,13 @@ impl Overload {
         let gauges = [
             (
                 "memory_resident",
-                Some(&Unit::Bytes),
+                Some(&MetricUnit::Bytes),
                 "Resident memory of the process",
                 self.resident.load(Ordering::Relaxed),
             ),
             (
                 "memory_limit",
-                Some(&Unit::Bytes),
+                Some(&MetricUnit::Bytes),
                 "Memory it may use before it gives up work; 0: not set",
                 self.limit.load(Ordering::Relaxed),
             ),
@@ -233,15 +239,15 @@ mod tests {
 
     #[test]
     fn steps_rise_at_their_marks_and_fall_below_them() {
-        let next = |step: Step, used: u64| step.next(used, MARKS);
-        assert_eq!(next(Step::Normal, 919_999), Step::Normal);
-        assert_eq!(next(Step::Normal, 920_000), Step::NoKeepAlive);
-        assert_eq!(next(Step::Normal, 2_000_000), Step::NoConnections);
-        assert_eq!(next(Step::NoKeepAlive, 900_000), Step::NoKeepAlive);
-        assert_eq!(next(Step::NoKeepAlive, 899_999), Step::Normal);
-        assert_eq!(next(Step::NoConnections, 960_000), Step::NoConnections);
-        assert_eq!(next(Step::NoConnections, 959_999), Step::NoRequests);
-        assert_eq!(next(Step::NoConnections, 0), Step::Normal);
+        let next = |step: PressureStep, used: u64| step.next(used, MARKS);
+        assert_eq!(next(PressureStep::Normal, 919_999), PressureStep::Normal);
+        assert_eq!(next(PressureStep::Normal, 920_000), PressureStep::NoKeepAlive);
+        assert_eq!(next(PressureStep::Normal, 2_000_000), PressureStep::NoConnections);
+        assert_eq!(next(PressureStep::NoKeepAlive, 900_000), PressureStep::NoKeepAlive);
+        assert_eq!(next(PressureStep::NoKeepAlive, 899_999), PressureStep::Normal);
+        assert_eq!(next(PressureStep::NoConnections, 960_000), PressureStep::NoConnections);
+        assert_eq!(next(PressureStep::NoConnections, 959_999), PressureStep::NoRequests);
+        assert_eq!(next(PressureStep::NoConnections, 0), PressureStep::Normal);
     }
 
     #[test]
@@ -252,30 +258,32 @@ mod tests {
             now += Duration::from_secs(seconds);
             pressure.look(resident, resident * 10_000, MARKS, now)
         };
-        assert_eq!(steps(50, 0), Step::Normal);
-        assert_eq!(steps(99, 1), Step::NoConnections);
-        assert_eq!(steps(99, 29), Step::NoConnections);
-        assert_eq!(steps(99, 1), Step::NoRequests);
-        assert_eq!(steps(99, 30), Step::NoKeepAlive);
-        assert_eq!(steps(101, 1), Step::NoConnections, "it rises again");
-        for left in [Step::NoRequests, Step::NoKeepAlive, Step::Normal, Step::Normal] {
+        assert_eq!(steps(50, 0), PressureStep::Normal);
+        assert_eq!(steps(99, 1), PressureStep::NoConnections);
+        assert_eq!(steps(99, 29), PressureStep::NoConnections);
+        assert_eq!(steps(99, 1), PressureStep::NoRequests);
+        assert_eq!(steps(99, 30), PressureStep::NoKeepAlive);
+        assert_eq!(steps(101, 1), PressureStep::NoConnections, "it rises again");
+        for left in
+            [PressureStep::NoRequests, PressureStep::NoKeepAlive, PressureStep::Normal, PressureStep::Normal]
+        {
             assert_eq!(steps(100, 30), left);
         }
-        assert_eq!(steps(50, 1), Step::Normal);
-        assert_eq!(steps(92, 1), Step::NoKeepAlive);
+        assert_eq!(steps(50, 1), PressureStep::Normal);
+        assert_eq!(steps(92, 1), PressureStep::NoKeepAlive);
     }
 
     #[test]
     fn the_step_is_that_of_the_last_look() {
-        let memory = |memory| config::Overload { memory, ..config::Overload::default() };
-        let overload = Overload::new(memory(Memory::Bytes(1)));
-        assert_eq!(overload.step(), Step::Normal);
+        let memory = |memory| config::OverloadConfig { memory, ..config::OverloadConfig::default() };
+        let overload = Overload::new(memory(MemoryLimit::Bytes(1)));
+        assert_eq!(overload.step(), PressureStep::Normal);
         overload.look();
-        assert_eq!(overload.step(), Step::NoConnections);
+        assert_eq!(overload.step(), PressureStep::NoConnections);
         assert!(overload.resident.load(Ordering::Relaxed) > 1 << 20);
-        overload.configure(memory(Memory::Unbounded));
+        overload.configure(memory(MemoryLimit::Unbounded));
         overload.look();
-        assert_eq!((overload.step(), overload.limit.load(Ordering::Relaxed)), (Step::Normal, 0));
+        assert_eq!((overload.step(), overload.limit.load(Ordering::Relaxed)), (PressureStep::Normal, 0));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The answer to each refusal. This is the only file that chooses an error's status, of HTTP and of gRPC.
 //!
-//! [`Problem::of`] is one table with a row for each refusal: status, reason, gRPC code, headers and text. A problem is
+//! [`RefusalProblem::of`] is one table with a row for each refusal: status, reason, gRPC code, headers and text. A problem is
 //! sent as problem+json (RFC 9457) with a stable `reason`, the same word as in the access log and the metrics, or to who
 //! prefers that as a page or a line of text. Nothing that a client sent is repeated in it.
 
@@ -13,23 +13,23 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, StatusCode};
 
-use super::config::Listener;
-use super::form::Form;
+use super::config::ListenerConfig;
+use super::form::ErrorForm;
 use super::reason::Reason;
-use super::refusal::{Limited, Refusal, Violation};
+use super::refusal::{LimitExceeded, Refusal, Violation};
 use base::cause::Cause;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 use policy::response::body::push_html;
 
 /// How one refusal is answered, logged and counted.
 #[derive(Debug)]
-pub struct Problem<'r> {
+pub struct RefusalProblem<'r> {
     /// The HTTP status.
     pub status: StatusCode,
     /// The word for logs, metrics and the body.
     pub reason: Reason,
     /// The gRPC status.
-    pub code: Code,
+    pub code: GrpcCode,
     /// One sentence for the client.
     pub detail: Cow<'r, str>,
     /// When the client may try again; `None`: trying again will not help, or nobody knows when.
@@ -52,13 +52,13 @@ enum Extra<'r> {
     /// Over HTTP/1 the connection ends with the answer. HTTP/2 need not: its frames say where a request ends.
     Close,
     /// The violated windows.
-    Limits(&'r Limited),
+    Limits(&'r LimitExceeded),
 }
 
 /// The gRPC status codes that the gateway itself answers with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Code {
+pub enum GrpcCode {
     /// No other code fits.
     Unknown = 2,
     /// It took too long.
@@ -77,33 +77,33 @@ pub enum Code {
     Unauthenticated = 16,
 }
 
-impl<'r> Problem<'r> {
+impl<'r> RefusalProblem<'r> {
     /// The row of a refusal. The gRPC code is the closest that gRPC has; if none is close, the one that a gRPC client
     /// derives from the status (gRPC's "HTTP to gRPC Status Code Mapping").
     #[rustfmt::skip] // A row a line: it is a table.
-    pub fn of(refusal: &'r Refusal) -> Problem<'r> {
-        use Code as C;
+    pub fn of(refusal: &'r Refusal) -> RefusalProblem<'r> {
+        use GrpcCode as C;
         use Reason as R;
         use StatusCode as S;
         match refusal {
             // Close: after a malformed head it is not safe to say where the next request begins.
             Refusal::Malformed(what) => row(S::BAD_REQUEST, R::Malformed, C::Internal, *what).close(),
-            Refusal::Framing(fault) => Problem::of_framing(*fault).close(),
+            Refusal::Framing(fault) => RefusalProblem::of_framing(*fault).close(),
             Refusal::MethodNotServed =>
                 row(S::NOT_IMPLEMENTED, R::MethodNotAllowed, C::Unknown, "this gateway does not serve the method"),
             Refusal::Misdirected =>
                 row(S::MISDIRECTED_REQUEST, R::Misdirected, C::Unknown, "this connection was made to another host"),
             Refusal::ExpectationFailed =>
-                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the expectation is not one this gateway meets"),
+                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the gateway does not support this `Expect` value"),
             Refusal::WebSocketVersion =>
-                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "the WebSocket handshake is not of version 13")
+                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "the WebSocket version must be 13")
                     .with(Extra::WebSocketVersion),
             Refusal::UriTooLong =>
                 row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
             Refusal::HeadersTooLarge =>
                 row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the header fields are too many or too long"),
             Refusal::BodyTooLarge =>
-                row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route takes"),
+                row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route allows"),
             // Close: the rest of the body will not be read (RFC 9110 section 15.5.9).
             Refusal::BodySlow =>
                 row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body comes too slowly").close(),
@@ -116,16 +116,16 @@ impl<'r> Problem<'r> {
                     .with(Extra::Allow(allow)),
             // One text for every cause: saying what is wrong with a credential would help to guess one.
             Refusal::Unauthenticated(challenges, cause) =>
-                row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route asks for valid credentials")
+                row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route requires valid credentials")
                     .with(Extra::Challenges(challenges)).because(*cause),
-            Refusal::AuthBusy(cause) => Problem {
+            Refusal::AuthBusy(cause) => RefusalProblem {
                 cause: *cause,
                 ..row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "the credential cannot be verified at the moment").soon()
             },
             Refusal::Forbidden(cause) =>
                 row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the client may not use this route").because(*cause),
             Refusal::AddressDenied =>
-                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address may not come in"),
+                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address is not allowed"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
             // 503 and not 429: too many requests in flight mean a slow service, not a client that is too fast.
@@ -142,12 +142,12 @@ impl<'r> Problem<'r> {
             Refusal::UpstreamConnect(cause) =>
                 row(S::BAD_GATEWAY, R::UpstreamConnect, C::Unavailable, "the upstream cannot be reached").because(*cause),
             Refusal::UpstreamConnectTimeout =>
-                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream cannot be reached in time")
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "connecting to the upstream timed out")
                     .because(Cause::ConnectTimeout),
             Refusal::UpstreamPoolFull =>
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "all connections to the upstream are in use").soon(),
             Refusal::UpstreamNoStreams =>
-                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "the upstream takes no requests now")
+                row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "the upstream accepts no requests at the moment")
                     .soon().because(Cause::NoStreams),
             Refusal::UpstreamTimeout =>
                 row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not answer in time"),
@@ -162,53 +162,59 @@ impl<'r> Problem<'r> {
         }
     }
 
-    fn of_framing(fault: Fault) -> Problem<'static> {
+    fn of_framing(fault: FramingFault) -> RefusalProblem<'static> {
         let (status, reason) = match fault {
-            Fault::TargetTooLong => (StatusCode::URI_TOO_LONG, Reason::UriTooLong),
-            Fault::HeadTooLong => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Reason::HeadersTooLarge),
-            Fault::Version => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, Reason::Malformed),
-            Fault::CodingUnknown => (StatusCode::NOT_IMPLEMENTED, Reason::Malformed),
-            Fault::BareLineFeed
-            | Fault::RequestLine
-            | Fault::OtherProtocol
-            | Fault::Fragment
-            | Fault::Folded
-            | Fault::Length
-            | Fault::Coding
-            | Fault::LengthAndCoding
-            | Fault::ChunkSize
-            | Fault::ChunkEnd => (StatusCode::BAD_REQUEST, Reason::Malformed),
+            FramingFault::TargetTooLong => (StatusCode::URI_TOO_LONG, Reason::UriTooLong),
+            FramingFault::HeadTooLong => {
+                (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, Reason::HeadersTooLarge)
+            }
+            FramingFault::Version => (StatusCode::HTTP_VERSION_NOT_SUPPORTED, Reason::Malformed),
+            FramingFault::CodingUnknown => (StatusCode::NOT_IMPLEMENTED, Reason::Malformed),
+            FramingFault::BareLineFeed
+            | FramingFault::RequestLine
+            | FramingFault::OtherProtocol
+            | FramingFault::Fragment
+            | FramingFault::Folded
+            | FramingFault::Length
+            | FramingFault::Coding
+            | FramingFault::LengthAndCoding
+            | FramingFault::ChunkSize
+            | FramingFault::ChunkEnd => (StatusCode::BAD_REQUEST, Reason::Malformed),
         };
-        row(status, reason, Code::Unknown, fault.to_string())
+        row(status, reason, GrpcCode::Unknown, fault.to_string())
     }
 
-    fn with(self, extra: Extra<'r>) -> Problem<'r> {
-        Problem { extra, ..self }
+    fn with(self, extra: Extra<'r>) -> RefusalProblem<'r> {
+        RefusalProblem { extra, ..self }
     }
 
-    fn close(self) -> Problem<'r> {
+    fn close(self) -> RefusalProblem<'r> {
         self.with(Extra::Close)
     }
 
-    fn because(self, cause: Cause) -> Problem<'r> {
-        Problem { cause: Some(cause), ..self }
+    fn because(self, cause: Cause) -> RefusalProblem<'r> {
+        RefusalProblem { cause: Some(cause), ..self }
     }
 
     /// Trying again in a second may succeed.
-    fn soon(self) -> Problem<'r> {
-        Problem { retry_after_seconds: Some(1), ..self }
+    fn soon(self) -> RefusalProblem<'r> {
+        RefusalProblem { retry_after_seconds: Some(1), ..self }
     }
 
-    fn over(self, limited: &'r Limited) -> Problem<'r> {
-        Problem { retry_after_seconds: limited.retry_after_seconds, extra: Extra::Limits(limited), ..self }
+    fn over(self, limited: &'r LimitExceeded) -> RefusalProblem<'r> {
+        RefusalProblem {
+            retry_after_seconds: limited.retry_after_seconds,
+            extra: Extra::Limits(limited),
+            ..self
+        }
     }
 
     /// Writes the header fields of the answer. `may_close` is false over HTTP/2, where `Connection` is forbidden.
-    pub fn write_headers(&self, form: Form, may_close: bool, headers: &mut HeaderMap) {
+    pub fn write_headers(&self, form: ErrorForm, may_close: bool, headers: &mut HeaderMap) {
         let kind = match form {
-            Form::Json => PROBLEM_JSON,
-            Form::Text => TEXT,
-            Form::Html => HTML,
+            ErrorForm::Json => PROBLEM_JSON,
+            ErrorForm::Text => TEXT,
+            ErrorForm::Html => HTML,
         };
         headers.insert(CONTENT_TYPE, kind);
         headers.insert(CACHE_CONTROL, NO_STORE);
@@ -233,11 +239,11 @@ impl<'r> Problem<'r> {
     }
 
     /// The body of the answer to the request of this id, by this node if the client may know it.
-    pub fn body(&self, form: Form, id: &HeaderValue, node: Option<&HeaderValue>) -> Bytes {
+    pub fn body(&self, form: ErrorForm, id: &HeaderValue, node: Option<&HeaderValue>) -> Bytes {
         match form {
-            Form::Json => self.json(id, node),
-            Form::Text => self.text(id),
-            Form::Html => self.html(id),
+            ErrorForm::Json => self.json(id, node),
+            ErrorForm::Text => self.text(id),
+            ErrorForm::Html => self.html(id),
         }
     }
 
@@ -293,23 +299,36 @@ impl<'r> Problem<'r> {
     }
 
     /// The whole answer as bytes, for a head that was refused before hyper read it.
-    pub fn unread(&self, id: &HeaderValue, listener: &Listener) -> Vec<u8> {
+    pub fn unread(&self, id: &HeaderValue, listener: &ListenerConfig) -> Vec<u8> {
         let mut headers = HeaderMap::new();
-        self.write_headers(Form::Json, true, &mut headers);
+        self.write_headers(ErrorForm::Json, true, &mut headers);
         written(self.status, headers, (id, listener), &self.json(id, None))
     }
 }
 
-fn row<'r>(status: StatusCode, reason: Reason, code: Code, detail: impl Into<Cow<'r, str>>) -> Problem<'r> {
+fn row<'r>(
+    status: StatusCode,
+    reason: Reason,
+    code: GrpcCode,
+    detail: impl Into<Cow<'r, str>>,
+) -> RefusalProblem<'r> {
     let detail = detail.into();
-    Problem { status, reason, code, detail, retry_after_seconds: None, cause: None, extra: Extra::None }
+    RefusalProblem {
+        status,
+        reason,
+        code,
+        detail,
+        retry_after_seconds: None,
+        cause: None,
+        extra: Extra::None,
+    }
 }
 
 fn missing_text(dimension: &str) -> String {
     format!("the request has no {dimension}, or several, and its limit counts by it")
 }
 
-fn limits_text(limited: &Limited) -> String {
+fn limits_text(limited: &LimitExceeded) -> String {
     let mut windows: Vec<String> = limited
         .violated
         .iter()
@@ -351,7 +370,7 @@ fn violation_json(violation: &Violation) -> serde_json::Value {
 }
 
 /// The whole answer as bytes to a head that does not come in time (RFC 9110 section 15.5.9).
-pub fn header_timeout(id: &HeaderValue, listener: &Listener) -> Vec<u8> {
+pub fn header_timeout(id: &HeaderValue, listener: &ListenerConfig) -> Vec<u8> {
     written(StatusCode::REQUEST_TIMEOUT, HeaderMap::new(), (id, listener), b"")
 }
 
@@ -359,7 +378,7 @@ pub fn header_timeout(id: &HeaderValue, listener: &Listener) -> Vec<u8> {
 fn written(
     status: StatusCode,
     mut headers: HeaderMap,
-    (id, listener): (&HeaderValue, &Listener),
+    (id, listener): (&HeaderValue, &ListenerConfig),
     body: &[u8],
 ) -> Vec<u8> {
     if !id.is_empty() {

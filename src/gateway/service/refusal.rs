@@ -4,7 +4,7 @@
 use http::HeaderValue;
 
 use base::cause::Cause;
-use net::wire::http1::Fault;
+use net::wire::http1::FramingFault;
 
 /// Why a request is refused, with what the answer says of it.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub enum Refusal {
     /// The head is not a request that a gateway may forward; the text says why, for the client.
     Malformed(&'static str),
     /// It is unclear where the message ends, or its HTTP version is not supported.
-    Framing(Fault),
+    Framing(FramingFault),
     /// A gateway does not forward the method (CONNECT, TRACE).
     MethodNotServed,
     /// The request names another host than the TLS connection is for.
@@ -45,9 +45,9 @@ pub enum Refusal {
     /// Scripts of that origin may not use the route (CORS).
     OriginDenied,
     /// The request is over these limits.
-    Limited(Box<Limited>),
+    Limited(Box<LimitExceeded>),
     /// A policy whose `when-redis-down` is `deny` cannot ask Redis.
-    RedisDown(Box<Limited>),
+    RedisDown(Box<LimitExceeded>),
     /// A policy counts by this dimension, which the request does not have.
     MissingKey(String),
     /// The upstream's name has no address.
@@ -76,7 +76,7 @@ pub enum Refusal {
 
 /// The limits that a request is over.
 #[derive(Debug)]
-pub struct Limited {
+pub struct LimitExceeded {
     /// Every violated window.
     pub violated: Vec<Violation>,
     /// Seconds to wait, jitter included. `None`: the request can never be admitted.
@@ -104,7 +104,7 @@ pub struct Violation {
     pub is_penalty: bool,
 }
 
-impl Limited {
+impl LimitExceeded {
     /// Whether only limits on requests in flight were violated.
     pub fn is_in_flight(&self) -> bool {
         self.violated.iter().all(|violation| violation.period_seconds.is_none())

@@ -14,7 +14,7 @@ use crate::wait::{Fate, Wait};
 use crate::waiting::Waiting;
 use crate::{ClientAddress, Decision, Elsewhere, Limiter};
 use limit::{Algorithm, Answer, Charge, Outcome};
-use metrics::Tier;
+use metrics::DecidingTier;
 
 impl Limiter {
     /// Decides a request with one charge, which needs no combining. Returns `None` if it is decided.
@@ -144,7 +144,7 @@ impl Limiter {
             let said = Some(answer).filter(|(state, _)| state.is_decided());
             let (state, outcome) = match (said, plans.get(charge.plan)) {
                 (Some(said), _) => {
-                    decision.tier = decision.tier.max(Tier::Global);
+                    decision.tier = decision.tier.max(DecidingTier::Global);
                     decision.note_elsewhere(index, Elsewhere::Redis);
                     said
                 }
@@ -152,7 +152,7 @@ impl Limiter {
                     if answer.0 == ChargeState::Asked
                         && let Some(ahead) = self.decide_ahead(fleet, plan, charge, now_ns) =>
                 {
-                    decision.tier = Tier::Fallback;
+                    decision.tier = DecidingTier::Fallback;
                     decision.note_elsewhere(index, Elsewhere::Fallback);
                     ahead
                 }

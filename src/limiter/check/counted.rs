@@ -1,17 +1,17 @@
 //! Which keys a decision was about, for who watches which of them are heavy. It decides nothing.
 
 use crate::{Check, Limiter};
-use ::policy::{Naming, Subject};
+use ::policy::{KeyNaming, Subject};
 use limit::Charge;
-use metrics::hot_keys::{Named, Tally};
+use metrics::hot_keys::{KeyTally, NamedKey};
 
 impl Limiter {
     /// Counts the keys of a decision. `subject` gives the subject of a part: it is asked for the few keys that are worth a
     /// name.
     pub fn count_keys<'s, S: Subject + 's>(
         &self,
-        tally: &Tally,
-        naming: &Naming,
+        tally: &KeyTally,
+        naming: &KeyNaming,
         check: &Check<'_>,
         subject: impl Fn(u16) -> Option<&'s S>,
     ) {
@@ -23,7 +23,7 @@ impl Limiter {
                 // A policy that counts everybody together has one key, which needs no name.
                 let subject = subject(charge.part).filter(|_| !policy.by.is_empty());
                 let name = subject.map(|subject| naming.name(policy, subject)).unwrap_or_default();
-                Named::new(key, &policy.name, name, shard())
+                NamedKey::new(key, &policy.name, name, shard())
             });
             if check.is_shared(charge) {
                 tally.count_shard(|| shard().map_or(0, usize::from));
@@ -68,14 +68,14 @@ impl Check<'_> {
 mod tests {
     use super::*;
     use crate::check::tests::{Job, NOW, check, limiter, policy, table};
-    use metrics::hot_keys::{Asked, Facts, Gathered};
+    use metrics::hot_keys::{HotKeyFilter, KeyCollector, PolicyFacts};
 
     #[test]
     fn each_policy_counts_its_key_and_what_it_denied() {
         let (limiter, table) =
             (limiter(), table(&[policy("jobs", "3/m by consumer"), policy("all", "1000/m by route")]));
-        let gathered = Gathered::default();
-        let (tally, naming) = (gathered.tally(1), Naming::default());
+        let gathered = KeyCollector::default();
+        let (tally, naming) = (gathered.tally(1), KeyNaming::default());
         tally.hand_over(60);
         for consumer in ["ann", "ann", "bob", "ann", "ann", "ann"] {
             let job = Job { consumer, units: 1, number: None };
@@ -83,12 +83,12 @@ mod tests {
             limiter.count_keys(&tally, &naming, &check, |_| Some(&job));
         }
         tally.hand_over(61);
-        gathered.turn(61, |_| Facts { decided: 6, above: 1.0 });
-        let asked = Asked { policy: Some("jobs".to_owned()), minutes: 1, each: 5 };
+        gathered.turn(61, |_| PolicyFacts { decided: 6, above: 1.0 });
+        let asked = HotKeyFilter { policy: Some("jobs".to_owned()), minutes: 1, each: 5 };
         let shown = gathered.book().shown(&asked);
         let shown: Vec<_> =
             shown.iter().map(|it| (&*it.key.name, it.requests_per_second, it.denied_per_second)).collect();
         assert_eq!(shown, [("consumer=ann", 5.0, 2.0)], "bob came once only");
-        assert_eq!(gathered.book().shown(&Asked { policy: None, ..asked }).len(), 2);
+        assert_eq!(gathered.book().shown(&HotKeyFilter { policy: None, ..asked }).len(), 2);
     }
 }

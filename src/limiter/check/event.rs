@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use limit::PolicyId;
-use metrics::{Comparison, Decision, Tier};
+use metrics::{Comparison, DecidingTier, PolicyDecision};
 
 /// What each policy decided about one subject, in the order in which that was known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct Count {
     /// Which of the subjects it decided about, if there are several; else 0.
     pub part: u16,
     /// In one word.
-    pub decision: Decision,
+    pub decision: PolicyDecision,
     /// Who decided.
-    pub tier: Tier,
+    pub tier: DecidingTier,
 }
 
 impl Event {
@@ -54,11 +54,11 @@ impl Event {
     }
 }
 
-fn weight(decision: Decision) -> u8 {
+fn weight(decision: PolicyDecision) -> u8 {
     match decision {
-        Decision::Admitted => 0,
-        Decision::ShadowDenied | Decision::ShadowPenalised => 1,
-        Decision::Denied | Decision::MissingRejected => 2,
-        Decision::Penalised => 3,
+        PolicyDecision::Admitted => 0,
+        PolicyDecision::ShadowDenied | PolicyDecision::ShadowPenalised => 1,
+        PolicyDecision::Denied | PolicyDecision::MissingRejected => 2,
+        PolicyDecision::Penalised => 3,
     }
 }

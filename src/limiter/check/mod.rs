@@ -32,8 +32,8 @@ use super::check::event::{Count, Event};
 use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
 use base::clock;
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
-use metrics::{self, Comparison, Tier};
-use policy::{Chosen, MissingDimension, Subject};
+use metrics::{self, Comparison, DecidingTier};
+use policy::{MissingDimension, PolicySelection, Subject};
 
 /// A subject while it is decided, and the result. Functions fill it in place, because moving a struct of this size
 /// costs as much as a decision.
@@ -52,7 +52,7 @@ pub struct Check<'t> {
     /// Numbers of the [parts](Charge::part) that are only looked at, said before the check: their charges go back as soon as
     /// they are taken, and to refuse one is no denial that a penalty could follow.
     pub looks: SmallVec<[u16; 1]>,
-    pub(super) policies: Chosen<'t>,
+    pub(super) policies: PolicySelection<'t>,
     /// Charges that remember the subject's idempotency key, spent once it is admitted.
     memories: SmallVec<[Charge; 1]>,
     pub(super) begun_ns: u64,
@@ -101,7 +101,7 @@ impl Limiter {
     /// `None` if the decision is made, else what to pass to [`Limiter::finish`].
     pub fn check<'t>(
         self: &Arc<Self>,
-        policies: Chosen<'t>,
+        policies: PolicySelection<'t>,
         subject: &impl Subject,
         now_ns: u64,
         check: &mut Check<'t>,
@@ -112,8 +112,8 @@ impl Limiter {
             check.event.add(Count {
                 policy: missing.policy,
                 part: 0,
-                decision: metrics::Decision::MissingRejected,
-                tier: Tier::Local,
+                decision: metrics::PolicyDecision::MissingRejected,
+                tier: DecidingTier::Local,
             });
             check.missing = Some(missing);
             return None;
@@ -211,7 +211,7 @@ impl Limiter {
     /// If a policy requires a dimension that the subject does not have.
     pub fn peek<'t>(
         &self,
-        policies: Chosen<'t>,
+        policies: PolicySelection<'t>,
         subject: &impl Subject,
         now_ns: u64,
         check: &mut Check<'t>,
@@ -243,7 +243,7 @@ impl Limiter {
 
     /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is
     /// spent. Authentication asks this before costly work (a password, a signature), so that guessing runs into a limit.
-    pub fn has_room(&self, policies: Chosen<'_>, subject: &impl Subject, now_ns: u64) -> bool {
+    pub fn has_room(&self, policies: PolicySelection<'_>, subject: &impl Subject, now_ns: u64) -> bool {
         let mut check = Check::default();
         if policies.charges(subject, &mut check.charges).is_err() {
             return false;
@@ -275,7 +275,7 @@ impl Limiter {
     #[inline]
     pub(super) fn charge_routed(
         self: &Arc<Self>,
-        client: impl FnOnce(Chosen<'_>) -> ClientAddress,
+        client: impl FnOnce(PolicySelection<'_>) -> ClientAddress,
         check: &mut Check<'_>,
     ) -> Option<Waiting> {
         let now_ns = check.begun_ns;
@@ -358,8 +358,8 @@ impl Check<'_> {
                 charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
             });
             if charges.iter().all(|charge| charge.policy != memory.policy) {
-                let decision = metrics::Decision::Admitted;
-                event.add(Count { policy: memory.policy, part: 0, decision, tier: Tier::Local });
+                let decision = metrics::PolicyDecision::Admitted;
+                event.add(Count { policy: memory.policy, part: 0, decision, tier: DecidingTier::Local });
             }
             false
         });
@@ -374,11 +374,11 @@ impl Check<'_> {
                 is_over |= !outcome.is_admitted();
             }
             let decision = match (self.keeps_out(charge), is_over, charge.shadow) {
-                (true, _, true) => metrics::Decision::ShadowPenalised,
-                (true, _, false) => metrics::Decision::Penalised,
-                (false, true, true) => metrics::Decision::ShadowDenied,
-                (false, true, false) => metrics::Decision::Denied,
-                (false, false, _) => metrics::Decision::Admitted,
+                (true, _, true) => metrics::PolicyDecision::ShadowPenalised,
+                (true, _, false) => metrics::PolicyDecision::Penalised,
+                (false, true, true) => metrics::PolicyDecision::ShadowDenied,
+                (false, true, false) => metrics::PolicyDecision::Denied,
+                (false, false, _) => metrics::PolicyDecision::Admitted,
             };
             let Charge { policy, part, .. } = *charge;
             self.event.add(Count { policy, part, decision, tier: self.decision.tier });
@@ -435,11 +435,11 @@ pub(super) mod tests {
     use crate::local::Table as LocalTable;
     use crate::{Holder, Reset};
     use limit::Penalty;
-    use policy::counting::rules::Rules;
+    use policy::counting::rules::PolicyRules;
     use policy::counting::shorthand;
     use policy::definition::{self, Dimension, Idempotency, Missing};
     use policy::keys::subject::Encoded;
-    use policy::{Options, Table};
+    use policy::{CompileOptions, RouteTable};
 
     const SECOND: u64 = 1_000_000_000;
     pub(crate) const NOW: u64 = 3_600 * SECOND;
@@ -475,61 +475,72 @@ pub(super) mod tests {
             None
         }
 
-        fn cost(&self, _: &Rules) -> u64 {
+        fn cost(&self, _: &PolicyRules) -> u64 {
             self.units
         }
 
-        fn write_idempotency_key(&self, _: &Rules, out: &mut Encoded) -> bool {
+        fn write_idempotency_key(&self, _: &PolicyRules, out: &mut Encoded) -> bool {
             out.extend_from_slice(self.number.unwrap_or_default().as_bytes());
             self.number.is_some()
         }
     }
 
-    pub(crate) fn policy(name: &str, limit: &str) -> definition::Policy {
+    pub(crate) fn policy(name: &str, limit: &str) -> definition::PolicyDefinition {
         let limit = shorthand::parse(limit).expect("a limit");
-        definition::Policy { by: limit.by, ..definition::Policy::new(name.to_owned(), vec![limit.window]) }
+        definition::PolicyDefinition {
+            by: limit.by,
+            ..definition::PolicyDefinition::new(name.to_owned(), vec![limit.window])
+        }
     }
 
     /// One route with all of these policies.
-    pub(crate) fn table(policies: &[definition::Policy]) -> Table {
-        let mut route = definition::Route::new("all".to_owned(), "/".to_owned());
+    pub(crate) fn table(policies: &[definition::PolicyDefinition]) -> RouteTable {
+        let mut route = definition::RouteDefinition::new("all".to_owned(), "/".to_owned());
         let named = policies.iter().filter(|policy| policy.replaces.is_none());
         route.limits = named.map(|policy| policy.name.clone()).collect();
-        let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-        Table::compile(&[route], policies, &options).expect("a table without mistakes")
+        let options = CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        RouteTable::compile(&[route], policies, &options).expect("a table without mistakes")
     }
 
     pub(crate) fn limiter() -> Arc<Limiter> {
         Arc::new(Limiter::new(LocalTable::with_memory(1 << 16)))
     }
 
-    pub(crate) fn check<'t>(limiter: &Arc<Limiter>, table: &'t Table, job: &Job, now_ns: u64) -> Check<'t> {
+    pub(crate) fn check<'t>(
+        limiter: &Arc<Limiter>,
+        table: &'t RouteTable,
+        job: &Job,
+        now_ns: u64,
+    ) -> Check<'t> {
         let mut check = Check::default();
         let chosen = table.chosen(&table.routes()[0], false);
         assert!(limiter.check(chosen, job, now_ns, &mut check).is_none(), "one node waits for nobody");
         check
     }
 
-    fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::Decision)> {
+    fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::PolicyDecision)> {
         check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
     }
 
     #[test]
     fn a_subject_that_is_no_request_is_decided_by_its_dimensions() {
-        let shadow = definition::Policy { shadow: true, ..policy("watched", "1/m by consumer") };
+        let shadow = definition::PolicyDefinition { shadow: true, ..policy("watched", "1/m by consumer") };
         let (limiter, table) = (limiter(), table(&[policy("jobs", "5/m by consumer"), shadow]));
         let job = |consumer, units| Job { consumer, units, number: None };
         let first = check(&limiter, &table, &job("a", 1), NOW);
         assert!(first.is_admitted());
-        assert_eq!(decisions(&first), [(0, metrics::Decision::Admitted), (1, metrics::Decision::Admitted)]);
+        assert_eq!(
+            decisions(&first),
+            [(0, metrics::PolicyDecision::Admitted), (1, metrics::PolicyDecision::Admitted)]
+        );
         let second = check(&limiter, &table, &job("a", 4), NOW);
         assert!(second.is_admitted());
         assert_eq!(
             second.event.deciding().map(|count| (count.policy.index(), count.decision)),
-            Some((1, metrics::Decision::ShadowDenied))
+            Some((1, metrics::PolicyDecision::ShadowDenied))
         );
         let third = check(&limiter, &table, &job("a", 1), NOW);
-        assert_eq!(third.event.deciding().map(|count| count.decision), Some(metrics::Decision::Denied));
+        assert_eq!(third.event.deciding().map(|count| count.decision), Some(metrics::PolicyDecision::Denied));
         assert!(
             !third.is_admitted()
                 && third.event.deciding().is_some_and(|count| count.policy == PolicyId::default())
@@ -546,12 +557,13 @@ pub(super) mod tests {
 
     #[test]
     fn a_policy_refuses_a_subject_without_its_dimension() {
-        let strict = definition::Policy { missing: Missing::Reject, ..policy("jobs", "5/m by tenant") };
+        let strict =
+            definition::PolicyDefinition { missing: Missing::Reject, ..policy("jobs", "5/m by tenant") };
         let (limiter, table) = (limiter(), table(&[strict]));
         let check = check(&limiter, &table, &Job { consumer: "a", units: 1, number: None }, NOW);
         assert_eq!(check.missing.map(|missing| missing.dimension), Some(&Dimension::Tenant));
         assert!(!check.is_admitted());
-        assert_eq!(decisions(&check), [(0, metrics::Decision::MissingRejected)]);
+        assert_eq!(decisions(&check), [(0, metrics::PolicyDecision::MissingRejected)]);
     }
 
     #[test]
@@ -561,13 +573,16 @@ pub(super) mod tests {
             window: Duration::from_secs(60),
             by_address: false,
         };
-        let jobs = definition::Policy { idempotency: Some(idempotency), ..policy("jobs", "1/m by consumer") };
+        let jobs = definition::PolicyDefinition {
+            idempotency: Some(idempotency),
+            ..policy("jobs", "1/m by consumer")
+        };
         let (limiter, table) = (limiter(), table(&[jobs]));
         let job = |number| Job { consumer: "a", units: 1, number };
         assert!(check(&limiter, &table, &job(Some("one")), NOW).is_admitted());
         let retry = check(&limiter, &table, &job(Some("one")), NOW);
         assert!(retry.is_admitted() && retry.charges.is_empty());
-        assert_eq!(decisions(&retry), [(0, metrics::Decision::Admitted)]);
+        assert_eq!(decisions(&retry), [(0, metrics::PolicyDecision::Admitted)]);
         assert!(!check(&limiter, &table, &job(Some("two")), NOW).is_admitted());
         assert!(
             !check(&limiter, &table, &job(Some("two")), NOW).is_admitted(),
@@ -583,7 +598,8 @@ pub(super) mod tests {
                 window: Duration::from_secs(86_400),
                 by_address: false,
             };
-            let jobs = definition::Policy { idempotency: Some(idempotency), ..policy("jobs", limit) };
+            let jobs =
+                definition::PolicyDefinition { idempotency: Some(idempotency), ..policy("jobs", limit) };
             let (limiter, table) = (limiter(), table(&[jobs]));
             let numbers: Vec<&'static str> = (0..keys).map(|number| &*number.to_string().leak()).collect();
             let is_free = |consumer, number: &'static str, now_ns| {
@@ -605,7 +621,7 @@ pub(super) mod tests {
     #[test]
     fn a_peek_says_what_a_check_would_and_spends_nothing() {
         let rule = Penalty::new(1, 60 * SECOND, 2, 3_600);
-        let jobs = definition::Policy { penalty: Some(rule), ..policy("jobs", "2/s by consumer") };
+        let jobs = definition::PolicyDefinition { penalty: Some(rule), ..policy("jobs", "2/s by consumer") };
         let (limiter, table) = (limiter(), table(&[jobs]));
         let job = Job { consumer: "a", units: 1, number: None };
         let chosen = table.chosen(&table.routes()[0], false);
@@ -627,7 +643,7 @@ pub(super) mod tests {
         );
         let refused = [0, 1].map(|_| check(&limiter, &table, &job, NOW));
         assert!(refused[1].is_penalised(PolicyId::default()) && peek().is_penalised(PolicyId::default()));
-        assert_eq!(decisions(&refused[1]), [(0, metrics::Decision::Penalised)]);
+        assert_eq!(decisions(&refused[1]), [(0, metrics::PolicyDecision::Penalised)]);
         // The limit itself is whole again then, the penalty is not over.
         assert!(!limiter.has_room(chosen, &job, NOW + SECOND));
         limiter.resets().put(&Holder::Consumer("a".into()), Reset::new("1", None, 1));

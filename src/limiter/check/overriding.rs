@@ -6,7 +6,7 @@ use crate::Limiter;
 use crate::holders::overrides::{Override, Overrides};
 use crate::holders::resets::Resets;
 use limit::{Charge, Plan, PlanId, Quota};
-use policy::{Chosen, Policy, Subject};
+use policy::{Policy, PolicySelection, Subject};
 
 impl Limiter {
     /// The overrides that charges are changed by.
@@ -18,7 +18,7 @@ impl Limiter {
     #[inline]
     pub(crate) fn override_charges(
         &self,
-        policies: Chosen<'_>,
+        policies: PolicySelection<'_>,
         subject: &impl Subject,
         charges: &mut [Charge],
         now_ns: u64,
@@ -34,7 +34,7 @@ impl Limiter {
     #[cold]
     fn override_each(
         &self,
-        policies: Chosen<'_>,
+        policies: PolicySelection<'_>,
         consumer: Option<&str>,
         tenant: Option<&str>,
         charges: &mut [Charge],
@@ -70,7 +70,7 @@ impl Limiter {
     #[cold]
     fn reset_each(
         &self,
-        policies: Chosen<'_>,
+        policies: PolicySelection<'_>,
         consumer: Option<&str>,
         tenant: Option<&str>,
         charges: &mut [Charge],

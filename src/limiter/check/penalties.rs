@@ -4,7 +4,7 @@
 
 use crate::{Decision, Elsewhere, Limiter};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
-use policy::Chosen;
+use policy::PolicySelection;
 
 impl Limiter {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
@@ -83,7 +83,7 @@ impl Limiter {
 
     /// For how much longer this node keeps the subject of these charges out for a penalty, nanoseconds; 0: it has none. The
     /// charges as [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
-    pub fn penalty_left_ns(&self, policies: Chosen<'_>, charges: &[Charge], now_ns: u64) -> u64 {
+    pub fn penalty_left_ns(&self, policies: PolicySelection<'_>, charges: &[Charge], now_ns: u64) -> u64 {
         let penalties = policies.penalty_checks(charges);
         penalties.iter().map(|penalty| self.table.penalty_ns(penalty.key, now_ns)).max().unwrap_or(0)
     }

@@ -2,16 +2,16 @@
 
 use crate::Check;
 use limit::Charge;
-use metrics::Decision;
+use metrics::PolicyDecision;
 use metrics::usage::{Amount, Who};
-use policy::Table;
+use policy::RouteTable;
 use policy::definition::Dimension;
 
 impl Check<'_> {
     /// As [`Check::usage_of`], of a subject that is decided alone.
     pub fn usage<'a>(
         &'a self,
-        table: &'a Table,
+        table: &'a RouteTable,
         consumer: Option<&'a str>,
         tenant: Option<&'a str>,
     ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
@@ -23,7 +23,7 @@ impl Check<'_> {
     pub fn usage_of<'a>(
         &'a self,
         part: u16,
-        table: &'a Table,
+        table: &'a RouteTable,
         consumer: Option<&'a str>,
         tenant: Option<&'a str>,
     ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
@@ -36,7 +36,7 @@ impl Check<'_> {
             if !is_of_names {
                 return None;
             }
-            let is_admitted = said.decision == Decision::Admitted;
+            let is_admitted = said.decision == PolicyDecision::Admitted;
             // The first window's: the others are charged the same.
             let is_own = |charge: &&Charge| is_charged && (charge.policy, charge.part) == (said.policy, part);
             let charge = self.charges.iter().find(is_own);

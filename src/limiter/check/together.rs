@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 use crate::check::given::OwnLimit;
 use crate::{Check, ClientAddress, Count, Limiter, Pending};
 use limit::{Charge, PlanId, Quota};
-use metrics::{self, Tier};
-use policy::{Chosen, Policy, Subject};
+use metrics::{self, DecidingTier};
+use policy::{Policy, PolicySelection, Subject};
 
 /// One of the subjects.
 #[derive(Clone, Debug)]
 pub struct Part<'t, S> {
     /// The policies that decide about it.
-    pub policies: Chosen<'t>,
+    pub policies: PolicySelection<'t>,
     /// It.
     pub subject: S,
     /// A limit in the place of that of its first policy.
@@ -33,7 +33,7 @@ impl Limiter {
         now_ns: u64,
         check: &mut Check<'t>,
     ) -> Option<Pending> {
-        check.policies = Chosen::together(parts.iter().map(|part| part.policies));
+        check.policies = PolicySelection::together(parts.iter().map(|part| part.policies));
         check.begun_ns = now_ns;
         let mut trials = 0;
         for (number, part) in (0_u16..).zip(parts) {
@@ -41,8 +41,8 @@ impl Limiter {
             let charged = part.policies.charges_beside(&part.subject, &mut trials, &mut check.charges);
             if let Err(missing) = charged {
                 check.charges.clear();
-                let (policy, decision) = (missing.policy, metrics::Decision::MissingRejected);
-                check.event.add(Count { policy, part: number, decision, tier: Tier::Local });
+                let (policy, decision) = (missing.policy, metrics::PolicyDecision::MissingRejected);
+                check.event.add(Count { policy, part: number, decision, tier: DecidingTier::Local });
                 check.missing = Some(missing);
                 return None;
             }
@@ -64,7 +64,7 @@ impl Limiter {
             rest = others;
         }
         self.hot.keep_local(&mut check.charges);
-        let address = |policies: Chosen<'_>| match parts.get(client) {
+        let address = |policies: PolicySelection<'_>| match parts.get(client) {
             Some(part) => ClientAddress::from(policies.client_of(&part.subject)),
             None => ClientAddress::default(),
         };
@@ -85,7 +85,7 @@ impl Limiter {
     #[cold]
     fn limit_charges(
         &self,
-        policies: Chosen<'_>,
+        policies: PolicySelection<'_>,
         (own, now_ns): (OwnLimit, u64),
         first: usize,
         charges: &mut SmallVec<[Charge; 4]>,
@@ -134,10 +134,10 @@ mod tests {
     use crate::check::tests::{Job, NOW, limiter, policy, table};
     use limit::Penalty;
     use metrics::Comparison;
-    use policy::Table;
-    use policy::definition::{self, Replaces};
+    use policy::RouteTable;
+    use policy::definition::{self, CandidateDefinition};
 
-    fn part<'t>(table: &'t Table, name: &str, consumer: &'static str, units: u64) -> Part<'t, Job> {
+    fn part<'t>(table: &'t RouteTable, name: &str, consumer: &'static str, units: u64) -> Part<'t, Job> {
         let policies = table.with_candidate(table.policy(name).expect("it is there"));
         Part { policies, subject: Job { consumer, units, number: None }, limit: None }
     }
@@ -166,7 +166,7 @@ mod tests {
         assert!(first.is_admitted());
         assert_eq!(left(&first), [(0, 1), (1, 2)]);
         let counts: Vec<_> = first.event.counts().iter().map(|count| (count.part, count.decision)).collect();
-        let admitted = metrics::Decision::Admitted;
+        let admitted = metrics::PolicyDecision::Admitted;
         assert_eq!(counts, [(0, admitted), (1, admitted)], "each is counted by itself");
         let second = ask(&[("b", 1), ("a", 2), ("c", 1)]);
         assert!(!second.is_admitted());
@@ -198,7 +198,7 @@ mod tests {
     fn the_penalty_of_one_subject_is_not_anothers() {
         let second = 1_000_000_000;
         let penalty = Some(Penalty::new(1, 60 * second, 10, 3_600));
-        let jobs = definition::Policy { penalty, ..policy("jobs", "1/s by consumer") };
+        let jobs = definition::PolicyDefinition { penalty, ..policy("jobs", "1/s by consumer") };
         let (limiter, table) = (limiter(), table(&[jobs]));
         let both = [part(&table, "jobs", "kind", 0), part(&table, "jobs", "bot", 1)];
         for _ in 0..4 {
@@ -215,8 +215,8 @@ mod tests {
 
     #[test]
     fn each_subject_has_a_trial_of_its_own() {
-        let replaces = Some(Replaces { policy: "jobs".to_owned(), rollout_ppm: 0 });
-        let tighter = definition::Policy { replaces, ..policy("tighter", "1/h by consumer") };
+        let replaces = Some(CandidateDefinition { policy: "jobs".to_owned(), rollout_ppm: 0 });
+        let tighter = definition::PolicyDefinition { replaces, ..policy("tighter", "1/h by consumer") };
         let (limiter, table) = (limiter(), table(&[policy("jobs", "2/h by consumer"), tighter]));
         let ask = |consumers: &[&'static str]| {
             let parts: Vec<_> = consumers.iter().map(|consumer| part(&table, "jobs", consumer, 1)).collect();
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_subjects_own_limit_takes_the_place_of_its_first_policys_windows() {
-        let two = definition::Policy {
+        let two = definition::PolicyDefinition {
             windows: [policy("a", "2/h").windows, policy("a", "9/d").windows].concat(),
             ..policy("jobs", "2/h by consumer")
         };

@@ -23,10 +23,10 @@ fn a_denial_is_remembered_until_it_ends() {
     let dear = Charge { cost: 10, ..charge };
     assert!(decide(&node, &desk, &[dear], NOW).is_admitted());
     let refused = decide(&node, &desk, &[charge], NOW);
-    assert_eq!((refused.tier, refused.retry_after_ns()), (Tier::Global, Some(SECOND / 10)));
+    assert_eq!((refused.tier, refused.retry_after_ns()), (DecidingTier::Global, Some(SECOND / 10)));
     for _ in 0..5 {
         let refused = decide(&node, &desk, &[charge], NOW + 50 * MS);
-        assert_eq!((refused.is_admitted(), refused.tier), (false, Tier::Local));
+        assert_eq!((refused.is_admitted(), refused.tier), (false, DecidingTier::Local));
     }
     assert_eq!(desk.answer(NOW), 0, "nothing was asked");
     assert!(decide(&node, &desk, &[charge], NOW + 101 * MS).is_admitted());
@@ -42,7 +42,7 @@ fn a_window_that_would_have_fitted_shows_what_it_has() {
     let (narrow, wide) = (exact(&node, 1, 10), exact(&node, 3, 100));
     let of = |cost| [Charge { cost, ..narrow }, Charge { cost, ..wide }];
     assert!(decide(&node, &desk, &of(10), NOW).is_admitted());
-    for tier in [Tier::Global, Tier::Local] {
+    for tier in [DecidingTier::Global, DecidingTier::Local] {
         let refused = decide(&node, &desk, &of(1), NOW);
         assert_eq!((refused.is_admitted(), refused.tier), (false, tier));
         assert_eq!(refused.outcomes[1].remaining, 90, "nothing was spent of it");
@@ -156,7 +156,7 @@ fn a_denial_ends_where_units_come_back() {
     };
     // A cost that is settled, and an answer that came too late for its request.
     let refund = decide(&node, &desk, &[charge], NOW).refund(0);
-    assert_eq!([denied(cheap), denied(cheap)], [(true, Tier::Global), (true, Tier::Local)]);
+    assert_eq!([denied(cheap), denied(cheap)], [(true, DecidingTier::Global), (true, DecidingTier::Local)]);
     node.reconcile(&charge, refund, NOW, 1, NOW);
     assert_eq!(desk.answer(NOW), 1);
     let late =
@@ -166,7 +166,7 @@ fn a_denial_ends_where_units_come_back() {
     drop(late);
     done(Ok(taken), NOW);
     assert_eq!(desk.answer(NOW), 1);
-    assert_eq!(denied(cheap), (false, Tier::Global));
+    assert_eq!(denied(cheap), (false, DecidingTier::Global));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
         let now = NOW + turn * 501 * MS;
         for others in 0..10 {
             let refused = decide(&nodes[1], &desk, &[second], now + others);
-            let tier = if others == 0 { Tier::Global } else { Tier::Local };
+            let tier = if others == 0 { DecidingTier::Global } else { DecidingTier::Local };
             assert_eq!((refused.is_admitted(), refused.tier), (false, tier));
             assert!(refused.retry_after_ns().is_some_and(|wait_ns| wait_ns > 3_600 * SECOND));
         }
@@ -245,7 +245,7 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
     let refused = decide_late(&nodes[1], &[second], now + 3 * SECOND);
     assert_eq!(
         (refused.is_admitted(), refused.tier),
-        (false, Tier::Local),
+        (false, DecidingTier::Local),
         "who could say otherwise is away"
     );
 }
@@ -273,7 +273,7 @@ fn requests_counted_when_denied_are_reported_each_time() {
     let counted = Charge { count_denied: true, ..exact(&node, 1, 1) };
     for turn in 0..4 {
         let decision = decide(&node, &desk, &[counted], NOW);
-        assert_eq!((decision.is_admitted(), decision.tier), (turn == 0, Tier::Global));
+        assert_eq!((decision.is_admitted(), decision.tier), (turn == 0, DecidingTier::Global));
     }
 }
 
@@ -297,7 +297,7 @@ fn a_denial_lasts_a_while_however_fast_the_limit_refills() {
     assert_eq!(decide(&node, &desk, &[charge], NOW).retry_after_ns(), Some(MS));
     for ms in [2, 10, 19] {
         let refused = decide(&node, &desk, &[charge], NOW + ms * MS);
-        assert_eq!((refused.is_admitted(), refused.tier), (false, Tier::Local), "{ms} ms");
+        assert_eq!((refused.is_admitted(), refused.tier), (false, DecidingTier::Local), "{ms} ms");
     }
     // What refilled meanwhile is there.
     let admitted = (0..40).filter(|_| decide(&node, &desk, &[charge], NOW + 21 * MS).is_admitted()).count();

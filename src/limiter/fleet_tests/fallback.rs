@@ -72,7 +72,7 @@ fn what_settles_of_a_charge_that_redis_heard_of_late_is_told_too() {
         let charge = Charge { cost: 5, ..charge(&node, 1, 10, 0.0, WhenDown::Local) };
         desk.set_down(is_away);
         let decision = decide_late(&node, &[charge], NOW);
-        assert!(decision.is_admitted() && decision.tier == Tier::Fallback);
+        assert!(decision.is_admitted() && decision.tier == DecidingTier::Fallback);
         desk.set_down(false);
         let settle = |at_ns| node.reconcile(&charge, decision.refund(0), NOW, cost, at_ns);
         desk.answer(NOW);
@@ -98,7 +98,7 @@ fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
             // Of leases nothing is known yet, so `deny` waits for the first word.
             let admitted = when_down != WhenDown::Deny || overshoot == 0.0;
             assert!(!decision.is_redis_down, "it is late, not down");
-            assert_eq!((decision.is_admitted(), decision.tier), (admitted, Tier::Fallback));
+            assert_eq!((decision.is_admitted(), decision.tier), (admitted, DecidingTier::Fallback));
             desk.answer(NOW + 5 * MS);
             let states = if overshoot == 0.0 { 2 } else { 0 };
             assert_eq!(desk.left(&charge, NOW + 5 * MS), 100 - states, "{when_down:?} {overshoot}");
@@ -322,7 +322,7 @@ fn keys_in_fallback_come_back_in_turns() {
     let node = node(&desk);
     let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();
     desk.set_down(true);
-    assert!(charges.iter().all(|charge| decide_late(&node, &[*charge], NOW).tier == Tier::Fallback));
+    assert!(charges.iter().all(|charge| decide_late(&node, &[*charge], NOW).tier == DecidingTier::Fallback));
     desk.set_down(false);
     let back = |held_back| {
         desk.held_back_percent.store(held_back, Ordering::Relaxed);
@@ -331,13 +331,15 @@ fn keys_in_fallback_come_back_in_turns() {
             assert!(decision.is_admitted());
             decision.tier
         });
-        tiers.filter(|tier| *tier != Tier::Fallback).count()
+        tiers.filter(|tier| *tier != DecidingTier::Fallback).count()
     };
     let (few, half) = (back(90), back(50));
     assert!((1..15).contains(&few) && (15..35).contains(&half), "{few} and {half} of 50");
     desk.held_back_percent.store(90, Ordering::Relaxed);
     let others = (51..=60).map(|key| leased(&node, key, 1_000));
-    assert!(others.into_iter().all(|charge| decide(&node, &desk, &[charge], NOW).tier != Tier::Fallback));
+    assert!(
+        others.into_iter().all(|charge| decide(&node, &desk, &[charge], NOW).tier != DecidingTier::Fallback)
+    );
     assert_eq!(back(0), 50);
 }
 
@@ -479,12 +481,12 @@ fn keys_that_are_asked_for_resume_when_redis_is_back() {
     let node = node(&desk);
     let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();
     desk.set_down(true);
-    assert!(charges.iter().all(|charge| decide_late(&node, &[*charge], NOW).tier == Tier::Fallback));
+    assert!(charges.iter().all(|charge| decide_late(&node, &[*charge], NOW).tier == DecidingTier::Fallback));
     desk.set_down(false);
     // However few keys are let back otherwise.
     desk.held_back_percent.store(90, Ordering::Relaxed);
     node.sweep(NOW + 500 * MS);
     desk.answer(NOW + 500 * MS);
     let tiers = charges.iter().map(|charge| decide(&node, &desk, &[*charge], NOW + 501 * MS).tier);
-    assert!(tiers.into_iter().all(|tier| tier != Tier::Fallback));
+    assert!(tiers.into_iter().all(|tier| tier != DecidingTier::Fallback));
 }

@@ -19,7 +19,7 @@ fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
             nodes[index].resume(waiting, now_ns, &mut decision);
         }
         admitted += u64::from(decision.is_admitted());
-        local += u64::from(decision.tier == Tier::Local);
+        local += u64::from(decision.tier == DecidingTier::Local);
         if turn % 200 == 0 {
             nodes.iter().for_each(|node| node.sweep(now_ns));
         }
@@ -40,7 +40,7 @@ fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
         node.decide(&[charge], ClientAddress::default(), NOW, &mut first).is_none(),
         "a unit may be owed"
     );
-    assert_eq!((first.is_admitted(), first.tier), (true, Tier::Local));
+    assert_eq!((first.is_admitted(), first.tier), (true, DecidingTier::Local));
     let mut decisions: Vec<Decision> = (0..100).map(|_| Decision::default()).collect();
     let waiting: Vec<_> = decisions
         .iter_mut()
@@ -96,7 +96,7 @@ fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
     for (waiting, decision) in waiting.into_iter().zip([&mut early, &mut late]) {
         assert!(waiting.is_resolved());
         node.resume(waiting, NOW + MS, decision);
-        assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Global));
+        assert_eq!((decision.is_admitted(), decision.tier), (true, DecidingTier::Global));
     }
 }
 
@@ -110,7 +110,7 @@ fn a_lost_question_is_no_answer() {
     desk.lose(NOW + MS);
     assert!(waiting.is_resolved());
     node.resume(waiting, NOW + MS, &mut decision);
-    assert_eq!((decision.is_admitted(), decision.tier), (true, Tier::Fallback));
+    assert_eq!((decision.is_admitted(), decision.tier), (true, DecidingTier::Fallback));
 }
 
 #[test]

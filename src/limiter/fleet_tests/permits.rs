@@ -16,7 +16,7 @@ fn permits_of_an_outage_are_reported_after_it() {
         desk.held.lock().expect("no test panics here").clear();
         while refunds.len() < 10 {
             let alone = decide_late(&node, &[charge], NOW);
-            assert_eq!((alone.is_admitted(), alone.tier), (true, Tier::Fallback));
+            assert_eq!((alone.is_admitted(), alone.tier), (true, DecidingTier::Fallback));
             refunds.push(alone.refund(0));
         }
         assert!(!decide_late(&node, &[charge], NOW).is_admitted(), "with what it held before");

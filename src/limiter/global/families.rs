@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::readings::Reading;
 use super::{Global, Status};
-use metrics::{Families, Unit};
+use metrics::{Families, MetricUnit};
 
 impl Global {
     /// Writes the families of every shard.
@@ -31,12 +31,12 @@ impl Global {
             ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.round_trip_ns).as_secs_f64())
         });
         let help = "How long nearly all recent calls to a shard took; 0: none was answered yet";
-        families.gauges("redis_round_trip", help, Some(&Unit::Seconds), round_trips)?;
+        families.gauges("redis_round_trip", help, Some(&MetricUnit::Seconds), round_trips)?;
         let deadlines = shards.iter().map(|shard| {
             ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.deadline_ns).as_secs_f64())
         });
         let help = "How long a request waits for a shard: `redis.deadline` or, by default, what follows the round trip";
-        families.gauges("redis_deadline", help, Some(&Unit::Seconds), deadlines)?;
+        families.gauges("redis_deadline", help, Some(&MetricUnit::Seconds), deadlines)?;
         let conditions = shards
             .iter()
             .map(|shard| ([("shard", shard.shard.as_str()), ("condition", shard.condition.name())], 1_u64));
@@ -100,7 +100,7 @@ impl Global {
             servers.iter().map(move |(server, reading)| ([("server", server.as_str())], level(reading)))
         };
         families.gauges("redis_keys", "Keys in the database of a server", None, each(|it| it.keys))?;
-        let bytes = Some(&Unit::Bytes);
+        let bytes = Some(&MetricUnit::Bytes);
         families.gauges("redis_memory", "Memory that a server uses", bytes, each(|it| it.memory))?;
         let help = "Memory that a server may use; 0: no bound is set";
         families.gauges("redis_memory_limit", help, bytes, each(|it| it.memory_max))?;
@@ -113,7 +113,7 @@ impl Global {
         families.gauges(
             "redis_replication_silence",
             help,
-            Some(&Unit::Seconds),
+            Some(&MetricUnit::Seconds),
             each(|it| it.lag_seconds),
         )?;
         let saturations = servers.iter().filter_map(|(server, reading)| {

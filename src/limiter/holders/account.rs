@@ -11,7 +11,7 @@ use crate::{ClientAddress, Decider, Limiter, Look};
 use base::clock;
 use limit::lease_messages::{Left, Op, Part, Renewal, Reply};
 use limit::{Algorithm, Charge, Outcome};
-use policy::{Chosen, Policy, Subject};
+use policy::{Policy, PolicySelection, Subject};
 
 /// One window of a subject.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,12 @@ pub struct Account {
 
 impl Limiter {
     /// The windows that a subject is charged to under one policy; none if the policy does not apply to it.
-    pub fn windows_of(&self, policies: Chosen<'_>, subject: &impl Subject, now_ns: u64) -> Vec<Charge> {
+    pub fn windows_of(
+        &self,
+        policies: PolicySelection<'_>,
+        subject: &impl Subject,
+        now_ns: u64,
+    ) -> Vec<Charge> {
         let mut charges = Default::default();
         if policies.charges(subject, &mut charges).is_err() {
             return Vec::new();

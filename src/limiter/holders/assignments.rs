@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use base::identity::Identity;
-use base::sharded::Sharded;
+use base::sharded_map::ShardedMap;
 
 /// The tier of each consumer that was assigned one.
 #[derive(Debug, Default)]
-pub struct Assignments(Sharded<Box<str>, Box<str>>);
+pub struct Assignments(ShardedMap<Box<str>, Box<str>>);
 
 impl Assignments {
     /// Assigns a tier; `None` ends the assignment.

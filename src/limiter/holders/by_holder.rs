@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use base::sharded::Sharded;
+use base::sharded_map::ShardedMap;
 
 /// Whose limits or counts something changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,11 +29,11 @@ pub(crate) struct ByHolder<T> {
 }
 
 /// The lists of one kind of holder.
-pub(crate) type ByName<T> = Sharded<Box<str>, Box<[T]>>;
+pub(crate) type ByName<T> = ShardedMap<Box<str>, Box<[T]>>;
 
 impl<T> Default for ByHolder<T> {
     fn default() -> ByHolder<T> {
-        ByHolder { consumers: Sharded::default(), tenants: Sharded::default() }
+        ByHolder { consumers: ShardedMap::default(), tenants: ShardedMap::default() }
     }
 }
 

@@ -124,14 +124,14 @@ fn moved(charge: &Charge, bits: u128) -> Key {
 mod tests {
     use super::*;
     use policy::counting::shorthand;
-    use policy::{Options, Table, definition};
+    use policy::{CompileOptions, RouteTable, definition};
 
-    fn table() -> Table {
+    fn table() -> RouteTable {
         let policy = |name: &str, limit: &str| {
             let limit = shorthand::parse(limit).expect("a limit");
-            definition::Policy {
+            definition::PolicyDefinition {
                 by: limit.by,
-                ..definition::Policy::new(name.to_owned(), vec![limit.window])
+                ..definition::PolicyDefinition::new(name.to_owned(), vec![limit.window])
             }
         };
         let policies = [
@@ -140,8 +140,8 @@ mod tests {
             policy("bulk", "9/m by tenant"),
             policy("open", "9 in flight by consumer"),
         ];
-        let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-        Table::compile(&[], &policies, &options).expect("a table without mistakes")
+        let options = CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        RouteTable::compile(&[], &policies, &options).expect("a table without mistakes")
     }
 
     #[test]

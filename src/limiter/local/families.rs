@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Table;
-use metrics::{Families, Unit};
+use metrics::{Families, MetricUnit};
 
 impl Table {
     /// Writes the families of the table.
@@ -35,7 +35,7 @@ impl Table {
         families.gauges(
             "table_logs_size",
             "Memory that sliding logs take",
-            Some(&Unit::Bytes),
+            Some(&MetricUnit::Bytes),
             [([], stats.log_bytes)],
         )
     }

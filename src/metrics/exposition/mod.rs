@@ -6,13 +6,13 @@ mod text;
 
 use std::fmt;
 
-use super::families::{Families, Family, Unit};
+use super::families::{Families, MetricUnit, SampleFamily};
 use super::series::{listener, policy, route, upstream, window};
 use super::{Metrics, lock};
 
 /// A format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ScrapeFormat {
     /// Prometheus text 0.0.4.
     Prometheus,
     /// OpenMetrics 1.0: the same with exemplars.
@@ -21,13 +21,13 @@ pub enum Format {
     Protobuf,
 }
 
-impl Format {
+impl ScrapeFormat {
     /// Its `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
-            Format::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
-            Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Format::Protobuf => {
+            ScrapeFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+            ScrapeFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ScrapeFormat::Protobuf => {
                 "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
             }
         }
@@ -36,11 +36,11 @@ impl Format {
 
 impl Metrics {
     /// All metrics as of now. Takes time with the number of series in use, so never call it from a worker.
-    pub fn encode(&self, format: Format) -> Vec<u8> {
+    pub fn encode(&self, format: ScrapeFormat) -> Vec<u8> {
         match format {
-            Format::Prometheus => self.text(format).into_bytes(),
-            Format::OpenMetrics => (self.text(format) + "# EOF\n").into_bytes(),
-            Format::Protobuf => {
+            ScrapeFormat::Prometheus => self.text(format).into_bytes(),
+            ScrapeFormat::OpenMetrics => (self.text(format) + "# EOF\n").into_bytes(),
+            ScrapeFormat::Protobuf => {
                 let mut page = Vec::new();
                 self.show(&mut |family| protobuf::write(&mut page, family));
                 page
@@ -48,13 +48,13 @@ impl Metrics {
         }
     }
 
-    fn text(&self, format: Format) -> String {
+    fn text(&self, format: ScrapeFormat) -> String {
         let mut page = String::new();
         self.show(&mut |family| text::write(&mut page, format, family));
         page
     }
 
-    fn show(&self, show: &mut dyn FnMut(&Family<'_>) -> fmt::Result) {
+    fn show(&self, show: &mut dyn FnMut(&SampleFamily<'_>) -> fmt::Result) {
         self.families(&mut Families::new(show)).expect("memory takes any page");
     }
 
@@ -154,7 +154,7 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     families.gauges(
         "config_last_reload_success_timestamp",
         "When the configuration in force was loaded",
-        Some(&Unit::Seconds),
+        Some(&MetricUnit::Seconds),
         [([], configuration.loaded_unix_seconds)],
     )?;
     families.gauges(

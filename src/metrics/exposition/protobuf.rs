@@ -8,38 +8,38 @@ use prost::Message;
 use prost_types::Timestamp;
 
 use crate::exemplars::Exemplar;
-use crate::families::{Family, Kind, Sample, Unit, Value};
+use crate::families::{MetricKind, MetricSample, MetricUnit, MetricValue, SampleFamily};
 use crate::grid::Native;
 use crate::histogram::{Distribution, seconds};
 
 /// Writes a family.
-pub(super) fn write(page: &mut Vec<u8>, family: &Family<'_>) -> fmt::Result {
+pub(super) fn write(page: &mut Vec<u8>, family: &SampleFamily<'_>) -> fmt::Result {
     message(family).encode_length_delimited(page).map_err(|_| fmt::Error)
 }
 
-fn message(family: &Family<'_>) -> MetricFamily {
+fn message(family: &SampleFamily<'_>) -> MetricFamily {
     // As in the older text format, a counter's family is called as its samples are.
-    let total = if family.kind == Kind::Counter { "_total" } else { "" };
+    let total = if family.kind == MetricKind::Counter { "_total" } else { "" };
     MetricFamily {
         name: format!("{}{total}", family.name),
         help: family.help.to_owned(),
         kind: match family.kind {
-            Kind::Counter => COUNTER,
-            Kind::Gauge => GAUGE,
-            Kind::Histogram => HISTOGRAM,
+            MetricKind::Counter => COUNTER,
+            MetricKind::Gauge => GAUGE,
+            MetricKind::Histogram => HISTOGRAM,
         },
         metric: family.samples.iter().map(|sample| metric(family.kind, sample)).collect(),
-        unit: family.unit.map_or("", Unit::word).to_owned(),
+        unit: family.unit.map_or("", MetricUnit::word).to_owned(),
     }
 }
 
-fn metric(kind: Kind, sample: &Sample<'_>) -> Metric {
+fn metric(kind: MetricKind, sample: &MetricSample<'_>) -> Metric {
     let mut metric = Metric { label: pairs(sample.labels.iter().copied()), ..Metric::default() };
     match &sample.value {
-        Value::Histogram(shown) => metric.histogram = Some(histogram(shown)),
-        Value::Number(number) => {
-            let number = Some(Number { value: number.as_f64() });
-            let place = if kind == Kind::Counter { &mut metric.counter } else { &mut metric.gauge };
+        MetricValue::Histogram(shown) => metric.histogram = Some(histogram(shown)),
+        MetricValue::Number(number) => {
+            let number = Some(NumberMessage { value: number.as_f64() });
+            let place = if kind == MetricKind::Counter { &mut metric.counter } else { &mut metric.gauge };
             *place = number;
         }
     }
@@ -50,16 +50,16 @@ fn pairs<'l>(labels: impl Iterator<Item = (&'static str, &'l str)>) -> Vec<Label
     labels.map(|(name, value)| LabelPair { name: name.to_owned(), value: value.to_owned() }).collect()
 }
 
-fn histogram(shown: &Distribution) -> Histogram {
+fn histogram(shown: &Distribution) -> HistogramMessage {
     let mut cumulative_count = 0;
     let buckets = shown.buckets.iter().enumerate().map(|(index, (upper_bound, count))| {
         cumulative_count += count;
         let exemplar = shown.exemplars.get(&index).map(exemplar);
-        Bucket { cumulative_count, upper_bound: *upper_bound, exemplar }
+        BucketMessage { cumulative_count, upper_bound: *upper_bound, exemplar }
     });
     let bucket = buckets.collect();
     let native = &shown.native;
-    Histogram {
+    HistogramMessage {
         sample_count: cumulative_count,
         sample_sum: shown.sum_seconds,
         bucket,
@@ -125,11 +125,11 @@ pub(super) struct Metric {
     #[prost(message, repeated, tag = "1")]
     pub(super) label: Vec<LabelPair>,
     #[prost(message, optional, tag = "2")]
-    pub(super) gauge: Option<Number>,
+    pub(super) gauge: Option<NumberMessage>,
     #[prost(message, optional, tag = "3")]
-    pub(super) counter: Option<Number>,
+    pub(super) counter: Option<NumberMessage>,
     #[prost(message, optional, tag = "7")]
-    pub(super) histogram: Option<Histogram>,
+    pub(super) histogram: Option<HistogramMessage>,
 }
 
 /// `LabelPair`.
@@ -143,20 +143,20 @@ pub(super) struct LabelPair {
 
 /// `Gauge`, or `Counter`.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Number {
+pub(super) struct NumberMessage {
     #[prost(double, tag = "1")]
     pub(super) value: f64,
 }
 
-/// `Histogram`. Whoever reads it takes one that says its threshold for a native one.
+/// `HistogramMessage`. Whoever reads it takes one that says its threshold for a native one.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Histogram {
+pub(super) struct HistogramMessage {
     #[prost(uint64, tag = "1")]
     pub(super) sample_count: u64,
     #[prost(double, tag = "2")]
     pub(super) sample_sum: f64,
     #[prost(message, repeated, tag = "3")]
-    pub(super) bucket: Vec<Bucket>,
+    pub(super) bucket: Vec<BucketMessage>,
     #[prost(sint32, optional, tag = "5")]
     schema: Option<i32>,
     #[prost(double, optional, tag = "6")]
@@ -169,9 +169,9 @@ pub(super) struct Histogram {
     pub(super) positive_delta: Vec<i64>,
 }
 
-/// `Bucket`, a classic one.
+/// `BucketMessage`, a classic one.
 #[derive(Clone, PartialEq, prost::Message)]
-pub(super) struct Bucket {
+pub(super) struct BucketMessage {
     #[prost(uint64, tag = "1")]
     pub(super) cumulative_count: u64,
     #[prost(double, tag = "2")]

@@ -5,30 +5,33 @@ use std::time::Duration;
 
 use prost::Message;
 
-use super::protobuf::{HISTOGRAM, Histogram, MetricFamily};
+use super::protobuf::{HISTOGRAM, HistogramMessage, MetricFamily};
 use super::*;
-use crate::{Deadline, Decision, Exchange, Exemplar, Refused, Request, Tier};
+use crate::{
+    ConnectionDeadline, DecidingTier, ExchangeOutcome, Exemplar, PolicyDecision, RefusedConnection,
+    RequestCounts,
+};
 
 #[test]
 fn both_formats_are_well_formed() {
     let metrics = busy();
-    let open_metrics = page(&metrics, Format::OpenMetrics);
+    let open_metrics = page(&metrics, ScrapeFormat::OpenMetrics);
     let body = open_metrics.strip_suffix("# EOF\n").expect("ends with its end mark");
-    let families = parse(body, Format::OpenMetrics);
+    let families = parse(body, ScrapeFormat::OpenMetrics);
     assert!(families.len() > 20, "{families:?}");
-    let prometheus = parse(&page(&metrics, Format::Prometheus), Format::Prometheus);
+    let prometheus = parse(&page(&metrics, ScrapeFormat::Prometheus), ScrapeFormat::Prometheus);
     assert_eq!(families.len(), prometheus.len());
 }
 
 #[test]
 fn a_fresh_registry_is_well_formed() {
     let (metrics, _) = Metrics::new(0);
-    parse(&page(&metrics, Format::Prometheus), Format::Prometheus);
+    parse(&page(&metrics, ScrapeFormat::Prometheus), ScrapeFormat::Prometheus);
 }
 
 #[test]
 fn a_scrape_shows_what_was_counted() {
-    let text = page(&busy(), Format::Prometheus);
+    let text = page(&busy(), ScrapeFormat::Prometheus);
     for line in [
         r#"sluicegate_requests_total{route="or\"d\\ers",code="200"} 3"#,
         r#"sluicegate_requests_total{route="or\"d\\ers",code="4xx"} 1"#,
@@ -56,7 +59,7 @@ fn a_scrape_shows_what_was_counted() {
 #[test]
 fn only_open_metrics_has_exemplars_in_text() {
     let metrics = busy();
-    let shown = page(&metrics, Format::OpenMetrics);
+    let shown = page(&metrics, ScrapeFormat::OpenMetrics);
     for line in [
         r#"sluicegate_request_duration_seconds_bucket{route="or\"d\\ers",le="0.005"} 3 # {request_id="a\"1"} 0.003 1700000000.120"#,
         r#"sluicegate_decision_duration_seconds_bucket{tier="fallback",le="1.04e-06"} 16 # {request_id="a\"1",trace_id="0000000000000000000000000000002a"} 1e-06 1700000000.120"#,
@@ -64,10 +67,10 @@ fn only_open_metrics_has_exemplars_in_text() {
         assert!(shown.lines().any(|found| found == line), "{line} is missing from\n{shown}");
     }
     assert_eq!(shown.matches(" # {").count(), 2);
-    assert!(!page(&metrics, Format::Prometheus).contains(" # {"));
+    assert!(!page(&metrics, ScrapeFormat::Prometheus).contains(" # {"));
     let without = shown.lines().map(|line| line.split(" # {").next().unwrap_or_default());
     let without: Vec<_> = without.filter(|line| !line.starts_with('#')).collect();
-    let plain = page(&metrics, Format::Prometheus);
+    let plain = page(&metrics, ScrapeFormat::Prometheus);
     let plain: Vec<_> = plain.lines().filter(|line| !line.starts_with('#')).collect();
     assert_eq!(without, plain);
 }
@@ -76,7 +79,7 @@ fn only_open_metrics_has_exemplars_in_text() {
 fn protobuf_has_what_the_text_has() {
     let metrics = busy();
     let mut shown: Vec<Sample> = Vec::new();
-    for family in messages(&metrics.encode(Format::Protobuf)) {
+    for family in messages(&metrics.encode(ScrapeFormat::Protobuf)) {
         for metric in family.metric {
             let labels: BTreeMap<_, _> = metric.label.into_iter().map(|it| (it.name, it.value)).collect();
             let name = family.name.clone();
@@ -88,14 +91,18 @@ fn protobuf_has_what_the_text_has() {
             }
         }
     }
-    let text = page(&metrics, Format::Prometheus);
+    let text = page(&metrics, ScrapeFormat::Prometheus);
     let told: Vec<Sample> = text.lines().filter(|line| !line.starts_with('#')).map(sample).collect();
     assert_eq!(shown, told);
 }
 
 /// The samples of a histogram as the text has them.
-fn classic_samples(name: &str, labels: &BTreeMap<String, String>, histogram: &Histogram) -> Vec<Sample> {
-    let bucket = |bucket: &super::protobuf::Bucket| {
+fn classic_samples(
+    name: &str,
+    labels: &BTreeMap<String, String>,
+    histogram: &HistogramMessage,
+) -> Vec<Sample> {
+    let bucket = |bucket: &super::protobuf::BucketMessage| {
         let mut labels = labels.clone();
         labels.insert("le".to_owned(), text::float(bucket.upper_bound));
         (format!("{name}_bucket"), labels, bucket.cumulative_count as f64)
@@ -109,7 +116,7 @@ fn classic_samples(name: &str, labels: &BTreeMap<String, String>, histogram: &Hi
 fn native_buckets_hold_what_classic_ones_hold() {
     let metrics = busy();
     let mut histograms = 0;
-    for family in messages(&metrics.encode(Format::Protobuf)) {
+    for family in messages(&metrics.encode(ScrapeFormat::Protobuf)) {
         for histogram in family.metric.into_iter().filter_map(|metric| metric.histogram) {
             histograms += 1;
             let buckets: u32 = histogram.positive_span.iter().map(|span| span.length).sum();
@@ -127,7 +134,7 @@ fn native_buckets_hold_what_classic_ones_hold() {
 #[test]
 fn exemplars_are_in_the_message_as_well() {
     let metrics = busy();
-    let all: Vec<_> = messages(&metrics.encode(Format::Protobuf))
+    let all: Vec<_> = messages(&metrics.encode(ScrapeFormat::Protobuf))
         .into_iter()
         .flat_map(|family| family.metric)
         .filter_map(|metric| metric.histogram)
@@ -149,7 +156,7 @@ fn messages(mut page: &[u8]) -> Vec<MetricFamily> {
     families
 }
 
-fn page(metrics: &Metrics, format: Format) -> String {
+fn page(metrics: &Metrics, format: ScrapeFormat) -> String {
     String::from_utf8(metrics.encode(format)).expect("text")
 }
 
@@ -158,26 +165,26 @@ fn busy() -> Arc<Metrics> {
     let worker = &workers[1];
     let route = metrics.route("or\"d\\ers");
     for (status, duration_ns) in [(200, 50_000), (200, 3_000_000), (200, u64::MAX >> 20), (418, 1)] {
-        route.finished(worker, &Request { status, duration_ns, bytes_in: 10, bytes_out: 7 });
+        route.finished(worker, &RequestCounts { status, duration_ns, bytes_in: 10, bytes_out: 7 });
     }
     let exemplar = |trace_id, duration_ns| {
         let time = Duration::from_millis(1_700_000_000_120);
         Exemplar::new("a\"1", trace_id, duration_ns, time).expect("it fits")
     };
     route.exemplify(exemplar(None, 3_000_000));
-    metrics.latency().exemplify(Tier::Fallback, exemplar(Some(42), 1_000));
+    metrics.latency().exemplify(DecidingTier::Fallback, exemplar(Some(42), 1_000));
     metrics.route("never used");
-    metrics.policy("search").decided(worker, Decision::ShadowDenied);
-    metrics.window("search", "search-1h", "ip,route").said(worker, Tier::Global, false);
-    metrics.latency().record(worker, Tier::Fallback, 1_000, 16);
+    metrics.policy("search").decided(worker, PolicyDecision::ShadowDenied);
+    metrics.window("search", "search-1h", "ip,route").said(worker, DecidingTier::Global, false);
+    metrics.latency().record(worker, DecidingTier::Fallback, 1_000, 16);
     metrics.refusal("no-route").count(worker);
     let upstream = metrics.upstream("orders");
-    upstream.exchanged(worker, Exchange::StallTimeout);
+    upstream.exchanged(worker, ExchangeOutcome::StallTimeout);
     upstream.answered(worker, 1_000_000);
     let listener = metrics.listener("edge");
     listener.opened(worker);
-    listener.refused(worker, Refused::ConnectionsPerIp);
-    listener.deadline_passed(worker, Deadline::Header);
+    listener.refused(worker, RefusedConnection::ConnectionsPerIp);
+    listener.deadline_passed(worker, ConnectionDeadline::Header);
     metrics.published(2, 2_000);
     metrics.reload_succeeded();
     metrics.reload_failed();
@@ -188,7 +195,7 @@ fn busy() -> Arc<Metrics> {
 }
 
 /// Reads an exposition as strictly as the formats are written down, and panics where it is not one.
-fn parse(text: &str, format: Format) -> BTreeSet<String> {
+fn parse(text: &str, format: ScrapeFormat) -> BTreeSet<String> {
     let mut families = BTreeSet::new();
     let mut seen = BTreeSet::new();
     let mut help = None;
@@ -208,7 +215,7 @@ fn parse(text: &str, format: Format) -> BTreeSet<String> {
             assert!(["counter", "gauge", "histogram"].contains(&kind));
             family = (name.to_owned(), kind.to_owned());
         } else if let Some(rest) = line.strip_prefix("# UNIT ") {
-            assert_eq!(format, Format::OpenMetrics, "the older format has no units");
+            assert_eq!(format, ScrapeFormat::OpenMetrics, "the older format has no units");
             let (name, unit) = rest.split_once(' ').expect("name and unit");
             assert!(name == family.0 && name.ends_with(unit), "{line}");
         } else {
@@ -223,10 +230,10 @@ fn parse(text: &str, format: Format) -> BTreeSet<String> {
     families
 }
 
-fn check_name((family, kind): &(String, String), name: &str, format: Format) {
+fn check_name((family, kind): &(String, String), name: &str, format: ScrapeFormat) {
     let rest = name.strip_prefix(family.as_str()).expect("a sample stands under its family");
     let fits: &[&str] = match (kind.as_str(), format) {
-        ("counter", Format::OpenMetrics) => &["_total"],
+        ("counter", ScrapeFormat::OpenMetrics) => &["_total"],
         ("histogram", _) => &["_bucket", "_sum", "_count"],
         _ => &[""],
     };

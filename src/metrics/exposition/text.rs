@@ -2,41 +2,41 @@
 
 use std::fmt::{self, Write};
 
-use super::Format;
+use super::ScrapeFormat;
 use crate::exemplars::Exemplar;
-use crate::families::{Family, Kind, Number, Sample, Value};
+use crate::families::{MetricKind, MetricNumber, MetricSample, MetricValue, SampleFamily};
 use crate::histogram::{Distribution, seconds};
 
 /// Writes a family in one of the text formats.
-pub(super) fn write(text: &mut String, format: Format, family: &Family<'_>) -> fmt::Result {
-    let is_open = format == Format::OpenMetrics;
-    let Family { name, help, kind, .. } = family;
+pub(super) fn write(text: &mut String, format: ScrapeFormat, family: &SampleFamily<'_>) -> fmt::Result {
+    let is_open = format == ScrapeFormat::OpenMetrics;
+    let SampleFamily { name, help, kind, .. } = family;
     // OpenMetrics names a counter's family without what its samples end with.
-    let total = if *kind == Kind::Counter { "_total" } else { "" };
+    let total = if *kind == MetricKind::Counter { "_total" } else { "" };
     let ending = if is_open { "" } else { total };
-    writeln!(text, "# HELP {name}{ending} {}", Escaped(help))?;
+    writeln!(text, "# HELP {name}{ending} {}", EscapedLabel(help))?;
     writeln!(text, "# TYPE {name}{ending} {}", word(*kind))?;
     if let Some(unit) = family.unit.filter(|_| is_open) {
         writeln!(text, "# UNIT {name} {}", unit.word())?;
     }
-    for Sample { labels, value } in &family.samples {
+    for MetricSample { labels, value } in &family.samples {
         match value {
-            Value::Number(number) => {
+            MetricValue::Number(number) => {
                 push_name(text, name, total, labels)?;
                 push_number(text, *number)?;
                 text.push('\n');
             }
-            Value::Histogram(shown) => push_histogram(text, is_open, name, labels, shown)?,
+            MetricValue::Histogram(shown) => push_histogram(text, is_open, name, labels, shown)?,
         }
     }
     Ok(())
 }
 
-fn word(kind: Kind) -> &'static str {
+fn word(kind: MetricKind) -> &'static str {
     match kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
-        Kind::Histogram => "histogram",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+        MetricKind::Histogram => "histogram",
     }
 }
 
@@ -87,16 +87,16 @@ fn push_labels<'l>(text: &mut String, labels: impl Iterator<Item = (&'static str
     text.push('{');
     for (index, (name, value)) in labels.enumerate() {
         let comma = if index == 0 { "" } else { "," };
-        write!(text, "{comma}{name}=\"{}\"", Escaped(value))?;
+        write!(text, "{comma}{name}=\"{}\"", EscapedLabel(value))?;
     }
     text.push('}');
     Ok(())
 }
 
-fn push_number(text: &mut String, number: Number) -> fmt::Result {
+fn push_number(text: &mut String, number: MetricNumber) -> fmt::Result {
     match number {
-        Number::Whole(number) => write!(text, "{number}"),
-        Number::Fraction(number) => write!(text, "{}", float(number)),
+        MetricNumber::Whole(number) => write!(text, "{number}"),
+        MetricNumber::Fraction(number) => write!(text, "{}", float(number)),
     }
 }
 
@@ -121,9 +121,9 @@ pub(super) fn float(number: f64) -> String {
 }
 
 /// A text with the three escapes that values of labels have.
-struct Escaped<'t>(&'t str);
+struct EscapedLabel<'t>(&'t str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for EscapedLabel<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in self.0.chars() {
             match character {

@@ -5,17 +5,17 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::inbox::Batch;
-use super::named::Named;
-use super::sketch::Counts;
-use super::slots::{self, Slots, covered};
+use super::inbox::KeyBatch;
+use super::named_key::NamedKey;
+use super::sketch::KeyCounts;
+use super::slots::{self, MinuteSlots, covered};
 
 /// What is known of heavy keys.
 #[derive(Debug, Default)]
 pub struct Book {
-    keys: HashMap<u64, Known>,
-    policies: HashMap<Box<str>, Decided>,
-    shards: Vec<Slots>,
+    keys: HashMap<u64, KnownKey>,
+    policies: HashMap<Box<str>, PolicyHistory>,
+    shards: Vec<MinuteSlots>,
     /// Those that are over, the oldest first.
     minutes: VecDeque<(u64, Vec<HotKeyStat>)>,
     /// When this began, seconds since the Unix epoch.
@@ -26,29 +26,29 @@ pub struct Book {
 }
 
 #[derive(Debug)]
-struct Known {
-    named: Arc<Named>,
-    last: Slots,
+struct KnownKey {
+    named: Arc<NamedKey>,
+    last: MinuteSlots,
     /// Of those the ones since the policy's decisions are known, so that one is a part of the other.
-    of_policy: Slots,
+    of_policy: MinuteSlots,
     /// The second in which it came first after a minute without it, and what was counted in that: it began anywhere in it.
-    begun: (u64, Counts),
+    begun: (u64, KeyCounts),
     /// The minute that runs and the one before it.
-    minutes: [(u64, Counts); 2],
+    minutes: [(u64, KeyCounts); 2],
     is_hot: bool,
 }
 
 /// What a policy has decided.
 #[derive(Clone, Copy, Debug)]
-struct Decided {
+struct PolicyHistory {
     ever: u64,
-    last: Slots,
+    last: MinuteSlots,
     since: u64,
 }
 
 /// What is asked of a policy when a book is turned.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Facts {
+pub struct PolicyFacts {
     /// Decisions that it has ever made.
     pub decided: u64,
     /// A key with a larger share of them than this is hot.
@@ -59,27 +59,27 @@ pub struct Facts {
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKeyStat {
     /// Which.
-    pub key: Arc<Named>,
+    pub key: Arc<NamedKey>,
     /// Its decisions in the whole minute.
-    pub counts: Counts,
+    pub counts: KeyCounts,
     /// The minute: so many since the Unix epoch.
     pub minute: u64,
 }
 
 /// A key that has become hot, or is no longer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct HotKeyChange {
     /// Which.
-    pub key: Arc<Named>,
+    pub key: Arc<NamedKey>,
     /// Whether it is hot now.
     pub is_hot: bool,
     /// How it stands.
-    pub standing: Standing,
+    pub standing: KeyStanding,
 }
 
 /// How a key stands in the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Standing {
+pub struct KeyStanding {
     /// Decisions a second.
     pub requests_per_second: f64,
     /// Denials a second.
@@ -92,7 +92,7 @@ pub struct Standing {
 
 /// Which keys are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct HotKeyFilter {
     /// The only policy.
     pub policy: Option<String>,
     /// The last so many minutes, 1 to 60.
@@ -103,9 +103,9 @@ pub struct Asked {
 
 /// A key as it is shown.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shown {
+pub struct HotKeyReport {
     /// Which.
-    pub key: Arc<Named>,
+    pub key: Arc<NamedKey>,
     /// Whether it is hot now.
     pub is_hot: bool,
     /// Decisions a second, over the minutes that were asked for.
@@ -113,17 +113,17 @@ pub struct Shown {
     /// Denials a second.
     pub denied_per_second: f64,
     /// How it stands in the last minute; `None`: it was not seen in it.
-    pub standing: Option<Standing>,
+    pub standing: Option<KeyStanding>,
     /// Each minute that is over and in which it was among the first of its policy, the oldest first.
-    pub minutes: Vec<(u64, Counts)>,
+    pub minutes: Vec<(u64, KeyCounts)>,
 }
 
 /// A key with the sum of its minutes, and each of them.
-type Row = (Arc<Named>, Counts, Vec<(u64, Counts)>);
+type Row = (Arc<NamedKey>, KeyCounts, Vec<(u64, KeyCounts)>);
 
 impl Book {
     /// Takes in what a worker has counted.
-    pub(super) fn take(&mut self, batch: Batch) {
+    pub(super) fn take(&mut self, batch: KeyBatch) {
         for named in batch.names {
             let has_room = self.keys.len() < KEYS_MAX;
             match self.keys.entry(named.key) {
@@ -132,7 +132,7 @@ impl Book {
                     known.get_mut().named = Arc::new(named);
                 }
                 Entry::Vacant(place) if has_room => {
-                    place.insert(Known::new(named));
+                    place.insert(KnownKey::new(named));
                 }
                 Entry::Occupied(_) | Entry::Vacant(_) => {}
             }
@@ -147,15 +147,19 @@ impl Book {
             }
         }
         if self.shards.len() < batch.shards.len() {
-            self.shards.resize(batch.shards.len(), Slots::default());
+            self.shards.resize(batch.shards.len(), MinuteSlots::default());
         }
         for (shard, decided) in self.shards.iter_mut().zip(batch.shards) {
-            shard.add(batch.second, Counts { requests: decided, denied: 0 });
+            shard.add(batch.second, KeyCounts { requests: decided, denied: 0 });
         }
     }
 
     /// Says that it is this second now, since the Unix epoch.
-    pub(super) fn turn(&mut self, second: u64, mut facts: impl FnMut(&str) -> Facts) -> Vec<Change> {
+    pub(super) fn turn(
+        &mut self,
+        second: u64,
+        mut facts: impl FnMut(&str) -> PolicyFacts,
+    ) -> Vec<HotKeyChange> {
         if self.since == 0 {
             self.since = second;
         }
@@ -171,11 +175,11 @@ impl Book {
             if !thresholds.contains_key(policy) {
                 let facts = facts(policy);
                 thresholds.insert(policy.clone(), facts.above);
-                let new = Decided { ever: facts.decided, last: Slots::default(), since: second };
+                let new = PolicyHistory { ever: facts.decided, last: MinuteSlots::default(), since: second };
                 let decided = self.policies.entry(policy.clone()).or_insert(new);
                 let requests = facts.decided.saturating_sub(decided.ever);
                 decided.ever = facts.decided;
-                decided.last.add(second.saturating_sub(1), Counts { requests, denied: 0 });
+                decided.last.add(second.saturating_sub(1), KeyCounts { requests, denied: 0 });
             }
         }
         self.policies.retain(|policy, _| thresholds.contains_key(policy));
@@ -183,7 +187,7 @@ impl Book {
     }
 
     /// Says which keys are hot and which are no longer.
-    fn judge(&mut self, thresholds: &HashMap<Box<str>, f64>) -> Vec<Change> {
+    fn judge(&mut self, thresholds: &HashMap<Box<str>, f64>) -> Vec<HotKeyChange> {
         let (seconds, mut hot) = (covered(self.second, self.since), self.hot());
         let until = self.until();
         let Book { keys, policies, shards, second, .. } = self;
@@ -208,7 +212,7 @@ impl Book {
             if is_hot != known.is_hot && (!is_hot || hot < HOT_MAX) {
                 known.is_hot = is_hot;
                 hot = if is_hot { hot + 1 } else { hot - 1 };
-                changes.push(Change { key: Arc::clone(&known.named), is_hot, standing });
+                changes.push(HotKeyChange { key: Arc::clone(&known.named), is_hot, standing });
             }
         }
         changes.sort_by(|one, two| {
@@ -224,7 +228,7 @@ impl Book {
 
     /// A minute is over.
     fn close(&mut self, minute: u64) {
-        let stat = |known: &Known| {
+        let stat = |known: &KnownKey| {
             let counts = known.of(minute);
             (counts.requests > 0).then(|| HotKeyStat { key: Arc::clone(&known.named), counts, minute })
         };
@@ -257,16 +261,17 @@ impl Book {
     }
 
     /// The keys that use most of each policy, the heaviest of a policy first, policies by name.
-    pub fn shown(&self, asked: &Asked) -> Vec<Shown> {
+    pub fn shown(&self, asked: &HotKeyFilter) -> Vec<HotKeyReport> {
         let running = self.second / MINUTE;
         let first = running.saturating_sub(asked.minutes - 1);
-        let is_asked = |named: &Named| asked.policy.as_ref().is_none_or(|policy| *named.policy == **policy);
+        let is_asked =
+            |named: &NamedKey| asked.policy.as_ref().is_none_or(|policy| *named.policy == **policy);
         let mut all: HashMap<u64, Row> = HashMap::new();
         let over = self.minutes.iter().filter(|(minute, _)| *minute >= first && asked.minutes > 1);
         for stat in over.flat_map(|(_, rows)| rows).filter(|stat| is_asked(&stat.key)) {
             let (_, sum, minutes) = all
                 .entry(stat.key.key)
-                .or_insert_with(|| (Arc::clone(&stat.key), Counts::default(), Vec::new()));
+                .or_insert_with(|| (Arc::clone(&stat.key), KeyCounts::default(), Vec::new()));
             sum.add(stat.counts);
             minutes.push((stat.minute, stat.counts));
         }
@@ -276,7 +281,7 @@ impl Book {
             let counts = match asked.minutes {
                 1 => known.last.sum(self.second),
                 _ => {
-                    let mut open = Counts::default();
+                    let mut open = KeyCounts::default();
                     let of_open = known.minutes.iter().filter(|(at, _)| *at > closed && *at >= first);
                     of_open.for_each(|(_, counts)| open.add(*counts));
                     open
@@ -285,19 +290,19 @@ impl Book {
             if counts.requests > 0 {
                 let (_, sum, _) = all
                     .entry(known.named.key)
-                    .or_insert_with(|| (Arc::clone(&known.named), Counts::default(), Vec::new()));
+                    .or_insert_with(|| (Arc::clone(&known.named), KeyCounts::default(), Vec::new()));
                 sum.add(counts);
             }
         }
         let seconds = self.second.saturating_sub((first * MINUTE).max(self.since)).max(1) as f64;
-        let mut policies: BTreeMap<Box<str>, Vec<Shown>> = BTreeMap::new();
+        let mut policies: BTreeMap<Box<str>, Vec<HotKeyReport>> = BTreeMap::new();
         for (key, (named, sum, minutes)) in all {
             let known = self.keys.get(&key);
             let rates = match known.filter(|_| asked.minutes == 1) {
                 Some(known) => known.rates(self.second, until),
                 None => (sum.requests as f64 / seconds, sum.denied as f64 / seconds),
             };
-            let shown = Shown {
+            let shown = HotKeyReport {
                 is_hot: known.is_some_and(|known| known.is_hot),
                 requests_per_second: rates.0,
                 denied_per_second: rates.1,
@@ -326,7 +331,7 @@ impl Book {
     }
 
     /// The keys that are hot.
-    pub fn hot_keys(&self) -> impl Iterator<Item = &Arc<Named>> {
+    pub fn hot_keys(&self) -> impl Iterator<Item = &Arc<NamedKey>> {
         self.keys.values().filter(|known| known.is_hot).map(|known| &known.named)
     }
 
@@ -336,22 +341,22 @@ impl Book {
     }
 }
 
-impl Known {
-    fn new(named: Named) -> Known {
-        Known {
+impl KnownKey {
+    fn new(named: NamedKey) -> KnownKey {
+        KnownKey {
             named: Arc::new(named),
-            last: Slots::default(),
-            of_policy: Slots::default(),
-            begun: (0, Counts::default()),
+            last: MinuteSlots::default(),
+            of_policy: MinuteSlots::default(),
+            begun: (0, KeyCounts::default()),
             minutes: Default::default(),
             is_hot: false,
         }
     }
 
     /// `is_whole`: the policy's decisions are counted beside it.
-    fn count(&mut self, second: u64, counts: Counts, is_whole: bool) {
+    fn count(&mut self, second: u64, counts: KeyCounts, is_whole: bool) {
         if self.last.sum(second).requests == 0 {
-            self.begun = (second, Counts::default());
+            self.begun = (second, KeyCounts::default());
         }
         if self.begun.0 == second {
             self.begun.1.add(counts);
@@ -374,7 +379,7 @@ impl Known {
     /// Decisions and denials a second in the last minute, or since it came first in it. Until it has come for
     /// [`YOUNG`] seconds, it is as if it had: what came at once is no rate yet.
     fn rates(&self, second: u64, (since, until): (u64, u64)) -> (f64, f64) {
-        let Counts { mut requests, mut denied } = self.last.sum(second);
+        let KeyCounts { mut requests, mut denied } = self.last.sum(second);
         let from = slots::first(second).max(since);
         let whole = until.saturating_sub(from);
         let (begun, first) = self.begun;
@@ -392,22 +397,22 @@ impl Known {
         (a_second(requests), a_second(denied))
     }
 
-    fn of(&self, minute: u64) -> Counts {
-        self.minutes.iter().find(|(at, _)| *at == minute).map_or(Counts::default(), |(_, counts)| *counts)
+    fn of(&self, minute: u64) -> KeyCounts {
+        self.minutes.iter().find(|(at, _)| *at == minute).map_or(KeyCounts::default(), |(_, counts)| *counts)
     }
 }
 
 fn standing(
-    known: &Known,
-    decided: Option<&Decided>,
-    shards: &[Slots],
+    known: &KnownKey,
+    decided: Option<&PolicyHistory>,
+    shards: &[MinuteSlots],
     second: u64,
     until: (u64, u64),
-) -> Standing {
+) -> KeyStanding {
     let counts = known.last.sum(second);
     let (requests_per_second, denied_per_second) = known.rates(second, until);
     let shard = known.named.shard.and_then(|shard| shards.get(usize::from(shard)));
-    Standing {
+    KeyStanding {
         requests_per_second,
         denied_per_second,
         of_policy: share(

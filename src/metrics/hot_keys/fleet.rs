@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-use super::book::{Asked, HotKeyStat, ROWS_MAX};
-use super::named::{NAME_BYTES_MAX, cut};
-use super::sketch::Counts;
+use super::book::{HotKeyFilter, HotKeyStat, ROWS_MAX};
+use super::named_key::{NAME_BYTES_MAX, cut};
+use super::sketch::KeyCounts;
 
 /// What a key did, at one node or at all of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,14 +47,14 @@ pub fn decode(text: &[u8]) -> Vec<FleetRow> {
 }
 
 /// What all of these rows come to, key by key: the heaviest of each policy first, policies by name.
-pub fn sum(rows: Vec<FleetRow>, asked: &Asked) -> Vec<FleetRow> {
+pub fn sum(rows: Vec<FleetRow>, asked: &HotKeyFilter) -> Vec<FleetRow> {
     let mut keys: HashMap<u64, FleetRow> = HashMap::new();
     for row in rows.into_iter().filter(|row| asked.policy.as_ref().is_none_or(|policy| row.policy == *policy))
     {
         match keys.get_mut(&row.key) {
             Some(known) => {
-                let mut counts = Counts { requests: known.requests, denied: known.denied };
-                counts.add(Counts { requests: row.requests, denied: row.denied });
+                let mut counts = KeyCounts { requests: known.requests, denied: known.denied };
+                counts.add(KeyCounts { requests: row.requests, denied: row.denied });
                 (known.requests, known.denied) = (counts.requests, counts.denied);
             }
             None => {

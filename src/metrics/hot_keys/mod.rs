@@ -5,22 +5,23 @@
 //! only when it is among the heavy ones.
 
 mod book;
+mod collector;
 mod fleet;
-mod gathered;
 mod inbox;
-mod named;
+mod named_key;
 mod sketch;
 mod slots;
 mod tally;
 
 pub use book::{
-    Asked, Book, Change, EACH_MAX, FLOOR, Facts, HotKeyStat, MINUTES_MAX, ROWS_MAX, Shown, Standing,
+    Book, EACH_MAX, FLOOR, HotKeyChange, HotKeyFilter, HotKeyReport, HotKeyStat, KeyStanding, MINUTES_MAX,
+    PolicyFacts, ROWS_MAX,
 };
+pub use collector::KeyCollector;
 pub use fleet::{FleetRow, decode, encode, sum};
-pub use gathered::Gathered;
-pub use named::{Named, shown_name};
-pub use sketch::{BYTES, Counts, KEYS, Sketch};
-pub use tally::Tally;
+pub use named_key::{NamedKey, shown_name};
+pub use sketch::{BYTES, KEYS, KeyCounts, Sketch};
+pub use tally::KeyTally;
 
 #[cfg(test)]
 mod tests;

@@ -10,16 +10,16 @@
 
 /// What was counted of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct KeyCounts {
     /// Requests and checks that were decided.
     pub requests: u64,
     /// Those of them that were denied.
     pub denied: u64,
 }
 
-impl Counts {
+impl KeyCounts {
     /// Adds another to it.
-    pub fn add(&mut self, other: Counts) {
+    pub fn add(&mut self, other: KeyCounts) {
         self.requests = self.requests.saturating_add(other.requests);
         self.denied = self.denied.saturating_add(other.denied);
     }
@@ -28,14 +28,14 @@ impl Counts {
 /// The heavy ones among keys.
 #[derive(Debug)]
 pub struct Sketch {
-    buckets: Box<[Bucket; BUCKETS]>,
+    buckets: Box<[SketchBucket; BUCKETS]>,
     /// From this weight on a key is worth a name.
     named_from: u32,
     random: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
+struct SketchBucket {
     keys: [u64; WAYS],
     /// How much a key has in hand against others. 0: the place is free.
     weights: [u32; WAYS],
@@ -49,7 +49,7 @@ struct Bucket {
 impl Sketch {
     /// An empty one. Equal seeds choose alike.
     pub fn new(seed: u64) -> Sketch {
-        Sketch { buckets: Box::new([Bucket::default(); BUCKETS]), named_from: 1, random: seed.max(1) }
+        Sketch { buckets: Box::new([SketchBucket::default(); BUCKETS]), named_from: 1, random: seed.max(1) }
     }
 
     /// Counts a decision about a key. Returns by how much it is heavier than half of the keys here; 0 if it is not, has a name
@@ -107,14 +107,14 @@ impl Sketch {
     }
 
     /// Takes away what was counted of the keys that have names. What the others have stays until they have one.
-    pub fn take(&mut self) -> Vec<(u64, Counts)> {
+    pub fn take(&mut self) -> Vec<(u64, KeyCounts)> {
         let mut taken = Vec::new();
         for bucket in self.buckets.iter_mut() {
             for way in 0..WAYS {
                 if bucket.named & 1 << way != 0 && bucket.requests[way] > 0 {
                     let requests = u64::from(std::mem::take(&mut bucket.requests[way]));
                     let denied = u64::from(std::mem::take(&mut bucket.denied[way]));
-                    taken.push((bucket.keys[way], Counts { requests, denied }));
+                    taken.push((bucket.keys[way], KeyCounts { requests, denied }));
                 }
             }
         }
@@ -147,4 +147,4 @@ const BUCKETS: usize = 256;
 /// Keys of a sketch.
 pub const KEYS: usize = WAYS * BUCKETS;
 /// Bytes of a sketch.
-pub const BYTES: usize = size_of::<Bucket>() * BUCKETS;
+pub const BYTES: usize = size_of::<SketchBucket>() * BUCKETS;

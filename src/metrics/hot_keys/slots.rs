@@ -1,18 +1,18 @@
 //! What was counted in the last minute, in slots of ten seconds.
 
-use super::sketch::Counts;
+use super::sketch::KeyCounts;
 
 /// What was counted in the last minute.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Slots {
+pub(super) struct MinuteSlots {
     /// The newest slot: so many since the Unix epoch.
     newest: u64,
-    counts: [Counts; SLOTS as usize],
+    counts: [KeyCounts; SLOTS as usize],
 }
 
-impl Slots {
+impl MinuteSlots {
     /// Counts at a second since the Unix epoch; one that is too old counts nothing.
-    pub(super) fn add(&mut self, second: u64, counts: Counts) {
+    pub(super) fn add(&mut self, second: u64, counts: KeyCounts) {
         let slot = second / SECONDS;
         self.move_to(slot);
         if slot + SLOTS > self.newest {
@@ -21,10 +21,10 @@ impl Slots {
     }
 
     /// What was counted in the last minute before this second.
-    pub(super) fn sum(&self, second: u64) -> Counts {
+    pub(super) fn sum(&self, second: u64) -> KeyCounts {
         let mut moved = *self;
         moved.move_to(second / SECONDS);
-        let mut sum = Counts::default();
+        let mut sum = KeyCounts::default();
         moved.counts.iter().for_each(|counts| sum.add(*counts));
         sum
     }
@@ -32,18 +32,18 @@ impl Slots {
     fn move_to(&mut self, slot: u64) {
         let gone = slot.saturating_sub(self.newest).min(SLOTS);
         for back in 0..gone {
-            self.counts[((slot - back) % SLOTS) as usize] = Counts::default();
+            self.counts[((slot - back) % SLOTS) as usize] = KeyCounts::default();
         }
         self.newest = self.newest.max(slot);
     }
 }
 
-/// The first second that [`Slots::sum`] is about.
+/// The first second that [`MinuteSlots::sum`] is about.
 pub(super) fn first(second: u64) -> u64 {
     (second / SECONDS + 1).saturating_sub(SLOTS) * SECONDS
 }
 
-/// How many seconds [`Slots::sum`] is about, for one who has counted since `since`.
+/// How many seconds [`MinuteSlots::sum`] is about, for one who has counted since `since`.
 pub(super) fn covered(second: u64, since: u64) -> f64 {
     second.saturating_sub(first(second).max(since)).max(1) as f64
 }

@@ -1,24 +1,24 @@
-//! [`Tally`]: one worker's part. It never leaves its thread, and what it hands over it leaves in a box of its own, once a second
+//! [`KeyTally`]: one worker's part. It never leaves its thread, and what it hands over it leaves in a box of its own, once a second
 //! and only if nobody else has its hand in there.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use super::inbox::{Batch, Inbox};
-use super::named::Named;
+use super::inbox::{Inbox, KeyBatch};
+use super::named_key::NamedKey;
 use super::sketch::Sketch;
 
 /// One worker's part.
 #[derive(Debug)]
-pub struct Tally {
+pub struct KeyTally {
     inbox: Arc<Inbox>,
-    own: RefCell<Own>,
+    own: RefCell<WorkerSketch>,
 }
 
 #[derive(Debug)]
-struct Own {
+struct WorkerSketch {
     sketch: Sketch,
-    names: Vec<Named>,
+    names: Vec<NamedKey>,
     shards: Vec<u64>,
     /// Decisions until the shard of one is looked up.
     until_sampled: u64,
@@ -26,21 +26,21 @@ struct Own {
     second: u64,
 }
 
-impl Tally {
-    pub(super) fn new(inbox: Arc<Inbox>, seed: u64) -> Tally {
-        let own = Own {
+impl KeyTally {
+    pub(super) fn new(inbox: Arc<Inbox>, seed: u64) -> KeyTally {
+        let own = WorkerSketch {
             sketch: Sketch::new(seed),
             names: Vec::new(),
             shards: Vec::new(),
             until_sampled: SAMPLED,
             second: 0,
         };
-        Tally { inbox, own: RefCell::new(own) }
+        KeyTally { inbox, own: RefCell::new(own) }
     }
 
     /// Counts a decision about a key. `named` is called for a key that is worth it, once a minute.
     #[inline]
-    pub fn count(&self, key: u64, is_denied: bool, named: impl FnOnce() -> Named) {
+    pub fn count(&self, key: u64, is_denied: bool, named: impl FnOnce() -> NamedKey) {
         let mut own = self.own.borrow_mut();
         let heavier = own.sketch.count(key, is_denied) as usize;
         // The fewer names are left in this second, the heavier must be who gets one.
@@ -76,7 +76,7 @@ impl Tally {
             0 => second,
             begun => begun,
         };
-        let is_put = self.inbox.put(|| Batch {
+        let is_put = self.inbox.put(|| KeyBatch {
             second: begun,
             counts: own.sketch.take(),
             names: std::mem::take(&mut own.names),

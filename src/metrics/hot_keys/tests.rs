@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::named::NAME_BYTES_MAX;
+use super::named_key::NAME_BYTES_MAX;
 use super::*;
 
 /// Numbers by chance, the same in each run.
@@ -47,14 +47,14 @@ impl Zipf {
 }
 
 /// Everything that a sketch has counted, as if each key had its name at once.
-struct Watched {
+struct ExactCounts {
     sketch: Sketch,
-    counts: HashMap<u64, Counts>,
+    counts: HashMap<u64, KeyCounts>,
 }
 
-impl Watched {
-    fn new() -> Watched {
-        Watched { sketch: Sketch::new(7), counts: HashMap::new() }
+impl ExactCounts {
+    fn new() -> ExactCounts {
+        ExactCounts { sketch: Sketch::new(7), counts: HashMap::new() }
     }
 
     fn count(&mut self, key: u64, is_denied: bool) {
@@ -70,7 +70,7 @@ impl Watched {
     }
 
     /// The heaviest, the first first.
-    fn first(&mut self, most: usize) -> Vec<(u64, Counts)> {
+    fn first(&mut self, most: usize) -> Vec<(u64, KeyCounts)> {
         self.take();
         let mut all: Vec<_> = self.counts.iter().map(|(key, counts)| (*key, *counts)).collect();
         all.sort_unstable_by_key(|(_, counts)| std::cmp::Reverse(counts.requests));
@@ -82,14 +82,14 @@ impl Watched {
 #[test]
 fn a_worker_keeps_64_kib() {
     // A name with its policy's, and what points to both.
-    let names = tally::NAMES_MAX * (size_of::<Named>() + NAME_BYTES_MAX + 64);
+    let names = tally::NAMES_MAX * (size_of::<NamedKey>() + NAME_BYTES_MAX + 64);
     assert!(BYTES + names <= 64 * 1024, "{} + {names}", BYTES);
     assert_eq!(KEYS, 2_048);
 }
 
 #[test]
 fn counts_of_few_keys_are_exact() {
-    let mut watched = Watched::new();
+    let mut watched = ExactCounts::new();
     for turn in 0..1_000_u64 {
         for key in 1..=100 {
             watched.count(mixed(key), turn % 4 == 0 && key % 2 == 0);
@@ -101,7 +101,7 @@ fn counts_of_few_keys_are_exact() {
     watched.take();
     for key in 1..=100 {
         let denied = if key % 2 == 0 { 250 } else { 0 };
-        assert_eq!(watched.counts[&mixed(key)], Counts { requests: 1_000, denied }, "{key}");
+        assert_eq!(watched.counts[&mixed(key)], KeyCounts { requests: 1_000, denied }, "{key}");
     }
     assert_eq!(watched.counts.len(), 100);
 }
@@ -111,7 +111,7 @@ fn counts_of_few_keys_are_exact() {
 fn the_heaviest_of_ten_million_keys_are_those_of_a_real_count() {
     for (exponent, decisions) in [(0.8, 600_000), (1.2, 200_000)] {
         let (zipf, mut chance) = (Zipf::new(10_000_000, exponent), Chance(1));
-        let (mut watched, mut real) = (Watched::new(), HashMap::<u64, u64>::new());
+        let (mut watched, mut real) = (ExactCounts::new(), HashMap::<u64, u64>::new());
         for turn in 0..decisions {
             let key = zipf.key(&mut chance);
             *real.entry(key).or_default() += 1;
@@ -124,7 +124,7 @@ fn the_heaviest_of_ten_million_keys_are_those_of_a_real_count() {
     }
 }
 
-fn compare(watched: &mut Watched, real: &HashMap<u64, u64>, most: usize, within: f64) {
+fn compare(watched: &mut ExactCounts, real: &HashMap<u64, u64>, most: usize, within: f64) {
     let mut heaviest: Vec<u64> = real.values().copied().collect();
     heaviest.sort_unstable_by_key(|count| std::cmp::Reverse(*count));
     let last = heaviest[most - 1];
@@ -145,9 +145,9 @@ fn compare(watched: &mut Watched, real: &HashMap<u64, u64>, most: usize, within:
 #[test]
 fn hot_keys_are_found_in_a_flood_of_keys_that_come_once() {
     let floods: u64 = if cfg!(debug_assertions) { 10_000_000 } else { 100_000_000 };
-    let (mut watched, mut real) = (Watched::new(), HashMap::<u64, u64>::new());
+    let (mut watched, mut real) = (ExactCounts::new(), HashMap::<u64, u64>::new());
     let mut named = 0;
-    let mut flood = |watched: &mut Watched, number: u64| {
+    let mut flood = |watched: &mut ExactCounts, number: u64| {
         named += u64::from(watched.sketch.count(mixed(number + 1_000_000), true) > 0);
     };
     // The flood comes first and has all the places.
@@ -170,7 +170,7 @@ fn hot_keys_are_found_in_a_flood_of_keys_that_come_once() {
 
 #[test]
 fn what_was_heavy_makes_room_for_what_is() {
-    let mut watched = Watched::new();
+    let mut watched = ExactCounts::new();
     // Every place is taken by a key that comes a hundred times.
     for _ in 0..100 {
         (1..=20_000_u64).for_each(|key| watched.count(mixed(key), false));
@@ -182,32 +182,32 @@ fn what_was_heavy_makes_room_for_what_is() {
     assert_eq!(watched.first(1)[0].0, mixed(99_999));
 }
 
-fn named(key: u64, policy: &str) -> Named {
-    Named::new(key, policy, format!("consumer={key}"), Some(0))
+fn named(key: u64, policy: &str) -> NamedKey {
+    NamedKey::new(key, policy, format!("consumer={key}"), Some(0))
 }
 
 /// Begins a minute.
 const NOON: u64 = 1_800_000_000;
 
-fn asked(minutes: u64) -> Asked {
-    Asked { policy: None, minutes, each: 5 }
+fn asked(minutes: u64) -> HotKeyFilter {
+    HotKeyFilter { policy: None, minutes, each: 5 }
 }
 
 /// A node with two workers, second by second.
-struct Node {
-    gathered: Gathered,
-    workers: [Tally; 2],
+struct SampleNode {
+    gathered: KeyCollector,
+    workers: [KeyTally; 2],
     second: u64,
     decided: u64,
-    changes: Vec<Change>,
+    changes: Vec<HotKeyChange>,
 }
 
-impl Node {
-    fn new() -> Node {
-        let gathered = Gathered::default();
+impl SampleNode {
+    fn new() -> SampleNode {
+        let gathered = KeyCollector::default();
         let workers = [gathered.tally(1), gathered.tally(2)];
         workers.iter().for_each(|worker| worker.hand_over(NOON));
-        Node { gathered, workers, second: NOON, decided: 0, changes: Vec::new() }
+        SampleNode { gathered, workers, second: NOON, decided: 0, changes: Vec::new() }
     }
 
     /// Lets each of these keys come so often in each of so many seconds.
@@ -223,7 +223,7 @@ impl Node {
             }
             self.second += 1;
             self.workers.iter().for_each(|worker| worker.hand_over(self.second));
-            let facts = Facts { decided: self.decided, above: 0.05 };
+            let facts = PolicyFacts { decided: self.decided, above: 0.05 };
             self.changes.extend(self.gathered.turn(self.second, |_| facts));
         }
     }
@@ -236,7 +236,7 @@ impl Node {
 
 #[test]
 fn the_five_keys_that_use_most_are_shown_with_their_rates() {
-    let mut node = Node::new();
+    let mut node = SampleNode::new();
     let keys: Vec<(u64, u64)> = (1..=100).map(|key| (key, 10)).collect();
     node.run(60, &keys);
     node.run(60, &[&keys[..], &[(901, 100), (902, 90), (903, 80), (904, 70), (905, 60)]].concat());
@@ -244,7 +244,7 @@ fn the_five_keys_that_use_most_are_shown_with_their_rates() {
     assert_eq!(node.shown(1), five);
     let shown = node.gathered.book().shown(&asked(1));
     assert_eq!(shown[0].denied_per_second.round(), 25.0);
-    let Standing { of_policy, of_shard, .. } = shown[0].standing.expect("it was seen in the last minute");
+    let KeyStanding { of_policy, of_shard, .. } = shown[0].standing.expect("it was seen in the last minute");
     assert!((of_policy - 100.0 / 1_400.0).abs() < 0.004, "{of_policy}");
     assert!(of_shard.is_some_and(|share| (share - 100.0 / 1_400.0).abs() < 0.004), "{of_shard:?}");
     // Of two minutes they are half as much.
@@ -254,12 +254,12 @@ fn the_five_keys_that_use_most_are_shown_with_their_rates() {
     assert!(minutes.is_empty(), "the second minute may still grow: {minutes:?}");
     node.run(3, &keys);
     let minutes = node.gathered.book().shown(&asked(3))[0].minutes.clone();
-    assert_eq!(minutes, [(NOON / 60 + 1, Counts { requests: 6_000, denied: 1_500 })]);
+    assert_eq!(minutes, [(NOON / 60 + 1, KeyCounts { requests: 6_000, denied: 1_500 })]);
 }
 
 #[test]
 fn a_key_becomes_hot_once_and_is_no_longer_once() {
-    let mut node = Node::new();
+    let mut node = SampleNode::new();
     let keys: Vec<(u64, u64)> = (1..=100).map(|key| (key, 10)).collect();
     node.run(70, &keys);
     assert_eq!(node.changes, [], "none of a hundred alike is hot");
@@ -277,7 +277,7 @@ fn a_key_becomes_hot_once_and_is_no_longer_once() {
 /// also in the one in which keys are named anew.
 #[test]
 fn shares_and_rates_of_a_flood_that_has_just_begun_are_right() {
-    let mut node = Node::new();
+    let mut node = SampleNode::new();
     node.run(137, &[]);
     let others: Vec<(u64, u64)> = (1..=70).map(|key| (key, 10)).collect();
     let keys = [&others[..], &[(901, 100)]].concat();
@@ -290,7 +290,7 @@ fn shares_and_rates_of_a_flood_that_has_just_begun_are_right() {
         }
         let shown = node.gathered.book().shown(&asked(1));
         assert_eq!(shown[0].key.key, 901, "{second}");
-        let Standing { requests_per_second, of_policy, .. } = shown[0].standing.expect("it is there");
+        let KeyStanding { requests_per_second, of_policy, .. } = shown[0].standing.expect("it is there");
         assert!((of_policy / 0.125 - 1.0).abs() < 0.05, "{second}: {of_policy}");
         assert!((requests_per_second / 100.0 - 1.0).abs() < 0.05, "{second}: {requests_per_second}");
         assert!((shown[0].requests_per_second - requests_per_second).abs() < 0.01, "{second}");
@@ -300,7 +300,7 @@ fn shares_and_rates_of_a_flood_that_has_just_begun_are_right() {
 
 #[test]
 fn what_is_handed_over_late_is_in_no_share() {
-    let gathered = Gathered::default();
+    let gathered = KeyCollector::default();
     let workers = [gathered.tally(1), gathered.tally(2)];
     let each = |second: u64, keys: &[u64]| {
         for worker in &workers {
@@ -312,7 +312,7 @@ fn what_is_handed_over_late_is_in_no_share() {
         }
         workers[0].hand_over(second);
     };
-    let decided = |decided| move |_: &str| Facts { decided, above: 0.05 };
+    let decided = |decided| move |_: &str| PolicyFacts { decided, above: 0.05 };
     each(NOON, &[]);
     workers[1].hand_over(NOON);
     each(NOON + 1, &[1]);
@@ -328,7 +328,7 @@ fn what_is_handed_over_late_is_in_no_share() {
 
 #[test]
 fn few_decisions_make_no_key_hot() {
-    let mut node = Node::new();
+    let mut node = SampleNode::new();
     node.run(120, &[(1, 60), (2, 10)]);
     assert_eq!(node.changes, []);
     assert_eq!(node.shown(1), [(1, 60.0), (2, 10.0)], "it is shown all the same");
@@ -336,37 +336,37 @@ fn few_decisions_make_no_key_hot() {
 
 #[test]
 fn an_hour_is_kept_and_memory_is_bounded() {
-    let mut node = Node::new();
+    let mut node = SampleNode::new();
     for minute in 0..62_u64 {
         let keys: Vec<(u64, u64)> = (1..=400).map(|key| (mixed(key + 1_000 * minute), 3)).collect();
         node.run(5, &keys);
         node.run(55, &[]);
     }
     let book = node.gathered.book();
-    let all = book.shown(&Asked { policy: None, minutes: 60, each: usize::MAX });
+    let all = book.shown(&HotKeyFilter { policy: None, minutes: 60, each: usize::MAX });
     assert!(all.len() <= ROWS_MAX, "{}", all.len());
     let first = all.iter().flat_map(|shown| &shown.minutes).map(|(minute, _)| *minute).min();
     assert_eq!(first, Some(NOON / 60 + 3), "the minute that runs is one of the sixty");
-    let other = Asked { policy: Some("others".to_owned()), ..asked(60) };
+    let other = HotKeyFilter { policy: Some("others".to_owned()), ..asked(60) };
     assert_eq!(book.shown(&other), []);
 }
 
 #[test]
 fn long_names_are_cut_between_letters() {
-    let name = Named::new(1, "calls", "ü".repeat(150), None).name;
+    let name = NamedKey::new(1, "calls", "ü".repeat(150), None).name;
     assert!(name.len() <= NAME_BYTES_MAX && name.ends_with("ü…"), "{name}");
-    assert_eq!(&*Named::new(1, "calls", "consumer=ann".to_owned(), None).name, "consumer=ann");
+    assert_eq!(&*NamedKey::new(1, "calls", "consumer=ann".to_owned(), None).name, "consumer=ann");
 }
 
 #[test]
 fn a_worker_that_nobody_reads_keeps_counting_and_no_more() {
-    let gathered = Gathered::default();
+    let gathered = KeyCollector::default();
     let worker = gathered.tally(1);
     for second in 1..=100 {
         (0..10).for_each(|_| worker.count(7, false, || named(7, "calls")));
         worker.hand_over(NOON + second);
     }
-    gathered.turn(NOON + 101, |_| Facts { decided: 0, above: 1.0 });
+    gathered.turn(NOON + 101, |_| PolicyFacts { decided: 0, above: 1.0 });
     let shown = gathered.book().shown(&asked(60));
     assert_eq!(shown.len(), 1);
     assert!(shown[0].minutes.is_empty() && shown[0].requests_per_second > 0.0);
@@ -374,13 +374,13 @@ fn a_worker_that_nobody_reads_keeps_counting_and_no_more() {
 
 #[test]
 fn a_key_has_the_name_that_it_was_given_last() {
-    let gathered = Gathered::default();
+    let gathered = KeyCollector::default();
     let worker = gathered.tally(1);
     for second in 0..130 {
         let name = if second < 50 { "ip=192.0.2.1" } else { "ip=#7" };
-        (0..10).for_each(|_| worker.count(7, false, || Named::new(7, "calls", name.to_owned(), None)));
+        (0..10).for_each(|_| worker.count(7, false, || NamedKey::new(7, "calls", name.to_owned(), None)));
         worker.hand_over(NOON + second + 1);
-        gathered.turn(NOON + second + 1, |_| Facts { decided: 0, above: 1.0 });
+        gathered.turn(NOON + second + 1, |_| PolicyFacts { decided: 0, above: 1.0 });
     }
     assert_eq!(&*gathered.book().shown(&asked(1))[0].key.name, "ip=#7");
 }
@@ -399,7 +399,7 @@ fn told(key: u64, requests: u64) -> FleetRow {
 fn what_nodes_tell_is_read_back_and_summed() {
     let stat = |key: u64, requests: u64| HotKeyStat {
         key: Arc::new(named(key, "calls")),
-        counts: Counts { requests, denied: requests / 2 },
+        counts: KeyCounts { requests, denied: requests / 2 },
         minute: 1,
     };
     let one: Vec<HotKeyStat> = (1..=300).map(|key| stat(key, key)).collect();
@@ -409,7 +409,7 @@ fn what_nodes_tell_is_read_back_and_summed() {
     let all = sum([one, two].concat(), &asked(1));
     let rows: Vec<_> = all.iter().map(|row| (row.key, row.requests, row.denied)).collect();
     assert_eq!(rows, [(7, 1_000, 500), (299, 309, 154), (300, 300, 150), (298, 298, 149), (297, 297, 148)]);
-    let others = Asked { policy: Some("others".to_owned()), ..asked(1) };
+    let others = HotKeyFilter { policy: Some("others".to_owned()), ..asked(1) };
     assert_eq!(sum(vec![told(1, 1)], &others), []);
     for wrong in [&b""[..], b"{}", b"[{\"key\":-1}]", b"\xff"] {
         assert_eq!(decode(wrong), [], "{wrong:?}");
@@ -420,7 +420,7 @@ fn what_nodes_tell_is_read_back_and_summed() {
 
 #[test]
 fn many_light_keys_take_no_names_from_heavy_ones_that_come_in_the_same_second() {
-    let gathered = Gathered::default();
+    let gathered = KeyCollector::default();
     let worker = gathered.tally(1);
     worker.hand_over(NOON);
     for _ in 0..3 {
@@ -428,7 +428,7 @@ fn many_light_keys_take_no_names_from_heavy_ones_that_come_in_the_same_second() 
     }
     (0..40).for_each(|_| worker.count(7, false, || named(7, "calls")));
     worker.hand_over(NOON + 1);
-    gathered.turn(NOON + 1, |_| Facts { decided: 1_540, above: 1.0 });
+    gathered.turn(NOON + 1, |_| PolicyFacts { decided: 1_540, above: 1.0 });
     let shown = gathered.book().shown(&asked(1));
     assert_eq!((shown[0].key.key, shown[0].requests_per_second), (7, 40.0));
 }

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use super::policy::Tier;
-use crate::cells::{Cells, Worker};
+use super::policy::DecidingTier;
+use crate::cells::{Cells, WorkerToken};
 use crate::exemplars::{Exemplar, Exemplars};
 use crate::families::Families;
 use crate::grid::Native;
@@ -16,8 +16,8 @@ use crate::histogram::{Distribution, seconds};
 /// How long decisions took.
 #[derive(Debug)]
 pub struct Latency {
-    cells: Cells<{ SLOTS * Tier::ALL.len() }>,
-    exemplars: [Exemplars; Tier::ALL.len()],
+    cells: Cells<{ SLOTS * DecidingTier::ALL.len() }>,
+    exemplars: [Exemplars; DecidingTier::ALL.len()],
 }
 
 impl Latency {
@@ -26,7 +26,7 @@ impl Latency {
     }
 
     /// A decision of `tier` took `duration_ns`, and stands for `weight` decisions, of which only this one was measured.
-    pub fn record(&self, worker: &Worker, tier: Tier, duration_ns: u64, weight: u64) {
+    pub fn record(&self, worker: &WorkerToken, tier: DecidingTier, duration_ns: u64, weight: u64) {
         let row = self.cells.row(worker);
         let first = tier as usize * SLOTS;
         row.add(first + bucket(duration_ns), weight);
@@ -34,11 +34,11 @@ impl Latency {
     }
 
     /// Shows a request as an exemplar of how long its decision took.
-    pub fn exemplify(&self, tier: Tier, exemplar: Exemplar) {
+    pub fn exemplify(&self, tier: DecidingTier, exemplar: Exemplar) {
         self.exemplars[tier as usize].keep(bucket(exemplar.duration_ns), exemplar);
     }
 
-    fn distribution(&self, tier: Tier) -> Distribution {
+    fn distribution(&self, tier: DecidingTier) -> Distribution {
         let first = tier as usize * SLOTS;
         let counts = (first..first + BUCKETS).map(|slot| self.cells.total(slot));
         let bounds = BOUNDS_NS.iter().map(|bound| seconds(*bound)).chain([f64::INFINITY]);
@@ -53,7 +53,7 @@ impl Latency {
 
     /// Writes the family. A tier that has decided nothing is left out.
     pub(crate) fn families(&self, families: &mut Families<'_>) -> fmt::Result {
-        let tiers = Tier::ALL.map(|tier| (tier, self.distribution(tier)));
+        let tiers = DecidingTier::ALL.map(|tier| (tier, self.distribution(tier)));
         let used = tiers.into_iter().filter(|(_, distribution)| distribution.count() > 0);
         families.distributions(
             "decision_duration",
@@ -157,12 +157,12 @@ mod tests {
         }
         for mut shape in shapes {
             let latency = Latency::new(1);
-            let worker = Worker::new(0);
+            let worker = WorkerToken::new(0);
             for duration_ns in &shape {
-                latency.record(&worker, Tier::Global, *duration_ns, 1);
+                latency.record(&worker, DecidingTier::Global, *duration_ns, 1);
             }
             shape.sort_unstable();
-            let shown = latency.distribution(Tier::Global);
+            let shown = latency.distribution(DecidingTier::Global);
             assert_eq!(shown.count(), shape.len() as u64);
             for quantile in [0.5, 0.95, 0.99] {
                 let rank = (quantile * shape.len() as f64).ceil() as usize;
@@ -212,12 +212,13 @@ mod tests {
     #[test]
     fn a_sample_counts_for_those_that_were_not_measured() {
         let latency = Latency::new(1);
-        let worker = Worker::new(0);
-        latency.record(&worker, Tier::Local, 1_000, 16);
-        latency.record(&worker, Tier::Global, 200_000, 1);
-        let (local, global) = (latency.distribution(Tier::Local), latency.distribution(Tier::Global));
+        let worker = WorkerToken::new(0);
+        latency.record(&worker, DecidingTier::Local, 1_000, 16);
+        latency.record(&worker, DecidingTier::Global, 200_000, 1);
+        let (local, global) =
+            (latency.distribution(DecidingTier::Local), latency.distribution(DecidingTier::Global));
         assert_eq!((local.count(), global.count()), (16, 1));
         assert!((local.sum_seconds - 16e-6).abs() < 1e-12, "{}", local.sum_seconds);
-        assert_eq!(latency.distribution(Tier::Fallback).count(), 0);
+        assert_eq!(latency.distribution(DecidingTier::Fallback).count(), 0);
     }
 }

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cells::{Cells, Worker};
+use crate::cells::{Cells, WorkerToken};
 use crate::families::Families;
 
 /// Connections of one listener.
 #[derive(Debug)]
-pub struct Listener(Cells<{ slot::SLOTS }>);
+pub struct ListenerSeries(Cells<{ slot::SLOTS }>);
 
 /// Why a connection was closed as soon as it was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum RefusedConnection {
     /// The listener has as many as it may.
     Connections,
     /// The client's address has as many as it may.
@@ -23,7 +23,7 @@ pub enum Refused {
 
 /// Which deadline closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
+pub enum ConnectionDeadline {
     /// The TLS handshake took too long.
     Handshake,
     /// A request's head took too long.
@@ -34,65 +34,70 @@ pub enum Deadline {
     BodyStall,
 }
 
-impl Refused {
-    pub(crate) const ALL: [Refused; 3] = [Refused::Connections, Refused::ConnectionsPerIp, Refused::Overload];
+impl RefusedConnection {
+    pub(crate) const ALL: [RefusedConnection; 3] =
+        [RefusedConnection::Connections, RefusedConnection::ConnectionsPerIp, RefusedConnection::Overload];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
-            Refused::Connections => "max-connections",
-            Refused::ConnectionsPerIp => "max-connections-per-ip",
-            Refused::Overload => "overload",
+            RefusedConnection::Connections => "max-connections",
+            RefusedConnection::ConnectionsPerIp => "max-connections-per-ip",
+            RefusedConnection::Overload => "overload",
         }
     }
 }
 
-impl Deadline {
-    pub(crate) const ALL: [Deadline; 4] =
-        [Deadline::Handshake, Deadline::Header, Deadline::Idle, Deadline::BodyStall];
+impl ConnectionDeadline {
+    pub(crate) const ALL: [ConnectionDeadline; 4] = [
+        ConnectionDeadline::Handshake,
+        ConnectionDeadline::Header,
+        ConnectionDeadline::Idle,
+        ConnectionDeadline::BodyStall,
+    ];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
-            Deadline::Handshake => "handshake",
-            Deadline::Header => "header",
-            Deadline::Idle => "idle",
-            Deadline::BodyStall => "body-stall",
+            ConnectionDeadline::Handshake => "handshake",
+            ConnectionDeadline::Header => "header",
+            ConnectionDeadline::Idle => "idle",
+            ConnectionDeadline::BodyStall => "body-stall",
         }
     }
 }
 
-impl Listener {
-    pub(crate) fn new(workers: usize) -> Listener {
-        Listener(Cells::new(workers))
+impl ListenerSeries {
+    pub(crate) fn new(workers: usize) -> ListenerSeries {
+        ListenerSeries(Cells::new(workers))
     }
 
-    /// A connection was accepted and is served; [`Listener::closed`] follows.
-    pub fn opened(&self, worker: &Worker) {
+    /// A connection was accepted and is served; [`ListenerSeries::closed`] follows.
+    pub fn opened(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::ACCEPTED);
         self.0.shift(worker, slot::OPEN, 1);
     }
 
     /// A connection that was opened is gone.
-    pub fn closed(&self, worker: &Worker) {
+    pub fn closed(&self, worker: &WorkerToken) {
         self.0.shift(worker, slot::OPEN, -1);
     }
 
     /// A connection was closed as soon as it was accepted; it never counts as opened.
-    pub fn refused(&self, worker: &Worker, refused: Refused) {
+    pub fn refused(&self, worker: &WorkerToken, refused: RefusedConnection) {
         self.0.count(worker, slot::REFUSED_FIRST + refused as usize);
     }
 
     /// A TLS handshake failed otherwise than by its deadline.
-    pub fn handshake_failed(&self, worker: &Worker) {
+    pub fn handshake_failed(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::HANDSHAKE_FAILURES);
     }
 
     /// A connection did not begin with the header of the PROXY protocol that it should have.
-    pub fn announcement_failed(&self, worker: &Worker) {
+    pub fn announcement_failed(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::ANNOUNCEMENT_FAILURES);
     }
 
     /// A deadline closed a connection.
-    pub fn deadline_passed(&self, worker: &Worker, deadline: Deadline) {
+    pub fn deadline_passed(&self, worker: &WorkerToken, deadline: ConnectionDeadline) {
         self.0.count(worker, slot::DEADLINES_FIRST + deadline as usize);
     }
 
@@ -109,7 +114,7 @@ impl Listener {
         self.0.level(slot::OPEN)
     }
 
-    pub(crate) fn refusals(&self, refused: Refused) -> u64 {
+    pub(crate) fn refusals(&self, refused: RefusedConnection) -> u64 {
         self.0.total(slot::REFUSED_FIRST + refused as usize)
     }
 
@@ -121,13 +126,16 @@ impl Listener {
         self.0.total(slot::ANNOUNCEMENT_FAILURES)
     }
 
-    pub(crate) fn deadlines(&self, deadline: Deadline) -> u64 {
+    pub(crate) fn deadlines(&self, deadline: ConnectionDeadline) -> u64 {
         self.0.total(slot::DEADLINES_FIRST + deadline as usize)
     }
 }
 
 /// The families of listeners.
-pub(crate) fn families(listeners: &[(Box<str>, Arc<Listener>)], families: &mut Families<'_>) -> fmt::Result {
+pub(crate) fn families(
+    listeners: &[(Box<str>, Arc<ListenerSeries>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     families.counters(
         "connections_accepted",
         "Connections accepted and served",
@@ -145,7 +153,7 @@ pub(crate) fn families(listeners: &[(Box<str>, Arc<Listener>)], families: &mut F
         "Connections closed at once because there were too many",
         None,
         listeners.iter().flat_map(|(name, listener)| {
-            Refused::ALL.map(|refused| {
+            RefusedConnection::ALL.map(|refused| {
                 ([("listener", &**name), ("cap", refused.label())], listener.refusals(refused))
             })
         }),
@@ -167,7 +175,7 @@ pub(crate) fn families(listeners: &[(Box<str>, Arc<Listener>)], families: &mut F
         "Connections closed by a deadline",
         None,
         listeners.iter().flat_map(|(name, listener)| {
-            Deadline::ALL.map(|deadline| {
+            ConnectionDeadline::ALL.map(|deadline| {
                 ([("listener", &**name), ("deadline", deadline.label())], listener.deadlines(deadline))
             })
         }),
@@ -180,6 +188,6 @@ mod slot {
     pub(super) const HANDSHAKE_FAILURES: usize = 2;
     pub(super) const ANNOUNCEMENT_FAILURES: usize = 3;
     pub(super) const REFUSED_FIRST: usize = 4;
-    pub(super) const DEADLINES_FIRST: usize = REFUSED_FIRST + super::Refused::ALL.len();
-    pub(super) const SLOTS: usize = DEADLINES_FIRST + super::Deadline::ALL.len();
+    pub(super) const DEADLINES_FIRST: usize = REFUSED_FIRST + super::RefusedConnection::ALL.len();
+    pub(super) const SLOTS: usize = DEADLINES_FIRST + super::ConnectionDeadline::ALL.len();
 }

@@ -10,11 +10,11 @@ pub(crate) mod upstream;
 pub(crate) mod window;
 
 pub use latency::Latency;
-pub use listener::{Deadline, Listener, Refused};
-pub use policy::{Comparison, Cost, Decision, Policy, Tier};
-pub use route::{CLASSES, Refusal, Request, Route, RouteTotals};
-pub use upstream::{Exchange, IpVersion, Mirrored, Upstream};
-pub use window::Window;
+pub use listener::{ConnectionDeadline, ListenerSeries, RefusedConnection};
+pub use policy::{Comparison, CostOutcome, DecidingTier, PolicyDecision, PolicySeries};
+pub use route::{CLASSES, RefusalSeries, RequestCounts, RouteSeries, RouteTotals};
+pub use upstream::{ExchangeOutcome, IpVersion, MirrorOutcome, UpstreamSeries};
+pub use window::WindowSeries;
 
 #[cfg(test)]
 mod tests {
@@ -22,25 +22,25 @@ mod tests {
 
     #[test]
     fn slots_of_a_closed_set_follow_its_order() {
-        for (index, exchange) in Exchange::ALL.into_iter().enumerate() {
+        for (index, exchange) in ExchangeOutcome::ALL.into_iter().enumerate() {
             assert_eq!(exchange as usize, index);
         }
-        for (index, decision) in Decision::ALL.into_iter().enumerate() {
+        for (index, decision) in PolicyDecision::ALL.into_iter().enumerate() {
             assert_eq!(decision as usize, index);
         }
-        for (index, tier) in Tier::ALL.into_iter().enumerate() {
+        for (index, tier) in DecidingTier::ALL.into_iter().enumerate() {
             assert_eq!(tier as usize, index);
         }
-        for (index, cost) in Cost::ALL.into_iter().enumerate() {
+        for (index, cost) in CostOutcome::ALL.into_iter().enumerate() {
             assert_eq!(cost as usize, index);
         }
         for (index, comparison) in Comparison::ALL.into_iter().enumerate() {
             assert_eq!(comparison as usize, index);
         }
-        for (index, deadline) in Deadline::ALL.into_iter().enumerate() {
+        for (index, deadline) in ConnectionDeadline::ALL.into_iter().enumerate() {
             assert_eq!(deadline as usize, index);
         }
-        for (index, refused) in Refused::ALL.into_iter().enumerate() {
+        for (index, refused) in RefusedConnection::ALL.into_iter().enumerate() {
             assert_eq!(refused as usize, index);
         }
     }

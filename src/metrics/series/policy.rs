@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cells::{Cells, Worker};
+use crate::cells::{Cells, WorkerToken};
 use crate::families::Families;
 
 /// Decisions of one policy.
 #[derive(Debug)]
-pub struct Policy {
+pub struct PolicySeries {
     cells: Cells<{ COMPARISONS_FIRST + Comparison::ALL.len() }>,
     /// Whether it is compared with another, or ever was: its comparisons are shown.
     is_compared: AtomicBool,
@@ -17,7 +17,7 @@ pub struct Policy {
 
 /// What became of a cost that is known only when its request has been answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cost {
+pub enum CostOutcome {
     /// The answer said it, or it was measured.
     Known,
     /// The answer was whole and did not say it: the estimate stays.
@@ -32,7 +32,7 @@ pub enum Cost {
 
 /// Who decided a request for a policy, the nearest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
+pub enum DecidingTier {
     /// This node, by its own table or a lease.
     #[default]
     Local,
@@ -42,22 +42,23 @@ pub enum Tier {
     Fallback,
 }
 
-impl Tier {
-    pub(crate) const ALL: [Tier; 3] = [Tier::Local, Tier::Global, Tier::Fallback];
+impl DecidingTier {
+    pub(crate) const ALL: [DecidingTier; 3] =
+        [DecidingTier::Local, DecidingTier::Global, DecidingTier::Fallback];
 
     /// As metrics, logs and problems have it.
     pub fn label(self) -> &'static str {
         match self {
-            Tier::Local => "local",
-            Tier::Global => "global",
-            Tier::Fallback => "fallback",
+            DecidingTier::Local => "local",
+            DecidingTier::Global => "global",
+            DecidingTier::Fallback => "fallback",
         }
     }
 }
 
 /// What a policy decided of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
+pub enum PolicyDecision {
     /// Every window admitted it.
     Admitted,
     /// A window was over: the request was refused.
@@ -72,38 +73,44 @@ pub enum Decision {
     ShadowPenalised,
 }
 
-impl Decision {
-    pub(crate) const ALL: [Decision; 6] = [
-        Decision::Admitted,
-        Decision::Denied,
-        Decision::ShadowDenied,
-        Decision::MissingRejected,
-        Decision::Penalised,
-        Decision::ShadowPenalised,
+impl PolicyDecision {
+    pub(crate) const ALL: [PolicyDecision; 6] = [
+        PolicyDecision::Admitted,
+        PolicyDecision::Denied,
+        PolicyDecision::ShadowDenied,
+        PolicyDecision::MissingRejected,
+        PolicyDecision::Penalised,
+        PolicyDecision::ShadowPenalised,
     ];
 
     pub(crate) const fn label(self) -> &'static str {
         match self {
-            Decision::Admitted => "admitted",
-            Decision::Denied => "denied",
-            Decision::ShadowDenied => "shadow-denied",
-            Decision::MissingRejected => "missing-rejected",
-            Decision::Penalised => "penalised",
-            Decision::ShadowPenalised => "shadow-penalised",
+            PolicyDecision::Admitted => "admitted",
+            PolicyDecision::Denied => "denied",
+            PolicyDecision::ShadowDenied => "shadow-denied",
+            PolicyDecision::MissingRejected => "missing-rejected",
+            PolicyDecision::Penalised => "penalised",
+            PolicyDecision::ShadowPenalised => "shadow-penalised",
         }
     }
 }
 
-impl Cost {
-    pub(crate) const ALL: [Cost; 5] = [Cost::Known, Cost::Absent, Cost::Cut, Cost::Encoded, Cost::Waived];
+impl CostOutcome {
+    pub(crate) const ALL: [CostOutcome; 5] = [
+        CostOutcome::Known,
+        CostOutcome::Absent,
+        CostOutcome::Cut,
+        CostOutcome::Encoded,
+        CostOutcome::Waived,
+    ];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
-            Cost::Known => "known",
-            Cost::Absent => "absent",
-            Cost::Cut => "cut",
-            Cost::Encoded => "encoded",
-            Cost::Waived => "waived",
+            CostOutcome::Known => "known",
+            CostOutcome::Absent => "absent",
+            CostOutcome::Cut => "cut",
+            CostOutcome::Encoded => "encoded",
+            CostOutcome::Waived => "waived",
         }
     }
 }
@@ -141,19 +148,19 @@ impl Comparison {
     }
 }
 
-impl Policy {
-    pub(crate) fn new(workers: usize) -> Policy {
-        Policy { cells: Cells::new(workers), is_compared: AtomicBool::new(false) }
+impl PolicySeries {
+    pub(crate) fn new(workers: usize) -> PolicySeries {
+        PolicySeries { cells: Cells::new(workers), is_compared: AtomicBool::new(false) }
     }
 
     /// The policy decided.
-    pub fn decided(&self, worker: &Worker, decision: Decision) {
+    pub fn decided(&self, worker: &WorkerToken, decision: PolicyDecision) {
         self.cells.count(worker, decision as usize);
     }
 
     /// It was decided there.
-    pub fn decided_by(&self, worker: &Worker, tier: Tier) {
-        self.cells.count(worker, Decision::ALL.len() + tier as usize);
+    pub fn decided_by(&self, worker: &WorkerToken, tier: DecidingTier) {
+        self.cells.count(worker, PolicyDecision::ALL.len() + tier as usize);
     }
 
     /// From now on it is compared with the policy that it is to replace.
@@ -162,7 +169,7 @@ impl Policy {
     }
 
     /// It was compared with the policy that it is to replace.
-    pub fn compared(&self, worker: &Worker, comparison: Comparison) {
+    pub fn compared(&self, worker: &WorkerToken, comparison: Comparison) {
         self.cells.count(worker, COMPARISONS_FIRST + comparison as usize);
     }
 
@@ -171,37 +178,41 @@ impl Policy {
     }
 
     /// A request whose cost was to be known later is over.
-    pub fn reconciled(&self, worker: &Worker, cost: Cost) {
+    pub fn reconciled(&self, worker: &WorkerToken, cost: CostOutcome) {
         self.cells.count(worker, COSTS_FIRST + cost as usize);
     }
 
-    pub(crate) fn costs(&self, cost: Cost) -> u64 {
+    pub(crate) fn costs(&self, cost: CostOutcome) -> u64 {
         self.cells.total(COSTS_FIRST + cost as usize)
     }
 
-    pub(crate) fn decisions(&self, decision: Decision) -> u64 {
+    pub(crate) fn decisions(&self, decision: PolicyDecision) -> u64 {
         self.cells.total(decision as usize)
     }
 
     /// How many decisions it has made about keys.
     pub fn decided_ever(&self) -> u64 {
-        let about_keys = Decision::ALL.into_iter().filter(|decision| *decision != Decision::MissingRejected);
+        let about_keys =
+            PolicyDecision::ALL.into_iter().filter(|decision| *decision != PolicyDecision::MissingRejected);
         about_keys.map(|decision| self.decisions(decision)).fold(0, u64::wrapping_add)
     }
 
-    pub(crate) fn decisions_by(&self, tier: Tier) -> u64 {
-        self.cells.total(Decision::ALL.len() + tier as usize)
+    pub(crate) fn decisions_by(&self, tier: DecidingTier) -> u64 {
+        self.cells.total(PolicyDecision::ALL.len() + tier as usize)
     }
 }
 
 /// The families of policies.
-pub(crate) fn families(policies: &[(Box<str>, Arc<Policy>)], families: &mut Families<'_>) -> fmt::Result {
+pub(crate) fn families(
+    policies: &[(Box<str>, Arc<PolicySeries>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     families.counters(
         "decisions",
         "What each policy decided",
         None,
         policies.iter().flat_map(|(name, policy)| {
-            Decision::ALL.map(|decision| {
+            PolicyDecision::ALL.map(|decision| {
                 ([("policy", &**name), ("outcome", decision.label())], policy.decisions(decision))
             })
         }),
@@ -222,21 +233,23 @@ pub(crate) fn families(policies: &[(Box<str>, Arc<Policy>)], families: &mut Fami
         "Where each policy's decisions were made",
         None,
         policies.iter().flat_map(|(name, policy)| {
-            Tier::ALL.map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
+            DecidingTier::ALL
+                .map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
         }),
     )?;
     // Few policies have costs that are known later; the others have no series of them.
-    let has_costs = |policy: &Policy| Cost::ALL.iter().any(|cost| policy.costs(*cost) > 0);
+    let has_costs = |policy: &PolicySeries| CostOutcome::ALL.iter().any(|cost| policy.costs(*cost) > 0);
     families.counters(
         "costs",
         "What became of costs that are known only when a request has been answered",
         None,
         policies.iter().filter(|(_, policy)| has_costs(policy)).flat_map(|(name, policy)| {
-            Cost::ALL.map(|cost| ([("policy", &**name), ("outcome", cost.label())], policy.costs(cost)))
+            CostOutcome::ALL
+                .map(|cost| ([("policy", &**name), ("outcome", cost.label())], policy.costs(cost)))
         }),
     )
 }
 
 /// Behind the slots of decisions.
-const COSTS_FIRST: usize = Decision::ALL.len() + Tier::ALL.len();
-const COMPARISONS_FIRST: usize = COSTS_FIRST + Cost::ALL.len();
+const COSTS_FIRST: usize = PolicyDecision::ALL.len() + DecidingTier::ALL.len();
+const COMPARISONS_FIRST: usize = COSTS_FIRST + CostOutcome::ALL.len();

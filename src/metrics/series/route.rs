@@ -3,22 +3,22 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::cells::{Cells, Worker};
+use crate::cells::{Cells, WorkerToken};
 use crate::exemplars::{Exemplar, Exemplars};
-use crate::families::{Families, Unit};
+use crate::families::{Families, MetricUnit};
 use crate::grid::{CELLS, bucket, cell};
-use crate::histogram::{Durations, Reading};
+use crate::histogram::{Durations, HistogramReading};
 
 /// Requests of one route, by status, with their durations and bytes.
 #[derive(Debug)]
-pub struct Route {
+pub struct RouteSeries {
     cells: Cells<{ slot::SLOTS }>,
     exemplars: Exemplars,
 }
 
 /// What a route counts of a finished request.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Request {
+pub struct RequestCounts {
     /// Status answered.
     pub status: u16,
     /// From its head to the answer's last byte, nanoseconds.
@@ -38,13 +38,13 @@ pub struct RouteTotals {
     pub durations: Durations,
 }
 
-impl Route {
-    pub(crate) fn new(workers: usize) -> Route {
-        Route { cells: Cells::new(workers), exemplars: Exemplars::default() }
+impl RouteSeries {
+    pub(crate) fn new(workers: usize) -> RouteSeries {
+        RouteSeries { cells: Cells::new(workers), exemplars: Exemplars::default() }
     }
 
     /// A request is over.
-    pub fn finished(&self, worker: &Worker, request: &Request) {
+    pub fn finished(&self, worker: &WorkerToken, request: &RequestCounts) {
         let row = self.cells.row(worker);
         row.add(code_slot(request.status), 1);
         row.add(slot::CELLS_FIRST + cell(request.duration_ns), 1);
@@ -59,7 +59,7 @@ impl Route {
     }
 
     /// A head that was answered with this status without having come whole: it has no duration.
-    pub fn unread(&self, worker: &Worker, status: u16) {
+    pub fn unread(&self, worker: &WorkerToken, status: u16) {
         self.cells.row(worker).add(code_slot(status), 1);
     }
 
@@ -72,8 +72,11 @@ impl Route {
             .collect()
     }
 
-    pub(crate) fn durations(&self) -> Reading {
-        Reading { cells: self.cells.totals(slot::CELLS_FIRST), sum_ns: self.cells.total(slot::SUM_NS) }
+    pub(crate) fn durations(&self) -> HistogramReading {
+        HistogramReading {
+            cells: self.cells.totals(slot::CELLS_FIRST),
+            sum_ns: self.cells.total(slot::SUM_NS),
+        }
     }
 
     /// Requests so far by the class of their status, and how long they took.
@@ -131,7 +134,7 @@ impl RouteTotals {
 }
 
 /// The families of routes.
-pub(crate) fn families(routes: &[(Box<str>, Arc<Route>)], families: &mut Families<'_>) -> fmt::Result {
+pub(crate) fn families(routes: &[(Box<str>, Arc<RouteSeries>)], families: &mut Families<'_>) -> fmt::Result {
     let used: Vec<_> = routes.iter().filter(|(_, route)| route.is_used()).collect();
     let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
     families.counters(
@@ -152,21 +155,21 @@ pub(crate) fn families(routes: &[(Box<str>, Arc<Route>)], families: &mut Familie
     families.counters(
         "request_body",
         "Body bytes received from clients",
-        Some(&Unit::Bytes),
+        Some(&MetricUnit::Bytes),
         used.iter().map(|(name, route)| ([("route", &**name)], route.bytes_in())),
     )?;
     families.counters(
         "response_body",
         "Body bytes sent to clients",
-        Some(&Unit::Bytes),
+        Some(&MetricUnit::Bytes),
         used.iter().map(|(name, route)| ([("route", &**name)], route.bytes_out())),
     )
 }
 
 /// The families of refusals.
 pub(crate) fn refusal_families(
-    refusals: &[(Box<str>, Arc<Refusal>)],
-    causes: &[(Box<str>, Arc<Refusal>)],
+    refusals: &[(Box<str>, Arc<RefusalSeries>)],
+    causes: &[(Box<str>, Arc<RefusalSeries>)],
     families: &mut Families<'_>,
 ) -> fmt::Result {
     families.counters(
@@ -184,7 +187,10 @@ pub(crate) fn refusal_families(
 }
 
 /// The family of calls of gRPC.
-pub(crate) fn call_families(calls: &[(Box<str>, Arc<Refusal>)], families: &mut Families<'_>) -> fmt::Result {
+pub(crate) fn call_families(
+    calls: &[(Box<str>, Arc<RefusalSeries>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     families.counters(
         "grpc_calls",
         "Calls of gRPC by the status that ended them",
@@ -203,15 +209,15 @@ mod slot {
 
 /// Requests that ended in one way: refused for one reason, with one cause, or with one status of gRPC's.
 #[derive(Debug)]
-pub struct Refusal(Cells<1>);
+pub struct RefusalSeries(Cells<1>);
 
-impl Refusal {
-    pub(crate) fn new(workers: usize) -> Refusal {
-        Refusal(Cells::new(workers))
+impl RefusalSeries {
+    pub(crate) fn new(workers: usize) -> RefusalSeries {
+        RefusalSeries(Cells::new(workers))
     }
 
     /// A request ended so.
-    pub fn count(&self, worker: &Worker) {
+    pub fn count(&self, worker: &WorkerToken) {
         self.0.count(worker, 0);
     }
 
@@ -285,8 +291,8 @@ mod tests {
 
     #[test]
     fn a_head_that_never_came_is_counted_without_a_duration() {
-        let route = Route::new(1);
-        route.unread(&Worker::new(0), 408);
+        let route = RouteSeries::new(1);
+        route.unread(&WorkerToken::new(0), 408);
         assert_eq!(
             (route.by_code(), route.durations().distribution(BTreeMap::new()).count()),
             (vec![("408".to_owned(), 1)], 0)
@@ -295,9 +301,9 @@ mod tests {
 
     #[test]
     fn a_finished_request_is_counted_whole() {
-        let route = Route::new(2);
-        let worker = Worker::new(1);
-        let request = Request { status: 204, duration_ns: 2_000_000, bytes_in: 10, bytes_out: 20 };
+        let route = RouteSeries::new(2);
+        let worker = WorkerToken::new(1);
+        let request = RequestCounts { status: 204, duration_ns: 2_000_000, bytes_in: 10, bytes_out: 20 };
         route.finished(&worker, &request);
         route.finished(&worker, &request);
         assert_eq!(route.by_code(), [("204".to_owned(), 2)]);

@@ -5,18 +5,18 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::cells::{Cells, Worker};
+use crate::cells::{Cells, WorkerToken};
 use crate::families::Families;
 use crate::grid::{CELLS, cell};
-use crate::histogram::Reading;
+use crate::histogram::HistogramReading;
 
 /// Exchanges with one upstream; the state of its connections is in `upstream`.
 #[derive(Debug)]
-pub struct Upstream(Cells<{ slot::SLOTS }>);
+pub struct UpstreamSeries(Cells<{ slot::SLOTS }>);
 
 /// How one try to have a request answered by an upstream server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exchange {
+pub enum ExchangeOutcome {
     /// The whole answer came.
     Answered,
     /// No connection could be made (refused, unreachable, TLS failed).
@@ -80,7 +80,7 @@ impl IpVersion {
 
 /// What became of a copy that was to go to a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mirrored {
+pub enum MirrorOutcome {
     /// An answer came.
     Answered,
     /// None came, or not in time.
@@ -93,118 +93,123 @@ pub enum Mirrored {
     Incomplete,
 }
 
-impl Mirrored {
-    const ALL: [Mirrored; 5] =
-        [Mirrored::Answered, Mirrored::Failed, Mirrored::TooMany, Mirrored::TooLarge, Mirrored::Incomplete];
+impl MirrorOutcome {
+    const ALL: [MirrorOutcome; 5] = [
+        MirrorOutcome::Answered,
+        MirrorOutcome::Failed,
+        MirrorOutcome::TooMany,
+        MirrorOutcome::TooLarge,
+        MirrorOutcome::Incomplete,
+    ];
 
     fn label(self) -> &'static str {
         match self {
-            Mirrored::Answered => "answered",
-            Mirrored::Failed => "failed",
-            Mirrored::TooMany => "too-many",
-            Mirrored::TooLarge => "too-large",
-            Mirrored::Incomplete => "incomplete",
+            MirrorOutcome::Answered => "answered",
+            MirrorOutcome::Failed => "failed",
+            MirrorOutcome::TooMany => "too-many",
+            MirrorOutcome::TooLarge => "too-large",
+            MirrorOutcome::Incomplete => "incomplete",
         }
     }
 }
 
-impl Exchange {
-    pub(crate) const ALL: [Exchange; 12] = [
-        Exchange::Answered,
-        Exchange::ConnectFailed,
-        Exchange::ConnectTimeout,
-        Exchange::Unresolved,
-        Exchange::PoolExhausted,
-        Exchange::ResponseTimeout,
-        Exchange::StallTimeout,
-        Exchange::TotalTimeout,
-        Exchange::Reset,
-        Exchange::BadAnswer,
-        Exchange::ClientGone,
-        Exchange::Cancelled,
+impl ExchangeOutcome {
+    pub(crate) const ALL: [ExchangeOutcome; 12] = [
+        ExchangeOutcome::Answered,
+        ExchangeOutcome::ConnectFailed,
+        ExchangeOutcome::ConnectTimeout,
+        ExchangeOutcome::Unresolved,
+        ExchangeOutcome::PoolExhausted,
+        ExchangeOutcome::ResponseTimeout,
+        ExchangeOutcome::StallTimeout,
+        ExchangeOutcome::TotalTimeout,
+        ExchangeOutcome::Reset,
+        ExchangeOutcome::BadAnswer,
+        ExchangeOutcome::ClientGone,
+        ExchangeOutcome::Cancelled,
     ];
 
     pub(crate) fn label(self) -> &'static str {
         match self {
-            Exchange::Answered => "answered",
-            Exchange::ConnectFailed => "connect-failed",
-            Exchange::ConnectTimeout => "connect-timeout",
-            Exchange::Unresolved => "unresolved",
-            Exchange::PoolExhausted => "pool-exhausted",
-            Exchange::ResponseTimeout => "response-timeout",
-            Exchange::StallTimeout => "stall-timeout",
-            Exchange::TotalTimeout => "total-timeout",
-            Exchange::Reset => "reset",
-            Exchange::BadAnswer => "bad-answer",
-            Exchange::ClientGone => "client-gone",
-            Exchange::Cancelled => "cancelled",
+            ExchangeOutcome::Answered => "answered",
+            ExchangeOutcome::ConnectFailed => "connect-failed",
+            ExchangeOutcome::ConnectTimeout => "connect-timeout",
+            ExchangeOutcome::Unresolved => "unresolved",
+            ExchangeOutcome::PoolExhausted => "pool-exhausted",
+            ExchangeOutcome::ResponseTimeout => "response-timeout",
+            ExchangeOutcome::StallTimeout => "stall-timeout",
+            ExchangeOutcome::TotalTimeout => "total-timeout",
+            ExchangeOutcome::Reset => "reset",
+            ExchangeOutcome::BadAnswer => "bad-answer",
+            ExchangeOutcome::ClientGone => "client-gone",
+            ExchangeOutcome::Cancelled => "cancelled",
         }
     }
 }
 
-impl Upstream {
-    pub(crate) fn new(workers: usize) -> Upstream {
-        Upstream(Cells::new(workers))
+impl UpstreamSeries {
+    pub(crate) fn new(workers: usize) -> UpstreamSeries {
+        UpstreamSeries(Cells::new(workers))
     }
 
     /// A try is over, in whichever way; a retry is a try of its own.
-    pub fn exchanged(&self, worker: &Worker, exchange: Exchange) {
+    pub fn exchanged(&self, worker: &WorkerToken, exchange: ExchangeOutcome) {
         self.0.count(worker, slot::EXCHANGES_FIRST + exchange as usize);
     }
 
     /// An answer's head came, this long after the request's head was sent.
-    pub fn answered(&self, worker: &Worker, first_byte_ns: u64) {
+    pub fn answered(&self, worker: &WorkerToken, first_byte_ns: u64) {
         let row = self.0.row(worker);
         row.add(slot::CELLS_FIRST + cell(first_byte_ns), 1);
         row.add(slot::SUM_NS, first_byte_ns);
     }
 
     /// A connection was made.
-    pub fn connected(&self, worker: &Worker) {
+    pub fn connected(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::CONNECTS);
     }
 
     /// A connection could not be made.
-    pub fn connect_failed(&self, worker: &Worker) {
+    pub fn connect_failed(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::CONNECT_FAILURES);
     }
 
     /// A request went to a server of the same name and the other version of IP, because a connection over this one was
     /// not there soon enough.
-    pub fn went_around(&self, worker: &Worker, version: IpVersion) {
+    pub fn went_around(&self, worker: &WorkerToken, version: IpVersion) {
         self.0.count(worker, slot::AROUND_FIRST + version as usize);
     }
 
     /// A request was sent a second time.
-    pub fn retried(&self, worker: &Worker) {
+    pub fn retried(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::RETRIES);
     }
 
     /// A retry was due but the budget was spent.
-    pub fn retry_refused(&self, worker: &Worker) {
+    pub fn retry_refused(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::RETRIES_REFUSED);
     }
 
     /// A second server was asked while the first had not answered; whether its answer is the one that was used.
-    pub fn hedged(&self, worker: &Worker, is_won: bool) {
+    pub fn hedged(&self, worker: &WorkerToken, is_won: bool) {
         self.0.count(worker, if is_won { slot::HEDGES_WON } else { slot::HEDGES_LOST });
     }
 
     /// A copy of a request was to go there as to a mirror.
-    pub fn mirrored(&self, worker: &Worker, result: Mirrored) {
+    pub fn mirrored(&self, worker: &WorkerToken, result: MirrorOutcome) {
         self.0.count(worker, slot::MIRRORED_FIRST + result as usize);
     }
 
-    fn mirrors(&self, result: Mirrored) -> u64 {
+    fn mirrors(&self, result: MirrorOutcome) -> u64 {
         self.0.total(slot::MIRRORED_FIRST + result as usize)
     }
 
-    pub(crate) fn exchanges(&self, exchange: Exchange) -> u64 {
+    pub(crate) fn exchanges(&self, exchange: ExchangeOutcome) -> u64 {
         self.0.total(slot::EXCHANGES_FIRST + exchange as usize)
     }
 
-    pub(crate) fn first_bytes(&self) -> Reading {
-        Reading { cells: self.0.totals(slot::CELLS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
+    pub(crate) fn first_bytes(&self) -> HistogramReading {
+        HistogramReading { cells: self.0.totals(slot::CELLS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
     }
 
     pub(crate) fn connects(&self) -> u64 {
@@ -229,14 +234,17 @@ impl Upstream {
 }
 
 /// The families of upstreams.
-pub(crate) fn families(upstreams: &[(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
+pub(crate) fn families(
+    upstreams: &[(Box<str>, Arc<UpstreamSeries>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     let used: Vec<_> = upstreams.iter().filter(|(_, upstream)| upstream.is_used()).collect();
     families.counters(
         "upstream_exchanges",
         "Tries to have a request answered upstream, by how they ended",
         None,
         used.iter().flat_map(|(name, upstream)| {
-            Exchange::ALL.map(|exchange| {
+            ExchangeOutcome::ALL.map(|exchange| {
                 ([("upstream", &**name), ("outcome", exchange.label())], upstream.exchanges(exchange))
             })
         }),
@@ -264,8 +272,8 @@ pub(crate) fn families(upstreams: &[(Box<str>, Arc<Upstream>)], families: &mut F
     connections(&used, families)
 }
 
-fn hedges(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
-    let counts = |upstream: &Upstream| {
+fn hedges(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
+    let counts = |upstream: &UpstreamSeries| {
         [("won", upstream.0.total(slot::HEDGES_WON)), ("lost", upstream.0.total(slot::HEDGES_LOST))]
     };
     families.counters(
@@ -278,19 +286,19 @@ fn hedges(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> f
     )
 }
 
-fn mirrors(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
+fn mirrors(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "upstream_mirrored",
         "Copies of requests that were to go to an upstream as to a mirror, by what became of them",
         None,
         used.iter().flat_map(|(name, upstream)| {
-            Mirrored::ALL
+            MirrorOutcome::ALL
                 .map(|result| ([("upstream", &**name), ("result", result.label())], upstream.mirrors(result)))
         }),
     )
 }
 
-fn connections(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>) -> fmt::Result {
+fn connections(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "upstream_connects",
         "Connections made to an upstream",
@@ -318,7 +326,7 @@ fn connections(used: &[&(Box<str>, Arc<Upstream>)], families: &mut Families<'_>)
 
 mod slot {
     pub(super) const EXCHANGES_FIRST: usize = 0;
-    pub(super) const CELLS_FIRST: usize = super::Exchange::ALL.len();
+    pub(super) const CELLS_FIRST: usize = super::ExchangeOutcome::ALL.len();
     pub(super) const SUM_NS: usize = CELLS_FIRST + super::CELLS;
     pub(super) const CONNECTS: usize = SUM_NS + 1;
     pub(super) const CONNECT_FAILURES: usize = SUM_NS + 2;
@@ -327,6 +335,6 @@ mod slot {
     pub(super) const HEDGES_WON: usize = RETRIES_REFUSED + 1;
     pub(super) const HEDGES_LOST: usize = HEDGES_WON + 1;
     pub(super) const MIRRORED_FIRST: usize = HEDGES_LOST + 1;
-    pub(super) const AROUND_FIRST: usize = MIRRORED_FIRST + super::Mirrored::ALL.len();
+    pub(super) const AROUND_FIRST: usize = MIRRORED_FIRST + super::MirrorOutcome::ALL.len();
     pub(super) const SLOTS: usize = AROUND_FIRST + super::IpVersion::ALL.len();
 }

@@ -3,25 +3,25 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::policy::Tier;
-use crate::cells::{Cells, Worker};
+use super::policy::DecidingTier;
+use crate::cells::{Cells, WorkerToken};
 use crate::families::Families;
 
 /// What one window of a policy said.
 #[derive(Debug)]
-pub struct Window(Cells<{ SAID * Tier::ALL.len() }>);
+pub struct WindowSeries(Cells<{ SAID * DecidingTier::ALL.len() }>);
 
-impl Window {
-    pub(crate) fn new(workers: usize) -> Window {
-        Window(Cells::new(workers))
+impl WindowSeries {
+    pub(crate) fn new(workers: usize) -> WindowSeries {
+        WindowSeries(Cells::new(workers))
     }
 
     /// It had room for a request, or had none, whatever other windows said.
-    pub fn said(&self, worker: &Worker, tier: Tier, is_admitted: bool) {
+    pub fn said(&self, worker: &WorkerToken, tier: DecidingTier, is_admitted: bool) {
         self.0.count(worker, tier as usize * SAID + usize::from(!is_admitted));
     }
 
-    fn total(&self, tier: Tier, is_admitted: bool) -> u64 {
+    fn total(&self, tier: DecidingTier, is_admitted: bool) -> u64 {
         self.0.total(tier as usize * SAID + usize::from(!is_admitted))
     }
 }
@@ -32,7 +32,10 @@ pub(crate) fn name(policy: &str, window: &str, by: &str) -> String {
 }
 
 /// The family of windows. Of tiers that never decided there are no series.
-pub(crate) fn families(windows: &[(Box<str>, Arc<Window>)], families: &mut Families<'_>) -> fmt::Result {
+pub(crate) fn families(
+    windows: &[(Box<str>, Arc<WindowSeries>)],
+    families: &mut Families<'_>,
+) -> fmt::Result {
     families.counters(
         "window_decisions",
         "Whether each window of each policy had room for a request, whatever other windows said",
@@ -40,7 +43,7 @@ pub(crate) fn families(windows: &[(Box<str>, Arc<Window>)], families: &mut Famil
         windows.iter().flat_map(|(name, window)| {
             let mut labels = name.split(BETWEEN);
             let [policy, limit, by] = std::array::from_fn(|_| labels.next().unwrap_or_default());
-            let sample = move |tier: Tier, is_admitted| {
+            let sample = move |tier: DecidingTier, is_admitted| {
                 let outcome = if is_admitted { "admitted" } else { "denied" };
                 let labels = [
                     ("policy", policy),
@@ -51,8 +54,8 @@ pub(crate) fn families(windows: &[(Box<str>, Arc<Window>)], families: &mut Famil
                 ];
                 (labels, window.total(tier, is_admitted))
             };
-            let is_used = |tier: &Tier| window.total(*tier, true) + window.total(*tier, false) > 0;
-            let used = Tier::ALL.into_iter().filter(is_used);
+            let is_used = |tier: &DecidingTier| window.total(*tier, true) + window.total(*tier, false) > 0;
+            let used = DecidingTier::ALL.into_iter().filter(is_used);
             used.flat_map(move |tier| [sample(tier, true), sample(tier, false)]).collect::<Vec<_>>()
         }),
     )

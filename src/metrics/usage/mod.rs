@@ -4,24 +4,24 @@
 //! Nothing is decided by it. A request takes no lock for it and, for somebody whom the worker has counted in the same fifth of a
 //! second, allocates nothing.
 
-mod gathered;
+mod collector;
 mod rows;
 
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use gathered::Gathered;
-use rows::Rows;
+pub use collector::UsageCollector;
+use rows::MinuteRows;
 
 /// A minute: so many since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Minute(pub u64);
+pub struct UnixMinute(pub u64);
 
-impl Minute {
+impl UnixMinute {
     /// The minute of a time since the Unix epoch.
-    pub fn of(unix: Duration) -> Minute {
-        Minute(unix.as_secs() / SECONDS)
+    pub fn of(unix: Duration) -> UnixMinute {
+        UnixMinute(unix.as_secs() / SECONDS)
     }
 
     /// When it begins, seconds since the Unix epoch.
@@ -66,7 +66,7 @@ impl Amount {
 
 /// What was decided of somebody in a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct UsageRow {
     /// The policy's name.
     pub policy: String,
     /// The consumer's; may be empty.
@@ -79,25 +79,25 @@ pub struct Row {
 
 /// One worker's part. It never leaves its thread.
 #[derive(Debug)]
-pub struct Tally {
-    gathered: Arc<Gathered>,
-    rows: RefCell<Vec<(Minute, Rows)>>,
+pub struct UsageTally {
+    gathered: Arc<UsageCollector>,
+    rows: RefCell<Vec<(UnixMinute, MinuteRows)>>,
 }
 
-impl Tally {
+impl UsageTally {
     /// An empty one.
-    pub fn new(gathered: Arc<Gathered>) -> Tally {
-        Tally { gathered, rows: RefCell::default() }
+    pub fn new(gathered: Arc<UsageCollector>) -> UsageTally {
+        UsageTally { gathered, rows: RefCell::default() }
     }
 
     /// Counts.
-    pub fn count(&self, minute: Minute, who: Who<'_>, amount: Amount) {
+    pub fn count(&self, minute: UnixMinute, who: Who<'_>, amount: Amount) {
         let mut minutes = self.rows.borrow_mut();
         // One or two: they are handed over several times a second.
         let rows = match minutes.iter_mut().position(|(known, _)| *known == minute) {
             Some(index) => &mut minutes[index].1,
             None => {
-                minutes.push((minute, Rows::default()));
+                minutes.push((minute, MinuteRows::default()));
                 let last = minutes.len() - 1;
                 &mut minutes[last].1
             }
@@ -128,41 +128,41 @@ mod tests {
 
     #[test]
     fn what_workers_count_is_one_row_for_each_minute() {
-        let gathered = Arc::new(Gathered::new(10));
-        let workers = [Tally::new(Arc::clone(&gathered)), Tally::new(Arc::clone(&gathered))];
+        let gathered = Arc::new(UsageCollector::new(10));
+        let workers = [UsageTally::new(Arc::clone(&gathered)), UsageTally::new(Arc::clone(&gathered))];
         for worker in &workers {
-            worker.count(Minute(7), who("ann"), ONE);
-            worker.count(Minute(7), who("ann"), Amount { denied: 1, ..Amount::default() });
-            worker.count(Minute(8), who("ann"), ONE);
+            worker.count(UnixMinute(7), who("ann"), ONE);
+            worker.count(UnixMinute(7), who("ann"), Amount { denied: 1, ..Amount::default() });
+            worker.count(UnixMinute(8), who("ann"), ONE);
             worker.hand_over();
         }
-        assert_eq!(gathered.finished(Minute(7)), []);
-        let rows = gathered.finished(Minute(8));
-        let row = Row {
+        assert_eq!(gathered.finished(UnixMinute(7)), []);
+        let rows = gathered.finished(UnixMinute(8));
+        let row = UsageRow {
             policy: "calls".to_owned(),
             consumer: "ann".to_owned(),
             tenant: "acme".to_owned(),
             amount: Amount { admitted: 2, denied: 2, units: 6 },
         };
-        assert_eq!(rows, [(Minute(7), vec![row.clone()])]);
-        assert_eq!(gathered.finished(Minute(8)), [], "it is taken once");
+        assert_eq!(rows, [(UnixMinute(7), vec![row.clone()])]);
+        assert_eq!(gathered.finished(UnixMinute(8)), [], "it is taken once");
         // A worker that is late is told by itself.
-        workers[0].count(Minute(7), who("ann"), ONE);
+        workers[0].count(UnixMinute(7), who("ann"), ONE);
         workers[0].hand_over();
         let shown = gathered.read(|minute, _, amount| (minute, amount.admitted));
-        assert_eq!(shown, [(Minute(7), 1), (Minute(8), 2)]);
-        assert_eq!(gathered.finished(Minute(9)).len(), 2);
+        assert_eq!(shown, [(UnixMinute(7), 1), (UnixMinute(8), 2)]);
+        assert_eq!(gathered.finished(UnixMinute(9)).len(), 2);
     }
 
     #[test]
     fn who_finds_no_room_is_counted_with_the_others() {
-        let gathered = Arc::new(Gathered::new(2));
-        let (one, two) = (Tally::new(Arc::clone(&gathered)), Tally::new(Arc::clone(&gathered)));
+        let gathered = Arc::new(UsageCollector::new(2));
+        let (one, two) = (UsageTally::new(Arc::clone(&gathered)), UsageTally::new(Arc::clone(&gathered)));
         for name in ["a", "b", "c", "a"] {
-            one.count(Minute(1), who(name), ONE);
+            one.count(UnixMinute(1), who(name), ONE);
         }
         for name in ["d", "b"] {
-            two.count(Minute(1), who(name), ONE);
+            two.count(UnixMinute(1), who(name), ONE);
         }
         one.hand_over();
         two.hand_over();
@@ -174,11 +174,11 @@ mod tests {
 
     #[test]
     fn names_that_no_database_keeps_are_counted_with_the_others() {
-        let gathered = Arc::new(Gathered::new(10));
-        let tally = Tally::new(Arc::clone(&gathered));
+        let gathered = Arc::new(UsageCollector::new(10));
+        let tally = UsageTally::new(Arc::clone(&gathered));
         let long = "x".repeat(1_994);
         for (name, is_kept) in [("a\0b", false), (&*long, false), (&long[1..], true)] {
-            tally.count(Minute(1), Who { policy: "calls", consumer: name, tenant: "" }, ONE);
+            tally.count(UnixMinute(1), Who { policy: "calls", consumer: name, tenant: "" }, ONE);
             tally.hand_over();
             let kept = gathered.read(|_, who, _| who.consumer == name).contains(&true);
             assert_eq!(kept, is_kept, "{} bytes", name.len());
@@ -188,11 +188,11 @@ mod tests {
 
     #[test]
     fn names_are_kept_apart_whatever_they_are() {
-        let gathered = Arc::new(Gathered::new(10));
-        let tally = Tally::new(Arc::clone(&gathered));
+        let gathered = Arc::new(UsageCollector::new(10));
+        let tally = UsageTally::new(Arc::clone(&gathered));
         let names = [("a", "", "b"), ("a", "b", ""), ("ab", "", ""), ("", "a", "b"), ("a\n", "ü", "b")];
         for (policy, consumer, tenant) in names {
-            tally.count(Minute(1), Who { policy, consumer, tenant }, ONE);
+            tally.count(UnixMinute(1), Who { policy, consumer, tenant }, ONE);
         }
         tally.hand_over();
         let mut rows = gathered.read(|_, who, amount| {

@@ -5,27 +5,27 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::{Amount, OTHERS, Row, Who};
+use super::{Amount, OTHERS, UsageRow, Who};
 
 /// Rows of one minute.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
-    named: HashMap<Names, Amount>,
+pub(super) struct MinuteRows {
+    named: HashMap<UsageNames, Amount>,
     /// Of everybody for whom there was no room.
     others: Amount,
 }
 
 /// The three names, one after another with [`END`] behind each of the first two.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Names(Box<[u8]>);
+struct UsageNames(Box<[u8]>);
 
-impl Borrow<[u8]> for Names {
+impl Borrow<[u8]> for UsageNames {
     fn borrow(&self) -> &[u8] {
         &self.0
     }
 }
 
-impl Names {
+impl UsageNames {
     fn who(&self) -> Who<'_> {
         let mut names = self.0.split(|byte| *byte == END);
         // They were texts.
@@ -34,7 +34,7 @@ impl Names {
     }
 }
 
-impl Rows {
+impl MinuteRows {
     /// Counts; whether it had to be among the others, because there are so many rows already.
     pub(super) fn count(&mut self, who: Who<'_>, amount: Amount, most: usize) -> bool {
         let names = encoded(who);
@@ -45,7 +45,7 @@ impl Rows {
         let is_other = who == OTHERS || self.named.len() >= most || !is_kept(&names);
         match is_other {
             true => self.others.add(amount),
-            false => self.named.entry(Names(names[..].into())).or_default().add(amount),
+            false => self.named.entry(UsageNames(names[..].into())).or_default().add(amount),
         }
         is_other
     }
@@ -56,14 +56,14 @@ impl Rows {
     }
 
     /// As rows of their own, in one order at every node.
-    pub(super) fn sorted(self) -> Vec<Row> {
-        let owned = |(who, amount): (Who<'_>, Amount)| Row {
+    pub(super) fn sorted(self) -> Vec<UsageRow> {
+        let owned = |(who, amount): (Who<'_>, Amount)| UsageRow {
             policy: who.policy.to_owned(),
             consumer: who.consumer.to_owned(),
             tenant: who.tenant.to_owned(),
             amount,
         };
-        let mut rows: Vec<Row> = self.iter().map(owned).collect();
+        let mut rows: Vec<UsageRow> = self.iter().map(owned).collect();
         rows.sort_unstable_by(|one, two| {
             (&one.consumer, &one.policy, &one.tenant).cmp(&(&two.consumer, &two.policy, &two.tenant))
         });

@@ -10,21 +10,21 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{SignatureAlgorithm, SignatureScheme};
 
-use super::Certificate;
+use super::ServerCertificate;
 
 /// The certificates of a listener by their names: the exact name goes before the wildcard over its first label (RFC 6125
 /// section 6.4.3), and that before the first pair of the file.
 pub(super) struct BySni {
-    exact: HashMap<String, Keys>,
-    wildcard: HashMap<String, Keys>,
-    default: Keys,
+    exact: HashMap<String, NamePairs>,
+    wildcard: HashMap<String, NamePairs>,
+    default: NamePairs,
 }
 
 /// The pairs for one name, the preferred one first.
 #[derive(Default)]
-struct Keys(Vec<Arc<CertifiedKey>>);
+struct NamePairs(Vec<Arc<CertifiedKey>>);
 
-impl Keys {
+impl NamePairs {
     /// Adds a pair: those whose keys are RSA's come last, because their signatures cost a server twenty times as much. Of
     /// one type the first in the file goes first.
     fn add(&mut self, key: &Arc<CertifiedKey>) {
@@ -42,8 +42,9 @@ fn is_rsa(key: &CertifiedKey) -> bool {
 }
 
 impl BySni {
-    pub(super) fn new(certificates: &[Certificate]) -> BySni {
-        let mut named = BySni { exact: HashMap::new(), wildcard: HashMap::new(), default: Keys::default() };
+    pub(super) fn new(certificates: &[ServerCertificate]) -> BySni {
+        let mut named =
+            BySni { exact: HashMap::new(), wildcard: HashMap::new(), default: NamePairs::default() };
         for certificate in certificates {
             for name in &certificate.names {
                 let (map, name) = match name.strip_prefix("*.") {
@@ -62,7 +63,7 @@ impl BySni {
     }
 
     /// The pairs that a client of this name may get, the best first.
-    fn by_name(&self, name: Option<&str>) -> impl Iterator<Item = &Keys> {
+    fn by_name(&self, name: Option<&str>) -> impl Iterator<Item = &NamePairs> {
         let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
         let exact = name.as_ref().and_then(|name| self.exact.get(name));
         let parent = name.as_ref().and_then(|name| name.split_once('.'));
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     /// A certificate for these names, its key by this algorithm.
-    fn certificate(algorithm: &'static rcgen::SignatureAlgorithm, names: &[&str]) -> Certificate {
+    fn certificate(algorithm: &'static rcgen::SignatureAlgorithm, names: &[&str]) -> ServerCertificate {
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let key = rcgen::KeyPair::generate_for(algorithm).expect("a key");
         let signed = rcgen::CertificateParams::new(names.clone()).expect("names").self_signed(&key);
@@ -109,7 +110,7 @@ mod tests {
         let chain = vec![signed.expect("signed").der().clone()];
         let key = CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).expect("a pair");
         let path = PathBuf::new();
-        Certificate { key: Arc::new(key), names, not_before: 0, not_after: 0, path, is_stand_in: false }
+        ServerCertificate { key: Arc::new(key), names, not_before: 0, not_after: 0, path, is_stand_in: false }
     }
 
     const ANY: [SignatureScheme; 3] =

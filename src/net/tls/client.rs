@@ -12,7 +12,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme
 use super::error::Error;
 use super::{files, provider};
 use crate::fetch::{Connect, Found};
-use crate::trust::{Trust, Version};
+use crate::trust::{Trust, TrustTlsVersion};
 
 /// Builds the TLS configuration of connections to a server. Reads the files that `trust` names, or the system's authorities.
 /// All connections made with it share its sessions; another configuration, after a file has changed, begins without any,
@@ -22,8 +22,8 @@ use crate::trust::{Trust, Version};
 /// If a file cannot be used, or the system has no authorities.
 pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> {
     let versions: &[&SupportedProtocolVersion] = match trust.min_version {
-        Version::V1_2 => &[&TLS13, &TLS12],
-        Version::V1_3 => &[&TLS13],
+        TrustTlsVersion::V1_2 => &[&TLS13, &TLS12],
+        TrustTlsVersion::V1_3 => &[&TLS13],
     };
     let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
     let builder = if trust.verify {
@@ -32,7 +32,7 @@ pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> 
             None => system_authorities()?,
         })
     } else {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider())))
+        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider())))
     };
     let mut config = match &trust.shown {
         Some(shown) => {
@@ -64,9 +64,9 @@ fn system_authorities() -> Result<RootCertStore, Error> {
 /// Accepts any certificate, for `verify = false`. The signature of the handshake is still checked, so the server must at
 /// least have the key of the certificate that it sends.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyCertificate(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _leaf: &CertificateDer<'_>,

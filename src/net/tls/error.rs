@@ -9,7 +9,7 @@ pub enum Error {
     #[error("{}: {reason}", path.display())]
     File {
         /// What the file is for.
-        part: Part,
+        part: TlsFile,
         /// Which file.
         path: PathBuf,
         /// Why, and what to do.
@@ -25,7 +25,7 @@ pub enum Error {
 
 /// What a file is for, so that an error can be reported at the key that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum TlsFile {
     /// A chain of certificates.
     Certificate,
     /// Its private key.
@@ -37,12 +37,12 @@ pub enum Part {
 }
 
 impl Error {
-    pub(super) fn file(part: Part, path: &Path, reason: impl Into<String>) -> Error {
+    pub(super) fn file(part: TlsFile, path: &Path, reason: impl Into<String>) -> Error {
         Error::File { part, path: path.to_owned(), reason: reason.into() }
     }
 
     /// What the file is for; `None` if the error is about no file.
-    pub fn part(&self) -> Option<Part> {
+    pub fn part(&self) -> Option<TlsFile> {
         match self {
             Error::File { part, .. } => Some(*part),
             Error::NoRoots(_) | Error::Rustls(_) => None,

@@ -9,15 +9,15 @@ use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 use x509_parser::prelude::{CertificateRevocationList, FromDer, X509Certificate};
 
-use super::error::{Error, Part};
+use super::error::{Error, TlsFile};
 use base::whole_file;
 
 /// Reads a chain and its private key, and checks that they belong together.
 pub(super) fn certified_key(cert: &Path, key: &Path) -> Result<CertifiedKey, Error> {
-    let chain = certificates(cert, Part::Certificate)?;
+    let chain = certificates(cert, TlsFile::Certificate)?;
     for certificate in &chain {
         if X509Certificate::from_der(certificate).is_err() {
-            return Err(Error::file(Part::Certificate, cert, "its content is not an X.509 certificate"));
+            return Err(Error::file(TlsFile::Certificate, cert, "its content is not an X.509 certificate"));
         }
     }
     let private = private_key(key)?;
@@ -27,12 +27,12 @@ pub(super) fn certified_key(cert: &Path, key: &Path) -> Result<CertifiedKey, Err
                 "it is not the private key of the certificate in {}: name the key that the certificate was made with",
                 cert.display()
             );
-            Error::file(Part::Key, key, reason)
+            Error::file(TlsFile::Key, key, reason)
         }
         rustls::Error::InvalidCertificate(_) => {
-            Error::file(Part::Certificate, cert, "its certificate cannot be used: it is not X.509 version 3")
+            Error::file(TlsFile::Certificate, cert, "its certificate cannot be used: it is not X.509 version 3")
         }
-        _ => Error::file(Part::Key, key, UNKNOWN_KEY),
+        _ => Error::file(TlsFile::Key, key, UNKNOWN_KEY),
     })
 }
 
@@ -41,11 +41,11 @@ pub(super) fn certified_key(cert: &Path, key: &Path) -> Result<CertifiedKey, Err
 /// # Errors
 /// If there is none that can be read.
 pub fn leaf(path: &Path) -> Result<CertificateDer<'static>, Error> {
-    Ok(certificates(path, Part::Certificate)?.swap_remove(0))
+    Ok(certificates(path, TlsFile::Certificate)?.swap_remove(0))
 }
 
 /// Certificates, one at least.
-fn certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>, Error> {
+fn certificates(path: &Path, part: TlsFile) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = read(path, part)?;
     let found = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let found = found.map_err(|error| Error::file(part, path, broken(&error)))?;
@@ -64,7 +64,7 @@ fn certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>,
 
 /// The first private key.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
-    let text = read(path, Part::Key)?;
+    let text = read(path, TlsFile::Key)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
         let reason = if holds(&text, "ENCRYPTED") {
             "its private key is encrypted, and the gateway cannot ask for a password: \
@@ -77,16 +77,16 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
         } else {
             "no private key in it: write PEM (`-----BEGIN PRIVATE KEY-----`)".to_owned()
         };
-        Error::file(Part::Key, path, reason)
+        Error::file(TlsFile::Key, path, reason)
     })
 }
 
 /// Authorities, one at least.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(path, Part::Authorities)? {
+    for certificate in certificates(path, TlsFile::Authorities)? {
         roots.add(certificate).map_err(|_| {
-            Error::file(Part::Authorities, path, "a certificate in it cannot be read as an authority's")
+            Error::file(TlsFile::Authorities, path, "a certificate in it cannot be read as an authority's")
         })?;
     }
     Ok(roots)
@@ -94,13 +94,13 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
 
 /// Reads revocation lists. A file without one is an error, because it would revoke nothing.
 pub(super) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
-    let text = read(path, Part::Revocations)?;
+    let text = read(path, TlsFile::Revocations)?;
     let found = CertificateRevocationListDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
-    let found = found.map_err(|error| Error::file(Part::Revocations, path, broken(&error)))?;
+    let found = found.map_err(|error| Error::file(TlsFile::Revocations, path, broken(&error)))?;
     if found.is_empty() {
         let reason = "no revocation list in it: write lists in PEM (`-----BEGIN X509 CRL-----`; \
                       `openssl crl -inform DER` converts DER), or leave `client-crl` out";
-        return Err(Error::file(Part::Revocations, path, reason));
+        return Err(Error::file(TlsFile::Revocations, path, reason));
     }
     Ok(found)
 }
@@ -111,7 +111,7 @@ pub(super) fn next_update(lists: &[CertificateRevocationListDer<'_>]) -> Option<
     lists.iter().filter_map(|list| next(list)).min()
 }
 
-fn read(path: &Path, part: Part) -> Result<Vec<u8>, Error> {
+fn read(path: &Path, part: TlsFile) -> Result<Vec<u8>, Error> {
     whole_file::read(path, FILE_BYTES_MAX)
         .map_err(|error| Error::file(part, path, format!("it cannot be read: {error}")))
 }
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     /// What is said of a pair of such contents, and of which file.
-    fn said(name: &str, cert: &str, key: &str) -> (Option<Part>, String) {
+    fn said(name: &str, cert: &str, key: &str) -> (Option<TlsFile>, String) {
         let folder = std::env::temp_dir().join(format!("sluicegate-files-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("the temporary directory is writable");
         let (cert_file, key_file) = (folder.join("a.pem"), folder.join("a.key"));
@@ -166,17 +166,17 @@ mod tests {
         let no_key = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
         let sealed = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
         for (number, (cert, key, part, expected)) in [
-            (&*cert, &*other, Part::Key, "it is not the private key of the certificate in "),
-            (&cert, &cert, Part::Key, "no private key in it, but a certificate"),
-            (&key, &key, Part::Certificate, "no certificate in it, but a private key"),
-            (&cert, "", Part::Key, "no private key in it: write PEM"),
-            ("", &key, Part::Certificate, "no certificate in it: write PEM"),
-            ("\u{30}\u{3}DER", &key, Part::Certificate, "converts DER"),
-            (&half(&cert), &key, Part::Certificate, "has no end"),
-            (&cert, &half(&key), Part::Key, "has no end"),
-            (no_x509, &key, Part::Certificate, "not an X.509 certificate"),
-            (&cert, no_key, Part::Key, "of an unsupported kind"),
-            (&cert, sealed, Part::Key, "is encrypted"),
+            (&*cert, &*other, TlsFile::Key, "it is not the private key of the certificate in "),
+            (&cert, &cert, TlsFile::Key, "no private key in it, but a certificate"),
+            (&key, &key, TlsFile::Certificate, "no certificate in it, but a private key"),
+            (&cert, "", TlsFile::Key, "no private key in it: write PEM"),
+            ("", &key, TlsFile::Certificate, "no certificate in it: write PEM"),
+            ("\u{30}\u{3}DER", &key, TlsFile::Certificate, "converts DER"),
+            (&half(&cert), &key, TlsFile::Certificate, "has no end"),
+            (&cert, &half(&key), TlsFile::Key, "has no end"),
+            (no_x509, &key, TlsFile::Certificate, "not an X.509 certificate"),
+            (&cert, no_key, TlsFile::Key, "of an unsupported kind"),
+            (&cert, sealed, TlsFile::Key, "is encrypted"),
         ]
         .into_iter()
         .enumerate()

@@ -24,24 +24,24 @@ use rustls::sign::CertifiedKey;
 
 use by_sni::BySni;
 pub use client::{client_config, connect};
-pub use error::{Error, Part};
+pub use error::{Error, TlsFile};
 pub use files::leaf;
-pub use protocol::{Protocol, Suite, Version};
+pub use protocol::{ListenerTlsVersion, Suite, TlsPolicy};
 
 /// One certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pair {
+pub struct CertificatePair {
     /// PEM chain, the leaf first.
     pub cert: PathBuf,
     /// PEM private key.
     pub key: PathBuf,
     /// What happens if there are no such files.
-    pub absent: Absent,
+    pub absent: AbsentPair,
 }
 
 /// What happens if the files of a pair do not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum AbsentPair {
     /// It is an error.
     Refuse,
     /// A self-signed pair for localhost is made and written there.
@@ -51,22 +51,22 @@ pub enum Absent {
     StandIn(Vec<String>),
 }
 
-impl Pair {
+impl CertificatePair {
     /// Whether the pair still has to be made, or is on its way.
     pub fn is_to_be_made(&self) -> bool {
         match self.absent {
-            Absent::Refuse => false,
-            Absent::MakeSelfSigned => !self.cert.exists() && !self.key.exists(),
-            Absent::StandIn(_) => true,
+            AbsentPair::Refuse => false,
+            AbsentPair::MakeSelfSigned => !self.cert.exists() && !self.key.exists(),
+            AbsentPair::StandIn(_) => true,
         }
     }
 }
 
 /// The files behind the TLS side of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Files {
+pub struct TlsFiles {
     /// Its certificates.
-    pub certs: Vec<Pair>,
+    pub certs: Vec<CertificatePair>,
     /// How clients' certificates are verified; `None`: none is asked for.
     pub client_auth: Option<ClientAuth>,
 }
@@ -102,7 +102,7 @@ pub enum Demand {
 
 /// A certificate and its key as read, with what metrics show of it.
 #[derive(Clone, Debug)]
-pub struct Certificate {
+pub struct ServerCertificate {
     /// The chain and its key.
     pub key: Arc<CertifiedKey>,
     /// DNS names it is for, lower case.
@@ -117,45 +117,45 @@ pub struct Certificate {
     pub is_stand_in: bool,
 }
 
-impl Certificate {
+impl ServerCertificate {
     /// Reads a pair. Makes it first if it is self-signed and does not exist.
-    pub fn read(pair: &Pair) -> Result<Certificate, Error> {
-        if let Absent::StandIn(names) = &pair.absent {
-            return Certificate::of_files(pair).or_else(|_| Certificate::stand_in(pair, names));
+    pub fn read(pair: &CertificatePair) -> Result<ServerCertificate, Error> {
+        if let AbsentPair::StandIn(names) = &pair.absent {
+            return ServerCertificate::of_files(pair).or_else(|_| ServerCertificate::stand_in(pair, names));
         }
         if pair.is_to_be_made() {
             make_self_signed(pair)?;
         }
-        Certificate::of_files(pair)
+        ServerCertificate::of_files(pair)
     }
 
-    fn of_files(pair: &Pair) -> Result<Certificate, Error> {
-        Certificate::of(files::certified_key(&pair.cert, &pair.key)?, pair, false)
+    fn of_files(pair: &CertificatePair) -> Result<ServerCertificate, Error> {
+        ServerCertificate::of(files::certified_key(&pair.cert, &pair.key)?, pair, false)
     }
 
-    fn of(key: CertifiedKey, pair: &Pair, is_stand_in: bool) -> Result<Certificate, Error> {
+    fn of(key: CertifiedKey, pair: &CertificatePair, is_stand_in: bool) -> Result<ServerCertificate, Error> {
         let (names, [not_before, not_after]) = describe(&key.cert[0], &pair.cert)?;
         let path = pair.cert.clone();
-        Ok(Certificate { key: Arc::new(key), names, not_before, not_after, path, is_stand_in })
+        Ok(ServerCertificate { key: Arc::new(key), names, not_before, not_after, path, is_stand_in })
     }
 
-    fn stand_in(pair: &Pair, names: &[String]) -> Result<Certificate, Error> {
+    fn stand_in(pair: &CertificatePair, names: &[String]) -> Result<ServerCertificate, Error> {
         let (certificate, key) = self_signed(pair, names.to_vec())?;
         let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
         let chain = vec![certificate.der().clone()];
-        Certificate::of(CertifiedKey::from_der(chain, private, &provider())?, pair, true)
+        ServerCertificate::of(CertifiedKey::from_der(chain, private, &provider())?, pair, true)
     }
 }
 
 /// Builds the TLS configuration of a listener from certificates that have been read. `http`: whether it speaks HTTP/1.1, and
 /// HTTP/2.
 pub fn server_config(
-    certificates: &[Certificate],
-    protocol: &Protocol,
+    certificates: &[ServerCertificate],
+    protocol: &TlsPolicy,
     http: (bool, bool),
     client_auth: Option<&ClientAuth>,
     tickets: Arc<dyn ProducesTickets>,
-    challenged: Option<Challenged>,
+    challenged: Option<AlpnChallenge>,
 ) -> Result<ServerConfig, Error> {
     // A resumed session sends no certificate. It must not outlive the authorities that verified it, nor be resumed on
     // another listener. Ticket keys of its own for each configuration prevent both.
@@ -165,9 +165,10 @@ pub fn server_config(
         .with_client_cert_verifier(client_verifier(client_auth)?)
         .with_cert_resolver(match &challenged {
             None => Arc::new(BySni::new(certificates)) as Arc<dyn ResolvesServerCert>,
-            Some(challenged) => {
-                Arc::new(Proving { usual: BySni::new(certificates), challenged: challenged.clone() })
-            }
+            Some(challenged) => Arc::new(ChallengeResolver {
+                usual: BySni::new(certificates),
+                challenged: challenged.clone(),
+            }),
         });
     if http.1 {
         config.alpn_protocols.push(b"h2".to_vec());
@@ -210,9 +211,9 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     }
     builder.build().map_err(|error| match (error, crl) {
         (VerifierBuilderError::InvalidCrl(_), Some(crl)) => {
-            Error::file(Part::Revocations, crl, "a revocation list in it cannot be read: it is not X.509")
+            Error::file(TlsFile::Revocations, crl, "a revocation list in it cannot be read: it is not X.509")
         }
-        (error, _) => Error::file(Part::Authorities, ca, error.to_string()),
+        (error, _) => Error::file(TlsFile::Authorities, ca, error.to_string()),
     })
 }
 
@@ -227,7 +228,7 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// How a listener proves to an authority that it controls a name (RFC 8737).
 #[derive(Clone)]
-pub struct Challenged {
+pub struct AlpnChallenge {
     /// The protocol of such a handshake. It carries nothing after the handshake.
     pub alpn: &'static [u8],
     /// The certificate for a name that is being asked about.
@@ -238,18 +239,18 @@ pub struct Challenged {
 pub type ChallengedByName = Arc<dyn Fn(&str) -> Option<Arc<CertifiedKey>> + Send + Sync>;
 
 /// Picks by the name as usual, but in a handshake of an authority only what it asks about.
-struct Proving {
+struct ChallengeResolver {
     usual: BySni,
-    challenged: Challenged,
+    challenged: AlpnChallenge,
 }
 
-impl fmt::Debug for Proving {
+impl fmt::Debug for ChallengeResolver {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "Proving({:?})", self.usual)
     }
 }
 
-impl ResolvesServerCert for Proving {
+impl ResolvesServerCert for ChallengeResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         // An authority offers this one protocol and no other (RFC 8737 section 3); everybody else gets the usual.
         let mut offered = hello.alpn().into_iter().flatten();
@@ -264,7 +265,7 @@ impl ResolvesServerCert for Proving {
 fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, [i64; 2]), Error> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
     let unreadable =
-        |_| Error::file(Part::Certificate, path, "the names in its first certificate cannot be read");
+        |_| Error::file(TlsFile::Certificate, path, "the names in its first certificate cannot be read");
     let (_, certificate) = X509Certificate::from_der(leaf).map_err(|error| unreadable(error.into()))?;
     let alternatives = certificate.subject_alternative_name().map_err(unreadable)?;
     let mut names: Vec<String> = alternatives
@@ -284,7 +285,7 @@ fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, [i64
 }
 
 /// A pair for localhost, valid for a year: to try the gateway with, not to serve the world.
-fn make_self_signed(pair: &Pair) -> Result<(), Error> {
+fn make_self_signed(pair: &CertificatePair) -> Result<(), Error> {
     let failed = |error: std::io::Error| not_made(pair, &error);
     let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
     let (certificate, key) = self_signed(pair, names)?;
@@ -292,11 +293,14 @@ fn make_self_signed(pair: &Pair) -> Result<(), Error> {
     write_new(&pair.cert, certificate.pem().as_bytes(), 0o644).map_err(failed)
 }
 
-fn not_made(pair: &Pair, reason: &dyn fmt::Display) -> Error {
-    Error::file(Part::Certificate, &pair.cert, format!("no self-signed pair can be made there: {reason}"))
+fn not_made(pair: &CertificatePair, reason: &dyn fmt::Display) -> Error {
+    Error::file(TlsFile::Certificate, &pair.cert, format!("no self-signed pair can be made there: {reason}"))
 }
 
-fn self_signed(pair: &Pair, names: Vec<String>) -> Result<(rcgen::Certificate, rcgen::KeyPair), Error> {
+fn self_signed(
+    pair: &CertificatePair,
+    names: Vec<String>,
+) -> Result<(rcgen::Certificate, rcgen::KeyPair), Error> {
     let failed = |error: rcgen::Error| not_made(pair, &error);
     let mut params = rcgen::CertificateParams::new(names).map_err(failed)?;
     params.distinguished_name.push(rcgen::DnType::CommonName, "sluicegate self-signed");
@@ -340,11 +344,11 @@ fn civil(days: i64) -> (i32, u8, u8) {
 mod tests {
     use super::*;
 
-    fn pair(folder: &Path, name: &str) -> Pair {
-        Pair {
+    fn pair(folder: &Path, name: &str) -> CertificatePair {
+        CertificatePair {
             cert: folder.join(format!("{name}.pem")),
             key: folder.join(format!("{name}.key")),
-            absent: Absent::MakeSelfSigned,
+            absent: AbsentPair::MakeSelfSigned,
         }
     }
 
@@ -358,9 +362,9 @@ mod tests {
     fn a_self_signed_pair_is_made_once_and_kept() {
         let folder = folder("made");
         let pair = pair(&folder, "localhost");
-        let first = Certificate::read(&pair).expect("made");
+        let first = ServerCertificate::read(&pair).expect("made");
         assert_eq!(first.names, ["localhost"]);
-        let again = Certificate::read(&pair).expect("read");
+        let again = ServerCertificate::read(&pair).expect("read");
         assert_eq!(first.key.cert, again.key.cert);
         let days = (first.not_after - base::clock::unix().as_secs() as i64) / 86_400;
         assert!((362..=364).contains(&days), "{days}");
@@ -371,10 +375,10 @@ mod tests {
     fn a_key_of_another_certificate_is_refused() {
         let folder = folder("mismatch");
         let (one, two) = (pair(&folder, "one"), pair(&folder, "two"));
-        Certificate::read(&one).expect("made");
-        Certificate::read(&two).expect("made");
-        let mixed = Pair { cert: one.cert, key: two.key, absent: Absent::Refuse };
-        assert!(Certificate::read(&mixed).is_err_and(|error| error.part() == Some(Part::Key)));
+        ServerCertificate::read(&one).expect("made");
+        ServerCertificate::read(&two).expect("made");
+        let mixed = CertificatePair { cert: one.cert, key: two.key, absent: AbsentPair::Refuse };
+        assert!(ServerCertificate::read(&mixed).is_err_and(|error| error.part() == Some(TlsFile::Key)));
         std::fs::remove_dir_all(folder).expect("cleaned");
     }
 

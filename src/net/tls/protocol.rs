@@ -7,16 +7,16 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
 /// What a listener agrees to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Protocol {
+pub struct TlsPolicy {
     /// The oldest version.
-    pub min_version: Version,
+    pub min_version: ListenerTlsVersion,
     /// The suites, the preferred first. Empty: all that are in [`Suite::all`].
     pub suites: Vec<Suite>,
 }
 
 /// A version of TLS; there are no older ones here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Version {
+pub enum ListenerTlsVersion {
     /// RFC 5246.
     #[default]
     Tls12,
@@ -46,26 +46,26 @@ impl Suite {
     }
 
     /// The only version that it is for.
-    pub fn version(self) -> Version {
-        if self.0.tls13().is_some() { Version::Tls13 } else { Version::Tls12 }
+    pub fn version(self) -> ListenerTlsVersion {
+        if self.0.tls13().is_some() { ListenerTlsVersion::Tls13 } else { ListenerTlsVersion::Tls12 }
     }
 }
 
-impl Protocol {
+impl TlsPolicy {
     /// The versions that it leaves: new enough, and with a suite.
-    pub fn versions(&self) -> impl Iterator<Item = Version> {
-        let has_suite = |wanted: Version| {
+    pub fn versions(&self) -> impl Iterator<Item = ListenerTlsVersion> {
+        let has_suite = |wanted: ListenerTlsVersion| {
             self.suites.is_empty() || self.suites.iter().any(|suite| suite.version() == wanted)
         };
-        [Version::Tls13, Version::Tls12]
+        [ListenerTlsVersion::Tls13, ListenerTlsVersion::Tls12]
             .into_iter()
             .filter(move |version| *version >= self.min_version && has_suite(*version))
     }
 
     pub(super) fn supported(&self) -> Vec<&'static SupportedProtocolVersion> {
         let of = |version| match version {
-            Version::Tls12 => &version::TLS12,
-            Version::Tls13 => &version::TLS13,
+            ListenerTlsVersion::Tls12 => &version::TLS12,
+            ListenerTlsVersion::Tls13 => &version::TLS13,
         };
         self.versions().map(of).collect()
     }

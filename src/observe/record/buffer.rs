@@ -4,34 +4,34 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::format::formatter::{Formatter, LINE_BYTES_MAX};
-use super::queue::{CHUNK_BYTES_MAX, Chunk, Offered, Queue};
-use super::{Entry, Sampler, Style};
-use metrics::Counter;
+use super::queue::{CHUNK_BYTES_MAX, Chunk, OfferOutcome, Queue};
+use super::{AccessEntry, StatusSampler, Style};
+use metrics::SharedCounter;
 
 /// Gathers the lines of one worker. Dropping it hands over what is left.
 #[derive(Debug)]
 pub struct Buffer {
     queue: Arc<Queue>,
-    dropped: Counter,
-    lines: RefCell<Lines>,
+    dropped: SharedCounter,
+    lines: RefCell<LineBuffer>,
 }
 
 #[derive(Debug)]
-struct Lines {
+struct LineBuffer {
     chunk: Chunk,
     formatter: Formatter,
     drawn: u64,
 }
 
 impl Buffer {
-    pub(super) fn new(queue: Arc<Queue>, dropped: Counter) -> Buffer {
-        let lines = Lines { chunk: queue.chunk(), formatter: Formatter::new(), drawn: 0 };
+    pub(super) fn new(queue: Arc<Queue>, dropped: SharedCounter) -> Buffer {
+        let lines = LineBuffer { chunk: queue.chunk(), formatter: Formatter::new(), drawn: 0 };
         Buffer { queue, dropped, lines: RefCell::new(lines) }
     }
 
     /// Writes the request's line if the sampler draws it. Neither waits nor fails: a line that finds no room is counted
     /// as dropped.
-    pub fn write(&self, sampler: &Sampler, style: &Style, entry: &Entry<'_>) {
+    pub fn write(&self, sampler: &StatusSampler, style: &Style, entry: &AccessEntry<'_>) {
         let mut lines = self.lines.borrow_mut();
         let lines = &mut *lines;
         if !sampler.keeps(entry.status, &mut lines.drawn) || !self.has_room(lines) {
@@ -57,7 +57,7 @@ impl Buffer {
 
     /// Whether one more line finds room, which is counted as dropped otherwise.
     #[inline]
-    fn has_room(&self, lines: &mut Lines) -> bool {
+    fn has_room(&self, lines: &mut LineBuffer) -> bool {
         if lines.chunk.text.len() > CHUNK_BYTES_MAX - LINE_BYTES_MAX {
             // Every line since the chunk was due has found the lock taken. The chunk is full, so this is the last
             // attempt before lines are dropped.
@@ -71,7 +71,7 @@ impl Buffer {
     }
 
     #[inline]
-    fn count(&self, lines: &mut Lines) {
+    fn count(&self, lines: &mut LineBuffer) {
         lines.chunk.lines += 1;
         if lines.chunk.text.len() >= CHUNK_BYTES_DUE {
             self.hand_over_from(&mut lines.chunk);
@@ -84,7 +84,7 @@ impl Buffer {
     }
 
     fn hand_over_from(&self, chunk: &mut Chunk) {
-        if chunk.lines > 0 && self.queue.offer(chunk) == Offered::Full {
+        if chunk.lines > 0 && self.queue.offer(chunk) == OfferOutcome::Full {
             self.give_up(chunk);
         }
     }
@@ -103,7 +103,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let mut lines = self.lines.borrow_mut();
-        if lines.chunk.lines > 0 && self.queue.offer_last(&mut lines.chunk) == Offered::Full {
+        if lines.chunk.lines > 0 && self.queue.offer_last(&mut lines.chunk) == OfferOutcome::Full {
             self.give_up(&mut lines.chunk);
         }
     }

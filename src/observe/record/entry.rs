@@ -1,18 +1,18 @@
-//! [`Entry`]: one line of the access log as plain values, filled by the data plane when a request is over.
+//! [`AccessEntry`]: one line of the access log as plain values, filled by the data plane when a request is over.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
 use http::HeaderValue;
 
-use super::{Field, Query};
+use super::{LoggedField, QueryDetail};
 use crate::trace::TraceIds;
 
 /// One request. An empty text or a `None` leaves its field out of the line.
 ///
 /// Bytes (`&[u8]`) are as the client sent them; the line escapes and clips them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Entry<'a> {
+pub struct AccessEntry<'a> {
     /// When the request ended, since the Unix epoch.
     pub time: Duration,
     /// The request id: the client's if it is trusted, otherwise generated here.
@@ -42,7 +42,7 @@ pub struct Entry<'a> {
     /// The query without its `?`; `None` if there is no `?`.
     pub query: Option<&'a [u8]>,
     /// How much of the query is shown.
-    pub shown_query: Query,
+    pub shown_query: QueryDetail,
     /// The matched route's name.
     pub route: &'a str,
     /// The consumer, as authenticated.
@@ -52,7 +52,7 @@ pub struct Entry<'a> {
     /// The consumer's tier.
     pub tier: &'a str,
     /// Header fields that lines show, as configured.
-    pub fields: &'a [Field],
+    pub fields: &'a [LoggedField],
     /// The values of `fields`, in the same order.
     pub values: &'a [Option<HeaderValue>],
     /// Status answered; 0 if none was sent.
@@ -64,11 +64,11 @@ pub struct Entry<'a> {
     /// What exactly was wrong, if the reason leaves it open: one of a fixed set of words.
     pub cause: &'static str,
     /// The limiter's decision.
-    pub decision: Decision<'a>,
+    pub decision: LoggedDecision<'a>,
     /// Where the limits were decided: `local`, `global` or `fallback`; empty without a decision.
     pub decided: &'static str,
     /// What is left of the limit that binds.
-    pub left: Option<Left>,
+    pub left: Option<RemainingLimit>,
     /// The upstream's name.
     pub upstream: &'a str,
     /// The upstream's server: as it is configured, and the address of a name.
@@ -93,7 +93,7 @@ pub struct Entry<'a> {
     pub bytes_out: u64,
 }
 
-impl Entry<'_> {
+impl AccessEntry<'_> {
     /// The other end of the connection, if it is not the client itself.
     pub(super) fn other_end(&self) -> Option<IpAddr> {
         self.peer.filter(|_| self.peer != self.client)
@@ -102,7 +102,7 @@ impl Entry<'_> {
 
 /// The limiter's decision on a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Decision<'a> {
+pub enum LoggedDecision<'a> {
     /// No policy applied, or the request was refused before its limits were decided.
     #[default]
     None,
@@ -118,27 +118,27 @@ pub enum Decision<'a> {
     ShadowPenalised(&'a str),
 }
 
-impl<'a> Decision<'a> {
+impl<'a> LoggedDecision<'a> {
     /// In one word; empty if there is none.
     pub fn word(self) -> &'static str {
         match self {
-            Decision::None => "",
-            Decision::Admitted => "admitted",
-            Decision::Denied(_) => "denied",
-            Decision::ShadowDenied(_) => "shadow-denied",
-            Decision::Penalised(_) => "penalised",
-            Decision::ShadowPenalised(_) => "shadow-penalised",
+            LoggedDecision::None => "",
+            LoggedDecision::Admitted => "admitted",
+            LoggedDecision::Denied(_) => "denied",
+            LoggedDecision::ShadowDenied(_) => "shadow-denied",
+            LoggedDecision::Penalised(_) => "penalised",
+            LoggedDecision::ShadowPenalised(_) => "shadow-penalised",
         }
     }
 
     /// The policy that refused, or would have; empty if none did.
     pub(super) fn policy(self) -> &'a str {
         match self {
-            Decision::None | Decision::Admitted => "",
-            Decision::Denied(policy)
-            | Decision::ShadowDenied(policy)
-            | Decision::Penalised(policy)
-            | Decision::ShadowPenalised(policy) => policy,
+            LoggedDecision::None | LoggedDecision::Admitted => "",
+            LoggedDecision::Denied(policy)
+            | LoggedDecision::ShadowDenied(policy)
+            | LoggedDecision::Penalised(policy)
+            | LoggedDecision::ShadowPenalised(policy) => policy,
         }
     }
 }
@@ -146,7 +146,7 @@ impl<'a> Decision<'a> {
 /// The limit of the binding window, the one with the least left, and what is left of it: the numbers of the answer's
 /// rate-limit fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct RemainingLimit {
     /// Units that the window admits at once.
     pub limit: u64,
     /// Units left.

@@ -4,7 +4,7 @@ use http::HeaderName;
 
 /// How much of a query is shown, also of the one in a `Referer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Query {
+pub enum QueryDetail {
     /// The whole query.
     Keep,
     /// No part of it.
@@ -16,7 +16,7 @@ pub enum Query {
 
 /// A header field that is shown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct LoggedField {
     pub(super) name: HeaderName,
     /// The bytes of a line up to the value.
     pub(super) key: Box<[u8]>,

@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use super::format::date;
 use super::queue::{Chunk, Output, Queue, Task};
-use super::syslog::{Header, Sender, Sent};
+use super::syslog::{Header, SentCounts, SyslogSender};
 use super::{Buffer, Sink};
 use metrics::AccessLog;
 
 /// The access log. `app` holds it, and workers hold [`Buffer`]s of it. Opening, flushing and closing block on the file
 /// system, so a thread that answers requests must not call them.
 #[derive(Debug)]
-pub struct Log {
+pub struct LineLog {
     name: &'static str,
     queue: Arc<Queue>,
     sink: Mutex<Sink>,
@@ -28,7 +28,7 @@ pub struct Log {
 
 /// A sink that is open, and not written to yet.
 #[derive(Debug)]
-pub struct Opened {
+pub struct OpenSink {
     output: Output,
     sink: Sink,
 }
@@ -51,13 +51,13 @@ pub enum Error {
     Thread(&'static str, io::Error),
 }
 
-impl Log {
+impl LineLog {
     /// Opens the sink and starts the writer.
     ///
     /// The writer is a thread of its own and not a task: a pipe nobody reads may block it for ever, and must
     /// block nothing else.
-    pub fn open(sink: &Sink, metrics: &AccessLog) -> Result<Log, Error> {
-        Log::named(ACCESS_LOG, "access-log", sink, metrics)
+    pub fn open(sink: &Sink, metrics: &AccessLog) -> Result<LineLog, Error> {
+        LineLog::named(ACCESS_LOG, "access-log", sink, metrics)
     }
 
     /// The same for a log with another name for operators, and its thread.
@@ -66,8 +66,8 @@ impl Log {
         thread: &'static str,
         sink: &Sink,
         metrics: &AccessLog,
-    ) -> Result<Log, Error> {
-        Log::start((name, thread), open(name, sink)?, sink, metrics)
+    ) -> Result<LineLog, Error> {
+        LineLog::start((name, thread), open(name, sink)?, sink, metrics)
     }
 
     fn start(
@@ -75,19 +75,19 @@ impl Log {
         output: Output,
         sink: &Sink,
         metrics: &AccessLog,
-    ) -> Result<Log, Error> {
+    ) -> Result<LineLog, Error> {
         let queue = Arc::new(Queue::default());
         if matches!(output, Output::Off) {
             queue.switch(Output::Off);
         }
-        let writer = Writer { name, output, is_torn: false, failing: None, metrics: metrics.clone() };
+        let writer = ChunkWriter { name, output, is_torn: false, failing: None, metrics: metrics.clone() };
         let tasks = queue.clone();
         thread::Builder::new()
             .name(thread.into())
             .spawn(move || writer.run(&tasks))
             .map_err(|error| Error::Thread(name, error))?;
         let (sink, metrics) = (Mutex::new(sink.clone()), metrics.clone());
-        Ok(Log { name, queue, sink, metrics, crowded: Mutex::default() })
+        Ok(LineLog { name, queue, sink, metrics, crowded: Mutex::default() })
     }
 
     /// A new buffer, for one worker.
@@ -95,16 +95,16 @@ impl Log {
         Buffer::new(self.queue.clone(), self.metrics.dropped.clone())
     }
 
-    /// Opens another sink, to continue there by [`Log::put`].
+    /// Opens another sink, to continue there by [`LineLog::put`].
     ///
     /// # Errors
     /// If it cannot be opened.
-    pub fn open_other(&self, sink: &Sink) -> Result<Opened, Error> {
-        Ok(Opened { output: open(self.name, sink)?, sink: sink.clone() })
+    pub fn open_other(&self, sink: &Sink) -> Result<OpenSink, Error> {
+        Ok(OpenSink { output: open(self.name, sink)?, sink: sink.clone() })
     }
 
     /// Continues in another sink.
-    pub fn put(&self, opened: Opened) {
+    pub fn put(&self, opened: OpenSink) {
         let mut current = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue.switch(opened.output);
         *current = opened.sink;
@@ -134,11 +134,11 @@ impl Log {
         let mut crowded = self.crowded.lock().unwrap_or_else(PoisonError::into_inner);
         match *crowded {
             None if lost > 0 => {
-                tracing::warn!("{} is not taken fast enough; lines are lost until it is", self.name);
+                tracing::warn!("{} is written too slowly: lines are dropped until it keeps up", self.name);
                 *crowded = Some(lost);
             }
             Some(before) if lost == 0 && has_room => {
-                tracing::info!(lines_lost = before, "{} is taken fast enough again", self.name);
+                tracing::info!(lines_lost = before, "{} keeps up again", self.name);
                 *crowded = None;
             }
             Some(before) => *crowded = Some(before + lost),
@@ -161,14 +161,14 @@ impl Log {
     }
 }
 
-impl Drop for Log {
+impl Drop for LineLog {
     fn drop(&mut self) {
         self.queue.close();
     }
 }
 
 /// Writes chunks, in a thread of its own.
-struct Writer {
+struct ChunkWriter {
     name: &'static str,
     output: Output,
     /// The last write ended inside a line.
@@ -178,7 +178,7 @@ struct Writer {
     metrics: AccessLog,
 }
 
-impl Writer {
+impl ChunkWriter {
     fn run(mut self, queue: &Queue) {
         while let Some(task) = queue.next() {
             match task {
@@ -187,7 +187,7 @@ impl Writer {
                     self.is_torn = false;
                 }
                 Task::Write(chunk) => {
-                    let Sent { sent, cut, error } = self.write(&chunk);
+                    let SentCounts { sent, cut, error } = self.write(&chunk);
                     self.metrics.written.add(sent);
                     self.metrics.cut.add(cut);
                     match error {
@@ -200,7 +200,7 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, chunk: &Chunk) -> Sent {
+    fn write(&mut self, chunk: &Chunk) -> SentCounts {
         let text = &chunk.text;
         let (written, error) = match &mut self.output {
             Output::Stdout => write_whole(&mut io::stdout().lock(), text, &mut self.is_torn),
@@ -214,7 +214,7 @@ impl Writer {
             // A disk that becomes full, say, takes a part: the lines of it that went out whole can be read.
             Some(_) => text[..written].iter().filter(|byte| **byte == b'\n').count() as u64,
         };
-        Sent { sent, error, ..Sent::default() }
+        SentCounts { sent, error, ..SentCounts::default() }
     }
 
     fn recover(&mut self) {
@@ -226,7 +226,7 @@ impl Writer {
     fn lose(&mut self, lines: u64, error: &io::Error) {
         self.metrics.dropped.add(lines);
         if self.failing.is_none() {
-            tracing::warn!(%error, "{} cannot be written; lines are lost until it can", self.name);
+            tracing::warn!(%error, "{} cannot be written: lines are dropped until it can", self.name);
         }
         self.failing = Some(self.failing.unwrap_or(0) + lines);
     }
@@ -264,7 +264,7 @@ fn open(log: &'static str, sink: &Sink) -> Result<Output, Error> {
             source,
         }),
         // It connects with its first message, and again whenever the daemon has been started again.
-        Sink::Syslog(syslog) => Ok(Output::Syslog(Sender::new(syslog.to.clone()))),
+        Sink::Syslog(syslog) => Ok(Output::Syslog(SyslogSender::new(syslog.to.clone()))),
         Sink::Off => Ok(Output::Off),
     }
 }
@@ -289,7 +289,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::record::{AccessConfig, Entry, Sampler, Style};
+    use crate::record::{AccessConfig, AccessEntry, StatusSampler, Style};
 
     #[test]
     fn lines_reach_the_file_whole_and_in_order() {
@@ -333,11 +333,16 @@ mod tests {
         let metrics = AccessLog::default();
         let (mut reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
+        let log =
+            LineLog::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         let buffer = log.buffer();
         let mut offered = 0;
         while metrics.dropped.value() == 0 {
-            buffer.write(&everything(), &Style::default(), &Entry { path: &[b'a'; 500], ..Entry::default() });
+            buffer.write(
+                &everything(),
+                &Style::default(),
+                &AccessEntry { path: &[b'a'; 500], ..AccessEntry::default() },
+            );
             offered += 1;
         }
         drop(buffer);
@@ -359,7 +364,8 @@ mod tests {
         let metrics = AccessLog::default();
         let (reader, writer) = io::pipe().expect("a pipe");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
+        let log =
+            LineLog::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         write_lines(&log, 0..5_000);
         assert!(!log.flush(Duration::from_millis(1)));
         let lost = log.close(Duration::from_millis(1));
@@ -383,7 +389,8 @@ mod tests {
         let (writer, mut reader) = UnixStream::pair().expect("a pair");
         writer.set_nonblocking(true).expect("it can be told");
         let output = Output::File(File::from(OwnedFd::from(writer)));
-        let log = Log::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
+        let log =
+            LineLog::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         write_lines(&log, 0..5_000);
         assert_eq!(log.close(LONG), 0, "nothing waits any more");
         let mut text = String::new();
@@ -416,21 +423,21 @@ mod tests {
         assert_eq!(metrics.written.value(), 1);
     }
 
-    fn open_log(sink: &Sink) -> (Log, AccessLog) {
+    fn open_log(sink: &Sink) -> (LineLog, AccessLog) {
         let metrics = AccessLog::default();
-        (Log::open(sink, &metrics).expect("a log"), metrics)
+        (LineLog::open(sink, &metrics).expect("a log"), metrics)
     }
 
     /// Writes one line for each status. The buffer is dropped here, which hands them over even if the lock is taken.
-    fn write_lines(log: &Log, statuses: std::ops::Range<u16>) {
+    fn write_lines(log: &LineLog, statuses: std::ops::Range<u16>) {
         let buffer = log.buffer();
         for status in statuses {
-            buffer.write(&everything(), &Style::default(), &Entry { status, ..Entry::default() });
+            buffer.write(&everything(), &Style::default(), &AccessEntry { status, ..AccessEntry::default() });
         }
     }
 
-    fn everything() -> Sampler {
-        Sampler::new(&AccessConfig { to: Sink::Stdout, headers: Vec::new(), ..AccessConfig::default() })
+    fn everything() -> StatusSampler {
+        StatusSampler::new(&AccessConfig { to: Sink::Stdout, headers: Vec::new(), ..AccessConfig::default() })
     }
 
     fn statuses_of(path: &Path) -> Vec<u64> {

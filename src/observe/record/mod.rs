@@ -10,9 +10,9 @@ mod entry;
 mod field;
 pub mod format;
 mod log;
+mod logged_parts;
 mod queue;
 mod sampler;
-mod shown;
 mod style;
 pub mod syslog;
 
@@ -23,12 +23,12 @@ use http::HeaderName;
 use http::header::{REFERER, USER_AGENT};
 
 pub use buffer::Buffer;
-pub use entry::{Decision, Entry, Left};
-pub use field::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, Field, Query};
-pub use format::{Format, PATH_BYTES_MAX, push_address, shown_query};
-pub use log::{Error, Log, Opened};
-pub use sampler::Sampler;
-pub use shown::{Shown, Values, detach};
+pub use entry::{AccessEntry, LoggedDecision, RemainingLimit};
+pub use field::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, LoggedField, QueryDetail};
+pub use format::{LogFormat, PATH_BYTES_MAX, push_address, shown_query};
+pub use log::{Error, LineLog, OpenSink};
+pub use logged_parts::{LoggedParts, Values, detach};
+pub use sampler::StatusSampler;
 pub use style::Style;
 pub use syslog::Syslog;
 
@@ -43,9 +43,9 @@ pub struct AccessConfig {
     /// Header fields that lines show.
     pub headers: Vec<HeaderName>,
     /// How much of a query lines show.
-    pub query: Query,
+    pub query: QueryDetail,
     /// The form of the lines.
-    pub format: Format,
+    pub format: LogFormat,
 }
 
 impl Default for AccessConfig {
@@ -54,8 +54,8 @@ impl Default for AccessConfig {
             to: Sink::Stdout,
             sample: Vec::new(),
             headers: vec![USER_AGENT, REFERER],
-            query: Query::default(),
-            format: Format::default(),
+            query: QueryDetail::default(),
+            format: LogFormat::default(),
         }
     }
 }

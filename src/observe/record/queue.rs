@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
-use super::syslog::Sender;
+use super::syslog::SyslogSender;
 
 /// Complete lines, and how many they are.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub(super) enum Output {
     Stdout,
     Stderr,
     File(File),
-    Syslog(Sender),
+    Syslog(SyslogSender),
     Off,
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Task {
 
 /// What became of a chunk that was offered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Offered {
+pub(super) enum OfferOutcome {
     /// The queue took it and left an empty one in its place.
     Taken,
     /// The lock was taken; the chunk is unchanged, and the worker tries again with its next line.
@@ -49,7 +49,7 @@ pub(super) enum Offered {
 
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     /// Wakes the writer when there is work.
     work: Condvar,
     /// Wakes `flush` when the writer has finished a chunk.
@@ -59,7 +59,7 @@ pub(super) struct Queue {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     chunks: VecDeque<Chunk>,
     spare: Vec<Chunk>,
     output: Option<Output>,
@@ -88,28 +88,28 @@ impl Queue {
     }
 
     /// Hands over a worker's chunk, unless the lock is taken or the queue full.
-    pub(super) fn offer(&self, chunk: &mut Chunk) -> Offered {
+    pub(super) fn offer(&self, chunk: &mut Chunk) -> OfferOutcome {
         match self.state.try_lock() {
             Ok(state) => self.take(state, chunk),
             Err(TryLockError::Poisoned(poisoned)) => self.take(poisoned.into_inner(), chunk),
-            Err(TryLockError::WouldBlock) => Offered::Busy,
+            Err(TryLockError::WouldBlock) => OfferOutcome::Busy,
         }
     }
 
     /// Hands over the last chunk of a worker. It waits for the lock, because there is no next line to try again with.
-    pub(super) fn offer_last(&self, chunk: &mut Chunk) -> Offered {
+    pub(super) fn offer_last(&self, chunk: &mut Chunk) -> OfferOutcome {
         self.take(self.lock(), chunk)
     }
 
-    fn take(&self, mut state: MutexGuard<'_, State>, chunk: &mut Chunk) -> Offered {
+    fn take(&self, mut state: MutexGuard<'_, QueueState>, chunk: &mut Chunk) -> OfferOutcome {
         if state.closed || state.chunks.len() >= CHUNKS_MAX {
-            return Offered::Full;
+            return OfferOutcome::Full;
         }
         let empty = state.spare.pop().unwrap_or_else(Chunk::with_room);
         state.chunks.push_back(std::mem::replace(chunk, empty));
         drop(state);
         self.work.notify_one();
-        Offered::Taken
+        OfferOutcome::Taken
     }
 
     /// Notes that so many lines found no room.
@@ -168,7 +168,7 @@ impl Queue {
 
     /// Waits, at most for `wait`, until every chunk handed over is written. Returns whether it is.
     pub(super) fn flush(&self, wait: Duration) -> bool {
-        let is_behind = |state: &mut State| !state.chunks.is_empty() || state.writing > 0;
+        let is_behind = |state: &mut QueueState| !state.chunks.is_empty() || state.writing > 0;
         let waited = self.progress.wait_timeout_while(self.lock(), wait, is_behind);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
@@ -184,7 +184,7 @@ impl Queue {
         lost
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,14 +5,14 @@ use super::{AccessConfig, Sink, StatusMatch};
 
 /// The share of each status, looked up once a request. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sampler {
+pub struct StatusSampler {
     /// Parts per million kept, by status.
     kept_ppm: Box<[u32]>,
 }
 
-impl Sampler {
+impl StatusSampler {
     /// The shares of a configuration; all zero if the log is off.
-    pub fn new(config: &AccessConfig) -> Sampler {
+    pub fn new(config: &AccessConfig) -> StatusSampler {
         let share = |status: u16| {
             let rule = |wanted| config.sample.iter().find(|(rule, _)| *rule == wanted).map(|(_, ppm)| *ppm);
             rule(StatusMatch::Exact(status))
@@ -20,9 +20,9 @@ impl Sampler {
                 .unwrap_or(WHOLE_PPM)
         };
         match config.to {
-            Sink::Off => Sampler { kept_ppm: vec![0; usize::from(STATUSES)].into() },
+            Sink::Off => StatusSampler { kept_ppm: vec![0; usize::from(STATUSES)].into() },
             Sink::Stdout | Sink::Stderr | Sink::File(_) | Sink::Syslog(_) => {
-                Sampler { kept_ppm: (0..STATUSES).map(share).collect() }
+                StatusSampler { kept_ppm: (0..STATUSES).map(share).collect() }
             }
         }
     }
@@ -74,7 +74,7 @@ const STATUSES: u16 = 1_001;
 mod tests {
     use super::*;
 
-    fn kept(sampler: &Sampler, status: u16, requests: u32) -> u32 {
+    fn kept(sampler: &StatusSampler, status: u16, requests: u32) -> u32 {
         let mut drawn = 0;
         (0..requests).map(|_| u32::from(sampler.keeps(status, &mut drawn))).sum()
     }
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_status_goes_before_its_class_and_the_rest_is_whole() {
         let sample = vec![(StatusMatch::Class(2), 100_000), (StatusMatch::Exact(204), 0)];
-        let sampler = Sampler::new(&AccessConfig {
+        let sampler = StatusSampler::new(&AccessConfig {
             to: Sink::Stdout,
             sample,
             headers: Vec::new(),
@@ -98,15 +98,18 @@ mod tests {
 
     #[test]
     fn off_keeps_nothing() {
-        let sampler =
-            Sampler::new(&AccessConfig { to: Sink::Off, headers: Vec::new(), ..AccessConfig::default() });
+        let sampler = StatusSampler::new(&AccessConfig {
+            to: Sink::Off,
+            headers: Vec::new(),
+            ..AccessConfig::default()
+        });
         assert_eq!([0, 200, 503, u16::MAX].map(|status| kept(&sampler, status, 100)), [0; 4]);
     }
 
     #[test]
     fn periodic_traffic_is_sampled_fairly() {
         let sample = vec![(StatusMatch::Exact(200), 500_000)];
-        let sampler = Sampler::new(&AccessConfig {
+        let sampler = StatusSampler::new(&AccessConfig {
             to: Sink::Stdout,
             sample,
             headers: Vec::new(),

@@ -1,13 +1,13 @@
 //! [`Style`]: how lines are written, compiled from a configuration.
 
 use super::syslog::Header;
-use super::{AccessConfig, Format, Sink};
+use super::{AccessConfig, LogFormat, Sink};
 
 /// How lines are written. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Style {
     /// The form of a line.
-    pub(super) format: Format,
+    pub(super) format: LogFormat,
     /// The header of a message, if lines are messages.
     pub(super) header: Option<Header>,
     /// The name of this node.

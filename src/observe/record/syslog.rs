@@ -13,7 +13,7 @@ use super::format::date;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Syslog {
     /// Who takes the messages.
-    pub to: Address,
+    pub to: SyslogAddress,
     /// The facility, 0 to 23 (RFC 5424 section 6.2.1).
     pub facility: u8,
     /// The severity, 0 to 7.
@@ -22,7 +22,7 @@ pub struct Syslog {
 
 /// Who takes messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Address {
+pub enum SyslogAddress {
     /// A Unix socket for datagrams.
     Unix(PathBuf),
     /// A host, by address or name, and a port.
@@ -36,7 +36,7 @@ pub enum Address {
 
 impl Syslog {
     /// Messages to this address as most readers expect an access log: `local0.info`.
-    pub fn new(to: Address) -> Syslog {
+    pub fn new(to: SyslogAddress) -> Syslog {
         Syslog { to, facility: FACILITY, severity: SEVERITY }
     }
 }
@@ -68,20 +68,20 @@ impl Header {
 
 /// Sends messages. It connects when there is something to send, and again when that fails.
 #[derive(Debug)]
-pub(super) struct Sender {
-    to: Address,
-    socket: Option<Socket>,
+pub(super) struct SyslogSender {
+    to: SyslogAddress,
+    socket: Option<SyslogSocket>,
 }
 
 #[derive(Debug)]
-enum Socket {
+enum SyslogSocket {
     Unix(UnixDatagram),
     Udp(UdpSocket),
 }
 
 /// What became of the messages of a chunk.
 #[derive(Debug, Default)]
-pub(super) struct Sent {
+pub(super) struct SentCounts {
     /// How many were sent.
     pub(super) sent: u64,
     /// How many of these were cut.
@@ -90,15 +90,15 @@ pub(super) struct Sent {
     pub(super) error: Option<io::Error>,
 }
 
-impl Sender {
-    pub(super) fn new(to: Address) -> Sender {
-        Sender { to, socket: None }
+impl SyslogSender {
+    pub(super) fn new(to: SyslogAddress) -> SyslogSender {
+        SyslogSender { to, socket: None }
     }
 
     /// Sends each line as a message of its own. It stops at the first that nobody takes in time: the lines behind it would
     /// wait as long.
-    pub(super) fn send_lines(&mut self, text: &[u8]) -> Sent {
-        let mut outcome = Sent::default();
+    pub(super) fn send_lines(&mut self, text: &[u8]) -> SentCounts {
+        let mut outcome = SentCounts::default();
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             let message = cut(line);
             if let Err(error) = self.send(message) {
@@ -123,38 +123,38 @@ impl Sender {
                 Err(_) => self.socket = None,
             }
         }
-        let socket = Socket::connect(&self.to)?;
+        let socket = SyslogSocket::connect(&self.to)?;
         socket.send(message)?;
         self.socket = Some(socket);
         Ok(())
     }
 }
 
-impl Socket {
-    fn connect(to: &Address) -> io::Result<Socket> {
+impl SyslogSocket {
+    fn connect(to: &SyslogAddress) -> io::Result<SyslogSocket> {
         match to {
-            Address::Unix(path) => {
+            SyslogAddress::Unix(path) => {
                 let socket = UnixDatagram::unbound()?;
                 socket.connect(path)?;
                 socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-                Ok(Socket::Unix(socket))
+                Ok(SyslogSocket::Unix(socket))
             }
-            Address::Udp { host, port } => {
+            SyslogAddress::Udp { host, port } => {
                 let mut addresses = (host.as_str(), *port).to_socket_addrs()?;
                 let to = addresses.next().ok_or_else(|| io::Error::other("its name has no address"))?;
                 let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
                 let socket = UdpSocket::bind(any)?;
                 socket.connect(to)?;
                 socket.set_write_timeout(Some(SEND_TIMEOUT))?;
-                Ok(Socket::Udp(socket))
+                Ok(SyslogSocket::Udp(socket))
             }
         }
     }
 
     fn send(&self, message: &[u8]) -> io::Result<()> {
         match self {
-            Socket::Unix(socket) => socket.send(message),
-            Socket::Udp(socket) => socket.send(message),
+            SyslogSocket::Unix(socket) => socket.send(message),
+            SyslogSocket::Udp(socket) => socket.send(message),
         }
         .map(drop)
     }
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_header_names_node_and_process() {
-        let syslog = Syslog { facility: 23, severity: 7, ..Syslog::new(Address::Unix("/dev/log".into())) };
+        let syslog =
+            Syslog { facility: 23, severity: 7, ..Syslog::new(SyslogAddress::Unix("/dev/log".into())) };
         let shown = |node: &str| {
             let Header { before, behind } = Header::new(&syslog, node, "access");
             String::from_utf8([before, behind].concat()).expect("text")
@@ -214,14 +215,14 @@ mod tests {
     fn messages_come_over_udp_and_names_are_resolved() {
         let receiver = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let port = receiver.local_addr().expect("an address").port();
-        let mut sender = Sender::new(Address::Udp { host: "127.0.0.1".into(), port });
+        let mut sender = SyslogSender::new(SyslogAddress::Udp { host: "127.0.0.1".into(), port });
         let long = "x".repeat(9_000);
         let outcome = sender.send_lines(format!("one\n{long}\n").as_bytes());
         assert_eq!((outcome.sent, outcome.cut), (2, 1));
         let mut room = [0; 10_000];
         assert_eq!(receiver.recv(&mut room).expect("a message"), 3);
         assert_eq!(receiver.recv(&mut room).expect("a message"), MESSAGE_BYTES_MAX);
-        let mut absent = Sender::new(Address::Udp { host: "absent.invalid".into(), port });
+        let mut absent = SyslogSender::new(SyslogAddress::Udp { host: "absent.invalid".into(), port });
         assert!(absent.send_lines(b"one\n").error.is_some());
     }
 
@@ -230,7 +231,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("sluicegate-syslog-{}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("a directory");
         let path = directory.join("log");
-        let mut sender = Sender::new(Address::Unix(path.clone()));
+        let mut sender = SyslogSender::new(SyslogAddress::Unix(path.clone()));
         assert!(sender.send_lines(b"one\n").error.is_some(), "nobody is there");
         let receiver = UnixDatagram::bind(&path).expect("a socket");
         let lines = "a line\n".repeat(5_000);

@@ -6,21 +6,21 @@ use std::num::NonZeroU128;
 use std::time::Duration;
 
 use super::config::Config;
-use super::tracer::Sampled;
+use super::tracer::SampledSpan;
 use net::fetch::Connect;
 
 /// A span that says nothing.
 #[derive(Clone, Debug)]
-pub struct Span;
+pub struct FinishedSpan;
 
 /// Attributes that are not kept.
 #[derive(Debug)]
 pub struct Attributes<'m>(PhantomData<&'m mut ()>);
 
-impl Span {
+impl FinishedSpan {
     /// A span.
-    pub fn new(_: NonZeroU128, _: &Sampled, _: &str, _: (u64, u64)) -> Span {
-        Span
+    pub fn new(_: NonZeroU128, _: &SampledSpan, _: &str, _: (u64, u64)) -> FinishedSpan {
+        FinishedSpan
     }
 
     /// Its attributes.
@@ -45,16 +45,16 @@ impl Attributes<'_> {
 
 /// Where spans are left, and forgotten.
 #[derive(Clone, Debug)]
-pub struct Spans;
+pub struct SpanQueue;
 
-impl Spans {
+impl SpanQueue {
     /// The only one.
-    pub fn nowhere() -> Spans {
-        Spans
+    pub fn nowhere() -> SpanQueue {
+        SpanQueue
     }
 
     /// Forgets a span.
-    pub fn offer(&self, _: Span) {}
+    pub fn offer(&self, _: FinishedSpan) {}
 }
 
 /// Sends nothing.
@@ -62,13 +62,13 @@ pub struct Exporter;
 
 impl Exporter {
     /// An exporter without a task.
-    pub fn start(_: Connect, _: &metrics::Spans) -> Exporter {
+    pub fn start(_: Connect, _: &metrics::SpanCounters) -> Exporter {
         Exporter
     }
 
     /// Where workers leave spans.
-    pub fn spans(&self) -> &Spans {
-        &Spans
+    pub fn spans(&self) -> &SpanQueue {
+        &SpanQueue
     }
 
     /// Changes nothing.

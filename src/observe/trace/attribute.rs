@@ -1,6 +1,6 @@
 //! Attributes of spans, events and resources. What is empty is left out.
 
-use super::message::{Message, Value};
+use super::message::{AttributeValue, Message};
 
 /// Adds attributes to a message.
 #[derive(Debug)]
@@ -23,16 +23,20 @@ impl Attributes<'_> {
         let kept = text.get(..TEXT_BYTES_MAX).unwrap_or(text);
         // Nearly always; to decode it would take five times as long.
         if kept.is_ascii() {
-            self.message.attribute(self.field, key, Value::Text(kept));
+            self.message.attribute(self.field, key, AttributeValue::Text(kept));
         } else {
-            self.message.attribute(self.field, key, Value::Text(String::from_utf8_lossy(kept).as_bytes()));
+            self.message.attribute(
+                self.field,
+                key,
+                AttributeValue::Text(String::from_utf8_lossy(kept).as_bytes()),
+            );
         }
     }
 
     /// Adds a number; one that is too large becomes the largest.
     pub fn number(&mut self, key: &str, number: u64) {
         let number = i64::try_from(number).unwrap_or(i64::MAX);
-        self.message.attribute(self.field, key, Value::Number(number));
+        self.message.attribute(self.field, key, AttributeValue::Number(number));
     }
 }
 

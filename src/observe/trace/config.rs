@@ -11,7 +11,7 @@ pub struct Config {
     /// The collector: an absolute URL without a query. The path of the call is appended, unless it is there already.
     pub otlp: Uri,
     /// How the collector is spoken to.
-    pub protocol: Protocol,
+    pub protocol: OtlpProtocol,
     /// How the collector is verified, if its URL is of https.
     pub trust: Trust,
     /// Fields that the collector asks for; marked as sensitive, so that `Debug` does not show them.
@@ -21,14 +21,14 @@ pub struct Config {
     /// What decides whether a request is sampled that is a part of a trace already.
     pub decides: Decides,
     /// Whose traces are continued.
-    pub parent: Heeded,
+    pub parent: TraceparentTrust,
     /// The name of the service, as traces show it.
     pub service: String,
 }
 
 /// A form of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Protocol {
+pub enum OtlpProtocol {
     /// Protobuf in POST requests.
     #[default]
     Http,
@@ -48,7 +48,7 @@ pub enum Decides {
 
 /// Whose `traceparent` is heeded. That of others is replaced: the request begins a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Heeded {
+pub enum TraceparentTrust {
     /// That of trusted hops.
     #[default]
     Trusted,
@@ -65,9 +65,11 @@ impl Config {
         let base = self.otlp.to_string();
         let base = base.trim_end_matches('/');
         match self.protocol {
-            Protocol::Http if base.ends_with(TRACES_PATH) => base.to_owned(),
-            Protocol::Http => format!("{base}{TRACES_PATH}"),
-            Protocol::Grpc => format!("{base}/opentelemetry.proto.collector.trace.v1.TraceService/Export"),
+            OtlpProtocol::Http if base.ends_with(TRACES_PATH) => base.to_owned(),
+            OtlpProtocol::Http => format!("{base}{TRACES_PATH}"),
+            OtlpProtocol::Grpc => {
+                format!("{base}/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+            }
         }
     }
 

@@ -37,7 +37,7 @@ impl TraceIds {
     }
 
     /// The value of the field that tells who comes next of a span in this trace.
-    pub(super) fn traceparent(&self, span: Told) -> [u8; TRACEPARENT_BYTES] {
+    pub(super) fn traceparent(&self, span: NextSpan) -> [u8; TRACEPARENT_BYTES] {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         text[3..35].copy_from_slice(&self.digits);
         match span.span_id {
@@ -52,7 +52,7 @@ impl TraceIds {
 
 /// The span that who comes next is told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct NextSpan {
     /// `None`: a span that nobody records. It has the last digits of its trace, which are no zero.
     pub(super) span_id: Option<NonZeroU64>,
     pub(super) flags: u8,
@@ -60,7 +60,7 @@ pub(super) struct Told {
 
 /// The span that a request's sender is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Remote {
+pub struct RemoteSpan {
     /// The id of its trace.
     pub trace_id: NonZeroU128,
     /// Its own id.
@@ -69,17 +69,17 @@ pub struct Remote {
     pub flags: u8,
 }
 
-impl Remote {
+impl RemoteSpan {
     /// What the lines of the field say. `None`: nothing valid (section 4.3: it is as if it were not there).
-    pub(super) fn of<'v>(mut lines: impl Iterator<Item = &'v HeaderValue>) -> Option<Remote> {
+    pub(super) fn of<'v>(mut lines: impl Iterator<Item = &'v HeaderValue>) -> Option<RemoteSpan> {
         let line = lines.next()?;
         if lines.next().is_some() {
             return None;
         }
-        Remote::parse(line.as_bytes())
+        RemoteSpan::parse(line.as_bytes())
     }
 
-    fn parse(text: &[u8]) -> Option<Remote> {
+    fn parse(text: &[u8]) -> Option<RemoteSpan> {
         let (known, rest) = text.split_at_checked(TRACEPARENT_BYTES)?;
         if [known[2], known[35], known[52]] != [b'-'; 3] {
             return None;
@@ -90,7 +90,7 @@ impl Remote {
         if version == INVALID_VERSION || !is_whole {
             return None;
         }
-        Some(Remote {
+        Some(RemoteSpan {
             trace_id: NonZeroU128::new(digits(&known[3..35])?)?,
             span_id: NonZeroU64::new(digits(&known[36..52])? as u64)?,
             flags: digits(&known[53..55])? as u8 & KNOWN_FLAGS,
@@ -137,12 +137,12 @@ mod tests {
     const VALID: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
     /// What who comes next is told if the gateway's span is this one.
-    fn written(Remote { trace_id, span_id, flags }: Remote) -> [u8; TRACEPARENT_BYTES] {
-        TraceIds::of(trace_id, None).traceparent(Told { span_id: Some(span_id), flags })
+    fn written(RemoteSpan { trace_id, span_id, flags }: RemoteSpan) -> [u8; TRACEPARENT_BYTES] {
+        TraceIds::of(trace_id, None).traceparent(NextSpan { span_id: Some(span_id), flags })
     }
 
-    fn parsed(text: &str) -> Option<Remote> {
-        Remote::parse(text.as_bytes())
+    fn parsed(text: &str) -> Option<RemoteSpan> {
+        RemoteSpan::parse(text.as_bytes())
     }
 
     #[test]
@@ -197,25 +197,25 @@ mod tests {
     #[test]
     fn two_fields_are_none() {
         let line = HeaderValue::from_static(VALID);
-        assert_eq!(Remote::of([&line].into_iter()), parsed(VALID));
-        assert_eq!(Remote::of([&line, &line].into_iter()), None);
-        assert_eq!(Remote::of([].into_iter()), None);
+        assert_eq!(RemoteSpan::of([&line].into_iter()), parsed(VALID));
+        assert_eq!(RemoteSpan::of([&line, &line].into_iter()), None);
+        assert_eq!(RemoteSpan::of([].into_iter()), None);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
-            let _ = Remote::parse(&bytes);
+            let _ = RemoteSpan::parse(&bytes);
         }
 
         #[test]
         fn what_is_written_is_read(trace_id in 1u128.., span_id in 1u64.., flags in 0u8..4) {
-            let remote = Remote {
+            let remote = RemoteSpan {
                 trace_id: NonZeroU128::new(trace_id).expect("not zero"),
                 span_id: NonZeroU64::new(span_id).expect("not zero"),
                 flags,
             };
-            prop_assert_eq!(Remote::parse(&written(remote)), Some(remote));
+            prop_assert_eq!(RemoteSpan::parse(&written(remote)), Some(remote));
         }
     }
 }

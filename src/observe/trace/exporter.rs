@@ -13,27 +13,31 @@ use tokio::time::{Instant, sleep, timeout};
 use super::attribute::Attributes;
 use super::config::Config;
 use super::message::Message;
-use super::otlp::{Error, Taken, Target};
-use super::span::Span;
+use super::otlp::{CollectorReply, Error, OtlpCollector};
+use super::span::FinishedSpan;
 use net::fetch::Connect;
 
 /// Where workers leave finished spans.
 #[derive(Clone, Debug)]
-pub struct Spans {
-    queue: mpsc::Sender<Span>,
-    dropped: metrics::Counter,
+pub struct SpanQueue {
+    queue: mpsc::Sender<FinishedSpan>,
+    dropped: metrics::SharedCounter,
     /// Spans that found no room, until the log has said so.
     crowded_out: Arc<AtomicU64>,
 }
 
-impl Spans {
+impl SpanQueue {
     /// A queue that nobody reads, for tests.
-    pub fn nowhere() -> Spans {
-        Spans { queue: mpsc::channel(1).0, dropped: metrics::Counter::default(), crowded_out: Arc::default() }
+    pub fn nowhere() -> SpanQueue {
+        SpanQueue {
+            queue: mpsc::channel(1).0,
+            dropped: metrics::SharedCounter::default(),
+            crowded_out: Arc::default(),
+        }
     }
 
     /// Leaves a span. It neither waits nor fails: one that finds no room is counted as dropped.
-    pub fn offer(&self, span: Span) {
+    pub fn offer(&self, span: FinishedSpan) {
         if self.queue.try_send(span).is_err() {
             self.dropped.add(1);
             self.crowded_out.fetch_add(1, Ordering::Relaxed);
@@ -43,26 +47,26 @@ impl Spans {
 
 /// Sends spans to the collector of the configuration in force.
 pub struct Exporter {
-    spans: Spans,
+    spans: SpanQueue,
     connect: Connect,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ExporterPhase>,
     task: JoinHandle<()>,
 }
 
 /// What the task is to do.
 #[derive(Clone, Default)]
-struct Phase {
+struct ExporterPhase {
     /// Where spans go, and what says whose they are. `None`: they are dropped.
-    target: Option<Arc<(Target, Message)>>,
+    target: Option<Arc<(OtlpCollector, Message)>>,
     is_closing: bool,
 }
 
 impl Exporter {
     /// An exporter without a collector. It must be called within a runtime.
-    pub fn start(connect: Connect, metrics: &metrics::Spans) -> Exporter {
+    pub fn start(connect: Connect, metrics: &metrics::SpanCounters) -> Exporter {
         let (queue, spans) = mpsc::channel(SPANS_QUEUED_MAX);
-        let (phase, heard) = watch::channel(Phase::default());
-        let sender = Sender {
+        let (phase, heard) = watch::channel(ExporterPhase::default());
+        let sender = SpanSender {
             spans,
             phase: heard,
             metrics: metrics.clone(),
@@ -73,19 +77,20 @@ impl Exporter {
             under_way: 0,
         };
         let crowded_out = Arc::clone(&sender.crowded_out);
-        let spans = Spans { queue, dropped: metrics.dropped.clone(), crowded_out };
+        let spans = SpanQueue { queue, dropped: metrics.dropped.clone(), crowded_out };
         Exporter { spans, connect, phase, task: tokio::spawn(sender.run()) }
     }
 
     /// Where workers leave spans.
-    pub fn spans(&self) -> &Spans {
+    pub fn spans(&self) -> &SpanQueue {
         &self.spans
     }
 
     /// Spans go there from now on, from a node of this name. `None`: those that come are dropped.
     pub fn switch(&self, config: Option<&Config>, node: &str) {
-        let target = config
-            .map(|config| Arc::new((Target::new(config, &self.connect), resource(&config.service, node))));
+        let target = config.map(|config| {
+            Arc::new((OtlpCollector::new(config, &self.connect), resource(&config.service, node)))
+        });
         self.phase.send_modify(|phase| phase.target = target);
     }
 
@@ -100,14 +105,14 @@ impl Exporter {
 }
 
 /// The task that sends.
-struct Sender {
-    spans: mpsc::Receiver<Span>,
-    phase: watch::Receiver<Phase>,
-    metrics: metrics::Spans,
+struct SpanSender {
+    spans: mpsc::Receiver<FinishedSpan>,
+    phase: watch::Receiver<ExporterPhase>,
+    metrics: metrics::SpanCounters,
     /// Spans that found no room in the queue, until the log has said so.
     crowded_out: Arc<AtomicU64>,
     /// `None`: the last batch went well.
-    failing: Option<Failing>,
+    failing: Option<ExportFailure>,
     /// Spans lost since more come than the collector takes; `None`: all find room.
     crowded: Option<u64>,
     /// The collector took the last batch, but not all of it or with a warning, which was logged.
@@ -117,14 +122,14 @@ struct Sender {
 }
 
 /// Sending fails.
-struct Failing {
+struct ExportFailure {
     /// Spans lost since it began.
     lost: u64,
     /// The trouble that was logged last.
     kind: String,
 }
 
-impl Sender {
+impl SpanSender {
     async fn run(mut self) {
         let mut batch = Vec::new();
         let mut phase = self.phase.clone();
@@ -151,7 +156,7 @@ impl Sender {
 
     /// Waits a moment for more spans of the same batch. It looks for them now and then: who waits for a span is woken by each, and
     /// so is a processor.
-    async fn gather(&mut self, batch: &mut Vec<Span>) {
+    async fn gather(&mut self, batch: &mut Vec<FinishedSpan>) {
         let due = Instant::now() + BATCH_EVERY;
         let mut phase = self.phase.clone();
         while batch.len() + self.spans.len() < BATCH_SPANS_MAX && Instant::now() < due {
@@ -168,7 +173,7 @@ impl Sender {
     }
 
     /// Sends a batch, again if the collector is away or busy, and counts what became of it.
-    async fn send(&mut self, spans: Vec<Span>) {
+    async fn send(&mut self, spans: Vec<FinishedSpan>) {
         let count = spans.len() as u64;
         let Some(target) = self.phase.borrow().target.clone() else {
             // Nobody expects them anywhere.
@@ -206,22 +211,22 @@ impl Sender {
         }
     }
 
-    fn taken(&mut self, count: u64, taken: &Taken) {
+    fn taken(&mut self, count: u64, taken: &CollectorReply) {
         self.under_way = 0;
         let rejected = taken.rejected.min(count);
         self.metrics.exported.add(count - rejected);
         self.metrics.dropped.add(rejected);
         let crowded_out = self.crowded_out.swap(0, Ordering::Relaxed);
         match self.failing.take() {
-            Some(Failing { lost, .. }) => {
-                tracing::info!(spans_lost = lost + crowded_out, "the collector takes spans again");
+            Some(ExportFailure { lost, .. }) => {
+                tracing::info!(spans_lost = lost + crowded_out, "trace collector accepts spans again");
             }
             None => self.look_at_the_crowd(crowded_out),
         }
         let is_warned = rejected > 0 || !taken.words.is_empty();
         if is_warned && !self.is_warned {
             let says = &taken.words;
-            tracing::warn!(rejected, %says, "the collector does not take all spans of a batch, or warns");
+            tracing::warn!(rejected, %says, "trace collector rejected spans of a batch, or sent a warning");
         }
         self.is_warned = is_warned;
     }
@@ -231,11 +236,11 @@ impl Sender {
     fn look_at_the_crowd(&mut self, crowded_out: u64) {
         match self.crowded {
             None if crowded_out > 0 => {
-                tracing::warn!("more spans come than the collector takes; those that find no room are lost");
+                tracing::warn!("trace queue is full: spans are dropped");
                 self.crowded = Some(crowded_out);
             }
             Some(lost) if crowded_out == 0 && self.spans.len() < BATCH_SPANS_MAX => {
-                tracing::info!(spans_lost = lost, "the collector takes spans as they come again");
+                tracing::info!(spans_lost = lost, "trace queue has room again");
                 self.crowded = None;
             }
             Some(lost) => self.crowded = Some(lost + crowded_out),
@@ -250,17 +255,17 @@ impl Sender {
         let (kind, before) = (error.kind(), self.failing.take());
         let lost = before.as_ref().map_or(0, |failing| failing.lost);
         match before {
-            None => tracing::warn!(%error, "spans cannot be sent; they are lost until they can"),
+            None => tracing::warn!(%error, "trace export failed: spans are dropped until it works"),
             Some(failing) if failing.kind != kind => {
-                tracing::warn!(%error, spans_lost = lost, "spans cannot be sent for another reason now");
+                tracing::warn!(%error, spans_lost = lost, "trace export still fails, for another reason");
             }
             Some(_) => {}
         }
-        self.failing = Some(Failing { lost: lost + count, kind });
+        self.failing = Some(ExportFailure { lost: lost + count, kind });
     }
 }
 
-impl Drop for Sender {
+impl Drop for SpanSender {
     /// What was not sent in time.
     fn drop(&mut self) {
         self.spans.close();
@@ -274,13 +279,13 @@ impl Drop for Sender {
             + self.crowded.take().unwrap_or(0)
             + self.crowded_out.swap(0, Ordering::Relaxed);
         if lost > 0 {
-            tracing::warn!(spans_lost = lost, "the collector did not take all spans before the stop");
+            tracing::warn!(spans_lost = lost, "trace collector did not accept all spans before shutdown");
         }
     }
 }
 
 /// Waits until the exporter is being closed, or is gone.
-async fn closing(phase: &mut watch::Receiver<Phase>) {
+async fn closing(phase: &mut watch::Receiver<ExporterPhase>) {
     // The guard that it gives must not be held across an await.
     let _ = phase.wait_for(|phase| phase.is_closing).await;
 }
@@ -296,7 +301,7 @@ fn resource(service: &str, node: &str) -> Message {
 }
 
 /// `ExportTraceServiceRequest`: one `ResourceSpans` of one `ScopeSpans`.
-fn request(resource: &Message, spans: &[Span]) -> Bytes {
+fn request(resource: &Message, spans: &[FinishedSpan]) -> Bytes {
     let bytes =
         spans.iter().map(|span| span.message().len() + SPAN_BYTES_MORE).sum::<usize>() + resource.len();
     let room = || Message::with_capacity(bytes + REQUEST_BYTES_MORE);

@@ -12,7 +12,7 @@ pub(super) struct Message(Vec<u8>);
 
 /// The value of an attribute (`AnyValue`).
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Value<'v> {
+pub(super) enum AttributeValue<'v> {
     /// UTF-8.
     Text(&'v [u8]),
     Number(i64),
@@ -60,10 +60,10 @@ impl Message {
     }
 
     /// Adds an attribute (`KeyValue`).
-    pub(super) fn attribute(&mut self, field: u32, key: &str, value: Value<'_>) {
+    pub(super) fn attribute(&mut self, field: u32, key: &str, value: AttributeValue<'_>) {
         let value_length = match value {
-            Value::Text(text) => length(text.len()),
-            Value::Number(number) => KEY_BYTES + encoded_len_varint(number.cast_unsigned()),
+            AttributeValue::Text(text) => length(text.len()),
+            AttributeValue::Number(number) => KEY_BYTES + encoded_len_varint(number.cast_unsigned()),
         };
         put_key(field, WireType::LengthDelimited, &mut self.0);
         put_varint((length(key.len()) + length(value_length)) as u64, &mut self.0);
@@ -71,8 +71,8 @@ impl Message {
         put_key(VALUE, WireType::LengthDelimited, &mut self.0);
         put_varint(value_length as u64, &mut self.0);
         match value {
-            Value::Text(text) => self.nested(TEXT, text),
-            Value::Number(number) => {
+            AttributeValue::Text(text) => self.nested(TEXT, text),
+            AttributeValue::Number(number) => {
                 put_key(NUMBER, WireType::Varint, &mut self.0);
                 put_varint(number.cast_unsigned(), &mut self.0);
             }

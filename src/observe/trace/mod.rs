@@ -22,13 +22,13 @@ mod span;
 mod tracer;
 
 #[cfg(not(feature = "otlp"))]
-pub use absent::{Attributes, Exporter, Span, Spans};
+pub use absent::{Attributes, Exporter, FinishedSpan, SpanQueue};
 #[cfg(feature = "otlp")]
 pub use attribute::Attributes;
-pub use config::{Config, Decides, Heeded, Protocol, TRACES_PATH};
-pub use context::{Remote, TraceIds};
+pub use config::{Config, Decides, OtlpProtocol, TRACES_PATH, TraceparentTrust};
+pub use context::{RemoteSpan, TraceIds};
 #[cfg(feature = "otlp")]
-pub use exporter::{Exporter, Spans};
+pub use exporter::{Exporter, SpanQueue};
 #[cfg(feature = "otlp")]
-pub use span::Span;
-pub use tracer::{Sampled, Trace, TraceFields, Tracer};
+pub use span::FinishedSpan;
+pub use tracer::{SampledSpan, Trace, TraceFields, Tracer};

@@ -11,15 +11,15 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::Full;
 use prost::Message;
 
-use super::config::{Config, Protocol};
-use net::fetch::{self, Client, Connect};
+use super::config::{Config, OtlpProtocol};
+use net::fetch::{self, Connect, FetchClient};
 use policy::percent::{self, Plus};
 
 /// A collector.
-pub(super) struct Target {
-    client: Client,
+pub(super) struct OtlpCollector {
+    client: FetchClient,
     url: String,
-    protocol: Protocol,
+    protocol: OtlpProtocol,
     headers: HeaderMap,
 }
 
@@ -51,7 +51,7 @@ pub(super) enum Error {
 
 /// What a collector that took a batch says of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct CollectorReply {
     /// Spans that it did not take.
     pub(super) rejected: u64,
     /// Why, or another warning; often empty.
@@ -76,14 +76,14 @@ fn said(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(": {words}") }
 }
 
-impl Target {
-    pub(super) fn new(config: &Config, connect: &Connect) -> Target {
+impl OtlpCollector {
+    pub(super) fn new(config: &Config, connect: &Connect) -> OtlpCollector {
         // What a span says is no secret that only TLS may carry: collectors of a cluster seldom have it.
-        let client = Client::new(connect.clone(), config.trust.clone()).also_in_the_clear();
-        Target {
+        let client = FetchClient::new(connect.clone(), config.trust.clone()).also_in_the_clear();
+        OtlpCollector {
             client: match config.protocol {
-                Protocol::Http => client,
-                Protocol::Grpc => client.over_http2(),
+                OtlpProtocol::Http => client,
+                OtlpProtocol::Grpc => client.over_http2(),
             },
             url: config.target(),
             protocol: config.protocol,
@@ -92,10 +92,10 @@ impl Target {
     }
 
     /// Sends a batch; returns what the collector says of it.
-    pub(super) async fn send(&self, batch: &Bytes) -> Result<Taken, Error> {
+    pub(super) async fn send(&self, batch: &Bytes) -> Result<CollectorReply, Error> {
         let (kind, body) = match self.protocol {
-            Protocol::Http => ("application/x-protobuf", batch.clone()),
-            Protocol::Grpc => ("application/grpc", framed(batch)),
+            OtlpProtocol::Http => ("application/x-protobuf", batch.clone()),
+            OtlpProtocol::Grpc => ("application/grpc", framed(batch)),
         };
         let mut request = Request::post(&self.url)
             .header(CONTENT_TYPE, kind)
@@ -105,13 +105,13 @@ impl Target {
         for (name, value) in &self.headers {
             request.headers_mut().insert(name, value.clone());
         }
-        if self.protocol == Protocol::Grpc {
+        if self.protocol == OtlpProtocol::Grpc {
             request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
         }
         let answer = self.client.ask(request, ANSWER_WITHIN).await?;
         match self.protocol {
-            Protocol::Http => taken_over_http(&answer),
-            Protocol::Grpc => taken_over_grpc(&answer),
+            OtlpProtocol::Http => taken_over_http(&answer),
+            OtlpProtocol::Grpc => taken_over_grpc(&answer),
         }
     }
 }
@@ -125,7 +125,7 @@ fn framed(batch: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-fn taken_over_http(answer: &Response<Bytes>) -> Result<Taken, Error> {
+fn taken_over_http(answer: &Response<Bytes>) -> Result<CollectorReply, Error> {
     match answer.status() {
         StatusCode::OK => Ok(taken(answer.body())),
         status => Err(refused(status, answer.headers())),
@@ -160,7 +160,7 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(at.duration_since(now.unwrap_or_else(SystemTime::now)).unwrap_or_default())
 }
 
-fn taken_over_grpc(answer: &Response<Bytes>) -> Result<Taken, Error> {
+fn taken_over_grpc(answer: &Response<Bytes>) -> Result<CollectorReply, Error> {
     let status =
         answer.headers().get("grpc-status").and_then(|status| status.to_str().ok()?.parse::<u32>().ok());
     let words = || answer.headers().get("grpc-message").map(message).unwrap_or_default();
@@ -192,16 +192,17 @@ fn again_over_grpc(code: u32, headers: &HeaderMap) -> Option<Option<Duration>> {
 /// The wait of the `google.rpc.RetryInfo` among the details of a status.
 fn retry_info(details: &[u8]) -> Option<Duration> {
     let details = GRPC_BINARY.decode(details).ok()?;
-    let status = Status::decode(&*details).ok()?;
+    let status = RpcStatus::decode(&*details).ok()?;
     let info = status.details.iter().find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
     let delay = RetryInfo::decode(&*info.value).ok()?.delay.unwrap_or_default();
     Some(delay.try_into().unwrap_or_default())
 }
 
 /// What a collector that took the batch says of it.
-fn taken(answer: &[u8]) -> Taken {
-    let partial = Answer::decode(answer).ok().and_then(|answer| answer.partial).unwrap_or_default();
-    Taken {
+fn taken(answer: &[u8]) -> CollectorReply {
+    let partial =
+        ExportTraceResponse::decode(answer).ok().and_then(|answer| answer.partial).unwrap_or_default();
+    CollectorReply {
         rejected: partial.rejected.try_into().unwrap_or_default(),
         words: shown(partial.words.as_bytes()),
     }
@@ -209,14 +210,14 @@ fn taken(answer: &[u8]) -> Taken {
 
 /// `ExportTraceServiceResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Answer {
+struct ExportTraceResponse {
     #[prost(message, optional, tag = "1")]
-    partial: Option<Partial>,
+    partial: Option<PartialSuccess>,
 }
 
 /// `ExportTracePartialSuccess`.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Partial {
+struct PartialSuccess {
     #[prost(int64, tag = "1")]
     rejected: i64,
     #[prost(string, tag = "2")]
@@ -225,7 +226,7 @@ struct Partial {
 
 /// `google.rpc.Status`, of which only the details are read.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Status {
+struct RpcStatus {
     #[prost(message, repeated, tag = "3")]
     details: Vec<prost_types::Any>,
 }
@@ -287,7 +288,7 @@ mod tests {
         let info = RetryInfo { delay: Some(delay) }.encode_to_vec();
         let any = |url: &str| prost_types::Any { type_url: url.to_owned(), value: info.clone() };
         let details = |url| {
-            let status = Status { details: vec![any("type.googleapis.com/google.rpc.Help"), any(url)] };
+            let status = RpcStatus { details: vec![any("type.googleapis.com/google.rpc.Help"), any(url)] };
             let mut headers = HeaderMap::new();
             let text = base64::prelude::BASE64_STANDARD_NO_PAD.encode(status.encode_to_vec());
             headers.insert("grpc-status-details-bin", text.parse().expect("ASCII"));

@@ -4,18 +4,18 @@ use std::num::NonZeroU128;
 
 /// A share of all traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sampler {
+pub struct TraceSampler {
     /// Traces whose randomness is at least this are sampled: the rejection threshold of OpenTelemetry's probability
     /// sampling, which reads the last 56 bits of an id.
     threshold: u64,
 }
 
-impl Sampler {
+impl TraceSampler {
     /// A sampler of so many parts per million.
-    pub fn new(sample_ppm: u32) -> Sampler {
+    pub fn new(sample_ppm: u32) -> TraceSampler {
         let rejected_ppm = u64::from(WHOLE_PPM - sample_ppm.min(WHOLE_PPM));
         // Rounded down: never fewer than asked for, and all of them at 100 %.
-        Sampler {
+        TraceSampler {
             threshold: (u128::from(rejected_ppm) * u128::from(RANDOMNESS) / u128::from(WHOLE_PPM)) as u64,
         }
     }
@@ -43,11 +43,11 @@ mod tests {
         let ids: Vec<NonZeroU128> = (0..200_000)
             .filter_map(|_| NonZeroU128::new(u128::from(random.next()) << 64 | u128::from(random.next())))
             .collect();
-        let drawn = |ppm| ids.iter().filter(|id| Sampler::new(ppm).draws(**id)).count();
+        let drawn = |ppm| ids.iter().filter(|id| TraceSampler::new(ppm).draws(**id)).count();
         assert_eq!((drawn(0), drawn(1_000_000), drawn(u32::MAX)), (0, ids.len(), ids.len()));
         assert!((1_850..2_150).contains(&drawn(10_000)), "{}", drawn(10_000));
         // Whoever samples more samples those of who samples less.
-        let (less, more) = (Sampler::new(10_000), Sampler::new(500_000));
+        let (less, more) = (TraceSampler::new(10_000), TraceSampler::new(500_000));
         assert!(ids.iter().all(|id| !less.draws(*id) || more.draws(*id)));
     }
 }

@@ -3,17 +3,22 @@
 use std::num::{NonZeroU64, NonZeroU128};
 
 use super::attribute::Attributes;
-use super::context::Remote;
+use super::context::RemoteSpan;
 use super::message::Message;
-use super::tracer::Sampled;
+use super::tracer::SampledSpan;
 
 /// A finished span, as it waits and as it is sent.
 #[derive(Clone, Debug)]
-pub struct Span(Message);
+pub struct FinishedSpan(Message);
 
-impl Span {
+impl FinishedSpan {
     /// The span of a sampled request, from and to these nanoseconds since the Unix epoch.
-    pub fn new(trace_id: NonZeroU128, sampled: &Sampled, name: &str, (start_ns, end_ns): (u64, u64)) -> Span {
+    pub fn new(
+        trace_id: NonZeroU128,
+        sampled: &SampledSpan,
+        name: &str,
+        (start_ns, end_ns): (u64, u64),
+    ) -> FinishedSpan {
         let mut message = Message::with_capacity(BYTES_USUAL);
         message.bytes(field::TRACE_ID, &trace_id.get().to_be_bytes());
         message.bytes(field::SPAN_ID, &sampled.span_id.get().to_be_bytes());
@@ -31,7 +36,7 @@ impl Span {
         if let Some(link) = &sampled.link {
             message.message(field::LINKS, &linked(link));
         }
-        Span(message)
+        FinishedSpan(message)
     }
 
     /// Its attributes.
@@ -60,7 +65,7 @@ impl Span {
     }
 }
 
-fn linked(remote: &Remote) -> Message {
+fn linked(remote: &RemoteSpan) -> Message {
     let mut link = Message::default();
     link.bytes(field::LINK_TRACE_ID, &remote.trace_id.get().to_be_bytes());
     link.bytes(field::LINK_SPAN_ID, &id(remote.span_id));
@@ -72,7 +77,7 @@ fn id(number: NonZeroU64) -> [u8; 8] {
     number.get().to_be_bytes()
 }
 
-/// Numbers of fields, of `Span` if not said otherwise.
+/// Numbers of fields, of `FinishedSpan` if not said otherwise.
 mod field {
     pub(super) const TRACE_ID: u32 = 1;
     pub(super) const SPAN_ID: u32 = 2;
@@ -118,23 +123,23 @@ mod tests {
 
     use super::*;
 
-    fn read(span: Span) -> v1::Span {
+    fn read(span: FinishedSpan) -> v1::Span {
         v1::Span::decode(span.0.into_bytes()).expect("a span")
     }
 
-    fn remote(id: u64) -> Remote {
+    fn remote(id: u64) -> RemoteSpan {
         let (trace_id, span_id) = (NonZeroU128::MIN, NonZeroU64::new(id).expect("not zero"));
-        Remote { trace_id, span_id, flags: 1 }
+        RemoteSpan { trace_id, span_id, flags: 1 }
     }
 
-    fn sampled(parent: Option<Remote>, link: Option<Remote>) -> Sampled {
-        Sampled { span_id: NonZeroU64::MAX, parent, link, state: "a=1".to_owned(), flags: 1 }
+    fn sampled(parent: Option<RemoteSpan>, link: Option<RemoteSpan>) -> SampledSpan {
+        SampledSpan { span_id: NonZeroU64::MAX, parent, link, state: "a=1".to_owned(), flags: 1 }
     }
 
     #[test]
     fn others_read_what_is_written() {
         let mut span =
-            Span::new(NonZeroU128::MAX, &sampled(Some(remote(7)), Some(remote(9))), "GET /", (5, 6));
+            FinishedSpan::new(NonZeroU128::MAX, &sampled(Some(remote(7)), Some(remote(9))), "GET /", (5, 6));
         span.attributes().text("empty", b"");
         span.event("decide", 8, |attributes| attributes.number("took", 0));
         span.fail();
@@ -148,14 +153,14 @@ mod tests {
         let event = &read.events[0];
         assert_eq!((&*event.name, event.time_unix_nano, &*event.attributes[0].key), ("decide", 8, "took"));
         assert!(read.attributes.is_empty());
-        let root = self::read(Span::new(NonZeroU128::MIN, &sampled(None, None), "", (0, 0)));
+        let root = self::read(FinishedSpan::new(NonZeroU128::MIN, &sampled(None, None), "", (0, 0)));
         assert_eq!((root.flags, root.parent_span_id.len(), root.links.len(), root.status), (1, 0, 0, None));
     }
 
     proptest! {
         #[test]
         fn any_attribute_is_read_as_it_was(texts: Vec<(String, String)>, numbers: Vec<(String, u64)>) {
-            let mut span = Span::new(NonZeroU128::MIN, &sampled(None, None), "", (0, 0));
+            let mut span = FinishedSpan::new(NonZeroU128::MIN, &sampled(None, None), "", (0, 0));
             let mut attributes = span.attributes();
             let mut expected = Vec::new();
             for (key, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {

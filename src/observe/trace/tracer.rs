@@ -5,17 +5,17 @@ use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderValue};
 
-use super::config::{Config, Decides, Heeded};
-use super::context::{Remote, SAMPLED, TRACEPARENT, TRACEPARENT_BYTES, TRACESTATE, Told, TraceIds};
-use super::sampler::Sampler;
+use super::config::{Config, Decides, TraceparentTrust};
+use super::context::{NextSpan, RemoteSpan, SAMPLED, TRACEPARENT, TRACEPARENT_BYTES, TRACESTATE, TraceIds};
+use super::sampler::TraceSampler;
 use base::hex::Long;
 
 /// Decides about the traces of requests. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracer {
-    sampler: Sampler,
+    sampler: TraceSampler,
     decides: Decides,
-    parent: Heeded,
+    parent: TraceparentTrust,
 }
 
 /// The trace that a request is a part of.
@@ -24,9 +24,9 @@ pub struct Trace {
     /// Its ids.
     pub ids: TraceIds,
     /// The span that who comes next is told of, in the place of the sender's. `None`: the sender's field goes on.
-    told: Option<Told>,
+    told: Option<NextSpan>,
     /// What a span needs beside them, if the request is sampled.
-    pub sampled: Option<Box<Sampled>>,
+    pub sampled: Option<Box<SampledSpan>>,
 }
 
 impl Trace {
@@ -38,13 +38,13 @@ impl Trace {
 
 /// What the span of a sampled request says of its trace.
 #[derive(Debug)]
-pub struct Sampled {
+pub struct SampledSpan {
     /// The id of the request's span.
     pub span_id: NonZeroU64,
     /// The sender's span, if its trace goes on here.
-    pub parent: Option<Remote>,
+    pub parent: Option<RemoteSpan>,
     /// The sender's span, if its trace does not go on here.
-    pub link: Option<Remote>,
+    pub link: Option<RemoteSpan>,
     /// What tracing systems tell each other, if the trace goes on.
     pub state: String,
     /// The flags that who comes next is told.
@@ -63,7 +63,11 @@ pub struct TraceFields {
 impl Tracer {
     /// A tracer as the configuration says.
     pub fn new(config: &Config) -> Tracer {
-        Tracer { sampler: Sampler::new(config.sample_ppm), decides: config.decides, parent: config.parent }
+        Tracer {
+            sampler: TraceSampler::new(config.sample_ppm),
+            decides: config.decides,
+            parent: config.parent,
+        }
     }
 
     /// Begins or continues a request's trace, and removes the fields that do not go on. `is_trusted`: the sender is a
@@ -80,11 +84,11 @@ impl Tracer {
         random: impl Fn() -> u64,
     ) -> Trace {
         let is_heeded = match self.parent {
-            Heeded::Trusted => is_trusted,
-            Heeded::Always => true,
-            Heeded::Never => false,
+            TraceparentTrust::Trusted => is_trusted,
+            TraceparentTrust::Always => true,
+            TraceparentTrust::Never => false,
         };
-        let sent = if fields.parent { Remote::of(headers.get_all(TRACEPARENT).iter()) } else { None };
+        let sent = if fields.parent { RemoteSpan::of(headers.get_all(TRACEPARENT).iter()) } else { None };
         let mut trace = match sent {
             Some(parent) if is_heeded => self.go_on(parent, random),
             other => self.start(other, own_id, random),
@@ -105,7 +109,7 @@ impl Tracer {
     }
 
     /// The trace of a request that continues one.
-    fn go_on(&self, parent: Remote, random: impl Fn() -> u64) -> Trace {
+    fn go_on(&self, parent: RemoteSpan, random: impl Fn() -> u64) -> Trace {
         let trace_id = parent.trace_id;
         let is_sampled = match self.decides {
             Decides::Parent => parent.is_sampled(),
@@ -117,14 +121,14 @@ impl Tracer {
         let flags = parent.flags & !SAMPLED | u8::from(is_sampled);
         let span_id = nonzero(random());
         let state = String::new();
-        let sampled =
-            is_sampled.then(|| Box::new(Sampled { span_id, parent: Some(parent), link: None, state, flags }));
+        let sampled = is_sampled
+            .then(|| Box::new(SampledSpan { span_id, parent: Some(parent), link: None, state, flags }));
         let ids = TraceIds::of(trace_id, is_sampled.then_some(span_id));
-        Trace { ids, told: Some(Told { span_id: Some(span_id), flags }), sampled }
+        Trace { ids, told: Some(NextSpan { span_id: Some(span_id), flags }), sampled }
     }
 
     /// The trace that begins with a request. It has the number of the request's id, if that is of our own.
-    fn start(&self, link: Option<Remote>, own_id: Option<Long>, random: impl Fn() -> u64) -> Trace {
+    fn start(&self, link: Option<RemoteSpan>, own_id: Option<Long>, random: impl Fn() -> u64) -> Trace {
         let id = own_id.unwrap_or_else(|| Long::of_halves(random(), random()));
         let ids = TraceIds::known(id, None);
         let is_sampled = self.sampler.draws(ids.trace_id);
@@ -132,9 +136,10 @@ impl Tracer {
         let is_told_apart = is_sampled || ids.trace_id.get() as u64 == 0;
         let span_id = is_told_apart.then(|| nonzero(random()));
         let (own, flags) = (span_id.filter(|_| is_sampled), u8::from(is_sampled));
-        let sampled =
-            own.map(|span_id| Box::new(Sampled { span_id, parent: None, link, state: String::new(), flags }));
-        Trace { ids: TraceIds { span_id: own, ..ids }, told: Some(Told { span_id, flags }), sampled }
+        let sampled = own.map(|span_id| {
+            Box::new(SampledSpan { span_id, parent: None, link, state: String::new(), flags })
+        });
+        Trace { ids: TraceIds { span_id: own, ..ids }, told: Some(NextSpan { span_id, flags }), sampled }
     }
 }
 
@@ -186,13 +191,13 @@ mod tests {
         (trace, headers)
     }
 
-    fn tracer(sample_ppm: u32, decides: Decides, parent: Heeded) -> Tracer {
-        Tracer { sampler: Sampler::new(sample_ppm), decides, parent }
+    fn tracer(sample_ppm: u32, decides: Decides, parent: TraceparentTrust) -> Tracer {
+        Tracer { sampler: TraceSampler::new(sample_ppm), decides, parent }
     }
 
     #[test]
     fn a_trusted_parent_decides_and_its_trace_goes_on() {
-        let tracer = tracer(0, Decides::Parent, Heeded::Trusted);
+        let tracer = tracer(0, Decides::Parent, TraceparentTrust::Trusted);
         let fields = [
             ("traceparent", SAMPLED_PARENT),
             ("tracestate", "a=1"),
@@ -218,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_stranger_cannot_have_a_request_sampled() {
-        let tracer = tracer(0, Decides::Parent, Heeded::Trusted);
+        let tracer = tracer(0, Decides::Parent, TraceparentTrust::Trusted);
         let (trace, headers) = begun(
             tracer,
             &[("traceparent", SAMPLED_PARENT), ("tracestate", "a=1"), ("baggage", "x=y")],
@@ -227,20 +232,20 @@ mod tests {
         assert!(trace.sampled.is_none());
         assert_eq!(headers["traceparent"], "00-00000000000000010000000000000002-0000000000000002-00");
         assert!(!headers.contains_key("tracestate") && headers.contains_key("baggage"));
-        let everybody = Tracer { sampler: Sampler::new(1_000_000), ..tracer };
+        let everybody = Tracer { sampler: TraceSampler::new(1_000_000), ..tracer };
         let (trace, _) = begun(everybody, &[("traceparent", SAMPLED_PARENT)], false);
         let sampled = trace.sampled.expect("all are");
         assert_eq!(sampled.link.expect("its own").span_id.get(), 0xb7ad6b7169203331);
         assert_eq!(sampled.parent, None);
-        let always = Tracer { parent: Heeded::Always, ..tracer };
+        let always = Tracer { parent: TraceparentTrust::Always, ..tracer };
         assert!(begun(always, &[("traceparent", SAMPLED_PARENT)], false).0.sampled.is_some());
-        let never = Tracer { parent: Heeded::Never, ..tracer };
+        let never = Tracer { parent: TraceparentTrust::Never, ..tracer };
         assert!(begun(never, &[("traceparent", SAMPLED_PARENT)], true).0.sampled.is_none());
     }
 
     #[test]
     fn the_ratio_decides_by_choice_and_says_so() {
-        let ratio = |ppm| tracer(ppm, Decides::Ratio, Heeded::Always);
+        let ratio = |ppm| tracer(ppm, Decides::Ratio, TraceparentTrust::Always);
         let (trace, headers) = begun(ratio(0), &[("traceparent", SAMPLED_PARENT)], false);
         assert!(trace.sampled.is_none());
         assert_eq!(headers["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-0000000000000001-00");
@@ -251,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_invalid_begins_a_trace() {
-        let tracer = tracer(1_000_000, Decides::Parent, Heeded::Always);
+        let tracer = tracer(1_000_000, Decides::Parent, TraceparentTrust::Always);
         for fields in [&[][..], &[("tracestate", "a=1")], &[("traceparent", "00-x"), ("tracestate", "a=1")]] {
             let (trace, headers) = begun(tracer, fields, true);
             assert!(trace.sampled.is_some_and(|sampled| sampled.parent.is_none() && sampled.link.is_none()));

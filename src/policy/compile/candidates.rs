@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 
-use super::errors::Errors;
+use super::errors::CompileErrors;
 use crate::counting::Policy;
-use crate::counting::candidate::Replaces;
+use crate::counting::candidate::CandidateOf;
 use crate::definition;
-use crate::error::{PolicyField, Problem, RouteField};
+use crate::error::{DefinitionProblem, PolicyField, RouteField};
 use limit::{PolicyId, Trial};
 
 /// Joins each candidate with its policy.
 pub(super) fn join(
-    definitions: &[definition::Policy],
-    routes: &[definition::Route],
+    definitions: &[definition::PolicyDefinition],
+    routes: &[definition::RouteDefinition],
     policies: &mut [Option<Policy>],
-    errors: &mut Errors,
+    errors: &mut CompileErrors,
 ) {
     if definitions.iter().all(|policy| policy.replaces.is_none()) {
         return;
@@ -32,7 +32,7 @@ pub(super) fn join(
             }
         }
         if policy.shadow && replaces.rollout_ppm > 0 {
-            errors.policy(index, PolicyField::Rollout, Problem::RolloutOfShadow);
+            errors.policy(index, PolicyField::Rollout, DefinitionProblem::RolloutOfShadow);
         }
     }
     check_routes(definitions, routes, (&by_name, &candidates), errors);
@@ -41,28 +41,31 @@ pub(super) fn join(
 /// The policy that a candidate is to replace.
 fn replaced(
     index: usize,
-    definitions: &[definition::Policy],
+    definitions: &[definition::PolicyDefinition],
     by_name: &HashMap<&str, usize>,
     candidates: &HashMap<usize, usize>,
-) -> Result<usize, Problem> {
+) -> Result<usize, DefinitionProblem> {
     let candidate = &definitions[index];
     let name = candidate.replaces.as_ref().map_or("", |replaces| replaces.policy.as_str());
     let Some(&replaced) = by_name.get(name) else {
-        return Err(Problem::UnknownPolicy { name: name.to_owned() });
+        return Err(DefinitionProblem::UnknownPolicy { name: name.to_owned() });
     };
     if replaced == index {
-        return Err(Problem::ReplacesItself);
+        return Err(DefinitionProblem::ReplacesItself);
     }
     let live = &definitions[replaced];
     if let Some(other) = &live.replaces {
-        return Err(Problem::CandidateOfCandidate { name: name.to_owned(), replaces: other.policy.clone() });
+        return Err(DefinitionProblem::CandidateOfCandidate {
+            name: name.to_owned(),
+            replaces: other.policy.clone(),
+        });
     }
     if let Some(other) = candidates.get(&replaced) {
         let other = definitions[*other].name.clone();
-        return Err(Problem::TwoCandidates { name: name.to_owned(), other });
+        return Err(DefinitionProblem::TwoCandidates { name: name.to_owned(), other });
     }
     if candidate.by != live.by {
-        return Err(Problem::CandidateCountsBy { name: name.to_owned() });
+        return Err(DefinitionProblem::CandidateCountsBy { name: name.to_owned() });
     }
     Ok(replaced)
 }
@@ -70,13 +73,13 @@ fn replaced(
 fn link(
     policies: &mut [Option<Policy>],
     (candidate, replaced): (usize, usize),
-    replaces: &definition::Replaces,
+    replaces: &definition::CandidateDefinition,
 ) {
     let id_of = |policy: &Option<Policy>| policy.as_ref().map(|policy| policy.id);
     let (candidate_id, replaced_id) = (id_of(&policies[candidate]), id_of(&policies[replaced]));
     if let (Some(policy), Some(id)) = (&mut policies[candidate], replaced_id) {
         let of = (id, replaces.policy.as_str());
-        policy.replaces = Some(Box::new(Replaces::new(&policy.name, of, replaces.rollout_ppm)));
+        policy.replaces = Some(Box::new(CandidateOf::new(&policy.name, of, replaces.rollout_ppm)));
     }
     if let (Some(policy), Some(id)) = (&mut policies[replaced], candidate_id) {
         policy.tried = Some(id);
@@ -85,24 +88,28 @@ fn link(
 
 /// A route names the policies in force, and not so many that are tried that a request could not tell them apart.
 fn check_routes(
-    definitions: &[definition::Policy],
-    routes: &[definition::Route],
+    definitions: &[definition::PolicyDefinition],
+    routes: &[definition::RouteDefinition],
     (by_name, candidates): (&HashMap<&str, usize>, &HashMap<usize, usize>),
-    errors: &mut Errors,
+    errors: &mut CompileErrors,
 ) {
     for (index, route) in routes.iter().enumerate() {
         let mut tried = 0;
         for (number, name) in route.limits.iter().enumerate() {
             let Some(policy) = by_name.get(name.as_str()) else { continue };
             if let Some(replaces) = &definitions[*policy].replaces {
-                let problem =
-                    Problem::RouteNamesCandidate { name: name.clone(), replaces: replaces.policy.clone() };
+                let problem = DefinitionProblem::RouteNamesCandidate {
+                    name: name.clone(),
+                    replaces: replaces.policy.clone(),
+                };
                 errors.route(index, RouteField::Limit(number), problem);
             }
             tried += usize::from(candidates.contains_key(policy));
             if tried == Trial::MAX + 1 {
-                let problem =
-                    Problem::TooMany { what: "policies of one route that have a candidate", max: Trial::MAX };
+                let problem = DefinitionProblem::TooMany {
+                    what: "policies of one route that have a candidate",
+                    max: Trial::MAX,
+                };
                 errors.route(index, RouteField::Limit(number), problem);
             }
         }

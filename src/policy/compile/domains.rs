@@ -4,42 +4,43 @@
 use std::collections::{HashMap, HashSet};
 
 use super::candidates;
-use super::errors::{Errors, check_names};
+use super::errors::{CompileErrors, check_names};
 use crate::counting::Policy;
 use crate::definition::{self, Dimension};
-use crate::error::{DomainField, Problem, RouteField};
+use crate::error::{DefinitionProblem, DomainField, RouteField};
 use crate::matching::domain::definition::{
-    Domain as Written, EntryMatch, Given, Rule as WrittenRule, Verdict as WrittenVerdict,
+    DescriptorSlot, DomainDefinition as Written, EntryMatch, RuleDefinition as WrittenRule,
+    VerdictDefinition as WrittenVerdict,
 };
-use crate::matching::domain::given::Template;
-use crate::matching::domain::tree::Tree;
-use crate::matching::domain::{ADDRESSES, Domain, Rule, Verdict};
+use crate::matching::domain::descriptor_template::DescriptorTemplate;
+use crate::matching::domain::tree::DomainTree;
+use crate::matching::domain::{ADDRESSES, CompiledDomain, CompiledRule, RuleVerdict};
 use base::words::did_you_mean;
 use limit::{Algorithm, PolicyId, Quota, Trial};
 
 /// Compiles domains; the policies by the place of their definitions.
 pub(super) fn compile(
     domains: &[Written],
-    policies: &[definition::Policy],
-    errors: &mut Errors,
-) -> Vec<Domain> {
+    policies: &[definition::PolicyDefinition],
+    errors: &mut CompileErrors,
+) -> Vec<CompiledDomain> {
     check_names(domains.iter().map(|domain| &*domain.name), |index, problem| {
         errors.domain(index, DomainField::Name, problem);
     });
     if domains.is_empty() {
         return Vec::new();
     }
-    let names = Names::new(policies);
+    let names = DomainNames::new(policies);
     domains.iter().enumerate().map(|(index, domain)| domain_of(domain, index, &names, errors)).collect()
 }
 
 /// Reports routes with a policy that counts by entries of descriptors: requests have none.
 pub(super) fn check_routes(
-    routes: &[definition::Route],
-    policies: &[definition::Policy],
-    errors: &mut Errors,
+    routes: &[definition::RouteDefinition],
+    policies: &[definition::PolicyDefinition],
+    errors: &mut CompileErrors,
 ) {
-    let entry_of = |policy: &definition::Policy| {
+    let entry_of = |policy: &definition::PolicyDefinition| {
         policy.by.iter().find(|by| matches!(by, Dimension::Entry(_))).map(ToString::to_string)
     };
     let of_entries: HashMap<&str, String> =
@@ -50,14 +51,15 @@ pub(super) fn check_routes(
     for (index, route) in routes.iter().enumerate() {
         for (number, name) in route.limits.iter().enumerate() {
             let Some(dimension) = of_entries.get(name.as_str()) else { continue };
-            let problem = Problem::EntryOnRoute { name: name.clone(), dimension: dimension.clone() };
+            let problem =
+                DefinitionProblem::EntryOnRoute { name: name.clone(), dimension: dimension.clone() };
             errors.route(index, RouteField::Limit(number), problem);
         }
     }
 }
 
 /// Tells each rule what its policies ask for.
-pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut Domain>, policies: &[Policy]) {
+pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut CompiledDomain>, policies: &[Policy]) {
     for rule in domains.flat_map(|domain| &mut domain.rules) {
         let all = || candidates::with_candidates(&rule.policies, policies);
         rule.penalises = all().any(|policy| policy.penalty.is_some());
@@ -66,17 +68,17 @@ pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut Domain>, policies: 
 }
 
 /// What rules refer to.
-struct Names<'d> {
-    policies: &'d [definition::Policy],
+struct DomainNames<'d> {
+    policies: &'d [definition::PolicyDefinition],
     by_name: HashMap<&'d str, usize>,
     /// Policies that have a candidate.
     tried: HashSet<&'d str>,
 }
 
-impl<'d> Names<'d> {
-    fn new(policies: &'d [definition::Policy]) -> Names<'d> {
+impl<'d> DomainNames<'d> {
+    fn new(policies: &'d [definition::PolicyDefinition]) -> DomainNames<'d> {
         let replaced = policies.iter().filter_map(|policy| policy.replaces.as_ref());
-        Names {
+        DomainNames {
             policies,
             by_name: policies.iter().map(|policy| policy.name.as_str()).zip(0..).collect(),
             tried: replaced.map(|replaces| replaces.policy.as_str()).collect(),
@@ -84,8 +86,13 @@ impl<'d> Names<'d> {
     }
 }
 
-fn domain_of(domain: &Written, index: usize, names: &Names<'_>, errors: &mut Errors) -> Domain {
-    let mut tree = Tree::new();
+fn domain_of(
+    domain: &Written,
+    index: usize,
+    names: &DomainNames<'_>,
+    errors: &mut CompileErrors,
+) -> CompiledDomain {
+    let mut tree = DomainTree::new();
     let named: Vec<&str> = domain.rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
     let mut rules = Vec::with_capacity(domain.rules.len());
     for (number, rule) in domain.rules.iter().enumerate() {
@@ -96,15 +103,15 @@ fn domain_of(domain: &Written, index: usize, names: &Names<'_>, errors: &mut Err
         }
         for name in rule.instead_of.iter().filter(|name| !named.contains(&name.as_str())) {
             let hint = did_you_mean(name, &named).map(|hint| format!("; {hint}")).unwrap_or_default();
-            wrong(DomainField::InsteadOf, Problem::UnknownRule { name: name.clone(), hint });
+            wrong(DomainField::InsteadOf, DefinitionProblem::UnknownRule { name: name.clone(), hint });
         }
         if let Some(own) = rule.name.as_ref().filter(|own| rule.instead_of.contains(own)) {
-            wrong(DomainField::InsteadOf, Problem::InsteadOfItself { name: own.clone() });
+            wrong(DomainField::InsteadOf, DefinitionProblem::InsteadOfItself { name: own.clone() });
         }
         rules.push(rule_of(rule, (index, number), names, errors));
     }
     tree.finish();
-    Domain {
+    CompiledDomain {
         name: domain.name.as_str().into(),
         overrides: domain.overrides,
         replaces: rules.iter().any(|rule| !rule.instead_of.is_empty()),
@@ -114,22 +121,22 @@ fn domain_of(domain: &Written, index: usize, names: &Names<'_>, errors: &mut Err
 }
 
 /// Puts a rule into the tree: once, or in every order of its entries.
-fn plant(tree: &mut Tree, rule: &WrittenRule, number: usize) -> Result<(), Problem> {
+fn plant(tree: &mut DomainTree, rule: &WrittenRule, number: usize) -> Result<(), DefinitionProblem> {
     if rule.entries.is_empty() {
-        return Err(Problem::NoEntries);
+        return Err(DefinitionProblem::NoEntries);
     }
     if rule.entries.len() > ENTRIES_MAX {
-        return Err(Problem::TooMany { what: "entries in one rule", max: ENTRIES_MAX });
+        return Err(DefinitionProblem::TooMany { what: "entries in one rule", max: ENTRIES_MAX });
     }
     if rule.is_ordered || rule.entries.len() == 1 {
-        return tree.insert(&rule.entries, number).map_err(|other| Problem::RuleTwice { other });
+        return tree.insert(&rule.entries, number).map_err(|other| DefinitionProblem::RuleTwice { other });
     }
     if rule.entries.len() > UNORDERED_MAX {
-        return Err(Problem::UnorderedEntries { max: UNORDERED_MAX });
+        return Err(DefinitionProblem::UnorderedEntries { max: UNORDERED_MAX });
     }
     let mut entries: Vec<&EntryMatch> = rule.entries.iter().collect();
     permuted(&mut entries, 0, &mut |entries| tree.insert(entries.iter().copied(), number))
-        .map_err(|other| Problem::RuleTwice { other })
+        .map_err(|other| DefinitionProblem::RuleTwice { other })
 }
 
 /// Calls with every order of what stands from `from` on.
@@ -153,14 +160,14 @@ fn permuted<T, E>(
 fn rule_of(
     rule: &WrittenRule,
     (domain, number): (usize, usize),
-    names: &Names<'_>,
-    errors: &mut Errors,
-) -> Rule {
+    names: &DomainNames<'_>,
+    errors: &mut CompileErrors,
+) -> CompiledRule {
     let given = given_of(rule, (domain, number), errors);
     let (verdict, limits): (_, &[String]) = match &rule.verdict {
-        WrittenVerdict::Limited(limits) => (Verdict::Limited, limits),
-        WrittenVerdict::Unlimited => (Verdict::Unlimited, &[]),
-        WrittenVerdict::Denied => (Verdict::Denied, &[]),
+        WrittenVerdict::Limited(limits) => (RuleVerdict::Limited, limits),
+        WrittenVerdict::Unlimited => (RuleVerdict::Unlimited, &[]),
+        WrittenVerdict::Denied => (RuleVerdict::Denied, &[]),
     };
     let mut policies: Vec<PolicyId> = Vec::new();
     let mut tried = 0;
@@ -168,25 +175,29 @@ fn rule_of(
         let field = DomainField::Limit { rule: number, index };
         let mut wrong = |problem| errors.domain(domain, field, problem);
         let Some(&policy) = names.by_name.get(name.as_str()) else {
-            wrong(Problem::UnknownPolicy { name: name.clone() });
+            wrong(DefinitionProblem::UnknownPolicy { name: name.clone() });
             continue;
         };
         let id = PolicyId::new(u32::try_from(policy).expect("at most POLICIES_MAX policies, checked first"));
         if policies.contains(&id) {
-            wrong(Problem::PolicyTwice { name: name.clone() });
+            wrong(DefinitionProblem::PolicyTwice { name: name.clone() });
             continue;
         }
         policies.push(id);
         tried += usize::from(names.tried.contains(name.as_str()));
         if tried == Trial::MAX + 1 {
-            wrong(Problem::TooMany { what: "policies of one rule that have a candidate", max: Trial::MAX });
+            wrong(DefinitionProblem::TooMany {
+                what: "policies of one rule that have a candidate",
+                max: Trial::MAX,
+            });
         }
         check_policy(rule, &names.policies[policy], &mut wrong);
     }
-    let used = |given: &Given| match given {
+    let used = |given: &DescriptorSlot| match given {
         // Who it is decides which override applies, and an address what holds while Redis is down.
-        Given::Tier | Given::Dimension(Dimension::Consumer | Dimension::Tenant | Dimension::Ip) => true,
-        Given::Dimension(dimension) => {
+        DescriptorSlot::Tier
+        | DescriptorSlot::Dimension(Dimension::Consumer | Dimension::Tenant | Dimension::Ip) => true,
+        DescriptorSlot::Dimension(dimension) => {
             policies.iter().any(|policy| names.policies[policy.index()].by.contains(dimension))
         }
     };
@@ -195,15 +206,16 @@ fn rule_of(
     for (index, (given, _)) in
         rule.given.iter().enumerate().filter(|(_, (given, _))| is_known && !used(given))
     {
-        let problem = Problem::GivenInVain { dimension: given.to_string() };
+        let problem = DefinitionProblem::GivenInVain { dimension: given.to_string() };
         errors.domain(domain, DomainField::Given { rule: number, index }, problem);
     }
-    let tier = given.iter().find(|(given, _)| *given == Given::Tier).map(|(_, template)| template.clone());
+    let tier =
+        given.iter().find(|(given, _)| *given == DescriptorSlot::Tier).map(|(_, template)| template.clone());
     let dimensions = given.into_iter().filter_map(|(given, template)| match given {
-        Given::Dimension(dimension) => Some((dimension, template)),
-        Given::Tier => None,
+        DescriptorSlot::Dimension(dimension) => Some((dimension, template)),
+        DescriptorSlot::Tier => None,
     });
-    Rule {
+    CompiledRule {
         index: number,
         name: rule.name.as_deref().map(Box::from),
         instead_of: rule.instead_of.iter().map(|name| name.as_str().into()).collect(),
@@ -220,18 +232,18 @@ fn rule_of(
 fn given_of(
     rule: &WrittenRule,
     (domain, number): (usize, usize),
-    errors: &mut Errors,
-) -> Vec<(Given, Template)> {
+    errors: &mut CompileErrors,
+) -> Vec<(DescriptorSlot, DescriptorTemplate)> {
     let keys = keys_of(rule);
     let mut all = Vec::with_capacity(rule.given.len());
     for (index, (given, text)) in rule.given.iter().enumerate() {
         let field = DomainField::Given { rule: number, index };
-        let template = match Template::parse(text) {
+        let template = match DescriptorTemplate::parse(text) {
             Ok(template) => template,
             Err(error) => {
                 errors.domain(domain, field, error);
                 // No second error about what it would have given.
-                Template::default()
+                DescriptorTemplate::default()
             }
         };
         for key in template.keys().filter(|key| !keys.contains(key)) {
@@ -243,19 +255,27 @@ fn given_of(
 }
 
 /// Reports what a policy asks for that a descriptor of the rule does not say.
-fn check_policy(rule: &WrittenRule, policy: &definition::Policy, wrong: &mut impl FnMut(Problem)) {
+fn check_policy(
+    rule: &WrittenRule,
+    policy: &definition::PolicyDefinition,
+    wrong: &mut impl FnMut(DefinitionProblem),
+) {
     let name = || policy.name.clone();
     if let Some(replaces) = &policy.replaces {
-        return wrong(Problem::RouteNamesCandidate { name: name(), replaces: replaces.policy.clone() });
+        return wrong(DefinitionProblem::RouteNamesCandidate {
+            name: name(),
+            replaces: replaces.policy.clone(),
+        });
     }
     let waits =
         |window: &Quota| matches!(window.algorithm(), Algorithm::Concurrency | Algorithm::LeakyBucket);
     if policy.windows.iter().any(waits) {
-        wrong(Problem::EndlessDescriptor { name: name() });
+        wrong(DefinitionProblem::EndlessDescriptor { name: name() });
     }
     let keys = keys_of(rule);
     for dimension in &policy.by {
-        let is_given = rule.given.iter().any(|(given, _)| *given == Given::Dimension(dimension.clone()));
+        let is_given =
+            rule.given.iter().any(|(given, _)| *given == DescriptorSlot::Dimension(dimension.clone()));
         let is_said = match dimension {
             Dimension::Entry(key) => keys.contains(&key.as_str()),
             Dimension::Ip => keys.iter().any(|key| ADDRESSES.contains(key)),
@@ -266,9 +286,9 @@ fn check_policy(rule: &WrittenRule, policy: &definition::Policy, wrong: &mut imp
         }
         let problem = match dimension {
             Dimension::Entry(key) => {
-                Problem::EntryNotInRule { policy: name(), key: key.clone(), hint: hint(key, &keys) }
+                DefinitionProblem::EntryNotInRule { policy: name(), key: key.clone(), hint: hint(key, &keys) }
             }
-            _ => Problem::DimensionNotGiven { policy: name(), dimension: dimension.to_string() },
+            _ => DefinitionProblem::DimensionNotGiven { policy: name(), dimension: dimension.to_string() },
         };
         wrong(problem);
     }
@@ -278,8 +298,8 @@ fn keys_of(rule: &WrittenRule) -> Vec<&str> {
     rule.entries.iter().map(|entry| entry.key.as_str()).collect()
 }
 
-fn unknown_entry(key: &str, keys: &[&str]) -> Problem {
-    Problem::UnknownEntry { key: key.to_owned(), hint: hint(key, keys) }
+fn unknown_entry(key: &str, keys: &[&str]) -> DefinitionProblem {
+    DefinitionProblem::UnknownEntry { key: key.to_owned(), hint: hint(key, keys) }
 }
 
 fn hint(key: &str, keys: &[&str]) -> String {

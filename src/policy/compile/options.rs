@@ -2,7 +2,7 @@
 
 /// What a table needs beside the definitions.
 #[derive(Clone, Copy, Debug)]
-pub struct Options<'o> {
+pub struct CompileOptions<'o> {
     /// Keys of limits are hashed under it. The same salt after a reload keeps the same keys.
     pub salt: [u8; 16],
     /// Bits of an IPv6 address that make one client, at most 128.

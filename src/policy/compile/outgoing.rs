@@ -2,12 +2,12 @@
 
 use std::collections::HashSet;
 
-use crate::{Policy, Table};
+use crate::{Policy, RouteTable};
 
-impl Table {
+impl RouteTable {
     /// Lets policies that the table in force before counts by another algorithm go on for a while, by `now_ns` of the
     /// limiter's clock. Returns of how many policies it counts by another, without those that it has counted on already.
-    pub fn count_on(&mut self, before: &Table, now_ns: u64) -> usize {
+    pub fn count_on(&mut self, before: &RouteTable, now_ns: u64) -> usize {
         let mut labels: Option<HashSet<Box<str>>> = None;
         let mut changed = 0;
         for index in 0..self.policies.len() {
@@ -37,7 +37,7 @@ impl Table {
     }
 
     /// The same table without the windows of before that are over.
-    pub fn without_over(&self, now_ns: u64) -> Table {
+    pub fn without_over(&self, now_ns: u64) -> RouteTable {
         let mut table = self.clone();
         for policy in table.policies.iter_mut().filter(|policy| policy.is_changing()) {
             policy.let_go();

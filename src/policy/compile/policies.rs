@@ -3,21 +3,21 @@
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 
-use super::errors::{Errors, check_names};
-use super::options::{DIMENSIONS_MAX, Options, TIERS_MAX, WINDOWS_MAX};
-use crate::counting::rules::{Cost, CostRule, Matches, Rules};
-use crate::counting::{self, Memory, Part, Policy, Tiers, Window};
+use super::errors::{CompileErrors, check_names};
+use super::options::{CompileOptions, DIMENSIONS_MAX, TIERS_MAX, WINDOWS_MAX};
+use crate::counting::rules::{CostRule, CostRules, PolicyMatches, PolicyRules};
+use crate::counting::{self, Policy, RetryMemory, TierWindows, Tiers, Window};
 use crate::definition;
-use crate::error::{PolicyField, Problem};
-use crate::keys::key::Keys;
+use crate::error::{DefinitionProblem, PolicyField};
+use crate::keys::key::KeyMaker;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
 use limit::{Algorithm, PolicyId, Quota};
 
 pub(super) fn compile(
-    policies: &[definition::Policy],
-    options: &Options<'_>,
-    errors: &mut Errors,
+    policies: &[definition::PolicyDefinition],
+    options: &CompileOptions<'_>,
+    errors: &mut CompileErrors,
 ) -> Vec<Option<Policy>> {
     check_names(policies.iter().map(|policy| &*policy.name), |index, problem| {
         errors.policy(index, PolicyField::Name, problem);
@@ -28,20 +28,20 @@ pub(super) fn compile(
 }
 
 fn policy_of(
-    policy: &definition::Policy,
+    policy: &definition::PolicyDefinition,
     number: u32,
-    options: &Options<'_>,
+    options: &CompileOptions<'_>,
     labels: &mut HashSet<String>,
-    errors: &mut Errors,
+    errors: &mut CompileErrors,
 ) -> Option<Policy> {
     let index = number as usize;
     for (dimension, by) in policy.by.iter().enumerate() {
         if policy.by[..dimension].contains(by) {
-            errors.policy(index, PolicyField::By(dimension), Problem::DimensionTwice);
+            errors.policy(index, PolicyField::By(dimension), DefinitionProblem::DimensionTwice);
         }
     }
     if policy.by.len() > DIMENSIONS_MAX {
-        let problem = Problem::TooMany { what: "dimensions", max: DIMENSIONS_MAX };
+        let problem = DefinitionProblem::TooMany { what: "dimensions", max: DIMENSIONS_MAX };
         errors.policy(index, PolicyField::By(DIMENSIONS_MAX), problem);
         return None;
     }
@@ -49,12 +49,12 @@ fn policy_of(
     let most = tiers
         .map_or(policy.windows.len(), |tiers| tiers.parts.iter().map(|part| part.windows).max().unwrap_or(0));
     if tiers.is_some_and(|tiers| tiers.parts.len() > TIERS_MAX) {
-        let problem = Problem::TooMany { what: "tiers", max: TIERS_MAX };
+        let problem = DefinitionProblem::TooMany { what: "tiers", max: TIERS_MAX };
         errors.policy(index, PolicyField::Window(0), problem);
         return None;
     }
     if most > WINDOWS_MAX {
-        let problem = Problem::TooMany { what: "windows", max: WINDOWS_MAX };
+        let problem = DefinitionProblem::TooMany { what: "windows", max: WINDOWS_MAX };
         errors.policy(index, PolicyField::Window(WINDOWS_MAX), problem);
         return None;
     }
@@ -78,12 +78,19 @@ fn policy_of(
         hot_keys: policy.hot_keys,
         overshoot: policy.overshoot(policy.overshoot_ppm),
         when_down: policy.when_down,
-        rules: Rules {
-            matches: Matches { methods: Methods::new(&policy.matches.methods), path },
+        rules: PolicyRules {
+            matches: PolicyMatches { methods: Methods::new(&policy.matches.methods), path },
             cost: cost_of(policy, index, errors),
             idempotency: policy.idempotency.as_ref().map(|idempotency| idempotency.header.clone()),
         },
-        keys: Keys::new(&options.salt, &policy.name, count, &policy.by, policy.missing, options.ipv6_prefix),
+        keys: KeyMaker::new(
+            &options.salt,
+            &policy.name,
+            count,
+            &policy.by,
+            policy.missing,
+            options.ipv6_prefix,
+        ),
         own: policy.windows.len(),
         idempotency: policy.idempotency.as_ref().map(memory_of),
         tiers: tiers.map(|tiers| tiers_of(policy, tiers)),
@@ -94,11 +101,11 @@ fn policy_of(
     })
 }
 
-fn tiers_of(policy: &definition::Policy, tiers: &definition::Tiers) -> Tiers {
+fn tiers_of(policy: &definition::PolicyDefinition, tiers: &definition::TiersDefinition) -> Tiers {
     let mut at = 0;
     let part = |part: &definition::TierPart| {
         at += part.windows;
-        Part {
+        TierWindows {
             tier: part.name.as_str().into(),
             range: at - part.windows..at,
             overshoot: policy.overshoot(part.overshoot_ppm),
@@ -106,21 +113,21 @@ fn tiers_of(policy: &definition::Policy, tiers: &definition::Tiers) -> Tiers {
             origin: part.origin,
         }
     };
-    let parts: Box<[Part]> = tiers.parts.iter().map(part).collect();
+    let parts: Box<[TierWindows]> = tiers.parts.iter().map(part).collect();
     let default = parts.iter().find(|part| *part.tier == *tiers.default);
     // A default that is not listed has no windows; a configuration names none such.
     let default = default.map_or(0..0, |part| part.range.clone());
     Tiers { parts, default }
 }
 
-fn memory_of(idempotency: &definition::Idempotency) -> Memory {
+fn memory_of(idempotency: &definition::Idempotency) -> RetryMemory {
     let window_ns = u64::try_from(idempotency.window.as_nanos()).unwrap_or(u64::MAX);
     let window_ns = NonZeroU64::new(window_ns).unwrap_or(NonZeroU64::MIN);
     let quota = Quota::new(Algorithm::TokenBucket, NonZeroU64::MIN, window_ns, NonZeroU64::MIN);
-    Memory { quota, plan: None }
+    RetryMemory { quota, plan: None }
 }
 
-fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<[Window]> {
+fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String>) -> Box<[Window]> {
     let windows = policy.windows.iter().enumerate().map(|(number, quota)| {
         // What may stand unescaped in a structured-fields string (RFC 9651, section 3.3.3).
         let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
@@ -128,7 +135,7 @@ fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<
             policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
         let mut siblings = policy.windows.len();
         if let Some(part) = policy.part_of(number) {
-            if part.name != definition::Tiers::EVERYBODY {
+            if part.name != definition::TiersDefinition::EVERYBODY {
                 label.push('-');
                 label.extend(part.name.chars().filter(|char| is_plain(*char)));
             }
@@ -160,22 +167,26 @@ fn windows_of(policy: &definition::Policy, labels: &mut HashSet<String>) -> Box<
     windows.collect()
 }
 
-fn cost_of(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Cost {
+fn cost_of(policy: &definition::PolicyDefinition, index: usize, errors: &mut CompileErrors) -> CostRules {
     let capacity = policy.windows.iter().map(Quota::capacity).min().unwrap_or(u64::MAX);
     let default = policy.cost.default.get();
     if default > capacity {
         errors.policy(
             index,
             PolicyField::CostDefault,
-            Problem::CostAboveCapacity { cost: default, capacity },
+            DefinitionProblem::CostAboveCapacity { cost: default, capacity },
         );
     }
     let max = policy.cost.max.map_or(capacity, NonZeroU64::get);
     if max > capacity {
-        errors.policy(index, PolicyField::CostMax, Problem::CostAboveCapacity { cost: max, capacity });
+        errors.policy(
+            index,
+            PolicyField::CostMax,
+            DefinitionProblem::CostAboveCapacity { cost: max, capacity },
+        );
     }
     let written = &policy.cost;
-    let compiled = |rules: Vec<CostRule>| Cost {
+    let compiled = |rules: Vec<CostRule>| CostRules {
         default,
         rules: rules.into(),
         header: written.header.clone(),
@@ -188,7 +199,7 @@ fn cost_of(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Co
     for (number, (method, path, units)) in policy.cost.rules.iter().enumerate() {
         let field = PolicyField::CostRule(number);
         if *units > capacity {
-            errors.policy(index, field, Problem::CostAboveCapacity { cost: *units, capacity });
+            errors.policy(index, field, DefinitionProblem::CostAboveCapacity { cost: *units, capacity });
         }
         match Pattern::parse(path) {
             Ok(path) => {
@@ -203,7 +214,7 @@ fn cost_of(policy: &definition::Policy, index: usize, errors: &mut Errors) -> Co
         let same =
             |rule: &CostRule| rule.path.cmp_specific(&this.path).is_eq() && rule.methods == this.methods;
         if let Some(other) = earlier.iter().position(same) {
-            errors.policy(index, field, Problem::CostTwice { other });
+            errors.policy(index, field, DefinitionProblem::CostTwice { other });
         }
     }
     rules.sort_by(|left, right| left.path.cmp_specific(&right.path));

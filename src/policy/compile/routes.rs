@@ -5,34 +5,34 @@ use std::collections::HashMap;
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, HOST};
 
-use super::errors::{Errors, check_names};
-use super::options::Options;
+use super::errors::{CompileErrors, check_names};
+use super::options::CompileOptions;
 use crate::definition::{self, Dimension};
-use crate::destination::{Affinity, Choice, ChoiceId, Destination, Mirror, Part};
-use crate::error::{Change, Direction, Problem, RouteField};
-use crate::matching::host::Host;
+use crate::destination::{Affinity, ChoiceId, Destination, Mirror, UpstreamChoice, UpstreamShare};
+use crate::error::{DefinitionProblem, Direction, HeaderChange, RouteField};
+use crate::matching::host::HostPattern;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
-use crate::response::body::Body;
+use crate::response::body::CompiledBody;
 use crate::response::changes;
 use crate::response::changes::HeaderChanges;
 use crate::response::cors::Cors;
 use crate::response::location::Location;
-use crate::route::{Access, Action, HeaderMatch, Respond, Route, RouteId};
+use crate::route::{Action, HeaderMatch, Respond, Route, RouteAccess, RouteId};
 use crate::template::{self, HeaderTemplate, Rewrite};
 use base::rendezvous;
 use limit::PolicyId;
 
 pub(super) fn compile(
-    routes: &[definition::Route],
-    policies: &[definition::Policy],
-    options: &Options<'_>,
-    errors: &mut Errors,
+    routes: &[definition::RouteDefinition],
+    policies: &[definition::PolicyDefinition],
+    options: &CompileOptions<'_>,
+    errors: &mut CompileErrors,
 ) -> Vec<Option<Route>> {
     check_names(routes.iter().map(|route| &*route.name), |index, problem| {
         errors.route(index, RouteField::Name, problem);
     });
-    let names = Names {
+    let names = RouteNames {
         policies: policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)).collect(),
         upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
         auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
@@ -42,7 +42,7 @@ pub(super) fn compile(
 }
 
 /// What routes refer to.
-struct Names<'d> {
+struct RouteNames<'d> {
     policies: HashMap<&'d str, PolicyId>,
     upstreams: HashMap<&'d str, usize>,
     auth: HashMap<&'d str, u16>,
@@ -51,10 +51,10 @@ struct Names<'d> {
 
 /// `None` where its host or path is no such thing, so that nothing more can be said of it.
 fn route_of(
-    route: &definition::Route,
+    route: &definition::RouteDefinition,
     index: usize,
-    names: &Names<'_>,
-    errors: &mut Errors,
+    names: &RouteNames<'_>,
+    errors: &mut CompileErrors,
 ) -> Option<Route> {
     let hosts = hosts_of(route, index, errors);
     let pattern =
@@ -96,10 +96,14 @@ fn route_of(
     })
 }
 
-fn hosts_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Option<Box<[Host]>> {
+fn hosts_of(
+    route: &definition::RouteDefinition,
+    index: usize,
+    errors: &mut CompileErrors,
+) -> Option<Box<[HostPattern]>> {
     let mut hosts = Vec::new();
     for (number, text) in route.hosts.iter().enumerate() {
-        match Host::parse(text) {
+        match HostPattern::parse(text) {
             Ok(host) if hosts.contains(&host) => {}
             Ok(host) => hosts.push(host),
             Err(error) => errors.route(index, RouteField::Host(number), error),
@@ -108,14 +112,18 @@ fn hosts_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Opt
     (hosts.is_empty() == route.hosts.is_empty()).then(|| hosts.into())
 }
 
-fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Errors) -> Box<[HeaderMatch]> {
+fn header_matches_of(
+    route: &definition::RouteDefinition,
+    index: usize,
+    errors: &mut CompileErrors,
+) -> Box<[HeaderMatch]> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
     for (number, header) in route.headers.iter().enumerate() {
         let value = match header.value.as_deref() {
-            Some(value) if header.name == HOST => match Host::parse(value) {
-                Ok(Host::Exact(host)) => Some(host.into_boxed_bytes()),
-                Ok(Host::Wildcard(_)) => {
-                    errors.route(index, RouteField::Header(number), Problem::HostWildcard);
+            Some(value) if header.name == HOST => match HostPattern::parse(value) {
+                Ok(HostPattern::Exact(host)) => Some(host.into_boxed_bytes()),
+                Ok(HostPattern::Wildcard(_)) => {
+                    errors.route(index, RouteField::Header(number), DefinitionProblem::HostWildcard);
                     continue;
                 }
                 Err(error) => {
@@ -135,7 +143,7 @@ fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Error
                 }
             }
             Some(_) => {
-                let problem = Problem::HeaderNeverMatches { name: header.name.to_string() };
+                let problem = DefinitionProblem::HeaderNeverMatches { name: header.name.to_string() };
                 errors.route(index, RouteField::Header(number), problem);
             }
         }
@@ -144,10 +152,10 @@ fn header_matches_of(route: &definition::Route, index: usize, errors: &mut Error
 }
 
 fn limits_of(
-    route: &definition::Route,
+    route: &definition::RouteDefinition,
     index: usize,
-    names: &Names<'_>,
-    errors: &mut Errors,
+    names: &RouteNames<'_>,
+    errors: &mut CompileErrors,
 ) -> Box<[PolicyId]> {
     let mut policies = Vec::new();
     for (number, name) in route.limits.iter().enumerate() {
@@ -156,8 +164,8 @@ fn limits_of(
                 policies.push(*policy);
                 continue;
             }
-            Some(_) => Problem::PolicyTwice { name: name.clone() },
-            None => Problem::UnknownPolicy { name: name.clone() },
+            Some(_) => DefinitionProblem::PolicyTwice { name: name.clone() },
+            None => DefinitionProblem::UnknownPolicy { name: name.clone() },
         };
         errors.route(index, RouteField::Limit(number), problem);
     }
@@ -166,24 +174,24 @@ fn limits_of(
 
 /// Ways to authenticate, by index. A name that is unknown or stands twice is reported.
 fn access_of(
-    access: &definition::Access,
+    access: &definition::AccessDefinition,
     methods: &Methods,
     route: usize,
-    names: &Names<'_>,
-    errors: &mut Errors,
-) -> Access {
+    names: &RouteNames<'_>,
+    errors: &mut CompileErrors,
+) -> RouteAccess {
     let mut auth = Vec::new();
     for (number, name) in access.auth.iter().enumerate() {
         match names.auth.get(name.as_str()) {
             Some(method) if !auth.contains(method) => auth.push(*method),
             Some(_) => {}
             None => {
-                let problem = Problem::UnknownAuth { name: name.clone() };
+                let problem = DefinitionProblem::UnknownAuth { name: name.clone() };
                 errors.route(route, RouteField::Auth(number), problem);
             }
         }
     }
-    Access {
+    RouteAccess {
         auth: auth.into(),
         require: access.require.clone().map(Box::new),
         addresses: access.addresses.clone(),
@@ -192,23 +200,25 @@ fn access_of(
 }
 
 fn action_of(
-    action: &definition::Action,
+    action: &definition::ActionDefinition,
     index: usize,
     pattern: &Pattern,
-    names: &Names<'_>,
-    errors: &mut Errors,
+    names: &RouteNames<'_>,
+    errors: &mut CompileErrors,
 ) -> Option<Action> {
     match action {
-        definition::Action::Forward { to, rewrite } => {
+        definition::ActionDefinition::Forward { to, rewrite } => {
             let rewrite = rewrite.as_deref().map(|text| Rewrite::parse(text, pattern)).transpose();
             let rewrite = rewrite.map_err(|error| errors.route(index, RouteField::Rewrite, error));
             let to = destination_of(to, index, pattern, names, errors);
             Some(Action::Forward { to, rewrite: rewrite.unwrap_or(None) })
         }
-        definition::Action::Respond(respond) => respond_of(respond, index, pattern, errors),
-        definition::Action::Echo => Some(Action::Echo),
-        definition::Action::RedirectHttps(redirect) => Some(Action::RedirectHttps(redirect.clone())),
-        definition::Action::Redirect { to, status } => match Location::parse(to, pattern) {
+        definition::ActionDefinition::Respond(respond) => respond_of(respond, index, pattern, errors),
+        definition::ActionDefinition::Echo => Some(Action::Echo),
+        definition::ActionDefinition::RedirectHttps(redirect) => {
+            Some(Action::RedirectHttps(redirect.clone()))
+        }
+        definition::ActionDefinition::Redirect { to, status } => match Location::parse(to, pattern) {
             Ok(to) => Some(Action::Redirect { to, status: *status }),
             Err(error) => {
                 errors.route(index, RouteField::Redirect, error);
@@ -219,16 +229,16 @@ fn action_of(
 }
 
 fn respond_of(
-    respond: &definition::Respond,
+    respond: &definition::RespondDefinition,
     index: usize,
     pattern: &Pattern,
-    errors: &mut Errors,
+    errors: &mut CompileErrors,
 ) -> Option<Action> {
     let mut headers = Vec::with_capacity(respond.headers.len());
     for (number, (name, text)) in respond.headers.iter().enumerate() {
         let field = RouteField::RespondHeader(number);
         if changes::is_framing(name) {
-            errors.route(index, field, Problem::FramingHeader { name: name.to_string() });
+            errors.route(index, field, DefinitionProblem::FramingHeader { name: name.to_string() });
             continue;
         }
         match HeaderTemplate::parse(text, pattern) {
@@ -237,7 +247,7 @@ fn respond_of(
         }
     }
     let kind = respond.headers.iter().find(|(name, _)| *name == CONTENT_TYPE);
-    let body = match Body::parse(&respond.body, kind.map(|(_, text)| text.as_str()), pattern) {
+    let body = match CompiledBody::parse(&respond.body, kind.map(|(_, text)| text.as_str()), pattern) {
         Ok(body) => body,
         Err(error) => {
             errors.route(index, RouteField::RespondBody, error);
@@ -245,7 +255,7 @@ fn respond_of(
         }
     };
     // Without a type a browser guesses one, and a value that a client chose could make it guess HTML.
-    if kind.is_none() && matches!(body, Body::Made(..)) {
+    if kind.is_none() && matches!(body, CompiledBody::Made(..)) {
         headers.push((CONTENT_TYPE, HeaderTemplate::Fixed(TEXT)));
     }
     Some(Action::Respond(Respond { status: respond.status, headers: headers.into(), body }))
@@ -254,80 +264,80 @@ fn respond_of(
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 fn destination_of(
-    to: &definition::Destination,
+    to: &definition::DestinationDefinition,
     index: usize,
     pattern: &Pattern,
-    names: &Names<'_>,
-    errors: &mut Errors,
+    names: &RouteNames<'_>,
+    errors: &mut CompileErrors,
 ) -> Destination {
-    let mut parts: Vec<Part> = Vec::with_capacity(to.parts.len());
-    for definition::Part { upstream: name, weight } in &to.parts {
+    let mut parts: Vec<UpstreamShare> = Vec::with_capacity(to.parts.len());
+    for definition::WeightedUpstream { upstream: name, weight } in &to.parts {
         let problem = match names.upstreams.get(name.as_str()) {
             Some(upstream) if parts.iter().all(|part| part.upstream != *upstream) => {
                 let number = rendezvous::number(&[name.as_bytes()]);
-                parts.push(Part { upstream: *upstream, weight: *weight, number, hash: None });
+                parts.push(UpstreamShare { upstream: *upstream, weight: *weight, number, hash: None });
                 continue;
             }
-            Some(_) => Problem::UpstreamTwice { name: name.clone() },
-            None => Problem::UnknownUpstream { name: name.clone() },
+            Some(_) => DefinitionProblem::UpstreamTwice { name: name.clone() },
+            None => DefinitionProblem::UnknownUpstream { name: name.clone() },
         };
         errors.route(index, RouteField::Upstream, problem);
     }
     if to.parts.iter().all(|part| part.weight == 0) {
-        errors.route(index, RouteField::Upstream, Problem::NoWeight);
+        errors.route(index, RouteField::Upstream, DefinitionProblem::NoWeight);
     }
     if let Some(Dimension::Param(name)) = &to.sticky
         && pattern.param(name).is_none()
     {
-        errors.route(index, RouteField::Sticky, Problem::ParamNotInPath { name: name.clone() });
+        errors.route(index, RouteField::Sticky, DefinitionProblem::ParamNotInPath { name: name.clone() });
     }
     let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, index, names, errors));
     // An error has been reported where there is none.
     let upstream = parts.first().map_or(0, |part| part.upstream);
     let sticky = to.sticky.clone().map(|by| Affinity::new(by, names.ipv6_prefix));
-    let choice =
-        (parts.len() > 1).then(|| Box::new(Choice { parts: parts.into(), sticky, id: ChoiceId::default() }));
+    let choice = (parts.len() > 1)
+        .then(|| Box::new(UpstreamChoice { parts: parts.into(), sticky, id: ChoiceId::default() }));
     Destination { upstream, choice, mirror }
 }
 
 /// A mirror has connections of its own: copies that a server is slow to answer would make requests to it wait.
 fn mirror_of(
-    mirror: &definition::Mirror,
-    parts: &[Part],
+    mirror: &definition::MirrorDefinition,
+    parts: &[UpstreamShare],
     index: usize,
-    names: &Names<'_>,
-    errors: &mut Errors,
+    names: &RouteNames<'_>,
+    errors: &mut CompileErrors,
 ) -> Option<Box<Mirror>> {
-    let definition::Mirror { upstream: name, share_ppm, body_bytes_max } = mirror;
+    let definition::MirrorDefinition { upstream: name, share_ppm, body_bytes_max } = mirror;
     let problem = match names.upstreams.get(name.as_str()) {
         Some(upstream) if parts.iter().all(|part| part.upstream != *upstream) => {
             let (share_ppm, body_bytes_max) = (*share_ppm, *body_bytes_max);
             let (upstream, name, id) = (*upstream, name.as_str().into(), ChoiceId::default());
             return Some(Box::new(Mirror { upstream, name, share_ppm, body_bytes_max, id }));
         }
-        Some(_) => Problem::MirrorIsUpstream { name: name.clone() },
-        None => Problem::UnknownUpstream { name: name.clone() },
+        Some(_) => DefinitionProblem::MirrorIsUpstream { name: name.clone() },
+        None => DefinitionProblem::UnknownUpstream { name: name.clone() },
     };
     errors.route(index, RouteField::Mirror, problem);
     None
 }
 
 fn changes_of(
-    written: &definition::HeaderChanges,
+    written: &definition::HeaderChangesDefinition,
     route: usize,
     direction: Direction,
     pattern: &Pattern,
-    errors: &mut Errors,
+    errors: &mut CompileErrors,
 ) -> HeaderChanges {
     let mut check = |change, index, name: &http::HeaderName| {
         if changes::is_framing(name) {
-            let problem = Problem::FramingHeader { name: name.to_string() };
+            let problem = DefinitionProblem::FramingHeader { name: name.to_string() };
             errors.route(route, RouteField::Change { direction, change, index }, problem);
         }
     };
-    written.remove.iter().enumerate().for_each(|(index, name)| check(Change::Remove, index, name));
-    written.set.iter().enumerate().for_each(|(index, (name, _))| check(Change::Set, index, name));
-    written.add.iter().enumerate().for_each(|(index, (name, _))| check(Change::Add, index, name));
+    written.remove.iter().enumerate().for_each(|(index, name)| check(HeaderChange::Remove, index, name));
+    written.set.iter().enumerate().for_each(|(index, (name, _))| check(HeaderChange::Set, index, name));
+    written.add.iter().enumerate().for_each(|(index, (name, _))| check(HeaderChange::Add, index, name));
     let mut compiled = |change, list: &[(http::HeaderName, String)]| {
         let templates = list.iter().enumerate().filter_map(|(index, (name, text))| {
             let is_host = |template: &HeaderTemplate| match template {
@@ -347,8 +357,8 @@ fn changes_of(
     };
     HeaderChanges {
         remove: written.remove.clone().into(),
-        set: compiled(Change::Set, &written.set),
-        add: compiled(Change::Add, &written.add),
+        set: compiled(HeaderChange::Set, &written.set),
+        add: compiled(HeaderChange::Add, &written.add),
         always: written.always,
     }
 }

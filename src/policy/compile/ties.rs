@@ -7,17 +7,17 @@ use std::collections::{HashMap, HashSet};
 
 use http::HeaderName;
 
-use super::errors::Errors;
-use crate::error::{Problem, RouteField};
+use super::errors::CompileErrors;
+use crate::error::{DefinitionProblem, RouteField};
 use crate::matching::tree::Tree;
 use crate::route::{HeaderMatch, Route};
 
 /// Reports each route that ties with an earlier one, once.
-pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Errors) {
+pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut CompileErrors) {
     let mut reported = HashSet::new();
     for leaf in tree.leaves() {
         let leaf: Vec<&Route> = leaf.iter().filter_map(|id| routes[id.index()].as_ref()).collect();
-        let mut earlier = Earlier::default();
+        let mut earlier = EarlierRoutes::default();
         for (position, later) in leaf.iter().enumerate() {
             let tied = earlier.may_tie(later).into_iter().map(|position| leaf[position]).find(|earlier| {
                 ties(earlier, later) && !leaf.iter().any(|third| resolves(third, earlier, later))
@@ -25,7 +25,7 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Erro
             earlier.add(position, later);
             let Some(earlier) = tied else { continue };
             if reported.insert(later.id.index()) {
-                let problem = Problem::Tie {
+                let problem = DefinitionProblem::Tie {
                     other: earlier.id.index(),
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
@@ -39,12 +39,12 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Erro
 /// The routes of a leaf so far, by the headers they ask for: of many that differ in the value of one header, none need
 /// be compared with all others.
 #[derive(Default)]
-struct Earlier<'r> {
-    groups: Vec<Group<'r>>,
+struct EarlierRoutes<'r> {
+    groups: Vec<HeaderGroup<'r>>,
 }
 
 /// Routes that ask for the same headers.
-struct Group<'r> {
+struct HeaderGroup<'r> {
     names: Names<'r>,
     /// Their positions in the leaf.
     routes: Vec<usize>,
@@ -58,13 +58,13 @@ type Names<'r> = Vec<(&'r HeaderName, bool)>;
 /// The values, in the order of the names.
 type Values<'r> = Vec<Option<&'r [u8]>>;
 
-impl<'r> Earlier<'r> {
+impl<'r> EarlierRoutes<'r> {
     fn add(&mut self, position: usize, route: &'r Route) {
         let (names, values) = headers_of(route);
         let group = match self.groups.iter().position(|group| group.names == names) {
             Some(group) => &mut self.groups[group],
             None => {
-                self.groups.push(Group { names, routes: Vec::new(), by_values: HashMap::new() });
+                self.groups.push(HeaderGroup { names, routes: Vec::new(), by_values: HashMap::new() });
                 self.groups.last_mut().expect("one was pushed")
             }
         };
@@ -116,22 +116,26 @@ mod tests {
     use http::Method;
     use proptest::prelude::*;
 
-    use super::super::{Options, plant, routes};
+    use super::super::{CompileOptions, plant, routes};
     use super::*;
     use crate::definition;
-    use crate::error::Place;
+    use crate::error::DefinitionPlace;
 
     /// A route of the one path that asks for some of three headers, with one of two values or any.
-    fn route() -> impl Strategy<Value = definition::Route> {
+    fn route() -> impl Strategy<Value = definition::RouteDefinition> {
         let asked = prop::sample::select(vec![None, Some(None), Some(Some("1")), Some(Some("2"))]);
         let methods = prop::sample::subsequence(vec![Method::GET, Method::HEAD, Method::PUT], 0..=2);
         (prop::array::uniform3(asked), methods).prop_map(|(asked, methods)| {
             let headers = ["x-a", "x-b", "x-c"].into_iter().zip(asked).filter_map(|(name, asked)| {
                 let value = asked?.map(str::to_owned);
-                Some(definition::HeaderMatch { name: HeaderName::from_static(name), value })
+                Some(definition::HeaderMatchDefinition { name: HeaderName::from_static(name), value })
             });
             let headers = headers.collect();
-            definition::Route { headers, methods, ..definition::Route::new(String::new(), "/".to_owned()) }
+            definition::RouteDefinition {
+                headers,
+                methods,
+                ..definition::RouteDefinition::new(String::new(), "/".to_owned())
+            }
         })
     }
 
@@ -141,8 +145,8 @@ mod tests {
             for (route, number) in written.iter_mut().zip(0..) {
                 route.name = format!("r{number}");
             }
-            let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-            let mut errors = Errors::default();
+            let options = CompileOptions { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+            let mut errors = CompileErrors::default();
             let compiled = routes::compile(&written, &[], &options, &mut errors);
             let (_, mut tree) = plant(&compiled);
             check(&mut tree, &compiled, &mut errors);
@@ -154,12 +158,12 @@ mod tests {
                     ties(earlier, later) && !all.iter().any(|third| resolves(third, earlier, later))
                 };
                 let earlier = all[..position].iter().find(tied)?;
-                let problem = Problem::Tie {
+                let problem = DefinitionProblem::Tie {
                     other: earlier.id.index(),
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                Some((Place::Route { index: later.id.index(), field: RouteField::Path }, problem))
+                Some((DefinitionPlace::Route { index: later.id.index(), field: RouteField::Path }, problem))
             });
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }

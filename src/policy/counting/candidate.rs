@@ -15,7 +15,7 @@ use limit::{PolicyId, Side, Trial};
 
 /// What makes a policy a candidate.
 #[derive(Clone, Debug)]
-pub struct Replaces {
+pub struct CandidateOf {
     /// The policy that it is to replace.
     pub policy: PolicyId,
     /// Its name.
@@ -26,13 +26,13 @@ pub struct Replaces {
     pub(crate) state: SipHasher13,
 }
 
-impl Replaces {
+impl CandidateOf {
     /// For a candidate of this name.
-    pub(crate) fn new(candidate: &str, (policy, name): (PolicyId, &str), rollout_ppm: u32) -> Replaces {
+    pub(crate) fn new(candidate: &str, (policy, name): (PolicyId, &str), rollout_ppm: u32) -> CandidateOf {
         let mut state = SipHasher13::new_with_keys(SEED.0, SEED.1);
         state.write(&(candidate.len() as u64).to_le_bytes());
         state.write(candidate.as_bytes());
-        Replaces { policy, name: name.into(), rollout_ppm, state }
+        CandidateOf { policy, name: name.into(), rollout_ppm, state }
     }
 
     /// Whether the key with these encoded values is of the candidate's share.
@@ -45,7 +45,7 @@ impl Replaces {
 
 impl Policy {
     /// What it is a candidate for, if it is one.
-    pub fn replaces(&self) -> Option<&Replaces> {
+    pub fn replaces(&self) -> Option<&CandidateOf> {
         self.replaces.as_deref()
     }
 
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     fn share(candidate: &str, rollout_ppm: u32) -> Vec<u64> {
-        let replaces = Replaces::new(candidate, (PolicyId::new(0), "search"), rollout_ppm);
+        let replaces = CandidateOf::new(candidate, (PolicyId::new(0), "search"), rollout_ppm);
         (0..10_000_u64).filter(|key| replaces.takes(&key.to_le_bytes())).collect()
     }
 

@@ -10,7 +10,7 @@ use limit::{Charge, PenaltyCheck, PolicyId, Trial};
 
 /// Some policies of a table, in the order in which they are charged.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Chosen<'t> {
+pub struct PolicySelection<'t> {
     /// All policies of the table.
     pub(crate) policies: &'t [Policy],
     /// Indices of those that decide.
@@ -23,7 +23,7 @@ pub struct Chosen<'t> {
     pub(crate) tries: bool,
 }
 
-impl<'t> Chosen<'t> {
+impl<'t> PolicySelection<'t> {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
@@ -93,8 +93,8 @@ impl<'t> Chosen<'t> {
     }
 
     /// What decides about several subjects together; each has policies of its own.
-    pub fn together(parts: impl Iterator<Item = Chosen<'t>>) -> Chosen<'t> {
-        parts.fold(Chosen::default(), |all, part| Chosen {
+    pub fn together(parts: impl Iterator<Item = PolicySelection<'t>>) -> PolicySelection<'t> {
+        parts.fold(PolicySelection::default(), |all, part| PolicySelection {
             policies: part.policies,
             indices: &[],
             remembers: false,
@@ -129,7 +129,7 @@ impl<'t> Chosen<'t> {
         self.asked(subject, 0).filter_map(|(policy, trial)| policy.memory(subject, trial)).collect()
     }
 
-    /// Whose penalties the policies of these charges keep; the charges as [`Chosen::charges`] appended them.
+    /// Whose penalties the policies of these charges keep; the charges as [`PolicySelection::charges`] appended them.
     pub fn penalty_checks(&self, charges: &[Charge]) -> SmallVec<[PenaltyCheck; 1]> {
         if !self.penalises {
             return SmallVec::new();

@@ -14,14 +14,14 @@ use std::ops::Range;
 use http::HeaderMap;
 use smallvec::SmallVec;
 
-use super::counting::candidate::Replaces;
-use super::counting::outgoing::Outgoing;
-use super::counting::rules::Rules;
-use super::definition::{Actual, Dimension, HotKeys, Missing, Origin};
+use super::counting::candidate::CandidateOf;
+use super::counting::outgoing::OutgoingWindow;
+use super::counting::rules::PolicyRules;
+use super::definition::{Actual, Dimension, HotKeyRules, LimitOrigin, Missing};
 use super::keys::key;
-use super::keys::key::{Absent, AlgorithmBits, Keys, Value};
+use super::keys::key::{AlgorithmBits, DecodedValue, KeyMaker, NoKey};
 use super::keys::subject::{Encoded, Subject};
-use crate::json::Path;
+use crate::json::JsonPath;
 use limit::{
     Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, Side, Trial, WhenDown,
 };
@@ -46,19 +46,19 @@ pub struct Policy {
     /// The penalty for clients that ignore `Retry-After`.
     pub penalty: Option<Penalty>,
     /// From when on one of its keys is hot, and what is done then.
-    pub hot_keys: HotKeys,
+    pub hot_keys: HotKeyRules,
     /// How much more than a window a fleet may admit, as a fraction of it. 0: nothing, so Redis decides every request.
     pub(super) overshoot: f64,
     pub(super) when_down: WhenDown,
-    pub(super) rules: Rules,
-    pub(super) keys: Keys,
+    pub(super) rules: PolicyRules,
+    pub(super) keys: KeyMaker,
     /// How many windows are its own, and not of before.
     pub(super) own: usize,
-    pub(super) idempotency: Option<Memory>,
+    pub(super) idempotency: Option<RetryMemory>,
     pub(super) tiers: Option<Tiers>,
-    pub(super) origin: Origin,
+    pub(super) origin: LimitOrigin,
     /// What it is a candidate for.
-    pub(super) replaces: Option<Box<Replaces>>,
+    pub(super) replaces: Option<Box<CandidateOf>>,
     /// Its candidate.
     pub(super) tried: Option<PolicyId>,
 }
@@ -78,25 +78,25 @@ pub struct Window {
     /// The window that counts beside it by the algorithm of before.
     pub(super) before: Option<u16>,
     /// If it is such a window itself.
-    pub(super) outgoing: Option<Box<Outgoing>>,
+    pub(super) outgoing: Option<Box<OutgoingWindow>>,
 }
 
 /// The windows of each tier.
 #[derive(Clone, Debug)]
 pub(super) struct Tiers {
-    pub parts: Box<[Part]>,
+    pub parts: Box<[TierWindows]>,
     /// For identities without a tier, or with one that is not listed.
     pub default: Range<usize>,
 }
 
 /// The windows of one tier, and how a fleet shares them.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct TierWindows {
     pub tier: Box<str>,
     pub range: Range<usize>,
     pub overshoot: f64,
     pub when_down: WhenDown,
-    pub origin: Origin,
+    pub origin: LimitOrigin,
 }
 
 impl Tiers {
@@ -108,7 +108,7 @@ impl Tiers {
 
 /// How a policy recognises a retry.
 #[derive(Clone, Debug)]
-pub(super) struct Memory {
+pub(super) struct RetryMemory {
     /// One unit for as long as a key is remembered. If it is spent, the key has been seen.
     pub quota: Quota,
     /// Its plan if the fleet shares it; `None`: this node alone remembers.
@@ -154,7 +154,7 @@ impl Policy {
     }
 
     /// The paths of an answer whose numbers are its cost.
-    pub(super) fn answer_paths(&self) -> &[Path] {
+    pub(super) fn answer_paths(&self) -> &[JsonPath] {
         match &self.rules.cost.actual {
             Some(Actual::ResponseJson(paths)) => paths,
             _ => &[],
@@ -162,7 +162,7 @@ impl Policy {
     }
 
     /// The fields of a request's body that it reads.
-    pub(super) fn body_paths(&self) -> impl Iterator<Item = &Path> {
+    pub(super) fn body_paths(&self) -> impl Iterator<Item = &JsonPath> {
         let counted = self.by.iter().filter_map(|dimension| match dimension {
             Dimension::Body(path) => Some(path),
             _ => None,
@@ -244,7 +244,7 @@ impl Policy {
         }
         let values = match self.keys.encode(subject) {
             Ok(values) => values,
-            Err(Absent::Reject { dimension }) if !shadow => {
+            Err(NoKey::Reject { dimension }) if !shadow => {
                 return Err(MissingDimension { policy: self.id, dimension: &self.by[dimension] });
             }
             Err(_) => return Ok(()),
@@ -320,7 +320,7 @@ impl Policy {
     }
 
     /// Where one of its windows was written.
-    pub fn origin_of(&self, window: usize) -> Origin {
+    pub fn origin_of(&self, window: usize) -> LimitOrigin {
         self.part_of(window).map_or(self.origin, |part| part.origin)
     }
 
@@ -348,7 +348,7 @@ impl Policy {
         self.part_of(window).map(|part| &*part.tier)
     }
 
-    fn part_of(&self, window: usize) -> Option<&Part> {
+    fn part_of(&self, window: usize) -> Option<&TierWindows> {
         let window = self.own_of(window);
         self.tiers.as_ref()?.parts.iter().find(|part| part.range.contains(&window))
     }
@@ -365,7 +365,7 @@ impl Policy {
 
     /// The values of the key of a request, one for each of [`Policy::by`]; empty if a dimension is absent. It allocates: for
     /// operators, not for traffic.
-    pub fn counted_as(&self, subject: &impl Subject) -> Vec<Value> {
+    pub fn counted_as(&self, subject: &impl Subject) -> Vec<DecodedValue> {
         let encoded = self.keys.encode(subject);
         encoded.map(|encoded| key::values(&encoded)).unwrap_or_default()
     }

@@ -9,7 +9,7 @@ use limit::{Algorithm, Charge, Quota, WhenDown};
 
 /// What makes a window one that goes on counting.
 #[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
+pub(crate) struct OutgoingWindow {
     /// The window that it counts beside.
     of: u16,
     pub(crate) overshoot: f64,
@@ -63,12 +63,12 @@ impl Policy {
 
     /// What counts in a place of a tier, or would have counted there: the window of that place and those beside it, as they
     /// go on if the place gets another algorithm now.
-    fn counting_at(&self, tier: Option<&str>, place: usize, now_ns: u64) -> Vec<(Quota, Outgoing)> {
+    fn counting_at(&self, tier: Option<&str>, place: usize, now_ns: u64) -> Vec<(Quota, OutgoingWindow)> {
         let Some(own) = self.windows_of(tier).nth(place) else { return Vec::new() };
         let window = &self.windows[own];
         let (overshoot, when_down) = self.shared_as(own);
         let until_ns = now_ns.saturating_add(counts_for_ns(window));
-        let now = Outgoing { of: 0, overshoot, when_down, until_ns };
+        let now = OutgoingWindow { of: 0, overshoot, when_down, until_ns };
         let earlier = self.before(window).filter_map(|(_, window)| {
             let outgoing = window.outgoing.as_deref()?;
             Some((window.quota, outgoing.clone()))
@@ -102,7 +102,7 @@ impl Policy {
                     item: item(&label, &quota).into(),
                     label,
                     before: None,
-                    outgoing: Some(Box::new(Outgoing { of, ..outgoing })),
+                    outgoing: Some(Box::new(OutgoingWindow { of, ..outgoing })),
                 });
             }
         }

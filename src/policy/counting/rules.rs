@@ -2,38 +2,38 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-use crate::definition::{Actual, Measured};
-use crate::json::{self, Path};
+use crate::definition::{Actual, MeasuredUnits};
+use crate::json::{self, JsonPath};
 use crate::keys::subject::Encoded;
 use crate::matching::method::{Fit, Methods};
 use crate::matching::pattern::Pattern;
-use crate::request::Facts;
+use crate::request::RoutingFacts;
 use limit::Quota;
 
 /// What a policy reads of a subject beside its dimensions.
 #[derive(Clone, Debug)]
-pub struct Rules {
-    pub(crate) matches: Matches,
-    pub(crate) cost: Cost,
+pub struct PolicyRules {
+    pub(crate) matches: PolicyMatches,
+    pub(crate) cost: CostRules,
     /// The field that carries an idempotency key.
     pub(crate) idempotency: Option<HeaderName>,
 }
 
 /// Which requests a policy counts.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Matches {
+pub(crate) struct PolicyMatches {
     pub methods: Methods,
     pub path: Option<Pattern>,
 }
 
 /// What a request costs.
 #[derive(Clone, Debug)]
-pub(crate) struct Cost {
+pub(crate) struct CostRules {
     pub default: u64,
     /// The most specific path first; of one path a method listed before any.
     pub rules: Box<[CostRule]>,
     pub header: Option<HeaderName>,
-    pub estimate: Box<[Path]>,
+    pub estimate: Box<[JsonPath]>,
     pub actual: Option<Actual>,
     /// The most that a field may say: as written, or what the smallest window of all tiers holds.
     pub max: u64,
@@ -49,15 +49,15 @@ pub(crate) struct CostRule {
     pub units: u64,
 }
 
-impl Rules {
+impl PolicyRules {
     /// Units that a request costs; 0: the policy does not count it.
-    pub(crate) fn cost_of(&self, facts: &Facts<'_, '_>) -> u64 {
+    pub(crate) fn cost_of(&self, facts: &RoutingFacts<'_, '_>) -> u64 {
         if self.matches.holds(facts) { self.cost.of(facts) } else { 0 }
     }
 
     /// Appends the request's idempotency key with what it stands for: one method, one path and one consumer. `false`: it has
     /// none.
-    pub(crate) fn write_idempotency_key(&self, facts: &Facts<'_, '_>, out: &mut Encoded) -> bool {
+    pub(crate) fn write_idempotency_key(&self, facts: &RoutingFacts<'_, '_>, out: &mut Encoded) -> bool {
         let header = self.idempotency.as_ref();
         let key = header.and_then(|header| only_value(facts.headers, header)).map(HeaderValue::as_bytes);
         let Some(key) = key.filter(|key| !key.is_empty()) else { return false };
@@ -83,17 +83,17 @@ impl Rules {
     }
 }
 
-impl Matches {
-    fn holds(&self, facts: &Facts<'_, '_>) -> bool {
+impl PolicyMatches {
+    fn holds(&self, facts: &RoutingFacts<'_, '_>) -> bool {
         self.methods.fit(facts.method).is_some()
             && self.path.as_ref().is_none_or(|path| path.matches(facts.path))
     }
 }
 
-impl Cost {
+impl CostRules {
     /// Units of a request: from the field of a trusted hop, else by the rules, else from its body. What a rule leaves
     /// uncounted stays so.
-    fn of(&self, facts: &Facts<'_, '_>) -> u64 {
+    fn of(&self, facts: &RoutingFacts<'_, '_>) -> u64 {
         let said = self.header.as_ref().filter(|_| facts.trusted_peer);
         if let Some(units) = said.and_then(|header| read_cost(facts.headers, header, self.max)) {
             return units;
@@ -105,7 +105,7 @@ impl Cost {
     }
 
     /// What the request's body says. At least a unit, because what costs nothing is not counted and its cost never known.
-    fn estimated(&self, body: Option<&json::Fields>) -> Option<u64> {
+    fn estimated(&self, body: Option<&json::JsonFields>) -> Option<u64> {
         let body = body?;
         let units = self.estimate.iter().find_map(|path| body.get(path)?.units)?;
         Some(units.clamp(1, self.max.max(1)))
@@ -129,7 +129,7 @@ impl Cost {
     }
 }
 
-impl Measured {
+impl MeasuredUnits {
     /// Units of a request that brought and got so many bytes and took so long.
     pub fn units(&self, request_bytes: u64, response_bytes: u64, nanos: u64) -> u64 {
         let bytes = |unit: Option<std::num::NonZeroU64>, bytes: u64| {

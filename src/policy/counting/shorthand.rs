@@ -14,7 +14,7 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 
 use crate::definition::Dimension;
-use crate::json::Path;
+use crate::json::JsonPath;
 use limit::{Algorithm, Quota};
 
 /// A limit as written.
@@ -35,12 +35,12 @@ pub struct Error {
     /// The part of the text that is wrong, bytes; empty at its end where something is missing.
     pub span: Range<usize>,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: ShorthandProblem,
 }
 
 /// What is wrong with a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum ShorthandProblem {
     /// No number where one belongs.
     #[error("a number of requests belongs here")]
     NoNumber,
@@ -105,26 +105,30 @@ pub enum Problem {
     },
 }
 
-impl Problem {
+impl ShorthandProblem {
     /// What to write instead.
     pub fn hint(&self) -> &'static str {
         match self {
-            Problem::NoNumber | Problem::NoPeriod => {
+            ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
-            Problem::Fraction => "write a longer period, as in `1/2s` or `30/m`",
-            Problem::Letters { .. } => "write its digits, as in `10_000/d`",
-            Problem::TooLarge => "write a smaller number",
-            Problem::ZeroLimit | Problem::ZeroBurst | Problem::ZeroPeriod => "write 1 or more",
-            Problem::UnknownUnit { .. } => "write s, m, h or d, or several of them as in 10s",
-            Problem::Unexpected { .. } => {
+            ShorthandProblem::Fraction => "write a longer period, as in `1/2s` or `30/m`",
+            ShorthandProblem::Letters { .. } => "write its digits, as in `10_000/d`",
+            ShorthandProblem::TooLarge => "write a smaller number",
+            ShorthandProblem::ZeroLimit | ShorthandProblem::ZeroBurst | ShorthandProblem::ZeroPeriod => {
+                "write 1 or more"
+            }
+            ShorthandProblem::UnknownUnit { .. } => "write s, m, h or d, or several of them as in 10s",
+            ShorthandProblem::Unexpected { .. } => {
                 "after the period come `burst` and a number, then `by` and who is counted"
             }
-            Problem::NoDimension | Problem::UnknownDimension { .. } | Problem::DimensionName { .. } => {
+            ShorthandProblem::NoDimension
+            | ShorthandProblem::UnknownDimension { .. }
+            | ShorthandProblem::DimensionName { .. } => {
                 "write consumer, tenant, ip, route, method, host, header:<name>, query:<name>, param:<name>, \
                  claim:<name>, body:<field>, or entry:<key> of descriptors"
             }
-            Problem::DimensionTwice { .. } => "name it once",
+            ShorthandProblem::DimensionTwice { .. } => "name it once",
         }
     }
 }
@@ -146,8 +150,8 @@ pub const DIMENSIONS_OF_CHOICES: &[&str] = &[
 /// # Errors
 /// The first thing that is wrong.
 pub fn parse(text: &str) -> Result<Shorthand, Error> {
-    let mut reader = Reader { text, at: 0 };
-    let limit = reader.units(Problem::ZeroLimit)?;
+    let mut reader = ShorthandReader { text, at: 0 };
+    let limit = reader.units(ShorthandProblem::ZeroLimit)?;
     if reader.takes_in_flight() {
         let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
         reader.end()?;
@@ -156,7 +160,8 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
         return Ok(Shorthand { window, by, has_burst: false });
     }
     let period_ns = reader.period()?;
-    let burst = if reader.takes_word("burst") { Some(reader.units(Problem::ZeroBurst)?) } else { None };
+    let burst =
+        if reader.takes_word("burst") { Some(reader.units(ShorthandProblem::ZeroBurst)?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
     reader.end()?;
     let window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
@@ -167,10 +172,10 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
 ///
 /// # Errors
 /// Where it is none.
-pub fn dimension(text: &str) -> Result<Dimension, Problem> {
+pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
     let found = || text.to_owned();
     let name_of = |kind, name: &str| match name.is_empty() {
-        true => Err(Problem::DimensionName { found: found(), kind }),
+        true => Err(ShorthandProblem::DimensionName { found: found(), kind }),
         false => Ok(name.to_owned()),
     };
     match text.split_once(':') {
@@ -182,12 +187,12 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
             "method" => Ok(Dimension::Method),
             "host" => Ok(Dimension::Host),
             "header" | "query" | "param" | "claim" | "body" | "entry" => {
-                Err(Problem::DimensionName { found: found(), kind: kind_of(text) })
+                Err(ShorthandProblem::DimensionName { found: found(), kind: kind_of(text) })
             }
-            _ => Err(Problem::UnknownDimension { found: found() }),
+            _ => Err(ShorthandProblem::UnknownDimension { found: found() }),
         },
         Some(("header", name)) => {
-            let wrong = |_| Problem::DimensionName { found: found(), kind: "header" };
+            let wrong = |_| ShorthandProblem::DimensionName { found: found(), kind: "header" };
             let name = http::HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
             // The field has many spellings, and over HTTP/2 it may be absent, so the normalised host counts.
             Ok(if name == http::header::HOST { Dimension::Host } else { Dimension::Header(name) })
@@ -197,10 +202,10 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
         Some(("claim", name)) => name_of("claim", name).map(Dimension::Claim),
         Some(("entry", key)) => name_of("entry", key).map(Dimension::Entry),
         Some(("body", path)) => {
-            let wrong = |_| Problem::DimensionName { found: found(), kind: "body" };
-            Path::parse(path).map(Dimension::Body).map_err(wrong)
+            let wrong = |_| ShorthandProblem::DimensionName { found: found(), kind: "body" };
+            JsonPath::parse(path).map(Dimension::Body).map_err(wrong)
         }
-        Some(_) => Err(Problem::UnknownDimension { found: found() }),
+        Some(_) => Err(ShorthandProblem::UnknownDimension { found: found() }),
     }
 }
 
@@ -208,14 +213,14 @@ pub fn dimension(text: &str) -> Result<Dimension, Problem> {
 ///
 /// # Errors
 /// Where it is none.
-pub fn dimension_of_choice(text: &str) -> Result<Dimension, Problem> {
+pub fn dimension_of_choice(text: &str) -> Result<Dimension, ShorthandProblem> {
     match text.split_once(':').unwrap_or((text, "")) {
         ("path", "") if text == "path" => Ok(Dimension::Path),
         // A name of a header field is a token, as that of a cookie is.
         ("cookie", name) if http::HeaderName::from_bytes(name.as_bytes()).is_ok() => {
             Ok(Dimension::Cookie(name.to_owned()))
         }
-        ("cookie", _) => Err(Problem::DimensionName { found: text.to_owned(), kind: "cookie" }),
+        ("cookie", _) => Err(ShorthandProblem::DimensionName { found: text.to_owned(), kind: "cookie" }),
         _ => dimension(text),
     }
 }
@@ -232,26 +237,26 @@ fn kind_of(text: &str) -> &'static str {
 }
 
 /// The text and how far it is read.
-struct Reader<'t> {
+struct ShorthandReader<'t> {
     text: &'t str,
     at: usize,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> ShorthandReader<'t> {
     /// A number of units that is not 0.
-    fn units(&mut self, zero: Problem) -> Result<NonZeroU64, Error> {
+    fn units(&mut self, zero: ShorthandProblem) -> Result<NonZeroU64, Error> {
         self.skip_space();
-        let (span, number) = self.number()?.ok_or_else(|| self.error_here(Problem::NoNumber))?;
+        let (span, number) = self.number()?.ok_or_else(|| self.error_here(ShorthandProblem::NoNumber))?;
         let start = self.at;
         if self.rest().starts_with('.') {
             self.token(|char| char == '.' || char.is_ascii_digit());
-            return Err(Error { span: span.start..self.at, problem: Problem::Fraction });
+            return Err(Error { span: span.start..self.at, problem: ShorthandProblem::Fraction });
         }
         let found = self.token(char::is_alphabetic);
         if !matches!(found, "" | "per" | "in" | "by" | "burst") {
             return Err(Error {
                 span: start..self.at,
-                problem: Problem::Letters { found: found.to_owned() },
+                problem: ShorthandProblem::Letters { found: found.to_owned() },
             });
         }
         self.at = start;
@@ -264,7 +269,7 @@ impl<'t> Reader<'t> {
         if self.rest().starts_with('/') {
             self.at += 1;
         } else if !self.takes_word("per") {
-            return Err(self.error_here(Problem::NoPeriod));
+            return Err(self.error_here(ShorthandProblem::NoPeriod));
         }
         self.skip_space();
         let start = self.at;
@@ -273,13 +278,13 @@ impl<'t> Reader<'t> {
         let unit = self.token(|char| char.is_alphanumeric());
         let unit_ns = unit_ns(unit).ok_or_else(|| Error {
             span: self.at - unit.len()..self.at,
-            problem: Problem::UnknownUnit { found: unit.to_owned() },
+            problem: ShorthandProblem::UnknownUnit { found: unit.to_owned() },
         })?;
         let wrong = |problem| Error { span: start..self.at, problem };
         // The arithmetic of limits has room for times up to 2^63 nanoseconds.
         let period_ns = count.checked_mul(unit_ns).filter(|ns| i64::try_from(*ns).is_ok());
-        NonZeroU64::new(period_ns.ok_or_else(|| wrong(Problem::TooLarge))?)
-            .ok_or_else(|| wrong(Problem::ZeroPeriod))
+        NonZeroU64::new(period_ns.ok_or_else(|| wrong(ShorthandProblem::TooLarge))?)
+            .ok_or_else(|| wrong(ShorthandProblem::ZeroPeriod))
     }
 
     /// Whether `in flight` follows; passes it then.
@@ -302,15 +307,15 @@ impl<'t> Reader<'t> {
             }
             let wrong = |problem| Error { span: self.at - found.len()..self.at, problem };
             if found == "burst" {
-                return Err(wrong(Problem::Unexpected { found: found.to_owned() }));
+                return Err(wrong(ShorthandProblem::Unexpected { found: found.to_owned() }));
             }
             let dimension = dimension(found).map_err(wrong)?;
             if by.contains(&dimension) {
-                return Err(wrong(Problem::DimensionTwice { found: found.to_owned() }));
+                return Err(wrong(ShorthandProblem::DimensionTwice { found: found.to_owned() }));
             }
             by.push(dimension);
         }
-        if by.is_empty() { Err(self.error_here(Problem::NoDimension)) } else { Ok(by) }
+        if by.is_empty() { Err(self.error_here(ShorthandProblem::NoDimension)) } else { Ok(by) }
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -318,9 +323,10 @@ impl<'t> Reader<'t> {
         let start = self.at;
         match self.token(|char| !char.is_whitespace()) {
             "" => Ok(()),
-            found => {
-                Err(Error { span: start..self.at, problem: Problem::Unexpected { found: found.to_owned() } })
-            }
+            found => Err(Error {
+                span: start..self.at,
+                problem: ShorthandProblem::Unexpected { found: found.to_owned() },
+            }),
         }
     }
 
@@ -334,7 +340,7 @@ impl<'t> Reader<'t> {
         let span = start..self.at;
         match digits.parse() {
             Ok(number) => Ok(Some((span, number))),
-            Err(_) => Err(Error { span, problem: Problem::TooLarge }),
+            Err(_) => Err(Error { span, problem: ShorthandProblem::TooLarge }),
         }
     }
 
@@ -370,7 +376,7 @@ impl<'t> Reader<'t> {
     }
 
     /// An error over the word that starts here.
-    fn error_here(&self, problem: Problem) -> Error {
+    fn error_here(&self, problem: ShorthandProblem) -> Error {
         let rest = self.rest();
         let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
         Error { span: self.at..self.at + length, problem }
@@ -399,7 +405,7 @@ mod tests {
         (window.limit().get(), window.period_ns().get() / 1_000_000_000, window.burst().get(), by)
     }
 
-    fn error(text: &str) -> (&str, Problem) {
+    fn error(text: &str) -> (&str, ShorthandProblem) {
         let Error { span, problem } = parse(text).expect_err("a mistake");
         (&text[span], problem)
     }
@@ -437,32 +443,35 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong_and_where() {
-        assert_eq!(error(""), ("", Problem::NoNumber));
-        assert_eq!(error("fast"), ("fast", Problem::NoNumber));
-        assert_eq!(error("-5/s"), ("-5/s", Problem::NoNumber));
-        assert_eq!(error("_5/s"), ("_5/s", Problem::NoNumber));
-        assert_eq!(error("0/s"), ("0", Problem::ZeroLimit));
-        assert_eq!(error("5/s burst 0"), ("0", Problem::ZeroBurst));
-        assert_eq!(error("5/0s"), ("0s", Problem::ZeroPeriod));
-        assert_eq!(error("5/s burst"), ("", Problem::NoNumber));
-        assert_eq!(error("5/s burst by ip"), ("by", Problem::NoNumber));
-        assert_eq!(error("5"), ("", Problem::NoPeriod));
-        assert_eq!(error("1.5/s"), ("1.5", Problem::Fraction));
-        assert_eq!(error("5/w"), ("w", Problem::UnknownUnit { found: "w".into() }));
-        assert_eq!(error("5/"), ("", Problem::UnknownUnit { found: "".into() }));
-        assert_eq!(error("99999999999999999999/s"), ("99999999999999999999", Problem::TooLarge));
-        assert_eq!(error("1/999999999d"), ("999999999d", Problem::TooLarge));
-        assert_eq!(error("32 in").1, Problem::NoPeriod);
-        assert_eq!(error("0 in flight").1, Problem::ZeroLimit);
-        assert_eq!(error("32 in flight burst 3").1, Problem::Unexpected { found: "burst".into() });
-        assert_eq!(error("5/s by ip burst 3").1, Problem::Unexpected { found: "burst".into() });
-        assert_eq!(error("5/s extra"), ("extra", Problem::Unexpected { found: "extra".into() }));
-        assert_eq!(error("5/s by"), ("", Problem::NoDimension));
-        assert_eq!(error("5/s by ips"), ("ips", Problem::UnknownDimension { found: "ips".into() }));
-        assert_eq!(error("5/s by ip, ip"), ("ip", Problem::DimensionTwice { found: "ip".into() }));
-        let nameless = Problem::DimensionName { found: "header:".into(), kind: "header" };
+        assert_eq!(error(""), ("", ShorthandProblem::NoNumber));
+        assert_eq!(error("fast"), ("fast", ShorthandProblem::NoNumber));
+        assert_eq!(error("-5/s"), ("-5/s", ShorthandProblem::NoNumber));
+        assert_eq!(error("_5/s"), ("_5/s", ShorthandProblem::NoNumber));
+        assert_eq!(error("0/s"), ("0", ShorthandProblem::ZeroLimit));
+        assert_eq!(error("5/s burst 0"), ("0", ShorthandProblem::ZeroBurst));
+        assert_eq!(error("5/0s"), ("0s", ShorthandProblem::ZeroPeriod));
+        assert_eq!(error("5/s burst"), ("", ShorthandProblem::NoNumber));
+        assert_eq!(error("5/s burst by ip"), ("by", ShorthandProblem::NoNumber));
+        assert_eq!(error("5"), ("", ShorthandProblem::NoPeriod));
+        assert_eq!(error("1.5/s"), ("1.5", ShorthandProblem::Fraction));
+        assert_eq!(error("5/w"), ("w", ShorthandProblem::UnknownUnit { found: "w".into() }));
+        assert_eq!(error("5/"), ("", ShorthandProblem::UnknownUnit { found: "".into() }));
+        assert_eq!(error("99999999999999999999/s"), ("99999999999999999999", ShorthandProblem::TooLarge));
+        assert_eq!(error("1/999999999d"), ("999999999d", ShorthandProblem::TooLarge));
+        assert_eq!(error("32 in").1, ShorthandProblem::NoPeriod);
+        assert_eq!(error("0 in flight").1, ShorthandProblem::ZeroLimit);
+        assert_eq!(error("32 in flight burst 3").1, ShorthandProblem::Unexpected { found: "burst".into() });
+        assert_eq!(error("5/s by ip burst 3").1, ShorthandProblem::Unexpected { found: "burst".into() });
+        assert_eq!(error("5/s extra"), ("extra", ShorthandProblem::Unexpected { found: "extra".into() }));
+        assert_eq!(error("5/s by"), ("", ShorthandProblem::NoDimension));
+        assert_eq!(error("5/s by ips"), ("ips", ShorthandProblem::UnknownDimension { found: "ips".into() }));
+        assert_eq!(error("5/s by ip, ip"), ("ip", ShorthandProblem::DimensionTwice { found: "ip".into() }));
+        let nameless = ShorthandProblem::DimensionName { found: "header:".into(), kind: "header" };
         assert_eq!(error("5/s by header:"), ("header:", nameless));
-        assert_eq!(error("5/s by claims:sub").1, Problem::UnknownDimension { found: "claims:sub".into() });
+        assert_eq!(
+            error("5/s by claims:sub").1,
+            ShorthandProblem::UnknownDimension { found: "claims:sub".into() }
+        );
     }
 
     proptest! {
@@ -483,10 +492,10 @@ mod tests {
     #[test]
     fn numbers_that_are_not_whole_say_what_is_wrong_with_them() {
         for text in ["0.5/s", "1.5/m", "5/s burst 0.5"] {
-            assert_eq!(parse(text).map_err(|error| error.problem), Err(Problem::Fraction), "{text}");
+            assert_eq!(parse(text).map_err(|error| error.problem), Err(ShorthandProblem::Fraction), "{text}");
         }
         for (text, found) in [("10k/d", "k"), ("2M/h by ip", "M"), ("5/s burst 1k", "k")] {
-            let problem = Problem::Letters { found: found.to_owned() };
+            let problem = ShorthandProblem::Letters { found: found.to_owned() };
             assert_eq!(parse(text).map_err(|error| error.problem), Err(problem), "{text}");
         }
         assert!(parse("5per minute").is_ok() && parse("5in flight").is_ok());

@@ -7,14 +7,14 @@ use memchr::memchr2;
 use memchr::memmem::{self, Finder};
 use smallvec::SmallVec;
 
-use super::path::Path;
-use super::scanner::{Scanner, Value};
+use super::path::JsonPath;
+use super::scanner::{JsonValue, Scanner};
 
 /// An event stream whose data a scanner reads.
 #[derive(Clone, Debug)]
-pub(super) struct Events {
+pub(super) struct EventScanner {
     scanner: Scanner,
-    line: Line,
+    line: EventLine,
     /// The last byte ended a line, and a line feed behind it would be the second half of that end.
     is_behind_return: bool,
     glance: Option<Glance>,
@@ -29,7 +29,7 @@ struct Glance {
 
 /// Where in a line it is.
 #[derive(Clone, Copy, Debug)]
-enum Line {
+enum EventLine {
     /// At the beginning of the stream, behind so many bytes of a byte order mark.
     Mark(usize),
     /// Behind so many bytes of the name `data`, and nothing else.
@@ -42,13 +42,13 @@ enum Line {
     Other,
 }
 
-impl Events {
-    pub(super) fn new(paths: &Arc<[Path]>) -> Events {
+impl EventScanner {
+    pub(super) fn new(paths: &Arc<[JsonPath]>) -> EventScanner {
         let scanner = Scanner::new(Arc::clone(paths));
-        Events { scanner, line: Line::Mark(0), is_behind_return: false, glance: Glance::of(paths) }
+        EventScanner { scanner, line: EventLine::Mark(0), is_behind_return: false, glance: Glance::of(paths) }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8], mut found: impl FnMut(usize, Value<'_>)) {
+    pub(super) fn push(&mut self, bytes: &[u8], mut found: impl FnMut(usize, JsonValue<'_>)) {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             if std::mem::take(&mut self.is_behind_return) && rest[0] == b'\n' {
@@ -56,8 +56,8 @@ impl Events {
                 continue;
             }
             at += match self.line {
-                Line::Name(0) if let Some(skipped) = self.skip_event(rest) => skipped,
-                Line::Data | Line::Other => self.read_content(rest, &mut found),
+                EventLine::Name(0) if let Some(skipped) = self.skip_event(rest) => skipped,
+                EventLine::Data | EventLine::Other => self.read_content(rest, &mut found),
                 _ => self.read_begin(rest[0]),
             };
         }
@@ -73,9 +73,9 @@ impl Events {
     }
 
     /// Reads data, or skips what is none, to the end of the line.
-    fn read_content(&mut self, rest: &[u8], found: &mut impl FnMut(usize, Value<'_>)) -> usize {
+    fn read_content(&mut self, rest: &[u8], found: &mut impl FnMut(usize, JsonValue<'_>)) -> usize {
         let end = memchr2(b'\n', b'\r', rest);
-        if matches!(self.line, Line::Data) {
+        if matches!(self.line, EventLine::Data) {
             self.scanner.push(&rest[..end.unwrap_or(rest.len())], &mut *found);
             if end.is_some() {
                 // Lines of one event are joined by line feeds.
@@ -90,39 +90,43 @@ impl Events {
     /// Reads a byte before a line's content. Returns how many bytes are read.
     fn read_begin(&mut self, byte: u8) -> usize {
         match (self.line, byte) {
-            (Line::Mark(count), _) if MARK.get(count) == Some(&byte) => self.line = Line::Mark(count + 1),
-            (Line::Mark(count), _) => {
+            (EventLine::Mark(count), _) if MARK.get(count) == Some(&byte) => {
+                self.line = EventLine::Mark(count + 1)
+            }
+            (EventLine::Mark(count), _) => {
                 let is_begin = count == 0 || count == MARK.len();
-                self.line = if is_begin { Line::Name(0) } else { Line::Other };
+                self.line = if is_begin { EventLine::Name(0) } else { EventLine::Other };
                 return 0;
             }
-            (Line::Name(count), b'\n' | b'\r') => {
+            (EventLine::Name(count), b'\n' | b'\r') => {
                 if count == 0 {
                     self.scanner.restart();
                 }
                 self.end_line(byte);
             }
-            (Line::Name(count), _) if DATA.get(count) == Some(&byte) => self.line = Line::Name(count + 1),
-            (Line::Name(count), b':') if count == DATA.len() => self.line = Line::Colon,
-            (Line::Colon, b' ') => self.line = Line::Data,
-            (Line::Colon, _) => {
-                self.line = Line::Data;
+            (EventLine::Name(count), _) if DATA.get(count) == Some(&byte) => {
+                self.line = EventLine::Name(count + 1)
+            }
+            (EventLine::Name(count), b':') if count == DATA.len() => self.line = EventLine::Colon,
+            (EventLine::Colon, b' ') => self.line = EventLine::Data,
+            (EventLine::Colon, _) => {
+                self.line = EventLine::Data;
                 return 0;
             }
-            _ => self.line = Line::Other,
+            _ => self.line = EventLine::Other,
         }
         1
     }
 
     fn end_line(&mut self, byte: u8) {
-        self.line = Line::Name(0);
+        self.line = EventLine::Name(0);
         self.is_behind_return = byte == b'\r';
     }
 }
 
 impl Glance {
     /// `None` if a name may be written with an escape other than by its number.
-    fn of(paths: &[Path]) -> Option<Glance> {
+    fn of(paths: &[JsonPath]) -> Option<Glance> {
         let last = paths.iter().filter_map(|path| path.names().last());
         let is_plain =
             |name: &str| name.bytes().all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\' | b'/'));

@@ -4,19 +4,19 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::number::{canonical, units};
-use super::path::Path;
-use super::scanner::{Scanner, Value};
+use super::path::JsonPath;
+use super::scanner::{JsonValue, Scanner};
 
 /// What was found of some fields.
 #[derive(Clone, Debug, Default)]
-pub struct Fields {
-    paths: Arc<[Path]>,
-    values: Vec<Option<Field>>,
+pub struct JsonFields {
+    paths: Arc<[JsonPath]>,
+    values: Vec<Option<JsonField>>,
 }
 
 /// One field.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Field {
+pub struct JsonField {
     /// Its value: a string's text, or a number in the form that all of its spellings have. Empty if it is no number of JSON,
     /// or one that is too long to be kept.
     pub text: Box<str>,
@@ -29,17 +29,17 @@ pub struct Field {
 
 /// What has come of one field so far.
 #[derive(Clone, Debug, Default)]
-struct Found {
-    field: Option<Field>,
+struct FieldProgress {
+    field: Option<JsonField>,
     /// It came once with a value that does not count, or that readers take for different ones.
     is_void_once: bool,
 }
 
-impl Fields {
+impl JsonFields {
     /// Reads them from a body that begins with these pieces. A string, a number or a boolean is a value; `null`, an object
     /// and an array are not, nor is what is too long to be read.
-    pub fn read<'b>(paths: &Arc<[Path]>, pieces: impl IntoIterator<Item = &'b [u8]>) -> Fields {
-        let mut found = vec![Found::default(); paths.len()];
+    pub fn read<'b>(paths: &Arc<[JsonPath]>, pieces: impl IntoIterator<Item = &'b [u8]>) -> JsonFields {
+        let mut found = vec![FieldProgress::default(); paths.len()];
         let mut scanner = Scanner::of_one(Arc::clone(paths));
         for piece in pieces {
             scanner.push(piece, |index, value| found[index].add(value));
@@ -47,28 +47,28 @@ impl Fields {
         let is_broken = scanner.is_broken();
         let values = found.into_iter().map(|found| {
             let differs = found.is_void_once || is_broken;
-            found.field.map(|field| Field { differs: field.differs || differs, ..field })
+            found.field.map(|field| JsonField { differs: field.differs || differs, ..field })
         });
-        Fields { paths: Arc::clone(paths), values: values.collect() }
+        JsonFields { paths: Arc::clone(paths), values: values.collect() }
     }
 
     /// The field at a path that was looked for.
-    pub fn get(&self, path: &Path) -> Option<&Field> {
+    pub fn get(&self, path: &JsonPath) -> Option<&JsonField> {
         let index = self.paths.iter().position(|known| known == path)?;
         self.values.get(index)?.as_ref()
     }
 }
 
-impl Found {
-    fn add(&mut self, value: Value<'_>) {
+impl FieldProgress {
+    fn add(&mut self, value: JsonValue<'_>) {
         let (text, number) = match value {
-            Value::Word("null") | Value::Nothing => {
+            JsonValue::Word("null") | JsonValue::Nothing => {
                 self.is_void_once = true;
                 return;
             }
-            Value::Word(text) | Value::Text(text) => (Some(Cow::Borrowed(text)), None),
-            Value::Number(text) => (canonical(text), units(text)),
-            Value::LongNumber { is_negative } => (None, (!is_negative).then_some(u64::MAX)),
+            JsonValue::Word(text) | JsonValue::Text(text) => (Some(Cow::Borrowed(text)), None),
+            JsonValue::Number(text) => (canonical(text), units(text)),
+            JsonValue::LongNumber { is_negative } => (None, (!is_negative).then_some(u64::MAX)),
         };
         self.is_void_once |= text.is_none();
         let text = text.unwrap_or_default();
@@ -77,7 +77,7 @@ impl Found {
                 known.differs |= *known.text != text;
                 known.units = known.units.max(number);
             }
-            unknown => *unknown = Some(Field { text: text.into(), differs: false, units: number }),
+            unknown => *unknown = Some(JsonField { text: text.into(), differs: false, units: number }),
         }
     }
 }
@@ -86,11 +86,11 @@ impl Found {
 mod tests {
     use super::*;
 
-    fn field(path: &str, body: &str) -> Option<Field> {
-        let path = Path::parse(path).expect("a path");
-        let paths: Arc<[Path]> = [Path::parse("other").expect("a path"), path.clone()].into();
+    fn field(path: &str, body: &str) -> Option<JsonField> {
+        let path = JsonPath::parse(path).expect("a path");
+        let paths: Arc<[JsonPath]> = [JsonPath::parse("other").expect("a path"), path.clone()].into();
         let (before, behind) = body.as_bytes().split_at(body.len() / 2);
-        Fields::read(&paths, [before, behind]).get(&path).cloned()
+        JsonFields::read(&paths, [before, behind]).get(&path).cloned()
     }
 
     fn text(path: &str, body: &str) -> Option<String> {

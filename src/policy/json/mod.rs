@@ -12,8 +12,8 @@ mod numbers;
 mod path;
 mod scanner;
 
-pub use fields::{Field, Fields};
+pub use fields::{JsonField, JsonFields};
 pub use number::units;
-pub use numbers::{Form, Numbers};
-pub use path::{NAME_BYTES_MAX, NAMES_MAX, Path, PathError};
-pub use scanner::{DEPTH_MAX, Scanner, TOKEN_BYTES_MAX, Value};
+pub use numbers::{AnswerForm, Numbers};
+pub use path::{JsonPath, NAME_BYTES_MAX, NAMES_MAX, PathError};
+pub use scanner::{DEPTH_MAX, JsonValue, Scanner, TOKEN_BYTES_MAX};

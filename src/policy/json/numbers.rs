@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::events::Events;
+use super::events::EventScanner;
 use super::number::units;
-use super::path::Path;
-use super::scanner::{Scanner, Value};
+use super::path::JsonPath;
+use super::scanner::{JsonValue, Scanner};
 
 /// What an answer's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum AnswerForm {
     /// JSON, or several documents one behind the other.
     Documents,
     /// An event stream whose data is JSON.
@@ -21,23 +21,23 @@ pub enum Form {
 /// Reads an answer as it passes.
 #[derive(Clone, Debug)]
 pub struct Numbers {
-    reader: Reader,
+    reader: NumberReader,
     last: SmallVec<[Option<u64>; 4]>,
 }
 
 #[derive(Clone, Debug)]
-enum Reader {
+enum NumberReader {
     Documents(Scanner),
-    Events(Box<Events>),
+    Events(Box<EventScanner>),
 }
 
 impl Numbers {
     /// Before an answer of this form.
-    pub fn new(paths: Arc<[Path]>, form: Form) -> Numbers {
+    pub fn new(paths: Arc<[JsonPath]>, form: AnswerForm) -> Numbers {
         let last = SmallVec::from_elem(None, paths.len());
         let reader = match form {
-            Form::Documents => Reader::Documents(Scanner::new(paths)),
-            Form::Events => Reader::Events(Box::new(Events::new(&paths))),
+            AnswerForm::Documents => NumberReader::Documents(Scanner::new(paths)),
+            AnswerForm::Events => NumberReader::Events(Box::new(EventScanner::new(&paths))),
         };
         Numbers { reader, last }
     }
@@ -46,18 +46,18 @@ impl Numbers {
     /// one, does not.
     pub fn push(&mut self, bytes: &[u8]) {
         let last = &mut self.last;
-        let found = |index: usize, value: Value<'_>| {
+        let found = |index: usize, value: JsonValue<'_>| {
             let number = match value {
-                Value::Number(text) => units(text),
+                JsonValue::Number(text) => units(text),
                 // Longer than any number of units: whoever writes it must not be charged less than for a large one.
-                Value::LongNumber { is_negative: false } => Some(u64::MAX),
+                JsonValue::LongNumber { is_negative: false } => Some(u64::MAX),
                 _ => None,
             };
             last[index] = number.or(last[index]);
         };
         match &mut self.reader {
-            Reader::Documents(scanner) => scanner.push(bytes, found),
-            Reader::Events(events) => events.push(bytes, found),
+            NumberReader::Documents(scanner) => scanner.push(bytes, found),
+            NumberReader::Events(events) => events.push(bytes, found),
         }
     }
 
@@ -71,12 +71,12 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    fn paths(paths: &[&str]) -> Arc<[Path]> {
-        paths.iter().map(|path| Path::parse(path).expect("a path")).collect()
+    fn paths(paths: &[&str]) -> Arc<[JsonPath]> {
+        paths.iter().map(|path| JsonPath::parse(path).expect("a path")).collect()
     }
 
     /// What is found in it whole, which must be what is found in any two pieces, and byte by byte.
-    fn read(wanted: &[&str], form: Form, text: &str) -> Vec<Option<u64>> {
+    fn read(wanted: &[&str], form: AnswerForm, text: &str) -> Vec<Option<u64>> {
         let fresh = Numbers::new(paths(wanted), form);
         let found = |pieces: &[&[u8]]| {
             let mut numbers = fresh.clone();
@@ -93,11 +93,11 @@ mod tests {
     }
 
     fn tokens(text: &str) -> Option<u64> {
-        read(&["usage.total_tokens"], Form::Documents, text)[0]
+        read(&["usage.total_tokens"], AnswerForm::Documents, text)[0]
     }
 
     fn of_events(text: &str) -> Option<u64> {
-        read(&["usage.total_tokens"], Form::Events, text)[0]
+        read(&["usage.total_tokens"], AnswerForm::Events, text)[0]
     }
 
     #[test]
@@ -130,9 +130,9 @@ mod tests {
         assert_eq!(tokens(r#"{"us\u0061ge":{"total\u005Ftokens":42}}"#), Some(42));
         assert_eq!(tokens(r#"{"usage\\":{"total_tokens":42}}"#), None);
         let poo = r#"{"\uD83D\uDCA9":1,"\ud83d":2,"\ud83dx":3}"#;
-        assert_eq!(read(&["💩"], Form::Documents, poo), [Some(1)]);
-        assert_eq!(read(&["a\"b"], Form::Documents, r#"{"a\"b":7}"#), [Some(7)]);
-        assert_eq!(read(&["ü"], Form::Documents, r#"{"ü":1,"u":2}"#), [Some(1)]);
+        assert_eq!(read(&["💩"], AnswerForm::Documents, poo), [Some(1)]);
+        assert_eq!(read(&["a\"b"], AnswerForm::Documents, r#"{"a\"b":7}"#), [Some(7)]);
+        assert_eq!(read(&["ü"], AnswerForm::Documents, r#"{"ü":1,"u":2}"#), [Some(1)]);
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(of_events("data: [{\"usage\":{\"total_tokens\":42}}]\n\n"), Some(42));
         let wanted = ["a", "a.b"];
         assert_eq!(
-            read(&wanted, Form::Documents, r#"[{"a":[1,{"b":2}]},{"a":{"b":[3]}}]"#),
+            read(&wanted, AnswerForm::Documents, r#"[{"a":[1,{"b":2}]},{"a":{"b":[3]}}]"#),
             [Some(1), Some(3)]
         );
         let deep =
@@ -187,7 +187,7 @@ mod tests {
         }
         let deep = |depth: usize| format!("{{\"a\":{}{},{usage}}}", "[".repeat(depth), "]".repeat(depth));
         assert_eq!([tokens(&deep(127)), tokens(&deep(128))], [Some(7), None]);
-        let mut numbers = Numbers::new(paths(&["a"]), Form::Documents);
+        let mut numbers = Numbers::new(paths(&["a"]), AnswerForm::Documents);
         for _ in 0..100_000 {
             numbers.push(b"{\"b\":[");
         }
@@ -198,7 +198,7 @@ mod tests {
     fn several_paths_are_found_at_once() {
         let wanted = ["a.b", "a", "a.b.c", "d"];
         let text = r#"{"a":1,"a":{"b":2},"a":{"b":{"c":3,"d":8}},"d":4,"e":{"d":9}}"#;
-        assert_eq!(read(&wanted, Form::Documents, text), [Some(2), Some(1), Some(3), Some(4)]);
+        assert_eq!(read(&wanted, AnswerForm::Documents, text), [Some(2), Some(1), Some(3), Some(4)]);
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
             }
         }
         let slash = "data: {\"a\\/b\":3}\n\ndata: {\"c\":1}\n\n";
-        assert_eq!(read(&["a/b", "c"], Form::Events, slash), [Some(3), Some(1)]);
+        assert_eq!(read(&["a/b", "c"], AnswerForm::Events, slash), [Some(3), Some(1)]);
     }
 
     #[test]

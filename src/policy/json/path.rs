@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A path as in `usage.total_tokens`: the names of objects. It has at least one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Path(Box<[Box<str>]>);
+pub struct JsonPath(Box<[Box<str>]>);
 
 /// Why a text is not a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,12 +20,12 @@ pub enum PathError {
     Long,
 }
 
-impl Path {
+impl JsonPath {
     /// Reads a path as operators write it.
     ///
     /// # Errors
     /// If a name is empty or too long, or there are too many.
-    pub fn parse(text: &str) -> Result<Path, PathError> {
+    pub fn parse(text: &str) -> Result<JsonPath, PathError> {
         let names: Box<[Box<str>]> = text.split('.').map(Box::from).collect();
         if names.iter().any(|name| name.is_empty()) {
             return Err(PathError::Empty);
@@ -36,7 +36,7 @@ impl Path {
         if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
             return Err(PathError::Long);
         }
-        Ok(Path(names))
+        Ok(JsonPath(names))
     }
 
     /// Its names, the outermost first.
@@ -45,7 +45,7 @@ impl Path {
     }
 }
 
-impl fmt::Display for Path {
+impl fmt::Display for JsonPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, name) in self.0.iter().enumerate() {
             if index > 0 {
@@ -68,13 +68,13 @@ mod tests {
 
     #[test]
     fn a_path_is_names_with_dots_between() {
-        let path = Path::parse("usage.total_tokens").expect("a path");
+        let path = JsonPath::parse("usage.total_tokens").expect("a path");
         assert_eq!(path.names(), [Box::from("usage"), Box::from("total_tokens")]);
         assert_eq!(path.to_string(), "usage.total_tokens");
         for empty in ["", ".", "a.", ".a", "a..b"] {
-            assert_eq!(Path::parse(empty), Err(PathError::Empty), "{empty:?}");
+            assert_eq!(JsonPath::parse(empty), Err(PathError::Empty), "{empty:?}");
         }
-        assert_eq!(Path::parse(&["a"; 17].join(".")), Err(PathError::Deep));
-        assert_eq!(Path::parse(&"a".repeat(129)), Err(PathError::Long));
+        assert_eq!(JsonPath::parse(&["a"; 17].join(".")), Err(PathError::Deep));
+        assert_eq!(JsonPath::parse(&"a".repeat(129)), Err(PathError::Long));
     }
 }

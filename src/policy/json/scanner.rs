@@ -8,11 +8,11 @@ use std::sync::Arc;
 use memchr::memchr2;
 use smallvec::SmallVec;
 
-use super::path::Path;
+use super::path::JsonPath;
 
 /// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value<'b> {
+pub enum JsonValue<'b> {
     /// The text of a number, which may be a wrong one: [`units`](super::units) tells.
     Number(&'b [u8]),
     /// A number of more than [`TOKEN_BYTES_MAX`] bytes.
@@ -33,16 +33,16 @@ pub enum Value<'b> {
 /// one alone.
 #[derive(Clone, Debug)]
 pub struct Scanner {
-    paths: Arc<[Path]>,
+    paths: Arc<[JsonPath]>,
     /// Whether anything behind the first document is broken, and paths lead through objects only.
     is_of_one: bool,
-    state: State,
+    state: ScannerState,
     /// Open brackets.
     depth: u8,
     /// One bit for each open bracket, the innermost lowest: whether it is an array's.
     arrays: u128,
     /// For each path how far along it is.
-    followed: SmallVec<[Followed; 4]>,
+    followed: SmallVec<[PathProgress; 4]>,
     /// Whether a path leads through all open brackets, so that names are worth reading.
     is_followed: bool,
     /// The paths that lead to the next value.
@@ -58,7 +58,7 @@ pub struct Scanner {
 
 /// How far along a path the scanner is.
 #[derive(Clone, Copy, Debug, Default)]
-struct Followed {
+struct PathProgress {
     /// How many of the open brackets it leads through, from the outermost.
     depth: u8,
     /// Whether something was handed on since it last led into an object.
@@ -66,7 +66,7 @@ struct Followed {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum ScannerState {
     /// A value must come.
     Value,
     /// The first value of an array, or its end.
@@ -98,22 +98,22 @@ enum State {
 impl Scanner {
     /// A scanner that looks for these paths, before the first of any number of documents. Each element of a list on the way, and of
     /// one around a document, is looked at as if it stood there alone.
-    pub fn new(paths: Arc<[Path]>) -> Scanner {
+    pub fn new(paths: Arc<[JsonPath]>) -> Scanner {
         Scanner::before(paths, false)
     }
 
     /// A scanner of a single document: it is broken by what stands behind it, but for white space. Nothing is found in lists:
     /// which of several values is meant would be a guess.
-    pub fn of_one(paths: Arc<[Path]>) -> Scanner {
+    pub fn of_one(paths: Arc<[JsonPath]>) -> Scanner {
         Scanner::before(paths, true)
     }
 
-    fn before(paths: Arc<[Path]>, is_of_one: bool) -> Scanner {
-        let followed = SmallVec::from_elem(Followed::default(), paths.len());
+    fn before(paths: Arc<[JsonPath]>, is_of_one: bool) -> Scanner {
+        let followed = SmallVec::from_elem(PathProgress::default(), paths.len());
         let mut scanner = Scanner {
             paths,
             is_of_one,
-            state: State::Value,
+            state: ScannerState::Value,
             depth: 0,
             arrays: 0,
             followed,
@@ -130,9 +130,9 @@ impl Scanner {
 
     /// Begins a new document, wherever it is.
     pub fn restart(&mut self) {
-        self.state = State::Value;
+        self.state = ScannerState::Value;
         (self.depth, self.arrays, self.is_followed) = (0, 0, false);
-        self.followed.fill(Followed::default());
+        self.followed.fill(PathProgress::default());
         self.hits.clear();
         let paths = u16::try_from(self.paths.len()).unwrap_or(u16::MAX);
         self.hits.extend(0..paths);
@@ -140,67 +140,71 @@ impl Scanner {
 
     /// Whether it is before a document.
     pub fn is_fresh(&self) -> bool {
-        self.depth == 0 && matches!(self.state, State::Value)
+        self.depth == 0 && matches!(self.state, ScannerState::Value)
     }
 
     /// Whether what has come is not JSON. It reads nothing more then, until it is restarted.
     pub fn is_broken(&self) -> bool {
-        matches!(self.state, State::Broken)
+        matches!(self.state, ScannerState::Broken)
     }
 
     /// Reads the next piece, and hands on each value at a path with the path's index. A number at the end of a piece is
     /// handed on with the byte behind it.
-    pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(usize, Value<'_>)) {
+    pub fn push(&mut self, bytes: &[u8], mut found: impl FnMut(usize, JsonValue<'_>)) {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             at += match self.state {
-                State::Broken => return,
-                State::Text { is_name } => self.read_text(rest, is_name, &mut found),
-                State::Number => self.read_number(rest, &mut found),
-                State::Escape { is_name } => self.read_escape(rest[0], is_name),
-                State::Hex { is_name, digits, unit } => self.read_hex(rest[0], is_name, digits, unit),
-                State::Word { word, at } => self.read_word(rest[0], word, at, &mut found),
+                ScannerState::Broken => return,
+                ScannerState::Text { is_name } => self.read_text(rest, is_name, &mut found),
+                ScannerState::Number => self.read_number(rest, &mut found),
+                ScannerState::Escape { is_name } => self.read_escape(rest[0], is_name),
+                ScannerState::Hex { is_name, digits, unit } => self.read_hex(rest[0], is_name, digits, unit),
+                ScannerState::Word { word, at } => self.read_word(rest[0], word, at, &mut found),
                 _ => self.read_structure(rest[0], &mut found),
             };
         }
     }
 
     /// Reads a byte outside of strings, numbers and words. Returns how many bytes are read.
-    fn read_structure(&mut self, byte: u8, found: &mut impl FnMut(usize, Value<'_>)) -> usize {
+    fn read_structure(&mut self, byte: u8, found: &mut impl FnMut(usize, JsonValue<'_>)) -> usize {
         if matches!(byte, b' ' | b'\t' | b'\n' | b'\r') {
             return 1;
         }
         match (self.state, byte) {
-            (State::CommaOrEnd, b',') if self.is_in_array() => {
+            (ScannerState::CommaOrEnd, b',') if self.is_in_array() => {
                 self.begin_element();
-                self.state = State::Value;
+                self.state = ScannerState::Value;
             }
-            (State::CommaOrEnd, b',') => self.state = State::Name,
-            (State::CommaOrEnd | State::ValueOrEnd, b']') if self.is_in_array() => self.leave(found),
-            (State::CommaOrEnd | State::NameOrEnd, b'}') if !self.is_in_array() => self.leave(found),
-            (State::Name | State::NameOrEnd, b'"') => self.begin_text(true),
-            (State::Colon, b':') => self.state = State::Value,
-            (State::Value | State::ValueOrEnd, _) => return self.begin_value(byte, found),
-            _ => self.state = State::Broken,
+            (ScannerState::CommaOrEnd, b',') => self.state = ScannerState::Name,
+            (ScannerState::CommaOrEnd | ScannerState::ValueOrEnd, b']') if self.is_in_array() => {
+                self.leave(found)
+            }
+            (ScannerState::CommaOrEnd | ScannerState::NameOrEnd, b'}') if !self.is_in_array() => {
+                self.leave(found)
+            }
+            (ScannerState::Name | ScannerState::NameOrEnd, b'"') => self.begin_text(true),
+            (ScannerState::Colon, b':') => self.state = ScannerState::Value,
+            (ScannerState::Value | ScannerState::ValueOrEnd, _) => return self.begin_value(byte, found),
+            _ => self.state = ScannerState::Broken,
         }
         1
     }
 
-    fn begin_value(&mut self, byte: u8, found: &mut impl FnMut(usize, Value<'_>)) -> usize {
+    fn begin_value(&mut self, byte: u8, found: &mut impl FnMut(usize, JsonValue<'_>)) -> usize {
         match byte {
             b'{' => self.enter(false, found),
             b'[' => self.enter(true, found),
             b'"' => self.begin_text(false),
-            b't' => self.state = State::Word { word: "true", at: 1 },
-            b'f' => self.state = State::Word { word: "false", at: 1 },
-            b'n' => self.state = State::Word { word: "null", at: 1 },
+            b't' => self.state = ScannerState::Word { word: "true", at: 1 },
+            b'f' => self.state = ScannerState::Word { word: "false", at: 1 },
+            b'n' => self.state = ScannerState::Word { word: "null", at: 1 },
             b'-' | b'0'..=b'9' => {
                 self.begin_token(self.is_wanted());
-                self.state = State::Number;
+                self.state = ScannerState::Number;
                 // The byte is the number's first.
                 return 0;
             }
-            _ => self.state = State::Broken,
+            _ => self.state = ScannerState::Broken,
         }
         1
     }
@@ -221,9 +225,9 @@ impl Scanner {
         self.arrays & 1 == 1
     }
 
-    fn enter(&mut self, is_array: bool, found: &mut impl FnMut(usize, Value<'_>)) {
+    fn enter(&mut self, is_array: bool, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         if self.depth == DEPTH_MAX {
-            self.state = State::Broken;
+            self.state = ScannerState::Broken;
             return;
         }
         self.depth += 1;
@@ -235,27 +239,27 @@ impl Scanner {
             let leads_on =
                 if is_array { !self.is_of_one } else { self.paths[index].names().len() >= objects };
             if leads_on {
-                self.followed[index] = Followed { depth: self.depth, is_told: false };
+                self.followed[index] = PathProgress { depth: self.depth, is_told: false };
                 self.is_followed = true;
             } else {
                 self.followed[index].is_told = true;
-                found(index, Value::Nothing);
+                found(index, JsonValue::Nothing);
             }
         }
         if is_array {
             self.begin_element();
         }
-        self.state = if is_array { State::ValueOrEnd } else { State::NameOrEnd };
+        self.state = if is_array { ScannerState::ValueOrEnd } else { ScannerState::NameOrEnd };
     }
 
-    fn leave(&mut self, found: &mut impl FnMut(usize, Value<'_>)) {
+    fn leave(&mut self, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         let left = self.depth;
         self.depth -= 1;
         self.arrays >>= 1;
         self.is_followed = false;
         for (index, followed) in self.followed.iter_mut().enumerate() {
             if followed.depth == left && !std::mem::replace(&mut followed.is_told, true) {
-                found(index, Value::Nothing);
+                found(index, JsonValue::Nothing);
             }
             followed.depth = followed.depth.min(self.depth);
             self.is_followed |= followed.depth == self.depth;
@@ -265,9 +269,9 @@ impl Scanner {
 
     fn end_value(&mut self) {
         match self.depth {
-            0 if self.is_of_one => self.state = State::End,
+            0 if self.is_of_one => self.state = ScannerState::End,
             0 => self.restart(),
-            _ => self.state = State::CommaOrEnd,
+            _ => self.state = ScannerState::CommaOrEnd,
         }
     }
 
@@ -297,17 +301,22 @@ impl Scanner {
 
     fn begin_text(&mut self, is_name: bool) {
         self.begin_token(if is_name { self.is_followed } else { self.is_wanted() });
-        self.state = State::Text { is_name };
+        self.state = ScannerState::Text { is_name };
     }
 
-    fn read_text(&mut self, rest: &[u8], is_name: bool, found: &mut impl FnMut(usize, Value<'_>)) -> usize {
+    fn read_text(
+        &mut self,
+        rest: &[u8],
+        is_name: bool,
+        found: &mut impl FnMut(usize, JsonValue<'_>),
+    ) -> usize {
         let Some(end) = memchr2(b'"', b'\\', rest) else {
             self.keep(rest);
             return rest.len();
         };
         self.keep(&rest[..end]);
         if rest[end] == b'\\' {
-            self.state = State::Escape { is_name };
+            self.state = ScannerState::Escape { is_name };
         } else if is_name {
             self.end_name();
         } else {
@@ -317,11 +326,11 @@ impl Scanner {
     }
 
     fn read_escape(&mut self, byte: u8, is_name: bool) -> usize {
-        self.state = State::Text { is_name };
+        self.state = ScannerState::Text { is_name };
         let plain: &[u8] = match byte {
             // Digits are no end of a string, so only a token that is kept needs to know what they mean.
             b'u' if self.keeps_token => {
-                self.state = State::Hex { is_name, digits: 0, unit: 0 };
+                self.state = ScannerState::Hex { is_name, digits: 0, unit: 0 };
                 return 1;
             }
             b'u' => b"",
@@ -334,7 +343,7 @@ impl Scanner {
             b'r' => b"\r",
             b't' => b"\t",
             _ => {
-                self.state = State::Broken;
+                self.state = ScannerState::Broken;
                 return 1;
             }
         };
@@ -344,15 +353,15 @@ impl Scanner {
 
     fn read_hex(&mut self, byte: u8, is_name: bool, digits: u8, unit: u16) -> usize {
         let Some(digit) = char::from(byte).to_digit(16) else {
-            self.state = State::Broken;
+            self.state = ScannerState::Broken;
             return 1;
         };
         let unit = unit << 4 | digit as u16;
         if digits < 3 {
-            self.state = State::Hex { is_name, digits: digits + 1, unit };
+            self.state = ScannerState::Hex { is_name, digits: digits + 1, unit };
             return 1;
         }
-        self.state = State::Text { is_name };
+        self.state = ScannerState::Text { is_name };
         match (self.high.take(), unit) {
             (None, 0xd800..=0xdbff) => self.high = Some(unit),
             (high, _) => {
@@ -379,27 +388,27 @@ impl Scanner {
                 }
             }
         }
-        self.state = State::Colon;
+        self.state = ScannerState::Colon;
     }
 
-    fn end_text(&mut self, found: &mut impl FnMut(usize, Value<'_>)) {
+    fn end_text(&mut self, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         let is_whole = self.keeps_token && !self.is_token_void && self.high.is_none();
         let token = std::mem::take(&mut self.token);
         let text = std::str::from_utf8(&token).ok().filter(|_| is_whole);
-        self.hand_on(text.map_or(Value::Nothing, Value::Text), found);
+        self.hand_on(text.map_or(JsonValue::Nothing, JsonValue::Text), found);
         self.token = token;
         self.end_value();
     }
 
-    fn read_number(&mut self, rest: &[u8], found: &mut impl FnMut(usize, Value<'_>)) -> usize {
+    fn read_number(&mut self, rest: &[u8], found: &mut impl FnMut(usize, JsonValue<'_>)) -> usize {
         let is_of_number = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
         let end = rest.iter().take_while(|byte| is_of_number(byte)).count();
         self.keep(&rest[..end]);
         if end < rest.len() {
             let token = std::mem::take(&mut self.token);
             let value = match token.first() {
-                Some(sign) if self.is_token_void => Value::LongNumber { is_negative: *sign == b'-' },
-                _ => Value::Number(&token),
+                Some(sign) if self.is_token_void => JsonValue::LongNumber { is_negative: *sign == b'-' },
+                _ => JsonValue::Number(&token),
             };
             self.hand_on(value, found);
             self.token = token;
@@ -413,26 +422,26 @@ impl Scanner {
         byte: u8,
         word: &'static str,
         at: u8,
-        found: &mut impl FnMut(usize, Value<'_>),
+        found: &mut impl FnMut(usize, JsonValue<'_>),
     ) -> usize {
         let (expected, at) = (word.as_bytes()[usize::from(at)], at + 1);
         if byte != expected {
-            self.state = State::Broken;
+            self.state = ScannerState::Broken;
         } else if usize::from(at) < word.len() {
-            self.state = State::Word { word, at };
+            self.state = ScannerState::Word { word, at };
         } else {
-            self.hand_on(Value::Word(word), found);
+            self.hand_on(JsonValue::Word(word), found);
             self.end_value();
         }
         1
     }
 
     /// Hands on a value that is no object and no array. A path that goes beyond it has nothing here.
-    fn hand_on(&mut self, value: Value<'_>, found: &mut impl FnMut(usize, Value<'_>)) {
+    fn hand_on(&mut self, value: JsonValue<'_>, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         for index in self.hits.iter().map(|index| usize::from(*index)) {
             let is_end = self.paths[index].names().len() == self.objects();
             self.followed[index].is_told = true;
-            found(index, if is_end { value } else { Value::Nothing });
+            found(index, if is_end { value } else { JsonValue::Nothing });
         }
     }
 }

@@ -8,15 +8,15 @@ use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 
 use crate::cookie;
-use crate::counting::rules::Rules;
+use crate::counting::rules::PolicyRules;
 use crate::definition::Dimension;
 use crate::keys::credential::push_value;
 use crate::keys::subject::{Encoded, Subject};
 use crate::percent;
 use crate::percent::Plus;
 use crate::query;
-use crate::request::{Facts, Params};
-use crate::route::Found;
+use crate::request::{Params, RoutingFacts};
+use crate::route::RouteMatch;
 
 /// A request and the route that answers it.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +26,12 @@ pub struct HttpSubject<'a> {
     /// The parameters of its path.
     pub params: Params<'a, 'a>,
     /// The request itself.
-    pub facts: &'a Facts<'a, 'a>,
+    pub facts: &'a RoutingFacts<'a, 'a>,
 }
 
 impl<'a> HttpSubject<'a> {
     /// The request that this route has taken.
-    pub fn new(found: &'a Found<'a, 'a>, facts: &'a Facts<'a, 'a>) -> HttpSubject<'a> {
+    pub fn new(found: &'a RouteMatch<'a, 'a>, facts: &'a RoutingFacts<'a, 'a>) -> HttpSubject<'a> {
         HttpSubject { route: &found.route.name, params: found.params, facts }
     }
 }
@@ -84,11 +84,11 @@ impl Subject for HttpSubject<'_> {
         self.facts.identity.tenant.as_deref()
     }
 
-    fn cost(&self, rules: &Rules) -> u64 {
+    fn cost(&self, rules: &PolicyRules) -> u64 {
         rules.cost_of(self.facts)
     }
 
-    fn write_idempotency_key(&self, rules: &Rules, out: &mut Encoded) -> bool {
+    fn write_idempotency_key(&self, rules: &PolicyRules, out: &mut Encoded) -> bool {
         rules.write_idempotency_key(self.facts, out)
     }
 }

@@ -30,7 +30,7 @@ use limit::{Algorithm, Key};
 
 /// Makes the keys of one policy.
 #[derive(Clone, Debug)]
-pub struct Keys {
+pub struct KeyMaker {
     by: Box<[Dimension]>,
     missing: Missing,
     ipv6_prefix: u8,
@@ -64,7 +64,7 @@ const GOLDEN: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
 /// Why a subject has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
+pub enum NoKey {
     /// The policy does not apply.
     Skip,
     /// The request is to be refused: this dimension has no value.
@@ -74,7 +74,7 @@ pub enum Absent {
     },
 }
 
-impl Keys {
+impl KeyMaker {
     /// Keys of a policy with so many windows.
     pub fn new(
         salt: &[u8; 16],
@@ -83,27 +83,27 @@ impl Keys {
         by: &[Dimension],
         missing: Missing,
         ipv6_prefix: u8,
-    ) -> Keys {
+    ) -> KeyMaker {
         let state = |window| {
             let mut state = SipHasher13::new_with_key(salt);
             state.write(&prefix(policy, window, by));
             state
         };
         let states = (0..windows).map(state).collect();
-        Keys { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
+        KeyMaker { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
     }
 
     /// The same keys under another salt; `policy` is the name they were made with.
-    pub fn salted(&self, salt: &[u8; 16], policy: &str) -> Keys {
+    pub fn salted(&self, salt: &[u8; 16], policy: &str) -> KeyMaker {
         let windows = u16::try_from(self.states.len()).expect("it was a u16 when they were made");
-        Keys::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
+        KeyMaker::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
     }
 
     /// Encodes the values of a subject. Allocates only if they are longer than 128 bytes together.
     ///
     /// # Errors
     /// If a dimension has no value (an empty one counts as none) or several, and the client's address is not to replace it.
-    pub fn encode(&self, subject: &impl Subject) -> Result<Encoded, Absent> {
+    pub fn encode(&self, subject: &impl Subject) -> Result<Encoded, NoKey> {
         let mut out = Encoded::new();
         for (index, dimension) in self.by.iter().enumerate() {
             let start = out.len();
@@ -116,14 +116,14 @@ impl Keys {
                 _ => subject.write(dimension, &mut out),
             };
             if !is_clear {
-                return Err(Absent::Reject { dimension: index });
+                return Err(NoKey::Reject { dimension: index });
             }
             let mut substituted = false;
             if out.len() == start + LENGTH_BYTES {
                 match self.missing {
                     Missing::Ip => self.write_address(subject.address(), &mut out),
-                    Missing::Skip => return Err(Absent::Skip),
-                    Missing::Reject => return Err(Absent::Reject { dimension: index }),
+                    Missing::Skip => return Err(NoKey::Skip),
+                    Missing::Reject => return Err(NoKey::Reject { dimension: index }),
                 }
                 substituted = true;
             }
@@ -184,7 +184,7 @@ impl Keys {
 
 /// One value read back from an encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Value {
+pub struct DecodedValue {
     /// Its bytes; of an address its octets, four or sixteen.
     pub bytes: Box<[u8]>,
     /// Whether it is the client's address, standing in for a dimension without a value.
@@ -192,14 +192,14 @@ pub struct Value {
 }
 
 /// Decodes an encoding into its values. It allocates: for operators, not for traffic.
-pub fn values(encoded: &[u8]) -> Vec<Value> {
+pub fn values(encoded: &[u8]) -> Vec<DecodedValue> {
     let mut values = Vec::new();
     let mut rest = encoded;
     while let Some((head, behind)) = rest.split_first_chunk::<LENGTH_BYTES>() {
         let head = u64::from_le_bytes(*head);
         let length = usize::try_from(head >> 1).unwrap_or(usize::MAX);
         let (bytes, behind) = behind.split_at_checked(length).unwrap_or((behind, &[]));
-        values.push(Value { bytes: bytes.into(), substituted: head & 1 == 1 });
+        values.push(DecodedValue { bytes: bytes.into(), substituted: head & 1 == 1 });
         rest = behind;
     }
     values
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
     use crate::keys::http_subject::HttpSubject;
     use crate::matching::pattern::Pattern;
-    use crate::request::{Facts, Params};
+    use crate::request::{Params, RoutingFacts};
     use base::identity::Identity;
 
     /// Everything a key is made of.
@@ -321,7 +321,7 @@ mod tests {
                 (HeaderName::from_static("x-key"), HeaderValue::from_str(header).expect("plain text"))
             }));
             let identity = Identity { consumer: consumer.clone().map(Into::into), ..Identity::default() };
-            let facts = Facts {
+            let facts = RoutingFacts {
                 method: &Method::PUT,
                 host: "",
                 path: "/a%20b/c",
@@ -358,7 +358,7 @@ mod tests {
             });
             let expected = Input { policy: policy.clone(), window, by: kinds.collect(), values: values.collect() };
 
-            let keys = Keys::new(&[0; 16], &policy, 1, &by, Missing::Ip, 64);
+            let keys = KeyMaker::new(&[0; 16], &policy, 1, &by, Missing::Ip, 64);
             let mut encoded = prefix(&policy, window, &by);
             let subject = HttpSubject { route: "the route", params, facts: &facts };
             let suffix = keys.encode(&subject).expect("the address takes a missing place");

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::counting::Policy;
-use crate::counting::rules::Rules;
+use crate::counting::rules::PolicyRules;
 use crate::definition::{Dimension, Missing};
 use crate::keys::credential::push_value;
 use crate::keys::subject::{Encoded, Subject};
@@ -20,7 +20,7 @@ use base::identity::Identity;
 
 /// The values of a subject as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum SubjectValues {
     /// The values of all dimensions of the policy, in their order, with `:` between them.
     Key(String),
     /// Each by the name of its dimension. `consumer`, `tenant` and `ip` may be there although the policy does not count by
@@ -39,7 +39,7 @@ pub struct NamedSubject {
 
 /// Why values make no subject of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Misnamed {
+pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
     #[error("the policy counts by {by}, and the key has not exactly one value for each: write `dimensions`")]
     Key {
@@ -69,22 +69,22 @@ impl NamedSubject {
     /// If the values do not fit the policy.
     pub fn new(
         policy: &Policy,
-        named: Named,
+        named: SubjectValues,
         tier: Option<&str>,
         cost: Option<NonZeroU64>,
-    ) -> Result<NamedSubject, Misnamed> {
+    ) -> Result<NamedSubject, SubjectError> {
         let mut values = match named {
-            Named::Key(key) => of_key(policy, &key)?,
-            Named::Dimensions(named) => of_names(policy, named)?,
+            SubjectValues::Key(key) => of_key(policy, &key)?,
+            SubjectValues::Dimensions(named) => of_names(policy, named)?,
         };
         values.retain(|(_, value)| !value.is_empty());
         let of = |dimension| values.iter().find(|(by, _)| *by == dimension).map(|(_, value)| value.as_str());
-        let address = of(Dimension::Ip).map(str::parse).transpose().map_err(|_| Misnamed::Address)?;
+        let address = of(Dimension::Ip).map(str::parse).transpose().map_err(|_| SubjectError::Address)?;
         let lacks = |by: &&Dimension| of((*by).clone()).is_none();
         // The client's address takes the place of what is missing, if the policy says so. There is no client here.
         let needs = |by: &&Dimension| **by == Dimension::Ip || policy.missing == Missing::Ip;
         if let (None, Some(by)) = (address, policy.by.iter().filter(lacks).find(needs)) {
-            return Err(Misnamed::Missing(by.to_string()));
+            return Err(SubjectError::Missing(by.to_string()));
         }
         let text = |dimension| of(dimension).map(Box::from);
         let identity = Arc::new(Identity {
@@ -133,25 +133,25 @@ impl Subject for NamedSubject {
         self.identity.tenant.as_deref()
     }
 
-    fn cost(&self, rules: &Rules) -> u64 {
+    fn cost(&self, rules: &PolicyRules) -> u64 {
         self.cost.map_or(rules.cost.default, NonZeroU64::get)
     }
 
-    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+    fn write_idempotency_key(&self, _: &PolicyRules, _: &mut Encoded) -> bool {
         false
     }
 }
 
-fn of_key(policy: &Policy, key: &str) -> Result<Vec<(Dimension, String)>, Misnamed> {
+fn of_key(policy: &Policy, key: &str) -> Result<Vec<(Dimension, String)>, SubjectError> {
     // A single value may contain what would stand between two.
     let values: Vec<&str> = if policy.by.len() == 1 { vec![key] } else { key.split(':').collect() };
     if values.len() != policy.by.len() {
-        return Err(Misnamed::Key { by: by(policy) });
+        return Err(SubjectError::Key { by: by(policy) });
     }
     Ok(policy.by.iter().cloned().zip(values.into_iter().map(str::to_owned)).collect())
 }
 
-fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimension, String)>, Misnamed> {
+fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimension, String)>, SubjectError> {
     let dimension = |name: &str| {
         let own = policy.by.iter().find(|by| by.to_string() == name).cloned();
         own.or(match name {
@@ -163,7 +163,7 @@ fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimens
     };
     let known = |(name, value): (String, String)| match dimension(&name) {
         Some(dimension) => Ok((dimension, value)),
-        None => Err(Misnamed::Unknown { name, by: by(policy) }),
+        None => Err(SubjectError::Unknown { name, by: by(policy) }),
     };
     named.into_iter().map(known).collect()
 }
@@ -190,21 +190,21 @@ mod tests {
     use super::*;
     use crate::counting::shorthand;
     use crate::definition;
-    use crate::{Options, Table};
+    use crate::{CompileOptions, RouteTable};
 
-    fn table(limit: &str, missing: Missing) -> Table {
+    fn table(limit: &str, missing: Missing) -> RouteTable {
         let limit = shorthand::parse(limit).expect("a limit");
-        let policy = definition::Policy {
+        let policy = definition::PolicyDefinition {
             by: limit.by,
             missing,
-            ..definition::Policy::new("calls".to_owned(), vec![limit.window])
+            ..definition::PolicyDefinition::new("calls".to_owned(), vec![limit.window])
         };
-        let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-        Table::compile(&[], &[policy], &options).expect("a table without mistakes")
+        let options = CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        RouteTable::compile(&[], &[policy], &options).expect("a table without mistakes")
     }
 
-    fn dimensions(named: &[(&str, &str)]) -> Named {
-        Named::Dimensions(
+    fn dimensions(named: &[(&str, &str)]) -> SubjectValues {
+        SubjectValues::Dimensions(
             named.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
         )
     }
@@ -212,8 +212,8 @@ mod tests {
     #[test]
     fn a_subject_has_the_key_that_an_operator_writes() {
         for (limit, named, values) in [
-            ("9/m by consumer", Named::Key("a:b".to_owned()), vec!["a:b"]),
-            ("9/m by consumer, route", Named::Key("a:b".to_owned()), vec!["a", "b"]),
+            ("9/m by consumer", SubjectValues::Key("a:b".to_owned()), vec!["a:b"]),
+            ("9/m by consumer, route", SubjectValues::Key("a:b".to_owned()), vec!["a", "b"]),
             (
                 "9/m by consumer, ip",
                 dimensions(&[("ip", "2001:db8::9"), ("consumer", "a")]),
@@ -239,21 +239,23 @@ mod tests {
             let table = table(limit, missing);
             NamedSubject::new(&table.policies()[0], named, None, None).err()
         };
-        let key = |text: &str| Named::Key(text.to_owned());
+        let key = |text: &str| SubjectValues::Key(text.to_owned());
         let by = || "`consumer`, `route`".to_owned();
-        for (text, error) in [("a", Misnamed::Key { by: by() }), ("a:b:c", Misnamed::Key { by: by() })] {
+        for (text, error) in
+            [("a", SubjectError::Key { by: by() }), ("a:b:c", SubjectError::Key { by: by() })]
+        {
             assert_eq!(refused("9/m by consumer, route", Missing::Ip, key(text)), Some(error));
         }
-        let unknown = Misnamed::Unknown { name: "rout".to_owned(), by: by() };
+        let unknown = SubjectError::Unknown { name: "rout".to_owned(), by: by() };
         let named = dimensions(&[("consumer", "a"), ("rout", "b")]);
         assert_eq!(refused("9/m by consumer, route", Missing::Ip, named), Some(unknown));
-        let missing = Misnamed::Missing("consumer".to_owned());
+        let missing = SubjectError::Missing("consumer".to_owned());
         assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[])), Some(missing.clone()));
         assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[("consumer", "")])), Some(missing));
         assert_eq!(refused("9/m by consumer", Missing::Ip, dimensions(&[("ip", "192.0.2.1")])), None);
         assert_eq!(refused("9/m by consumer", Missing::Skip, dimensions(&[])), None);
-        assert_eq!(refused("9/m by ip", Missing::Skip, key("home")), Some(Misnamed::Address));
-        let no_address = Some(Misnamed::Missing("ip".to_owned()));
+        assert_eq!(refused("9/m by ip", Missing::Skip, key("home")), Some(SubjectError::Address));
+        let no_address = Some(SubjectError::Missing("ip".to_owned()));
         assert_eq!(refused("9/m by ip", Missing::Skip, dimensions(&[])), no_address);
     }
 }

@@ -13,7 +13,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::counting::Policy;
 use crate::definition::Dimension;
-use crate::keys::key::Value;
+use crate::keys::key::DecodedValue;
 use crate::keys::subject::Subject;
 use crate::list_field::split_unquoted;
 use crate::query;
@@ -22,7 +22,7 @@ use base::identity::NO_ADDRESS;
 
 /// How much of a client's address a name shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Addresses {
+pub enum AddressDetail {
     /// All that the policy counts by.
     #[default]
     Whole,
@@ -34,8 +34,8 @@ pub enum Addresses {
 
 /// Names keys. One for a snapshot: a reload may change it.
 #[derive(Clone)]
-pub struct Naming {
-    addresses: Addresses,
+pub struct KeyNaming {
+    addresses: AddressDetail,
     hasher: SipHasher13,
     /// Header fields that carry credentials, beside those whose name says so.
     headers: Box<[HeaderName]>,
@@ -43,31 +43,31 @@ pub struct Naming {
     parameters: Box<[Box<str>]>,
 }
 
-impl std::fmt::Debug for Naming {
+impl std::fmt::Debug for KeyNaming {
     /// Without the salt.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Naming").field("addresses", &self.addresses).finish_non_exhaustive()
     }
 }
 
-impl Default for Naming {
+impl Default for KeyNaming {
     /// Whole addresses, and no credentials but those whose name says so.
-    fn default() -> Naming {
-        Naming::new(Addresses::Whole, &[0; 16], Box::default(), Box::default())
+    fn default() -> KeyNaming {
+        KeyNaming::new(AddressDetail::Whole, &[0; 16], Box::default(), Box::default())
     }
 }
 
-impl Naming {
+impl KeyNaming {
     /// Names under the salt of limiter keys. `headers` and `parameters` carry credentials.
     pub fn new(
-        addresses: Addresses,
+        addresses: AddressDetail,
         salt: &[u8; 16],
         headers: Box<[HeaderName]>,
         parameters: Box<[Box<str>]>,
-    ) -> Naming {
+    ) -> KeyNaming {
         let mut hasher = SipHasher13::new_with_key(salt);
         hasher.write(b"address in a name");
-        Naming { addresses, hasher, headers, parameters }
+        KeyNaming { addresses, hasher, headers, parameters }
     }
 
     /// The key under which a policy counts a subject, at most [`NAME_BYTES_MAX`] bytes of printable ASCII. Without dimensions
@@ -80,7 +80,7 @@ impl Naming {
     }
 
     /// The name of a key with these values, one for each dimension.
-    pub fn name_of(&self, by: &[Dimension], values: &[Value]) -> String {
+    pub fn name_of(&self, by: &[Dimension], values: &[DecodedValue]) -> String {
         let mut name = String::new();
         for (dimension, value) in by.iter().zip(values) {
             if !name.is_empty() {
@@ -108,15 +108,15 @@ impl Naming {
             return "unix".to_owned();
         }
         match (self.addresses, address.to_canonical()) {
-            (Addresses::Whole, address) => address.to_string(),
-            (Addresses::Prefix, IpAddr::V4(address)) => {
+            (AddressDetail::Whole, address) => address.to_string(),
+            (AddressDetail::Prefix, IpAddr::V4(address)) => {
                 let [a, b, c, _] = address.octets();
                 format!("{a}.{b}.{c}.0/24")
             }
-            (Addresses::Prefix, IpAddr::V6(address)) => {
+            (AddressDetail::Prefix, IpAddr::V6(address)) => {
                 format!("{}/48", Ipv6Addr::from_bits(address.to_bits() >> 80 << 80))
             }
-            (Addresses::Hash, address) => {
+            (AddressDetail::Hash, address) => {
                 let mut hasher = self.hasher;
                 match address {
                     IpAddr::V4(address) => hasher.write(&address.octets()),
@@ -140,7 +140,7 @@ impl Naming {
     /// A name that may have been made under another `[privacy]`, with its addresses cut as they are now. What is hashed stays.
     /// A network stays too, unless addresses are hashed now: it cannot become the word of its address, so it is masked.
     pub fn cut_again(&self, name: &str) -> String {
-        if self.addresses == Addresses::Whole || !name.contains("ip=") {
+        if self.addresses == AddressDetail::Whole || !name.contains("ip=") {
             return name.to_owned();
         }
         let parts = parts(name).map(|part| {
@@ -164,7 +164,7 @@ impl Naming {
         let is_network = text.split_once('/').is_some_and(|(address, _)| address.parse::<IpAddr>().is_ok());
         match text.parse() {
             Ok(address) => self.address(address),
-            Err(_) if is_network && self.addresses == Addresses::Hash => MASK.to_owned(),
+            Err(_) if is_network && self.addresses == AddressDetail::Hash => MASK.to_owned(),
             // It was cut where a name ends.
             Err(_) if text.ends_with('…') => MASK.to_owned(),
             Err(_) => text.to_owned(),
@@ -241,8 +241,8 @@ mod tests {
 
     use super::*;
 
-    fn value(bytes: &[u8]) -> Value {
-        Value { bytes: bytes.into(), substituted: false }
+    fn value(bytes: &[u8]) -> DecodedValue {
+        DecodedValue { bytes: bytes.into(), substituted: false }
     }
 
     fn header(name: &'static str) -> Dimension {
@@ -251,37 +251,37 @@ mod tests {
 
     #[test]
     fn a_name_has_each_dimension_with_its_value() {
-        let naming = Naming::default();
+        let naming = KeyNaming::default();
         let by = [Dimension::Consumer, Dimension::Route];
         assert_eq!(naming.name_of(&by, &[value(b"alice"), value(b"api")]), "consumer=alice, route=api");
         let forged = naming.name_of(&by, &[value(b"a, route=\x1b[1m"), value(b"")]);
         assert_eq!(forged, r#"consumer="a, route=\x1b[1m", route="""#);
-        let absent = Value { bytes: [192, 0, 2, 1].into(), substituted: true };
+        let absent = DecodedValue { bytes: [192, 0, 2, 1].into(), substituted: true };
         assert_eq!(naming.name_of(&[Dimension::Consumer], &[absent]), "consumer=absent (ip=192.0.2.1)");
     }
 
     #[test]
     fn addresses_are_cut_as_configured() {
         let named = |addresses, salt, octets: &[u8]| {
-            let naming = Naming::new(addresses, &[salt; 16], Box::default(), Box::default());
+            let naming = KeyNaming::new(addresses, &[salt; 16], Box::default(), Box::default());
             naming.name_of(&[Dimension::Ip], &[value(octets)])
         };
         let v6 = "2001:db8:1:2:3:4:5:6".parse::<Ipv6Addr>().expect("an address").octets();
-        assert_eq!(named(Addresses::Whole, 0, &[192, 0, 2, 9]), "ip=192.0.2.9");
-        assert_eq!(named(Addresses::Prefix, 0, &[192, 0, 2, 9]), "ip=192.0.2.0/24");
-        assert_eq!(named(Addresses::Whole, 0, &v6), "ip=2001:db8:1:2:3:4:5:6");
-        assert_eq!(named(Addresses::Prefix, 0, &v6), "ip=2001:db8:1::/48");
-        let hashed = named(Addresses::Hash, 0, &[192, 0, 2, 9]);
+        assert_eq!(named(AddressDetail::Whole, 0, &[192, 0, 2, 9]), "ip=192.0.2.9");
+        assert_eq!(named(AddressDetail::Prefix, 0, &[192, 0, 2, 9]), "ip=192.0.2.0/24");
+        assert_eq!(named(AddressDetail::Whole, 0, &v6), "ip=2001:db8:1:2:3:4:5:6");
+        assert_eq!(named(AddressDetail::Prefix, 0, &v6), "ip=2001:db8:1::/48");
+        let hashed = named(AddressDetail::Hash, 0, &[192, 0, 2, 9]);
         assert!(hashed.starts_with("ip=#") && hashed.len() == "ip=#".len() + 16, "{hashed}");
-        assert_eq!(hashed, named(Addresses::Hash, 0, &[192, 0, 2, 9]));
-        assert_ne!(hashed, named(Addresses::Hash, 1, &[192, 0, 2, 9]), "another salt");
-        assert_ne!(hashed, named(Addresses::Hash, 0, &[192, 0, 2, 8]));
+        assert_eq!(hashed, named(AddressDetail::Hash, 0, &[192, 0, 2, 9]));
+        assert_ne!(hashed, named(AddressDetail::Hash, 1, &[192, 0, 2, 9]), "another salt");
+        assert_ne!(hashed, named(AddressDetail::Hash, 0, &[192, 0, 2, 8]));
     }
 
     #[test]
     fn credentials_are_never_in_a_name() {
         let own = Box::from([HeaderName::from_static("x-pass")]);
-        let naming = Naming::new(Addresses::Whole, &[0; 16], own, Box::from(["sig".into()]));
+        let naming = KeyNaming::new(AddressDetail::Whole, &[0; 16], own, Box::from(["sig".into()]));
         let secret = [
             header("x-pass"),
             header("authorization"),
@@ -301,8 +301,9 @@ mod tests {
 
     #[test]
     fn a_name_of_before_is_cut_as_addresses_are_now() {
-        let naming = |addresses| Naming::new(addresses, &[7; 16], Box::default(), Box::default());
-        let [whole, prefix, hash] = [Addresses::Whole, Addresses::Prefix, Addresses::Hash].map(naming);
+        let naming = |addresses| KeyNaming::new(addresses, &[7; 16], Box::default(), Box::default());
+        let [whole, prefix, hash] =
+            [AddressDetail::Whole, AddressDetail::Prefix, AddressDetail::Hash].map(naming);
         let by = [Dimension::Ip, header("x-a"), Dimension::Route];
         for quoted in ["plain", "a, ip=192.0.2.9", "a\", ip=192.0.2.9", "=absent (ip=192.0.2.9)"] {
             let values = [value(&[192, 0, 2, 1]), value(quoted.as_bytes()), value(b"r")];
@@ -313,7 +314,7 @@ mod tests {
                 assert_eq!(now.cut_again(&name), name, "once is enough");
             }
         }
-        let absent = [Value { substituted: true, ..value(&[192, 0, 2, 1]) }];
+        let absent = [DecodedValue { substituted: true, ..value(&[192, 0, 2, 1]) }];
         let before = whole.name_of(&[header("x-a")], &absent);
         assert_eq!(hash.cut_again(&before), hash.name_of(&[header("x-a")], &absent));
         assert_eq!(prefix.cut_again("ip=2001:db8:1:2::, route=r"), "ip=2001:db8:1::/48, route=r");
@@ -327,8 +328,8 @@ mod tests {
         #[test]
         fn any_name_is_printable_and_bounded(values in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..300), 0..16)) {
             let by: Vec<Dimension> = values.iter().map(|_| Dimension::Consumer).collect();
-            let values: Vec<Value> = values.iter().map(|bytes| value(bytes)).collect();
-            let name = Naming::default().name_of(&by, &values);
+            let values: Vec<DecodedValue> = values.iter().map(|bytes| value(bytes)).collect();
+            let name = KeyNaming::default().name_of(&by, &values);
             prop_assert!(name.bytes().all(|byte| (b' '..=b'~').contains(&byte)), "{name}");
             prop_assert!(name.len() <= NAME_BYTES_MAX + ", ...".len());
         }

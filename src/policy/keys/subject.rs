@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
-use crate::counting::rules::Rules;
+use crate::counting::rules::PolicyRules;
 use crate::definition::Dimension;
 
 /// The encoded values of one subject; the same for every window of a policy.
@@ -30,8 +30,8 @@ pub trait Subject {
     fn tenant(&self) -> Option<&str>;
 
     /// Units that a policy with these rules charges it; 0: the policy does not apply.
-    fn cost(&self, rules: &Rules) -> u64;
+    fn cost(&self, rules: &PolicyRules) -> u64;
 
     /// Appends that by which a policy with these rules recognises a retry; `false`: nothing does.
-    fn write_idempotency_key(&self, rules: &Rules, out: &mut Encoded) -> bool;
+    fn write_idempotency_key(&self, rules: &PolicyRules, out: &mut Encoded) -> bool;
 }

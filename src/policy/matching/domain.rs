@@ -5,8 +5,8 @@
 //! decided or counted here.
 
 pub mod definition;
+pub(crate) mod descriptor_template;
 mod entry;
-pub(crate) mod given;
 mod subject;
 pub(crate) mod tree;
 
@@ -18,35 +18,35 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::definition::Dimension;
-use given::Template;
+use descriptor_template::DescriptorTemplate;
 use limit::PolicyId;
-use tree::Tree;
+use tree::DomainTree;
 
-pub use entry::Entry;
+pub use entry::DescriptorEntry;
 pub(crate) use subject::ADDRESSES;
 pub use subject::DescriptorSubject;
 
 /// The rules of one domain.
 #[derive(Clone, Debug)]
-pub struct Domain {
+pub struct CompiledDomain {
     pub(crate) name: Box<str>,
     pub(crate) overrides: bool,
-    pub(crate) rules: Box<[Rule]>,
-    pub(crate) tree: Tree,
+    pub(crate) rules: Box<[CompiledRule]>,
+    pub(crate) tree: DomainTree,
     /// Whether some rule counts instead of others.
     pub(crate) replaces: bool,
 }
 
 /// What is done about some descriptors.
 #[derive(Clone, Debug)]
-pub struct Rule {
+pub struct CompiledRule {
     pub(crate) index: usize,
     pub(crate) name: Option<Box<str>>,
     pub(crate) instead_of: Box<[Box<str>]>,
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: RuleVerdict,
     pub(crate) policies: Box<[PolicyId]>,
-    pub(crate) given: Box<[(Dimension, Template)]>,
-    pub(crate) tier: Option<Template>,
+    pub(crate) given: Box<[(Dimension, DescriptorTemplate)]>,
+    pub(crate) tier: Option<DescriptorTemplate>,
     /// Whether one of its policies penalises clients.
     pub(crate) penalises: bool,
     /// Whether one of its policies has a candidate.
@@ -55,7 +55,7 @@ pub struct Rule {
 
 /// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RuleVerdict {
     /// Its policies decide.
     Limited,
     /// All pass.
@@ -66,7 +66,7 @@ pub(crate) enum Verdict {
 
 /// What a domain says about a descriptor.
 #[derive(Clone, Copy, Debug)]
-pub enum Matched<'d> {
+pub enum DescriptorMatch<'d> {
     /// No rule is for it: it passes, and nothing is counted.
     Unknown,
     /// It passes, and nothing is counted.
@@ -76,10 +76,10 @@ pub enum Matched<'d> {
     /// Another descriptor of the same request counts instead of it: it passes, and nothing is counted.
     Replaced,
     /// The policies of this rule decide.
-    Limited(&'d Rule),
+    Limited(&'d CompiledRule),
 }
 
-impl Domain {
+impl CompiledDomain {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -91,43 +91,46 @@ impl Domain {
     }
 
     /// Its rules, as they were written.
-    pub fn rules(&self) -> &[Rule] {
+    pub fn rules(&self) -> &[CompiledRule] {
         &self.rules
     }
 
     /// What it says about the only descriptor of a request.
-    pub fn find(&self, entries: &[Entry<'_>]) -> Matched<'_> {
-        self.rule(entries).map_or(Matched::Unknown, Rule::matched)
+    pub fn find(&self, entries: &[DescriptorEntry<'_>]) -> DescriptorMatch<'_> {
+        self.rule(entries).map_or(DescriptorMatch::Unknown, CompiledRule::matched)
     }
 
     /// What it says about each descriptor of a request. A rule that counts instead of another does so if both are met by
     /// the same request.
     pub fn find_all<'e>(
         &self,
-        descriptors: impl IntoIterator<Item = &'e [Entry<'e>]>,
-    ) -> SmallVec<[Matched<'_>; 4]> {
+        descriptors: impl IntoIterator<Item = &'e [DescriptorEntry<'e>]>,
+    ) -> SmallVec<[DescriptorMatch<'_>; 4]> {
         if !self.replaces {
             return descriptors.into_iter().map(|entries| self.find(entries)).collect();
         }
         let rules = descriptors.into_iter().map(|entries| self.rule(entries));
-        let rules: SmallVec<[Option<&Rule>; 4]> = rules.collect();
+        let rules: SmallVec<[Option<&CompiledRule>; 4]> = rules.collect();
         let replaced: BTreeSet<&str> =
             rules.iter().flatten().flat_map(|rule| &rule.instead_of).map(|name| &**name).collect();
-        let is_replaced = |rule: &Rule| rule.name.as_ref().is_some_and(|name| replaced.contains(&**name));
+        let is_replaced =
+            |rule: &CompiledRule| rule.name.as_ref().is_some_and(|name| replaced.contains(&**name));
         let matched = rules.iter().map(|rule| match rule {
-            None => Matched::Unknown,
-            Some(rule) if rule.verdict != Verdict::Unlimited && is_replaced(rule) => Matched::Replaced,
+            None => DescriptorMatch::Unknown,
+            Some(rule) if rule.verdict != RuleVerdict::Unlimited && is_replaced(rule) => {
+                DescriptorMatch::Replaced
+            }
             Some(rule) => rule.matched(),
         });
         matched.collect()
     }
 
-    fn rule(&self, entries: &[Entry<'_>]) -> Option<&Rule> {
+    fn rule(&self, entries: &[DescriptorEntry<'_>]) -> Option<&CompiledRule> {
         self.rules.get(self.tree.find(entries)?)
     }
 }
 
-impl Rule {
+impl CompiledRule {
     /// Its place among the rules of its domain.
     pub fn index(&self) -> usize {
         self.index
@@ -144,15 +147,15 @@ impl Rule {
     }
 
     /// The value that it gives a dimension; `None` if the dimension is left to the entries.
-    fn given(&self, dimension: &Dimension) -> Option<&Template> {
+    fn given(&self, dimension: &Dimension) -> Option<&DescriptorTemplate> {
         self.given.iter().find(|(known, _)| known == dimension).map(|(_, template)| template)
     }
 
-    fn matched(&self) -> Matched<'_> {
+    fn matched(&self) -> DescriptorMatch<'_> {
         match self.verdict {
-            Verdict::Limited => Matched::Limited(self),
-            Verdict::Unlimited => Matched::Unlimited,
-            Verdict::Denied => Matched::Denied,
+            RuleVerdict::Limited => DescriptorMatch::Limited(self),
+            RuleVerdict::Unlimited => DescriptorMatch::Unlimited,
+            RuleVerdict::Denied => DescriptorMatch::Denied,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::matching::literals::Literals;
 
 /// One host a route answers to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Host {
+pub enum HostPattern {
     /// Exactly this name or address.
     Exact(Box<str>),
     /// One or more labels before `.` and this name.
@@ -38,12 +38,12 @@ pub enum Error {
     EmptyLabel,
 }
 
-impl Host {
+impl HostPattern {
     /// Reads a host, ignoring case and one trailing dot.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn parse(text: &str) -> Result<Host, Error> {
+    pub fn parse(text: &str) -> Result<HostPattern, Error> {
         let lower = text.to_ascii_lowercase();
         let name = lower.strip_suffix('.').unwrap_or(&lower);
         if matches!(name, "" | "*") {
@@ -52,7 +52,7 @@ impl Host {
         if let Some(address) = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))
             && let Ok(address) = address.parse::<std::net::Ipv6Addr>()
         {
-            return Ok(Host::Exact(address.to_string().into()));
+            return Ok(HostPattern::Exact(address.to_string().into()));
         }
         let (rest, wildcard) = match name.strip_prefix("*.") {
             Some(rest) => (rest, true),
@@ -72,14 +72,14 @@ impl Host {
         if rest.split('.').any(str::is_empty) {
             return Err(Error::EmptyLabel);
         }
-        Ok(if wildcard { Host::Wildcard(rest.into()) } else { Host::Exact(rest.into()) })
+        Ok(if wildcard { HostPattern::Wildcard(rest.into()) } else { HostPattern::Exact(rest.into()) })
     }
 
     /// Whether a request's host (lower case, without port and trailing dot) matches.
     pub fn matches(&self, host: &str) -> bool {
         match self {
-            Host::Exact(name) => host == &**name,
-            Host::Wildcard(name) => host
+            HostPattern::Exact(name) => host == &**name,
+            HostPattern::Wildcard(name) => host
                 .strip_suffix(&**name)
                 .and_then(|rest| rest.strip_suffix('.'))
                 .is_some_and(|rest| !rest.is_empty()),
@@ -89,17 +89,17 @@ impl Host {
     /// Orders hosts that match one request, the more specific last.
     pub fn specificity(&self) -> (bool, usize) {
         match self {
-            Host::Exact(name) => (true, name.len()),
-            Host::Wildcard(name) => (false, name.len()),
+            HostPattern::Exact(name) => (true, name.len()),
+            HostPattern::Wildcard(name) => (false, name.len()),
         }
     }
 }
 
-impl fmt::Display for Host {
+impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Host::Exact(name) => f.write_str(name),
-            Host::Wildcard(name) => write!(f, "*.{name}"),
+            HostPattern::Exact(name) => f.write_str(name),
+            HostPattern::Wildcard(name) => write!(f, "*.{name}"),
         }
     }
 }
@@ -159,10 +159,10 @@ pub struct Hosts {
 
 impl Hosts {
     /// The root of a host, made by `make` if there is none yet.
-    pub fn root(&mut self, host: &Host, make: impl FnOnce() -> NonZeroU32) -> NonZeroU32 {
+    pub fn root(&mut self, host: &HostPattern, make: impl FnOnce() -> NonZeroU32) -> NonZeroU32 {
         let (kind, name) = match host {
-            Host::Exact(name) => (EXACT, name),
-            Host::Wildcard(name) => (WILDCARD, name),
+            HostPattern::Exact(name) => (EXACT, name),
+            HostPattern::Wildcard(name) => (WILDCARD, name),
         };
         if kind == WILDCARD {
             self.wildcard_bytes_max = self.wildcard_bytes_max.max(name.len());
@@ -197,18 +197,18 @@ mod tests {
 
     #[test]
     fn reads_names_wildcards_and_addresses() {
-        assert_eq!(Host::parse("API.Example.com."), Ok(Host::Exact("api.example.com".into())));
-        assert_eq!(Host::parse("*.example.com"), Ok(Host::Wildcard("example.com".into())));
-        assert_eq!(Host::parse("[0:0::1]"), Ok(Host::Exact("::1".into())));
-        assert_eq!(Host::parse("10.0.0.1"), Ok(Host::Exact("10.0.0.1".into())));
-        assert_eq!(Host::parse("*"), Err(Error::Any));
-        assert_eq!(Host::parse("a.*.com"), Err(Error::Star));
-        assert_eq!(Host::parse("*a.com"), Err(Error::Star));
-        assert_eq!(Host::parse("a.com:80"), Err(Error::SchemeOrPort));
-        assert_eq!(Host::parse("http://a.com"), Err(Error::SchemeOrPort));
-        assert_eq!(Host::parse("b\u{fc}ro.de"), Err(Error::Character('\u{fc}')));
-        assert_eq!(Host::parse("a..com"), Err(Error::EmptyLabel));
-        assert_eq!(Host::parse("*..com"), Err(Error::EmptyLabel));
+        assert_eq!(HostPattern::parse("API.Example.com."), Ok(HostPattern::Exact("api.example.com".into())));
+        assert_eq!(HostPattern::parse("*.example.com"), Ok(HostPattern::Wildcard("example.com".into())));
+        assert_eq!(HostPattern::parse("[0:0::1]"), Ok(HostPattern::Exact("::1".into())));
+        assert_eq!(HostPattern::parse("10.0.0.1"), Ok(HostPattern::Exact("10.0.0.1".into())));
+        assert_eq!(HostPattern::parse("*"), Err(Error::Any));
+        assert_eq!(HostPattern::parse("a.*.com"), Err(Error::Star));
+        assert_eq!(HostPattern::parse("*a.com"), Err(Error::Star));
+        assert_eq!(HostPattern::parse("a.com:80"), Err(Error::SchemeOrPort));
+        assert_eq!(HostPattern::parse("http://a.com"), Err(Error::SchemeOrPort));
+        assert_eq!(HostPattern::parse("b\u{fc}ro.de"), Err(Error::Character('\u{fc}')));
+        assert_eq!(HostPattern::parse("a..com"), Err(Error::EmptyLabel));
+        assert_eq!(HostPattern::parse("*..com"), Err(Error::EmptyLabel));
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
     fn roots_come_from_specific_to_general() {
         let mut hosts = Hosts::default();
         for (text, number) in ["example.com", "*.example.com", "*.com", "*.a.example.com"].iter().zip(1..) {
-            let host = Host::parse(text).expect("a valid host");
+            let host = HostPattern::parse(text).expect("a valid host");
             hosts.root(&host, || NonZeroU32::new(number).expect("counted from 1"));
         }
         let roots = |host: &str| hosts.roots(host).map(NonZeroU32::get).collect::<Vec<_>>();
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_wildcard_needs_a_label_in_front() {
-        let wildcard = Host::Wildcard("example.com".into());
+        let wildcard = HostPattern::Wildcard("example.com".into());
         assert!(wildcard.matches("a.example.com") && wildcard.matches("a.b.example.com"));
         assert!(!wildcard.matches("example.com") && !wildcard.matches(".example.com"));
         assert!(!wildcard.matches("aexample.com"));

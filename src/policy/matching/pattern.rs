@@ -21,12 +21,12 @@ use crate::percent;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
-    segments: Box<[Segment]>,
+    segments: Box<[PatternSegment]>,
 }
 
 /// One segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Segment {
+pub enum PatternSegment {
     /// Exactly this, normalised.
     Literal(Box<str>),
     /// `{name}`: one segment that is not empty.
@@ -221,10 +221,10 @@ impl Pattern {
             return Err(Error::NotPath { offset, found });
         }
         let inner = inner.strip_suffix('/').unwrap_or(inner);
-        let mut segments: Vec<Segment> = Vec::new();
+        let mut segments: Vec<PatternSegment> = Vec::new();
         let mut offset = 1;
         for written in inner.split('/').filter(|_| text != "/") {
-            if let Some(Segment::Rest { name, .. }) = segments.last() {
+            if let Some(PatternSegment::Rest { name, .. }) = segments.last() {
                 return Err(Error::RestNotLast { offset, name: name.to_string() });
             }
             let segment = parse_segment(written, offset)?;
@@ -243,7 +243,7 @@ impl Pattern {
     }
 
     /// Its segments, from the left.
-    pub fn segments(&self) -> &[Segment] {
+    pub fn segments(&self) -> &[PatternSegment] {
         &self.segments
     }
 
@@ -254,7 +254,7 @@ impl Pattern {
         }
         let mut at = FIRST;
         for segment in &self.segments {
-            if let Segment::Rest { begin, .. } = segment {
+            if let PatternSegment::Rest { begin, .. } = segment {
                 return path.get(at..).unwrap_or("").starts_with(&**begin);
             }
             if is_end(path, at) {
@@ -262,8 +262,8 @@ impl Pattern {
             }
             let (found, next) = split(path, at);
             let matches = match segment {
-                Segment::Literal(text) => found == &**text,
-                Segment::Param(_) | Segment::Rest { .. } => !found.is_empty(),
+                PatternSegment::Literal(text) => found == &**text,
+                PatternSegment::Param(_) | PatternSegment::Rest { .. } => !found.is_empty(),
             };
             if !matches {
                 return false;
@@ -277,7 +277,7 @@ impl Pattern {
     pub fn common_segments(&self, path: &str) -> usize {
         let mut at = FIRST;
         let matching = self.segments.iter().take_while(|segment| {
-            if let Segment::Rest { begin, .. } = segment {
+            if let PatternSegment::Rest { begin, .. } = segment {
                 return path.get(at..).unwrap_or("").starts_with(&**begin);
             }
             if is_end(path, at) {
@@ -286,8 +286,8 @@ impl Pattern {
             let (found, next) = split(path, at);
             at = next;
             match segment {
-                Segment::Literal(text) => found == &**text,
-                Segment::Param(_) | Segment::Rest { .. } => !found.is_empty(),
+                PatternSegment::Literal(text) => found == &**text,
+                PatternSegment::Param(_) | PatternSegment::Rest { .. } => !found.is_empty(),
             }
         });
         matching.count()
@@ -300,7 +300,7 @@ impl Pattern {
 
     /// Names of the parameters, from the left.
     pub fn params(&self) -> impl Iterator<Item = &str> {
-        self.segments.iter().filter_map(Segment::param)
+        self.segments.iter().filter_map(PatternSegment::param)
     }
 
     /// The raw text that segment `index` takes of a path the pattern matches; empty past the end.
@@ -313,7 +313,7 @@ impl Pattern {
             at = split(path, at).1;
         }
         match self.segments.get(index) {
-            Some(Segment::Rest { begin, .. }) => path.get(at + begin.len()..).unwrap_or(""),
+            Some(PatternSegment::Rest { begin, .. }) => path.get(at + begin.len()..).unwrap_or(""),
             Some(_) if !is_end(path, at) => split(path, at).0,
             _ => "",
         }
@@ -323,7 +323,7 @@ impl Pattern {
     /// literal before `text{*rest}` (the longer text first) before `{id}` before `{*rest}`, and an end before `{*rest}`.
     /// Equal only where both match the same paths.
     pub fn cmp_specific(&self, other: &Pattern) -> Ordering {
-        self.segments.iter().map(Segment::shape).cmp(other.segments.iter().map(Segment::shape))
+        self.segments.iter().map(PatternSegment::shape).cmp(other.segments.iter().map(PatternSegment::shape))
     }
 }
 
@@ -333,21 +333,21 @@ impl fmt::Display for Pattern {
     }
 }
 
-impl Segment {
+impl PatternSegment {
     /// The parameter's name, where it is one.
     fn param(&self) -> Option<&str> {
         match self {
-            Segment::Literal(_) => None,
-            Segment::Param(name) | Segment::Rest { name, .. } => Some(name),
+            PatternSegment::Literal(_) => None,
+            PatternSegment::Param(name) | PatternSegment::Rest { name, .. } => Some(name),
         }
     }
 
     fn shape(&self) -> Shape<'_> {
         match self {
-            Segment::Literal(text) => Shape::Literal(text),
-            Segment::Param(_) => Shape::Param,
-            Segment::Rest { begin, .. } if begin.is_empty() => Shape::Rest,
-            Segment::Rest { begin, .. } => Shape::Begin(Reverse(begin.len()), begin),
+            PatternSegment::Literal(text) => Shape::Literal(text),
+            PatternSegment::Param(_) => Shape::Param,
+            PatternSegment::Rest { begin, .. } if begin.is_empty() => Shape::Rest,
+            PatternSegment::Rest { begin, .. } => Shape::Begin(Reverse(begin.len()), begin),
         }
     }
 }
@@ -361,7 +361,7 @@ enum Shape<'p> {
     Rest,
 }
 
-fn parse_segment(written: &str, offset: usize) -> Result<Segment, Error> {
+fn parse_segment(written: &str, offset: usize) -> Result<PatternSegment, Error> {
     if written.is_empty() {
         return Err(Error::EmptySegment { offset });
     }
@@ -372,18 +372,18 @@ fn parse_segment(written: &str, offset: usize) -> Result<Segment, Error> {
     let inner = written.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     if let Some(inner) = inner.filter(|inner| !inner.starts_with('=') && !inner.contains(['{', '}'])) {
         return match inner.strip_prefix('*') {
-            Some(name) => named(name).map(|name| Segment::Rest { begin: "".into(), name }),
-            None => named(inner).map(Segment::Param),
+            Some(name) => named(name).map(|name| PatternSegment::Rest { begin: "".into(), name }),
+            None => named(inner).map(PatternSegment::Param),
         };
     }
     if let Some((begin, name)) = written.strip_suffix('}').and_then(|rest| rest.rsplit_once("{*")) {
-        return Ok(Segment::Rest { begin: text(begin, offset)?, name: named(name)? });
+        return Ok(PatternSegment::Rest { begin: text(begin, offset)?, name: named(name)? });
     }
     let text = text(written, offset)?;
     if matches!(&*text, "." | "..") {
         return Err(Error::DotSegment { offset, segment: written.to_owned() });
     }
-    Ok(Segment::Literal(text))
+    Ok(PatternSegment::Literal(text))
 }
 
 /// The text that a segment, or the begin of one, stands for, in the form that requests have: itself, or `{=text}`.

@@ -14,13 +14,13 @@ use std::num::NonZeroU32;
 use smallvec::SmallVec;
 
 use crate::matching::literals::Literals;
-use crate::matching::pattern::{FIRST, Pattern, Segment, is_end, split};
+use crate::matching::pattern::{FIRST, Pattern, PatternSegment, is_end, split};
 use crate::route::RouteId;
 
 /// The tree; each host has a root of its own in it, and node 0 is the root of any host.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    nodes: Vec<Node>,
+    nodes: Vec<PathNode>,
     literals: Literals,
     begins: Vec<Begins>,
 }
@@ -35,7 +35,7 @@ struct Begins {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct PathNode {
     param: Option<NonZeroU32>,
     rest: Option<NonZeroU32>,
     /// The place of its plain prefixes in [`Tree::begins`], and one more.
@@ -53,7 +53,7 @@ type Step = (u32, usize);
 
 impl Default for Tree {
     fn default() -> Self {
-        Tree { nodes: vec![Node::default()], literals: Literals::default(), begins: Vec::new() }
+        Tree { nodes: vec![PathNode::default()], literals: Literals::default(), begins: Vec::new() }
     }
 }
 
@@ -124,13 +124,13 @@ impl Tree {
         None
     }
 
-    fn child(&mut self, parent: u32, segment: &Segment) -> u32 {
+    fn child(&mut self, parent: u32, segment: &PatternSegment) -> u32 {
         let node = &self.nodes[parent as usize];
         let known = match segment {
-            Segment::Literal(text) => self.literals.find(parent, text),
-            Segment::Param(_) => node.param,
-            Segment::Rest { begin, .. } if begin.is_empty() => node.rest,
-            Segment::Rest { begin, .. } => {
+            PatternSegment::Literal(text) => self.literals.find(parent, text),
+            PatternSegment::Param(_) => node.param,
+            PatternSegment::Rest { begin, .. } if begin.is_empty() => node.rest,
+            PatternSegment::Rest { begin, .. } => {
                 let begins = node.begins.map(|begins| self.begins[begins.get() as usize - 1].node);
                 begins.and_then(|node| self.literals.find(node, begin))
             }
@@ -141,13 +141,13 @@ impl Tree {
         let child = self.push();
         let node = &mut self.nodes[parent as usize];
         match segment {
-            Segment::Literal(text) => {
+            PatternSegment::Literal(text) => {
                 node.has_literals = true;
                 self.literals.insert(parent, text, child);
             }
-            Segment::Param(_) => node.param = Some(child),
-            Segment::Rest { begin, .. } if begin.is_empty() => node.rest = Some(child),
-            Segment::Rest { begin, .. } => self.insert_begin(parent, begin, child),
+            PatternSegment::Param(_) => node.param = Some(child),
+            PatternSegment::Rest { begin, .. } if begin.is_empty() => node.rest = Some(child),
+            PatternSegment::Rest { begin, .. } => self.insert_begin(parent, begin, child),
         }
         child.get()
     }
@@ -170,7 +170,7 @@ impl Tree {
     fn push(&mut self) -> NonZeroU32 {
         let index = u32::try_from(self.nodes.len()).ok().and_then(NonZeroU32::new);
         let index = index.expect("node 0 is there from the start, and four billion nodes exceed any memory");
-        self.nodes.push(Node::default());
+        self.nodes.push(PathNode::default());
         index
     }
 }

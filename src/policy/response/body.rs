@@ -8,21 +8,21 @@ use bytes::Bytes;
 use crate::matching::pattern::Pattern;
 use crate::percent;
 use crate::percent::Plus;
-use crate::request::Values;
-use crate::template::{Error, HEADER_NAMES, Name, Part, Template, claim, resolve};
+use crate::request::TemplateValues;
+use crate::template::{Error, HEADER_NAMES, Placeholder, Template, TemplatePart, claim, resolve};
 
 /// A compiled body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Body {
+pub enum CompiledBody {
     /// Holds no placeholder.
     Fixed(Bytes),
     /// Is made for each request.
-    Made(Template, Form),
+    Made(Template, ValueForm),
 }
 
 /// How a value is written into a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ValueForm {
     /// As it is.
     Text,
     /// As a part of a JSON string.
@@ -31,12 +31,12 @@ pub enum Form {
     Html,
 }
 
-impl Body {
+impl CompiledBody {
     /// Reads the body of a route with this path, which is sent with this `Content-Type`.
     ///
     /// # Errors
     /// A name that does not exist.
-    pub fn parse(text: &str, content_type: Option<&str>, pattern: &Pattern) -> Result<Body, Error> {
+    pub fn parse(text: &str, content_type: Option<&str>, pattern: &Pattern) -> Result<CompiledBody, Error> {
         let (mut parts, mut literal, mut at) = (Vec::new(), String::new(), 0);
         while let Some(found) = text[at..].find('{') {
             literal.push_str(&text[at..at + found]);
@@ -49,7 +49,7 @@ impl Body {
                 at += name.len() + 4;
             } else if let Some(name) = name_before_brace(rest) {
                 if !literal.is_empty() {
-                    parts.push(Part::Literal(std::mem::take(&mut literal).into()));
+                    parts.push(TemplatePart::Literal(std::mem::take(&mut literal).into()));
                 }
                 parts.push(resolve(name, at, pattern, HEADER_NAMES)?);
                 at += name.len() + 2;
@@ -60,62 +60,62 @@ impl Body {
         }
         literal.push_str(&text[at..]);
         if parts.is_empty() {
-            return Ok(Body::Fixed(literal.into()));
+            return Ok(CompiledBody::Fixed(literal.into()));
         }
-        parts.push(Part::Literal(literal.into()));
-        Ok(Body::Made(Template { parts: parts.into() }, Form::of(content_type)))
+        parts.push(TemplatePart::Literal(literal.into()));
+        Ok(CompiledBody::Made(Template { parts: parts.into() }, ValueForm::of(content_type)))
     }
 
     /// Claims of identities that it uses.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
         let template = match self {
-            Body::Fixed(_) => None,
-            Body::Made(template, _) => Some(template),
+            CompiledBody::Fixed(_) => None,
+            CompiledBody::Made(template, _) => Some(template),
         };
         template.into_iter().flat_map(Template::claims)
     }
 
     /// The body for one request.
-    pub fn render(&self, values: &Values<'_, '_>) -> Bytes {
+    pub fn render(&self, values: &TemplateValues<'_, '_>) -> Bytes {
         let (template, form) = match self {
-            Body::Fixed(body) => return body.clone(),
-            Body::Made(template, form) => (template, form),
+            CompiledBody::Fixed(body) => return body.clone(),
+            CompiledBody::Made(template, form) => (template, form),
         };
         let mut out = String::new();
         for part in &template.parts {
             match part {
-                Part::Literal(text) => out.push_str(text),
-                Part::Value(Name::Param(index)) => {
+                TemplatePart::Literal(text) => out.push_str(text),
+                TemplatePart::Value(Placeholder::Param(index)) => {
                     let decoded: Vec<u8> = percent::decode(values.params.at(*index), Plus::Itself).collect();
                     form.push(&String::from_utf8_lossy(&decoded), &mut out);
                 }
-                Part::Value(name) => form.push(&name.text(values), &mut out),
-                Part::Claim(name) => form.push(&claim(name, values), &mut out),
+                TemplatePart::Value(name) => form.push(&name.text(values), &mut out),
+                TemplatePart::Claim(name) => form.push(&claim(name, values), &mut out),
             }
         }
         out.into()
     }
 }
 
-impl Form {
+impl ValueForm {
     /// The form of this type. One that is made for each request may be any, so it is taken for the one that replaces most.
-    fn of(content_type: Option<&str>) -> Form {
+    fn of(content_type: Option<&str>) -> ValueForm {
         let kind = content_type.unwrap_or_default().to_ascii_lowercase();
         match &*kind {
-            kind if kind.contains("json") || kind.contains("javascript") => Form::Json,
-            kind if kind.contains("html") || kind.contains("xml") || kind.contains('{') => Form::Html,
-            _ => Form::Text,
+            kind if kind.contains("json") || kind.contains("javascript") => ValueForm::Json,
+            kind if kind.contains("html") || kind.contains("xml") || kind.contains('{') => ValueForm::Html,
+            _ => ValueForm::Text,
         }
     }
 
     fn push(self, text: &str, out: &mut String) {
         match self {
-            Form::Text => out.push_str(text),
-            Form::Json => {
+            ValueForm::Text => out.push_str(text),
+            ValueForm::Json => {
                 let quoted = serde_json::Value::from(text).to_string();
                 out.push_str(&quoted[1..quoted.len() - 1]);
             }
-            Form::Html => push_html(text, out),
+            ValueForm::Html => push_html(text, out),
         }
     }
 }

@@ -5,8 +5,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::definition;
 use crate::matching::host::is_authority;
-use crate::request::Values;
-use crate::template::{Error, HeaderTemplate, Unfit};
+use crate::request::TemplateValues;
+use crate::template::{Error, HeaderTemplate, UnfitHeaderValue};
 
 /// What a route does to the headers of one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub struct HeaderChanges {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FixedChanges {
     /// As they were written.
-    pub written: definition::HeaderChanges,
+    pub written: definition::HeaderChangesDefinition,
     changes: HeaderChanges,
 }
 
@@ -32,7 +32,7 @@ impl FixedChanges {
     ///
     /// # Errors
     /// The first value that no field can have, or that depends on the request.
-    pub fn new(written: definition::HeaderChanges) -> Result<FixedChanges, Error> {
+    pub fn new(written: definition::HeaderChangesDefinition) -> Result<FixedChanges, Error> {
         let fixed = |(name, text): &(HeaderName, String)| Ok((name.clone(), HeaderTemplate::fixed(text)?));
         let compiled = |fields: &[_]| fields.iter().map(fixed).collect::<Result<_, Error>>();
         let (set, add) = (compiled(&written.set)?, compiled(&written.add)?);
@@ -66,13 +66,13 @@ impl HeaderChanges {
     }
 
     /// Whether its values can be sent for this request.
-    pub(crate) fn fit(&self, values: &Values<'_, '_>) -> Result<(), Unfit> {
+    pub(crate) fn fit(&self, values: &TemplateValues<'_, '_>) -> Result<(), UnfitHeaderValue> {
         self.set.iter().chain(&self.add).try_for_each(|(_, template)| template.fits(values))
     }
 
     /// Changes the headers. A value that renders empty, or that does not fit (`Host` anything but a host), is not sent. `set` then removes the
     /// header, so that a value of the client never passes for the gateway's.
-    pub fn apply(&self, headers: &mut HeaderMap, values: &Values<'_, '_>) {
+    pub fn apply(&self, headers: &mut HeaderMap, values: &TemplateValues<'_, '_>) {
         self.apply_with(headers, |template| template.render(values));
     }
 

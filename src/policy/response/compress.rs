@@ -77,7 +77,7 @@ impl Default for Compress {
 
 /// What a client's `Accept-Encoding` says together with the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct CodingChoice {
     /// The coding and its level. `None`: the client gets the answer as it is.
     pub coding: Option<(Coding, u32)>,
     /// Whether the client refuses an answer without a coding.
@@ -87,7 +87,7 @@ pub struct Choice {
 impl Compress {
     /// The coding for a client that sent these lines of `Accept-Encoding` (RFC 9110 section 12.5.3): the one with the
     /// greatest weight, of equal ones the first of the rules. A client that sends none gets no coding.
-    pub fn choose<'h>(&self, lines: impl Iterator<Item = &'h str>) -> Choice {
+    pub fn choose<'h>(&self, lines: impl Iterator<Item = &'h str>) -> CodingChoice {
         let accepted: Vec<(&str, u16)> = lines.flat_map(weighted).collect();
         let weight =
             |is: &dyn Fn(&str) -> bool| accepted.iter().find(|(name, _)| is(name)).map(|(_, weight)| *weight);
@@ -101,7 +101,7 @@ impl Compress {
             }
         }
         let coding = best.filter(|(_, weight)| identity.is_none_or(|identity| *weight >= identity));
-        Choice { coding: coding.map(|(coding, _)| coding), insists: identity.or(any) == Some(0) }
+        CodingChoice { coding: coding.map(|(coding, _)| coding), insists: identity.or(any) == Some(0) }
     }
 
     /// Whether an answer of this `Content-Type` may be compressed.

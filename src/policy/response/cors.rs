@@ -16,7 +16,7 @@ use crate::matching::method::Methods;
 /// The CORS rules of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    origins: Box<[Origin]>,
+    origins: Box<[AllowedOrigin]>,
     credentials: bool,
     methods: HeaderValue,
     /// `None`: the headers that the browser asks for.
@@ -27,7 +27,7 @@ pub struct Cors {
 
 /// One allowed origin, or a pattern of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Origin {
+enum AllowedOrigin {
     Any,
     Exact(Box<str>),
     /// Any single label between a prefix and a suffix: `https://` and `.example.com`.
@@ -39,10 +39,10 @@ enum Origin {
 #[error("write an origin as scheme, host and, if it is not the default, port: `https://app.example.com`")]
 pub struct NotAnOrigin;
 
-impl Origin {
-    fn parse(text: &str) -> Result<Origin, NotAnOrigin> {
+impl AllowedOrigin {
+    fn parse(text: &str) -> Result<AllowedOrigin, NotAnOrigin> {
         if text == "*" {
-            return Ok(Origin::Any);
+            return Ok(AllowedOrigin::Any);
         }
         let text = text.to_ascii_lowercase();
         let (scheme, authority) = text.split_once("://").ok_or(NotAnOrigin)?;
@@ -57,16 +57,16 @@ impl Origin {
             return Err(NotAnOrigin);
         }
         Ok(match label {
-            true => Origin::Wildcard(format!("{scheme}://").into(), format!(".{host}").into()),
-            false => Origin::Exact(text.into()),
+            true => AllowedOrigin::Wildcard(format!("{scheme}://").into(), format!(".{host}").into()),
+            false => AllowedOrigin::Exact(text.into()),
         })
     }
 
     fn is(&self, origin: &[u8]) -> bool {
         match self {
-            Origin::Any => true,
-            Origin::Exact(own) => own.as_bytes() == origin,
-            Origin::Wildcard(before, after) => {
+            AllowedOrigin::Any => true,
+            AllowedOrigin::Exact(own) => own.as_bytes() == origin,
+            AllowedOrigin::Wildcard(before, after) => {
                 let label = origin.strip_prefix(before.as_bytes());
                 let label = label.and_then(|rest| rest.strip_suffix(after.as_bytes()));
                 label.is_some_and(|label| {
@@ -83,13 +83,13 @@ impl Origin {
 /// # Errors
 /// If it does not.
 pub fn check_origin(text: &str) -> Result<(), NotAnOrigin> {
-    Origin::parse(text).map(|_| ())
+    AllowedOrigin::parse(text).map(|_| ())
 }
 
 impl Cors {
     /// Compiles the rules of a route that serves these methods. Invalid origins are left out, since `check_origin` has reported
     /// them.
-    pub(crate) fn new(written: &definition::Cors, methods: &Methods) -> Cors {
+    pub(crate) fn new(written: &definition::CorsDefinition, methods: &Methods) -> Cors {
         let names: Vec<&str> = match written.methods.is_empty() {
             false => written.methods.iter().map(Method::as_str).collect(),
             true if methods.is_any() => METHODS.to_vec(),
@@ -97,7 +97,7 @@ impl Cors {
         };
         let headers = written.headers.iter().map(String::as_str);
         Cors {
-            origins: written.origins.iter().filter_map(|text| Origin::parse(text).ok()).collect(),
+            origins: written.origins.iter().filter_map(|text| AllowedOrigin::parse(text).ok()).collect(),
             credentials: written.credentials,
             methods: join_items(names.into_iter()).unwrap_or(NOTHING),
             headers: written
@@ -122,7 +122,7 @@ impl Cors {
 
     /// Whether answers are the same for every origin.
     fn is_any(&self) -> bool {
-        self.origins.contains(&Origin::Any)
+        self.origins.contains(&AllowedOrigin::Any)
     }
 
     /// Sets the fields of an answer. They replace those of the upstream, because two values would make a browser refuse both.
@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn an_origin_is_exact_or_has_one_label_more() {
-        let is = |own: &str, origin: &str| Origin::parse(own).expect("an origin").is(origin.as_bytes());
+        let is =
+            |own: &str, origin: &str| AllowedOrigin::parse(own).expect("an origin").is(origin.as_bytes());
         assert!(is("https://App.example.com", "https://app.example.com"));
         assert!(is("https://*.example.com", "https://a.example.com"));
         assert!(is("http://localhost:3000", "http://localhost:3000"));

@@ -10,8 +10,8 @@ use http::uri::Authority;
 use crate::matching::pattern::Pattern;
 use crate::percent;
 use crate::percent::Plus;
-use crate::request::Values;
-use crate::template::{Error, HEADER_NAMES, Name, Part, Template, push_path, push_segment};
+use crate::request::TemplateValues;
+use crate::template::{Error, HEADER_NAMES, Placeholder, Template, TemplatePart, push_path, push_segment};
 
 /// A compiled `Location`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Location {
         let keeps_query = !text.contains('?');
         let template = Template::parse(text.strip_suffix('?').unwrap_or(text), pattern, HEADER_NAMES)?;
         for part in &template.parts {
-            if let Part::Literal(text) = part
+            if let TemplatePart::Literal(text) = part
                 && let Some(found) = text.chars().find(|char| !char.is_ascii_graphic() || *char == '#')
             {
                 return Err(Error::NotInLocation { found });
@@ -46,22 +46,26 @@ impl Location {
     }
 
     /// The value for one request. `None` if it needs a host and the request names none.
-    pub fn render(&self, values: &Values<'_, '_>) -> Option<HeaderValue> {
+    pub fn render(&self, values: &TemplateValues<'_, '_>) -> Option<HeaderValue> {
         let mut out = String::with_capacity(values.path.len() + 64);
         for part in &self.template.parts {
             let is_query = out.contains('?');
             match part {
-                Part::Literal(text) => out.push_str(text),
-                Part::Value(Name::Host) if values.host.is_empty() => return None,
-                Part::Value(Name::Host) if values.host.contains(':') => {
+                TemplatePart::Literal(text) => out.push_str(text),
+                TemplatePart::Value(Placeholder::Host) if values.host.is_empty() => return None,
+                TemplatePart::Value(Placeholder::Host) if values.host.contains(':') => {
                     write!(out, "[{}]", values.host).expect("a string takes any text");
                 }
-                Part::Value(Name::Host) => out.push_str(values.host),
-                Part::Value(Name::Query) => push_query(values.query.unwrap_or(""), is_query, &mut out),
-                Part::Value(Name::Param(index)) => push_raw(values.params.at(*index), is_query, &mut out),
-                Part::Value(Name::Path) => push_raw(values.path, is_query, &mut out),
-                Part::Value(name) => push_segment(&name.text(values), &mut out),
-                Part::Claim(name) => push_segment(&crate::template::claim(name, values), &mut out),
+                TemplatePart::Value(Placeholder::Host) => out.push_str(values.host),
+                TemplatePart::Value(Placeholder::Query) => {
+                    push_query(values.query.unwrap_or(""), is_query, &mut out)
+                }
+                TemplatePart::Value(Placeholder::Param(index)) => {
+                    push_raw(values.params.at(*index), is_query, &mut out)
+                }
+                TemplatePart::Value(Placeholder::Path) => push_raw(values.path, is_query, &mut out),
+                TemplatePart::Value(name) => push_segment(&name.text(values), &mut out),
+                TemplatePart::Claim(name) => push_segment(&crate::template::claim(name, values), &mut out),
             }
         }
         // Browsers read `//host` and `/\host` as another host.
@@ -97,8 +101,8 @@ fn push_query(query: &str, is_query: bool, out: &mut String) {
 fn check_host(template: &Template) -> Result<(), Error> {
     let mut parts = template.parts.iter();
     let first = match parts.next() {
-        Some(Part::Value(Name::Path)) => return Ok(()),
-        Some(Part::Literal(first)) => first,
+        Some(TemplatePart::Value(Placeholder::Path)) => return Ok(()),
+        Some(TemplatePart::Literal(first)) => first,
         _ => return Err(Error::NotLocation),
     };
     let Some(rest) = first.strip_prefix("https://").or_else(|| first.strip_prefix("http://")) else {
@@ -108,11 +112,11 @@ fn check_host(template: &Template) -> Result<(), Error> {
     let mut host = rest.to_owned();
     while !host.contains(['/', '?']) {
         match parts.next() {
-            None | Some(Part::Value(Name::Path)) => break,
-            Some(Part::Literal(text)) => host.push_str(text),
+            None | Some(TemplatePart::Value(Placeholder::Path)) => break,
+            Some(TemplatePart::Literal(text)) => host.push_str(text),
             // A host's name is in place of the request's.
-            Some(Part::Value(Name::Host)) => host.push('h'),
-            Some(Part::Value(_) | Part::Claim(_)) => return Err(Error::HostOfClient),
+            Some(TemplatePart::Value(Placeholder::Host)) => host.push('h'),
+            Some(TemplatePart::Value(_) | TemplatePart::Claim(_)) => return Err(Error::HostOfClient),
         }
     }
     let host = host.split(['/', '?']).next().unwrap_or_default();

@@ -6,18 +6,24 @@ use std::num::NonZeroU64;
 use http::Method;
 use smallvec::SmallVec;
 
-use super::{Ask, policy, route, table};
-use crate::definition::{Dimension, Matches, Missing, Origin, Policy, Route, TierPart, Tiers};
-use crate::json::{Fields, Path};
-use crate::{Facts, HttpSubject, MissingDimension, Table};
+use super::{TestRequest, policy, route, table};
+use crate::definition::{
+    Dimension, LimitOrigin, MatchesDefinition, Missing, PolicyDefinition, RouteDefinition, TierPart,
+    TiersDefinition,
+};
+use crate::json::{JsonFields, JsonPath};
+use crate::{HttpSubject, MissingDimension, RouteTable, RoutingFacts};
 use base::identity::{Claim, Identity};
 use limit::{Algorithm, Charge, Key, PolicyId, WhenDown};
 
-fn limited(name: &str, path: &str, limits: &[&str]) -> Route {
-    Route { limits: limits.iter().map(|limit| (*limit).to_owned()).collect(), ..route(name, path) }
+fn limited(name: &str, path: &str, limits: &[&str]) -> RouteDefinition {
+    RouteDefinition { limits: limits.iter().map(|limit| (*limit).to_owned()).collect(), ..route(name, path) }
 }
 
-fn charges<'t>(table: &'t Table, ask: &Ask) -> Result<SmallVec<[Charge; 4]>, MissingDimension<'t>> {
+fn charges<'t>(
+    table: &'t RouteTable,
+    ask: &TestRequest,
+) -> Result<SmallVec<[Charge; 4]>, MissingDimension<'t>> {
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
     let mut out = SmallVec::new();
@@ -25,14 +31,14 @@ fn charges<'t>(table: &'t Table, ask: &Ask) -> Result<SmallVec<[Charge; 4]>, Mis
 }
 
 /// The key of the only window.
-fn key(table: &Table, ask: &Ask) -> Key {
+fn key(table: &RouteTable, ask: &TestRequest) -> Key {
     let charged = charges(table, ask).expect("nothing is missing");
     assert_eq!(charged.len(), 1);
     charged[0].key
 }
 
 /// One route for everything, under one policy.
-fn counted_by(limit: &str) -> Table {
+fn counted_by(limit: &str) -> RouteTable {
     table(&[limited("all", "/{*rest}", &["p"])], &[policy("p", &[limit])])
 }
 
@@ -41,14 +47,14 @@ fn every_window_of_every_policy_is_charged() {
     let policies =
         [policy("a", &["5/s by ip", "100/h"]), policy("unused", &["1/s"]), policy("b", &["9/m burst 3"])];
     let table = table(&[limited("r", "/x", &["b", "a"]), route("free", "/y")], &policies);
-    let charged = charges(&table, &Ask::new("GET /x")).expect("nothing is missing");
+    let charged = charges(&table, &TestRequest::new("GET /x")).expect("nothing is missing");
     let which: Vec<_> =
         charged.iter().map(|charge| (charge.policy.index(), charge.window, charge.cost)).collect();
     assert_eq!(which, [(2, 0, 1), (0, 0, 1), (0, 1, 1)]);
     assert_eq!(charged[0].quota, policies[2].windows[0]);
     assert_eq!(charged[2].quota, policies[0].windows[1]);
     assert_eq!(charged.iter().map(|charge| charge.key).collect::<HashSet<_>>().len(), 3);
-    assert!(charges(&table, &Ask::new("GET /y")).expect("nothing is missing").is_empty());
+    assert!(charges(&table, &TestRequest::new("GET /y")).expect("nothing is missing").is_empty());
 }
 
 #[test]
@@ -56,8 +62,8 @@ fn a_policy_is_one_limit_over_its_routes_unless_it_counts_by_route() {
     let policies = [policy("shared", &["5/s by ip"]), policy("each", &["5/s by ip route"])];
     let table =
         table(&[limited("r", "/x", &["shared", "each"]), limited("s", "/y", &["shared", "each"])], &policies);
-    let x = charges(&table, &Ask::new("GET /x")).expect("nothing is missing");
-    let y = charges(&table, &Ask::new("GET /y")).expect("nothing is missing");
+    let x = charges(&table, &TestRequest::new("GET /x")).expect("nothing is missing");
+    let y = charges(&table, &TestRequest::new("GET /y")).expect("nothing is missing");
     assert_eq!(x[0].key, y[0].key);
     assert_ne!(x[1].key, y[1].key);
 }
@@ -65,7 +71,7 @@ fn a_policy_is_one_limit_over_its_routes_unless_it_counts_by_route() {
 #[test]
 fn one_client_has_one_key_in_every_spelling() {
     let by_ip = counted_by("5/s by ip");
-    let ask = Ask::new("GET /");
+    let ask = TestRequest::new("GET /");
     assert_eq!(
         key(&by_ip, &ask.clone().from("2001:db8::1")),
         key(&by_ip, &ask.clone().from("2001:db8::ffff:2"))
@@ -81,13 +87,16 @@ fn one_client_has_one_key_in_every_spelling() {
 
     let by_query = counted_by("5/s by query:user");
     let same = ["GET /?user=a%20b", "GET /?x=1&user=a+b", "GET /?%75ser=%61%20b&user=a+b", "GET /?user=a b#"];
-    assert_eq!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new(same[1])));
-    assert_eq!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new(same[2])));
-    assert_ne!(key(&by_query, &Ask::new(same[0])), key(&by_query, &Ask::new("GET /?user=ab")));
+    assert_eq!(key(&by_query, &TestRequest::new(same[0])), key(&by_query, &TestRequest::new(same[1])));
+    assert_eq!(key(&by_query, &TestRequest::new(same[0])), key(&by_query, &TestRequest::new(same[2])));
+    assert_ne!(
+        key(&by_query, &TestRequest::new(same[0])),
+        key(&by_query, &TestRequest::new("GET /?user=ab"))
+    );
 
     for lines in ["GET /?user=a&user=b", "GET /?user=a&%75ser=", "GET /?user=&user=a"] {
         assert!(
-            charges(&by_query, &Ask::new(lines)).is_err(),
+            charges(&by_query, &TestRequest::new(lines)).is_err(),
             "{lines}: of two values neither identifies the client"
         );
     }
@@ -117,14 +126,17 @@ fn one_client_has_one_key_in_every_spelling() {
     );
 
     let by_param = table(&[limited("r", "/u/{user}", &["p"])], &[policy("p", &["5/s by param:user"])]);
-    assert_eq!(key(&by_param, &Ask::new("GET /u/a@b")), key(&by_param, &Ask::new("GET /u/a%40b/")));
+    assert_eq!(
+        key(&by_param, &TestRequest::new("GET /u/a@b")),
+        key(&by_param, &TestRequest::new("GET /u/a%40b/"))
+    );
 }
 
 #[test]
 fn a_missing_value_is_the_address_a_skip_or_a_refusal() {
-    let of = |missing| Policy { missing, ..policy("p", &["5/s by consumer route"]) };
-    let build = |policy: Policy| table(&[limited("all", "/{*rest}", &["p"])], &[policy]);
-    let (named, nameless) = (Ask::new("GET /").consumer("ann"), Ask::new("GET /"));
+    let of = |missing| PolicyDefinition { missing, ..policy("p", &["5/s by consumer route"]) };
+    let build = |policy: PolicyDefinition| table(&[limited("all", "/{*rest}", &["p"])], &[policy]);
+    let (named, nameless) = (TestRequest::new("GET /").consumer("ann"), TestRequest::new("GET /"));
 
     let by_address = build(of(Missing::Ip));
     assert_ne!(key(&by_address, &nameless), key(&by_address, &nameless.clone().from("192.0.2.2")));
@@ -137,15 +149,15 @@ fn a_missing_value_is_the_address_a_skip_or_a_refusal() {
     let strict = build(of(Missing::Reject));
     let refused = charges(&strict, &nameless).expect_err("refused");
     assert_eq!(refused, MissingDimension { policy: PolicyId::default(), dimension: &Dimension::Consumer });
-    let shadow = build(Policy { shadow: true, ..of(Missing::Reject) });
+    let shadow = build(PolicyDefinition { shadow: true, ..of(Missing::Reject) });
     assert!(charges(&shadow, &nameless).expect("a shadow never refuses").is_empty());
 }
 
 #[test]
 fn nothing_is_appended_where_a_policy_refuses() {
-    let strict = Policy { missing: Missing::Reject, ..policy("strict", &["5/s by consumer"]) };
+    let strict = PolicyDefinition { missing: Missing::Reject, ..policy("strict", &["5/s by consumer"]) };
     let table = table(&[limited("r", "/", &["easy", "strict"])], &[policy("easy", &["5/s by ip"]), strict]);
-    let ask = Ask::new("GET /");
+    let ask = TestRequest::new("GET /");
     let facts = ask.facts();
     let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
     let found = table.find(&facts).expect("a route");
@@ -158,13 +170,13 @@ fn nothing_is_appended_where_a_policy_refuses() {
 fn an_address_in_a_values_place_is_no_value() {
     // The four bytes of 97.98.99.100 read "abcd".
     let table = counted_by("5/s by consumer");
-    let substituted = key(&table, &Ask::new("GET /").from("97.98.99.100"));
-    assert_ne!(substituted, key(&table, &Ask::new("GET /").consumer("abcd")));
+    let substituted = key(&table, &TestRequest::new("GET /").from("97.98.99.100"));
+    assert_ne!(substituted, key(&table, &TestRequest::new("GET /").consumer("abcd")));
 }
 
 #[test]
 fn a_body_says_who_is_counted_and_what_is_reserved() {
-    let path = |text: &str| Path::parse(text).expect("a path");
+    let path = |text: &str| JsonPath::parse(text).expect("a path");
     let mut tokens = policy("tokens", &["100/m"]);
     tokens.by = vec![Dimension::Body(path("model"))];
     tokens.missing = Missing::Skip;
@@ -175,8 +187,8 @@ fn a_body_says_who_is_counted_and_what_is_reserved() {
     let paths = table.routes()[0].body_paths.clone().expect("it reads bodies");
     assert_eq!(paths.len(), 3);
     let charged = |line: &str, body: &str| {
-        let (ask, fields) = (Ask::new(line), Fields::read(&paths, [body.as_bytes()]));
-        let facts = Facts { body: Some(&fields), ..ask.facts() };
+        let (ask, fields) = (TestRequest::new(line), JsonFields::read(&paths, [body.as_bytes()]));
+        let facts = RoutingFacts { body: Some(&fields), ..ask.facts() };
         let found = table.find(&facts).expect("a route");
         let mut out = SmallVec::<[Charge; 4]>::new();
         let chosen = table.chosen(found.route, false);
@@ -215,11 +227,11 @@ fn a_policy_counts_only_what_it_matches_and_at_its_cost() {
         rule(Some("HEAD"), "/v1/{x}", 7),
         rule(Some("GET"), "/free", 0),
     ];
-    let matches = Matches { methods: vec![Method::POST], path: Some("/login".to_owned()) };
-    let login = Policy { matches, ..policy("login", &["5/m by ip"]) };
+    let matches = MatchesDefinition { methods: vec![Method::POST], path: Some("/login".to_owned()) };
+    let login = PolicyDefinition { matches, ..policy("login", &["5/m by ip"]) };
     let table = table(&[limited("all", "/{*rest}", &["search", "login"])], &[search, login]);
     let costs = |line: &str| -> Vec<(usize, u64)> {
-        let charged = charges(&table, &Ask::new(line)).expect("nothing is missing");
+        let charged = charges(&table, &TestRequest::new(line)).expect("nothing is missing");
         charged.iter().map(|charge| (charge.policy.index(), charge.cost)).collect()
     };
     assert_eq!(costs("GET /v1/search"), [(0, 5)]);
@@ -234,9 +246,9 @@ fn a_policy_counts_only_what_it_matches_and_at_its_cost() {
 
 #[test]
 fn rate_limit_policy_lists_what_was_charged() {
-    let shadow = Policy { shadow: true, ..policy("next", &["1/s"]) };
-    let login = Policy {
-        matches: Matches { methods: vec![Method::POST], path: None },
+    let shadow = PolicyDefinition { shadow: true, ..policy("next", &["1/s"]) };
+    let login = PolicyDefinition {
+        matches: MatchesDefinition { methods: vec![Method::POST], path: None },
         ..policy("log\"in \u{e9}", &["5/m by ip"])
     };
     let search = policy("search", &["20/s", "1_000/h", "30/s", "7/90s"]);
@@ -245,7 +257,7 @@ fn rate_limit_policy_lists_what_was_charged() {
         &[search, shadow, login],
     );
     let shown = |line: &str| {
-        let ask = Ask::new(line);
+        let ask = TestRequest::new(line);
         let route = table.find(&ask.facts()).expect("a route").route;
         let charged = charges(&table, &ask).expect("nothing is missing");
         table.rate_limit_policy(route, &charged).map(|value| value.to_str().expect("plain text").to_owned())
@@ -261,26 +273,32 @@ fn rate_limit_policy_lists_what_was_charged() {
 #[test]
 fn another_salt_gives_other_keys() {
     let build = |salt| {
-        let options = crate::Options { salt, ipv6_prefix: 64, upstreams: &[], auth: &[] };
-        Table::compile(&[limited("r", "/", &["p"])], &[policy("p", &["5/s by ip"])], &options)
+        let options = crate::CompileOptions { salt, ipv6_prefix: 64, upstreams: &[], auth: &[] };
+        RouteTable::compile(&[limited("r", "/", &["p"])], &[policy("p", &["5/s by ip"])], &options)
             .expect("no mistakes")
     };
-    assert_ne!(key(&build([1; 16]), &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
-    assert_eq!(key(&build([1; 16]), &Ask::new("GET /")), key(&build([1; 16]), &Ask::new("GET /")));
+    assert_ne!(
+        key(&build([1; 16]), &TestRequest::new("GET /")),
+        key(&build([2; 16]), &TestRequest::new("GET /"))
+    );
+    assert_eq!(
+        key(&build([1; 16]), &TestRequest::new("GET /")),
+        key(&build([1; 16]), &TestRequest::new("GET /"))
+    );
     let later = build([1; 16]).salted(&[2; 16]);
-    assert_eq!(key(&later, &Ask::new("GET /")), key(&build([2; 16]), &Ask::new("GET /")));
+    assert_eq!(key(&later, &TestRequest::new("GET /")), key(&build([2; 16]), &TestRequest::new("GET /")));
 }
 
 /// Tiers with so many windows each, shared by a fleet to 5 %.
-fn tiers_of(counts: &[(&str, usize)], default: &str) -> Tiers {
+fn tiers_of(counts: &[(&str, usize)], default: &str) -> TiersDefinition {
     let part = |(name, windows): &(&str, usize)| TierPart {
         name: (*name).to_owned(),
         windows: *windows,
         overshoot_ppm: 50_000,
         when_down: WhenDown::Local,
-        origin: Origin::File,
+        origin: LimitOrigin::File,
     };
-    Tiers {
+    TiersDefinition {
         parts: counts.iter().map(part).collect(),
         default: default.to_owned(),
         algorithm: Algorithm::TokenBucket,
@@ -307,7 +325,8 @@ fn a_fleet_shares_the_windows_of_each_tier_in_their_own_way() {
 #[test]
 fn the_part_for_everybody_has_the_policys_own_label() {
     let mut by_tier = policy("p", &["5/s by consumer", "50/s"]);
-    by_tier.tiers = Some(tiers_of(&[(Tiers::EVERYBODY, 1), ("pro", 1)], Tiers::EVERYBODY));
+    by_tier.tiers =
+        Some(tiers_of(&[(TiersDefinition::EVERYBODY, 1), ("pro", 1)], TiersDefinition::EVERYBODY));
     let table = table(&[limited("r", "/", &["p"])], &[by_tier]);
     let labels = table.policies()[0].windows.iter().map(|window| &*window.label);
     assert_eq!(labels.collect::<Vec<_>>(), ["p", "p-pro"]);
@@ -319,7 +338,7 @@ fn a_client_is_charged_by_its_tier() {
     by_tier.tiers = Some(tiers_of(&[("free", 2), ("internal", 0), ("pro", 2)], "free"));
     let table = table(&[limited("r", "/", &["p"])], &[by_tier]);
     let charged = |tier: Option<&str>| {
-        let mut ask = Ask::new("GET /").consumer("ann");
+        let mut ask = TestRequest::new("GET /").consumer("ann");
         ask.identity.tier = tier.map(Into::into);
         charges(&table, &ask).expect("nothing is missing")
     };
@@ -331,22 +350,22 @@ fn a_client_is_charged_by_its_tier() {
     let (free, pro) = (charged(Some("free")), charged(Some("pro")));
     assert_eq!(free[0].key, pro[0].key, "who changes its tier takes along what is used");
     assert_eq!((pro[0].window, pro[1].window), (2, 3));
-    let found = table.find(&Ask::new("GET /").facts()).expect("the route").route;
+    let found = table.find(&TestRequest::new("GET /").facts()).expect("the route").route;
     let shown = table.rate_limit_policy(found, &pro).expect("it is charged");
     assert_eq!(shown, "\"p-pro-1s\";q=50;w=1, \"p-pro-in-flight\";q=7;qu=\"concurrent-requests\"");
 }
 
 #[test]
 fn a_claim_counts_where_it_is_one_text() {
-    let strict = Policy { missing: Missing::Reject, ..policy("p", &["5/s by claim:plan"]) };
+    let strict = PolicyDefinition { missing: Missing::Reject, ..policy("p", &["5/s by claim:plan"]) };
     let table = table(&[limited("r", "/", &["p"])], &[strict]);
     let claims =
         |claim| Identity { claims: [("plan".into(), claim)].into_iter().collect(), ..Identity::default() };
-    let ask = |identity| Ask { identity, ..Ask::new("GET /") };
+    let ask = |identity| TestRequest { identity, ..TestRequest::new("GET /") };
     let one = ask(claims(Claim::One("a".into())));
     assert_ne!(key(&table, &one), key(&table, &ask(claims(Claim::One("b".into())))));
     assert!(charges(&table, &ask(claims(Claim::Many(["a".into()].into())))).is_err(), "a list is none");
-    assert!(charges(&table, &Ask::new("GET /")).is_err());
+    assert!(charges(&table, &TestRequest::new("GET /")).is_err());
     assert_eq!(table.claims().into_iter().collect::<Vec<_>>(), ["plan"]);
 }
 
@@ -354,10 +373,10 @@ fn a_claim_counts_where_it_is_one_text() {
 fn a_refused_client_is_charged_by_limits_that_need_no_identity() {
     let names = ["by-ip", "by-consumer", "all", "by-claim"];
     let limits = ["5/s by ip", "5/s by ip, consumer", "5/s", "5/s by claim:a"];
-    let policies: Vec<Policy> =
+    let policies: Vec<PolicyDefinition> =
         names.iter().zip(limits).map(|(name, limit)| policy(name, &[limit])).collect();
     let table = table(&[limited("r", "/", &names)], &policies);
-    let ask = Ask::new("GET /");
+    let ask = TestRequest::new("GET /");
     let charged = |refused| {
         let facts = ask.facts();
         let found = table.find(&facts).expect("a route");

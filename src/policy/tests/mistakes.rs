@@ -5,35 +5,42 @@ use std::num::NonZeroU64;
 use http::{HeaderName, Method, StatusCode};
 
 use super::{compile, header_match, policy, route};
-use crate::definition::{Action, Destination, HeaderChanges, Matches, Policy, Respond, Route};
-use crate::error::{Change, Direction, Error, Place, PolicyField, Problem, RouteField};
+use crate::definition::{
+    ActionDefinition, DestinationDefinition, HeaderChangesDefinition, MatchesDefinition, PolicyDefinition,
+    RespondDefinition, RouteDefinition,
+};
+use crate::error::{
+    DefinitionPlace, DefinitionProblem, Direction, Error, HeaderChange, PolicyField, RouteField,
+};
 use crate::matching::{host, pattern};
 
-fn at_route(index: usize, field: RouteField, problem: Problem) -> Error {
-    Error { place: Place::Route { index, field }, problem }
+fn at_route(index: usize, field: RouteField, problem: DefinitionProblem) -> Error {
+    Error { place: DefinitionPlace::Route { index, field }, problem }
 }
 
-fn at_policy(index: usize, field: PolicyField, problem: Problem) -> Error {
-    Error { place: Place::Policy { index, field }, problem }
+fn at_policy(index: usize, field: PolicyField, problem: DefinitionProblem) -> Error {
+    Error { place: DefinitionPlace::Policy { index, field }, problem }
 }
 
-fn mistakes(routes: &[Route], policies: &[Policy]) -> Vec<Error> {
+fn mistakes(routes: &[RouteDefinition], policies: &[PolicyDefinition]) -> Vec<Error> {
     compile(routes, policies).expect_err("mistakes")
 }
 
 #[test]
 fn a_fixed_host_that_is_none_is_a_mistake() {
     let setting = |host: &str| {
-        let changes =
-            HeaderChanges { set: vec![(http::header::HOST, host.into())], ..HeaderChanges::default() };
-        compile(&[Route { request_headers: changes, ..route("one", "/a") }], &[]).err()
+        let changes = HeaderChangesDefinition {
+            set: vec![(http::header::HOST, host.into())],
+            ..HeaderChangesDefinition::default()
+        };
+        compile(&[RouteDefinition { request_headers: changes, ..route("one", "/a") }], &[]).err()
     };
     for host in ["a.example", "A.example.:8443", "[::1]", "{host}", "{tenant}.example"] {
         assert_eq!(setting(host), None, "{host}");
     }
-    let field = RouteField::Change { direction: Direction::Request, change: Change::Set, index: 0 };
+    let field = RouteField::Change { direction: Direction::Request, change: HeaderChange::Set, index: 0 };
     for host in ["a b", "[", "a@b", "a:b", "http://a.example"] {
-        let problem = Problem::Template(crate::template::Error::NotHost);
+        let problem = DefinitionProblem::Template(crate::template::Error::NotHost);
         assert_eq!(setting(host), Some(vec![at_route(0, field, problem)]), "{host}");
     }
 }
@@ -41,42 +48,45 @@ fn a_fixed_host_that_is_none_is_a_mistake() {
 #[test]
 fn all_mistakes_of_routes_come_at_once() {
     let name = HeaderName::from_static;
-    let bad = Route {
+    let bad = RouteDefinition {
         hosts: vec!["a.test".into(), "a.test:80".into()],
         headers: vec![header_match("x", Some("1")), header_match("x", Some("2"))],
         limits: vec!["p".into(), "q".into(), "p".into()],
         ..route("one", "api")
     };
-    let forward = Action::Forward { to: Destination::one("ordres".into()), rewrite: Some("x".into()) };
-    let changes = HeaderChanges {
+    let forward = ActionDefinition::Forward {
+        to: DestinationDefinition::one("ordres".into()),
+        rewrite: Some("x".into()),
+    };
+    let changes = HeaderChangesDefinition {
         remove: vec![name("content-length")],
         set: vec![(name("x"), "1".into()), (name("connection"), "close".into())],
         add: vec![(name("te"), "trailers".into())],
-        ..HeaderChanges::default()
+        ..HeaderChangesDefinition::default()
     };
-    let second = Route { action: forward, response_headers: changes, ..route("one", "/b") };
-    let respond = Respond {
+    let second = RouteDefinition { action: forward, response_headers: changes, ..route("one", "/b") };
+    let respond = RespondDefinition {
         status: StatusCode::OK,
         headers: vec![(name("content-length"), "9".into())],
         body: "ok".to_owned(),
     };
-    let third = Route { action: Action::Respond(respond), ..route("", "/c") };
-    let framing = |name: &str| Problem::FramingHeader { name: name.into() };
+    let third = RouteDefinition { action: ActionDefinition::Respond(respond), ..route("", "/c") };
+    let framing = |name: &str| DefinitionProblem::FramingHeader { name: name.into() };
     let change = |change, index| RouteField::Change { direction: Direction::Response, change, index };
     let found = mistakes(&[bad, second, third], &[policy("p", &["1/s"])]);
     let expected = [
-        at_route(1, RouteField::Name, Problem::DuplicateName { name: "one".into(), other: 0 }),
-        at_route(2, RouteField::Name, Problem::EmptyName),
-        at_route(0, RouteField::Host(1), Problem::Host(host::Error::SchemeOrPort)),
-        at_route(0, RouteField::Path, Problem::Pattern(pattern::Error::NoSlash)),
-        at_route(0, RouteField::Header(1), Problem::HeaderNeverMatches { name: "x".into() }),
-        at_route(0, RouteField::Limit(1), Problem::UnknownPolicy { name: "q".into() }),
-        at_route(0, RouteField::Limit(2), Problem::PolicyTwice { name: "p".into() }),
-        at_route(1, RouteField::Rewrite, Problem::Template(crate::template::Error::NoSlash)),
-        at_route(1, RouteField::Upstream, Problem::UnknownUpstream { name: "ordres".into() }),
-        at_route(1, change(Change::Remove, 0), framing("content-length")),
-        at_route(1, change(Change::Set, 1), framing("connection")),
-        at_route(1, change(Change::Add, 0), framing("te")),
+        at_route(1, RouteField::Name, DefinitionProblem::DuplicateName { name: "one".into(), other: 0 }),
+        at_route(2, RouteField::Name, DefinitionProblem::EmptyName),
+        at_route(0, RouteField::Host(1), DefinitionProblem::Host(host::Error::SchemeOrPort)),
+        at_route(0, RouteField::Path, DefinitionProblem::Pattern(pattern::Error::NoSlash)),
+        at_route(0, RouteField::Header(1), DefinitionProblem::HeaderNeverMatches { name: "x".into() }),
+        at_route(0, RouteField::Limit(1), DefinitionProblem::UnknownPolicy { name: "q".into() }),
+        at_route(0, RouteField::Limit(2), DefinitionProblem::PolicyTwice { name: "p".into() }),
+        at_route(1, RouteField::Rewrite, DefinitionProblem::Template(crate::template::Error::NoSlash)),
+        at_route(1, RouteField::Upstream, DefinitionProblem::UnknownUpstream { name: "ordres".into() }),
+        at_route(1, change(HeaderChange::Remove, 0), framing("content-length")),
+        at_route(1, change(HeaderChange::Set, 1), framing("connection")),
+        at_route(1, change(HeaderChange::Add, 0), framing("te")),
         at_route(2, RouteField::RespondHeader(0), framing("content-length")),
     ];
     assert_eq!(found, expected);
@@ -94,19 +104,19 @@ fn all_mistakes_of_policies_come_at_once() {
     ];
     let mut second = policy("a", &["1/s by ip"]);
     second.by.push(second.by[0].clone());
-    second.matches = Matches { methods: vec![], path: Some("/a?b".into()) };
-    let above = |cost| Problem::CostAboveCapacity { cost, capacity: 20 };
+    second.matches = MatchesDefinition { methods: vec![], path: Some("/a?b".into()) };
+    let above = |cost| DefinitionProblem::CostAboveCapacity { cost, capacity: 20 };
     let expected = [
-        at_policy(1, PolicyField::Name, Problem::DuplicateName { name: "a".into(), other: 0 }),
+        at_policy(1, PolicyField::Name, DefinitionProblem::DuplicateName { name: "a".into(), other: 0 }),
         at_policy(0, PolicyField::CostDefault, above(21)),
         at_policy(0, PolicyField::CostRule(1), above(21)),
-        at_policy(0, PolicyField::CostRule(2), Problem::CostTwice { other: 0 }),
-        at_policy(0, PolicyField::CostRule(3), Problem::Pattern(pattern::Error::NoSlash)),
-        at_policy(1, PolicyField::By(1), Problem::DimensionTwice),
+        at_policy(0, PolicyField::CostRule(2), DefinitionProblem::CostTwice { other: 0 }),
+        at_policy(0, PolicyField::CostRule(3), DefinitionProblem::Pattern(pattern::Error::NoSlash)),
+        at_policy(1, PolicyField::By(1), DefinitionProblem::DimensionTwice),
         at_policy(
             1,
             PolicyField::MatchPath,
-            Problem::Pattern(pattern::Error::NotPath { offset: 2, found: '?' }),
+            DefinitionProblem::Pattern(pattern::Error::NotPath { offset: 2, found: '?' }),
         ),
     ];
     assert_eq!(mistakes(&[], &[costly, second]), expected);
@@ -115,8 +125,8 @@ fn all_mistakes_of_policies_come_at_once() {
 #[test]
 fn a_parameter_that_no_route_of_a_policy_has_is_a_mistake() {
     let by_id = policy("p", &["5/s by ip param:id"]);
-    let using = |name: &str, path: &str| Route { limits: vec!["p".into()], ..route(name, path) };
-    let expected = at_policy(0, PolicyField::By(1), Problem::ParamNowhere { name: "id".into() });
+    let using = |name: &str, path: &str| RouteDefinition { limits: vec!["p".into()], ..route(name, path) };
+    let expected = at_policy(0, PolicyField::By(1), DefinitionProblem::ParamNowhere { name: "id".into() });
     assert_eq!(mistakes(&[using("a", "/a/{x}"), using("b", "/b")], std::slice::from_ref(&by_id)), [expected]);
     assert!(compile(&[using("a", "/a/{id}"), using("b", "/b")], std::slice::from_ref(&by_id)).is_ok());
     assert!(compile(&[route("a", "/a")], &[by_id]).is_ok());
@@ -124,14 +134,17 @@ fn a_parameter_that_no_route_of_a_policy_has_is_a_mistake() {
 
 #[test]
 fn routes_that_match_the_same_requests_tie() {
-    let tie = |left: &Route, right: &Route| {
+    let tie = |left: &RouteDefinition, right: &RouteDefinition| {
         let found = compile(&[left.clone(), right.clone()], &[]).err().unwrap_or_default();
-        found.iter().any(|error| matches!(error.problem, Problem::Tie { other: 0, .. }))
+        found.iter().any(|error| matches!(error.problem, DefinitionProblem::Tie { other: 0, .. }))
     };
     let base = route("a", "/x/{id}");
     let other = route("b", "/x/{name}/");
     assert!(tie(&base, &other));
-    let methods = |methods: &[Method], route: &Route| Route { methods: methods.to_vec(), ..route.clone() };
+    let methods = |methods: &[Method], route: &RouteDefinition| RouteDefinition {
+        methods: methods.to_vec(),
+        ..route.clone()
+    };
     assert!(!tie(&methods(&[Method::GET], &base), &other));
     assert!(!tie(&methods(&[Method::GET], &base), &methods(&[Method::POST], &other)));
     assert!(!tie(&methods(&[Method::GET], &base), &methods(&[Method::HEAD], &other)));
@@ -139,14 +152,14 @@ fn routes_that_match_the_same_requests_tie() {
         &methods(&[Method::GET, Method::POST], &base),
         &methods(&[Method::PUT, Method::POST], &other)
     ));
-    let hosts = |hosts: &[&str], route: &Route| Route {
+    let hosts = |hosts: &[&str], route: &RouteDefinition| RouteDefinition {
         hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
         ..route.clone()
     };
     assert!(!tie(&hosts(&["a.test"], &base), &other));
     assert!(!tie(&hosts(&["a.test"], &base), &hosts(&["*.test"], &other)));
     assert!(tie(&hosts(&["a.test", "*.test"], &base), &hosts(&["*.TEST"], &other)));
-    let headers = |value: Option<&str>, route: &Route| Route {
+    let headers = |value: Option<&str>, route: &RouteDefinition| RouteDefinition {
         headers: vec![header_match("x-version", value)],
         ..route.clone()
     };
@@ -154,7 +167,7 @@ fn routes_that_match_the_same_requests_tie() {
     assert!(tie(&headers(Some("1"), &base), &headers(None, &other)));
     assert!(!tie(&headers(Some("1"), &base), &other));
     let found = mistakes(&[base, route("c", "/c"), other], &[]);
-    let expected = Problem::Tie { other: 0, other_name: "a".into(), method_any: true };
+    let expected = DefinitionProblem::Tie { other: 0, other_name: "a".into(), method_any: true };
     assert_eq!(found, [at_route(2, RouteField::Path, expected)]);
     assert_eq!(
         found[0].to_string(),

@@ -10,43 +10,46 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::counting::shorthand;
-use super::definition::{HeaderMatch, Policy, Route};
-use super::{Facts, Options, Table};
+use super::definition::{HeaderMatchDefinition, PolicyDefinition, RouteDefinition};
+use super::{CompileOptions, RouteTable, RoutingFacts};
 use crate::Error;
 use base::identity::Identity;
 
 /// A route that echoes.
-fn route(name: &str, path: &str) -> Route {
-    Route::new(name.to_owned(), path.to_owned())
+fn route(name: &str, path: &str) -> RouteDefinition {
+    RouteDefinition::new(name.to_owned(), path.to_owned())
 }
 
 /// A policy with these windows, counted by what the first one says.
-fn policy(name: &str, windows: &[&str]) -> Policy {
+fn policy(name: &str, windows: &[&str]) -> PolicyDefinition {
     let read: Vec<_> = windows.iter().map(|text| shorthand::parse(text).expect("a limit")).collect();
     let by = read.first().map(|first| first.by.clone()).unwrap_or_default();
-    Policy { by, ..Policy::new(name.to_owned(), read.iter().map(|limit| limit.window).collect()) }
+    PolicyDefinition {
+        by,
+        ..PolicyDefinition::new(name.to_owned(), read.iter().map(|limit| limit.window).collect())
+    }
 }
 
-fn header_match(name: &'static str, value: Option<&str>) -> HeaderMatch {
-    HeaderMatch { name: HeaderName::from_static(name), value: value.map(str::to_owned) }
+fn header_match(name: &'static str, value: Option<&str>) -> HeaderMatchDefinition {
+    HeaderMatchDefinition { name: HeaderName::from_static(name), value: value.map(str::to_owned) }
 }
 
-fn compile(routes: &[Route], policies: &[Policy]) -> Result<Table, Vec<Error>> {
+fn compile(routes: &[RouteDefinition], policies: &[PolicyDefinition]) -> Result<RouteTable, Vec<Error>> {
     let upstreams = ["orders".to_owned()];
-    Table::compile(
+    RouteTable::compile(
         routes,
         policies,
-        &Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams, auth: &[] },
+        &CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &upstreams, auth: &[] },
     )
 }
 
-fn table(routes: &[Route], policies: &[Policy]) -> Table {
+fn table(routes: &[RouteDefinition], policies: &[PolicyDefinition]) -> RouteTable {
     compile(routes, policies).expect("a table without mistakes")
 }
 
 /// A request that owns what its facts borrow.
 #[derive(Clone, Debug)]
-struct Ask {
+struct TestRequest {
     method: Method,
     host: String,
     path: String,
@@ -56,15 +59,15 @@ struct Ask {
     identity: Identity,
 }
 
-impl Ask {
+impl TestRequest {
     /// `"GET /path?query"` of `host.test`, from 192.0.2.1.
-    fn new(line: &str) -> Ask {
+    fn new(line: &str) -> TestRequest {
         let (method, target) = line.split_once(' ').expect("a method and a path");
         let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query.to_owned())),
             None => (target, None),
         };
-        Ask {
+        TestRequest {
             method: method.parse().expect("a method"),
             host: "host.test".to_owned(),
             path: path.to_owned(),
@@ -75,28 +78,28 @@ impl Ask {
         }
     }
 
-    fn host(mut self, host: &str) -> Ask {
+    fn host(mut self, host: &str) -> TestRequest {
         self.host = host.to_owned();
         self
     }
 
-    fn header(mut self, name: &'static str, value: &'static str) -> Ask {
+    fn header(mut self, name: &'static str, value: &'static str) -> TestRequest {
         self.headers.append(name, HeaderValue::from_static(value));
         self
     }
 
-    fn from(mut self, client: &str) -> Ask {
+    fn from(mut self, client: &str) -> TestRequest {
         self.client_ip = client.parse().expect("an address");
         self
     }
 
-    fn consumer(mut self, name: &str) -> Ask {
+    fn consumer(mut self, name: &str) -> TestRequest {
         self.identity.consumer = Some(name.into());
         self
     }
 
-    fn facts(&self) -> Facts<'_, '_> {
-        Facts {
+    fn facts(&self) -> RoutingFacts<'_, '_> {
+        RoutingFacts {
             method: &self.method,
             host: &self.host,
             path: &self.path,
@@ -111,7 +114,7 @@ impl Ask {
     }
 
     /// Name of the route that answers; what `Allow` says, or nothing, where none does.
-    fn answered_by(&self, table: &Table) -> String {
+    fn answered_by(&self, table: &RouteTable) -> String {
         match table.find(&self.facts()) {
             Ok(found) => found.route.name.to_string(),
             Err(super::NotFound::Route) => "404".to_owned(),

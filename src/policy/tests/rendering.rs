@@ -4,19 +4,22 @@ use http::{HeaderMap, HeaderName};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{Ask, compile, route, table};
-use crate::definition::{self, HeaderChanges, Route};
-use crate::error::Problem;
+use super::{TestRequest, compile, route, table};
+use crate::definition::{self, HeaderChangesDefinition, RouteDefinition};
+use crate::error::DefinitionProblem;
 use crate::template;
 use base::identity::Identity;
 
-fn setting(path: &str, value: &str) -> Route {
+fn setting(path: &str, value: &str) -> RouteDefinition {
     let set = vec![(HeaderName::from_static("x-out"), value.to_owned())];
-    Route { request_headers: HeaderChanges { set, ..HeaderChanges::default() }, ..route("my-route", path) }
+    RouteDefinition {
+        request_headers: HeaderChangesDefinition { set, ..HeaderChangesDefinition::default() },
+        ..route("my-route", path)
+    }
 }
 
 /// What `x-out` becomes; a client's own was there before.
-fn set_to(path: &str, value: &str, ask: &Ask) -> Option<String> {
+fn set_to(path: &str, value: &str, ask: &TestRequest) -> Option<String> {
     let table = table(&[setting(path, value)], &[]);
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
@@ -26,32 +29,32 @@ fn set_to(path: &str, value: &str, ask: &Ask) -> Option<String> {
     headers.get("x-out").map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
 }
 
-fn rewriting(path: &str, rewrite: &str) -> Route {
-    let action = definition::Action::Forward {
-        to: definition::Destination::one("orders".to_owned()),
+fn rewriting(path: &str, rewrite: &str) -> RouteDefinition {
+    let action = definition::ActionDefinition::Forward {
+        to: definition::DestinationDefinition::one("orders".to_owned()),
         rewrite: Some(rewrite.to_owned()),
     };
-    Route { action, ..route("r", path) }
+    RouteDefinition { action, ..route("r", path) }
 }
 
-fn rewritten(path: &str, rewrite: &str, ask: &Ask) -> String {
+fn rewritten(path: &str, rewrite: &str, ask: &TestRequest) -> String {
     let table = table(&[rewriting(path, rewrite)], &[]);
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
     found.route.rewritten_path(&found.values(&facts, "req-1")).into_owned()
 }
 
-fn template_error(route: Route) -> template::Error {
+fn template_error(route: RouteDefinition) -> template::Error {
     let mut errors = compile(&[route], &[]).expect_err("a mistake");
     match errors.pop().map(|error| error.problem) {
-        Some(Problem::Template(error)) if errors.is_empty() => error,
+        Some(DefinitionProblem::Template(error)) if errors.is_empty() => error,
         other => panic!("one mistake in a template is expected: {other:?} {errors:?}"),
     }
 }
 
 #[test]
 fn a_header_value_takes_what_is_known_of_a_request() {
-    let mut ask = Ask::new("GET /o/a%20b/x/y?q=1").consumer("ann").from("::ffff:192.0.2.9");
+    let mut ask = TestRequest::new("GET /o/a%20b/x/y?q=1").consumer("ann").from("::ffff:192.0.2.9");
     ask.identity.tier = Some("pro".into());
     let all = "{id}|{rest}|{ip}|{host}|{method}|{path}|{query}|{route}|{consumer}|{tenant}|{tier}|{request_id}|{{}}";
     let expected = "a b|x/y|192.0.2.9|host.test|GET|/o/a%20b/x/y|q=1|my-route|ann||pro|req-1|{}";
@@ -62,11 +65,11 @@ fn a_header_value_takes_what_is_known_of_a_request() {
 #[test]
 fn what_no_header_may_hold_is_not_sent_and_the_clients_own_neither() {
     for id in ["a%0d%0aset-cookie:x", "%00", "%20", "a%09", "%7f"] {
-        assert_eq!(set_to("/{id}", "{id}", &Ask::new(&format!("GET /{id}"))), None, "{id}");
+        assert_eq!(set_to("/{id}", "{id}", &TestRequest::new(&format!("GET /{id}"))), None, "{id}");
     }
-    assert_eq!(set_to("/{id}", "{tenant}", &Ask::new("GET /x")), None);
-    assert_eq!(set_to("/{id}", "", &Ask::new("GET /x")).as_deref(), Some(""));
-    assert_eq!(set_to("/{id}", "{id}", &Ask::new("GET /caf%C3%A9")).as_deref(), Some("caf\u{e9}"));
+    assert_eq!(set_to("/{id}", "{tenant}", &TestRequest::new("GET /x")), None);
+    assert_eq!(set_to("/{id}", "", &TestRequest::new("GET /x")).as_deref(), Some(""));
+    assert_eq!(set_to("/{id}", "{id}", &TestRequest::new("GET /caf%C3%A9")).as_deref(), Some("caf\u{e9}"));
 }
 
 #[test]
@@ -74,13 +77,15 @@ fn a_literal_blank_at_an_end_is_a_mistake() {
     for value in [" {id}", "{id} ", "\t{id}", " x"] {
         assert_eq!(template_error(setting("/{id}", value)), template::Error::HeaderText, "{value}");
     }
-    assert_eq!(set_to("/{id}", "{id} {id}", &Ask::new("GET /x")).as_deref(), Some("x x"));
+    assert_eq!(set_to("/{id}", "{id} {id}", &TestRequest::new("GET /x")).as_deref(), Some("x x"));
 }
 
-fn redirecting(path: &str, to: &str) -> Route {
-    let action =
-        definition::Action::Redirect { to: to.to_owned(), status: http::StatusCode::PERMANENT_REDIRECT };
-    Route { action, ..route("r", path) }
+fn redirecting(path: &str, to: &str) -> RouteDefinition {
+    let action = definition::ActionDefinition::Redirect {
+        to: to.to_owned(),
+        status: http::StatusCode::PERMANENT_REDIRECT,
+    };
+    RouteDefinition { action, ..route("r", path) }
 }
 
 #[test]
@@ -115,14 +120,14 @@ fn no_client_chooses_the_host_of_a_redirect() {
 #[test]
 fn headers_are_removed_set_and_added_in_this_order() {
     let name = HeaderName::from_static;
-    let changes = HeaderChanges {
+    let changes = HeaderChangesDefinition {
         remove: vec![name("x-a"), name("x-b")],
         set: vec![(name("x-b"), "{method}".to_owned()), (name("x-c"), "1".to_owned())],
         add: vec![(name("x-c"), "2".to_owned()), (name("x-d"), "{tenant}".to_owned())],
-        ..HeaderChanges::default()
+        ..HeaderChangesDefinition::default()
     };
-    let table = table(&[Route { response_headers: changes, ..route("r", "/") }], &[]);
-    let ask = Ask::new("GET /");
+    let table = table(&[RouteDefinition { response_headers: changes, ..route("r", "/") }], &[]);
+    let ask = TestRequest::new("GET /");
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
     let mut headers = HeaderMap::new();
@@ -152,11 +157,11 @@ fn a_part_of_a_segment_makes_no_segment_of_dots_and_no_second_slash() {
         ("/files%2E./a", "/new/{rest}", "/new/-/a"),
     ] {
         let path = crate::matching::path::canonical(path).expect("a path").path;
-        let ask = Ask::new(&format!("GET {path}"));
+        let ask = TestRequest::new(&format!("GET {path}"));
         assert_eq!(rewritten("/files{*rest}", rewrite, &ask), expected, "{path} {rewrite}");
     }
     let table = table(&[redirecting("/old{*rest}", "https://a.test/new/{rest}")], &[]);
-    let ask = Ask::new("GET /old/x");
+    let ask = TestRequest::new("GET /old/x");
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
     let crate::route::Action::Redirect { to, .. } = &found.route.action else { panic!("it redirects") };
@@ -166,7 +171,7 @@ fn a_part_of_a_segment_makes_no_segment_of_dots_and_no_second_slash() {
 
 #[test]
 fn a_rewritten_path_keeps_parameters_as_they_came() {
-    let ask = Ask::new("GET /v1/orders/a%3Fb%20c?x=1");
+    let ask = TestRequest::new("GET /v1/orders/a%3Fb%20c?x=1");
     assert_eq!(rewritten("/v1/orders/{id}", "/orders/{id}", &ask), "/orders/a%3Fb%20c");
     assert_eq!(rewritten("/v1/{*rest}", "/{rest}", &ask), "/orders/a%3Fb%20c");
     assert_eq!(rewritten("/v1/orders/a%3fb c/{*rest}", "/new/{rest}", &ask), "/new/");
@@ -176,7 +181,7 @@ fn a_rewritten_path_keeps_parameters_as_they_came() {
         "/old/v1/orders/a%3Fb%20c/caf%C3%A9%20%7Bx%7D"
     );
     assert_eq!(rewritten("/{a}/{b}/{c}", "/{c}-{a}.{b}", &ask), "/a%3Fb%20c-v1.orders");
-    assert_eq!(rewritten("/{*rest}", "/{rest}", &Ask::new("GET //evil.test/x")), "/evil.test/x");
+    assert_eq!(rewritten("/{*rest}", "/{rest}", &TestRequest::new("GET //evil.test/x")), "/evil.test/x");
     let untouched = table(&[route("r", "/{*rest}")], &[]);
     let facts = ask.facts();
     let found = untouched.find(&facts).expect("a route");
@@ -185,13 +190,17 @@ fn a_rewritten_path_keeps_parameters_as_they_came() {
 
 #[test]
 fn a_consumers_name_stays_within_its_segment() {
-    let as_consumer = |name: &str| rewritten("/", "/users/{consumer}/x", &Ask::new("GET /").consumer(name));
+    let as_consumer =
+        |name: &str| rewritten("/", "/users/{consumer}/x", &TestRequest::new("GET /").consumer(name));
     assert_eq!(as_consumer("ann"), "/users/ann/x");
     assert_eq!(as_consumer("../admin?x#y"), "/users/..%2Fadmin%3Fx%23y/x");
     assert_eq!(as_consumer(".."), "/users/-/x");
     assert_eq!(as_consumer(""), "/users/-/x");
     assert_eq!(as_consumer("\u{e9}%2f"), "/users/%C3%A9%252f/x");
-    assert_eq!(rewritten("/", "/{host}/{method}", &Ask::new("POST /").host("h.test")), "/h.test/POST");
+    assert_eq!(
+        rewritten("/", "/{host}/{method}", &TestRequest::new("POST /").host("h.test")),
+        "/h.test/POST"
+    );
 }
 
 #[test]
@@ -226,7 +235,7 @@ proptest! {
     #[test]
     fn an_escaped_text_comes_out_as_it_was(text in "[!-~]([ -~]{0,30}[!-~])?") {
         let escaped = text.replace('{', "{{").replace('}', "}}");
-        prop_assert_eq!(set_to("/", &escaped, &Ask::new("GET /")), Some(text));
+        prop_assert_eq!(set_to("/", &escaped, &TestRequest::new("GET /")), Some(text));
     }
 
     #[test]
@@ -242,7 +251,7 @@ proptest! {
     ) {
         let (written, expected): (Vec<String>, Vec<String>) = parts.into_iter().unzip();
         let expected = Some(expected.concat()).filter(|value| !value.is_empty());
-        prop_assert_eq!(set_to("/{id}", &written.concat(), &Ask::new("GET /i%20d")), expected);
+        prop_assert_eq!(set_to("/{id}", &written.concat(), &TestRequest::new("GET /i%20d")), expected);
     }
 
     #[test]
@@ -253,7 +262,7 @@ proptest! {
         consumer in "\\PC{0,4}|[./]{0,3}",
         tenant in "[./%2Ee]{0,3}",
     ) {
-        let mut ask = Ask::new(&format!("GET /{a}/{rest}"));
+        let mut ask = TestRequest::new(&format!("GET /{a}/{rest}"));
         ask.identity = Identity { consumer: Some(consumer.into()), tenant: Some(tenant.into()), tier: None, ..Identity::default() };
         let path = rewritten("/{a}/{*rest}", rewrite, &ask);
         prop_assert!(path.starts_with('/') && !path.starts_with("//"), "{path}");

@@ -7,18 +7,18 @@ use http::Method;
 use proptest::prelude::*;
 use proptest::sample::select;
 
-use super::{Ask, compile, header_match, route, table};
-use crate::definition::{HeaderMatch, Route};
-use crate::error::{Place, Problem};
-use crate::table::{Aspect, Verdict};
-use crate::{NotFound, Table};
+use super::{TestRequest, compile, header_match, route, table};
+use crate::definition::{HeaderMatchDefinition, RouteDefinition};
+use crate::error::{DefinitionPlace, DefinitionProblem};
+use crate::table::{Aspect, MatchVerdict};
+use crate::{NotFound, RouteTable};
 
-fn on(hosts: &[&str], name: &str, path: &str) -> Route {
-    Route { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..route(name, path) }
+fn on(hosts: &[&str], name: &str, path: &str) -> RouteDefinition {
+    RouteDefinition { hosts: hosts.iter().map(|host| (*host).to_owned()).collect(), ..route(name, path) }
 }
 
-fn with(methods: &[Method], name: &str, path: &str) -> Route {
-    Route { methods: methods.to_vec(), ..route(name, path) }
+fn with(methods: &[Method], name: &str, path: &str) -> RouteDefinition {
+    RouteDefinition { methods: methods.to_vec(), ..route(name, path) }
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn the_more_specific_host_wins_and_falls_back() {
         ],
         &[],
     );
-    let by = |host: &str, path: &str| Ask::new(&format!("GET {path}")).host(host).answered_by(&table);
+    let by = |host: &str, path: &str| TestRequest::new(&format!("GET {path}")).host(host).answered_by(&table);
     assert_eq!(by("api.example.com", "/v1/x"), "api");
     assert_eq!(by("b.test", "/v1"), "api");
     assert_eq!(by("api.example.com", "/v2"), "wide");
@@ -53,7 +53,7 @@ fn a_less_specific_path_answers_where_the_method_of_a_better_one_does_not_hold()
         ],
         &[],
     );
-    let by = |line: &str| Ask::new(line).answered_by(&table);
+    let by = |line: &str| TestRequest::new(line).answered_by(&table);
     assert_eq!(by("POST /orders/new"), "create");
     assert_eq!(by("GET /orders/new"), "read");
     assert_eq!(by("PUT /orders/new"), "all");
@@ -65,11 +65,11 @@ fn a_less_specific_path_answers_where_the_method_of_a_better_one_does_not_hold()
 #[test]
 fn head_is_answered_by_get_unless_it_is_listed() {
     let plain = table(&[with(&[Method::GET], "get", "/a"), route("any", "/a")], &[]);
-    assert_eq!(Ask::new("HEAD /a").answered_by(&plain), "get");
-    assert_eq!(Ask::new("OPTIONS /a").answered_by(&plain), "any");
+    assert_eq!(TestRequest::new("HEAD /a").answered_by(&plain), "get");
+    assert_eq!(TestRequest::new("OPTIONS /a").answered_by(&plain), "any");
     let own = table(&[with(&[Method::GET], "get", "/a"), with(&[Method::HEAD], "head", "/a")], &[]);
-    assert_eq!(Ask::new("HEAD /a").answered_by(&own), "head");
-    assert_eq!(Ask::new("GET /a").answered_by(&own), "get");
+    assert_eq!(TestRequest::new("HEAD /a").answered_by(&own), "head");
+    assert_eq!(TestRequest::new("GET /a").answered_by(&own), "get");
 }
 
 #[test]
@@ -85,15 +85,16 @@ fn allow_names_every_method_that_would_do() {
         ],
         &[],
     );
-    assert_eq!(Ask::new("OPTIONS /a/b").answered_by(&table), "405 DELETE, GET, HEAD, POST");
-    assert_eq!(Ask::new("GET /a/x").header("x-beta", "1").answered_by(&table), "405 DELETE, PATCH");
-    assert_eq!(Ask::new("GET /nowhere").answered_by(&table), "404");
-    assert_eq!(Ask::new("OPTIONS *").answered_by(&table), "404");
+    assert_eq!(TestRequest::new("OPTIONS /a/b").answered_by(&table), "405 DELETE, GET, HEAD, POST");
+    assert_eq!(TestRequest::new("GET /a/x").header("x-beta", "1").answered_by(&table), "405 DELETE, PATCH");
+    assert_eq!(TestRequest::new("GET /nowhere").answered_by(&table), "404");
+    assert_eq!(TestRequest::new("OPTIONS *").answered_by(&table), "404");
 }
 
 #[test]
 fn headers_tell_routes_of_one_path_apart() {
-    let matching = |name: &str, headers: Vec<HeaderMatch>| Route { headers, ..route(name, "/a") };
+    let matching =
+        |name: &str, headers: Vec<HeaderMatchDefinition>| RouteDefinition { headers, ..route(name, "/a") };
     let table = table(
         &[
             matching("plain", vec![]),
@@ -104,7 +105,7 @@ fn headers_tell_routes_of_one_path_apart() {
         ],
         &[],
     );
-    let ask = Ask::new("GET /a");
+    let ask = TestRequest::new("GET /a");
     assert_eq!(ask.answered_by(&table), "plain");
     assert_eq!(ask.clone().header("x-version", "1").answered_by(&table), "v1");
     assert_eq!(ask.clone().header("x-version", "2").answered_by(&table), "v2");
@@ -116,15 +117,19 @@ fn headers_tell_routes_of_one_path_apart() {
 
 #[test]
 fn a_third_route_settles_a_tie_over_headers() {
-    let matching = |name: &str, headers: Vec<HeaderMatch>| Route { headers, ..route(name, "/a") };
+    let matching =
+        |name: &str, headers: Vec<HeaderMatchDefinition>| RouteDefinition { headers, ..route(name, "/a") };
     let one = matching("one", vec![header_match("x-one", None)]);
     let two = matching("two", vec![header_match("x-two", Some("2"))]);
     let both = matching("both", vec![header_match("x-two", None), header_match("x-one", None)]);
     let tied = compile(&[one.clone(), two.clone()], &[]).expect_err("a tie");
-    assert!(matches!(tied[0].problem, Problem::Tie { other: 0, .. }), "{tied:?}");
+    assert!(matches!(tied[0].problem, DefinitionProblem::Tie { other: 0, .. }), "{tied:?}");
     assert_eq!(tied.len(), 1);
     let table = table(&[both, two, one], &[]);
-    assert_eq!(Ask::new("GET /a").header("x-one", "").header("x-two", "2").answered_by(&table), "both");
+    assert_eq!(
+        TestRequest::new("GET /a").header("x-one", "").header("x-two", "2").answered_by(&table),
+        "both"
+    );
 }
 
 #[test]
@@ -143,18 +148,18 @@ fn explain_says_of_each_route_what_became_of_it() {
         ],
         &[],
     );
-    let ask = Ask::new("GET /a/b");
+    let ask = TestRequest::new("GET /a/b");
     let considered = table.explain(&ask.facts());
-    let verdicts: Vec<Verdict<'_>> = considered.iter().map(|considered| considered.verdict).collect();
-    assert!(matches!(verdicts[0], Verdict::Host));
-    assert!(matches!(verdicts[1], Verdict::Path));
-    assert!(matches!(verdicts[2], Verdict::Method));
-    assert!(matches!(verdicts[3], Verdict::Header(name) if name == "x-key"));
-    assert!(matches!(verdicts[4], Verdict::Wins));
+    let verdicts: Vec<MatchVerdict<'_>> = considered.iter().map(|considered| considered.verdict).collect();
+    assert!(matches!(verdicts[0], MatchVerdict::Host));
+    assert!(matches!(verdicts[1], MatchVerdict::Path));
+    assert!(matches!(verdicts[2], MatchVerdict::Method));
+    assert!(matches!(verdicts[3], MatchVerdict::Header(name) if name == "x-key"));
+    assert!(matches!(verdicts[4], MatchVerdict::Wins));
     assert!(
-        matches!(verdicts[5], Verdict::LessSpecific { than, by: Aspect::Method } if &*than.name == "winner")
+        matches!(verdicts[5], MatchVerdict::LessSpecific { than, by: Aspect::Method } if &*than.name == "winner")
     );
-    assert!(matches!(verdicts[6], Verdict::LessSpecific { by: Aspect::Path, .. }));
+    assert!(matches!(verdicts[6], MatchVerdict::LessSpecific { by: Aspect::Path, .. }));
 }
 
 #[test]
@@ -162,7 +167,7 @@ fn a_path_of_thousands_of_segments_is_looked_at_only_as_far_as_patterns_go() {
     // Every way through this tree matches up to its last segment: the most backtracking six segments allow.
     let segments = |number: u32| (0..6).map(move |bit| if number >> bit & 1 == 0 { "a" } else { "{p}" });
     let name = |segment: &str, index: usize| segment.replace("{p}", &format!("{{p{index}}}"));
-    let routes: Vec<Route> = (0..64)
+    let routes: Vec<RouteDefinition> = (0..64)
         .map(|number| {
             let path: String = segments(number)
                 .enumerate()
@@ -172,9 +177,9 @@ fn a_path_of_thousands_of_segments_is_looked_at_only_as_far_as_patterns_go() {
         })
         .collect();
     let table = table(&routes, &[]);
-    assert_eq!(Ask::new(&format!("GET {}", "/a".repeat(4_000))).answered_by(&table), "404");
-    assert_eq!(Ask::new(&format!("GET {}/end", "/a".repeat(6))).answered_by(&table), "0");
-    assert_eq!(Ask::new("GET /a/b/a/b/a/a/end").answered_by(&table), "10");
+    assert_eq!(TestRequest::new(&format!("GET {}", "/a".repeat(4_000))).answered_by(&table), "404");
+    assert_eq!(TestRequest::new(&format!("GET {}/end", "/a".repeat(6))).answered_by(&table), "0");
+    assert_eq!(TestRequest::new("GET /a/b/a/b/a/a/end").answered_by(&table), "10");
 }
 
 // ── against a reference ──
@@ -183,7 +188,7 @@ fn a_path_of_thousands_of_segments_is_looked_at_only_as_far_as_patterns_go() {
 type Rank = (HostRank, Vec<u8>, u8, Reverse<usize>);
 type HostRank = (u8, Reverse<usize>);
 
-fn rank(route: &Route, ask: &Ask) -> Option<Rank> {
+fn rank(route: &RouteDefinition, ask: &TestRequest) -> Option<Rank> {
     let (host, path) = rank_elsewhere(route, ask)?;
     let listed = |method: &Method| route.methods.contains(method);
     let method = match () {
@@ -196,14 +201,14 @@ fn rank(route: &Route, ask: &Ask) -> Option<Rank> {
 }
 
 /// The rank by host and path where all but the method holds.
-fn rank_elsewhere(route: &Route, ask: &Ask) -> Option<(HostRank, Vec<u8>)> {
+fn rank_elsewhere(route: &RouteDefinition, ask: &TestRequest) -> Option<(HostRank, Vec<u8>)> {
     let hosts = route.hosts.iter().filter_map(|host| match host.strip_prefix('*') {
         Some(suffix) => (ask.host.ends_with(suffix) && ask.host.len() > suffix.len())
             .then_some((1, Reverse(suffix.len()))),
         None => (*host == ask.host).then_some((0, Reverse(0))),
     });
     let host = if route.hosts.is_empty() { Some((2, Reverse(0))) } else { hosts.min() }?;
-    let holds = |wanted: &HeaderMatch| {
+    let holds = |wanted: &HeaderMatchDefinition| {
         let lines: Vec<&str> =
             ask.headers.get_all(&wanted.name).iter().filter_map(|line| line.to_str().ok()).collect();
         !lines.is_empty() && wanted.value.as_ref().is_none_or(|value| *value == lines.join(", "))
@@ -247,13 +252,13 @@ prop_compose! {
         methods in prop::collection::vec(select(&[Method::GET, Method::HEAD, Method::POST][..]), 0..3),
         one in select(&[None, None, Some(None), Some(Some("1")), Some(Some("2"))][..]),
         two in select(&[None, None, Some(None)][..]),
-    ) -> Route {
+    ) -> RouteDefinition {
         let named = |(index, segment): (usize, &&str)| format!("/{}", segment.replace('p', &format!("p{index}")));
         let mut path: String = segments.iter().enumerate().map(named).collect();
         path.push_str(if path.is_empty() && rest.is_empty() { "/" } else { rest });
         let headers = one.map(|value| header_match("x-one", value)).into_iter()
             .chain(two.map(|value| header_match("x-two", value)));
-        Route {
+        RouteDefinition {
             hosts: hosts.into_iter().map(str::to_owned).collect(),
             methods,
             headers: headers.collect(),
@@ -269,8 +274,8 @@ prop_compose! {
         method in select(&["GET", "HEAD", "POST", "PUT"][..]),
         one in select(&[None, Some("1"), Some("2"), Some("3")][..]),
         two in select(&[None, Some("1")][..]),
-    ) -> Ask {
-        let mut ask = Ask::new(&format!("{method} /{}", segments.join("/"))).host(host);
+    ) -> TestRequest {
+        let mut ask = TestRequest::new(&format!("{method} /{}", segments.join("/"))).host(host);
         if let Some(one) = one {
             ask = ask.header("x-one", one);
         }
@@ -282,7 +287,10 @@ prop_compose! {
 }
 
 /// Drops every route that is said to tie with an earlier one, until none is; each tie named must be one.
-fn without_ties(mut routes: Vec<Route>, asks: &[Ask]) -> (Vec<Route>, Table) {
+fn without_ties(
+    mut routes: Vec<RouteDefinition>,
+    asks: &[TestRequest],
+) -> (Vec<RouteDefinition>, RouteTable) {
     loop {
         let errors = match compile(&routes, &[]) {
             Ok(table) => return (routes, table),
@@ -290,7 +298,8 @@ fn without_ties(mut routes: Vec<Route>, asks: &[Ask]) -> (Vec<Route>, Table) {
         };
         let mut dropped = BTreeSet::new();
         for error in errors {
-            let (Place::Route { index, .. }, Problem::Tie { other, .. }) = (error.place, error.problem)
+            let (DefinitionPlace::Route { index, .. }, DefinitionProblem::Tie { other, .. }) =
+                (error.place, error.problem)
             else {
                 panic!("only ties are expected");
             };
@@ -346,9 +355,9 @@ proptest! {
             }
             check_refusal(&routes, &table, ask)?;
             for considered in table.explain(&ask.facts()) {
-                let wins = matches!(considered.verdict, Verdict::Wins);
+                let wins = matches!(considered.verdict, MatchVerdict::Wins);
                 prop_assert_eq!(wins, *considered.route.name == *answer);
-                let matches = wins || matches!(considered.verdict, Verdict::LessSpecific { .. });
+                let matches = wins || matches!(considered.verdict, MatchVerdict::LessSpecific { .. });
                 prop_assert_eq!(matches, rank(&routes[considered.route.id.index()], ask).is_some());
             }
         }
@@ -356,7 +365,11 @@ proptest! {
 }
 
 /// Where nothing answers, `Allow` names what would.
-fn check_refusal(routes: &[Route], table: &Table, ask: &Ask) -> Result<(), TestCaseError> {
+fn check_refusal(
+    routes: &[RouteDefinition],
+    table: &RouteTable,
+    ask: &TestRequest,
+) -> Result<(), TestCaseError> {
     let Err(refusal) = table.find(&ask.facts()) else { return Ok(()) };
     let mut allowed: BTreeSet<&str> = BTreeSet::new();
     for route in routes.iter().filter(|route| rank_elsewhere(route, ask).is_some()) {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::account::Outcome;
 use super::request::{Client, Request};
 use super::tally::Most;
-use policy::Naming;
+use policy::KeyNaming;
 use policy::keys::naming::{VALUE_BYTES_MAX, text};
 use policy::request::counted_address;
 
@@ -55,7 +55,7 @@ impl Caller {
         request.client.map(|(Client::Found { ip, .. } | Client::Peer(ip))| ip)
     }
 
-    fn name(&self, naming: &Naming) -> String {
+    fn name(&self, naming: &KeyNaming) -> String {
         match self {
             Caller::Consumer(name) => format!("consumer={}", text(name.as_bytes(), VALUE_BYTES_MAX)),
             Caller::Address(address) => format!("ip={}", naming.address(*address)),
@@ -69,7 +69,7 @@ impl Differences {
     pub fn add(
         &mut self,
         request: &Request,
-        naming: &Naming,
+        naming: &KeyNaming,
         candidate: Outcome,
         other: Outcome,
         route: impl FnOnce() -> String,

@@ -178,10 +178,10 @@ fn counting(asked: &Asked, routes: Option<Config>) -> Result<Loaded, config::Err
         Some(config) => config,
         None => config::from_text("suggest", EVERYTHING)?.config,
     };
-    let policy = |(number, by): (usize, &Vec<Dimension>)| definition::Policy {
+    let policy = |(number, by): (usize, &Vec<Dimension>)| definition::PolicyDefinition {
         by: by.clone(),
         missing: Missing::Skip,
-        ..definition::Policy::new(format!("suggested-{number}"), PERIODS_S.map(endless).to_vec())
+        ..definition::PolicyDefinition::new(format!("suggested-{number}"), PERIODS_S.map(endless).to_vec())
     };
     config.policies = asked.by.iter().enumerate().map(policy).collect();
     config.domains = Vec::new();

@@ -24,25 +24,25 @@ use base::identity::{Identity, NOBODY};
 use config::{Config, Loaded};
 use gateway::proxy::pipeline;
 use gateway::proxy::request::client;
-use gateway::proxy::reservation::{Reservation, Spent};
+use gateway::proxy::reservation::{RequestUsage, Reservation};
 use limit::{Algorithm, Charge, Plan};
 use limiter::local;
 use limiter::{Check, Fleet, Limiter, Link};
-use metrics::Decision;
+use metrics::PolicyDecision;
 use policy::definition::{Actual, Dimension};
 use policy::keys::subject::Encoded;
 use policy::matching::host;
 use policy::matching::host::is_authority;
 use policy::matching::path;
-use policy::{Facts, Found, HttpSubject, Naming, Policy, Subject, Table};
+use policy::{HttpSubject, KeyNaming, Policy, RouteMatch, RouteTable, RoutingFacts, Subject};
 
 /// A configuration that requests are played through.
 pub struct World {
     config: Config,
-    table: Table,
+    table: RouteTable,
     nodes: Vec<Arc<Limiter>>,
     redis: Option<Arc<Redis>>,
-    naming: Naming,
+    naming: KeyNaming,
     /// Requests that are not over and must give something back then.
     running: BinaryHeap<Reverse<Running>>,
     origin: Option<Origin>,
@@ -62,7 +62,7 @@ struct Running {
     ends_ns: u64,
     number: u64,
     node: usize,
-    spent: Spent,
+    spent: RequestUsage,
     reservation: Box<Reservation>,
 }
 
@@ -71,7 +71,7 @@ struct Seen<'r> {
     host: std::borrow::Cow<'r, str>,
     path: path::Canonical<'r>,
     query: Option<String>,
-    client: client::Client,
+    client: client::RequestClient,
     identity: &'r Identity,
 }
 
@@ -99,7 +99,7 @@ impl World {
     }
 
     /// Routes and policies.
-    pub fn table(&self) -> &Table {
+    pub fn table(&self) -> &RouteTable {
         &self.table
     }
 
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// How keys and callers are named.
-    pub fn naming(&self) -> &Naming {
+    pub fn naming(&self) -> &KeyNaming {
         &self.naming
     }
 
@@ -181,7 +181,7 @@ impl World {
         if found.route.holds {
             let held = Reservation::of(&self.table, None, &check.charges, &check.decision, now_ns);
             let number = self.account.requests;
-            let spent = Spent {
+            let spent = RequestUsage {
                 bytes_in: request.bytes_in,
                 bytes_out: request.bytes_out,
                 nanos: request.lasted_ns,
@@ -217,9 +217,9 @@ impl World {
             return None;
         }
         let client = match request.client {
-            Some(Client::Found { ip, by_hop }) => client::Client { ip, trusted_peer: by_hop },
+            Some(Client::Found { ip, by_hop }) => client::RequestClient { ip, trusted_peer: by_hop },
             Some(Client::Peer(peer)) => client::find(&self.config.client_ip, peer, &request.headers),
-            None => client::Client { ip: NO_ADDRESS, trusted_peer: false },
+            None => client::RequestClient { ip: NO_ADDRESS, trusted_peer: false },
         };
         Some(Seen {
             host: host::routed(&request.host),
@@ -269,10 +269,10 @@ impl World {
 /// What becomes of it if none do.
 fn limited<'t, 'r>(
     config: &Config,
-    table: &'t Table,
+    table: &'t RouteTable,
     request: &'r Request,
     seen: &'r Seen<'r>,
-) -> Result<(Found<'t, 'r>, Known), Outcome> {
+) -> Result<(RouteMatch<'t, 'r>, Known), Outcome> {
     if !listens_to(config, request, seen.client.ip) {
         return Err(Outcome::BeforeLimits);
     }
@@ -301,7 +301,11 @@ fn listens_to(config: &Config, request: &Request, client: IpAddr) -> bool {
     listener.is_none_or(|it| it.redirect_https.is_none() && it.addresses.admit(client))
 }
 
-fn find<'t, 'r>(table: &'t Table, request: &'r Request, seen: &'r Seen<'r>) -> Option<Found<'t, 'r>> {
+fn find<'t, 'r>(
+    table: &'t RouteTable,
+    request: &'r Request,
+    seen: &'r Seen<'r>,
+) -> Option<RouteMatch<'t, 'r>> {
     pipeline::route(table, &facts(request, seen, Known::NotAsked), seen.path.doubt).ok()
 }
 
@@ -316,8 +320,8 @@ enum Known {
     Refused,
 }
 
-fn facts<'r>(request: &'r Request, seen: &'r Seen<'r>, known: Known) -> Facts<'r, 'r> {
-    Facts {
+fn facts<'r>(request: &'r Request, seen: &'r Seen<'r>, known: Known) -> RoutingFacts<'r, 'r> {
+    RoutingFacts {
         method: &request.method,
         host: &seen.host,
         path: &seen.path.path,
@@ -342,10 +346,10 @@ fn unmasked(query: &str) -> String {
 
 /// Counts what each policy decided.
 fn count(
-    table: &Table,
-    naming: &Naming,
+    table: &RouteTable,
+    naming: &KeyNaming,
     account: &mut Account,
-    found: &Found<'_, '_>,
+    found: &RouteMatch<'_, '_>,
     subject: &HttpSubject<'_>,
     request: &Request,
     check: &Check<'_>,
@@ -354,13 +358,13 @@ fn count(
         let (index, began_ns) = (count.policy.index(), request.began_ns);
         let policy = &mut account.policies[index];
         let number = match count.decision {
-            Decision::Admitted => &mut policy.admitted,
-            Decision::Denied | Decision::ShadowDenied => &mut policy.denied,
-            Decision::Penalised | Decision::ShadowPenalised => &mut policy.penalised,
-            Decision::MissingRejected => &mut policy.missing,
+            PolicyDecision::Admitted => &mut policy.admitted,
+            PolicyDecision::Denied | PolicyDecision::ShadowDenied => &mut policy.denied,
+            PolicyDecision::Penalised | PolicyDecision::ShadowPenalised => &mut policy.penalised,
+            PolicyDecision::MissingRejected => &mut policy.missing,
         };
         *number += 1;
-        let is_denied = count.decision != Decision::Admitted;
+        let is_denied = count.decision != PolicyDecision::Admitted;
         policy.minutes.add(began_ns, is_denied);
         let Some(charge) = check.charges.iter().find(|charge| charge.policy == count.policy) else {
             continue;
@@ -397,7 +401,7 @@ fn lacks(policy: &mut PolicyAccount, subject: &HttpSubject<'_>, request: &Reques
 }
 
 /// Who is counted, as operators see it.
-fn name(naming: &Naming, policy: &Policy, subject: &HttpSubject<'_>, request: &Request) -> String {
+fn name(naming: &KeyNaming, policy: &Policy, subject: &HttpSubject<'_>, request: &Request) -> String {
     if policy.by.is_empty() || request.client.is_some() {
         return naming.name(policy, subject);
     }
@@ -422,7 +426,7 @@ fn limiter(config: &Config, redis: Option<&Arc<Redis>>, node: usize) -> Arc<Limi
 }
 
 /// Tells each window of a table by which plan the nodes share it. All nodes number plans alike.
-fn share(table: &mut Table, nodes: &[Arc<Limiter>]) {
+fn share(table: &mut RouteTable, nodes: &[Arc<Limiter>]) {
     let fleets: Vec<&Fleet> = nodes.iter().filter_map(|node| node.fleet()).collect();
     let Some((first, others)) = fleets.split_first() else { return };
     table.share(|policy, quota, sharing| {

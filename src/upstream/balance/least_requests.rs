@@ -3,13 +3,13 @@
 //!
 //! A worker knows its own requests alone, as every balance does.
 
-use super::round_robin::Turns;
+use super::round_robin::RoundRobinTurns;
 use super::weights::Weights;
 
 /// The least loaded server; of several such, the one whose turn it is among them.
 pub(super) fn pick(
     weights: &Weights,
-    turns: &Turns,
+    turns: &RoundRobinTurns,
     fit: impl Fn(usize) -> bool,
     load: impl Fn(usize) -> u32,
 ) -> usize {

@@ -15,17 +15,17 @@ mod weights;
 use std::cell::RefCell;
 use std::time::Instant;
 
-use self::round_robin::Turns;
+use self::round_robin::RoundRobinTurns;
 use self::weights::Weights;
 use super::config::Balance;
-use super::health::{Health, WHOLE};
+use super::health::{UpstreamHealth, WHOLE};
 use base::clock;
 use base::random::Random;
 use base::rendezvous;
 
 /// Which server a request is to go to, and which not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wish {
+pub struct ServerPreference {
     /// The one that its client's cookie names.
     pub kept: Option<usize>,
     /// What a server is kept by, if it is by a hash.
@@ -41,7 +41,7 @@ pub struct Balancer {
     weights: Weights,
     /// Each server as a number, where servers are kept by a key.
     numbers: Box<[u64]>,
-    turns: Turns,
+    turns: RoundRobinTurns,
     random: Random,
     resting: RefCell<Vec<Option<Instant>>>,
 }
@@ -51,7 +51,7 @@ impl Balancer {
     pub fn new(kind: Balance, servers: &[(&str, u32)], seed: u64) -> Balancer {
         let weights = Weights::new(servers.iter().map(|(_, weight)| *weight).collect());
         let numbers = kind.dimension().map(|_| hash::numbers(servers)).unwrap_or_default();
-        let (turns, random) = (Turns::new(&weights), Random::new(seed));
+        let (turns, random) = (RoundRobinTurns::new(&weights), Random::new(seed));
         if matches!(kind, Balance::P2c | Balance::Hash(_)) {
             // Workers that all began with the same server would send it their first requests together.
             for _ in 0..random.next() % weights.total.unsigned_abs().clamp(1, FIRST_TURNS_MAX) {
@@ -67,9 +67,9 @@ impl Balancer {
     /// as another one is.
     pub fn next(
         &self,
-        Wish { kept, key, avoid }: Wish,
+        ServerPreference { kept, key, avoid }: ServerPreference,
         load: impl Fn(usize) -> u32,
-        health: &Health,
+        health: &UpstreamHealth,
         now: Instant,
     ) -> usize {
         let weights = &self.weights;
@@ -127,12 +127,12 @@ impl Balancer {
     }
 
     /// Whether any server may be used.
-    pub fn has_usable(&self, health: &Health, now: Instant) -> bool {
+    pub fn has_usable(&self, health: &UpstreamHealth, now: Instant) -> bool {
         (0..self.weights.each.len()).any(|index| self.is_usable(index, health, now))
     }
 
     /// Whether this server may be used and does not rest. If all are used because too few may be, this one still may not.
-    pub fn is_usable(&self, index: usize, health: &Health, now: Instant) -> bool {
+    pub fn is_usable(&self, index: usize, health: &UpstreamHealth, now: Instant) -> bool {
         !self.is_resting(index, now) && health.is_usable(index, || clock::ns_of(now))
     }
 
@@ -165,15 +165,17 @@ const TOSS: u64 = 0x746f_7373;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{self, Check};
+    use crate::config::{self, HealthCheckConfig};
     use policy::definition::Dimension;
     use std::time::Duration;
 
     /// Servers that all are healthy, and are watched by these rules.
-    fn health(servers: usize, slow_start: Option<Duration>) -> Health {
-        let check = Check { unhealthy_after: 1, healthy_after: 1, ..Check::default() };
-        let rules = config::Health { check: Some(check), slow_start, ..config::Health::default() };
-        Health::new("u", rules, (0..servers).map(|index| index.to_string()))
+    fn health(servers: usize, slow_start: Option<Duration>) -> UpstreamHealth {
+        let check =
+            HealthCheckConfig { unhealthy_after: 1, healthy_after: 1, ..HealthCheckConfig::default() };
+        let rules =
+            config::HealthConfig { check: Some(check), slow_start, ..config::HealthConfig::default() };
+        UpstreamHealth::new("u", rules, (0..servers).map(|index| index.to_string()))
     }
 
     fn balancer(kind: Balance, weights: Vec<u32>, seed: u64) -> Balancer {
@@ -182,12 +184,12 @@ mod tests {
         Balancer::new(kind, &servers, seed)
     }
 
-    fn avoiding(avoid: Option<usize>) -> Wish {
-        Wish { avoid, ..Wish::default() }
+    fn avoiding(avoid: Option<usize>) -> ServerPreference {
+        ServerPreference { avoid, ..ServerPreference::default() }
     }
 
-    fn hashed(key: u64) -> Wish {
-        Wish { key: Some(key), ..Wish::default() }
+    fn hashed(key: u64) -> ServerPreference {
+        ServerPreference { key: Some(key), ..ServerPreference::default() }
     }
 
     fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
@@ -195,7 +197,7 @@ mod tests {
         let mut tally = vec![0; balancer.weights.each.len()];
         let health = health(tally.len(), None);
         for _ in 0..draws {
-            tally[balancer.next(Wish::default(), load, &health, now)] += 1;
+            tally[balancer.next(ServerPreference::default(), load, &health, now)] += 1;
         }
         tally
     }
@@ -230,7 +232,7 @@ mod tests {
             if let Some(server) = waits[client].1 {
                 loads[server] -= 1;
             }
-            let server = balancer.next(Wish::default(), |index| loads[index], &health, now);
+            let server = balancer.next(ServerPreference::default(), |index| loads[index], &health, now);
             loads[server] += 1;
             sent[server] += 1;
             let uniform = (random.next() % 1_000_000 + 1) as f64 / 1_000_001.0;
@@ -270,13 +272,13 @@ mod tests {
             let balancer = balancer(kind, vec![1, 1], 7);
             let health = health(2, None);
             balancer.rest(0, now + Duration::from_secs(1));
-            assert!((0..100).all(|_| balancer.next(Wish::default(), |_| 0, &health, now) == 1));
+            assert!((0..100).all(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == 1));
             let later = now + Duration::from_secs(2);
-            assert!((0..100).any(|_| balancer.next(Wish::default(), |_| 0, &health, later) == 0));
+            assert!((0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == 0));
             assert!((0..100).all(|_| balancer.next(avoiding(Some(1)), |_| 0, &health, later) == 0));
             assert!(balancer.has_usable(&health, now));
             balancer.rest(1, now + Duration::from_secs(1));
-            assert!((0..100).any(|_| balancer.next(Wish::default(), |_| 0, &health, now) == 0));
+            assert!((0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == 0));
             assert!(!balancer.has_usable(&health, now) && balancer.has_usable(&health, later));
         }
     }
@@ -285,11 +287,11 @@ mod tests {
     fn a_kept_server_is_next_as_long_as_it_may_be_used() {
         let (now, health) = (clock::instant(), health(3, None));
         let balancer = balancer(Balance::P2c, vec![1; 3], 7);
-        let wish = Wish { kept: Some(1), ..Wish::default() };
+        let wish = ServerPreference { kept: Some(1), ..ServerPreference::default() };
         let is_kept = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) == 1);
         let is_left = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) != 1);
         assert!(is_kept(wish, now));
-        assert!(is_left(Wish { avoid: Some(1), ..wish }, now));
+        assert!(is_left(ServerPreference { avoid: Some(1), ..wish }, now));
         balancer.rest(1, now + Duration::from_secs(1));
         assert!(is_left(wish, now) && is_kept(wish, now + Duration::from_secs(2)));
         health.checked(1, &Err("gone"), clock::ns_of(now));
@@ -301,7 +303,7 @@ mod tests {
         let health = health(3, None);
         let next = |loads: [u32; 3]| {
             let balancer = balancer(Balance::LeastRequests, vec![1, 1, 2], 7);
-            balancer.next(Wish::default(), |index| loads[index], &health, clock::instant())
+            balancer.next(ServerPreference::default(), |index| loads[index], &health, clock::instant())
         };
         assert_eq!(next([0, 0, 0]), 2);
         assert_eq!(next([0, 0, 2]), 0);
@@ -360,7 +362,8 @@ mod tests {
             health.checked(0, &Ok::<(), &str>(()), clock::ns_of(now));
             let share = |after: u64| {
                 let later = now + Duration::from_secs(after);
-                let draws = (0..9_000).filter(|_| balancer.next(Wish::default(), |_| 0, &health, later) == 0);
+                let draws = (0..9_000)
+                    .filter(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == 0);
                 draws.count() as f64 / 9_000.0
             };
             for (after, asked) in
@@ -378,7 +381,7 @@ mod tests {
     }
 
     /// The server of each key, while nothing is on its way.
-    fn owners(balancer: &Balancer, health: &Health, now: Instant) -> Vec<usize> {
+    fn owners(balancer: &Balancer, health: &UpstreamHealth, now: Instant) -> Vec<usize> {
         let key = |index: u64| rendezvous::number(&[&index.to_le_bytes()]);
         (0..KEYS).map(|index| balancer.next(hashed(key(index)), |_| 0, health, now)).collect()
     }

@@ -7,19 +7,19 @@ use super::weights::Weights;
 
 /// Whose turn it is.
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct RoundRobinTurns {
     /// What each server has earned and not been paid.
     claims: RefCell<Vec<i64>>,
 }
 
-impl Turns {
+impl RoundRobinTurns {
     /// All servers begin without a claim.
-    pub(super) fn new(weights: &Weights) -> Turns {
-        Turns { claims: RefCell::new(vec![0; weights.each.len()]) }
+    pub(super) fn new(weights: &Weights) -> RoundRobinTurns {
+        RoundRobinTurns { claims: RefCell::new(vec![0; weights.each.len()]) }
     }
 
     /// Goes on from the servers before: one that was there keeps its claim, one that is new has none.
-    pub(super) fn go_on_from(&self, other: &Turns, before: &[Option<usize>]) {
+    pub(super) fn go_on_from(&self, other: &RoundRobinTurns, before: &[Option<usize>]) {
         let known = other.claims.borrow();
         let claims = before.iter().map(|before| before.map_or(0, |before| known[before]));
         self.claims.replace(claims.collect());

@@ -10,78 +10,92 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
-use super::Failure;
+use super::CheckFailure;
 use super::probe::{self, Asked};
 use crate::Upstream;
-use crate::config::{self, Check, Probe};
+use crate::config::{self, HealthCheckConfig, HealthProbe};
 use crate::connect;
-use crate::shared::Address;
+use crate::server::ServerAddress;
 use net::descriptors;
 
 /// Asks server `index` once. `None`: it is not the server's fault that it could not be asked.
-pub(super) async fn ask(upstream: &Upstream, index: usize, check: &Check) -> Option<Result<(), Failure>> {
+pub(super) async fn ask(
+    upstream: &Upstream,
+    index: usize,
+    check: &HealthCheckConfig,
+) -> Option<Result<(), CheckFailure>> {
     let asking = tokio::time::timeout(check.timeout, ask_at_leisure(upstream, index, check));
-    let result = asking.await.unwrap_or(Err(Failure::Timeout(check.timeout)));
+    let result = asking.await.unwrap_or(Err(CheckFailure::Timeout(check.timeout)));
     match &result {
-        Err(Failure::Connect(error)) if descriptors::is_shortage(error) => None,
+        Err(CheckFailure::Connect(error)) if descriptors::is_shortage(error) => None,
         _ => Some(result),
     }
 }
 
-async fn ask_at_leisure(upstream: &Upstream, index: usize, check: &Check) -> Result<(), Failure> {
-    let tcp = match upstream.servers[index].address.as_ref().ok_or(Failure::Unresolved)? {
-        Address::Unix(path) => {
-            let stream = connect::unix(path).await.map_err(Failure::Connect)?;
+async fn ask_at_leisure(
+    upstream: &Upstream,
+    index: usize,
+    check: &HealthCheckConfig,
+) -> Result<(), CheckFailure> {
+    let tcp = match upstream.servers[index].address.as_ref().ok_or(CheckFailure::Unresolved)? {
+        ServerAddress::Unix(path) => {
+            let stream = connect::unix(path).await.map_err(CheckFailure::Connect)?;
             return ask_over(stream, upstream, index, &check.probe).await;
         }
-        Address::Tcp(address) => {
+        ServerAddress::Tcp(address) => {
             let address = SocketAddr::new(address.ip(), check.port.unwrap_or(address.port()));
-            TcpStream::connect(address).await.map_err(Failure::Connect)?
+            TcpStream::connect(address).await.map_err(CheckFailure::Connect)?
         }
     };
     match upstream.tls.as_ref().filter(|_| upstream.config.servers[index].tls) {
         Some(tls) => {
             let name = upstream.config.tls.name(&upstream.servers[index].tls_name).to_owned();
-            let name = ServerName::try_from(name).map_err(std::io::Error::other).map_err(Failure::Connect)?;
+            let name =
+                ServerName::try_from(name).map_err(std::io::Error::other).map_err(CheckFailure::Connect)?;
             let connector = tokio_rustls::TlsConnector::from(tls.load_full());
-            let stream = connector.connect(name, tcp).await.map_err(Failure::Connect)?;
+            let stream = connector.connect(name, tcp).await.map_err(CheckFailure::Connect)?;
             ask_over(stream, upstream, index, &check.probe).await
         }
         None => ask_over(tcp, upstream, index, &check.probe).await,
     }
 }
 
-async fn ask_over<S>(stream: S, upstream: &Upstream, index: usize, probe: &Probe) -> Result<(), Failure>
+async fn ask_over<S>(
+    stream: S,
+    upstream: &Upstream,
+    index: usize,
+    probe: &HealthProbe,
+) -> Result<(), CheckFailure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let is_tls = upstream.config.servers[index].tls;
     let authority = upstream.servers[index].host.as_str();
     let version = match upstream.config.http {
-        config::Version::H1 => Version::HTTP_11,
-        config::Version::H2 => Version::HTTP_2,
+        config::HttpVersion::H1 => Version::HTTP_11,
+        config::HttpVersion::H2 => Version::HTTP_2,
     };
     let asked = match probe {
-        Probe::Tcp => return Ok(()),
-        Probe::Http { path, .. } => probe::get(path, authority, is_tls, version),
-        Probe::Grpc(service) => probe::call(service, authority, is_tls),
+        HealthProbe::Tcp => return Ok(()),
+        HealthProbe::Http { path, .. } => probe::get(path, authority, is_tls, version),
+        HealthProbe::Grpc(service) => probe::call(service, authority, is_tls),
     };
     // The configuration has seen to it that there is a request; without one nothing can be said for the server.
-    let asked = asked.ok_or(Failure::Unresolved)?;
+    let asked = asked.ok_or(CheckFailure::Unresolved)?;
     let (answer, _connection) = exchange(stream, asked, version).await?;
     match probe {
-        Probe::Tcp => Ok(()),
-        Probe::Http { status, body, .. } => probe::judge_http(answer, status, body.as_deref()).await,
-        Probe::Grpc(_) => probe::judge_grpc(answer).await,
+        HealthProbe::Tcp => Ok(()),
+        HealthProbe::Http { status, body, .. } => probe::judge_http(answer, status, body.as_deref()).await,
+        HealthProbe::Grpc(_) => probe::judge_grpc(answer).await,
     }
 }
 
-/// Sends a request over a connection that is driven for as long as [`Driven`] lives.
+/// Sends a request over a connection that is driven for as long as [`CheckConnection`] lives.
 async fn exchange<S>(
     stream: S,
     asked: Asked,
     version: Version,
-) -> Result<(http::Response<hyper::body::Incoming>, Driven), Failure>
+) -> Result<(http::Response<hyper::body::Incoming>, CheckConnection), CheckFailure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -90,20 +104,20 @@ where
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.max_header_list_size(HEAD_BYTES);
         let (mut sender, connection) = builder.handshake(stream).await?;
-        let driven = Driven(tokio::spawn(connection).abort_handle());
+        let driven = CheckConnection(tokio::spawn(connection).abort_handle());
         return Ok((sender.send_request(asked).await?, driven));
     }
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES as usize);
     let (mut sender, connection) = builder.handshake(stream).await?;
-    let driven = Driven(tokio::spawn(connection).abort_handle());
+    let driven = CheckConnection(tokio::spawn(connection).abort_handle());
     Ok((sender.send_request(asked).await?, driven))
 }
 
 /// The task of a check's connection. It ends with the check, whatever the server still sends.
-struct Driven(AbortHandle);
+struct CheckConnection(AbortHandle);
 
-impl Drop for Driven {
+impl Drop for CheckConnection {
     fn drop(&mut self) {
         self.0.abort();
     }

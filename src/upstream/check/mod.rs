@@ -12,7 +12,7 @@ use std::time::Duration;
 
 /// Why a server failed a check.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+enum CheckFailure {
     /// Its name has no address.
     #[error("its name does not resolve")]
     Unresolved,
@@ -68,8 +68,8 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::ask::ask;
-    use crate::config::{self, Check, Config, Probe, Version};
-    use crate::{Upstream, config::Server};
+    use crate::config::{self, Config, HealthCheckConfig, HealthProbe, HttpVersion};
+    use crate::{Upstream, config::ConfiguredServer};
 
     /// What the health service of a gRPC server says of the service that it is asked for.
     async fn said(request: Request<Incoming>) -> (Vec<u8>, Option<&'static str>) {
@@ -113,14 +113,14 @@ mod tests {
         Upstream::new(
             Config {
                 name: "u".to_owned(),
-                servers: vec![Server {
+                servers: vec![ConfiguredServer {
                     tls: false,
-                    place: config::Place::Tcp { host: "127.0.0.1".to_owned(), port },
+                    place: config::ServerLocation::Tcp { host: "127.0.0.1".to_owned(), port },
                     weight: 1,
                 }],
                 balance: config::Balance::default(),
                 sticky: None,
-                http: Version::H2,
+                http: HttpVersion::H2,
                 tls: Default::default(),
                 connections: Default::default(),
                 timeouts: Default::default(),
@@ -144,8 +144,9 @@ mod tests {
             ("failed", Some("grpc-status 2")),
             ("broken", Some("without a grpc-status")),
         ] {
-            let probe = Probe::Grpc(service.to_owned());
-            let check = Check { probe, timeout: Duration::from_secs(10), ..Check::default() };
+            let probe = HealthProbe::Grpc(service.to_owned());
+            let check =
+                HealthCheckConfig { probe, timeout: Duration::from_secs(10), ..HealthCheckConfig::default() };
             let result = ask(&upstream, 0, &check).await.expect("there are descriptors");
             match (said, result) {
                 (None, result) => result.expect("it serves"),

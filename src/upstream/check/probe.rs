@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 
-use super::Failure;
+use super::CheckFailure;
 use policy::retry::Statuses;
 
 /// A request of a check.
@@ -69,35 +69,35 @@ pub(super) async fn judge_http(
     answer: Response<Incoming>,
     status: &Statuses,
     body: Option<&str>,
-) -> Result<(), Failure> {
+) -> Result<(), CheckFailure> {
     if !status.contains(answer.status().as_u16()) {
-        return Err(Failure::Status(answer.status().as_u16()));
+        return Err(CheckFailure::Status(answer.status().as_u16()));
     }
     let Some(expected) = body else { return Ok(()) };
     let (read, _) = beginning(answer.into_body()).await?;
     match memchr::memmem::find(&read, expected.as_bytes()) {
         Some(_) => Ok(()),
-        None => Err(Failure::Body),
+        None => Err(CheckFailure::Body),
     }
 }
 
 /// Whether the answer to [`call`] says SERVING, and the call ended well.
-pub(super) async fn judge_grpc(answer: Response<Incoming>) -> Result<(), Failure> {
+pub(super) async fn judge_grpc(answer: Response<Incoming>) -> Result<(), CheckFailure> {
     if answer.status() != http::StatusCode::OK {
-        return Err(Failure::Status(answer.status().as_u16()));
+        return Err(CheckFailure::Status(answer.status().as_u16()));
     }
     // An answer without a message has its status in its head (Trailers-Only).
     let in_head = code_of(answer.headers());
     let (read, trailers) = beginning(answer.into_body()).await?;
     match trailers.as_ref().and_then(code_of).or(in_head) {
         Some(0) => {}
-        Some(code) => return Err(Failure::Code(code)),
-        None => return Err(Failure::NoCode),
+        Some(code) => return Err(CheckFailure::Code(code)),
+        None => return Err(CheckFailure::NoCode),
     }
     // A frame that is not compressed, of a `HealthCheckResponse` whose first field, `status`, is 1.
     match *read {
         [0, _, _, _, length, 0x08, 1, ..] if length >= 2 => Ok(()),
-        _ => Err(Failure::NotServing),
+        _ => Err(CheckFailure::NotServing),
     }
 }
 
@@ -107,7 +107,7 @@ fn code_of(fields: &HeaderMap) -> Option<u32> {
 }
 
 /// The first bytes of a body, all of a short one, and its trailers. A server that never ends is not listened to for longer.
-async fn beginning(mut body: Incoming) -> Result<(Vec<u8>, Option<HeaderMap>), Failure> {
+async fn beginning(mut body: Incoming) -> Result<(Vec<u8>, Option<HeaderMap>), CheckFailure> {
     let mut read = Vec::new();
     while read.len() < BODY_BYTES_MAX
         && let Some(frame) = body.frame().await

@@ -5,32 +5,32 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::ask::ask;
-use crate::{Live, Server, Upstream};
+use crate::{LiveUpstream, SharedServer, Upstream};
 use base::clock;
 use base::random::Random;
 
 /// Begins to watch an upstream.
-pub fn begin(live: &Arc<Live>) {
+pub fn begin(live: &Arc<LiveUpstream>) {
     tokio::spawn(keep_ticking(Arc::downgrade(live)));
     let upstream = live.load();
     upstream.servers.iter().for_each(|server| watch(live, server));
 }
 
 /// Begins to check the servers that this set has and the one before had not, if the upstream is watched.
-pub(crate) fn welcome(live: &Arc<Live>, before: &Upstream, now: &Upstream) {
+pub(crate) fn welcome(live: &Arc<LiveUpstream>, before: &Upstream, now: &Upstream) {
     if live.is_watching() {
         let new = now.servers.iter().filter(|server| before.index_of(server).is_none());
         new.for_each(|server| watch(live, server));
     }
 }
 
-fn watch(live: &Arc<Live>, server: &Arc<Server>) {
+fn watch(live: &Arc<LiveUpstream>, server: &Arc<SharedServer>) {
     if live.config.health.check.is_some() && server.begin_checking() {
         tokio::spawn(keep_checking(Arc::downgrade(live), Arc::downgrade(server), Random::seeded()));
     }
 }
 
-async fn keep_ticking(live: Weak<Live>) {
+async fn keep_ticking(live: Weak<LiveUpstream>) {
     let mut compared_ns = clock::now_ns();
     while let Some(live) = live.upgrade() {
         let (upstream, now_ns) = (live.load(), clock::now_ns());
@@ -46,7 +46,7 @@ async fn keep_ticking(live: Weak<Live>) {
 }
 
 /// Ends with the upstream's last user, and with the server's place in it.
-async fn keep_checking(live: Weak<Live>, server: Weak<Server>, random: Random) {
+async fn keep_checking(live: Weak<LiveUpstream>, server: Weak<SharedServer>, random: Random) {
     let mut pause = FIRST_WITHIN;
     if let Some(check) = live.upgrade().and_then(|live| live.config.health.check.clone()) {
         // Soon, but not every server and node at once.

@@ -1,7 +1,7 @@
 //! Which servers of an upstream may be used, and how much. All workers share it.
 //!
 //! Requests read words that seldom change: where nothing is wrong with any server, one load for the choice of a server and
-//! one for its good answer. What is known behind these words (`Standing`) lies under a lock that only checks, failures
+//! one for its good answer. What is known behind these words (`ServerStanding`) lies under a lock that only checks, failures
 //! and the upkeep take.
 
 mod outliers;
@@ -13,20 +13,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::config;
-use super::tally::Seen;
+use super::tally::TallyCounts;
 use outliers::Outlier;
-use standing::{Change, Standing, share_per_mille};
+use standing::{HealthChange, ServerStanding, share_per_mille};
 
 pub use outliers::SERVERS_MIN;
 pub use standing::WHOLE;
 
 /// The health of an upstream's servers.
 #[derive(Debug)]
-pub struct Health {
+pub struct UpstreamHealth {
     upstream: String,
-    rules: config::Health,
-    servers: Vec<Arc<Server>>,
-    standings: Mutex<Vec<Standing>>,
+    rules: config::HealthConfig,
+    servers: Vec<Arc<ServerHealth>>,
+    standings: Mutex<Vec<ServerStanding>>,
     /// What was wrong at each server's last check.
     check_failures: Mutex<Vec<Option<String>>>,
     /// Servers that are not to be used like all others. 0: requests look no further.
@@ -34,7 +34,7 @@ pub struct Health {
     /// Until when no server may be ejected because `most` are, nanoseconds.
     full_until_ns: AtomicU64,
     is_panicking: AtomicBool,
-    /// In the order of [`Reason::ALL`].
+    /// In the order of [`EjectReason::ALL`].
     ejections: [Arc<AtomicU64>; 3],
     checks_good: Arc<AtomicU64>,
     checks_failed: Arc<AtomicU64>,
@@ -42,12 +42,12 @@ pub struct Health {
 
 /// What requests read and write of one server.
 #[derive(Debug)]
-struct Server {
+struct ServerHealth {
     /// `host:port`, for the log.
     authority: String,
-    /// See [`Standing::out_until_ns`].
+    /// See [`ServerStanding::out_until_ns`].
     out_until_ns: AtomicU64,
-    /// See [`Standing::back_ns`].
+    /// See [`ServerStanding::back_ns`].
     back_ns: AtomicU64,
     /// Requests that failed since the last one that did not.
     failures: AtomicU32,
@@ -57,14 +57,14 @@ struct Server {
 
 /// What a process tells its successor of one server. Both read the same clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
-    standing: Standing,
+pub struct HealthHandover {
+    standing: ServerStanding,
     failures: u32,
 }
 
 /// Why a server is ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum EjectReason {
     /// Requests to it have failed in a row.
     Failures,
     /// More of its requests fail than of the others'.
@@ -73,23 +73,23 @@ pub enum Reason {
     Latency,
 }
 
-impl Reason {
+impl EjectReason {
     /// Every reason that there is.
-    pub const ALL: [Reason; 3] = [Reason::Failures, Reason::SuccessRate, Reason::Latency];
+    pub const ALL: [EjectReason; 3] = [EjectReason::Failures, EjectReason::SuccessRate, EjectReason::Latency];
 
     /// As metrics and the admin listener have it.
     pub fn word(self) -> &'static str {
         match self {
-            Reason::Failures => "failures",
-            Reason::SuccessRate => "success-rate",
-            Reason::Latency => "latency",
+            EjectReason::Failures => "failures",
+            EjectReason::SuccessRate => "success-rate",
+            EjectReason::Latency => "latency",
         }
     }
 }
 
 /// What operators are shown of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum HealthState {
     /// It gets its share.
     Healthy,
     /// Its checks have failed.
@@ -108,26 +108,26 @@ pub enum State {
     Unresolved,
 }
 
-impl State {
+impl HealthState {
     /// Every word that there is for a state.
     pub const WORDS: [&str; 5] = ["healthy", "unhealthy", "ejected", "warming-up", "unresolved"];
 
     /// As metrics and the admin listener have it.
     pub fn word(self) -> &'static str {
         match self {
-            State::Healthy => "healthy",
-            State::Unhealthy => "unhealthy",
-            State::Ejected { .. } => "ejected",
-            State::WarmingUp { .. } => "warming-up",
-            State::Unresolved => "unresolved",
+            HealthState::Healthy => "healthy",
+            HealthState::Unhealthy => "unhealthy",
+            HealthState::Ejected { .. } => "ejected",
+            HealthState::WarmingUp { .. } => "warming-up",
+            HealthState::Unresolved => "unresolved",
         }
     }
 }
 
 /// What has been counted since the upstream is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Ejections, in the order of [`Reason::ALL`].
+pub struct HealthCounts {
+    /// Ejections, in the order of [`EjectReason::ALL`].
     pub ejections: [u64; 3],
     /// Checks that succeeded.
     pub checks_good: u64,
@@ -135,11 +135,15 @@ pub struct Counts {
     pub checks_failed: u64,
 }
 
-impl Health {
+impl UpstreamHealth {
     /// All servers may be used: nothing is known of them yet. `authorities` are their names, in their order.
-    pub fn new(upstream: &str, rules: config::Health, authorities: impl Iterator<Item = String>) -> Health {
+    pub fn new(
+        upstream: &str,
+        rules: config::HealthConfig,
+        authorities: impl Iterator<Item = String>,
+    ) -> UpstreamHealth {
         let server = |authority| {
-            Arc::new(Server {
+            Arc::new(ServerHealth {
                 authority,
                 out_until_ns: AtomicU64::new(0),
                 back_ns: AtomicU64::new(0),
@@ -147,11 +151,11 @@ impl Health {
                 is_on_trial: AtomicBool::new(false),
             })
         };
-        let servers: Vec<Arc<Server>> = authorities.map(server).collect();
+        let servers: Vec<Arc<ServerHealth>> = authorities.map(server).collect();
         let can_eject = rules.eject.as_ref().is_some_and(|eject| eject.most(servers.len()) > 0);
-        Health {
+        UpstreamHealth {
             upstream: upstream.to_owned(),
-            standings: Mutex::new(vec![Standing::default(); servers.len()]),
+            standings: Mutex::new(vec![ServerStanding::default(); servers.len()]),
             check_failures: Mutex::new(vec![None; servers.len()]),
             rules,
             servers,
@@ -171,14 +175,14 @@ impl Health {
 
     /// Goes on with what another configuration of the same upstream knows. `before` names each server's index there; one
     /// that was not there begins among others that were. What this configuration does not ask for any more is forgotten.
-    pub fn inherit(&self, other: &Health, before: impl Fn(usize) -> Option<usize>, now_ns: u64) {
+    pub fn inherit(&self, other: &UpstreamHealth, before: impl Fn(usize) -> Option<usize>, now_ns: u64) {
         let known = other.standings().clone();
         {
             let mut standings = self.standings();
             for (index, standing) in standings.iter_mut().enumerate() {
                 let was = before(index);
                 *standing = match was.and_then(|was| known.get(was)) {
-                    None => Standing::new_among_others(now_ns),
+                    None => ServerStanding::new_among_others(now_ns),
                     Some(was) => was.under(&self.rules),
                 };
                 let failures = was.map_or(0, |was| other.servers[was].failures.load(Ordering::Relaxed));
@@ -196,17 +200,17 @@ impl Health {
     }
 
     /// What another process can go on with, server by server: those of which anything is known.
-    pub fn remember(&self) -> Vec<(usize, Known)> {
+    pub fn remember(&self) -> Vec<(usize, HealthHandover)> {
         let standings = self.standings();
-        let known = |(index, standing): (usize, &Standing)| {
-            let known = Known { standing: standing.clone(), failures: self.failures(index) };
-            (known != Known::default()).then_some((index, known))
+        let known = |(index, standing): (usize, &ServerStanding)| {
+            let known = HealthHandover { standing: standing.clone(), failures: self.failures(index) };
+            (known != HealthHandover::default()).then_some((index, known))
         };
         standings.iter().enumerate().filter_map(known).collect()
     }
 
     /// Goes on with what another process knew of each server, by its rules: what they do not ask for is forgotten.
-    pub fn recall(&self, known: impl Fn(usize) -> Option<Known>, now_ns: u64) {
+    pub fn recall(&self, known: impl Fn(usize) -> Option<HealthHandover>, now_ns: u64) {
         let mut standings = self.standings();
         for (index, standing) in standings.iter_mut().enumerate() {
             let Some(known) = known(index) else { continue };
@@ -221,14 +225,14 @@ impl Health {
     /// is new begins among others, unless there were none (`is_first`).
     pub fn go_on_from(
         &mut self,
-        other: &Health,
+        other: &UpstreamHealth,
         before: impl Fn(usize) -> Option<usize>,
         is_first: bool,
         now_ns: u64,
     ) {
         let known = other.standings().clone();
         let failures = other.check_failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut standings = vec![Standing::default(); self.servers.len()];
+        let mut standings = vec![ServerStanding::default(); self.servers.len()];
         let mut check_failures = vec![None; self.servers.len()];
         for (index, standing) in standings.iter_mut().enumerate() {
             match before(index) {
@@ -237,7 +241,7 @@ impl Health {
                     check_failures[index].clone_from(&failures[was]);
                     self.servers[index] = Arc::clone(&other.servers[was]);
                 }
-                None if !is_first => *standing = Standing::new_among_others(now_ns),
+                None if !is_first => *standing = ServerStanding::new_among_others(now_ns),
                 None => {}
             }
         }
@@ -280,7 +284,7 @@ impl Health {
 
     /// A request to this server was answered well. The usual one costs one load.
     pub fn succeeded(&self, server: usize, now_ns: impl FnOnce() -> u64) {
-        let Server { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
+        let ServerHealth { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
         // What was sent before an ejection and is answered only now says nothing of the server as it is.
         if failures.load(Ordering::Relaxed) > 0 && now_ns() >= out_until_ns.load(Ordering::Relaxed) {
             failures.store(0, Ordering::Relaxed);
@@ -292,7 +296,7 @@ impl Health {
     /// all requests of an upstream that is down come here.
     pub fn failed(&self, server: usize, now_ns: u64) {
         let Some(rules) = &self.rules.eject else { return };
-        let Server { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
+        let ServerHealth { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
         let failures = failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         let is_out = now_ns < out_until_ns.load(Ordering::Relaxed);
         if failures < rules.after || is_out || now_ns < self.full_until_ns.load(Ordering::Relaxed) {
@@ -305,7 +309,7 @@ impl Health {
         let change = (may_eject && !standings[server].is_ejected()).then(|| {
             // Back again, it has one try, until it has answered one request well.
             self.servers[server].failures.store(rules.after - 1, Ordering::Relaxed);
-            self.count(Reason::Failures);
+            self.count(EjectReason::Failures);
             let was_on_trial = is_on_trial.swap(true, Ordering::Relaxed);
             (standings[server].eject(rules, now_ns), was_on_trial)
         });
@@ -327,12 +331,12 @@ impl Health {
 
     /// Ejects the servers that answered clearly worse than the others, by what was `seen` of each since the last look, as
     /// far as more may be ejected.
-    pub fn compare(&self, seen: &[Seen], now_ns: u64) {
+    pub fn compare(&self, seen: &[TallyCounts], now_ns: u64) {
         let Some(rules) = &self.rules.eject else { return };
         for (server, outlier) in outliers::outliers(seen, &rules.outliers) {
             let reason = match outlier {
-                Outlier::SuccessRate { .. } => Reason::SuccessRate,
-                Outlier::Latency { .. } => Reason::Latency,
+                Outlier::SuccessRate { .. } => EjectReason::SuccessRate,
+                Outlier::Latency { .. } => EjectReason::Latency,
             };
             let mut standings = self.standings();
             let returned = advance(&mut standings, now_ns);
@@ -348,13 +352,13 @@ impl Health {
         }
     }
 
-    fn count(&self, reason: Reason) {
+    fn count(&self, reason: EjectReason) {
         self.ejections[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether one more server may be ejected. If not, notes until when: ejections end with their time only.
-    fn may_eject(&self, standings: &[Standing], rules: &config::Eject) -> bool {
-        let ends = || standings.iter().filter_map(Standing::ejected_until_ns);
+    fn may_eject(&self, standings: &[ServerStanding], rules: &config::Eject) -> bool {
+        let ends = || standings.iter().filter_map(ServerStanding::ejected_until_ns);
         let is_full = ends().count() >= rules.most(self.servers.len());
         if is_full {
             self.full_until_ns.store(ends().min().unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -390,20 +394,22 @@ impl Health {
         if is_panicking != self.is_panicking.swap(is_panicking, Ordering::Relaxed) {
             let upstream = &self.upstream;
             match is_panicking {
-                true => tracing::warn!(%upstream, "too few servers are usable, so all of them are used"),
-                false => tracing::info!(%upstream, "enough servers are usable again"),
+                true => tracing::warn!(%upstream, "too few servers are healthy: requests go to all of them"),
+                false => {
+                    tracing::info!(%upstream, "enough servers are healthy again: requests go only to those")
+                }
             }
         }
     }
 
     /// The state of each server, in order, as far as it is known here: not whether it has an address.
-    pub(super) fn states(&self, now_ns: u64) -> Vec<State> {
+    pub(super) fn states(&self, now_ns: u64) -> Vec<HealthState> {
         let shares = Shares { health: self, now_ns };
-        let state = |(index, standing): (usize, &Standing)| match shares.of(index) {
-            0 if standing.is_unhealthy() => State::Unhealthy,
-            0 => State::Ejected { left_ns: standing.out_until_ns().saturating_sub(now_ns) },
-            WHOLE => State::Healthy,
-            share => State::WarmingUp { share },
+        let state = |(index, standing): (usize, &ServerStanding)| match shares.of(index) {
+            0 if standing.is_unhealthy() => HealthState::Unhealthy,
+            0 => HealthState::Ejected { left_ns: standing.out_until_ns().saturating_sub(now_ns) },
+            WHOLE => HealthState::Healthy,
+            share => HealthState::WarmingUp { share },
         };
         self.standings().iter().enumerate().map(state).collect()
     }
@@ -424,8 +430,8 @@ impl Health {
     }
 
     /// What has been counted.
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> HealthCounts {
+        HealthCounts {
             ejections: self.ejections.each_ref().map(|count| count.load(Ordering::Relaxed)),
             checks_good: self.checks_good.load(Ordering::Relaxed),
             checks_failed: self.checks_failed.load(Ordering::Relaxed),
@@ -433,7 +439,7 @@ impl Health {
     }
 
     /// Shows requests what is known. Counted last: who sees the count sees the rest, or an older state of it.
-    fn publish(&self, standings: &[Standing], now_ns: u64) {
+    fn publish(&self, standings: &[ServerStanding], now_ns: u64) {
         let mut unusual = 0;
         for (server, standing) in self.servers.iter().zip(standings) {
             let (out_until_ns, back_ns) = (standing.out_until_ns(), standing.back_ns());
@@ -447,44 +453,46 @@ impl Health {
 
     fn say_returned(&self, servers: &[usize]) {
         for server in servers {
-            self.say(*server, Change::Returned, &"its time is over");
+            self.say(*server, HealthChange::Returned, &"its time is over");
         }
     }
 
-    fn say(&self, server: usize, change: Change, why: &dyn std::fmt::Display) {
+    fn say(&self, server: usize, change: HealthChange, why: &dyn std::fmt::Display) {
         let (upstream, server) = (&self.upstream, &self.servers[server].authority);
         match change {
-            Change::Unhealthy => tracing::warn!(%upstream, %server, %why, "server is unhealthy"),
-            Change::Healthy => tracing::info!(%upstream, %server, %why, "server is healthy again"),
-            Change::Ejected(time) => {
+            HealthChange::Unhealthy => tracing::warn!(%upstream, %server, %why, "server is unhealthy"),
+            HealthChange::Healthy => tracing::info!(%upstream, %server, %why, "server is healthy again"),
+            HealthChange::Ejected(time) => {
                 tracing::warn!(%upstream, %server, %why, seconds = time.as_secs_f64(), "server is ejected");
             }
-            Change::Returned => tracing::info!(%upstream, %server, %why, "server is back from its ejection"),
+            HealthChange::Returned => {
+                tracing::info!(%upstream, %server, %why, "server's ejection ended")
+            }
         }
     }
 
-    fn standings(&self) -> MutexGuard<'_, Vec<Standing>> {
+    fn standings(&self) -> MutexGuard<'_, Vec<ServerStanding>> {
         self.standings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Ends the ejections that are over; the servers that return.
-fn advance(standings: &mut [Standing], now_ns: u64) -> Vec<usize> {
-    let ends = |(server, standing): (usize, &mut Standing)| standing.tick(now_ns).map(|_| server);
+fn advance(standings: &mut [ServerStanding], now_ns: u64) -> Vec<usize> {
+    let ends = |(server, standing): (usize, &mut ServerStanding)| standing.tick(now_ns).map(|_| server);
     standings.iter_mut().enumerate().filter_map(ends).collect()
 }
 
 /// How much of its share each server gets at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct Shares<'a> {
-    health: &'a Health,
+    health: &'a UpstreamHealth,
     now_ns: u64,
 }
 
 impl Shares<'_> {
     /// Per mille; 0: it is not to be used.
     pub fn of(&self, server: usize) -> u32 {
-        let Server { out_until_ns, back_ns, .. } = &*self.health.servers[server];
+        let ServerHealth { out_until_ns, back_ns, .. } = &*self.health.servers[server];
         let (out_until_ns, back_ns) = (out_until_ns.load(Ordering::Relaxed), back_ns.load(Ordering::Relaxed));
         share_per_mille(out_until_ns, back_ns, self.health.rules.slow_start, self.now_ns)
     }
@@ -497,21 +505,25 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::config::{Check, Eject};
+    use crate::config::{Eject, HealthCheckConfig};
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn health(servers: usize) -> Health {
-        let rules = config::Health {
-            check: Some(Check { unhealthy_after: 1, healthy_after: 1, ..Check::default() }),
+    fn health(servers: usize) -> UpstreamHealth {
+        let rules = config::HealthConfig {
+            check: Some(HealthCheckConfig {
+                unhealthy_after: 1,
+                healthy_after: 1,
+                ..HealthCheckConfig::default()
+            }),
             eject: Some(Eject::default()),
             slow_start: Some(Duration::from_secs(10)),
             panic_percent: 25,
         };
-        Health::new("u", rules, (0..servers).map(|index| format!("s{index}")))
+        UpstreamHealth::new("u", rules, (0..servers).map(|index| format!("s{index}")))
     }
 
-    fn fail(health: &Health, server: usize, times: usize) {
+    fn fail(health: &UpstreamHealth, server: usize, times: usize) {
         (0..times).for_each(|_| health.failed(server, SECOND));
     }
 
@@ -527,9 +539,9 @@ mod tests {
         assert_eq!((shares.of(0), shares.of(1)), (0, WHOLE));
         // An answer that comes late changes nothing; back again, the server has one try.
         health.succeeded(0, || SECOND);
-        assert_eq!(health.states(40 * SECOND)[0], State::WarmingUp { share: 900 });
+        assert_eq!(health.states(40 * SECOND)[0], HealthState::WarmingUp { share: 900 });
         health.failed(0, 40 * SECOND);
-        assert_eq!(health.states(41 * SECOND)[0], State::Ejected { left_ns: 59 * SECOND });
+        assert_eq!(health.states(41 * SECOND)[0], HealthState::Ejected { left_ns: 59 * SECOND });
     }
 
     #[test]
@@ -538,7 +550,7 @@ mod tests {
             let health = health(servers);
             (0..servers).for_each(|server| fail(&health, server, 20));
             let states = health.states(SECOND);
-            let ejected = states.iter().filter(|state| matches!(state, State::Ejected { .. })).count();
+            let ejected = states.iter().filter(|state| matches!(state, HealthState::Ejected { .. })).count();
             assert_eq!(ejected, most, "of {servers}");
             assert_eq!(health.counts().ejections, [most as u64, 0, 0]);
         }
@@ -571,7 +583,7 @@ mod tests {
         (0..9).for_each(|_| health.failed(2, 6 * SECOND));
         let is_ejected = |now| {
             let states = health.states(now).into_iter();
-            states.map(|state| matches!(state, State::Ejected { .. })).collect::<Vec<_>>()
+            states.map(|state| matches!(state, HealthState::Ejected { .. })).collect::<Vec<_>>()
         };
         assert_eq!(is_ejected(31 * SECOND), [true, true, false, false]);
         health.failed(2, 32 * SECOND - 1);
@@ -605,8 +617,8 @@ mod tests {
         // The first is the second now, the second the first; the third is another.
         new.inherit(&old, |index| [Some(1), Some(0), None][index], 2 * SECOND);
         let states = new.states(2 * SECOND);
-        assert_eq!(states[..2], [State::Ejected { left_ns: 29 * SECOND }, State::Unhealthy]);
-        assert_eq!(states[2], State::WarmingUp { share: 100 });
+        assert_eq!(states[..2], [HealthState::Ejected { left_ns: 29 * SECOND }, HealthState::Unhealthy]);
+        assert_eq!(states[2], HealthState::WarmingUp { share: 100 });
         assert_eq!(new.counts(), old.counts());
     }
 }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use crate::config::Outliers;
-use crate::tally::Seen;
+use crate::tally::TallyCounts;
 
 /// How a server stands out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,15 +47,15 @@ impl fmt::Display for Outlier {
 /// The servers that stand out among these, the worst first. Each is compared with the median of the others, so that a bad
 /// one does not hide another, and if half of them are bad nobody stands out. Fewer than [`SERVERS_MIN`] servers with
 /// enough requests say nothing: of two, either could be the odd one.
-pub fn outliers(seen: &[Seen], rules: &Outliers) -> Vec<(usize, Outlier)> {
-    let is_judged = |(_, seen): &(usize, &Seen)| seen.requests() >= u64::from(rules.requests_min);
-    let judged: Vec<(usize, &Seen)> = seen.iter().enumerate().filter(is_judged).collect();
+pub fn outliers(seen: &[TallyCounts], rules: &Outliers) -> Vec<(usize, Outlier)> {
+    let is_judged = |(_, seen): &(usize, &TallyCounts)| seen.requests() >= u64::from(rules.requests_min);
+    let judged: Vec<(usize, &TallyCounts)> = seen.iter().enumerate().filter(is_judged).collect();
     let mut found = Vec::new();
     if judged.len() < SERVERS_MIN {
         return Vec::new();
     }
     for (index, own) in &judged {
-        let others: Vec<&Seen> =
+        let others: Vec<&TallyCounts> =
             judged.iter().filter(|(other, _)| other != index).map(|(_, seen)| *seen).collect();
         let by_rate = rules.success_rate_percent.and_then(|percent| fails_more(own, &others, percent));
         let by_time = || rules.latency_times.and_then(|times| takes_longer(own, &others, times));
@@ -67,7 +67,7 @@ pub fn outliers(seen: &[Seen], rules: &Outliers) -> Vec<(usize, Outlier)> {
 }
 
 /// Whether its success rate is so many points below the others', and not by chance.
-fn fails_more(own: &Seen, others: &[&Seen], percent: u32) -> Option<(f64, Outlier)> {
+fn fails_more(own: &TallyCounts, others: &[&TallyCounts], percent: u32) -> Option<(f64, Outlier)> {
     let median = median(others.iter().map(|seen| seen.success_rate()).collect())?;
     let (rate, below) = (own.success_rate(), median - own.success_rate());
     let requests: u64 = others.iter().map(|seen| seen.requests()).sum();
@@ -81,7 +81,7 @@ fn fails_more(own: &Seen, others: &[&Seen], percent: u32) -> Option<(f64, Outlie
 }
 
 /// Whether its answers take so many times as long as the others'.
-fn takes_longer(own: &Seen, others: &[&Seen], times: u32) -> Option<(f64, Outlier)> {
+fn takes_longer(own: &TallyCounts, others: &[&TallyCounts], times: u32) -> Option<(f64, Outlier)> {
     let own_ns = own.first_byte_ns()?;
     let others_ns = median(others.iter().filter_map(|seen| seen.first_byte_ns()).collect())?;
     let is_outlier = own_ns >= others_ns * f64::from(times) && own_ns >= SLOW_NS;
@@ -114,7 +114,7 @@ mod tests {
     const RULES: Outliers =
         Outliers { success_rate_percent: Some(15), latency_times: Some(3), ..Outliers::OFF };
 
-    fn seen(answers: u64, failures: u64, ns: u64) -> Seen {
+    fn seen(answers: u64, failures: u64, ns: u64) -> TallyCounts {
         let tallies = Tallies::default();
         let row = tallies.row();
         (0..answers).for_each(|_| row.answered(ns));
@@ -122,7 +122,7 @@ mod tests {
         tallies.end_interval()
     }
 
-    fn found(servers: &[Seen]) -> Vec<usize> {
+    fn found(servers: &[TallyCounts]) -> Vec<usize> {
         outliers(servers, &RULES).into_iter().map(|(index, _)| index).collect()
     }
 
@@ -163,9 +163,9 @@ mod tests {
         fn the_best_never_stands_out(
             seen in prop::collection::vec((0_u64..1_000, 0_u64..1_000, 1_u64..40), 0..12),
         ) {
-            let seen: Vec<Seen> = seen
+            let seen: Vec<TallyCounts> = seen
                 .into_iter()
-                .map(|(answers, failures, log)| Seen { answers, failures, log_ns: answers * log * 256 })
+                .map(|(answers, failures, log)| TallyCounts { answers, failures, log_ns: answers * log * 256 })
                 .collect();
             for (index, outlier) in outliers(&seen, &RULES) {
                 let judged = seen.iter().filter(|seen| seen.requests() >= 100);

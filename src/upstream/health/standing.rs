@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::config::{self, Check, Eject};
+use crate::config::{self, Eject, HealthCheckConfig};
 
 /// What is known of one server.
 ///
 /// Two things take it out of use: checks that fail, until enough of them succeed, and an ejection, until its time is
 /// over. A good check does not end an ejection: a health endpoint may say what it likes while requests fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Standing {
+pub struct ServerStanding {
     is_unhealthy: bool,
     /// Checks in a row that spoke against what is believed.
     contrary: u32,
@@ -27,7 +27,7 @@ pub struct Standing {
 
 /// What is new about a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum HealthChange {
     /// Checks have failed.
     Unhealthy,
     /// Checks have succeeded again.
@@ -38,14 +38,14 @@ pub enum Change {
     Returned,
 }
 
-impl Standing {
+impl ServerStanding {
     /// A server that others were there before: it gets its share by and by.
-    pub fn new_among_others(now_ns: u64) -> Standing {
-        Standing { back_ns: now_ns, ..Standing::default() }
+    pub fn new_among_others(now_ns: u64) -> ServerStanding {
+        ServerStanding { back_ns: now_ns, ..ServerStanding::default() }
     }
 
     /// The same server under other rules: what they do not look at any more is forgotten.
-    pub fn under(&self, rules: &config::Health) -> Standing {
+    pub fn under(&self, rules: &config::HealthConfig) -> ServerStanding {
         let mut standing = self.clone();
         if rules.check.is_none() {
             (standing.is_unhealthy, standing.contrary) = (false, 0);
@@ -57,7 +57,7 @@ impl Standing {
     }
 
     /// A check has ended.
-    pub fn checked(&mut self, is_good: bool, rules: &Check, now_ns: u64) -> Option<Change> {
+    pub fn checked(&mut self, is_good: bool, rules: &HealthCheckConfig, now_ns: u64) -> Option<HealthChange> {
         if is_good != self.is_unhealthy {
             self.contrary = 0;
             return None;
@@ -71,29 +71,29 @@ impl Standing {
         self.is_unhealthy = !is_good;
         if is_good {
             self.back_ns = now_ns;
-            return Some(Change::Healthy);
+            return Some(HealthChange::Healthy);
         }
-        Some(Change::Unhealthy)
+        Some(HealthChange::Unhealthy)
     }
 
     /// Enough requests have failed. Each ejection is longer than the one before by the first one's length, up to
     /// [`GROWTH_MAX`] of them.
-    pub fn eject(&mut self, rules: &Eject, now_ns: u64) -> Change {
+    pub fn eject(&mut self, rules: &Eject, now_ns: u64) -> HealthChange {
         self.calm_down(rules, now_ns);
         self.ejections = (self.ejections + 1).min(GROWTH_MAX);
         let time = rules.time.saturating_mul(self.ejections);
         self.ejected_until_ns = now_ns.saturating_add(nanos(time)).max(1);
-        Change::Ejected(time)
+        HealthChange::Ejected(time)
     }
 
     /// Time has passed.
-    pub fn tick(&mut self, now_ns: u64) -> Option<Change> {
+    pub fn tick(&mut self, now_ns: u64) -> Option<HealthChange> {
         if self.ejected_until_ns == 0 || now_ns < self.ejected_until_ns {
             return None;
         }
         self.back_ns = self.back_ns.max(self.ejected_until_ns);
         self.ejected_until_ns = 0;
-        Some(Change::Returned)
+        Some(HealthChange::Returned)
     }
 
     /// Until when no request goes to it, nanoseconds. 0: it may be used; `u64::MAX`: until checks say otherwise.
@@ -130,7 +130,7 @@ impl Standing {
 }
 
 /// The part of its share that a server gets, per mille: nothing while it is out, then all of it, or more and more over
-/// `slow_start`. An ejection ends with its time, whether or not [`Standing::tick`] has been told.
+/// `slow_start`. An ejection ends with its time, whether or not [`ServerStanding::tick`] has been told.
 pub fn share_per_mille(out_until_ns: u64, back_ns: u64, slow_start: Option<Duration>, now_ns: u64) -> u32 {
     if now_ns < out_until_ns {
         return 0;
@@ -164,13 +164,13 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn check() -> Check {
-        Check { unhealthy_after: 3, healthy_after: 2, ..Check::default() }
+    fn check() -> HealthCheckConfig {
+        HealthCheckConfig { unhealthy_after: 3, healthy_after: 2, ..HealthCheckConfig::default() }
     }
 
     #[test]
     fn checks_take_a_server_out_and_back_by_their_thresholds() {
-        let mut standing = Standing::default();
+        let mut standing = ServerStanding::default();
         let mut said = |checks: &str, now: u64| {
             let changes =
                 checks.bytes().map(|check_said| standing.checked(check_said == b'+', &check(), now));
@@ -178,27 +178,27 @@ mod tests {
             (changes, standing.out_until_ns())
         };
         assert_eq!(said("--+--", SECOND), (vec![None; 5], 0));
-        assert_eq!(said("-", SECOND), (vec![Some(Change::Unhealthy)], u64::MAX));
+        assert_eq!(said("-", SECOND), (vec![Some(HealthChange::Unhealthy)], u64::MAX));
         assert_eq!(said("-+-+", SECOND), (vec![None; 4], u64::MAX));
-        assert_eq!(said("+", 2 * SECOND), (vec![Some(Change::Healthy)], 0));
+        assert_eq!(said("+", 2 * SECOND), (vec![Some(HealthChange::Healthy)], 0));
         assert_eq!(standing.back_ns(), 2 * SECOND);
     }
 
     #[test]
     fn ejections_that_follow_each_other_grow_and_are_forgotten() {
         let rules = Eject { time: Duration::from_secs(10), ..Eject::default() };
-        let mut standing = Standing::default();
+        let mut standing = ServerStanding::default();
         let mut now = 100 * SECOND;
         for times in [1, 2, 3, 4] {
             let time = Duration::from_secs(10 * times);
-            assert_eq!(standing.eject(&rules, now), Change::Ejected(time));
+            assert_eq!(standing.eject(&rules, now), HealthChange::Ejected(time));
             assert_eq!(standing.tick(now + nanos(time) - 1), None);
             now += nanos(time);
-            assert_eq!(standing.tick(now), Some(Change::Returned));
+            assert_eq!(standing.tick(now), Some(HealthChange::Returned));
             assert_eq!(standing.tick(now), None);
         }
         now += 35 * SECOND;
-        assert_eq!(standing.eject(&rules, now), Change::Ejected(Duration::from_secs(20)));
+        assert_eq!(standing.eject(&rules, now), HealthChange::Ejected(Duration::from_secs(20)));
         for _ in 0..100 {
             now = standing.out_until_ns();
             standing.tick(now);
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_good_check_does_not_end_an_ejection() {
-        let mut standing = Standing::default();
+        let mut standing = ServerStanding::default();
         standing.eject(&Eject::default(), SECOND);
         for _ in 0..9 {
             standing.checked(true, &check(), SECOND);
@@ -238,7 +238,7 @@ mod tests {
             events in prop::collection::vec((0_u8..4, 0_u64..100 * SECOND), 0..50),
         ) {
             let (rules, slow) = (Eject::default(), Some(Duration::from_secs(10)));
-            let (mut standing, mut now) = (Standing::default(), SECOND);
+            let (mut standing, mut now) = (ServerStanding::default(), SECOND);
             for (event, later) in events {
                 now += later;
                 match event {

@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderName, StatusCode};
 use hyper::ext::ReasonPhrase;
 
 use super::chunks::Chunks;
-use super::fields::{FIELDS_MAX, Malformed, copy, length};
+use super::fields::{FIELDS_MAX, MalformedMessage, copy, length};
 
 /// The head of an answer, without its fields.
 #[derive(Debug)]
-pub(super) struct Head {
+pub(super) struct AnswerHead {
     pub status: StatusCode,
     /// What it calls its status, if it calls it anything but its standard name.
     pub phrase: Option<Box<ReasonPhrase>>,
@@ -21,12 +21,12 @@ pub(super) struct Head {
     /// Its length in bytes.
     pub taken: usize,
     is_http_10: bool,
-    said: Said,
+    said: FramingFields,
 }
 
 /// The fields that frame the message or concern the connection.
 #[derive(Debug, Default)]
-struct Said {
+struct FramingFields {
     length: Length,
     /// The last transfer coding, which decides the framing.
     coding: Option<LastCoding>,
@@ -62,28 +62,28 @@ pub(super) enum AnswerBody {
     Close(bool),
 }
 
-impl Head {
+impl AnswerHead {
     /// Parses a head; `None` if more of it must be read. The fields of a final answer replace those in `fields`; the
     /// fields of an interim answer are dropped, but for hints.
-    pub(super) fn parse(read: &[u8], fields: &mut HeaderMap) -> Result<Option<Head>, Malformed> {
+    pub(super) fn parse(read: &[u8], fields: &mut HeaderMap) -> Result<Option<AnswerHead>, MalformedMessage> {
         let mut lines = [const { MaybeUninit::uninit() }; FIELDS_MAX];
         let mut answer = httparse::Response::new(&mut []);
         let config = httparse::ParserConfig::default();
         let taken = match config.parse_response_with_uninit_headers(&mut answer, read, &mut lines) {
             Ok(httparse::Status::Complete(taken)) => taken,
             Ok(httparse::Status::Partial) => return Ok(None),
-            Err(_) => return Err(Malformed("its head is none")),
+            Err(_) => return Err(MalformedMessage("its head is none")),
         };
         let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
-        let status = status.ok_or(Malformed("its status is none"))?;
+        let status = status.ok_or(MalformedMessage("its status is none"))?;
         let is_http_10 = answer.version == Some(0);
-        let mut head = Head {
+        let mut head = AnswerHead {
             status,
             phrase: phrase(status, answer.reason),
             hints: None,
             taken,
             is_http_10,
-            said: Said::default(),
+            said: FramingFields::default(),
         };
         if !head.is_interim() {
             fields.clear();
@@ -116,17 +116,17 @@ impl Head {
     }
 
     /// Where the body ends. `to_head`: the request was HEAD, whose answer has no body.
-    pub(super) fn body(&self, to_head: bool) -> Result<AnswerBody, Malformed> {
+    pub(super) fn body(&self, to_head: bool) -> Result<AnswerBody, MalformedMessage> {
         let is_empty = matches!(
             self.status,
             StatusCode::SWITCHING_PROTOCOLS | StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
         );
         match (self.said.coding, self.said.length) {
             _ if is_empty || to_head => Ok(AnswerBody::Length(0)),
-            (Some(_), _) if self.is_http_10 => Err(Malformed("a transfer coding, and HTTP/1.0")),
+            (Some(_), _) if self.is_http_10 => Err(MalformedMessage("a transfer coding, and HTTP/1.0")),
             (Some(LastCoding::Chunked), _) => Ok(AnswerBody::Chunked(Chunks::default())),
             (None, Length::Bytes(length)) => Ok(AnswerBody::Length(length)),
-            (None, Length::Unclear) => Err(Malformed("Content-Length is not one number")),
+            (None, Length::Unclear) => Err(MalformedMessage("Content-Length is not one number")),
             (Some(LastCoding::Other), _) | (None, Length::Unsaid) => Ok(AnswerBody::Close(false)),
         }
     }
@@ -141,7 +141,7 @@ fn phrase(status: StatusCode, said: Option<&str>) -> Option<Box<ReasonPhrase>> {
     ReasonPhrase::try_from(said.as_bytes()).ok().map(Box::new)
 }
 
-impl Said {
+impl FramingFields {
     /// Reads a field that concerns framing or the connection. Returns whether it is passed on: a `Connection` that only
     /// says `close` or `keep-alive` is not.
     fn note(&mut self, name: &HeaderName, value: &[u8]) -> bool {
@@ -199,15 +199,15 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str) -> (Head, HeaderMap) {
+    fn read(text: &str) -> (AnswerHead, HeaderMap) {
         let mut fields = HeaderMap::new();
         fields.insert("before", HeaderValue::from_static("a request's"));
-        let head = Head::parse(text.as_bytes(), &mut fields).expect("well formed").expect("whole");
+        let head = AnswerHead::parse(text.as_bytes(), &mut fields).expect("well formed").expect("whole");
         assert_eq!(head.taken, text.len());
         (head, fields)
     }
 
-    fn head(text: &str) -> Head {
+    fn head(text: &str) -> AnswerHead {
         read(text).0
     }
 
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(fields.len(), 4);
         assert_eq!(fields.get_all("x-twice").iter().collect::<Vec<_>>(), ["1", "2"]);
         for end in 0..text.len() {
-            let half = Head::parse(&text.as_bytes()[..end], &mut HeaderMap::new());
+            let half = AnswerHead::parse(&text.as_bytes()[..end], &mut HeaderMap::new());
             assert!(half.is_ok_and(|head| head.is_none()), "{end}");
         }
     }

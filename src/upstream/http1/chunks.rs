@@ -3,19 +3,19 @@
 use bytes::BytesMut;
 use http::HeaderMap;
 
-use super::fields::{self, Malformed};
+use super::fields::{self, MalformedMessage};
 
 /// The parser's state: where in the body the buffer begins.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    state: State,
+    state: ChunkState,
     /// Bytes of chunk extensions so far.
     extension_bytes: usize,
     trailers: Option<HeaderMap>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     #[default]
     Size,
     /// Within a chunk, this many bytes before its end.
@@ -28,27 +28,27 @@ enum State {
 impl Chunks {
     /// Takes framing from the buffer, up to the next data, the body's end, or the buffer's. Malformed bytes stay in the
     /// buffer, so that the error is found again.
-    pub(super) fn advance(&mut self, read: &mut BytesMut) -> Result<(), Malformed> {
+    pub(super) fn advance(&mut self, read: &mut BytesMut) -> Result<(), MalformedMessage> {
         loop {
             let taken = match self.state {
-                State::Data(0) => {
-                    self.state = State::DataEnd;
+                ChunkState::Data(0) => {
+                    self.state = ChunkState::DataEnd;
                     0
                 }
-                State::Data(_) | State::End => return Ok(()),
-                State::Size => match self.size(read)? {
+                ChunkState::Data(_) | ChunkState::End => return Ok(()),
+                ChunkState::Size => match self.size(read)? {
                     Some(taken) => taken,
                     None => return Ok(()),
                 },
-                State::DataEnd => match read.get(..2) {
+                ChunkState::DataEnd => match read.get(..2) {
                     Some(b"\r\n") => {
-                        self.state = State::Size;
+                        self.state = ChunkState::Size;
                         2
                     }
-                    Some(_) => return Err(Malformed("a chunk is longer than its size")),
+                    Some(_) => return Err(MalformedMessage("a chunk is longer than its size")),
                     None => return Ok(()),
                 },
-                State::Trailers => match self.trailers(read)? {
+                ChunkState::Trailers => match self.trailers(read)? {
                     Some(taken) => taken,
                     None => return Ok(()),
                 },
@@ -60,14 +60,14 @@ impl Chunks {
     /// How many bytes of data come next, in the buffer or still to be read; `None` if none do.
     pub(super) fn data(&mut self) -> Option<&mut u64> {
         match &mut self.state {
-            State::Data(left) => Some(left),
+            ChunkState::Data(left) => Some(left),
             _ => None,
         }
     }
 
     /// Whether the body is complete, its trailers included.
     pub(super) fn is_over(&self) -> bool {
-        self.state == State::End && self.trailers.is_none()
+        self.state == ChunkState::End && self.trailers.is_none()
     }
 
     /// The trailers, the first time it is called.
@@ -76,7 +76,7 @@ impl Chunks {
     }
 
     /// Parses the line before a chunk and returns its length.
-    fn size(&mut self, read: &[u8]) -> Result<Option<usize>, Malformed> {
+    fn size(&mut self, read: &[u8]) -> Result<Option<usize>, MalformedMessage> {
         let Some(end) = memchr::memchr(b'\n', read) else {
             return if read.len() > EXTENSION_BYTES_MAX { Err(BAD_SIZE) } else { Ok(None) };
         };
@@ -91,16 +91,16 @@ impl Chunks {
         }
         let digits = std::str::from_utf8(digits).map_err(|_| BAD_SIZE)?;
         self.state = match u64::from_str_radix(digits, 16).map_err(|_| BAD_SIZE)? {
-            0 => State::Trailers,
-            size => State::Data(size),
+            0 => ChunkState::Trailers,
+            size => ChunkState::Data(size),
         };
         Ok(Some(end + 1))
     }
 
     /// Parses the trailers and returns their length.
-    fn trailers(&mut self, read: &[u8]) -> Result<Option<usize>, Malformed> {
+    fn trailers(&mut self, read: &[u8]) -> Result<Option<usize>, MalformedMessage> {
         if read.starts_with(b"\r\n") {
-            self.state = State::End;
+            self.state = ChunkState::End;
             return Ok(Some(2));
         }
         let Some(end) = memchr::memmem::find(read, b"\r\n\r\n") else {
@@ -116,13 +116,13 @@ impl Chunks {
         let mut trailers = HeaderMap::with_capacity(fields.len());
         fields::copy(&read[..end], fields, &mut trailers, |_, _| true)?;
         self.trailers = Some(trailers);
-        self.state = State::End;
+        self.state = ChunkState::End;
         Ok(Some(end))
     }
 }
 
-const BAD_SIZE: Malformed = Malformed("the size of a chunk is none");
-const BAD_TRAILERS: Malformed = Malformed("the fields behind the last chunk are none");
+const BAD_SIZE: MalformedMessage = MalformedMessage("the size of a chunk is none");
+const BAD_TRAILERS: MalformedMessage = MalformedMessage("the fields behind the last chunk are none");
 /// The most bytes of chunk extensions in one body. They have no use here, and without a bound a server could send them
 /// for ever.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     /// Reads a body that comes in pieces of `step` bytes: its data and trailers, or `None` if it does not end.
-    fn read(body: &str, step: usize) -> Result<Option<(String, Option<HeaderMap>)>, Malformed> {
+    fn read(body: &str, step: usize) -> Result<Option<(String, Option<HeaderMap>)>, MalformedMessage> {
         let mut chunks = Chunks::default();
         let (mut buffer, mut data) = (BytesMut::new(), Vec::new());
         for piece in body.as_bytes().chunks(step) {

@@ -6,7 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// Why a message is refused: it is malformed, or can be read in more than one way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Malformed(pub &'static str);
+pub struct MalformedMessage(pub &'static str);
 
 /// Adds the fields of `text` that `goes_on` lets pass to a map. All of the text is copied once, and the values share
 /// that copy.
@@ -15,16 +15,16 @@ pub(super) fn copy(
     lines: &[httparse::Header<'_>],
     fields: &mut HeaderMap,
     mut goes_on: impl FnMut(&HeaderName, &[u8]) -> bool,
-) -> Result<(), Malformed> {
+) -> Result<(), MalformedMessage> {
     let shared = Bytes::copy_from_slice(text);
     for line in lines {
         let name = HeaderName::from_bytes(line.name.as_bytes());
-        let name = name.map_err(|_| Malformed("the name of a field is none"))?;
+        let name = name.map_err(|_| MalformedMessage("the name of a field is none"))?;
         if !goes_on(&name, line.value) {
             continue;
         }
         let value = HeaderValue::from_maybe_shared(piece(&shared, text, line.value));
-        fields.append(name, value.map_err(|_| Malformed("the value of a field is none"))?);
+        fields.append(name, value.map_err(|_| MalformedMessage("the value of a field is none"))?);
     }
     Ok(())
 }

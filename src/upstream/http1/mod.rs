@@ -22,24 +22,24 @@ use hyper::ext::ReasonPhrase;
 use tokio::io::AsyncReadExt;
 
 use self::answer::AnswerBody;
-use self::outgoing::Outgoing;
-use super::connect::Stream;
-use super::deadline::{Deadline, FAR};
-use super::error::{Error, SendError, Unsent};
-use super::open::Open;
-use super::request::Head;
+use self::outgoing::OutgoingRequest;
+use super::connect::ServerStream;
+use super::deadline::{FAR, ReusableDeadline};
+use super::error::{Error, SendError, UnsentRequest};
+use super::open::OpenConnection;
+use super::request::RequestHead;
 
 /// An HTTP/1.1 connection, held by at most one request.
 #[derive(Debug)]
 pub struct Http1<B> {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ServerStream>,
     /// Bytes that were read and not consumed yet.
     read: BytesMut,
     /// How much is read at once. It grows while reads fill it and shrinks when they do not.
     read_bytes: usize,
     /// Whether `read_bytes` has grown since the connection was last idle.
     is_grown: bool,
-    outgoing: Outgoing<B>,
+    outgoing: OutgoingRequest<B>,
     /// The error of a failed write, until it is reported: the server may have answered before it closed.
     write_error: Option<io::Error>,
     /// Whether the request is HEAD.
@@ -55,12 +55,12 @@ pub struct Http1<B> {
     /// Whether the server allows another request on the connection.
     keeps: bool,
     /// The timer of the connection's deadlines, reused by each request.
-    pub(super) deadline: Deadline,
+    pub(super) deadline: ReusableDeadline,
     pub(super) retires: Instant,
     pub(super) idle_since: Instant,
     /// How long the server lets the connection be idle, a little less.
     kept_for: Duration,
-    open: Open,
+    open: OpenConnection,
 }
 
 /// The part of an answer that comes next.
@@ -74,16 +74,16 @@ enum Incoming {
 }
 
 /// What is left of a connection whose protocol was switched: the stream, and bytes already read from it.
-pub struct Upgraded {
+pub struct UpgradedStream {
     /// The stream, which now carries the other protocol.
-    pub stream: Box<dyn Stream>,
+    pub stream: Box<dyn ServerStream>,
     /// Bytes of the other protocol that were read together with the answer's head.
     pub read: Bytes,
     /// Counts the connection among those to its server.
-    pub open: Open,
+    pub open: OpenConnection,
 }
 
-impl std::fmt::Debug for Upgraded {
+impl std::fmt::Debug for UpgradedStream {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "Upgraded({} bytes read)", self.read.len())
     }
@@ -92,18 +92,18 @@ impl std::fmt::Debug for Upgraded {
 impl<B> Http1<B> {
     /// A connection over a stream that was just opened.
     pub(super) fn new(
-        stream: Box<dyn Stream>,
-        deadline: Deadline,
+        stream: Box<dyn ServerStream>,
+        deadline: ReusableDeadline,
         retires: Instant,
         now: Instant,
-        open: Open,
+        open: OpenConnection,
     ) -> Http1<B> {
         Http1 {
             stream,
             read: BytesMut::new(),
             read_bytes: READ_BYTES,
             is_grown: false,
-            outgoing: Outgoing::new(),
+            outgoing: OutgoingRequest::new(),
             write_error: None,
             to_head: false,
             incoming: Incoming::Body(AnswerBody::Length(0)),
@@ -182,11 +182,11 @@ impl<B> Http1<B> {
     /// The error of an exchange without an answer, with how much of the request was sent.
     pub(super) fn broken(&mut self, error: Error) -> SendError<B> {
         let unsent = if self.outgoing.is_unsent() {
-            Unsent::Request(self.outgoing.take_body())
+            UnsentRequest::Request(self.outgoing.take_body())
         } else if self.interim_bytes > 0 || !self.read.is_empty() {
-            Unsent::Answered
+            UnsentRequest::Answered
         } else {
-            Unsent::Nothing
+            UnsentRequest::Nothing
         };
         SendError::Broken { error, unsent }
     }
@@ -197,9 +197,9 @@ impl<B> Http1<B> {
     }
 
     /// The stream, if the server has switched the protocol.
-    pub(super) fn into_upgraded(self) -> Option<Upgraded> {
+    pub(super) fn into_upgraded(self) -> Option<UpgradedStream> {
         let is_switched = matches!(self.incoming, Incoming::Switched);
-        is_switched.then(|| Upgraded { stream: self.stream, read: self.read.freeze(), open: self.open })
+        is_switched.then(|| UpgradedStream { stream: self.stream, read: self.read.freeze(), open: self.open })
     }
 
     /// Reads at most `read_bytes`; `Ok(0)` is the end of the connection.
@@ -225,7 +225,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Accepts a request. It is written while the answer is polled.
-    pub(super) fn begin(&mut self, head: &Head, body: B) {
+    pub(super) fn begin(&mut self, head: &RequestHead, body: B) {
         self.to_head = head.method == Method::HEAD;
         self.incoming = Incoming::Head;
         (self.interim_bytes, self.scanned) = (0, 0);
@@ -328,7 +328,7 @@ where
             if self.read.is_empty() || self.scanned > 0 && !has_end(&self.read, self.scanned) {
                 return self.wait_for_head();
             }
-            let Some(mut head) = answer::Head::parse(&self.read, fields)? else {
+            let Some(mut head) = answer::AnswerHead::parse(&self.read, fields)? else {
                 return self.wait_for_head();
             };
             self.read.advance(head.taken);

@@ -13,13 +13,13 @@ use http_body::{Body, Frame};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 
 use super::super::error::Error;
-use super::super::request::{Head, TRACEPARENT};
+use super::super::request::{RequestHead, TRACEPARENT};
 use super::fields::length;
 use net::wire::http1::BodyEnd;
 
 /// The part of a request that has not been written yet.
 #[derive(Debug)]
-pub(super) struct Outgoing<B> {
+pub(super) struct OutgoingRequest<B> {
     /// The head, and small pieces of the body, which are copied here.
     bytes: Vec<u8>,
     /// How many of `bytes` have been written.
@@ -37,10 +37,10 @@ pub(super) struct Outgoing<B> {
     is_flushed: bool,
 }
 
-impl<B> Outgoing<B> {
+impl<B> OutgoingRequest<B> {
     /// A writer without a request.
-    pub(super) fn new() -> Outgoing<B> {
-        Outgoing {
+    pub(super) fn new() -> OutgoingRequest<B> {
+        OutgoingRequest {
             bytes: Vec::with_capacity(HEAD_BYTES),
             written: 0,
             piece: Bytes::new(),
@@ -105,13 +105,13 @@ impl<B> Outgoing<B> {
     }
 }
 
-impl<B> Outgoing<B>
+impl<B> OutgoingRequest<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// Starts the next request. Its head has no `Transfer-Encoding`; the field that its body needs is added here.
-    pub(super) fn begin(&mut self, head: &Head, body: B) {
+    pub(super) fn begin(&mut self, head: &RequestHead, body: B) {
         self.bytes.clear();
         (self.written, self.is_begun, self.is_flushed) = (0, false, false);
         push_line(&mut self.bytes, head);
@@ -129,7 +129,7 @@ where
     }
 
     /// How the body will be framed; `None` if there is none to send.
-    fn end_of(&mut self, head: &Head) -> Option<BodyEnd> {
+    fn end_of(&mut self, head: &RequestHead) -> Option<BodyEnd> {
         match head.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes())) {
             Some(0) => None,
             Some(length) => Some(BodyEnd::Length(length)),
@@ -219,7 +219,7 @@ where
     }
 }
 
-fn push_line(out: &mut Vec<u8>, head: &Head) {
+fn push_line(out: &mut Vec<u8>, head: &RequestHead) {
     out.extend_from_slice(head.method.as_str().as_bytes());
     out.push(b' ');
     out.extend_from_slice(head.target.as_str().as_bytes());
@@ -290,13 +290,13 @@ mod tests {
         let fields = fields
             .iter()
             .map(|(name, value)| (name.parse().expect("a name"), value.parse().expect("a value")));
-        let head = Head {
+        let head = RequestHead {
             method: method.parse().expect("a method"),
             target: "/a?b".parse().expect("a target"),
             headers: fields.collect(),
             traceparent: None,
         };
-        let (mut outgoing, mut out) = (Outgoing::new(), Vec::new());
+        let (mut outgoing, mut out) = (OutgoingRequest::new(), Vec::new());
         outgoing.begin(&head, Pieces(pieces.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()));
         assert!(outgoing.is_unsent() && !outgoing.is_over());
         let polled = outgoing.poll(&mut out, &mut Context::from_waker(std::task::Waker::noop()));
@@ -335,17 +335,17 @@ mod tests {
     fn a_traceparent_that_is_not_among_the_fields_follows_them() {
         let headers = [(HOST, "a".parse().expect("a value"))].into_iter().collect();
         let target = "/".parse().expect("a target");
-        let head = Head { method: Method::GET, target, headers, traceparent: Some([b'0'; 55]) };
-        let mut outgoing = Outgoing::new();
+        let head = RequestHead { method: Method::GET, target, headers, traceparent: Some([b'0'; 55]) };
+        let mut outgoing = OutgoingRequest::new();
         outgoing.begin(&head, Pieces(Vec::new().into()));
         let written = format!("GET / HTTP/1.1\r\nhost: a\r\ntraceparent: {}\r\n\r\n", "0".repeat(55));
         assert_eq!(String::from_utf8_lossy(&outgoing.bytes), written);
     }
 
     /// A server that has closed its connection.
-    struct Gone;
+    struct ClosedServer;
 
-    impl AsyncWrite for Gone {
+    impl AsyncWrite for ClosedServer {
         fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
             Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()))
         }
@@ -363,13 +363,13 @@ mod tests {
     fn a_request_whose_body_was_begun_is_not_whole_any_more() {
         let fields = [(CONTENT_LENGTH, "2".parse().expect("a value"))];
         for (body, is_unsent) in [(&[][..], true), (&[&b"12"[..]], false), (&[b"1", b"2"], false)] {
-            let mut outgoing = Outgoing::new();
+            let mut outgoing = OutgoingRequest::new();
             let target = "/".parse().expect("a target");
             let headers = fields.clone().into_iter().collect();
-            let head = Head { method: Method::POST, target, headers, traceparent: None };
+            let head = RequestHead { method: Method::POST, target, headers, traceparent: None };
             outgoing.begin(&head, Pieces(body.iter().map(|piece| Bytes::copy_from_slice(piece)).collect()));
             assert!(outgoing.is_unsent());
-            let polled = outgoing.poll(&mut Gone, &mut Context::from_waker(std::task::Waker::noop()));
+            let polled = outgoing.poll(&mut ClosedServer, &mut Context::from_waker(std::task::Waker::noop()));
             assert!(matches!(polled, Poll::Ready(Err(Error::Io(_)))));
             assert_eq!(outgoing.is_unsent(), is_unsent, "{body:?}");
         }

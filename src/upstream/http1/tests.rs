@@ -14,7 +14,7 @@ use policy::retry::Retry;
 
 /// What an exchange has returned so far.
 #[derive(Debug, Default)]
-struct Seen {
+struct ExchangeRecord {
     status: Option<StatusCode>,
     fields: HeaderMap,
     body: Vec<u8>,
@@ -23,7 +23,7 @@ struct Seen {
     error: Option<String>,
 }
 
-impl Seen {
+impl ExchangeRecord {
     /// Takes every frame that is ready.
     fn take(&mut self, connection: &mut Http1<Empty<Bytes>>) {
         let mut cx = Context::from_waker(Waker::noop());
@@ -58,10 +58,10 @@ fn connection() -> (Http1<Empty<Bytes>>, DuplexStream) {
     (over(near), far)
 }
 
-fn over(stream: impl Stream + 'static) -> Http1<Empty<Bytes>> {
-    let server = config::Server {
+fn over(stream: impl ServerStream + 'static) -> Http1<Empty<Bytes>> {
+    let server = config::ConfiguredServer {
         tls: false,
-        place: config::Place::Tcp { host: "127.0.0.1".to_owned(), port: 80 },
+        place: config::ServerLocation::Tcp { host: "127.0.0.1".to_owned(), port: 80 },
         weight: 1,
     };
     let config = Config {
@@ -70,9 +70,9 @@ fn over(stream: impl Stream + 'static) -> Http1<Empty<Bytes>> {
         balance: config::Balance::RoundRobin,
         sticky: None,
         tls: Default::default(),
-        http: config::Version::H1,
-        connections: config::Connections::default(),
-        timeouts: config::Timeouts::default(),
+        http: config::HttpVersion::H1,
+        connections: config::PoolBounds::default(),
+        timeouts: config::UpstreamTimeouts::default(),
         retry: Retry::default(),
         retry_budget_percent: config::RETRY_BUDGET_PERCENT,
         host: config::HostHeader::Client,
@@ -82,20 +82,20 @@ fn over(stream: impl Stream + 'static) -> Http1<Empty<Bytes>> {
     let upstream = Arc::new(Upstream::new(config, None));
     let permit = Arc::clone(&upstream.servers[0].permits).try_acquire_owned().expect("nobody has one");
     let now = clock::instant();
-    let open = Open::new(&upstream.servers[0], permit);
+    let open = OpenConnection::new(&upstream.servers[0], permit);
     let hour = now + Duration::from_secs(3_600);
-    Http1::new(Box::new(stream), Deadline::new(hour), hour, now, open)
+    Http1::new(Box::new(stream), ReusableDeadline::new(hour), hour, now, open)
 }
 
 /// A socket whose peer has answered and closed without reading all: the kernel refuses what is written, and tells only in
 /// the next turn of the runtime that there is something to read.
 #[derive(Debug)]
-struct Reset {
+struct ResetSocket {
     answer: &'static [u8],
     has_turned: bool,
 }
 
-impl AsyncRead for Reset {
+impl AsyncRead for ResetSocket {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -115,7 +115,7 @@ impl AsyncRead for Reset {
     }
 }
 
-impl AsyncWrite for Reset {
+impl AsyncWrite for ResetSocket {
     fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()))
     }
@@ -133,15 +133,15 @@ impl AsyncWrite for Reset {
 async fn an_answer_is_read_that_came_before_the_server_closed() {
     let refused = b"HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno";
     for (answer, expected) in [(&refused[..], Some(413)), (b"", None)] {
-        let mut connection = over(Reset { answer, has_turned: false });
-        let head = Head {
+        let mut connection = over(ResetSocket { answer, has_turned: false });
+        let head = RequestHead {
             method: http::Method::POST,
             target: "/".parse().expect("a target"),
             headers: HeaderMap::new(),
             traceparent: None,
         };
         connection.begin(&head, Empty::new());
-        let mut seen = Seen::default();
+        let mut seen = ExchangeRecord::default();
         for _ in 0..3 {
             seen.take(&mut connection);
         }
@@ -152,20 +152,20 @@ async fn an_answer_is_read_that_came_before_the_server_closed() {
 
 /// Sends an answer `step` bytes at a time and returns what the exchange made of it, and whether the connection can be
 /// used again. Outside tokio's budget, which would return `Pending` although bytes have come.
-async fn answered(method: &str, answer: &[u8], step: usize, closes: bool) -> (Seen, bool) {
+async fn answered(method: &str, answer: &[u8], step: usize, closes: bool) -> (ExchangeRecord, bool) {
     tokio::task::unconstrained(exchange(method, answer, step, closes)).await
 }
 
-async fn exchange(method: &str, answer: &[u8], step: usize, closes: bool) -> (Seen, bool) {
+async fn exchange(method: &str, answer: &[u8], step: usize, closes: bool) -> (ExchangeRecord, bool) {
     let (mut connection, mut far) = connection();
-    let head = Head {
+    let head = RequestHead {
         method: method.parse().expect("a method"),
         target: "/".parse().expect("a target"),
         headers: HeaderMap::new(),
         traceparent: None,
     };
     connection.begin(&head, Empty::new());
-    let mut seen = Seen::default();
+    let mut seen = ExchangeRecord::default();
     seen.take(&mut connection);
     let mut request = vec![0; method.len() + 15];
     far.read_exact(&mut request).await.expect("it was sent");
@@ -183,7 +183,7 @@ async fn exchange(method: &str, answer: &[u8], step: usize, closes: bool) -> (Se
 }
 
 /// The same with pieces of every length.
-async fn always(method: &str, answer: &str, closes: bool, is_right: impl Fn(&Seen, bool) -> bool) {
+async fn always(method: &str, answer: &str, closes: bool, is_right: impl Fn(&ExchangeRecord, bool) -> bool) {
     for step in (1..=answer.len()).rev() {
         let (seen, may_follow) = answered(method, answer.as_bytes(), step, closes).await;
         assert!(is_right(&seen, may_follow), "{answer:?} by {step}: {seen:?}, {may_follow}");
@@ -192,8 +192,9 @@ async fn always(method: &str, answer: &str, closes: bool, is_right: impl Fn(&See
 
 #[tokio::test]
 async fn an_answer_is_the_same_however_its_bytes_come() {
-    let whole =
-        |seen: &Seen, body: &str| seen.is_over && seen.error.is_none() && seen.body == body.as_bytes();
+    let whole = |seen: &ExchangeRecord, body: &str| {
+        seen.is_over && seen.error.is_none() && seen.body == body.as_bytes()
+    };
     let interim = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n";
     let plain = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
     always("GET", &format!("{interim}{plain}"), false, |seen, may_follow| {
@@ -300,7 +301,7 @@ async fn a_connection_rests_no_longer_than_its_server_keeps_it() {
     let (mut connection, mut far) = connection();
     let began = clock::instant();
     let after = |millis| began + Duration::from_millis(millis);
-    let head = Head {
+    let head = RequestHead {
         method: http::Method::GET,
         target: "/".parse().expect("a target"),
         headers: HeaderMap::new(),
@@ -317,7 +318,7 @@ async fn a_connection_rests_no_longer_than_its_server_keeps_it() {
         far.write_all(format!("HTTP/1.1 200 OK\r\n{fields}content-length: 0\r\n\r\n").as_bytes())
             .await
             .expect("there is room");
-        let mut seen = Seen::default();
+        let mut seen = ExchangeRecord::default();
         seen.take(&mut connection);
         assert!(seen.is_over && seen.error.is_none(), "{seen:?}");
         connection.rest(began);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use config::{self, Added, Config};
-use control::admin::bodies::{self, Asked, At, Endpoint};
+use control::admin::bodies::{self, At, BodyEndpoint, ParsedBody};
 use control::database::{ABSOLUTE_MAX, NewApiKey, NewOverride, OverrideKind, Time};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -15,10 +15,10 @@ use serde_json::Value;
 fuzz_target!(|input: (u8, &[u8])| {
     let (kind, body) = input;
     let endpoint = match kind % 4 {
-        0 => Endpoint::Overrides,
-        1 => Endpoint::SnakeOverrides,
-        2 => Endpoint::ApiKeys,
-        _ => Endpoint::Policies,
+        0 => BodyEndpoint::Overrides,
+        1 => BodyEndpoint::SnakeOverrides,
+        2 => BodyEndpoint::ApiKeys,
+        _ => BodyEndpoint::Policies,
     };
     let other: Option<Value> = serde_json::from_slice(body).ok();
     match bodies::read(endpoint, body, NOW) {
@@ -34,9 +34,11 @@ fuzz_target!(|input: (u8, &[u8])| {
         Ok(asked) => {
             let other = other.expect("another reader reads it, too");
             match asked {
-                Asked::Override(new) => check_override(&new, &other, endpoint == Endpoint::SnakeOverrides),
-                Asked::ApiKey(new) => check_key(&new, &other),
-                Asked::Policy(keys) => {
+                ParsedBody::Override(new) => {
+                    check_override(&new, &other, endpoint == BodyEndpoint::SnakeOverrides)
+                }
+                ParsedBody::ApiKey(new) => check_key(&new, &other),
+                ParsedBody::Policy(keys) => {
                     assert_eq!(keys, other);
                     for name in ["own", "another", "a.b\"]\n[admin"] {
                         check_policy(name, &keys);

@@ -9,9 +9,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use auth::cache::Cache;
-use auth::jwt::{self, Algorithm, Naming, Rules, Source};
-use auth::place::Place;
-use auth::{self, Asked, Checked, Kind, basic, entries, keys};
+use auth::credential_source::CredentialSource;
+use auth::jwt::{self, Algorithm, ClaimNaming, ClaimRules, KeySetSource};
+use auth::{self, AuthRequest, MethodAnswer, MethodKind, basic, entries, keys};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 
@@ -39,14 +39,14 @@ fuzz_target!(|input: (u8, &str)| {
     for key in ["first", "second", ""] {
         let headers = HeaderMap::from_iter([(NAME, HeaderValue::from_static(key))]);
         let asked =
-            Asked { headers: &headers, query: None, certificate: None, now: Duration::from_secs(NOW) };
+            AuthRequest { headers: &headers, query: None, certificate: None, now: Duration::from_secs(NOW) };
         match method.check(&asked, &Cache::new(0)) {
-            Checked::Known(identity) => {
+            MethodAnswer::Known(identity) => {
                 assert!(text.to_ascii_lowercase().contains(&keys::digest_text(key.as_bytes())));
                 assert!(identity.consumer.as_ref().is_some_and(|consumer| !consumer.is_empty()));
             }
-            Checked::Absent => assert!(key.is_empty()),
-            Checked::Refused(_) => {}
+            MethodAnswer::Absent => assert!(key.is_empty()),
+            MethodAnswer::Refused(_) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -67,19 +67,20 @@ static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     PathBuf::from(format!("/proc/self/fd/{}", file.into_raw_fd()))
 });
 
-fn kind_of(kind: u8) -> Kind {
+fn kind_of(kind: u8) -> MethodKind {
     let file = FILE.clone();
     match kind % 3 {
-        0 => {
-            Kind::ApiKey(keys::Config { places: vec![Place::Header(NAME)], source: keys::Source::File(file) })
-        }
-        1 => Kind::Basic(basic::Config { file, keep: Duration::from_secs(1) }),
-        _ => Kind::Jwt(Box::new(jwt::Config {
-            places: vec![Place::Bearer],
-            source: Source::File(file),
+        0 => MethodKind::ApiKey(keys::Config {
+            places: vec![CredentialSource::Header(NAME)],
+            source: keys::ApiKeySource::File(file),
+        }),
+        1 => MethodKind::Basic(basic::Config { file, keep: Duration::from_secs(1) }),
+        _ => MethodKind::Jwt(Box::new(jwt::Config {
+            places: vec![CredentialSource::Bearer],
+            source: KeySetSource::File(file),
             algorithms: vec![Algorithm::ES256, Algorithm::RS256, Algorithm::EdDSA, Algorithm::HS256],
-            rules: Rules::default(),
-            naming: Naming { consumer: None, tenant: None, tier: None },
+            rules: ClaimRules::default(),
+            naming: ClaimNaming { consumer: None, tenant: None, tier: None },
         })),
     }
 }

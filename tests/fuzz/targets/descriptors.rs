@@ -7,10 +7,12 @@ use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use limit::{Charge, Key};
 use policy::counting::shorthand;
-use policy::definition::{Dimension, Policy};
-use policy::matching::domain::definition::{Domain, EntryMatch, Rule, ValueMatch, Verdict};
-use policy::matching::domain::{DescriptorSubject, Entry, Matched};
-use policy::{Options, Table};
+use policy::definition::{Dimension, PolicyDefinition};
+use policy::matching::domain::definition::{
+    DomainDefinition, EntryMatch, RuleDefinition, ValueMatch, VerdictDefinition,
+};
+use policy::matching::domain::{DescriptorEntry, DescriptorMatch, DescriptorSubject};
+use policy::{CompileOptions, RouteTable};
 use smallvec::SmallVec;
 
 #[derive(Arbitrary, Debug)]
@@ -58,13 +60,14 @@ fuzz_target!(|input: Input| {
     if input.rules.len() > 16 || input.asked.len() > 16 || input.rules.iter().any(|rule| rule.len() > 6) {
         return;
     }
-    let rules: Vec<Rule> =
+    let rules: Vec<RuleDefinition> =
         input.rules.iter().enumerate().map(|(index, wanted)| rule(index, wanted)).collect();
-    let policies: Vec<Policy> = rules.iter().enumerate().map(|(index, rule)| policy(index, rule)).collect();
-    let domain = Domain { name: "d".to_owned(), overrides: false, rules: rules.clone() };
-    let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+    let policies: Vec<PolicyDefinition> =
+        rules.iter().enumerate().map(|(index, rule)| policy(index, rule)).collect();
+    let domain = DomainDefinition { name: "d".to_owned(), overrides: false, rules: rules.clone() };
+    let options = CompileOptions { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
     // Two rules for the same descriptors, or one without entries, do not compile; that is for others to test.
-    let Ok(table) = Table::with_domains(&[], &policies, &[domain], &options) else { return };
+    let Ok(table) = RouteTable::with_domains(&[], &policies, &[domain], &options) else { return };
     let domain = table.domain("d").expect("it was compiled");
     let asked: Vec<Vec<(&str, String)>> = input
         .asked
@@ -73,16 +76,17 @@ fuzz_target!(|input: Input| {
         .collect();
     let mut met: Vec<(usize, &Values<'_>, Key)> = Vec::new();
     for descriptor in &asked {
-        let entries: Vec<Entry<'_>> = descriptor.iter().map(|(key, value)| Entry { key, value }).collect();
+        let entries: Vec<DescriptorEntry<'_>> =
+            descriptor.iter().map(|(key, value)| DescriptorEntry { key, value }).collect();
         let found = match domain.find(&entries) {
-            Matched::Limited(rule) => {
+            DescriptorMatch::Limited(rule) => {
                 let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
                 let subject = DescriptorSubject::new(rule, &entries, None);
                 table.chosen_by(rule).charges(&subject, &mut charges).expect("nothing is missing");
                 met.push((rule.index(), descriptor, charges[0].key));
                 Some(rule.index())
             }
-            Matched::Unknown => None,
+            DescriptorMatch::Unknown => None,
             other => panic!("no rule says {other:?}"),
         };
         assert_eq!(found, naive(&rules, &entries), "{entries:?}");
@@ -99,7 +103,7 @@ fuzz_target!(|input: Input| {
 });
 
 /// The rule, told from the rules alone: of what fits an entry the most specific, and nothing else after it.
-fn naive(rules: &[Rule], entries: &[Entry<'_>]) -> Option<usize> {
+fn naive(rules: &[RuleDefinition], entries: &[DescriptorEntry<'_>]) -> Option<usize> {
     let mut left: Vec<usize> = (0..rules.len()).collect();
     for (level, entry) in entries.iter().enumerate() {
         let rank = |value: &ValueMatch| match value {
@@ -117,7 +121,7 @@ fn naive(rules: &[Rule], entries: &[Entry<'_>]) -> Option<usize> {
     left.into_iter().find(|rule| rules[*rule].entries.len() == entries.len())
 }
 
-fn rule(index: usize, wanted: &[(Name, Wanted)]) -> Rule {
+fn rule(index: usize, wanted: &[(Name, Wanted)]) -> RuleDefinition {
     let entry = |(key, wanted): &(Name, Wanted)| {
         let value = match wanted {
             Wanted::Exact(value) => ValueMatch::Exact(text(value)),
@@ -128,18 +132,18 @@ fn rule(index: usize, wanted: &[(Name, Wanted)]) -> Rule {
         };
         EntryMatch { key: key_of(*key).to_owned(), value }
     };
-    Rule {
+    RuleDefinition {
         name: None,
         instead_of: Vec::new(),
         entries: wanted.iter().map(entry).collect(),
         is_ordered: true,
         given: Vec::new(),
-        verdict: Verdict::Limited(vec![format!("p{index}")]),
+        verdict: VerdictDefinition::Limited(vec![format!("p{index}")]),
     }
 }
 
 /// A policy of the rule's own, by each of its keys.
-fn policy(index: usize, rule: &Rule) -> Policy {
+fn policy(index: usize, rule: &RuleDefinition) -> PolicyDefinition {
     let window = shorthand::parse("9/m").expect("a limit").window;
     let mut by: Vec<Dimension> = Vec::new();
     for entry in &rule.entries {
@@ -148,7 +152,7 @@ fn policy(index: usize, rule: &Rule) -> Policy {
             by.push(dimension);
         }
     }
-    Policy { by, ..Policy::new(format!("p{index}"), vec![window]) }
+    PolicyDefinition { by, ..PolicyDefinition::new(format!("p{index}"), vec![window]) }
 }
 
 fn key_of(name: Name) -> &'static str {

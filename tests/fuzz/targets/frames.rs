@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use net::wire::http2::{Head, Meter, Peer, Refused, Splitter};
+use net::wire::http2::{FrameHead, HyperRefusal, Meter, PeerSide, Splitter};
 
 #[derive(Arbitrary, Debug)]
 struct Input<'i> {
@@ -60,7 +60,7 @@ impl Frame<'_> {
 
 fuzz_target!(|input: Input<'_>| {
     let mut now = Instant::now();
-    let peer = if input.is_client { Peer::Client } else { Peer::Server };
+    let peer = if input.is_client { PeerSide::Client } else { PeerSide::Server };
     let meter = || Meter::new(peer, input.streams.into(), now);
     let (mut whole, mut cut) = (meter(), meter());
     // What has been read, where each turn's bytes ended and when.
@@ -128,13 +128,13 @@ fn pieces<'b>(mut bytes: &'b [u8], cuts: &'b [u8; 4]) -> impl Iterator<Item = &'
     })
 }
 
-fn heads_of(splitter: &mut Splitter, mut bytes: &[u8]) -> Vec<Head> {
+fn heads_of(splitter: &mut Splitter, mut bytes: &[u8]) -> Vec<FrameHead> {
     std::iter::from_fn(|| splitter.next(&mut bytes)).collect()
 }
 
 /// The heads of frames as RFC 9113 section 4.1 has them, with the codes of sections 6.4 and 6.8, and
 /// how many bytes come behind each.
-fn by_the_letter(mut bytes: &[u8]) -> Vec<(Head, usize)> {
+fn by_the_letter(mut bytes: &[u8]) -> Vec<(FrameHead, usize)> {
     let mut heads = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<9>() {
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
@@ -154,7 +154,7 @@ fn by_the_letter(mut bytes: &[u8]) -> Vec<(Head, usize)> {
         let stream = u32::from_be_bytes([head[5] & 0x7f, head[6], head[7], head[8]]);
         let code_end = if code_at.is_some() { length.min(if head[3] == 3 { 4 } else { 8 }) } else { 0 };
         heads.push((
-            Head { kind: head[3], flags: head[4], stream, length, code },
+            FrameHead { kind: head[3], flags: head[4], stream, length, code },
             rest.len() - code_end as usize,
         ));
         bytes = rest.get(length as usize..).unwrap_or_default();
@@ -163,7 +163,7 @@ fn by_the_letter(mut bytes: &[u8]) -> Vec<(Head, usize)> {
 }
 
 /// All that a meter says of a connection.
-fn told(meter: &mut Meter) -> (u64, u64, Option<u32>, (u64, bool), bool, Vec<Refused>) {
+fn told(meter: &mut Meter) -> (u64, u64, Option<u32>, (u64, bool), bool, Vec<HyperRefusal>) {
     let refused = std::iter::from_fn(|| meter.take_refused()).collect();
     let (taken_back, sent, goaway) = (meter.taken_back(), meter.data_sent(), meter.goaway_sent());
     (taken_back, sent, goaway, meter.head(), meter.may_interpose(), refused)
@@ -176,9 +176,9 @@ fn frames_max(bytes: &[u8]) -> u64 {
 
 /// Counts what has passed in another way: the heads of a stream, whose turns ended at these bytes and times.
 fn within_budgets(
-    heads: &[(Head, usize)],
+    heads: &[(FrameHead, usize)],
     turns: &[(usize, Instant)],
-    peer: Peer,
+    peer: PeerSide,
     streams: u64,
     earned: u64,
 ) {
@@ -194,7 +194,7 @@ fn within_budgets(
         let a_second = match kind {
             // Bodies, and the heads of clients, are the protocol's.
             0 | 9 => continue,
-            1 if peer == Peer::Client => continue,
+            1 if peer == PeerSide::Client => continue,
             3 => streams.max(100),
             4 => 50,
             8 => 100 + 2 * streams,

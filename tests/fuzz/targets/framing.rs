@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use net::wire::http1::{End, Fault, Framing};
+use net::wire::http1::{Framing, FramingFault, ScanEnd};
 
 fuzz_target!(|input: ([u8; 4], &[u8])| {
     let (cuts, bytes) = input;
@@ -25,7 +25,7 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
 
 /// What becomes of bytes.
 struct Verdict {
-    fault: Option<Fault>,
+    fault: Option<FramingFault>,
     /// Whether no message has begun that has not ended.
     ended: bool,
     /// How many may pass.
@@ -52,12 +52,12 @@ fn verdict(bytes: &[u8], cuts: &[u8]) -> Verdict {
         }
         heads = framing.heads();
         match scanned.end {
-            End::Bytes => assert_eq!(scanned.passed, piece.len()),
-            End::Upgrade => {
+            ScanEnd::Bytes => assert_eq!(scanned.passed, piece.len()),
+            ScanEnd::Upgrade => {
                 assert!(framing.is_held());
                 framing.release();
             }
-            End::Head(fault) | End::Body(fault) => {
+            ScanEnd::Head(fault) | ScanEnd::Body(fault) => {
                 return Verdict { fault: Some(fault), ended: false, passed: at, heads, ends };
             }
         }

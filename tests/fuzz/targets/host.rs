@@ -20,8 +20,13 @@ struct Input<'i> {
 
 fuzz_target!(|input: Input<'_>| {
     let Some(head) = head(&input) else { return };
-    if validate::head(&head, headers::Present::of(&head.headers), &Sizes::default(), Underscores::Refuse)
-        .is_err()
+    if validate::head(
+        &head,
+        headers::HeadersPresent::of(&head.headers),
+        &Sizes::default(),
+        Underscores::Refuse,
+    )
+    .is_err()
     {
         return;
     }

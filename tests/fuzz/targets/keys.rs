@@ -8,9 +8,9 @@ use base::identity::{Claim, Identity};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use policy::definition::{Dimension, Missing, Route};
-use policy::keys::key::Keys;
-use policy::{Facts, HttpSubject, Options, Table};
+use policy::definition::{Dimension, Missing, RouteDefinition};
+use policy::keys::key::KeyMaker;
+use policy::{CompileOptions, HttpSubject, RouteTable, RoutingFacts};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -47,7 +47,7 @@ fuzz_target!(|input: Input| {
     let missing = if input.missing_skips { Missing::Skip } else { Missing::Ip };
     let [left, right] =
         [(&input.left, input.windows[0]), (&input.right, input.windows[1])].map(|(caller, window)| {
-            let keys = Keys::new(&[7; 16], &caller.policy, 2, &by, missing, IPV6_PREFIX);
+            let keys = KeyMaker::new(&[7; 16], &caller.policy, 2, &by, missing, IPV6_PREFIX);
             let encoded = encode(&keys, caller)?;
             let values = read(&encoded);
             assert_eq!(values.len(), by.len());
@@ -79,7 +79,7 @@ fn dimensions() -> [Dimension; 10] {
 }
 
 /// The encoding; `None` where the policy does not apply, or this is no request.
-fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
+fn encode(keys: &KeyMaker, caller: &Caller) -> Option<Vec<u8>> {
     let mut headers = HeaderMap::new();
     for line in &caller.header {
         headers.append("x-key", HeaderValue::from_bytes(line).ok()?);
@@ -91,7 +91,7 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
         claims: caller.claim.iter().map(|claim| ("c".into(), Claim::One(claim.as_str().into()))).collect(),
     };
     let path = format!("/{}", caller.segment);
-    let facts = Facts {
+    let facts = RoutingFacts {
         method: if caller.post { &Method::POST } else { &Method::GET },
         host: &caller.host,
         path: &path,
@@ -110,10 +110,10 @@ fn encode(keys: &Keys, caller: &Caller) -> Option<Vec<u8>> {
 }
 
 /// One route, `/{id}`.
-fn table() -> Table {
-    let route = Route::new(ROUTE.to_owned(), "/{id}".to_owned());
-    let options = Options { salt: [0; 16], ipv6_prefix: IPV6_PREFIX, upstreams: &[], auth: &[] };
-    Table::compile(&[route], &[], &options).expect("one route is right")
+fn table() -> RouteTable {
+    let route = RouteDefinition::new(ROUTE.to_owned(), "/{id}".to_owned());
+    let options = CompileOptions { salt: [0; 16], ipv6_prefix: IPV6_PREFIX, upstreams: &[], auth: &[] };
+    RouteTable::compile(&[route], &[], &options).expect("one route is right")
 }
 
 /// What an encoding holds: each value, and whether the client's address stands in its place. Only the documented form

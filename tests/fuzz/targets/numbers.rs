@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use policy::json::{Form, Numbers, Path, TOKEN_BYTES_MAX};
+use policy::json::{AnswerForm, JsonPath, Numbers, TOKEN_BYTES_MAX};
 use serde_json::de::{Deserializer, SliceRead, StreamDeserializer};
 
 fuzz_target!(|input: &[u8]| {
     let Some((&kind, text)) = input.split_first() else { return };
-    let form = if kind & 1 == 0 { Form::Documents } else { Form::Events };
+    let form = if kind & 1 == 0 { AnswerForm::Documents } else { AnswerForm::Events };
     let mut whole = Numbers::new(Arc::clone(&PATHS), form);
     whole.push(text);
     let mut pieces = Numbers::new(Arc::clone(&PATHS), form);
@@ -22,8 +22,8 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
     let documents = match form {
-        Form::Documents => vec![text.to_vec()],
-        Form::Events => events(text),
+        AnswerForm::Documents => vec![text.to_vec()],
+        AnswerForm::Events => events(text),
     };
     for (path, &found) in PATHS.iter().zip(whole.last()) {
         let mut expected = None;
@@ -34,8 +34,8 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-static PATHS: LazyLock<Arc<[Path]>> = LazyLock::new(|| {
-    ["usage.total_tokens", "usage", "a", "a.b.c"].map(|path| Path::parse(path).expect("a path")).into()
+static PATHS: LazyLock<Arc<[JsonPath]>> = LazyLock::new(|| {
+    ["usage.total_tokens", "usage", "a", "a.b.c"].map(|path| JsonPath::parse(path).expect("a path")).into()
 });
 
 /// Deeper JSON and longer numbers are not read.
@@ -69,7 +69,7 @@ fn events(text: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Reads a document, or several; false if it is not valid. What is cut off is valid to there.
-fn read(document: &[u8], path: &Path, last: &mut Option<u64>) -> bool {
+fn read(document: &[u8], path: &JsonPath, last: &mut Option<u64>) -> bool {
     let values: StreamDeserializer<'_, SliceRead<'_>, serde_json::Value> =
         Deserializer::from_slice(document).into_iter();
     let mut count = 0;

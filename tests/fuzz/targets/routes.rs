@@ -8,9 +8,9 @@ use base::identity::Identity;
 use http::{HeaderMap, Method};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
-use policy::definition::Route;
+use policy::definition::RouteDefinition;
 use policy::matching::path::{self, Canonical};
-use policy::{Facts, NotFound, Options, Table};
+use policy::{CompileOptions, NotFound, RouteTable, RoutingFacts};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -70,11 +70,11 @@ fuzz_target!(|input: Input| {
     if input.routes.len() > 16 || input.asked.len() > 16 {
         return;
     }
-    let routes: Vec<Route> =
+    let routes: Vec<RouteDefinition> =
         input.routes.iter().enumerate().map(|(index, wanted)| route(index, wanted)).collect();
-    let options = Options { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+    let options = CompileOptions { salt: [0; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
     // Those that tie, or that no request can match, do not compile; that is for others to test.
-    let Ok(table) = Table::compile(&routes, &[], &options) else { return };
+    let Ok(table) = RouteTable::compile(&routes, &[], &options) else { return };
     for asked in &input.asked {
         let sent = sent(asked);
         // What servers read in more than one way is for the route to keep or not, once it is found.
@@ -83,7 +83,7 @@ fuzz_target!(|input: Input| {
             [Method::GET, Method::HEAD, Method::POST, Method::PUT][usize::from(asked.method % 4)].clone();
         let host = request_host(asked.host);
         let (headers, identity) = (HeaderMap::new(), Identity::default());
-        let facts = Facts {
+        let facts = RoutingFacts {
             method: &method,
             host,
             path: &path,
@@ -108,7 +108,7 @@ fuzz_target!(|input: Input| {
     }
 });
 
-fn route(index: usize, wanted: &Wanted) -> Route {
+fn route(index: usize, wanted: &Wanted) -> RouteDefinition {
     let mut path: String =
         wanted.segments.iter().zip(0..).map(|(segment, at)| pattern(*segment, at)).collect();
     path += match wanted.rest {
@@ -121,10 +121,10 @@ fn route(index: usize, wanted: &Wanted) -> Route {
         path += "/";
     }
     let methods = [(wanted.get, Method::GET), (wanted.post, Method::POST), (wanted.head, Method::HEAD)];
-    Route {
+    RouteDefinition {
         hosts: route_host(wanted.host).map(str::to_owned).into_iter().collect(),
         methods: methods.into_iter().filter(|(listed, _)| *listed).map(|(_, method)| method).collect(),
-        ..Route::new(format!("r{index}"), path)
+        ..RouteDefinition::new(format!("r{index}"), path)
     }
 }
 
@@ -181,7 +181,7 @@ fn request_host(name: Name) -> &'static str {
 type Rank = ((bool, usize), Vec<u8>, u8);
 
 /// The most specific route, by looking at every one.
-fn best(routes: &[Route], method: &Method, host: &str, path: &str) -> Option<usize> {
+fn best(routes: &[RouteDefinition], method: &Method, host: &str, path: &str) -> Option<usize> {
     let ranked = routes
         .iter()
         .enumerate()
@@ -189,7 +189,7 @@ fn best(routes: &[Route], method: &Method, host: &str, path: &str) -> Option<usi
     ranked.max().map(|(_, index)| index)
 }
 
-fn rank(route: &Route, method: &Method, host: &str, path: &str) -> Option<Rank> {
+fn rank(route: &RouteDefinition, method: &Method, host: &str, path: &str) -> Option<Rank> {
     let method = match &route.methods[..] {
         [] => 0,
         listed if listed.contains(method) => 2,
@@ -199,11 +199,11 @@ fn rank(route: &Route, method: &Method, host: &str, path: &str) -> Option<Rank> 
     Some((rank_host(route, host)?, rank_path(&route.path, path)?, method))
 }
 
-fn any_method(routes: &[Route], host: &str, path: &str) -> bool {
+fn any_method(routes: &[RouteDefinition], host: &str, path: &str) -> bool {
     routes.iter().any(|route| rank_host(route, host).is_some() && rank_path(&route.path, path).is_some())
 }
 
-fn rank_host(route: &Route, host: &str) -> Option<(bool, usize)> {
+fn rank_host(route: &RouteDefinition, host: &str) -> Option<(bool, usize)> {
     let Some(wanted) = route.hosts.first() else { return Some((false, 0)) };
     match wanted.strip_prefix('*') {
         Some(suffix) => {

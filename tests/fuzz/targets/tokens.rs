@@ -7,9 +7,9 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use auth::cache::Cache;
-use auth::jwt::{Algorithm, Config, Naming, Rules, Secret, Source};
-use auth::place::Place;
-use auth::{self, Asked, Checked, Kind};
+use auth::credential_source::CredentialSource;
+use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, JwtSecret, KeySetSource};
+use auth::{self, AuthRequest, MethodAnswer, MethodKind};
 use aws_lc_rs::hmac;
 use base::identity::Identity;
 use base64::Engine;
@@ -53,19 +53,20 @@ const NOW: i64 = 1_700_000_000;
 
 static METHOD: LazyLock<auth::Method> = LazyLock::new(|| {
     let config = Config {
-        places: vec![Place::Bearer],
-        source: Source::Secret(Secret(SECRET.to_owned())),
+        places: vec![CredentialSource::Bearer],
+        source: KeySetSource::Secret(JwtSecret(SECRET.to_owned())),
         algorithms: vec![Algorithm::HS256, Algorithm::ES256],
-        rules: Rules {
+        rules: ClaimRules {
             issuers: Vec::new(),
             audiences: vec!["api".to_owned()],
             typ: None,
             leeway: Duration::from_secs(5),
             required: vec!["sub".to_owned()],
         },
-        naming: Naming { consumer: Some("sub".to_owned()), tenant: None, tier: None },
+        naming: ClaimNaming { consumer: Some("sub".to_owned()), tenant: None, tier: None },
     };
-    let config = auth::Config { name: "tokens".to_owned(), kind: Kind::Jwt(Box::new(config)), pass: false };
+    let config =
+        auth::Config { name: "tokens".to_owned(), kind: MethodKind::Jwt(Box::new(config)), pass: false };
     auth::Method::new(config, &["role".into()]).expect("a long secret")
 });
 
@@ -74,15 +75,15 @@ fn caller(token: &[u8]) -> Option<std::sync::Arc<Identity>> {
     let value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok()?;
     let headers = HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]);
     let now = Duration::from_secs(NOW.unsigned_abs());
-    let asked = Asked { headers: &headers, query: None, certificate: None, now };
+    let asked = AuthRequest { headers: &headers, query: None, certificate: None, now };
     let cache = Cache::new(0);
     match METHOD.verify(&asked, &cache) {
-        Checked::Known(identity) => {
+        MethodAnswer::Known(identity) => {
             let again = METHOD.check(&asked, &cache);
-            assert!(matches!(again, Checked::Known(again) if again == identity), "believed once");
+            assert!(matches!(again, MethodAnswer::Known(again) if again == identity), "believed once");
             Some(identity)
         }
-        Checked::Refused(_) | Checked::Absent => None,
+        MethodAnswer::Refused(_) | MethodAnswer::Absent => None,
         other => panic!("{other:?}"),
     }
 }

@@ -230,7 +230,7 @@ fn keys_are_there_before_the_first_request_and_an_issuer_that_is_down_changes_no
     assert_eq!(issuer.server.request().line, "GET /keys HTTP/1.1");
     assert_eq!(guarded.ask(&[&key.field()]).status, 200);
     issuer.publish("");
-    let said = "keys not fetched, those there are go on";
+    let said = "JWT keys not fetched: the previous keys stay in use";
     eventually("the complaint", || {
         guarded.gateway.stderr().iter().any(|line| line.contains(said)).then_some(())
     });

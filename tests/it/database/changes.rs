@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use base::random::Random;
 use control::database::{
-    Changes, Database, Expect, Gone, NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter, State,
-    Time, tiers,
+    Database, DatabaseRows, Expect, NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter,
+    RemovedRow, RowChanges, Time, tiers,
 };
 use serde_json::json;
 
@@ -32,13 +32,13 @@ pub struct Copy {
 impl Copy {
     pub async fn follow(&mut self, database: &Database) {
         match database.changes_since(self.version, None).await.expect("they are read") {
-            Changes::Since { changed, gone } => {
+            RowChanges::Since { changed, gone } => {
                 for gone in gone {
                     self.rows.remove(&key_of(gone));
                 }
                 self.put(changed);
             }
-            Changes::Everything(state) => {
+            RowChanges::Everything(state) => {
                 self.rows.clear();
                 self.put(state);
             }
@@ -51,7 +51,7 @@ impl Copy {
         copy
     }
 
-    fn put(&mut self, state: State) {
+    fn put(&mut self, state: DatabaseRows) {
         assert!(state.version >= self.version, "versions only rise");
         self.version = state.version;
         let shown = |row: &dyn std::fmt::Debug| format!("{row:?}");
@@ -66,14 +66,14 @@ impl Copy {
     }
 }
 
-fn key_of(gone: Gone) -> String {
+fn key_of(gone: RemovedRow) -> String {
     match gone {
-        Gone::Policy(id) => format!("policy {id}"),
-        Gone::Tier { tier, resource } => format!("tier {}", tiers::key(&tier, &resource)),
-        Gone::Assignment(user) => format!("assignment {user}"),
-        Gone::Override(id) => format!("override {id}"),
-        Gone::Reset(id) => format!("reset {id}"),
-        Gone::ApiKey(digest) => format!("key {digest}"),
+        RemovedRow::Policy(id) => format!("policy {id}"),
+        RemovedRow::Tier { tier, resource } => format!("tier {}", tiers::key(&tier, &resource)),
+        RemovedRow::Assignment(user) => format!("assignment {user}"),
+        RemovedRow::Override(id) => format!("override {id}"),
+        RemovedRow::Reset(id) => format!("reset {id}"),
+        RemovedRow::ApiKey(digest) => format!("key {digest}"),
     }
 }
 
@@ -172,7 +172,7 @@ async fn every_kind_of_change_is_told(lab: Lab) {
     let reset = database.add_reset(&by, reset_of("ada"), None).await.expect("it is made");
     let made_at = database.state().await.expect("it is read").made_at;
     assert!(made_at.is_some());
-    let changed = State {
+    let changed = DatabaseRows {
         version: 6,
         made_at,
         policies: vec![policy],
@@ -183,10 +183,12 @@ async fn every_kind_of_change_is_told(lab: Lab) {
         resets: vec![reset.clone()],
     };
     let since = database.changes_since(0, None).await;
-    assert_eq!(since, Ok(Changes::Since { changed: changed.clone(), gone: Vec::new() }));
+    assert_eq!(since, Ok(RowChanges::Since { changed: changed.clone(), gone: Vec::new() }));
     assert_eq!(database.state().await, Ok(changed));
-    let nothing =
-        Changes::Since { changed: State { version: 6, made_at, ..State::default() }, gone: Vec::new() };
+    let nothing = RowChanges::Since {
+        changed: DatabaseRows { version: 6, made_at, ..DatabaseRows::default() },
+        gone: Vec::new(),
+    };
     assert_eq!(database.changes_since(6, None).await, Ok(nothing));
 
     database.delete_policy(&by, "p", Expect::Anything).await.expect("it is there");
@@ -195,18 +197,21 @@ async fn every_kind_of_change_is_told(lab: Lab) {
     database.delete_tier(&by, "free", "search", Expect::Anything).await.expect("it is there");
     database.delete_api_key(&by, &"f".repeat(64), Expect::Anything).await.expect("it is there");
     let again = database.add_reset(&by, reset_of("ada"), None).await.expect("it is made");
-    let Ok(Changes::Since { changed, gone }) = database.changes_since(6, None).await else {
+    let Ok(RowChanges::Since { changed, gone }) = database.changes_since(6, None).await else {
         panic!("all are known")
     };
     let made_at = changed.made_at;
-    assert_eq!(changed, State { version: 12, made_at, resets: vec![again], ..State::default() });
-    let is_told = |row: Gone| assert!(gone.contains(&row), "{row:?} is not in {gone:?}");
-    is_told(Gone::Policy("p".to_owned()));
-    is_told(Gone::Assignment("ada".to_owned()));
-    is_told(Gone::Override(row.id));
-    is_told(Gone::Tier { tier: "free".to_owned(), resource: "search".to_owned() });
-    is_told(Gone::ApiKey("f".repeat(64)));
-    is_told(Gone::Reset(reset.id));
+    assert_eq!(
+        changed,
+        DatabaseRows { version: 12, made_at, resets: vec![again], ..DatabaseRows::default() }
+    );
+    let is_told = |row: RemovedRow| assert!(gone.contains(&row), "{row:?} is not in {gone:?}");
+    is_told(RemovedRow::Policy("p".to_owned()));
+    is_told(RemovedRow::Assignment("ada".to_owned()));
+    is_told(RemovedRow::Override(row.id));
+    is_told(RemovedRow::Tier { tier: "free".to_owned(), resource: "search".to_owned() });
+    is_told(RemovedRow::ApiKey("f".repeat(64)));
+    is_told(RemovedRow::Reset(reset.id));
     assert_eq!(gone.len(), 6);
     let made = database.made(2, 8).await.expect("they are read");
     let told: Vec<(i64, bool)> = made.iter().map(|made| (made.version, made.is_policy)).collect();
@@ -223,11 +228,11 @@ async fn a_version_of_another_history_gets_everything(lab: Lab) {
     }
     let is_everything =
         async |version: i64| match database.changes_since(version, None).await.expect("it is read") {
-            Changes::Everything(state) => {
+            RowChanges::Everything(state) => {
                 assert_eq!(database.state().await, Ok(state));
                 true
             }
-            Changes::Since { .. } => false,
+            RowChanges::Since { .. } => false,
         };
     // From before a backup that was restored, and from nowhere.
     for (version, everything) in
@@ -248,9 +253,9 @@ async fn a_backup_that_caught_up_is_another_history(lab: Lab) {
     let put = async |user: &str| {
         database.put_assignment(&alice(), user, "pro", Expect::Anything).await.expect("it is made");
     };
-    let is_everything = async |known: &State| {
+    let is_everything = async |known: &DatabaseRows| {
         let changes = database.changes_since(known.version, known.made_at).await.expect("it is read");
-        matches!(changes, Changes::Everything(_))
+        matches!(changes, RowChanges::Everything(_))
     };
     put("ada").await;
     put("bob").await;

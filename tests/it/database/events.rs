@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use control::database::{Event, Time};
+use control::database::{DecisionEvent, Time};
 use serde_json::json;
 
 use super::lab::{Lab, both};
@@ -12,8 +12,8 @@ both! {
     many_at_once_are_taken_and_go_by_age
 }
 
-fn event(request_id: &str, consumer: Option<&str>, is_admitted: bool, at: Time) -> Event {
-    Event {
+fn event(request_id: &str, consumer: Option<&str>, is_admitted: bool, at: Time) -> DecisionEvent {
+    DecisionEvent {
         request_id: request_id.to_owned(),
         at,
         node: "edge-1".to_owned(),
@@ -61,7 +61,7 @@ async fn many_at_once_are_taken_and_go_by_age(lab: Lab) {
     let database = lab.open().await;
     database.upkeep(Duration::from_secs(86_400)).await.expect("it makes the tables of the months");
     let now = Time::now();
-    let many: Vec<Event> =
+    let many: Vec<DecisionEvent> =
         (0..1_200).map(|number| event(&number.to_string(), Some("ann"), false, now)).collect();
     database.add_events(&many).await.expect("they are written");
     assert_eq!(lab.sql("SELECT count(*) FROM rate_limit_events"), "1200");

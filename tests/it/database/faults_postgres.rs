@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::database::config::{Config, Password, Url};
-use control::database::{CALL_MAX, Database, Error, Expect, Override};
+use control::database::{CALL_MAX, Database, Error, Expect, OverrideRow};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Executor};
 use tokio::task::JoinSet;
@@ -103,7 +103,7 @@ fn answers_are_true_when_the_server_is_killed_among_writers() {
     crate::support::eventually("some are made", || (made.load(Ordering::SeqCst) > 40).then_some(()));
     server.kill();
     server.restart();
-    let answers: Vec<(String, Result<Override, Error>)> = writing.join().expect("no writer panicked");
+    let answers: Vec<(String, Result<OverrideRow, Error>)> = writing.join().expect("no writer panicked");
     let runtime = runtime();
     let database = runtime.block_on(Database::open(&of(&url))).expect("it opens again");
     let rows = runtime.block_on(killed::every_override(&database));
@@ -368,7 +368,7 @@ fn connections_that_the_server_has_no_room_for_are_an_outage() {
     });
 }
 
-async fn add(database: &Database) -> Result<Override, Error> {
+async fn add(database: &Database) -> Result<OverrideRow, Error> {
     database.add_override(&alice(), of_user("ada", 1)).await
 }
 

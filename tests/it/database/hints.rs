@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use control::database::{Database, Ear, Error, HINTS_TESTED_EACH, Heard, Hints};
+use control::database::{Database, DatabaseHints, Error, HINTS_TESTED_EACH, HintConnection, LatestHint};
 
 use super::lab::{Lab, alice, config, of_user, runtime};
 use super::relay::Relay;
@@ -17,7 +17,10 @@ fn a_change_is_heard_by_every_node() {
         for expected in 1..=3 {
             database.add_override(&alice(), of_user("ada", 1)).await.expect("it is made");
             for node in &mut nodes {
-                assert_eq!(next(node).await, Heard { version: Some(expected), ear: Ear::Open });
+                assert_eq!(
+                    next(node).await,
+                    LatestHint { version: Some(expected), ear: HintConnection::Open }
+                );
             }
         }
     });
@@ -32,7 +35,7 @@ fn hints_that_are_forged_name_no_version() {
             [("", None), ("12x", None), ("99", Some(99)), ("99999999999999999999", None)]
         {
             lab.sql(&format!("SELECT pg_notify('sluicegate', '{payload}')"));
-            assert_eq!(next(&mut hints).await, Heard { version, ear: Ear::Open });
+            assert_eq!(next(&mut hints).await, LatestHint { version, ear: HintConnection::Open });
         }
         // They change nothing.
         assert_eq!(database.version().await, Ok(0));
@@ -63,8 +66,8 @@ fn a_connection_that_is_cut_is_made_again() {
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
                  WHERE datname = current_database() AND query LIKE 'LISTEN%'",
             );
-            assert!(matches!(next(&mut hints).await.ear, Ear::Lost(Error::Unreachable { .. })));
-            assert_eq!(next(&mut hints).await.ear, Ear::Open);
+            assert!(matches!(next(&mut hints).await.ear, HintConnection::Lost(Error::Unreachable { .. })));
+            assert_eq!(next(&mut hints).await.ear, HintConnection::Open);
             let made = database.add_override(&alice(), of_user("ada", 1)).await.expect("it is made");
             assert_eq!(next(&mut hints).await.version, Some(made.version));
         }
@@ -79,12 +82,12 @@ fn behind_a_pooler_of_transactions_nothing_is_heard() {
         let database = Database::open(&relay.config).await.expect("it opens");
         let mut hints = database.listen(Duration::from_millis(100)).expect("PostgreSQL has hints");
         // `LISTEN` was taken.
-        assert!(matches!(next(&mut hints).await.ear, Ear::Lost(Error::Unreachable { .. })));
+        assert!(matches!(next(&mut hints).await.ear, HintConnection::Lost(Error::Unreachable { .. })));
         relay.drop_notifications(false);
-        while next(&mut hints).await.ear != Ear::Open {}
+        while next(&mut hints).await.ear != HintConnection::Open {}
         // It stops being heard later, too.
         relay.drop_notifications(true);
-        while next(&mut hints).await.ear == Ear::Open {}
+        while next(&mut hints).await.ear == HintConnection::Open {}
     });
 }
 
@@ -97,9 +100,9 @@ fn a_server_that_comes_back_is_listened_to() {
         let database = Database::open(&config).await.expect("it opens");
         let mut hints = listening(&database).await;
         server.stop();
-        assert!(matches!(next(&mut hints).await.ear, Ear::Lost(Error::Unreachable { .. })));
+        assert!(matches!(next(&mut hints).await.ear, HintConnection::Lost(Error::Unreachable { .. })));
         server.restart();
-        while next(&mut hints).await.ear != Ear::Open {}
+        while next(&mut hints).await.ear != HintConnection::Open {}
         let made = database.add_override(&alice(), of_user("ada", 1)).await.expect("it is made");
         assert_eq!(next(&mut hints).await.version, Some(made.version));
     });
@@ -111,13 +114,13 @@ fn sqlite_has_none() {
 }
 
 /// Hints whose connection is there.
-async fn listening(database: &Database) -> Hints {
+async fn listening(database: &Database) -> DatabaseHints {
     let mut hints = database.listen(HINTS_TESTED_EACH).expect("PostgreSQL has hints");
-    assert_eq!(next(&mut hints).await, Heard { version: None, ear: Ear::Open });
+    assert_eq!(next(&mut hints).await, LatestHint { version: None, ear: HintConnection::Open });
     hints
 }
 
-async fn next(hints: &mut Hints) -> Heard {
+async fn next(hints: &mut DatabaseHints) -> LatestHint {
     let patience = PATIENCE + Duration::from_secs(5);
     tokio::time::timeout(patience, hints.next()).await.expect("something is heard")
 }

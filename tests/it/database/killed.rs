@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
 
 use control::database::config::Url;
-use control::database::{AuditFilter, Database, Override, OverrideFilter, Page};
+use control::database::{AuditFilter, Database, OverrideFilter, OverrideRow, PageRange};
 
 use super::again;
 use super::lab::{alice, config, of_user};
@@ -74,7 +74,7 @@ pub async fn is_consistent(database: &Database, told: &[String]) {
     let overrides = every_override(database).await;
     let version = database.version().await.expect("it is read");
     let mut entries = 0;
-    let mut page = Page::first(1_000);
+    let mut page = PageRange::first(1_000);
     loop {
         let rows = database.audit(&page, &AuditFilter::default()).await.expect("it is read");
         let Some(last) = rows.last() else { break };
@@ -91,8 +91,8 @@ pub async fn is_consistent(database: &Database, told: &[String]) {
 }
 
 /// All pages of all overrides.
-pub async fn every_override(database: &Database) -> Vec<Override> {
-    let (mut all, mut page) = (Vec::new(), Page::first(1_000));
+pub async fn every_override(database: &Database) -> Vec<OverrideRow> {
+    let (mut all, mut page) = (Vec::new(), PageRange::first(1_000));
     loop {
         let rows = database.overrides(&page, &OverrideFilter::default()).await.expect("it is read");
         let Some(last) = rows.last() else { return all };

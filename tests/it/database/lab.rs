@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
 
 use control::database::config::{Config, Url};
-use control::database::{Actor, Database, NewOverride, NewReset, Once, OverrideKind, Page};
+use control::database::{Actor, Database, IdempotentRequest, NewOverride, NewReset, OverrideKind, PageRange};
 
 use crate::support::postgres::Postgres;
 use crate::support::{Directory, stdout_of};
@@ -116,7 +116,7 @@ pub fn alice() -> Actor {
 
 /// The same under an idempotency key.
 pub fn alice_once(key: &str, request: &str) -> Actor {
-    Actor { once: Some(Once { key: key.to_owned(), request: request.to_owned() }), ..alice() }
+    Actor { once: Some(IdempotentRequest { key: key.to_owned(), request: request.to_owned() }), ..alice() }
 }
 
 /// A reset of a consumer.
@@ -144,8 +144,8 @@ pub fn of_user(user: &str, limit: u64) -> NewOverride {
 }
 
 /// The first page, as long as pages are.
-pub fn all() -> Page {
-    Page::first(1_000)
+pub fn all() -> PageRange {
+    PageRange::first(1_000)
 }
 
 /// What sqlite3 prints for a statement on a file. It waits for connections that are still being closed.

@@ -3,8 +3,9 @@
 use std::num::NonZeroU64;
 
 use control::database::{
-    ABSOLUTE_MAX, Actor, ApiKeyFilter, AuditEntry, AuditFilter, Changes, Error, Expect, Gone, Names,
-    NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter, OverrideKind, Page, Time, tiers,
+    ABSOLUTE_MAX, Actor, ApiKeyFilter, AuditEntry, AuditFilter, Error, Expect, NewApiKey, NewOverride,
+    NewReset, NewTierLimit, OverrideFilter, OverrideKind, OverrideNames, PageRange, RemovedRow, RowChanges,
+    Time, tiers,
 };
 use serde_json::json;
 
@@ -129,10 +130,10 @@ async fn a_lasting_limit_stands_in_the_place_of_those_before(lab: Lab) {
     let last = database.put_override(&alice(), of(Some("search"), 9), Expect::Something).await;
     let last = last.expect("it is replaced");
     assert_eq!((&last.id, last.version), (&beside.id, 9));
-    let Ok(Changes::Since { changed, gone }) = database.changes_since(8, None).await else {
+    let Ok(RowChanges::Since { changed, gone }) = database.changes_since(8, None).await else {
         panic!("it is known")
     };
-    assert_eq!((changed.overrides, gone), (vec![last.clone()], vec![Gone::Override(first.id)]));
+    assert_eq!((changed.overrides, gone), (vec![last.clone()], vec![RemovedRow::Override(first.id)]));
     others.push(last);
     others.sort_by(|one, other| one.id.cmp(&other.id));
     assert_eq!(database.overrides(&all(), &OverrideFilter::default()).await, Ok(others));
@@ -145,7 +146,7 @@ async fn a_lasting_limit_stands_in_the_place_of_those_before(lab: Lab) {
 
 async fn a_lasting_limit_is_found_and_deleted_by_its_names(lab: Lab) {
     let database = lab.open().await;
-    let names = |policy: Option<&str>| Names {
+    let names = |policy: Option<&str>| OverrideNames {
         user: Some("ada".to_owned()),
         tenant: None,
         policy: policy.map(str::to_owned),
@@ -166,12 +167,15 @@ async fn a_lasting_limit_is_found_and_deleted_by_its_names(lab: Lab) {
     assert_eq!(refused, Err(Error::Conflict { version: Some(newer.version) }));
     let deleted = database.delete_lasting_override(&alice(), &names(Some("search")), Expect::Something).await;
     assert_eq!(deleted, Ok(newer.clone()));
-    let Ok(Changes::Since { gone, .. }) = database.changes_since(newer.version, None).await else {
+    let Ok(RowChanges::Since { gone, .. }) = database.changes_since(newer.version, None).await else {
         panic!("it is known")
     };
     let mut gone: Vec<_> = gone.into_iter().map(|gone| format!("{gone:?}")).collect();
     gone.sort();
-    assert_eq!(gone, [Gone::Override(older.id), Gone::Override(newer.id)].map(|gone| format!("{gone:?}")));
+    assert_eq!(
+        gone,
+        [RemovedRow::Override(older.id), RemovedRow::Override(newer.id)].map(|gone| format!("{gone:?}"))
+    );
     assert_eq!(database.lasting_override(&names(Some("search"))).await, Ok(None));
     assert!(database.lasting_override(&names(None)).await.is_ok_and(|found| found.is_some()));
 }
@@ -332,16 +336,16 @@ async fn limits_of_tiers_change_by_version(lab: Lab) {
     assert_eq!(early, Err(Error::Conflict { version: Some(2) }));
     database.put_tier(&alice(), new("free", "a/b", 5), Expect::Anything).await.expect("it is made");
     database.put_tier(&alice(), new("free/a", "b", 6), Expect::Anything).await.expect("it is made");
-    let listed = async |page: Page| -> Vec<(String, String)> {
+    let listed = async |page: PageRange| -> Vec<(String, String)> {
         let listed = database.tiers(&page).await.expect("they are listed");
         listed.into_iter().map(|row| (row.tier, row.resource)).collect()
     };
     let name = |tier: &str, resource: &str| (tier.to_owned(), resource.to_owned());
     let names = [name("free", "a/b"), name("free", "search"), name("free/a", "b")];
     assert_eq!(listed(all()).await, names);
-    let after = Page { after: Some(tiers::key("free", "a/b")), limit: 1 };
+    let after = PageRange { after: Some(tiers::key("free", "a/b")), limit: 1 };
     assert_eq!(listed(after).await, names[1..2]);
-    let nowhere = database.tiers(&Page { after: Some("free".to_owned()), limit: 1 }).await;
+    let nowhere = database.tiers(&PageRange { after: Some("free".to_owned()), limit: 1 }).await;
     assert!(matches!(nowhere, Err(Error::Invalid(_))), "{nowhere:?}");
     assert_eq!(database.delete_tier(&alice(), "free", "search", Expect::Version(2)).await, Ok(changed));
     assert_eq!(database.tier("free", "search").await, Ok(None));
@@ -506,7 +510,7 @@ async fn pages_join_without_a_gap(lab: Lab) {
     made.sort();
     let (mut ids, mut after) = (Vec::new(), None);
     loop {
-        let page = Page { after: after.take(), limit: 3 };
+        let page = PageRange { after: after.take(), limit: 3 };
         let rows = database.overrides(&page, &OverrideFilter::default()).await.expect("they are listed");
         assert!(rows.len() <= 3);
         let Some(last) = rows.last() else { break };
@@ -516,7 +520,8 @@ async fn pages_join_without_a_gap(lab: Lab) {
     assert_eq!(ids, made);
     let (mut entries, mut after) = (0, None);
     loop {
-        let rows = database.audit(&Page { after: after.take(), limit: 2 }, &AuditFilter::default()).await;
+        let rows =
+            database.audit(&PageRange { after: after.take(), limit: 2 }, &AuditFilter::default()).await;
         let rows = rows.expect("they are listed");
         let Some(last) = rows.last() else { break };
         after = Some(last.id.clone());

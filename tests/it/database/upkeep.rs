@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use control::database::{Changes, NewOverride, OverrideFilter, Time};
+use control::database::{NewOverride, OverrideFilter, RowChanges, Time};
 
 use crate::documents::documents_with;
 
@@ -39,8 +39,8 @@ async fn what_is_over_is_deleted_and_the_rest_stays(lab: Lab) {
     assert_eq!(listed, rows[1..]);
     // Nodes let an override end on their own: that it is deleted later is no change.
     assert_eq!(database.version().await, Ok(4));
-    assert!(matches!(database.changes_since(1, None).await, Ok(Changes::Everything(_))));
-    assert!(matches!(database.changes_since(2, None).await, Ok(Changes::Since { .. })));
+    assert!(matches!(database.changes_since(1, None).await, Ok(RowChanges::Everything(_))));
+    assert!(matches!(database.changes_since(2, None).await, Ok(RowChanges::Since { .. })));
 }
 
 async fn events_have_their_months_and_go_by_age(lab: Lab) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use control::database::{Time, UsageFilter, UsageHolder, UsageMinute, batch_id};
-use metrics::usage::{Amount, Row};
+use metrics::usage::{Amount, UsageRow};
 
 use super::lab::{Lab, both};
 
@@ -15,9 +15,9 @@ both! {
     names_of_any_length_that_is_kept_are_taken
 }
 
-fn row(policy: &str, consumer: &str, tenant: &str, admitted: u64) -> Row {
+fn row(policy: &str, consumer: &str, tenant: &str, admitted: u64) -> UsageRow {
     let amount = Amount { admitted, denied: 1, units: 10 * admitted };
-    Row { policy: policy.to_owned(), consumer: consumer.to_owned(), tenant: tenant.to_owned(), amount }
+    UsageRow { policy: policy.to_owned(), consumer: consumer.to_owned(), tenant: tenant.to_owned(), amount }
 }
 
 /// What is answered, as policy, minute and admitted.
@@ -76,7 +76,8 @@ async fn minutes_are_those_of_the_holder_and_the_policies_asked_for(lab: Lab) {
 async fn nodes_may_add_at_once(lab: Lab) {
     let nodes = [lab.open().await, lab.open().await, lab.open().await];
     // More than one statement has, and the same rows from all of them.
-    let rows: Vec<Row> = (0..1_201).map(|number| row("calls", &format!("c{number:04}"), "", 1)).collect();
+    let rows: Vec<UsageRow> =
+        (0..1_201).map(|number| row("calls", &format!("c{number:04}"), "", 1)).collect();
     let add = |node: usize| {
         let (database, rows) = (nodes[node].clone(), rows.clone());
         async move { database.add_usage(&batch_id(), Time(60_000_000), &rows).await }

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use rls::{Code, Entry, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use rls::{MapEntry, RateLimitCode, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use rustls::ClientConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
@@ -86,7 +86,7 @@ impl Rls {
     }
 
     /// The code about one descriptor.
-    pub fn code(&mut self, domain: &str, entries: &[(&str, &str)]) -> Code {
+    pub fn code(&mut self, domain: &str, entries: &[(&str, &str)]) -> RateLimitCode {
         self.ask(domain, &[descriptor(entries)]).overall_code()
     }
 
@@ -208,7 +208,7 @@ pub fn descriptor(entries: &[(&str, &str)]) -> RateLimitDescriptor {
 
 /// The same with values that need not be texts.
 pub fn descriptor_of_bytes(entries: &[(&str, &[u8])]) -> RateLimitDescriptor {
-    let entry = |(key, value): &(&str, &[u8])| Entry { key: (*key).into(), value: value.to_vec() };
+    let entry = |(key, value): &(&str, &[u8])| MapEntry { key: (*key).into(), value: value.to_vec() };
     RateLimitDescriptor { entries: entries.iter().map(entry).collect(), ..RateLimitDescriptor::default() }
 }
 

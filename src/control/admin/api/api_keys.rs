@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer;
-use super::change::{Body, Change, readable};
+use super::change::{ChangeRequest, JsonBody, readable};
 use super::operations::Document;
 use super::overrides::in_the_future;
-use super::page::{Page, Wanted};
-use super::reading::fields::{At, Fields, Flaw, text_flaw};
-use super::reading::path::Values;
+use super::page::{ListPage, PageQuery};
+use super::reading::fields::{At, BodyFields, Flaw, text_flaw};
+use super::reading::path::PathValues;
 use super::reading::query::Query;
-use super::schema::{ID_CHARS_MAX, NO_CONTROL_CHARACTERS, Name, Span};
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
-use crate::database::{ApiKeyFilter, ApiKeyRow, Database, Expect, NewApiKey, Page as Rows, Time};
+use super::schema::{DurationText, ID_CHARS_MAX, NO_CONTROL_CHARACTERS, Name};
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
+use crate::database::{ApiKeyFilter, ApiKeyRow, Database, Expect, NewApiKey, PageRange as Rows, Time};
 use auth::keys;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// An API key to be made.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -45,7 +45,7 @@ struct ApiKeyBody {
     #[serde(default)]
     claims: Option<Map<String, Value>>,
     /// After which it ends.
-    duration: Option<Span>,
+    duration: Option<DurationText>,
     /// When it ends.
     expires_at: Option<Time>,
 }
@@ -72,9 +72,9 @@ struct ApiKeyMade {
 
 /// Which API keys to list.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct Listed {
+pub(in crate::admin) struct ApiKeyQuery {
     #[serde(flatten)]
-    page: Wanted,
+    page: PageQuery,
     /// Those whose digest begins so.
     #[schemars(length(min = 1, max = DIGEST_DIGITS), extend("pattern" = "^[0-9a-f]+$", "examples" = ["4f0c"]))]
     prefix: Option<String>,
@@ -91,8 +91,8 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/api-keys", "list-api-keys")
         .about("Lists API keys, by digest.")
-        .query::<Listed>()
-        .answers::<Page<ApiKeyRow>>("A page.");
+        .query::<ApiKeyQuery>()
+        .answers::<ListPage<ApiKeyRow>>("A page.");
     document
         .operation("GET /v1/api-keys/{digest}", "show-api-key")
         .about("Shows an API key.")
@@ -107,9 +107,9 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
+pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answer {
     let change = change.with_body(&body);
-    let key = keys::random().ok_or(Refusal::NoRandomness)?;
+    let key = keys::random().ok_or(AdminRefusal::NoRandomness)?;
     let digest = keys::digest_text(key.as_bytes());
     let new = new_key(body.fields, digest.clone(), Time::now())?;
     new.tier.as_deref().map(|tier| change.must_be_tier(tier)).transpose()?;
@@ -123,25 +123,37 @@ pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     Ok(answer::row(StatusCode::CREATED, made.version, &ApiKeyMade { key, row: made }))
 }
 
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<Listed>) -> Answer {
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<AdminState>>,
+    Query(listed): Query<ApiKeyQuery>,
+) -> Answer {
     if listed.prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
         let detail = "`prefix` must be 1 to 64 hex digits in lower case".to_owned();
-        return Err(Refusal::Invalid(vec![Flaw { at: At::Parameter("prefix".to_owned()), detail }]));
+        return Err(AdminRefusal::Invalid(vec![Flaw { at: At::Parameter("prefix".to_owned()), detail }]));
     }
     let consumer = listed.consumer.map(|name| name.0);
     let filter = ApiKeyFilter { digest_prefix: listed.prefix, consumer };
-    let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<ApiKeyRow>::default())) };
+    let Some(database) = readable(&state)? else {
+        return Ok(answer::json(&ListPage::<ApiKeyRow>::default()));
+    };
     let rows = database.api_keys(&listed.page.rows(), &filter).await?;
     Ok(answer::json(&listed.page.page(rows, |row| row.digest.clone())))
 }
 
-pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([digest]): Values<1>) -> Answer {
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([digest]): PathValues<1>,
+) -> Answer {
     let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
     let found = find(&database, &digest).await?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-pub(in crate::admin) async fn patch(change: Change, Values([digest]): Values<1>, body: Body) -> Answer {
+pub(in crate::admin) async fn patch(
+    change: ChangeRequest,
+    PathValues([digest]): PathValues<1>,
+    body: JsonBody,
+) -> Answer {
     let never = body.fields.is_null("expires-at");
     let ApiKeyChangeBody { disabled, expires_at } = body.read()?;
     let old = find(&change.database, &digest).await?;
@@ -159,20 +171,20 @@ pub(in crate::admin) async fn patch(change: Change, Values([digest]): Values<1>,
     Ok(answer::row(StatusCode::OK, new.version, &new))
 }
 
-pub(in crate::admin) async fn delete(change: Change, Values([digest]): Values<1>) -> Answer {
+pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([digest]): PathValues<1>) -> Answer {
     let old = find(&change.database, &digest).await?;
     change.check_version(Some(old.version))?;
     if change.is_dry_run {
         return Ok(answer::dry_run(json!(old), Value::Null));
     }
     let deleted = change.database.delete_api_key(&change.by, &old.digest, change.expected).await;
-    deleted.map_err(|error| Refusal::of_row(error, NOT_FOUND))?;
+    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
     change.deletion_in_force().await;
     Ok(answer::nothing())
 }
 
 /// The only key whose digest begins so.
-async fn find(database: &Database, prefix: &str) -> Result<ApiKeyRow, Refusal> {
+async fn find(database: &Database, prefix: &str) -> Result<ApiKeyRow, AdminRefusal> {
     if !is_prefix(prefix) {
         return Err(NOT_FOUND);
     }
@@ -181,7 +193,7 @@ async fn find(database: &Database, prefix: &str) -> Result<ApiKeyRow, Refusal> {
     match (found.pop(), found.pop()) {
         (Some(only), None) => Ok(only),
         (None, _) => Err(NOT_FOUND),
-        (Some(_), Some(_)) => Err(Refusal::Ambiguous),
+        (Some(_), Some(_)) => Err(AdminRefusal::Ambiguous),
     }
 }
 
@@ -191,7 +203,7 @@ fn is_prefix(text: &str) -> bool {
 }
 
 /// Reads an API key to be made.
-pub(super) fn new_key(mut fields: Fields, digest: String, now: Time) -> Result<NewApiKey, Refusal> {
+pub(super) fn new_key(mut fields: BodyFields, digest: String, now: Time) -> Result<NewApiKey, AdminRefusal> {
     fields.exclude_each_other(&["duration", "expires-at"]);
     let claims = fields.get("claims").and_then(Value::as_object);
     if claims.is_some_and(|claims| !claims.iter().all(|(name, value)| is_text(name) && is_claim(value))) {
@@ -201,7 +213,7 @@ pub(super) fn new_key(mut fields: Fields, digest: String, now: Time) -> Result<N
         );
         fields.wrong("claims", detail);
     }
-    let body: ApiKeyBody = fields.read().map_err(Refusal::Invalid)?;
+    let body: ApiKeyBody = fields.read().map_err(AdminRefusal::Invalid)?;
     let expires_at = body.duration.map(|duration| now.after(duration.0)).or(body.expires_at);
     in_the_future(expires_at, now)?;
     let text = |name: Option<Name>| name.map(|name| name.0);
@@ -235,7 +247,7 @@ fn is_text(text: &str) -> bool {
     text_flaw(text, ID_CHARS_MAX).is_none()
 }
 
-const NOT_FOUND: Refusal = Refusal::NotFound("there is no API key with this digest");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no API key with this digest");
 /// Hex digits of a SHA-256.
 const DIGEST_DIGITS: usize = 64;
 /// Claims of a key.

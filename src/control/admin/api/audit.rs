@@ -11,18 +11,18 @@ use serde::Deserialize;
 use super::answer;
 use super::change::readable;
 use super::operations::Document;
-use super::page::{Page, Wanted};
+use super::page::{ListPage, PageQuery};
 use super::reading::query::Query;
 use super::schema::Name;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
 use crate::database::{AuditEntry, AuditFilter, Time};
 
 /// Which changes to list.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct Listed {
+pub(in crate::admin) struct AuditQuery {
     #[serde(flatten)]
-    page: Wanted,
+    page: PageQuery,
     /// Those by this token.
     who: Option<Name>,
     /// Those of a row, as in `override/01H…`, or of a kind, as in `override`.
@@ -36,17 +36,19 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/audit", "list-audit")
         .about("Lists changes, the newest first.")
-        .query::<Listed>()
-        .answers::<Page<AuditEntry>>("A page.");
+        .query::<AuditQuery>()
+        .answers::<ListPage<AuditEntry>>("A page.");
 }
 
 pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<State>>,
-    Query(listed): Query<Listed>,
-) -> Result<Response<Sent>, Refusal> {
+    Of(state): Of<Arc<AdminState>>,
+    Query(listed): Query<AuditQuery>,
+) -> Result<Response<Sent>, AdminRefusal> {
     let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = AuditFilter { who: text(listed.who), what: text(listed.what), since: listed.since };
-    let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<AuditEntry>::default())) };
+    let Some(database) = readable(&state)? else {
+        return Ok(answer::json(&ListPage::<AuditEntry>::default()));
+    };
     let rows = database.audit(&listed.page.rows(), &filter).await?;
     Ok(answer::json(&listed.page.page(rows, |row| row.id.clone())))
 }

@@ -15,30 +15,30 @@ use serde::de::DeserializeOwned;
 use tokio::time;
 
 use super::reading::conditions::{expected, idempotency_key, is_met};
-use super::reading::fields::{Fields, Flaw};
+use super::reading::fields::{BodyFields, Flaw};
 use super::reading::query::Query;
-use crate::admin::control::{Control, Proposal, Writes};
-use crate::admin::gate::Client;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
-use crate::database::{Actor, Database, Expect, Once};
+use crate::admin::control::{ControlPlane, Proposal, Writes};
+use crate::admin::gate::RequestAuthor;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
+use crate::database::{Actor, Database, Expect, IdempotentRequest};
 use auth::keys::digest_text;
 use base::words;
 
 /// A change that a client asks for. Taking it from a request refuses what no endpoint could change.
-pub(in crate::admin) struct Change {
+pub(in crate::admin) struct ChangeRequest {
     pub by: Actor,
     pub database: Database,
     /// Which version of the row it is meant for.
     pub expected: Expect,
     /// Whether to answer what would be done, and do nothing.
     pub is_dry_run: bool,
-    state: Arc<State>,
+    state: Arc<AdminState>,
 }
 
-impl Change {
+impl ChangeRequest {
     /// Takes the body for what tells this request from others under the same `Idempotency-Key`.
-    pub(in crate::admin) fn with_body(mut self, body: &Body) -> Change {
+    pub(in crate::admin) fn with_body(mut self, body: &JsonBody) -> ChangeRequest {
         if let Some(once) = &mut self.by.once {
             once.request = format!("{} {}", once.request, body.digest);
         }
@@ -47,26 +47,26 @@ impl Change {
 
     /// Refuses a change that is meant for another version of the row than the present one. The database checks again in
     /// its transaction; this is for those who only want to know what would be done.
-    pub(in crate::admin) fn check_version(&self, present: Option<i64>) -> Result<(), Refusal> {
-        if is_met(self.expected, present) { Ok(()) } else { Err(Refusal::Changed(present)) }
+    pub(in crate::admin) fn check_version(&self, present: Option<i64>) -> Result<(), AdminRefusal> {
+        if is_met(self.expected, present) { Ok(()) } else { Err(AdminRefusal::Changed(present)) }
     }
 
     /// Whether the configuration would be valid if a row were as proposed.
     ///
     /// # Errors
     /// Everything that would be wrong with it, in the words of `check`.
-    pub(in crate::admin) async fn check(&self, proposal: Proposal) -> Result<(), Refusal> {
-        let Some(control) = &self.state.control else { return Err(Refusal::NoDatabase) };
-        (control.check)(proposal).await.map_err(Refusal::Invalid)
+    pub(in crate::admin) async fn check(&self, proposal: Proposal) -> Result<(), AdminRefusal> {
+        let Some(control) = &self.state.control else { return Err(AdminRefusal::NoDatabase) };
+        (control.check)(proposal).await.map_err(AdminRefusal::Invalid)
     }
 
     /// Refuses a tier that no policy, no tier table and no route in force names: whoever has misspelt the name would not notice.
-    pub(in crate::admin) fn must_be_tier(&self, tier: &str) -> Result<(), Refusal> {
+    pub(in crate::admin) fn must_be_tier(&self, tier: &str) -> Result<(), AdminRefusal> {
         let tiers = (self.state.counts.names)().tiers;
         if tiers.iter().any(|known| known == tier) {
             return Ok(());
         }
-        Err(Refusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
+        Err(AdminRefusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
     }
 
     /// Waits until this node has a change in force, so that the client's next request already meets it. A node that is slow
@@ -75,7 +75,7 @@ impl Change {
         let Some(control) = &self.state.control else { return };
         (control.changed)();
         if !matches!(time::timeout(IN_FORCE_WITHIN, (control.applied)(version)).await, Ok(true)) {
-            tracing::warn!(version, "a change was answered before it was in force on this node");
+            tracing::warn!(version, "change is stored but not yet in force on this node");
         }
     }
 
@@ -85,7 +85,7 @@ impl Change {
         match self.database.version().await {
             Ok(version) => self.in_force(version).await,
             Err(error) => {
-                tracing::warn!(%error, "a deletion was answered before it was in force on this node")
+                tracing::warn!(%error, "deletion is stored but not yet in force on this node")
             }
         }
     }
@@ -93,30 +93,33 @@ impl Change {
 
 #[derive(Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-struct Asked {
+struct ChangeParameters {
     #[serde(default)]
     dry_run: bool,
 }
 
-impl FromRequestParts<Arc<State>> for Change {
-    type Rejection = Refusal;
+impl FromRequestParts<Arc<AdminState>> for ChangeRequest {
+    type Rejection = AdminRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &Arc<State>) -> Result<Change, Refusal> {
-        let Query(Asked { dry_run }) = Query::from_request_parts(parts, state).await?;
-        let invalid = |flaw| Refusal::Invalid(vec![flaw]);
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &Arc<AdminState>,
+    ) -> Result<ChangeRequest, AdminRefusal> {
+        let Query(ChangeParameters { dry_run }) = Query::from_request_parts(parts, state).await?;
+        let invalid = |flaw| AdminRefusal::Invalid(vec![flaw]);
         let expected = expected(&parts.headers).map_err(invalid)?;
         let key = idempotency_key(&parts.headers).map_err(invalid)?;
-        let control = state.control.as_ref().ok_or(Refusal::NoDatabase)?;
+        let control = state.control.as_ref().ok_or(AdminRefusal::NoDatabase)?;
         if control.writes == Writes::OneNodeOnly {
-            return Err(Refusal::OneNodeOnly);
+            return Err(AdminRefusal::OneNodeOnly);
         }
-        let client = parts.extensions.get::<Client>().ok_or(Refusal::NoSuchPage)?;
-        let Client { who, from, request_id, .. } = client.clone();
+        let client = parts.extensions.get::<RequestAuthor>().ok_or(AdminRefusal::NoSuchPage)?;
+        let RequestAuthor { who, from, request_id, .. } = client.clone();
         // PUT and DELETE are idempotent as they are (RFC 9110 section 9.2.2).
         let key = key.filter(|_| parts.method == Method::POST);
-        let once = key.map(|key| Once { key, request: parts.uri.path().to_owned() });
+        let once = key.map(|key| IdempotentRequest { key, request: parts.uri.path().to_owned() });
         let by = Actor { who, from, request_id, once };
-        Ok(Change {
+        Ok(ChangeRequest {
             by,
             database: reached(control)?,
             expected,
@@ -127,42 +130,44 @@ impl FromRequestParts<Arc<State>> for Change {
 }
 
 /// The database, if there is one. A gateway without one has no rows to read, and says so by empty lists.
-pub(in crate::admin) fn readable(state: &State) -> Result<Option<Database>, Refusal> {
+pub(in crate::admin) fn readable(state: &AdminState) -> Result<Option<Database>, AdminRefusal> {
     state.control.as_ref().map(reached).transpose()
 }
 
-fn reached(control: &Control) -> Result<Database, Refusal> {
-    (control.database)().ok_or(Refusal::NotReached)
+fn reached(control: &ControlPlane) -> Result<Database, AdminRefusal> {
+    (control.database)().ok_or(AdminRefusal::NotReached)
 }
 
 /// A body of JSON.
-pub(in crate::admin) struct Body {
-    pub fields: Fields,
+pub(in crate::admin) struct JsonBody {
+    pub fields: BodyFields,
     /// The SHA-256 of what it says, in hex.
     pub digest: String,
 }
 
-impl Body {
+impl JsonBody {
     /// Reads all of it.
-    pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(self) -> Result<T, Refusal> {
-        self.fields.read().map_err(Refusal::Invalid)
+    pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(
+        self,
+    ) -> Result<T, AdminRefusal> {
+        self.fields.read().map_err(AdminRefusal::Invalid)
     }
 }
 
-impl<S: Send + Sync> FromRequest<S> for Body {
-    type Rejection = Refusal;
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
+    type Rejection = AdminRefusal;
 
-    async fn from_request(request: Request, state: &S) -> Result<Body, Refusal> {
+    async fn from_request(request: Request, state: &S) -> Result<JsonBody, AdminRefusal> {
         // A web page can send other types blindly to any host, but this one only if the host allows it.
         if !is_json(request.headers()) {
-            return Err(Refusal::ContentType);
+            return Err(AdminRefusal::ContentType);
         }
         // The gate has read it, so nothing can go wrong here.
-        let body = Bytes::from_request(request, state).await.map_err(|_| Refusal::BodyBroken)?;
-        let fields = Fields::parse(&body).map_err(Refusal::Invalid)?;
+        let body = Bytes::from_request(request, state).await.map_err(|_| AdminRefusal::BodyBroken)?;
+        let fields = BodyFields::parse(&body).map_err(AdminRefusal::Invalid)?;
         // Of what it says, not of its bytes: who sends it again may write spaces and names in another order.
         let digest = digest_text(fields.clone().whole().to_string().as_bytes());
-        Ok(Body { fields, digest })
+        Ok(JsonBody { fields, digest })
     }
 }
 

@@ -16,21 +16,21 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer;
-use super::change::{Body, readable};
+use super::change::{JsonBody, readable};
 use super::operations::Document;
 use super::reading::conditions::idempotency_key;
-use super::reading::fields::{At, Fields, Flaw};
+use super::reading::fields::{At, BodyFields, Flaw};
 use super::reading::query::{NoParameters, Query};
 use super::schema::{Name, Values};
-use crate::admin::access::Role;
-use crate::admin::counts::{Asked, Verdict, Violated};
-use crate::admin::gate::Client;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
-use crate::database::{Once, Time};
-use policy::Named;
+use crate::admin::access::AdminRole;
+use crate::admin::counts::{CheckQuestion, CheckResult, ViolatedWindow};
+use crate::admin::gate::RequestAuthor;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
+use crate::database::{IdempotentRequest, Time};
+use policy::SubjectValues;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// One check, or up to 1,000 in `checks`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -41,10 +41,10 @@ struct CheckBody {
     /// The policy of a single check.
     policy: Option<Name>,
     #[serde(flatten)]
-    about: About,
+    about: CheckSubject,
     /// Several checks.
     #[schemars(length(min = 1, max = CHECKS_MAX))]
-    checks: Option<Vec<Check>>,
+    checks: Option<Vec<PolicyCheck>>,
     /// Whether all of `checks` are to be charged, or none.
     all_or_nothing: Option<bool>,
 }
@@ -52,16 +52,16 @@ struct CheckBody {
 /// One of several checks.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("allOf" = [key_or_dimensions()]))]
-struct Check {
+struct PolicyCheck {
     /// The name of a policy.
     policy: Name,
     #[serde(flatten)]
-    about: About,
+    about: CheckSubject,
 }
 
 /// Whom a check is about, and what for.
 #[derive(Debug, Deserialize, JsonSchema)]
-struct About {
+struct CheckSubject {
     /// The values of all dimensions of the policy, in their order, with `:` between them.
     key: Option<Values>,
     /// Values by the names of dimensions, as `by` of a policy has them. `consumer`, `tenant` and `ip` may be there although the
@@ -126,23 +126,23 @@ struct IsAllowed {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum CheckAnswer {
-    One(Shown),
-    Many(Verdicts),
+    One(CheckVerdict),
+    Many(CheckVerdicts),
 }
 
 /// What is answered to several checks.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Verdicts {
+struct CheckVerdicts {
     /// Whether all of them are allowed.
     allowed: bool,
     /// In the order of the checks.
-    verdicts: Vec<Shown>,
+    verdicts: Vec<CheckVerdict>,
 }
 
 /// Whether a subject may go on.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "Verdict")]
-struct Shown {
+struct CheckVerdict {
     allowed: bool,
     /// Units left of the window that has the least; `null`: no window counts this subject.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,7 +158,7 @@ struct Shown {
     retry_after_seconds: Option<Option<u64>>,
     /// The windows that refuse; none if it is refused with others of its request.
     #[serde(skip_serializing_if = "Option::is_none")]
-    violated: Option<Vec<Violated>>,
+    violated: Option<Vec<ViolatedWindow>>,
     /// Why it cannot be decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -186,23 +186,23 @@ pub(super) fn describe(document: &mut Document) {
 }
 
 pub(in crate::admin) async fn check(
-    Of(state): Of<Arc<State>>,
-    Extension(client): Extension<Client>,
+    Of(state): Of<Arc<AdminState>>,
+    Extension(client): Extension<RequestAuthor>,
     _: Query<NoParameters>,
     uri: Uri,
     headers: HeaderMap,
-    body: Body,
+    body: JsonBody,
 ) -> Answer {
     let once = repeatable(&headers, &uri, &body)?;
-    let (asked, is_together) = asked(body.fields, state.counts.takes_time).map_err(Refusal::Invalid)?;
+    let (asked, is_together) = asked(body.fields, state.counts.takes_time).map_err(AdminRefusal::Invalid)?;
     may_spend(&state, &client, &asked)?;
     let decide = async {
         let mut verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
         json!(match is_together {
-            None => CheckAnswer::One(verdicts.pop().map(Shown::from).unwrap_or_default()),
-            Some(_) => CheckAnswer::Many(Verdicts {
-                allowed: verdicts.iter().all(Verdict::is_allowed),
-                verdicts: verdicts.into_iter().map(Shown::from).collect(),
+            None => CheckAnswer::One(verdicts.pop().map(CheckVerdict::from).unwrap_or_default()),
+            Some(_) => CheckAnswer::Many(CheckVerdicts {
+                allowed: verdicts.iter().all(CheckResult::is_allowed),
+                verdicts: verdicts.into_iter().map(CheckVerdict::from).collect(),
             }),
         })
     };
@@ -210,18 +210,18 @@ pub(in crate::admin) async fn check(
 }
 
 pub(in crate::admin) async fn is_allowed(
-    Of(state): Of<Arc<State>>,
-    Extension(client): Extension<Client>,
+    Of(state): Of<Arc<AdminState>>,
+    Extension(client): Extension<RequestAuthor>,
     _: Query<NoParameters>,
     uri: Uri,
     headers: HeaderMap,
-    body: Body,
+    body: JsonBody,
 ) -> Answer {
     let once = repeatable(&headers, &uri, &body)?;
     let IsAllowedBody { key, policy_id, now } = body.read()?;
-    let asked = Asked {
+    let asked = CheckQuestion {
         policy: policy_id.0,
-        named: Named::Key(key.0),
+        named: SubjectValues::Key(key.0),
         tier: None,
         cost: None,
         is_dry: now.is_some(),
@@ -237,53 +237,61 @@ pub(in crate::admin) async fn is_allowed(
         None => Ok(answer::json(&answer)),
         Some(why) => {
             let at = At::Body(String::new());
-            Err(Refusal::Unusable(vec![Flaw { at, detail: why.to_owned() }]))
+            Err(AdminRefusal::Unusable(vec![Flaw { at, detail: why.to_owned() }]))
         }
     }
 }
 
 /// The answer about one key; an `error` if nothing could be decided.
-fn allowed(verdict: &Verdict) -> Value {
+fn allowed(verdict: &CheckResult) -> Value {
     let (allowed, remaining, retry_after, reset_at) = match verdict {
-        Verdict::Allowed { remaining, reset_at, .. } => (true, *remaining, Some(0), *reset_at),
-        Verdict::Refused { remaining, reset_at, retry_after_seconds, .. } => {
+        CheckResult::Allowed { remaining, reset_at, .. } => (true, *remaining, Some(0), *reset_at),
+        CheckResult::Refused { remaining, reset_at, retry_after_seconds, .. } => {
             (false, *remaining, *retry_after_seconds, *reset_at)
         }
-        Verdict::Undecided(why) => return json!({ "error": why }),
+        CheckResult::Undecided(why) => return json!({ "error": why }),
     };
     json!(IsAllowed { allowed, remaining, retry_after, reset_at })
 }
 
 /// What tells a request under an `Idempotency-Key` from others; `None`: it has none.
-fn repeatable(headers: &HeaderMap, uri: &Uri, body: &Body) -> Result<Option<Once>, Refusal> {
-    let key = idempotency_key(headers).map_err(|flaw| Refusal::Invalid(vec![flaw]))?;
-    Ok(key.map(|key| Once { key, request: format!("{} {}", uri.path(), body.digest) }))
+fn repeatable(
+    headers: &HeaderMap,
+    uri: &Uri,
+    body: &JsonBody,
+) -> Result<Option<IdempotentRequest>, AdminRefusal> {
+    let key = idempotency_key(headers).map_err(|flaw| AdminRefusal::Invalid(vec![flaw]))?;
+    Ok(key.map(|key| IdempotentRequest { key, request: format!("{} {}", uri.path(), body.digest) }))
 }
 
 /// Decides, or answers as the same request was answered before.
 async fn answered(
-    state: &State,
-    client: &Client,
-    once: Option<Once>,
+    state: &AdminState,
+    client: &RequestAuthor,
+    once: Option<IdempotentRequest>,
     decide: impl Future<Output = Value> + Send,
-) -> Result<Value, Refusal> {
+) -> Result<Value, AdminRefusal> {
     let Some(once) = once else { return Ok(decide.await) };
-    let database = readable(state)?.ok_or(Refusal::NoDatabase)?;
+    let database = readable(state)?.ok_or(AdminRefusal::NoDatabase)?;
     Ok(database.once(&client.who, &once, decide).await?)
 }
 
 /// Refuses checks that spend units to clients that may only look.
-fn may_spend(state: &State, client: &Client, asked: &[Asked]) -> Result<(), Refusal> {
+fn may_spend(
+    state: &AdminState,
+    client: &RequestAuthor,
+    asked: &[CheckQuestion],
+) -> Result<(), AdminRefusal> {
     let spends = asked.iter().any(|asked| !asked.is_dry);
     match client.role {
-        has if !spends || has >= Role::Operate => Ok(()),
-        _ if !state.access.asks_for_credentials() => Err(Refusal::ReadOnly),
-        has => Err(Refusal::RoleTooLow { has, needs: Role::Operate }),
+        has if !spends || has >= AdminRole::Operate => Ok(()),
+        _ if !state.access.asks_for_credentials() => Err(AdminRefusal::ReadOnly),
+        has => Err(AdminRefusal::RoleTooLow { has, needs: AdminRole::Operate }),
     }
 }
 
 /// What is asked; whether several checks are to be charged together, `None` of a single one.
-fn asked(mut fields: Fields, takes_time: bool) -> Result<(Vec<Asked>, Option<bool>), Vec<Flaw>> {
+fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>, Option<bool>), Vec<Flaw>> {
     let is_many = fields.has("checks");
     if is_many {
         let beside: Vec<&str> = OF_ONE.into_iter().filter(|name| fields.has(name)).collect();
@@ -299,10 +307,10 @@ fn asked(mut fields: Fields, takes_time: bool) -> Result<(Vec<Asked>, Option<boo
         }
     }
     let CheckBody { policy, about, checks, all_or_nothing } = fields.read()?;
-    let one = policy.map(|policy| Check { policy, about });
+    let one = policy.map(|policy| PolicyCheck { policy, about });
     let checks = checks.unwrap_or_else(|| one.into_iter().collect());
     let mut flaws = Vec::new();
-    let checks = checks.into_iter().enumerate().map(|(number, Check { policy, about: check })| {
+    let checks = checks.into_iter().enumerate().map(|(number, PolicyCheck { policy, about: check })| {
         let within = if is_many { format!("/checks/{number}") } else { String::new() };
         let is_dry = check.dry.unwrap_or(false);
         if check.key.is_some() && check.dimensions.is_some() {
@@ -314,36 +322,36 @@ fn asked(mut fields: Fields, takes_time: bool) -> Result<(Vec<Asked>, Option<boo
             flaws.push(Flaw { at: At::Body(format!("{within}/now")), detail: detail.to_owned() });
         }
         let named = match check.key {
-            Some(key) => Named::Key(key.0),
+            Some(key) => SubjectValues::Key(key.0),
             None => {
                 let dimensions = check.dimensions.unwrap_or_default().into_iter();
-                Named::Dimensions(dimensions.map(|(name, value)| (name, value.0)).collect())
+                SubjectValues::Dimensions(dimensions.map(|(name, value)| (name, value.0)).collect())
             }
         };
         let tier = check.tier.map(|tier| tier.0);
-        Asked { policy: policy.0, named, tier, cost: check.cost, is_dry, at: check.now }
+        CheckQuestion { policy: policy.0, named, tier, cost: check.cost, is_dry, at: check.now }
     });
     let checks = checks.collect();
     flaws.truncate(FLAWS_MAX);
     if flaws.is_empty() { Ok((checks, is_many.then_some(all_or_nothing == Some(true)))) } else { Err(flaws) }
 }
 
-impl From<Verdict> for Shown {
-    fn from(verdict: Verdict) -> Shown {
+impl From<CheckResult> for CheckVerdict {
+    fn from(verdict: CheckResult) -> CheckVerdict {
         match verdict {
-            Verdict::Allowed { remaining, reset_at, delay_seconds } => Shown {
+            CheckResult::Allowed { remaining, reset_at, delay_seconds } => CheckVerdict {
                 allowed: true,
                 remaining: Some(remaining),
                 reset_at: Some(reset_at),
                 delay_seconds: (delay_seconds > 0.0).then_some(delay_seconds),
-                ..Shown::default()
+                ..CheckVerdict::default()
             },
-            Verdict::Refused { retry_after_seconds, violated, .. } => Shown {
+            CheckResult::Refused { retry_after_seconds, violated, .. } => CheckVerdict {
                 retry_after_seconds: Some(retry_after_seconds),
                 violated: Some(violated),
-                ..Shown::default()
+                ..CheckVerdict::default()
             },
-            Verdict::Undecided(why) => Shown { error: Some(why), ..Shown::default() },
+            CheckResult::Undecided(why) => CheckVerdict { error: Some(why), ..CheckVerdict::default() },
         }
     }
 }

@@ -10,15 +10,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{Body, Change, readable};
+use super::change::{ChangeRequest, JsonBody, readable};
 use super::operations::Document;
-use super::reading::path::Values;
+use super::reading::path::PathValues;
 use super::schema::Name;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
 use crate::database::Assignment;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// A tier to be given to a consumer.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -44,13 +44,20 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn show_tier(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn show_tier(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([id]): PathValues<1>,
+) -> Answer {
     let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
     let found = database.assignment(&id).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-pub(in crate::admin) async fn put_tier(change: Change, Values([id]): Values<1>, body: Body) -> Answer {
+pub(in crate::admin) async fn put_tier(
+    change: ChangeRequest,
+    PathValues([id]): PathValues<1>,
+    body: JsonBody,
+) -> Answer {
     let tier = body.read::<AssignmentBody>()?.tier.0;
     change.must_be_tier(&tier)?;
     if change.is_dry_run {
@@ -63,16 +70,16 @@ pub(in crate::admin) async fn put_tier(change: Change, Values([id]): Values<1>, 
     Ok(answer::row(StatusCode::OK, put.version, &put))
 }
 
-pub(in crate::admin) async fn delete_tier(change: Change, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn delete_tier(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     if change.is_dry_run {
         let old = change.database.assignment(&id).await?.ok_or(NOT_FOUND)?;
         change.check_version(Some(old.version))?;
         return Ok(answer::dry_run(json!(old), Value::Null));
     }
     let deleted = change.database.delete_assignment(&change.by, &id, change.expected).await;
-    deleted.map_err(|error| Refusal::of_row(error, NOT_FOUND))?;
+    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
     change.deletion_in_force().await;
     Ok(answer::nothing())
 }
 
-const NOT_FOUND: Refusal = Refusal::NotFound("no tier is assigned to this consumer");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("no tier is assigned to this consumer");

@@ -11,19 +11,19 @@ use serde_json::Value;
 
 use super::answer;
 use super::operations::Document;
-use super::reading::path::Values;
+use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
 use crate::database::{Database, Time};
-use observe::record::decisions::{Sample, printable, told};
+use observe::record::decisions::{DecisionSample, printable, told};
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// Which decisions to list.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct Listed {
+pub(in crate::admin) struct DecisionQuery {
     /// About requests of this consumer.
     consumer: Option<Name>,
     /// About requests for this tenant.
@@ -44,7 +44,7 @@ pub(in crate::admin) struct Listed {
 struct DecisionOfRequest {
     request_id: String,
     /// The oldest first: an id that a trusted hop chose may come again.
-    items: Vec<Decision>,
+    items: Vec<DecisionItem>,
     /// The same in sentences.
     text: String,
 }
@@ -52,13 +52,14 @@ struct DecisionOfRequest {
 /// Decisions, the newest first.
 #[derive(Debug, Serialize, JsonSchema)]
 struct DecisionList {
-    items: Vec<Decision>,
+    items: Vec<DecisionItem>,
 }
 
 /// A decision on the limits of one request.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-struct Decision {
+#[schemars(rename = "Decision")]
+struct DecisionItem {
     #[schemars(with = "Time")]
     time: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,11 +139,14 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/decisions", "list-decisions")
         .about("Lists what this gateway decided last, the newest first.")
-        .query::<Listed>()
+        .query::<DecisionQuery>()
         .answers::<DecisionList>("What is known.");
 }
 
-pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([id]): PathValues<1>,
+) -> Answer {
     // As samples have it.
     let id = printable(id.as_bytes());
     let samples = state.decisions.find(&id);
@@ -153,22 +157,25 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
         items = database.events_of(&id).await?;
     }
     if items.is_empty() {
-        return Err(Refusal::NotFound(if state.decisions.is_kept() { UNKNOWN } else { NOT_KEPT }));
+        return Err(AdminRefusal::NotFound(if state.decisions.is_kept() { UNKNOWN } else { NOT_KEPT }));
     }
     cut_addresses(&state, &mut items);
     let text = items.iter().map(told).collect();
     Ok(answer::json(&DecisionOfRequest { request_id: id, items: shown(items), text }))
 }
 
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<Listed>) -> Answer {
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<AdminState>>,
+    Query(listed): Query<DecisionQuery>,
+) -> Answer {
     let name = |name: Option<Name>| name.map(|name| printable(name.0.as_bytes()));
     let (consumer, tenant) = (name(listed.consumer), name(listed.tenant));
     let (policy, only_refused) = (listed.policy.map(|name| name.0), listed.refused);
     let is = |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|wanted| wanted == value);
-    let is_by = |sample: &Sample| {
+    let is_by = |sample: &DecisionSample| {
         policy.as_deref().is_none_or(|policy| sample.windows.iter().any(|window| &*window.policy == policy))
     };
-    let holds = |sample: &Sample| {
+    let holds = |sample: &DecisionSample| {
         is(&consumer, &sample.consumer)
             && is(&tenant, &sample.tenant)
             && is_by(sample)
@@ -181,20 +188,24 @@ pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Que
 }
 
 /// Decisions as they are answered. One that a later gateway has written in a way of its own is not shown.
-fn shown(samples: Vec<Value>) -> Vec<Decision> {
+fn shown(samples: Vec<Value>) -> Vec<DecisionItem> {
     samples.into_iter().filter_map(|sample| serde_json::from_value(sample).ok()).collect()
 }
 
 /// The last refusals of a consumer's requests, the newest first: those that this node remembers, and those that any node has
 /// written to the database; and whether that has answered, or there is none.
-pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&str>) -> (Vec<Value>, bool) {
+pub(super) async fn refusals_of(
+    state: &AdminState,
+    consumer: &str,
+    policy: Option<&str>,
+) -> (Vec<Value>, bool) {
     let consumer = &*printable(consumer.as_bytes());
-    let has_refused = |sample: &Sample| {
+    let has_refused = |sample: &DecisionSample| {
         let mut windows = sample.windows.iter();
         policy.is_none_or(|policy| windows.any(|window| &*window.policy == policy && !window.is_allowed))
     };
     let is_refusal =
-        |sample: &Sample| !sample.is_admitted && &*sample.consumer == consumer && has_refused(sample);
+        |sample: &DecisionSample| !sample.is_admitted && &*sample.consumer == consumer && has_refused(sample);
     let own = state.decisions.newest(is_refusal, REFUSALS_MAX as usize);
     let mut refusals: Vec<Value> = own.iter().map(|sample| sample.to_json()).collect();
     let mut has_answered = true;
@@ -222,14 +233,14 @@ pub(super) async fn refusals_of(state: &State, consumer: &str, policy: Option<&s
 }
 
 /// What this node decided last about requests of a consumer, the newest first.
-pub(super) fn newest_of(state: &State, consumer: &str) -> Vec<Value> {
+pub(super) fn newest_of(state: &AdminState, consumer: &str) -> Vec<Value> {
     let consumer = &*printable(consumer.as_bytes());
     let newest = state.decisions.newest(|sample| &*sample.consumer == consumer, REFUSALS_MAX as usize);
     newest.iter().map(|sample| sample.to_json()).collect()
 }
 
 /// Cuts addresses in the names of keys as `[privacy]` says now: a sample was made under what it said then.
-fn cut_addresses(state: &State, samples: &mut [Value]) {
+fn cut_addresses(state: &AdminState, samples: &mut [Value]) {
     let windows = samples.iter_mut().filter_map(|sample| sample["windows"].as_array_mut()).flatten();
     for key in windows.filter_map(|window| window.get_mut("key")) {
         if let Some(name) = key.as_str() {
@@ -241,7 +252,7 @@ fn cut_addresses(state: &State, samples: &mut [Value]) {
 /// Decisions that are looked at.
 const REFUSALS_MAX: u32 = 100;
 
-fn database(state: &State) -> Option<Database> {
+fn database(state: &AdminState) -> Option<Database> {
     (state.control.as_ref()?.database)()
 }
 

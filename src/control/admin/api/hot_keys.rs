@@ -13,14 +13,14 @@ use super::operations::Document;
 use super::reading::query::Query;
 use super::schema::Name;
 use crate::admin::counts::HotKeysShown;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
 use crate::database::Time;
-use metrics::hot_keys::{Asked, EACH_MAX, FleetRow, MINUTES_MAX, Shown, shown_name};
+use metrics::hot_keys::{EACH_MAX, FleetRow, HotKeyFilter, HotKeyReport, MINUTES_MAX, shown_name};
 
 /// Which keys are asked for.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct Listed {
+pub(in crate::admin) struct HotKeyQuery {
     /// Only this policy.
     policy: Option<Name>,
     /// Over the last so many minutes; 1 if none are asked for.
@@ -33,7 +33,8 @@ pub(in crate::admin) struct Listed {
 
 /// The keys that use most of each policy, by the policy's name, the heaviest of a policy first.
 #[derive(Debug, Serialize, JsonSchema)]
-struct HotKeys {
+#[schemars(rename = "HotKeys")]
+struct HotKeyList {
     /// Over so many minutes.
     minutes: u64,
     /// At this node.
@@ -100,33 +101,33 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/hot-keys", "list-hot-keys")
         .about("Shows the keys that use most of each policy, the heaviest first.")
-        .query::<Listed>()
-        .answers::<HotKeys>("The keys.");
+        .query::<HotKeyQuery>()
+        .answers::<HotKeyList>("The keys.");
 }
 
 pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<State>>,
-    Query(listed): Query<Listed>,
-) -> Result<Response<Sent>, Refusal> {
+    Of(state): Of<Arc<AdminState>>,
+    Query(listed): Query<HotKeyQuery>,
+) -> Result<Response<Sent>, AdminRefusal> {
     let minutes = listed.minutes.unwrap_or(1);
     let policy = listed.policy.map(|name| name.0);
-    let asked = Asked { policy, minutes, each: listed.limit.unwrap_or(EACH) };
+    let asked = HotKeyFilter { policy, minutes, each: listed.limit.unwrap_or(EACH) };
     let Some(hot_keys) = &state.counts.hot_keys else {
-        return Err(Refusal::NotFound("hot keys are not watched: write `hot-keys = true` in [limits]"));
+        return Err(AdminRefusal::NotFound("hot keys are not watched: write `hot-keys = true` in [limits]"));
     };
     let shown = hot_keys(asked).await;
     if !shown.is_known {
-        return Err(Refusal::NotFound("no policy of this name is in force"));
+        return Err(AdminRefusal::NotFound("no policy of this name is in force"));
     }
     let items = shown.own.iter().map(|row| row_of(row, &shown)).collect();
     let fleet = shown.fleet.as_ref().map(|(nodes, rows)| HotFleet {
         nodes: *nodes,
         items: rows.iter().map(|row| fleet_row(row, minutes)).collect(),
     });
-    Ok(answer::json(&HotKeys { minutes, items, fleet }))
+    Ok(answer::json(&HotKeyList { minutes, items, fleet }))
 }
 
-fn row_of(row: &Shown, all: &HotKeysShown) -> HotKey {
+fn row_of(row: &HotKeyReport, all: &HotKeysShown) -> HotKey {
     let standing = row.standing.unwrap_or_default();
     let minutes = row.minutes.iter().map(|(minute, counts)| HotMinute {
         at: Time(i64::try_from(minute * MINUTE_SECONDS).unwrap_or(i64::MAX).saturating_mul(1_000_000)),

@@ -12,18 +12,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{Body, Change, readable};
+use super::change::{ChangeRequest, JsonBody, readable};
 use super::operations::Document;
 use super::overrides::instead_of_zero;
 use super::reading::fields::{At, Flaw};
-use super::reading::path::Values;
+use super::reading::path::PathValues;
 use super::schema::Reason;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
-use crate::database::{ABSOLUTE_MAX, Names, NewOverride, Override, OverrideKind, Time};
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
+use crate::database::{ABSOLUTE_MAX, NewOverride, OverrideKind, OverrideNames, OverrideRow, Time};
 use policy::definition::Dimension;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// A limit to be set.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -39,7 +39,8 @@ struct LimitBody {
 /// The limit that a consumer has of its own for a policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-struct Limit {
+#[schemars(rename = "Limit")]
+struct ConsumerLimit {
     /// The consumer.
     key: Option<String>,
     /// The policy.
@@ -59,28 +60,31 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/limits/{key}/{action}", "show-limit")
         .about("Shows the limit that a consumer has of its own for a policy.")
-        .shows::<Limit>("The limit.");
+        .shows::<ConsumerLimit>("The limit.");
     document
         .operation("PUT /v1/limits/{key}/{action}", "put-limit")
         .about("Sets the limit of a consumer for a policy, until it is deleted.")
-        .writes::<LimitBody, Limit>();
+        .writes::<LimitBody, ConsumerLimit>();
     document
         .operation("DELETE /v1/limits/{key}/{action}", "delete-limit")
         .about("Takes the limit of a consumer for a policy away. It has the policy's again.")
         .deletes();
 }
 
-pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([key, action]): Values<2>) -> Answer {
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([key, action]): PathValues<2>,
+) -> Answer {
     let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
     let found = database.lasting_override(&names(key, action)).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &shown(found)))
 }
 
 pub(in crate::admin) async fn put(
-    Of(state): Of<Arc<State>>,
-    change: Change,
-    Values([key, action]): Values<2>,
-    body: Body,
+    Of(state): Of<Arc<AdminState>>,
+    change: ChangeRequest,
+    PathValues([key, action]): PathValues<2>,
+    body: JsonBody,
 ) -> Answer {
     let LimitBody { limit, reason } = body.read()?;
     let reason = reason.0;
@@ -88,7 +92,7 @@ pub(in crate::admin) async fn put(
     if !(state.counts.counts_by)(&action, &Dimension::Consumer) {
         let at = At::Parameter("action".to_owned());
         let detail = "no policy of this name that counts by `consumer` is in force".to_owned();
-        return Err(Refusal::Unusable(vec![Flaw { at, detail }]));
+        return Err(AdminRefusal::Unusable(vec![Flaw { at, detail }]));
     }
     if change.is_dry_run {
         let old = change.database.lasting_override(&names(key.clone(), action.clone())).await?;
@@ -109,7 +113,10 @@ pub(in crate::admin) async fn put(
     Ok(answer::row(StatusCode::OK, put.version, &shown(put)))
 }
 
-pub(in crate::admin) async fn delete(change: Change, Values([key, action]): Values<2>) -> Answer {
+pub(in crate::admin) async fn delete(
+    change: ChangeRequest,
+    PathValues([key, action]): PathValues<2>,
+) -> Answer {
     let names = names(key, action);
     if change.is_dry_run {
         let old = change.database.lasting_override(&names).await?.ok_or(NOT_FOUND)?;
@@ -117,22 +124,22 @@ pub(in crate::admin) async fn delete(change: Change, Values([key, action]): Valu
         return Ok(answer::dry_run(json!(shown(old)), Value::Null));
     }
     let deleted = change.database.delete_lasting_override(&change.by, &names, change.expected).await;
-    deleted.map_err(|error| Refusal::of_row(error, NOT_FOUND))?;
+    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
     change.deletion_in_force().await;
     Ok(answer::nothing())
 }
 
-fn names(key: String, action: String) -> Names {
-    Names { user: Some(key), tenant: None, policy: Some(action) }
+fn names(key: String, action: String) -> OverrideNames {
+    OverrideNames { user: Some(key), tenant: None, policy: Some(action) }
 }
 
-fn shown(row: Override) -> Limit {
+fn shown(row: OverrideRow) -> ConsumerLimit {
     let limit = match row.kind {
         OverrideKind::Absolute(limit) => Some(limit),
         // The database looks for absolute ones alone.
         OverrideKind::Multiplicative(_) => None,
     };
-    Limit {
+    ConsumerLimit {
         key: row.user_id,
         action: row.policy,
         limit,
@@ -144,4 +151,5 @@ fn shown(row: Override) -> Limit {
     }
 }
 
-const NOT_FOUND: Refusal = Refusal::NotFound("this consumer has no limit of its own for this policy");
+const NOT_FOUND: AdminRefusal =
+    AdminRefusal::NotFound("this consumer has no limit of its own for this policy");

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{self, DryRun};
 use super::schema::{self, Name};
-use crate::admin::reply::Problem;
+use crate::admin::reply::AdminProblem;
 
 /// The operations so far, and the schemas that they name.
 pub(super) struct Document {
@@ -19,7 +19,7 @@ pub(super) struct Document {
 }
 
 /// An operation.
-pub(super) struct Operation<'d> {
+pub(super) struct OperationDocument<'d> {
     document: &'d mut Document,
     path: String,
     method: String,
@@ -46,14 +46,14 @@ impl Document {
     }
 
     /// Adds an operation: its method and path, and its id.
-    pub(super) fn operation(&mut self, of: &str, id: &str) -> Operation<'_> {
+    pub(super) fn operation(&mut self, of: &str, id: &str) -> OperationDocument<'_> {
         let (method, path) = of.split_once(' ').unwrap_or_default();
         let (path, method) = (path.to_owned(), method.to_lowercase());
         let said = json!({ "operationId": id, "tags": [self.tag], "parameters": [], "responses": {} });
         let names = self.names.iter().filter(|(name, _)| path.contains(&format!("{{{name}}}")));
-        let operation = Operation { document: self, path: path.clone(), method, said };
+        let operation = OperationDocument { document: self, path: path.clone(), method, said };
         let operation = names.fold(operation, |operation, (name, about)| operation.at::<Name>(name, about));
-        let problem = operation.document.answered.subschema_for::<Problem>().to_value();
+        let problem = operation.document.answered.subschema_for::<AdminProblem>().to_value();
         operation.response(
             "default",
             "It is refused, and nothing is done.",
@@ -90,7 +90,7 @@ impl Document {
     }
 }
 
-impl Operation<'_> {
+impl OperationDocument<'_> {
     /// What it does.
     pub(super) fn about(mut self, about: &str) -> Self {
         self.said["summary"] = about.into();
@@ -207,7 +207,7 @@ impl Operation<'_> {
     }
 }
 
-impl Drop for Operation<'_> {
+impl Drop for OperationDocument<'_> {
     fn drop(&mut self) {
         let path = self.document.paths.entry(std::mem::take(&mut self.path)).or_insert_with(|| json!({}));
         path[&self.method] = self.said.take();

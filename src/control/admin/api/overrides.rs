@@ -13,20 +13,20 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{Body, Change, readable};
+use super::change::{ChangeRequest, JsonBody, readable};
 use super::operations::Document;
-use super::page::{Page, Wanted};
-use super::reading::fields::{Fields, Flaw};
-use super::reading::path::Values;
+use super::page::{ListPage, PageQuery};
+use super::reading::fields::{BodyFields, Flaw};
+use super::reading::path::PathValues;
 use super::reading::query::Query;
-use super::schema::{Name, Reason, Span};
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
-use crate::database::{ABSOLUTE_MAX, NewOverride, Override, OverrideFilter, OverrideKind, Time};
+use super::schema::{DurationText, Name, Reason};
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
+use crate::database::{ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, OverrideRow, Time};
 use base::units::DURATION_MAX;
 use policy::definition::Dimension;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// An override to be made. It ends after `duration` or `duration-minutes`, or at `expires-at`, or when it is deleted.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -48,7 +48,7 @@ pub(super) struct OverrideBody {
     /// Why, for the audit.
     pub reason: Reason,
     /// After which it ends.
-    pub duration: Option<Span>,
+    pub duration: Option<DurationText>,
     /// The minutes after which it ends.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     pub duration_minutes: Option<u64>,
@@ -69,9 +69,9 @@ pub(super) enum OverrideType {
 /// Which overrides to list.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::admin) struct Listed {
+pub(in crate::admin) struct OverrideQuery {
     #[serde(flatten)]
-    pub page: Wanted,
+    pub page: PageQuery,
     /// Those of this consumer.
     pub user_id: Option<Name>,
     /// Those of this tenant.
@@ -88,16 +88,16 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("POST /v1/overrides", "make-override")
         .about("Makes an override. The next request of its consumer or tenant has it.")
-        .makes::<OverrideBody, Override>();
+        .makes::<OverrideBody, OverrideRow>();
     document
         .operation("GET /v1/overrides", "list-overrides")
         .about("Lists overrides, the oldest first.")
-        .query::<Listed>()
-        .answers::<Page<Override>>("A page.");
+        .query::<OverrideQuery>()
+        .answers::<ListPage<OverrideRow>>("A page.");
     document
         .operation("GET /v1/overrides/{id}", "show-override")
         .about("Shows an override.")
-        .shows::<Override>("The override.");
+        .shows::<OverrideRow>("The override.");
     document
         .operation("DELETE /v1/overrides/{id}", "delete-override")
         .about("Deletes an override. The next request has the limit that would be without it.")
@@ -105,7 +105,7 @@ pub(super) fn describe(document: &mut Document) {
 }
 
 /// The names of an override's fields in one of the two forms in which they are written.
-pub(super) struct Names {
+pub(super) struct OverrideFieldNames {
     pub user: &'static str,
     pub tenant: &'static str,
     pub kind: &'static str,
@@ -113,7 +113,7 @@ pub(super) struct Names {
     pub nobody: &'static str,
 }
 
-pub(super) const NAMES: Names = Names {
+pub(super) const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user-id",
     tenant: "tenant-id",
     kind: "override-type",
@@ -123,7 +123,7 @@ pub(super) const NAMES: Names = Names {
 /// Fields that exclude each other.
 const ENDS: [&str; 3] = ["duration", "duration-minutes", "expires-at"];
 
-impl Names {
+impl OverrideFieldNames {
     /// What properties of single fields do not say of a body.
     pub(super) fn rules(&self) -> Value {
         let text = |name: &str| json!({ "required": [name], "properties": { name: { "type": "string" } } });
@@ -151,7 +151,7 @@ impl Names {
     }
 
     /// Looks at what they say.
-    pub(super) fn check(&self, fields: &mut Fields) {
+    pub(super) fn check(&self, fields: &mut BodyFields) {
         if !fields.has(self.user) && !fields.has(self.tenant) {
             fields.wrong_together(self.nobody);
         }
@@ -180,7 +180,11 @@ pub(super) fn instead_of_zero() -> String {
     )
 }
 
-pub(in crate::admin) async fn add(Of(state): Of<Arc<State>>, change: Change, body: Body) -> Answer {
+pub(in crate::admin) async fn add(
+    Of(state): Of<Arc<AdminState>>,
+    change: ChangeRequest,
+    body: JsonBody,
+) -> Answer {
     let change = change.with_body(&body);
     let new = new_override(body.fields, Time::now())?;
     must_have_effect(&state, &new)?;
@@ -196,16 +200,22 @@ pub(in crate::admin) async fn add(Of(state): Of<Arc<State>>, change: Change, bod
     Ok(answer)
 }
 
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<Listed>) -> Answer {
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<AdminState>>,
+    Query(listed): Query<OverrideQuery>,
+) -> Answer {
     Ok(answer::json(&rows(&state, listed).await?))
 }
 
-pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([id]): PathValues<1>,
+) -> Answer {
     let found = one(&state, &id).await?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     if change.is_dry_run {
         return dry_delete(&change, &id, |row| json!(row)).await;
     }
@@ -214,28 +224,35 @@ pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) ->
 }
 
 /// What a deletion would delete.
-pub(super) async fn dry_delete(change: &Change, id: &str, shown: impl FnOnce(&Override) -> Value) -> Answer {
+pub(super) async fn dry_delete(
+    change: &ChangeRequest,
+    id: &str,
+    shown: impl FnOnce(&OverrideRow) -> Value,
+) -> Answer {
     let found = change.database.override_by_id(id).await?.ok_or(NOT_FOUND)?;
     change.check_version(Some(found.version))?;
     Ok(answer::dry_run(shown(&found), Value::Null))
 }
 
 /// Deletes one in the database, and waits until that is in force.
-pub(super) async fn remove(change: &Change, id: &str) -> Result<(), Refusal> {
+pub(super) async fn remove(change: &ChangeRequest, id: &str) -> Result<(), AdminRefusal> {
     let deleted = change.database.delete_override(&change.by, id, change.expected).await;
-    deleted.map_err(|error| Refusal::of_row(error, NOT_FOUND))?;
+    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
     change.deletion_in_force().await;
     Ok(())
 }
 
 /// One override, if it is there.
-pub(super) async fn one(state: &State, id: &str) -> Result<Override, Refusal> {
+pub(super) async fn one(state: &AdminState, id: &str) -> Result<OverrideRow, AdminRefusal> {
     let Some(database) = readable(state)? else { return Err(NOT_FOUND) };
     database.override_by_id(id).await?.ok_or(NOT_FOUND)
 }
 
 /// The page of overrides that a query asks for.
-pub(super) async fn rows(state: &State, listed: Listed) -> Result<Page<Override>, Refusal> {
+pub(super) async fn rows(
+    state: &AdminState,
+    listed: OverrideQuery,
+) -> Result<ListPage<OverrideRow>, AdminRefusal> {
     let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = OverrideFilter {
         user_id: text(listed.user_id),
@@ -243,20 +260,20 @@ pub(super) async fn rows(state: &State, listed: Listed) -> Result<Page<Override>
         policy: text(listed.policy),
         live_at: (!listed.expired).then(Time::now),
     };
-    let Some(database) = readable(state)? else { return Ok(Page::default()) };
+    let Some(database) = readable(state)? else { return Ok(ListPage::default()) };
     let rows = database.overrides(&listed.page.rows(), &filter).await?;
     Ok(listed.page.page(rows, |row| row.id.clone()))
 }
 
 /// Reads an override to be made.
-pub(super) fn new_override(mut fields: Fields, now: Time) -> Result<NewOverride, Refusal> {
+pub(super) fn new_override(mut fields: BodyFields, now: Time) -> Result<NewOverride, AdminRefusal> {
     NAMES.check(&mut fields);
-    fields.read::<OverrideBody>().map_err(Refusal::Invalid)?.made(now)
+    fields.read::<OverrideBody>().map_err(AdminRefusal::Invalid)?.made(now)
 }
 
 impl OverrideBody {
     /// The override.
-    pub(super) fn made(self, now: Time) -> Result<NewOverride, Refusal> {
+    pub(super) fn made(self, now: Time) -> Result<NewOverride, AdminRefusal> {
         let minutes = self.duration_minutes.map(|minutes| Duration::from_secs(60 * minutes));
         let after = self.duration.map(|duration| duration.0).or(minutes);
         let expires_at = after.map(|after| now.after(after)).or(self.expires_at);
@@ -281,7 +298,7 @@ impl OverrideBody {
 }
 
 /// Refuses an override for a policy that it would not change: whoever has misspelt the name would not notice.
-fn must_have_effect(state: &State, new: &NewOverride) -> Result<(), Refusal> {
+fn must_have_effect(state: &AdminState, new: &NewOverride) -> Result<(), AdminRefusal> {
     let Some(policy) = &new.policy else { return Ok(()) };
     let counts_by = |dimension| (state.counts.counts_by)(policy, &dimension);
     if counts_by(Dimension::Consumer) || new.tenant_id.is_some() && counts_by(Dimension::Tenant) {
@@ -289,13 +306,13 @@ fn must_have_effect(state: &State, new: &NewOverride) -> Result<(), Refusal> {
     }
     let by = if new.tenant_id.is_some() { "`consumer` or `tenant`" } else { "`consumer`" };
     let detail = format!("no policy of this name that counts by {by} is in force");
-    Err(Refusal::Unusable(vec![Flaw::in_body("policy", detail)]))
+    Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
 }
 
 /// Refuses an end that is over: the client's clock is wrong, or its time zone.
-pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), Refusal> {
+pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRefusal> {
     match end {
-        Some(end) if end <= now => Err(Refusal::Unusable(vec![Flaw::in_body(
+        Some(end) if end <= now => Err(AdminRefusal::Unusable(vec![Flaw::in_body(
             "expires-at",
             format!("`expires-at` is over: it is {now}"),
         )])),
@@ -312,7 +329,7 @@ pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
 }
 
 /// Said in both forms of the API.
-const NOT_FOUND: Refusal = Refusal::NotFound("Override not found");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("Override not found");
 
 /// What a limit is multiplied by at most: whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;

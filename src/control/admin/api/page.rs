@@ -3,18 +3,18 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::schema::Text;
+use super::schema::BoundedText;
 use crate::database;
 
 /// Which rows of a list.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct Wanted {
+pub(in crate::admin) struct PageQuery {
     /// The most rows of a page.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     #[serde(default = "limit")]
     pub limit: u32,
     /// `next` of the page before.
-    pub after: Option<Text<CURSOR_CHARS_MAX>>,
+    pub after: Option<BoundedText<CURSOR_CHARS_MAX>>,
 }
 
 fn limit() -> u32 {
@@ -24,7 +24,7 @@ fn limit() -> u32 {
 /// Some rows of a list, in the order of their cursors.
 #[derive(Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[schemars(rename = "Page_{T}")]
-pub(in crate::admin) struct Page<T> {
+pub(in crate::admin) struct ListPage<T> {
     /// The rows.
     pub items: Vec<T>,
     /// What `after` must be for the next page; missing on the last one.
@@ -32,32 +32,32 @@ pub(in crate::admin) struct Page<T> {
     pub next: Option<String>,
 }
 
-impl Wanted {
+impl PageQuery {
     /// The rows to read for this page: one more than it has, to see whether there is another page.
-    pub(in crate::admin) fn rows(&self) -> database::Page {
-        database::Page { after: self.after.as_ref().map(|after| after.0.clone()), limit: self.limit + 1 }
+    pub(in crate::admin) fn rows(&self) -> database::PageRange {
+        database::PageRange { after: self.after.as_ref().map(|after| after.0.clone()), limit: self.limit + 1 }
     }
 
     /// The page of the rows that were read.
-    pub(in crate::admin) fn page<R>(&self, mut rows: Vec<R>, cursor: impl Fn(&R) -> String) -> Page<R> {
+    pub(in crate::admin) fn page<R>(&self, mut rows: Vec<R>, cursor: impl Fn(&R) -> String) -> ListPage<R> {
         let limit = self.limit as usize;
         let has_more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| has_more).map(cursor);
-        Page { items: rows, next }
+        ListPage { items: rows, next }
     }
 }
 
-impl<T> Page<T> {
+impl<T> ListPage<T> {
     /// The same page, each row as it is shown.
-    pub(in crate::admin) fn map<U>(self, shown: impl Fn(T) -> U) -> Page<U> {
-        Page { items: self.items.into_iter().map(shown).collect(), next: self.next }
+    pub(in crate::admin) fn map<U>(self, shown: impl Fn(T) -> U) -> ListPage<U> {
+        ListPage { items: self.items.into_iter().map(shown).collect(), next: self.next }
     }
 }
 
-impl<T> Default for Page<T> {
-    fn default() -> Page<T> {
-        Page { items: Vec::new(), next: None }
+impl<T> Default for ListPage<T> {
+    fn default() -> ListPage<T> {
+        ListPage { items: Vec::new(), next: None }
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
         let mut after = None;
         let mut pages = 0;
         loop {
-            let wanted = Wanted { limit: 3, after: after.clone().map(Text) };
+            let wanted = PageQuery { limit: 3, after: after.clone().map(BoundedText) };
             let first: usize = wanted.after.as_ref().map_or(0, |after| after.0.parse().expect("a number"));
             let rows = all[first..].iter().take(wanted.rows().limit as usize).copied().collect();
             let page = wanted.page(rows, usize::to_string);
@@ -92,7 +92,7 @@ mod tests {
         }
         assert_eq!((seen, pages), (all, 3));
         const { assert!(LIMIT_MAX < database::ROWS_MAX) };
-        let none = Wanted { limit: 3, after: None }.page(vec![1, 2, 3], usize::to_string);
+        let none = PageQuery { limit: 3, after: None }.page(vec![1, 2, 3], usize::to_string);
         assert_eq!(none.next, None, "a full page may be the last one");
     }
 }

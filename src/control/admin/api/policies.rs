@@ -10,20 +10,20 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{Body, Change, readable};
+use super::change::{ChangeRequest, JsonBody, readable};
 use super::operations::Document;
-use super::page::{Page, Wanted};
-use super::reading::path::Values;
+use super::page::{ListPage, PageQuery};
+use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::spellings::flat_policy;
 use super::spellings::flat_policy::FlatPolicy;
 use crate::admin::control::Proposal;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
 use crate::database::PolicyRow;
 use base::words;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// A policy to be written: in the words of gateway.toml, or in the flat form.
 #[derive(JsonSchema)]
@@ -44,7 +44,7 @@ struct PolicyKeys {}
 
 /// A policy that was written.
 #[derive(Serialize, JsonSchema)]
-struct Written {
+struct WrittenPolicy {
     #[serde(flatten)]
     row: PolicyRow,
     /// What a limit of the flat form was rounded to.
@@ -70,8 +70,8 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/policies", "list-policies")
         .about("Lists policies of the database, by name. Those of gateway.toml are at `/config`.")
-        .query::<Wanted>()
-        .answers::<Page<PolicyRow>>("A page.");
+        .query::<PageQuery>()
+        .answers::<ListPage<PolicyRow>>("A page.");
     document
         .operation("GET /v1/policies/{id}", "show-policy")
         .about("Shows a policy of the database, or one of gateway.toml as it is in force.")
@@ -81,7 +81,7 @@ pub(super) fn describe(document: &mut Document) {
         .about("Writes a policy, in the words of `[policy.*]` of gateway.toml or in the flat form, which is kept \
                  in those words. It goes before the one of its name in gateway.toml. What gateway.toml would refuse is \
                  refused in the same words.")
-        .writes::<PolicyBody, Written>();
+        .writes::<PolicyBody, WrittenPolicy>();
     document
         .operation("DELETE /v1/policies/{id}", "delete-policy")
         .about("Deletes a policy of the database; the one of its name in gateway.toml is in force again. Refused \
@@ -89,13 +89,21 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(wanted): Query<Wanted>) -> Answer {
-    let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<PolicyRow>::default())) };
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<AdminState>>,
+    Query(wanted): Query<PageQuery>,
+) -> Answer {
+    let Some(database) = readable(&state)? else {
+        return Ok(answer::json(&ListPage::<PolicyRow>::default()));
+    };
     let rows = database.policies(&wanted.rows()).await?;
     Ok(answer::json(&wanted.page(rows, |row| row.id.clone())))
 }
 
-pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([id]): PathValues<1>,
+) -> Answer {
     if let Some(database) = readable(&state)?
         && let Some(found) = database.policy_by_id(&id).await?
     {
@@ -104,14 +112,20 @@ pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Valu
     }
     match (state.policy)(&id) {
         Some(document) => Ok(answer::json(&ShownPolicy::File { id, document })),
-        None => Err(Refusal::UnknownName(words::unknown("policy", &id, &(state.counts.names)().policies))),
+        None => {
+            Err(AdminRefusal::UnknownName(words::unknown("policy", &id, &(state.counts.names)().policies)))
+        }
     }
 }
 
-pub(in crate::admin) async fn put(change: Change, Values([id]): Values<1>, body: Body) -> Answer {
+pub(in crate::admin) async fn put(
+    change: ChangeRequest,
+    PathValues([id]): PathValues<1>,
+    body: JsonBody,
+) -> Answer {
     let is_flat = flat_policy::is_flat(&body.fields);
     let (document, note) = match is_flat {
-        true => flat_policy::policy(&id, body.fields).map_err(Refusal::Invalid)?,
+        true => flat_policy::policy(&id, body.fields).map_err(AdminRefusal::Invalid)?,
         false => (body.fields.whole(), None),
     };
     let checked = change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await;
@@ -125,10 +139,10 @@ pub(in crate::admin) async fn put(change: Change, Values([id]): Values<1>, body:
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
     change.in_force(put.version).await;
-    Ok(answer::row(StatusCode::OK, put.version, &Written { row: put, note }))
+    Ok(answer::row(StatusCode::OK, put.version, &WrittenPolicy { row: put, note }))
 }
 
-pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     let old = change.database.policy_by_id(&id).await?.ok_or(NOT_FOUND)?;
     change.check(Proposal::Policy { name: id.clone(), document: None }).await?;
     if change.is_dry_run {
@@ -136,9 +150,9 @@ pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) ->
         return Ok(answer::dry_run(json!(old), Value::Null));
     }
     let deleted = change.database.delete_policy(&change.by, &id, change.expected).await;
-    deleted.map_err(|error| Refusal::of_row(error, NOT_FOUND))?;
+    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
     change.deletion_in_force().await;
     Ok(answer::nothing())
 }
 
-const NOT_FOUND: Refusal = Refusal::NotFound("the database has no policy of this name");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("the database has no policy of this name");

@@ -20,16 +20,16 @@ use base::units;
 #[serde(transparent)]
 #[schemars(inline, with = "String", description = "")]
 #[schemars(extend("minLength" = 1, "maxLength" = CHARS_MAX, "pattern" = NO_CONTROL_CHARACTERS))]
-pub(in crate::admin) struct Text<const CHARS_MAX: usize>(pub String);
+pub(in crate::admin) struct BoundedText<const CHARS_MAX: usize>(pub String);
 
 /// The name of a consumer, a tenant, a policy, a tier, a resource or a row.
-pub(in crate::admin) type Name = Text<ID_CHARS_MAX>;
+pub(in crate::admin) type Name = BoundedText<ID_CHARS_MAX>;
 
 /// Why something is done, for the audit: as long as the table's column.
-pub(in crate::admin) type Reason = Text<4_096>;
+pub(in crate::admin) type Reason = BoundedText<4_096>;
 
 /// Values of a subject: a request may have longer ones, which nobody types.
-pub(in crate::admin) type Values = Text<4_096>;
+pub(in crate::admin) type Values = BoundedText<4_096>;
 
 /// A duration as gateway.toml has them, at least a second.
 #[derive(Clone, Copy, Debug, JsonSchema)]
@@ -39,11 +39,11 @@ pub(in crate::admin) type Values = Text<4_096>;
     description = "Whole numbers with units, the largest first: 10m, 1h30m, 2d."
 )]
 #[schemars(extend("format" = SPAN, "minLength" = 2, "pattern" = SPAN_PATTERN, "examples" = ["1h30m"]))]
-pub(in crate::admin) struct Span(pub Duration);
+pub(in crate::admin) struct DurationText(pub Duration);
 
-impl<'de> Deserialize<'de> for Span {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Span, D::Error> {
-        units::duration(&String::deserialize(deserializer)?).map(Span).map_err(D::Error::custom)
+impl<'de> Deserialize<'de> for DurationText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DurationText, D::Error> {
+        units::duration(&String::deserialize(deserializer)?).map(DurationText).map_err(D::Error::custom)
     }
 }
 
@@ -104,7 +104,7 @@ pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
     (!words.is_empty()).then_some(words)
 }
 
-/// Of a text that [`Span`] is read from.
+/// Of a text that [`DurationText`] is read from.
 pub(super) const SPAN: &str = "time-span";
 /// Not all that is read: whatever matches is at least a second and at most 366 days.
 const SPAN_PATTERN: &str = "^([1-9][0-9]?d)?([1-9][0-9]{0,2}h)?([1-9][0-9]{0,3}m)?([1-9][0-9]{0,4}s)?$";

@@ -12,19 +12,19 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{Body, Change, readable};
+use super::change::{ChangeRequest, JsonBody, readable};
 use super::operations::Document;
-use super::page::{Page, Wanted};
-use super::reading::path::Values;
+use super::page::{ListPage, PageQuery};
+use super::reading::path::PathValues;
 use super::reading::query::Query;
 use crate::admin::control::Proposal;
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
 use crate::database::tiers::{BURST_MULTIPLIER, key};
 use crate::database::{NewTierLimit, TierLimit};
 use base::units::DURATION_MAX;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// A tier's limit to be written.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -52,8 +52,8 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/tiers", "list-tiers")
         .about("Lists the limits of all tiers, by tier and resource.")
-        .query::<Wanted>()
-        .answers::<Page<TierLimit>>("A page.");
+        .query::<PageQuery>()
+        .answers::<ListPage<TierLimit>>("A page.");
     document
         .operation("GET /v1/tiers/{tier}/{resource}", "show-tier")
         .about("Shows what a tier allows of a resource.")
@@ -72,19 +72,31 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(wanted): Query<Wanted>) -> Answer {
-    let Some(database) = readable(&state)? else { return Ok(answer::json(&Page::<TierLimit>::default())) };
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<AdminState>>,
+    Query(wanted): Query<PageQuery>,
+) -> Answer {
+    let Some(database) = readable(&state)? else {
+        return Ok(answer::json(&ListPage::<TierLimit>::default()));
+    };
     let rows = database.tiers(&wanted.rows()).await?;
     Ok(answer::json(&wanted.page(rows, |row| key(&row.tier, &row.resource))))
 }
 
-pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([tier, resource]): Values<2>) -> Answer {
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([tier, resource]): PathValues<2>,
+) -> Answer {
     let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
     let found = database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-pub(in crate::admin) async fn put(change: Change, Values([tier, resource]): Values<2>, body: Body) -> Answer {
+pub(in crate::admin) async fn put(
+    change: ChangeRequest,
+    PathValues([tier, resource]): PathValues<2>,
+    body: JsonBody,
+) -> Answer {
     let TierLimitBody { limit_value, window_seconds, burst_multiplier, algorithm } = body.read()?;
     let new = NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm };
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
@@ -98,7 +110,10 @@ pub(in crate::admin) async fn put(change: Change, Values([tier, resource]): Valu
     Ok(answer::row(StatusCode::OK, put.version, &put))
 }
 
-pub(in crate::admin) async fn delete(change: Change, Values([tier, resource]): Values<2>) -> Answer {
+pub(in crate::admin) async fn delete(
+    change: ChangeRequest,
+    PathValues([tier, resource]): PathValues<2>,
+) -> Answer {
     let old = change.database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
     change.check(proposal(&tier, &resource, None)).await?;
     if change.is_dry_run {
@@ -106,7 +121,7 @@ pub(in crate::admin) async fn delete(change: Change, Values([tier, resource]): V
         return Ok(answer::dry_run(json!(old), Value::Null));
     }
     let deleted = change.database.delete_tier(&change.by, &tier, &resource, change.expected).await;
-    deleted.map_err(|error| Refusal::of_row(error, NOT_FOUND))?;
+    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
     change.deletion_in_force().await;
     Ok(answer::nothing())
 }
@@ -123,7 +138,7 @@ fn shown(new: &NewTierLimit) -> Value {
     })
 }
 
-const NOT_FOUND: Refusal = Refusal::NotFound("there is no limit of this tier for this resource");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no limit of this tier for this resource");
 
 /// A higher limit is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;

@@ -11,22 +11,22 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{Body, Change};
+use super::change::{ChangeRequest, JsonBody};
 use super::operations::Document;
-use super::page::{Page, Wanted};
+use super::page::{ListPage, PageQuery};
 use super::reading::fields::Flaw;
-use super::reading::path::Values;
+use super::reading::path::PathValues;
 use super::reading::query::Query;
-use super::schema::{Name, Reason, Text};
-use crate::admin::control::{ByMinute, MINUTES_MAX, Minutes, MinutesAsked};
-use crate::admin::counts::{Grant, Granted, Holder, PolicyUsage, UsageAsked};
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
-use crate::database::{self, ABSOLUTE_MAX, NewReset, Reset, Time};
+use super::schema::{BoundedText, Name, Reason};
+use crate::admin::control::{ByMinute, MINUTES_MAX, MinutesQuery, UsageMinutes};
+use crate::admin::counts::{CountHolder, GrantOutcome, PolicyUsage, UnitGrant, UsageQuestion};
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
+use crate::database::{self, ABSOLUTE_MAX, NewReset, ResetRow, Time};
 use metrics::usage::Amount;
 use policy::definition::Dimension;
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// Whose usage it is.
 #[derive(JsonSchema)]
@@ -39,9 +39,9 @@ enum HolderKind {
 
 /// What is asked about usage.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct About {
+pub(in crate::admin) struct UsageQuery {
     #[serde(flatten)]
-    page: Wanted,
+    page: PageQuery,
     /// Only this policy.
     policy: Option<Name>,
     /// The tenant that the consumer acts for.
@@ -57,7 +57,7 @@ pub(in crate::admin) struct About {
 #[derive(Debug, Serialize, JsonSchema)]
 struct UsagePage {
     #[serde(flatten)]
-    page: Page<Spent>,
+    page: ListPage<PolicySpend>,
     /// What was decided of everybody for whom nodes had no row left, if `minutes` was asked for: of a minute that is listed
     /// here, figures of others may be too low.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -67,7 +67,7 @@ struct UsagePage {
 /// What has been spent of one policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Usage")]
-struct Spent {
+struct PolicySpend {
     #[serde(flatten)]
     usage: PolicyUsage,
     /// What was decided in each minute in which anything was, if `minutes` was asked for.
@@ -119,7 +119,7 @@ pub(super) fn describe(document: &mut Document) {
         .about("Shows what a consumer or a tenant has spent of each policy that counts by it, by the name of the \
                  policy.")
         .at::<HolderKind>("kind", "what `id` is")
-        .query::<About>()
+        .query::<UsageQuery>()
         .answers::<UsagePage>("A page.");
     document
         .operation("POST /v1/usage/{kind}/{id}/reset", "reset-usage")
@@ -128,7 +128,7 @@ pub(super) fn describe(document: &mut Document) {
                  flight stays.",
         )
         .at::<HolderKind>("kind", "what `id` is")
-        .writes::<ResetBody, Reset>();
+        .writes::<ResetBody, ResetRow>();
     document
         .operation("POST /v1/usage/{kind}/{id}/grant", "grant-usage")
         .about(
@@ -136,13 +136,13 @@ pub(super) fn describe(document: &mut Document) {
                  than all are left. The policy must count by it alone.",
         )
         .at::<HolderKind>("kind", "what `id` is")
-        .writes::<GrantBody, Reset>();
+        .writes::<GrantBody, ResetRow>();
 }
 
 pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<State>>,
-    Values([kind, id]): Values<2>,
-    Query(mut about): Query<About>,
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([kind, id]): PathValues<2>,
+    Query(mut about): Query<UsageQuery>,
 ) -> Answer {
     let holder = holder(&kind, id)?;
     if let Some(minutes) = about.minutes {
@@ -151,7 +151,7 @@ pub(in crate::admin) async fn show(
     }
     let (wanted, minutes) = (about.page, about.minutes);
     let text = |name: Option<Name>| name.map(|name| name.0);
-    let asked = UsageAsked {
+    let asked = UsageQuestion {
         holder: holder.clone(),
         policy: text(about.policy),
         tenant: text(about.tenant),
@@ -163,31 +163,31 @@ pub(in crate::admin) async fn show(
     let (tenant, is_of_one) = (asked.tenant.clone(), asked.policy.is_some());
     let rows = (state.counts.usage)(asked).await;
     if is_of_one && rows.is_empty() {
-        return Err(Refusal::NotFound(match holder {
-            Holder::Consumer(_) => "no policy of this name that counts by `consumer` is in force",
-            Holder::Tenant(_) => "no policy of this name that counts by `tenant` is in force",
+        return Err(AdminRefusal::NotFound(match holder {
+            CountHolder::Consumer(_) => "no policy of this name that counts by `consumer` is in force",
+            CountHolder::Tenant(_) => "no policy of this name that counts by `tenant` is in force",
         }));
     }
     let page = wanted.page(rows, |row| row.policy.clone());
     let Some(minutes) = minutes else {
-        let page = page.map(|usage| Spent { usage, minutes: None });
+        let page = page.map(|usage| PolicySpend { usage, minutes: None });
         return Ok(answer::json(&UsagePage { page, others: None }));
     };
     let name = |row: Option<&PolicyUsage>| row.map_or_else(String::new, |row| row.policy.clone());
     let policies = (name(page.items.first()), name(page.items.last()));
-    let minutes = by_minute(&state, MinutesAsked { holder, tenant, policies, minutes }).await?;
+    let minutes = by_minute(&state, MinutesQuery { holder, tenant, policies, minutes }).await?;
     let page = page.map(|usage| {
         let listed = minutes.policies.get(&usage.policy).map(listed).unwrap_or_default();
-        Spent { usage, minutes: Some(listed) }
+        PolicySpend { usage, minutes: Some(listed) }
     });
     Ok(answer::json(&UsagePage { page, others: Some(listed(&minutes.others)) }))
 }
 
 /// What was decided minute by minute, as the database and this node know it.
-async fn by_minute(state: &State, asked: MinutesAsked) -> Result<Minutes, Refusal> {
-    let Some(control) = &state.control else { return Err(Refusal::NoMinutes) };
-    let Some(minutes) = &control.minutes else { return Err(Refusal::NoMinutes) };
-    let database = (control.database)().ok_or(Refusal::NotReached)?;
+async fn by_minute(state: &AdminState, asked: MinutesQuery) -> Result<UsageMinutes, AdminRefusal> {
+    let Some(control) = &state.control else { return Err(AdminRefusal::NoMinutes) };
+    let Some(minutes) = &control.minutes else { return Err(AdminRefusal::NoMinutes) };
+    let database = (control.database)().ok_or(AdminRefusal::NotReached)?;
     Ok(minutes(database, asked).await?)
 }
 
@@ -202,10 +202,10 @@ fn listed(minutes: &ByMinute) -> Vec<MinuteUsage> {
 }
 
 pub(in crate::admin) async fn reset(
-    Of(state): Of<Arc<State>>,
-    change: Change,
-    Values([kind, id]): Values<2>,
-    body: Body,
+    Of(state): Of<Arc<AdminState>>,
+    change: ChangeRequest,
+    PathValues([kind, id]): PathValues<2>,
+    body: JsonBody,
 ) -> Answer {
     let change = change.with_body(&body);
     let holder = holder(&kind, id)?;
@@ -224,14 +224,14 @@ pub(in crate::admin) async fn reset(
 }
 
 pub(in crate::admin) async fn grant(
-    Of(state): Of<Arc<State>>,
-    change: Change,
-    Values([kind, id]): Values<2>,
-    body: Body,
+    Of(state): Of<Arc<AdminState>>,
+    change: ChangeRequest,
+    PathValues([kind, id]): PathValues<2>,
+    body: JsonBody,
 ) -> Answer {
     let change = change.with_body(&body);
     let holder = holder(&kind, id)?;
-    let GrantBody { units, policy: Text(policy), tenant, reason } = body.read()?;
+    let GrantBody { units, policy: BoundedText(policy), tenant, reason } = body.read()?;
     let tenant = tenant.map(|tenant| tenant.0);
     check_policy(&state, &holder, &policy)?;
     let new = new_reset(holder.clone(), Some(policy.clone()), Some(units), reason.0);
@@ -240,12 +240,16 @@ pub(in crate::admin) async fn grant(
         // Each attempt has an id of its own: what another one has prepared is nobody's.
         let new = NewReset { id: NewReset::id(), ..new.clone() };
         let (holder, policy, tenant) = (holder.clone(), policy.clone(), tenant.clone());
-        let grant = Grant { holder, policy, tenant, units, id: new.id.clone(), is_dry };
+        let grant = UnitGrant { holder, policy, tenant, units, id: new.id.clone(), is_dry };
         let after = match (state.counts.grant)(grant).await {
-            Granted::Carried { after, .. } => after,
-            Granted::NoPolicy => return Err(Refusal::Unusable(vec![Flaw::in_body("policy", NOT_ALONE)])),
-            Granted::NoTier => return Err(Refusal::Unusable(vec![Flaw::in_body("policy", NO_TIER)])),
-            Granted::NoRedis => return Err(Refusal::NoRedis),
+            GrantOutcome::Carried { after, .. } => after,
+            GrantOutcome::NoPolicy => {
+                return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", NOT_ALONE)]));
+            }
+            GrantOutcome::NoTier => {
+                return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", NO_TIER)]));
+            }
+            GrantOutcome::NoRedis => return Err(AdminRefusal::NoRedis),
         };
         if is_dry {
             return Ok(answer::dry_run(Value::Null, json!(new)));
@@ -260,34 +264,34 @@ pub(in crate::admin) async fn grant(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(Refusal::Overtaken)
+    Err(AdminRefusal::Overtaken)
 }
 
-fn holder(kind: &str, id: String) -> Result<Holder, Refusal> {
+fn holder(kind: &str, id: String) -> Result<CountHolder, AdminRefusal> {
     match kind {
-        "consumer" => Ok(Holder::Consumer(id)),
-        "tenant" => Ok(Holder::Tenant(id)),
-        _ => Err(Refusal::NotFound("usage is that of a `consumer` or of a `tenant`")),
+        "consumer" => Ok(CountHolder::Consumer(id)),
+        "tenant" => Ok(CountHolder::Tenant(id)),
+        _ => Err(AdminRefusal::NotFound("usage is that of a `consumer` or of a `tenant`")),
     }
 }
 
 /// A misspelt name would reset nothing, and nobody would notice.
-fn check_policy(state: &State, holder: &Holder, policy: &str) -> Result<(), Refusal> {
+fn check_policy(state: &AdminState, holder: &CountHolder, policy: &str) -> Result<(), AdminRefusal> {
     let dimension = match holder {
-        Holder::Consumer(_) => Dimension::Consumer,
-        Holder::Tenant(_) => Dimension::Tenant,
+        CountHolder::Consumer(_) => Dimension::Consumer,
+        CountHolder::Tenant(_) => Dimension::Tenant,
     };
     if (state.counts.counts_by)(policy, &dimension) {
         return Ok(());
     }
     let detail = format!("no policy of this name that counts by `{dimension}` is in force");
-    Err(Refusal::Unusable(vec![Flaw::in_body("policy", detail)]))
+    Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
 }
 
-fn new_reset(holder: Holder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
+fn new_reset(holder: CountHolder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
     let (user_id, tenant_id) = match holder {
-        Holder::Consumer(name) => (Some(name), None),
-        Holder::Tenant(name) => (None, Some(name)),
+        CountHolder::Consumer(name) => (Some(name), None),
+        CountHolder::Tenant(name) => (None, Some(name)),
     };
     NewReset { id: NewReset::id(), user_id, tenant_id, policy, units, reason }
 }

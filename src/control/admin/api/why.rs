@@ -17,12 +17,12 @@ use serde_json::Value;
 use super::answer;
 use super::decisions::{NOT_KEPT, newest_of, refusals_of};
 use super::operations::Document;
-use super::reading::path::Values;
+use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
-use crate::admin::counts::{From, Holder, PolicyUsage, TierFrom, UsageAsked, WindowUsage};
-use crate::admin::refusal::Refusal;
-use crate::admin::state::{Nodes, State};
+use crate::admin::counts::{CountHolder, CountSource, PolicyUsage, TierFrom, UsageQuestion, WindowUsage};
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::{AdminState, FleetNodes};
 use crate::database::Time;
 use base::clock;
 use base::words;
@@ -31,7 +31,7 @@ use observe::record::decisions::steady;
 
 /// What is asked about a consumer.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct About {
+pub(in crate::admin) struct WhyQuery {
     /// Only this policy.
     policy: Option<Name>,
     /// The tenant that it acts for; without it that of its last refusal.
@@ -63,15 +63,15 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/why/{consumer}", "show-why")
         .about("Says what may keep a consumer out, a line for each fact.")
-        .query::<About>()
+        .query::<WhyQuery>()
         .answers::<Why>("What is known.");
 }
 
 pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<State>>,
-    Values([consumer]): Values<1>,
-    Query(about): Query<About>,
-) -> Result<Response<Sent>, Refusal> {
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([consumer]): PathValues<1>,
+    Query(about): Query<WhyQuery>,
+) -> Result<Response<Sent>, AdminRefusal> {
     let [policy, tenant, tier] =
         [about.policy, about.tenant, about.tier].map(|name: Option<Name>| name.map(|name| name.0));
     check_names(&state, policy.as_deref(), tier.as_deref())?;
@@ -80,7 +80,7 @@ pub(in crate::admin) async fn show(
     let tenant = tenant.or_else(known);
     let seen = seen(&refusals, &newest_of(&state, &consumer));
     let usage = |holder, policy: Option<String>, tenant| {
-        (state.counts.usage)(UsageAsked {
+        (state.counts.usage)(UsageQuestion {
             holder,
             policy,
             tenant,
@@ -90,10 +90,10 @@ pub(in crate::admin) async fn show(
             limit: POLICIES_MAX,
         })
     };
-    let all = usage(Holder::Consumer(consumer.clone()), policy.clone(), tenant.clone()).await;
+    let all = usage(CountHolder::Consumer(consumer.clone()), policy.clone(), tenant.clone()).await;
     let (own, others) = met(all, &seen, policy.is_some());
     let tenants = match &tenant {
-        Some(tenant) => usage(Holder::Tenant(tenant.clone()), None, None).await,
+        Some(tenant) => usage(CountHolder::Tenant(tenant.clone()), None, None).await,
         None => Vec::new(),
     };
     let fleet = (state.nodes)();
@@ -125,7 +125,7 @@ pub(in crate::admin) async fn show(
 type Line = (&'static str, String);
 
 /// A name that is not in force would be answered with nothing, which looks like an answer.
-fn check_names(state: &State, policy: Option<&str>, tier: Option<&str>) -> Result<(), Refusal> {
+fn check_names(state: &AdminState, policy: Option<&str>, tier: Option<&str>) -> Result<(), AdminRefusal> {
     if policy.is_none() && tier.is_none() {
         return Ok(());
     }
@@ -133,7 +133,7 @@ fn check_names(state: &State, policy: Option<&str>, tier: Option<&str>) -> Resul
     for (kind, name, known) in [("policy", policy, &names.policies), ("tier", tier, &names.tiers)] {
         let is_unknown = |name: &&str| known.binary_search_by(|other| other.as_str().cmp(name)).is_err();
         if let Some(name) = name.filter(is_unknown) {
-            return Err(Refusal::UnknownName(words::unknown(kind, name, known)));
+            return Err(AdminRefusal::UnknownName(words::unknown(kind, name, known)));
         }
     }
     Ok(())
@@ -178,10 +178,10 @@ fn met(
 }
 
 /// Whether one count is looked at, or one of several.
-fn nodes(nodes: Option<Nodes>, usage: &[PolicyUsage]) -> Line {
+fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
     let leased: u64 = windows(usage).map(|(_, window)| window.leased).sum();
-    let is_away = windows(usage).any(|(_, window)| window.from == From::NodeWithoutRedis);
-    let Some(Nodes { count, shards, shards_away }) = nodes else {
+    let is_away = windows(usage).any(|(_, window)| window.from == CountSource::NodeWithoutRedis);
+    let Some(FleetNodes { count, shards, shards_away }) = nodes else {
         let said = "this gateway counts alone: without [redis] every gateway has a count of its own";
         return ("nodes", said.to_owned());
     };
@@ -483,7 +483,7 @@ mod tests {
             leased: 0,
             remaining: 60,
             reset_at: None,
-            from: From::Node,
+            from: CountSource::Node,
             overridden: None,
             tenant_limit: None,
             hot_key: None,
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn a_redis_that_is_away_is_said_also_if_no_window_was_looked_at() {
-        let said = |shards_away| nodes(Some(Nodes { count: 2, shards: 3, shards_away }), &[]).1;
+        let said = |shards_away| nodes(Some(FleetNodes { count: 2, shards: 3, shards_away }), &[]).1;
         assert!(said(0).starts_with("2 nodes share one count through Redis; 0 units"), "{}", said(0));
         assert!(said(1).contains("of which 1 of 3 shards do not answer now"), "{}", said(1));
         assert!(said(3).starts_with("Redis does not answer now: each of 2 nodes"), "{}", said(3));

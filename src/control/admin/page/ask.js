@@ -42,15 +42,15 @@ export class Asks {
   constructor() {
     this.policy = null;
     const number = (title, of, tone) => ({ title, of, number: true, tone });
-    this.hotTable = new Table(at("hot-keys"), "Of the last minute, by second", [
+    this.hotTable = new Table(at("hot-keys"), "Last minute, per second", [
       { title: "Key", of: (row) => row.key },
       { title: "Policy", of: (row) => row.policy },
       number("Requests", (row) => rate(row["requests-per-second"])),
       number("Refused", (row) => rate(row["denied-per-second"]), (row) => (row["denied-per-second"] > 0 ? "bad" : "")),
-      number("of the policy", (row) => (row["of-policy"] === undefined ? "" : percent(row["of-policy"]))),
+      number("Share of the policy", (row) => (row["of-policy"] === undefined ? "" : percent(row["of-policy"]))),
       { title: "State", short: true, of: (row) => (row.hot ? "hot" : ""), tone: () => "warn" },
     ]);
-    this.recentTable = new Table(at("recent"), "The newest first; choose an id to see why", [
+    this.recentTable = new Table(at("recent"), "Newest first; select an id to see why", [
       { title: "Request", of: (row) => (!row["request-id"] ? `check of ${row.domain}` : { text: row["request-id"], press: () => this.find(row["request-id"]), label: `Why was ${row["request-id"]} refused?` }) },
       { title: "At", short: true, of: (row) => clock(Date.parse(row.time) / 1000) },
       { title: "Reason", of: reason },
@@ -96,12 +96,12 @@ export class Asks {
     const all = new Map((answer?.fleet?.items ?? []).map((row) => [name(row), { ...own.get(name(row)), ...row }]));
     for (const [id, row] of own) if (!all.has(id)) all.set(id, row);
     const sorted = [...all.values()].sort((one, other) => other["requests-per-second"] - one["requests-per-second"]).slice(0, 20);
-    this.hotTable.show(sorted, () => (error ? absent(error, "This gateway does not watch keys.") : empty("No key was counted in the last minute.")));
+    this.hotTable.show(sorted, () => (error ? absent(error, "Hot keys are not enabled on this gateway.") : empty("No key was counted in the last minute.")));
   }
 
   showRecent(answer, error) {
-    this.recentTable.show(answer?.items ?? [], () => (error ? absent(error, "This gateway does not remember single decisions.")
-      : empty("No refusal is remembered. Which decisions are kept: ", '[log] decisions = { denied = "100%" }')));
+    this.recentTable.show(answer?.items ?? [], () => (error ? absent(error, "This gateway keeps no single decisions.")
+      : empty("No refusal is kept. To choose which decisions are kept: ", '[log] decisions = { denied = "100%" }')));
   }
 
   async find(id) {
@@ -143,7 +143,7 @@ export class Asks {
 /** What there is not, in the gateway's own words if it has some. */
 function absent(error, unknown) {
   if (!(error instanceof Refused)) return empty("The gateway does not answer.");
-  if (error.status === 404 && error.message.startsWith("no such page")) return empty(unknown);
+  if (error.status === 404 && error.message.startsWith("no such endpoint")) return empty(unknown);
   return empty(error.message);
 }
 

@@ -17,7 +17,7 @@ export class Changes {
     if (this.state === state) return;
     this.state = state;
     if (!hasDatabase) {
-      place.replaceChildren(empty("There is no database to keep changes in: ", '[database] url = "sqlite:state.db"'));
+      place.replaceChildren(empty("Changes need a database: ", '[database] url = "sqlite:state.db"'));
       return;
     }
     const may = ROLES.indexOf(role) >= ROLES.indexOf("operate");
@@ -36,7 +36,7 @@ export class Changes {
       { title: "By", of: (row) => row["created-by"] },
     ];
     if (may) columns.push({ title: "Change", of: (row) => ({ text: "Delete", press: () => this.remove(row), label: `Delete the override for ${row["user-id"] ?? row["tenant-id"]}` }) });
-    this.table = new Table(panel, "Overrides, the newest first", columns);
+    this.table = new Table(panel, "Overrides, newest first", columns);
     this.filter = make("input", { id: "override-filter", maxlength: "256", autocomplete: "off", spellcheck: "false", oninput: () => this.draw() });
     this.shown = make("p", { id: "overrides-shown", class: "note" });
     this.said = make("p", { role: "status" });
@@ -68,7 +68,7 @@ export class Changes {
     const wanted = this.filter.value.trim().toLowerCase();
     const words = (row) => [row["user-id"], row["tenant-id"], row.policy ?? "all", row.reason, row["created-by"]];
     const found = this.all.filter((row) => words(row).some((word) => word?.toLowerCase().includes(wanted)));
-    this.table.show(found.slice(0, ROWS_MAX), () => empty(this.all.length ? "No override holds this text." : "There is no override."));
+    this.table.show(found.slice(0, ROWS_MAX), () => empty(this.all.length ? "No override matches this text." : "There is no override."));
     const more = found.length > ROWS_MAX ? `, the newest ${count(ROWS_MAX)} are shown` : "";
     this.shown.textContent = this.all.length ? `${count(found.length)} of ${count(this.all.length)}${more}` : "";
   }
@@ -111,7 +111,7 @@ export class Changes {
       await this.list();
       return true;
     } catch (error) {
-      this.say(error instanceof Refused ? error.message : "The gateway does not answer: look whether it was done before you try again.", true);
+      this.say(error instanceof Refused ? error.message : "The gateway does not answer: check whether the change was made before you try again.", true);
       return false;
     }
   }

@@ -87,7 +87,7 @@ class Stack {
     this.series?.forEach((one, index) => say(figures[index], rate(value(one) ?? 0)));
     if (moment !== null && moment !== undefined) return;
     const said = this.series?.map((one) => `${one.name} ${rate(value(one) ?? 0)}`).join(", ");
-    if (said) this.place.setAttribute("aria-label", `By second: ${said}`);
+    if (said) this.place.setAttribute("aria-label", `Per second: ${said}`);
   }
 
   fit() {

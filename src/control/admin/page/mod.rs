@@ -14,29 +14,29 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
-use super::refusal::Refusal;
+use super::refusal::AdminRefusal;
 
 /// A file of the page.
-struct File {
+struct PageFile {
     name: &'static str,
     content_type: &'static str,
     text: &'static str,
 }
 
-const INDEX: File = File { name: "index.html", content_type: HTML, text: include_str!("index.html") };
+const INDEX: PageFile = PageFile { name: "index.html", content_type: HTML, text: include_str!("index.html") };
 
 macro_rules! script {
     ($name:literal) => {
-        File { name: $name, content_type: JAVASCRIPT, text: include_str!($name) }
+        PageFile { name: $name, content_type: JAVASCRIPT, text: include_str!($name) }
     };
 }
 
 /// All others, by the last part of their path.
-const PARTS: &[File] = &[
-    File { name: "page.css", content_type: CSS, text: include_str!("page.css") },
-    File { name: "uplot.css", content_type: CSS, text: include_str!("uplot.css") },
-    File { name: "uplot.LICENSE", content_type: TEXT, text: include_str!("uplot.LICENSE") },
-    File { name: "icon.svg", content_type: SVG, text: include_str!("icon.svg") },
+const PARTS: &[PageFile] = &[
+    PageFile { name: "page.css", content_type: CSS, text: include_str!("page.css") },
+    PageFile { name: "uplot.css", content_type: CSS, text: include_str!("uplot.css") },
+    PageFile { name: "uplot.LICENSE", content_type: TEXT, text: include_str!("uplot.LICENSE") },
+    PageFile { name: "icon.svg", content_type: SVG, text: include_str!("icon.svg") },
     script!("uplot.js"),
     script!("page.js"),
     script!("api.js"),
@@ -56,12 +56,15 @@ pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
 }
 
 /// `/page/{file}`
-pub(super) async fn part(Path(name): Path<String>, headers: HeaderMap) -> Result<Response<Body>, Refusal> {
-    let part = PARTS.iter().find(|part| part.name == name).ok_or(Refusal::NoSuchPage)?;
+pub(super) async fn part(
+    Path(name): Path<String>,
+    headers: HeaderMap,
+) -> Result<Response<Body>, AdminRefusal> {
+    let part = PARTS.iter().find(|part| part.name == name).ok_or(AdminRefusal::NoSuchPage)?;
     Ok(shown(part, &headers))
 }
 
-fn shown(file: &File, headers: &HeaderMap) -> Response<Body> {
+fn shown(file: &PageFile, headers: &HeaderMap) -> Response<Body> {
     let tag = tag();
     let known = headers.get(IF_NONE_MATCH).and_then(|field| field.to_str().ok());
     let is_known = known.is_some_and(|known| known.split(',').any(|one| one.trim() == tag));

@@ -8,16 +8,16 @@ export class Panels {
   /** `pick(policy)` is called when somebody chooses a policy. */
   constructor(pick) {
     const number = (title, of, tone) => ({ title, of, number: true, tone });
-    this.policies = new Table(at("policies"), "By second; refused in all since the start", [
+    this.policies = new Table(at("policies"), "Per second; refused in total since the start", [
       { title: "Policy", of: (row) => (row.kind ? row.name : { text: row.name, press: () => pick(row.name), label: `Show keys and refusals of ${row.name}` }) },
       number("Refused", (row) => rate(refused(row)), (row) => (refused(row) > 0 ? "bad" : "")),
       number("of all", (row) => (refused(row) + admitted(row) > 0 ? percent(refused(row) / (refused(row) + admitted(row))) : "–")),
-      number("Let through", (row) => rate(admitted(row))),
-      number("in shadow refused", (row) => rate((row["shadow-denied"] ?? 0) + (row["shadow-penalised"] ?? 0))),
+      number("Admitted", (row) => rate(admitted(row))),
+      number("Refused in shadow", (row) => rate((row["shadow-denied"] ?? 0) + (row["shadow-penalised"] ?? 0))),
       number("Penalised", (row) => rate(row.penalised)),
-      number("Refused in all", (row) => (row["refused-total"] === undefined ? "" : count(row["refused-total"]))),
+      number("Refused in total", (row) => (row["refused-total"] === undefined ? "" : count(row["refused-total"]))),
     ]);
-    this.routes = new Table(at("routes"), "By second, and how long requests take", [
+    this.routes = new Table(at("routes"), "Per second, and how long requests take", [
       { title: "Route", of: (row) => row.name },
       number("Requests", (row) => rate(row["per-second"])),
       number("4xx", (row) => rate(row["4xx"]), (row) => (row["4xx"] > 0 ? "warn" : "")),
@@ -26,7 +26,7 @@ export class Panels {
       number("99 %", (row) => (row.kind ? "" : duration(row.p99))),
     ]);
     const health = { healthy: "good", "warming-up": "warn" };
-    this.upstreams = new Table(at("upstreams"), "Those in trouble first", [
+    this.upstreams = new Table(at("upstreams"), "Unhealthy first", [
       { title: "Upstream", of: (row) => row.upstream },
       { title: "Server", short: true, of: (row) => row.server },
       { title: "State", short: true, of: (row) => row.state, tone: (row) => health[row.state] ?? (row.kind ? "" : "bad") },
@@ -34,7 +34,7 @@ export class Panels {
       number("Waiting", (row) => row.waiting, (row) => (row.waiting > 0 ? "warn" : "")),
       { title: "Last failure", of: (row) => row.failure },
     ]);
-    this.redis = new Table(at("redis"), "Shards, those in trouble first; by second", [
+    this.redis = new Table(at("redis"), "Shards, unhealthy first; per second", [
       { title: "Shard", of: (row) => row.shard },
       { title: "State", short: true, of: (row) => (row.up ? (row["in-time"] ? "up" : "slow") : row.condition), tone: (row) => (row.up ? (row["in-time"] ? "good" : "warn") : "bad") },
       number("Operations", (row) => rate(row.operations)),
@@ -45,10 +45,10 @@ export class Panels {
     ]);
     this.reasons = new Table(at("reasons"), "Of all requests that this gateway answered itself with an error", [
       { title: "Reason", of: (row) => row.reason },
-      number("By second", (row) => rate(row["per-second"])),
+      number("Per second", (row) => rate(row["per-second"])),
       number("In all", (row) => count(row.total)),
     ]);
-    this.fleet = new Table(at("fleet"), "Each node, by second, as it told the others in the last seconds", [
+    this.fleet = new Table(at("fleet"), "Each node, per second, as it reported in the last seconds", [
       { title: "Node", of: (row) => row.node },
       { title: "State", short: true, of: (row) => row.phase, tone: (row) => (row.phase === "ready" ? "good" : "warn") },
       number("Requests", (row) => rate(row.requests)),
@@ -59,10 +59,10 @@ export class Panels {
       number("Generation", (row) => row.generation),
       { title: "Version", short: true, of: (row) => row.version },
     ]);
-    this.fleetPolicies = new Table(at("fleet-policies"), "By second, those that refuse first", [
+    this.fleetPolicies = new Table(at("fleet-policies"), "Per second, those that refuse most first", [
       { title: "Policy", of: (row) => row.name },
       number("Refused", (row) => rate(row.refused), (row) => (row.refused > 0 ? "bad" : "")),
-      number("Let through", (row) => rate(row.admitted)),
+      number("Admitted", (row) => rate(row.admitted)),
     ]);
   }
 
@@ -75,15 +75,15 @@ export class Panels {
     this.routes.show(withOthers(routes, "routes"), () => empty("No request came in the last second."));
     const servers = upstreams.first.flatMap((one) => serversOf(one));
     if (upstreams.others > 0) servers.push({ kind: "others", upstream: `${count(upstreams.others)} other upstreams`, state: "not shown" });
-    this.upstreams.show(servers, () => empty("No upstream is configured: routes answer on their own."));
+    this.upstreams.show(servers, () => empty("No upstream is configured: every route answers without one."));
     this.redis.show(summary.redis ?? [], () =>
-      empty("Limits are counted by this gateway alone. To share them with others: ", '[redis] url = "redis://127.0.0.1"'));
+      empty("Only this node counts its limits. To share them with other nodes: ", '[redis] url = "redis://127.0.0.1"'));
     this.reasons.show(summary.refusals, () => empty("No request has been refused since the start."));
     this.configuration(summary);
     at("fleet-section").hidden = !summary.fleet;
     if (summary.fleet) {
-      this.fleet.show(summary.fleet.nodes, () => empty("The nodes are being asked; it takes some seconds."));
-      this.fleetPolicies.show(summary.fleet.policies, () => empty("No policy has decided anything in the last seconds."));
+      this.fleet.show(summary.fleet.nodes, () => empty("Waiting for the other nodes; this takes some seconds."));
+      this.fleetPolicies.show(summary.fleet.policies, () => empty("No policy decided a request in the last seconds."));
     }
   }
 
@@ -102,7 +102,7 @@ export class Panels {
     const denied = all.reduce((sum, policy) => sum + refused(policy), 0);
     const shown = (value) => (seconds ? rate(value) : "…");
     facts(at("now"), [
-      ["Requests by second", shown(requests["per-second"])],
+      ["Requests per second", shown(requests["per-second"])],
       ["Refused by policies", shown(denied), denied > 0 ? "bad" : ""],
       ["Server errors (5xx)", shown(requests["5xx"]), requests["5xx"] > 0 ? "bad" : ""],
       ["Median", duration(requests.p50)],

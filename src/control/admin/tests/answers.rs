@@ -4,20 +4,20 @@ use super::*;
 
 #[tokio::test]
 async fn health_and_readiness_need_no_token() {
-    let admin = Admin::start(Some("secret"), Limits::default());
+    let admin = Admin::start(Some("secret"), AdminLimits::default());
     assert_eq!(admin.ask("GET /healthz", "").await.first_line(), "HTTP/1.1 200 OK");
     let starting = admin.ask("GET /readyz", "").await;
     assert_eq!((starting.first_line(), starting.body()), ("HTTP/1.1 503 Service Unavailable", "starting\n"));
-    admin.readiness.enter(Phase::Ready);
+    admin.readiness.enter(ProcessPhase::Ready);
     assert_eq!(admin.ask("GET /readyz", "").await.body(), "ready\n");
-    admin.readiness.enter(Phase::Draining);
+    admin.readiness.enter(ProcessPhase::Draining);
     let draining = admin.ask("GET /readyz", "").await;
     assert_eq!((draining.first_line(), draining.body()), ("HTTP/1.1 503 Service Unavailable", "draining\n"));
 }
 
 #[tokio::test]
 async fn everything_else_asks_for_the_token() {
-    let admin = Admin::start(Some("secret"), Limits::default());
+    let admin = Admin::start(Some("secret"), AdminLimits::default());
     for page in ["/", "/metrics", "/config", "/v1/explain?url=/a"] {
         let request = format!("GET {page}");
         for wrong in ["", "authorization: Bearer secreT\r\n", "authorization: Basic secret\r\n"] {
@@ -35,7 +35,7 @@ async fn everything_else_asks_for_the_token() {
 
 #[tokio::test]
 async fn pages_show_their_part_of_the_state() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     assert!(admin.ask("GET /", "").await.body().contains("/metrics"));
     assert_eq!(admin.ask("GET /config", "").await.body(), "workers = 2\n");
     let explained = admin.ask("GET /v1/explain?method=PUT&url=/a%3Fb&from=192.0.2.7&header=x-a:1", "").await;
@@ -48,7 +48,7 @@ async fn pages_show_their_part_of_the_state() {
 
 #[tokio::test]
 async fn a_key_is_named_by_its_policy_and_its_values() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     let shown = admin.ask("GET /v1/keys/p/a%2Fb/192.0.2.7", "").await;
     assert!(shown.has_header("content-type: application/json"));
     assert_eq!(shown.body(), r#"{"key":["a/b", "192.0.2.7"]}"#);
@@ -61,7 +61,7 @@ async fn a_key_is_named_by_its_policy_and_its_values() {
 
 #[tokio::test]
 async fn metrics_come_in_the_accepted_format() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     let plain = admin.ask("GET /metrics", "").await;
     assert!(plain.has_header("content-type: text/plain; version=0.0.4; charset=utf-8"));
     assert!(plain.body().contains("# TYPE sluicegate_config_reloads_total counter\n"));
@@ -74,7 +74,7 @@ async fn metrics_come_in_the_accepted_format() {
 
 #[tokio::test]
 async fn only_reading_is_possible() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     let refused = admin.ask("POST /metrics", "content-length: 0\r\n").await;
     assert_eq!(refused.first_line(), "HTTP/1.1 405 Method Not Allowed");
     assert!(refused.has_header("allow: GET, HEAD"));
@@ -87,7 +87,7 @@ async fn only_reading_is_possible() {
 #[tokio::test]
 async fn two_authorizations_are_refused() {
     for token in [None, Some("secret")] {
-        let admin = Admin::start(token, Limits::default());
+        let admin = Admin::start(token, AdminLimits::default());
         let both = "authorization: Bearer secret\r\nauthorization: Bearer other\r\n";
         for page in ["/", "/config", "/healthz"] {
             let refused = admin.ask(&format!("GET {page}"), both).await;
@@ -98,7 +98,7 @@ async fn two_authorizations_are_refused() {
 
 #[tokio::test]
 async fn every_answer_has_an_id_of_its_own() {
-    let admin = Admin::start(Some("secret"), Limits::default());
+    let admin = Admin::start(Some("secret"), AdminLimits::default());
     let mut seen = std::collections::HashSet::new();
     for page in ["/healthz", "/config", "/nowhere", "/healthz"] {
         let answer = admin.ask(&format!("GET {page}"), "x-request-id: mine\r\n").await;

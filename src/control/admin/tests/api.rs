@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
-use crate::admin::{Control, Writes};
+use crate::admin::{ControlPlane, Writes};
 use crate::database::config::Url;
 use crate::database::{self, Database};
 
 /// What the node of these tests has counted by the minute.
-fn minutes_of(asked: &crate::admin::MinutesAsked) -> crate::admin::Minutes {
+fn minutes_of(asked: &crate::admin::MinutesQuery) -> crate::admin::UsageMinutes {
     let amount = metrics::usage::Amount { admitted: 2, denied: 1, units: asked.minutes };
     let minutes = crate::admin::ByMinute::from([(Time(0), amount)]);
     let policies = std::collections::BTreeMap::from([(asked.policies.0.clone(), minutes.clone())]);
-    crate::admin::Minutes { policies, others: minutes }
+    crate::admin::UsageMinutes { policies, others: minutes }
 }
 
 /// A listener with a database of its own.
@@ -55,7 +55,7 @@ impl Api {
         let (applied, follower) = watch::channel(0);
         let woken: Arc<Mutex<usize>> = Arc::default();
         let told = Arc::clone(&woken);
-        let control = Control {
+        let control = ControlPlane {
             database: Box::new(move || Some(database.clone())),
             writes: Writes::Allowed,
             changed: Box::new(move || *told.lock().expect("no panic") += 1),
@@ -71,15 +71,15 @@ impl Api {
     }
 
     /// One request with the token of the admin.
-    async fn ask(&self, request: &str, body: Option<Value>) -> Said {
+    async fn ask(&self, request: &str, body: Option<Value>) -> ApiAnswer {
         self.ask_as("admin", request, "", body).await
     }
 
-    async fn ask_with(&self, request: &str, headers: &str, body: Option<Value>) -> Said {
+    async fn ask_with(&self, request: &str, headers: &str, body: Option<Value>) -> ApiAnswer {
         self.ask_as("admin", request, headers, body).await
     }
 
-    async fn ask_as(&self, token: &str, request: &str, headers: &str, body: Option<Value>) -> Said {
+    async fn ask_as(&self, token: &str, request: &str, headers: &str, body: Option<Value>) -> ApiAnswer {
         ask(&self.admin, token, request, headers, body).await
     }
 }
@@ -92,16 +92,16 @@ impl Drop for Api {
 }
 
 /// A listener with three tokens that have the names of their roles.
-fn admin_with(control: Option<Control>) -> Admin {
-    let roles = [("read", Role::Read), ("operate", Role::Operate), ("admin", Role::Admin)];
-    let tokens = roles.map(|(name, role)| Token::of_text(name, name, role, None)).to_vec();
-    Admin::of_state(routes::endpoints(), Limits::default(), |state| {
+fn admin_with(control: Option<ControlPlane>) -> Admin {
+    let roles = [("read", AdminRole::Read), ("operate", AdminRole::Operate), ("admin", AdminRole::Admin)];
+    let tokens = roles.map(|(name, role)| BearerToken::of_text(name, name, role, None)).to_vec();
+    Admin::of_state(routes::endpoints(), AdminLimits::default(), |state| {
         state.access.tokens = tokens;
         state.control = control;
     })
 }
 
-async fn ask(admin: &Admin, token: &str, request: &str, headers: &str, body: Option<Value>) -> Said {
+async fn ask(admin: &Admin, token: &str, request: &str, headers: &str, body: Option<Value>) -> ApiAnswer {
     let body = body.map(|body| body.to_string());
     let length = body.as_ref().map_or(String::new(), |body| {
         format!("content-type: application/json\r\ncontent-length: {}\r\n", body.len())
@@ -111,13 +111,13 @@ async fn ask(admin: &Admin, token: &str, request: &str, headers: &str, body: Opt
     if let Some(body) = body {
         client.send(&body).await;
     }
-    Said(client.answer().await)
+    ApiAnswer(client.answer().await)
 }
 
 /// An answer.
-struct Said(Answer);
+struct ApiAnswer(RawAnswer);
 
-impl Said {
+impl ApiAnswer {
     fn status(&self) -> u16 {
         self.0.first_line()[9..12].parse().expect("a status")
     }

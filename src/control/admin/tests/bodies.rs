@@ -7,11 +7,11 @@ use http::Method;
 
 use super::*;
 use crate::admin::gate::{OpenTo, Permit};
-use crate::admin::routes::Operation;
+use crate::admin::routes::EndpointMethod;
 
 #[tokio::test]
 async fn a_body_is_read_to_its_bound() {
-    let admin = Admin::of(table(), Some("secret"), Limits::default());
+    let admin = Admin::of(table(), Some("secret"), AdminLimits::default());
     let mut client = admin.connect().await;
     client.request("POST /told", &format!("{TOKEN}content-length: 8\r\n")).await;
     client.send("12345678").await;
@@ -42,7 +42,7 @@ async fn a_body_is_read_to_its_bound() {
 
 #[tokio::test]
 async fn a_body_that_does_not_come_is_408() {
-    let admin = Admin::of(table(), Some("secret"), Limits { body: SHORT, ..Limits::default() });
+    let admin = Admin::of(table(), Some("secret"), AdminLimits { body: SHORT, ..AdminLimits::default() });
     let mut client = admin.connect().await;
     client.request("POST /told", &format!("{TOKEN}content-length: 8\r\n")).await;
     client.send("1234").await;
@@ -52,7 +52,7 @@ async fn a_body_that_does_not_come_is_408() {
 
 #[tokio::test]
 async fn the_answer_arrives_even_if_the_body_is_not_read() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     for (request, status) in [("GET /healthz", "200 OK"), ("POST /config", "405 Method Not Allowed")] {
         let mut client = admin.connect().await;
         // More than the kernel and hyper take in while nobody reads.
@@ -67,7 +67,7 @@ async fn the_answer_arrives_even_if_the_body_is_not_read() {
 
 #[tokio::test]
 async fn a_change_needs_its_role_and_its_method() {
-    let admin = Admin::of(table(), Some("secret"), Limits::default());
+    let admin = Admin::of(table(), Some("secret"), AdminLimits::default());
     // A client that may not see it does not learn its methods.
     for method in ["GET", "POST", "DELETE"] {
         let refused = admin.ask(&format!("{method} /told"), "").await;
@@ -81,25 +81,25 @@ async fn a_change_needs_its_role_and_its_method() {
     assert!(refused.has_header("allow: GET, HEAD, POST"), "{}", refused.0);
 
     // Without a token, over TCP: a client is a viewer.
-    let open = Admin::of(table(), None, Limits::default());
+    let open = Admin::of(table(), None, AdminLimits::default());
     assert_eq!(open.ask("GET /told", "").await.body(), "read");
     let refused = open.ask("POST /told", "").await;
     assert_eq!(refused.first_line(), "HTTP/1.1 403 Forbidden");
     assert!(refused.body().contains("set `token` of [admin]"), "{}", refused.body());
 }
 
-fn table() -> Vec<Endpoint> {
-    let operation = |method, role, body_bytes_max, handler| Operation {
+fn table() -> Vec<AdminEndpoint> {
+    let operation = |method, role, body_bytes_max, handler| EndpointMethod {
         permit: Permit { method, role, open_to: OpenTo::Nobody, is_stream: false, body_bytes_max },
         handler,
     };
-    vec![Endpoint {
+    vec![AdminEndpoint {
         shown: "/told",
         paths: &["/told"],
         about: "what it is told",
         operations: vec![
-            operation(Method::GET, Role::Read, 0, get(async || "read")),
-            operation(Method::POST, Role::Admin, 8, post(async |body: Bytes| body)),
+            operation(Method::GET, AdminRole::Read, 0, get(async || "read")),
+            operation(Method::POST, AdminRole::Admin, 8, post(async |body: Bytes| body)),
         ],
     }]
 }

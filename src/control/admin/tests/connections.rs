@@ -8,14 +8,14 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::*;
-use crate::admin::activity::Activity;
+use crate::admin::activity::AdminActivity;
 use crate::admin::connection::converse;
 use crate::admin::limits::{HEAD_BYTES_MAX, HEADERS_MAX};
 use crate::admin::serve;
 
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     let answered = admin.ask("GET /healthz", &format!("x-long: {}\r\n", "a".repeat(HEAD_BYTES_MAX))).await;
     assert_eq!(answered.first_line(), "HTTP/1.1 431 Request Header Fields Too Large");
     let many = "x: y\r\n".repeat(HEADERS_MAX);
@@ -25,7 +25,7 @@ async fn a_head_that_is_too_large_is_refused() {
 
 #[tokio::test]
 async fn framing_that_servers_read_in_two_ways_is_refused() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     for (head, status) in [
         ("GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n", "HTTP/1.1 200 OK"),
         (
@@ -68,7 +68,7 @@ async fn framing_that_servers_read_in_two_ways_is_refused() {
 
 #[tokio::test]
 async fn half_a_head_ends_with_its_deadline() {
-    let admin = Admin::start(None, Limits { head: SHORT, ..Limits::default() });
+    let admin = Admin::start(None, AdminLimits { head: SHORT, ..AdminLimits::default() });
     let mut stream = TcpStream::connect(admin.address).await.expect("connected");
     stream.write_all(b"GET /healthz HTT").await.expect("sent");
     let mut rest = Vec::new();
@@ -78,7 +78,7 @@ async fn half_a_head_ends_with_its_deadline() {
 
 #[tokio::test]
 async fn the_oldest_of_many_silent_connections_is_closed() {
-    let limits = Limits { waiting_max: 2, head: LONG, answer: LONG, ..Limits::default() };
+    let limits = AdminLimits { waiting_max: 2, head: LONG, answer: LONG, ..AdminLimits::default() };
     let admin = Admin::start(None, limits);
     let mut silent = Vec::new();
     for _ in 0..3 {
@@ -93,7 +93,8 @@ async fn the_oldest_of_many_silent_connections_is_closed() {
 
 #[tokio::test]
 async fn probes_are_answered_while_all_pages_are_busy() {
-    let limits = Limits { pages_max: 1, waiting_max: 2, head: LONG, answer: LONG, ..Limits::default() };
+    let limits =
+        AdminLimits { pages_max: 1, waiting_max: 2, head: LONG, answer: LONG, ..AdminLimits::default() };
     let admin = Admin::start(Some("secret"), limits);
     let token = "authorization: Bearer secret\r\n";
     // The key of this policy is never told.
@@ -118,14 +119,14 @@ async fn probes_are_answered_while_all_pages_are_busy() {
 
 #[tokio::test]
 async fn a_stuck_page_ends_with_its_deadline() {
-    let admin = Admin::start(None, Limits { answer: SHORT, ..Limits::default() });
+    let admin = Admin::start(None, AdminLimits { answer: SHORT, ..AdminLimits::default() });
     let stuck = TcpStream::connect(admin.address).await.expect("connected");
     assert_eq!(within(exchange(stuck, "GET /v1/keys/slow", "")).await.0, "");
 }
 
 #[tokio::test]
 async fn shutdown_ends_open_connections() {
-    let mut admin = Admin::start(None, Limits { grace: SHORT, ..Limits::default() });
+    let mut admin = Admin::start(None, AdminLimits { grace: SHORT, ..AdminLimits::default() });
     let mut idle = TcpStream::connect(admin.address).await.expect("connected");
     admin.ask("GET /healthz", "").await;
     admin.stop.take().expect("running").send(()).expect("listening");
@@ -137,7 +138,7 @@ async fn shutdown_ends_open_connections() {
 #[tokio::test]
 async fn a_unix_socket_is_served() {
     let path = std::env::temp_dir().join(format!("sluicegate-admin-serve-{}.sock", std::process::id()));
-    let listener = Listener::bind("admin listener", &Bind::Unix(path.clone())).expect("bound");
+    let listener = BoundListener::bind("admin listener", &Bind::Unix(path.clone())).expect("bound");
     let (stop, stopped) = oneshot::channel::<()>();
     let task = serve::spawn(listener, None, Arc::new(state(Readiness::default())), stopped);
     let stream = UnixStream::connect(&path).await.expect("connected");
@@ -149,7 +150,7 @@ async fn a_unix_socket_is_served() {
 
 #[tokio::test]
 async fn a_connection_carries_one_request_after_another() {
-    let admin = Admin::start(Some("secret"), Limits::default());
+    let admin = Admin::start(Some("secret"), AdminLimits::default());
     let mut client = admin.connect().await;
     let token = "authorization: Bearer secret\r\n";
     for _ in 0..3 {
@@ -168,7 +169,7 @@ async fn a_connection_carries_one_request_after_another() {
 
 #[tokio::test]
 async fn an_older_client_asks_for_keep_alive() {
-    let admin = Admin::start(None, Limits::default());
+    let admin = Admin::start(None, AdminLimits::default());
     let mut client = admin.connect().await;
     client.send("GET /healthz HTTP/1.0\r\nhost: localhost\r\nconnection: keep-alive\r\n\r\n").await;
     assert!(client.answer().await.has_header("connection: keep-alive"));
@@ -179,7 +180,7 @@ async fn an_older_client_asks_for_keep_alive() {
 
 #[tokio::test]
 async fn requests_sent_together_are_answered_in_turn() {
-    let admin = Admin::start(None, Limits { pages_max: 1, ..Limits::default() });
+    let admin = Admin::start(None, AdminLimits { pages_max: 1, ..AdminLimits::default() });
     let mut client = admin.connect().await;
     let both = ["/healthz", "/config", "/readyz", "/config"].map(|page| format!("GET {page} HTTP/1.1\r\n"));
     client.send(&both.map(|line| format!("{line}host: localhost\r\n\r\n")).concat()).await;
@@ -191,7 +192,8 @@ async fn requests_sent_together_are_answered_in_turn() {
 
 #[tokio::test(start_paused = true)]
 async fn heads_and_idle_connections_have_different_deadlines() {
-    let limits = Limits { head: Duration::from_secs(2), idle: Duration::from_secs(20), ..Limits::default() };
+    let limits =
+        AdminLimits { head: Duration::from_secs(2), idle: Duration::from_secs(20), ..AdminLimits::default() };
     let mut client = over_duplex(state(Readiness::default()), limits, 64 * 1024);
     assert_eq!(client.ask("GET /healthz", "").await.body(), "ok\n");
     time::sleep(Duration::from_secs(19)).await;
@@ -222,7 +224,7 @@ async fn the_next_request_waits_until_the_answer_is_read() {
     state.config =
         Box::new(move || format!("{}{}", "x".repeat(4096), counted.fetch_add(1, Ordering::Relaxed)));
     // The stream holds less than one page.
-    let mut client = over_duplex(state, Limits::default(), 1024);
+    let mut client = over_duplex(state, AdminLimits::default(), 1024);
     let begun = time::Instant::now();
     client.request("GET /config", "").await;
     client.request("GET /config", "").await;
@@ -245,7 +247,7 @@ async fn pipelined_requests_do_not_delay_other_connections() {
             order.lock().expect("nobody panicked").push(by);
             String::new()
         });
-        over_duplex(state, Limits::default(), 64 * 1024)
+        over_duplex(state, AdminLimits::default(), 64 * 1024)
     };
     let (mut many, mut one) = (told('m'), told('o'));
     many.send(&"GET /config HTTP/1.1\r\nhost: localhost\r\n\r\n".repeat(12)).await;
@@ -260,7 +262,7 @@ async fn pipelined_requests_do_not_delay_other_connections() {
 
 #[tokio::test]
 async fn the_connection_that_is_quiet_the_longest_is_closed() {
-    let admin = Admin::start(None, Limits { waiting_max: 2, ..Limits::default() });
+    let admin = Admin::start(None, AdminLimits { waiting_max: 2, ..AdminLimits::default() });
     let mut first = admin.connect().await;
     assert_eq!(first.ask("GET /healthz", "").await.body(), "ok\n");
     let mut second = admin.connect().await;
@@ -275,12 +277,12 @@ async fn the_connection_that_is_quiet_the_longest_is_closed() {
 
 #[tokio::test]
 async fn a_drain_ends_connections_with_their_next_answer() {
-    let mut admin = Admin::start(None, Limits { grace: LONG, ..Limits::default() });
+    let mut admin = Admin::start(None, AdminLimits { grace: LONG, ..AdminLimits::default() });
     let (mut asking, mut idle) = (admin.connect().await, admin.connect().await);
     for client in [&mut asking, &mut idle] {
         assert!(!client.ask("GET /readyz", "").await.has_header("connection: close"));
     }
-    admin.readiness.enter(Phase::Draining);
+    admin.readiness.enter(ProcessPhase::Draining);
     let answer = asking.ask("GET /readyz", "").await;
     assert!(answer.has_header("connection: close") && answer.body() == "draining\n");
     assert!(asking.closes().await);
@@ -292,7 +294,7 @@ async fn a_drain_ends_connections_with_their_next_answer() {
 /// At an upgrade the listener ends while clients connect to the socket that the successor has, too.
 #[tokio::test]
 async fn a_connection_that_was_accepted_before_the_end_is_answered_once() {
-    let mut admin = Admin::start(None, Limits { grace: LONG, ..Limits::default() });
+    let mut admin = Admin::start(None, AdminLimits { grace: LONG, ..AdminLimits::default() });
     let mut accepted = admin.connect().await;
     // An answer on another shows that this one was accepted before.
     admin.ask("GET /healthz", "").await;
@@ -307,13 +309,13 @@ async fn a_connection_that_was_accepted_before_the_end_is_answered_once() {
 }
 
 /// A connection without sockets, so that a test can drive its time.
-fn over_duplex(state: State, limits: Limits, bytes_max: usize) -> Client<DuplexStream> {
+fn over_duplex(state: AdminState, limits: AdminLimits, bytes_max: usize) -> TestClient<DuplexStream> {
     let (ours, theirs) = duplex(bytes_max);
     let state = Arc::new(state);
     let router = routes::router(routes::endpoints(), &state, &limits);
     tokio::spawn(async move {
         let (_stop, stopped) = watch::channel(());
-        converse(theirs, router, Activity::new(None), limits, stopped).await;
+        converse(theirs, router, AdminActivity::new(None), limits, stopped).await;
     });
-    Client(ours)
+    TestClient(ours)
 }

@@ -6,17 +6,17 @@ use super::*;
 use base::clock;
 
 /// A listener whose summaries are numbers that count how many were made.
-fn counting(limits: Limits, tokens: Vec<Token>) -> (Admin, Arc<AtomicUsize>) {
+fn counting(limits: AdminLimits, tokens: Vec<BearerToken>) -> (Admin, Arc<AtomicUsize>) {
     let made = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&made);
     let admin = Admin::of_state(routes::endpoints(), limits, |state| {
         state.access.tokens = tokens;
-        state.live = Live::new(Box::new(move || counted.fetch_add(1, Ordering::Relaxed).to_string()));
+        state.live = LiveFeed::new(Box::new(move || counted.fetch_add(1, Ordering::Relaxed).to_string()));
     });
     (admin, made)
 }
 
-impl Client<TcpStream> {
+impl TestClient<TcpStream> {
     async fn watch(&mut self, headers: &str) -> String {
         self.request("GET /v1/live", headers).await;
         let mut head = Vec::new();
@@ -41,7 +41,7 @@ impl Client<TcpStream> {
 
 #[tokio::test]
 async fn all_who_watch_share_one_summary_a_second_and_none_is_made_for_nobody() {
-    let (admin, made) = counting(Limits::default(), Vec::new());
+    let (admin, made) = counting(AdminLimits::default(), Vec::new());
     let mut watching = [admin.connect().await, admin.connect().await, admin.connect().await];
     for client in &mut watching {
         let head = client.watch("").await;
@@ -65,7 +65,7 @@ async fn all_who_watch_share_one_summary_a_second_and_none_is_made_for_nobody() 
 
 #[tokio::test]
 async fn places_of_those_who_watch_are_not_those_of_pages() {
-    let limits = Limits { streams_max: 1, pages_max: 1, ..Limits::default() };
+    let limits = AdminLimits { streams_max: 1, pages_max: 1, ..AdminLimits::default() };
     let (admin, _) = counting(limits, Vec::new());
     let mut first = admin.connect().await;
     assert!(first.watch("").await.starts_with("HTTP/1.1 200"));
@@ -83,8 +83,8 @@ async fn places_of_those_who_watch_are_not_those_of_pages() {
 #[tokio::test]
 async fn it_ends_with_its_token() {
     let now = i64::try_from(clock::unix().as_secs()).expect("before the year 292277026596");
-    let brief = Token::of_text("brief", "b", Role::Read, Some(now + 2));
-    let (admin, _) = counting(Limits::default(), vec![brief]);
+    let brief = BearerToken::of_text("brief", "b", AdminRole::Read, Some(now + 2));
+    let (admin, _) = counting(AdminLimits::default(), vec![brief]);
     assert_eq!(admin.ask("GET /v1/live", "").await.first_line(), "HTTP/1.1 401 Unauthorized");
     let mut client = admin.connect().await;
     assert!(client.watch("authorization: Bearer b\r\n").await.starts_with("HTTP/1.1 200"));
@@ -97,11 +97,11 @@ async fn it_ends_with_its_token() {
 
 #[tokio::test]
 async fn it_ends_with_a_drain() {
-    let (admin, _) = counting(Limits::default(), Vec::new());
+    let (admin, _) = counting(AdminLimits::default(), Vec::new());
     let mut client = admin.connect().await;
     client.watch("").await;
     client.event().await;
-    admin.readiness.enter(Phase::Draining);
+    admin.readiness.enter(ProcessPhase::Draining);
     // One more event says so, and the next answer may be a successor's.
     assert!(client.event().await.starts_with("data: "));
     assert_eq!(client.event().await, "");
@@ -109,10 +109,10 @@ async fn it_ends_with_a_drain() {
 
 #[tokio::test]
 async fn who_reads_nothing_is_let_go_and_who_reads_is_not() {
-    let limits = Limits { stall: Duration::from_millis(1500), answer: SHORT, ..Limits::default() };
+    let limits = AdminLimits { stall: Duration::from_millis(1500), answer: SHORT, ..AdminLimits::default() };
     let admin = Admin::of_state(routes::endpoints(), limits, |state| {
         // More than the buffers of both sides of a socket take.
-        state.live = Live::new(Box::new(|| "\"x\"".repeat(4 * 1024 * 1024)));
+        state.live = LiveFeed::new(Box::new(|| "\"x\"".repeat(4 * 1024 * 1024)));
     });
     let (mut reading, mut silent) = (admin.connect().await, admin.connect().await);
     reading.watch("").await;
@@ -128,7 +128,7 @@ async fn who_reads_nothing_is_let_go_and_who_reads_is_not() {
 
 #[tokio::test]
 async fn browsers_get_the_page_without_a_token_and_others_the_list_with_one() {
-    let admin = Admin::start(Some("secret"), Limits::default());
+    let admin = Admin::start(Some("secret"), AdminLimits::default());
     let page = admin.ask("GET /", "accept: text/html,application/xhtml+xml;q=0.9\r\n").await;
     assert_eq!(page.first_line(), "HTTP/1.1 200 OK");
     assert!(
@@ -151,7 +151,7 @@ async fn browsers_get_the_page_without_a_token_and_others_the_list_with_one() {
 /// A page in a browser is as much a target of DNS rebinding as its data.
 #[tokio::test]
 async fn the_page_is_for_hosts_that_are_served_only() {
-    let admin = Admin::of_state(routes::endpoints(), Limits::default(), |state| {
+    let admin = Admin::of_state(routes::endpoints(), AdminLimits::default(), |state| {
         state.access.hosts = Some(Vec::new());
     });
     for path in ["/", "/page/page.js"] {
@@ -163,7 +163,7 @@ async fn the_page_is_for_hosts_that_are_served_only() {
 
 #[tokio::test]
 async fn files_of_the_page_are_asked_for_again_and_sent_once() {
-    let admin = Admin::start(Some("secret"), Limits::default());
+    let admin = Admin::start(Some("secret"), AdminLimits::default());
     let file = admin.ask("GET /page/page.js", "").await;
     assert!(
         file.has_header("content-type: text/javascript; charset=utf-8")

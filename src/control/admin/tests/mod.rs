@@ -16,18 +16,19 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time;
 
-use super::access::{Role, Token};
+use super::access::{AdminRole, BearerToken};
 use super::counts::{
-    self, Asked, Granted, HotKeysShown, PenaltyShown, PolicyUsage, TierFrom, TierShown, WindowUsage,
+    self, CheckQuestion, GrantOutcome, HotKeysShown, PenaltyShown, PolicyUsage, TierFrom, TierShown,
+    WindowUsage,
 };
-use super::limits::Limits;
-use super::routes::{self, Endpoint};
+use super::limits::AdminLimits;
+use super::routes::{self, AdminEndpoint};
 use super::serve::serve_within;
-use super::{Access, Counts, Live, Phase, Readiness, State, Text, Verdict};
+use super::{AccessRules, AdminState, CheckResult, LimitCounts, LiveFeed, ProcessPhase, Readiness, Text};
 use crate::database::Time;
 use metrics::Metrics;
-use metrics::hot_keys::{self, Named, Standing};
-use net::listening::{Bind, Listener};
+use metrics::hot_keys::{self, KeyStanding, NamedKey};
+use net::listening::{Bind, BoundListener};
 
 /// A listener of its own on a free port.
 struct Admin {
@@ -38,18 +39,22 @@ struct Admin {
 }
 
 impl Admin {
-    fn start(token: Option<&str>, limits: Limits) -> Admin {
+    fn start(token: Option<&str>, limits: AdminLimits) -> Admin {
         Admin::of(routes::endpoints(), token, limits)
     }
 
-    fn of(endpoints: Vec<Endpoint>, token: Option<&str>, limits: Limits) -> Admin {
-        let tokens = token.map(|text| Token::of_text("token", text, Role::Admin, None));
+    fn of(endpoints: Vec<AdminEndpoint>, token: Option<&str>, limits: AdminLimits) -> Admin {
+        let tokens = token.map(|text| BearerToken::of_text("token", text, AdminRole::Admin, None));
         Admin::of_state(endpoints, limits, |state| state.access.tokens = tokens.into_iter().collect())
     }
 
-    fn of_state(endpoints: Vec<Endpoint>, limits: Limits, prepare: impl FnOnce(&mut State)) -> Admin {
+    fn of_state(
+        endpoints: Vec<AdminEndpoint>,
+        limits: AdminLimits,
+        prepare: impl FnOnce(&mut AdminState),
+    ) -> Admin {
         let listener =
-            Listener::bind("admin listener", &Bind::Tcp(([127, 0, 0, 1], 0).into())).expect("bound");
+            BoundListener::bind("admin listener", &Bind::Tcp(([127, 0, 0, 1], 0).into())).expect("bound");
         let address = listener.tcp_address().expect("TCP");
         let readiness = Readiness::default();
         let mut state = state(readiness.clone());
@@ -63,19 +68,19 @@ impl Admin {
     }
 
     /// One request on a connection of its own.
-    async fn ask(&self, request: &str, headers: &str) -> Answer {
+    async fn ask(&self, request: &str, headers: &str) -> RawAnswer {
         exchange(self.connect().await.0, request, headers).await
     }
 
-    async fn connect(&self) -> Client<TcpStream> {
-        Client(TcpStream::connect(self.address).await.expect("connected"))
+    async fn connect(&self) -> TestClient<TcpStream> {
+        TestClient(TcpStream::connect(self.address).await.expect("connected"))
     }
 }
 
 /// A connection that is kept.
-struct Client<S>(S);
+struct TestClient<S>(S);
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> TestClient<S> {
     async fn send(&mut self, bytes: &str) {
         self.0.write_all(bytes.as_bytes()).await.expect("sent");
     }
@@ -86,7 +91,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     /// The next answer to a request that is not HEAD, by its length.
-    async fn answer(&mut self) -> Answer {
+    async fn answer(&mut self) -> RawAnswer {
         let mut read = Vec::new();
         while !read.ends_with(b"\r\n\r\n") {
             read.push(within(self.0.read_u8()).await.expect("an answer"));
@@ -97,10 +102,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         let start = read.len();
         read.resize(start + length, 0);
         within(self.0.read_exact(&mut read[start..])).await.expect("its body");
-        Answer(String::from_utf8(read).expect("UTF-8"))
+        RawAnswer(String::from_utf8(read).expect("UTF-8"))
     }
 
-    async fn ask(&mut self, request: &str, headers: &str) -> Answer {
+    async fn ask(&mut self, request: &str, headers: &str) -> RawAnswer {
         self.request(request, headers).await;
         self.answer().await
     }
@@ -112,14 +117,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 }
 
-fn state(readiness: Readiness) -> State {
-    State {
+fn state(readiness: Readiness) -> AdminState {
+    AdminState {
         metrics: Metrics::new(1).0,
         readiness,
         config: Box::new(|| "workers = 2\n".to_owned()),
         policy: Box::new(|_| None),
         upstreams: Box::new(|| "[]".to_owned()),
-        live: Live::new(Box::new(|| "{}".to_owned())),
+        live: LiveFeed::new(Box::new(|| "{}".to_owned())),
         explain: Box::new(|request| {
             let (method, url, headers) = (&request.method, &request.url, request.headers.len());
             let said = format!(r#"{{"asked":"{method} {url} from {:?} with {headers}"}}"#, request.from);
@@ -133,11 +138,11 @@ fn state(readiness: Readiness) -> State {
                 _ => None,
             }
         }),
-        counts: Counts {
+        counts: LimitCounts {
             check: Box::new(|asked, _| {
-                let verdict = |asked: &Asked| match asked.policy.as_str() {
-                    "p" => Verdict::Allowed { remaining: Some(1), reset_at: None, delay_seconds: 0.0 },
-                    _ => Verdict::Undecided("no policy of this name is in force".to_owned()),
+                let verdict = |asked: &CheckQuestion| match asked.policy.as_str() {
+                    "p" => CheckResult::Allowed { remaining: Some(1), reset_at: None, delay_seconds: 0.0 },
+                    _ => CheckResult::Undecided("no policy of this name is in force".to_owned()),
                 };
                 Box::pin(std::future::ready(asked.iter().map(verdict).collect()))
             }),
@@ -152,7 +157,7 @@ fn state(readiness: Readiness) -> State {
                     leased: 1,
                     remaining: 2,
                     reset_at: Some(Time::now()),
-                    from: counts::From::Redis,
+                    from: counts::CountSource::Redis,
                     overridden: None,
                     tenant_limit: None,
                     hot_key: Some(counts::HotKeyUsage { instead_of: 7 }),
@@ -169,23 +174,23 @@ fn state(readiness: Readiness) -> State {
                 Box::pin(std::future::ready(vec![of(Some(vec![window])), of(None)]))
             }),
             grant: Box::new(|_| {
-                Box::pin(std::future::ready(Granted::Carried { after: 0, windows: Vec::new() }))
+                Box::pin(std::future::ready(GrantOutcome::Carried { after: 0, windows: Vec::new() }))
             }),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
-            names: Box::new(|| counts::Names {
+            names: Box::new(|| counts::NamesInForce {
                 policies: vec!["p".to_owned()],
                 tiers: vec!["free".to_owned(), "pro".to_owned()],
             }),
             hot_keys: Some(Box::new(|asked| {
-                let key = Named::new(7, "p", "consumer=ann".to_owned(), Some(1));
-                let shown = hot_keys::Shown {
+                let key = NamedKey::new(7, "p", "consumer=ann".to_owned(), Some(1));
+                let shown = hot_keys::HotKeyReport {
                     key: Arc::new(key),
                     is_hot: true,
                     requests_per_second: 150.0,
                     denied_per_second: 50.0,
-                    standing: Some(Standing { of_policy: 0.5, ..Standing::default() }),
-                    minutes: vec![(asked.minutes, hot_keys::Counts { requests: 9_000, denied: 3_000 })],
+                    standing: Some(KeyStanding { of_policy: 0.5, ..KeyStanding::default() }),
+                    minutes: vec![(asked.minutes, hot_keys::KeyCounts { requests: 9_000, denied: 3_000 })],
                 };
                 let row = hot_keys::FleetRow {
                     key: 7,
@@ -204,24 +209,28 @@ fn state(readiness: Readiness) -> State {
         shown_key: Box::new(str::to_owned),
         nodes: Box::new(|| None),
         control: None,
-        access: Access { without_token: Role::Read, ..Access::default() },
+        access: AccessRules { without_token: AdminRole::Read, ..AccessRules::default() },
     }
 }
 
 /// One request, and all that comes until the connection ends.
-async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &str, headers: &str) -> Answer {
+async fn exchange(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    request: &str,
+    headers: &str,
+) -> RawAnswer {
     let request = format!("{request} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
     stream.write_all(request.as_bytes()).await.expect("sent");
     let mut answer = Vec::new();
     // An answer that stands before the end of its request may be followed by a reset instead of an end.
     while within(stream.read_buf(&mut answer)).await.is_ok_and(|read| read > 0) {}
-    Answer(String::from_utf8(answer).expect("UTF-8"))
+    RawAnswer(String::from_utf8(answer).expect("UTF-8"))
 }
 
 /// An answer as it came.
-struct Answer(String);
+struct RawAnswer(String);
 
-impl Answer {
+impl RawAnswer {
     fn first_line(&self) -> &str {
         self.0.lines().next().unwrap_or_default()
     }

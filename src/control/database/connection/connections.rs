@@ -17,16 +17,16 @@ use tokio::time::{Instant, timeout_at};
 
 use base::clock;
 
-use crate::database::connection::servers::{Found, Servers};
-use crate::database::connection::sql::{Query, Row};
+use crate::database::connection::servers::{DatabaseServers, PostgresConnection};
+use crate::database::connection::sql::{SqlQuery, SqlRow};
 use crate::database::error::Error;
 
 /// The open connections, and how to open more.
-pub(in crate::database) struct Connections {
+pub(in crate::database) struct ConnectionPool {
     /// The database as errors name it.
     pub(in crate::database) place: Arc<str>,
-    pub(in crate::database) options: Options,
-    idle: Mutex<Vec<Link>>,
+    pub(in crate::database) options: DatabaseOptions,
+    idle: Mutex<Vec<DatabaseLink>>,
     /// Which file of SQLite was opened: its device and inode.
     file: Mutex<Option<(u64, u64)>>,
     permits: Arc<Semaphore>,
@@ -38,13 +38,13 @@ fn file_id(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// How to connect.
-pub(in crate::database) enum Options {
+pub(in crate::database) enum DatabaseOptions {
     Sqlite(Box<SqliteConnectOptions>),
-    Postgres(Servers),
+    Postgres(DatabaseServers),
 }
 
 /// An open connection.
-pub(in crate::database) enum Link {
+pub(in crate::database) enum DatabaseLink {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
 }
@@ -52,23 +52,23 @@ pub(in crate::database) enum Link {
 /// A connection during one call. Dropped before [`Session::release`] it is closed, which undoes what was not committed: so a
 /// call that fails or is dropped anywhere leaves nothing behind.
 pub(in crate::database) struct Session {
-    connections: Arc<Connections>,
-    link: Option<Link>,
+    connections: Arc<ConnectionPool>,
+    link: Option<DatabaseLink>,
     /// Whether the next call is to look for a better server.
     is_makeshift: bool,
     deadline: Instant,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Connections {
-    pub(in crate::database) fn new(place: Arc<str>, options: Options) -> Arc<Connections> {
+impl ConnectionPool {
+    pub(in crate::database) fn new(place: Arc<str>, options: DatabaseOptions) -> Arc<ConnectionPool> {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-        Arc::new(Connections { place, options, idle: Mutex::default(), file: Mutex::default(), permits })
+        Arc::new(ConnectionPool { place, options, idle: Mutex::default(), file: Mutex::default(), permits })
     }
 
     /// A connection for one call that ends within this time.
     pub(in crate::database) async fn session(
-        self: &Arc<Connections>,
+        self: &Arc<ConnectionPool>,
         within: Duration,
     ) -> Result<Session, Error> {
         let deadline = Instant::from_std(clock::instant()) + within;
@@ -86,14 +86,16 @@ impl Connections {
 
     /// An idle connection that still answers. After one that does not the others are closed, too: the server was
     /// restarted, or the way to it is cut.
-    async fn tested(&self, deadline: Instant) -> Option<Link> {
+    async fn tested(&self, deadline: Instant) -> Option<DatabaseLink> {
         loop {
             let mut link = self.idle().pop()?;
             let patience = deadline.min(Instant::from_std(clock::instant()) + TEST_MAX);
             let answer = match &mut link {
                 // The file has no way to it that could break, but somebody may have put another in its place, or none.
-                Link::Sqlite(_) => Ok(if self.is_the_file() { Ok(()) } else { Err(sqlx::Error::PoolClosed) }),
-                Link::Postgres(connection) => timeout_at(patience, connection.ping()).await,
+                DatabaseLink::Sqlite(_) => {
+                    Ok(if self.is_the_file() { Ok(()) } else { Err(sqlx::Error::PoolClosed) })
+                }
+                DatabaseLink::Postgres(connection) => timeout_at(patience, connection.ping()).await,
             };
             if let Ok(Ok(())) = answer {
                 return Some(link);
@@ -104,22 +106,24 @@ impl Connections {
 
     /// Whether the file of SQLite is the one that the open connections have.
     fn is_the_file(&self) -> bool {
-        let Options::Sqlite(options) = &self.options else { return true };
+        let DatabaseOptions::Sqlite(options) = &self.options else { return true };
         file_id(options.get_filename()) == *self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A new connection, and whether it is a makeshift: to a server that can only be read, because no other answers.
-    pub(in crate::database) async fn open(&self, deadline: Instant) -> Result<(Link, bool), Error> {
+    pub(in crate::database) async fn open(&self, deadline: Instant) -> Result<(DatabaseLink, bool), Error> {
         let opened = match &self.options {
-            Options::Sqlite(options) => {
+            DatabaseOptions::Sqlite(options) => {
                 let link = timeout_at(deadline, options.connect()).await;
                 *self.file.lock().unwrap_or_else(PoisonError::into_inner) = file_id(options.get_filename());
-                link.map_or(Err(None), |link| link.map_err(Some)).map(|link| (Link::Sqlite(link), false))
+                link.map_or(Err(None), |link| link.map_err(Some))
+                    .map(|link| (DatabaseLink::Sqlite(link), false))
             }
-            Options::Postgres(servers) => servers
-                .connect(deadline)
-                .await
-                .map(|Found { connection, is_makeshift }| (Link::Postgres(connection), is_makeshift)),
+            DatabaseOptions::Postgres(servers) => {
+                servers.connect(deadline).await.map(|PostgresConnection { connection, is_makeshift }| {
+                    (DatabaseLink::Postgres(connection), is_makeshift)
+                })
+            }
         };
         opened.map_err(|error| match error {
             Some(error) => Error::of(&self.place, &error),
@@ -135,8 +139,8 @@ impl Connections {
             for link in links {
                 // Nobody is left to be told that one was broken.
                 let _ = match link {
-                    Link::Sqlite(connection) => connection.close().await,
-                    Link::Postgres(connection) => connection.close().await,
+                    DatabaseLink::Sqlite(connection) => connection.close().await,
+                    DatabaseLink::Postgres(connection) => connection.close().await,
                 };
             }
         };
@@ -148,20 +152,24 @@ impl Connections {
         Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Link>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<DatabaseLink>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Session {
     /// Runs a statement; the number of rows that it changed.
-    pub(in crate::database) async fn execute(&mut self, query: Query) -> Result<u64, Error> {
+    pub(in crate::database) async fn execute(&mut self, query: SqlQuery) -> Result<u64, Error> {
         self.checked(&query)?;
         let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
         let answer = timeout_at(self.deadline, async {
             match link {
-                Link::Sqlite(link) => query.sqlite().execute(link).await.map(|done| done.rows_affected()),
-                Link::Postgres(link) => query.postgres().execute(link).await.map(|done| done.rows_affected()),
+                DatabaseLink::Sqlite(link) => {
+                    query.sqlite().execute(link).await.map(|done| done.rows_affected())
+                }
+                DatabaseLink::Postgres(link) => {
+                    query.postgres().execute(link).await.map(|done| done.rows_affected())
+                }
             }
         });
         let answer = answer.await;
@@ -169,18 +177,18 @@ impl Session {
     }
 
     /// All rows of a statement.
-    pub(in crate::database) async fn all(&mut self, query: Query) -> Result<Vec<Row>, Error> {
+    pub(in crate::database) async fn all(&mut self, query: SqlQuery) -> Result<Vec<SqlRow>, Error> {
         self.checked(&query)?;
         let place = Arc::clone(&self.connections.place);
         let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
         let answer = timeout_at(self.deadline, async {
-            let row = |row| Row::Sqlite(row, Arc::clone(&place));
+            let row = |row| SqlRow::Sqlite(row, Arc::clone(&place));
             match link {
-                Link::Sqlite(link) => {
+                DatabaseLink::Sqlite(link) => {
                     query.sqlite().fetch_all(link).await.map(|rows| rows.into_iter().map(row).collect())
                 }
-                Link::Postgres(link) => {
-                    let row = |row| Row::Postgres(row, Arc::clone(&place));
+                DatabaseLink::Postgres(link) => {
+                    let row = |row| SqlRow::Postgres(row, Arc::clone(&place));
                     query.postgres().fetch_all(link).await.map(|rows| rows.into_iter().map(row).collect())
                 }
             }
@@ -190,14 +198,14 @@ impl Session {
     }
 
     /// The only row of a statement, if it has one.
-    pub(in crate::database) async fn one(&mut self, query: Query) -> Result<Option<Row>, Error> {
+    pub(in crate::database) async fn one(&mut self, query: SqlQuery) -> Result<Option<SqlRow>, Error> {
         Ok(self.all(query).await?.pop())
     }
 
     /// Begins to read everything as of one moment.
     pub(in crate::database) async fn begin_reading(&mut self) -> Result<(), Error> {
-        self.execute(Query::new(match self.link {
-            Some(Link::Postgres(_)) => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
+        self.execute(SqlQuery::new(match self.link {
+            Some(DatabaseLink::Postgres(_)) => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
             _ => "BEGIN",
         }))
         .await
@@ -206,8 +214,8 @@ impl Session {
 
     /// Begins to write. SQLite waits here for whoever else writes.
     pub(in crate::database) async fn begin_writing(&mut self) -> Result<(), Error> {
-        self.execute(Query::new(match self.link {
-            Some(Link::Postgres(_)) => "BEGIN",
+        self.execute(SqlQuery::new(match self.link {
+            Some(DatabaseLink::Postgres(_)) => "BEGIN",
             _ => "BEGIN IMMEDIATE",
         }))
         .await
@@ -216,12 +224,12 @@ impl Session {
 
     /// Ends what was begun: `COMMIT` or `ROLLBACK`.
     pub(in crate::database) async fn end(&mut self, word: &'static str) -> Result<(), Error> {
-        self.execute(Query::new(word)).await.map(drop)
+        self.execute(SqlQuery::new(word)).await.map(drop)
     }
 
     /// Whether it is PostgreSQL, which has listeners to notify.
     pub(in crate::database) fn has_listeners(&self) -> bool {
-        matches!(self.link, Some(Link::Postgres(_)))
+        matches!(self.link, Some(DatabaseLink::Postgres(_)))
     }
 
     /// Sets the deadline to so much from now.
@@ -236,7 +244,7 @@ impl Session {
         }
     }
 
-    fn checked(&self, query: &Query) -> Result<(), Error> {
+    fn checked(&self, query: &SqlQuery) -> Result<(), Error> {
         query.fault().map_or(Ok(()), Err)
     }
 

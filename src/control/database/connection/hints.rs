@@ -9,54 +9,54 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::database::connection::connections::{Connections, Options};
+use crate::database::connection::connections::{ConnectionPool, DatabaseOptions};
 use crate::database::connection::open::Database;
-use crate::database::connection::sql::Query;
+use crate::database::connection::sql::SqlQuery;
 use crate::database::error::Error;
 use crate::database::id;
 use crate::database::time::Time;
 
 /// What was heard last. Many hints at once are one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Heard {
+pub struct LatestHint {
     /// The version that the last hint named; `None`: no hint yet, or one that named none.
     pub version: Option<i64>,
     /// Whether hints can be heard now. After a time without, anything may have changed.
-    pub ear: Ear,
+    pub ear: HintConnection,
 }
 
 /// The connection that hints come by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ear {
+pub enum HintConnection {
     /// It is being made for the first time.
     Opening,
     /// What this node tells itself comes back by it.
     Open,
-    /// It is lost, could not be made, or brings nothing, as behind a pooler of transactions. It is tried again for as long as there are [`Hints`].
+    /// It is lost, could not be made, or brings nothing, as behind a pooler of transactions. It is tried again for as long as there are [`DatabaseHints`].
     Lost(Error),
 }
 
 /// The hints of one database. Its task ends when this is dropped.
-pub struct Hints {
-    heard: watch::Receiver<Heard>,
+pub struct DatabaseHints {
+    heard: watch::Receiver<LatestHint>,
     task: JoinHandle<()>,
 }
 
 impl Database {
     /// Listens for hints on the runtime this is called on; `None` if the database gives none, as SQLite. Each time this has
     /// passed it is tested whether they come.
-    pub fn listen(&self, tested_each: Duration) -> Option<Hints> {
-        let Options::Postgres(_) = &self.connections.options else { return None };
-        let (tell, heard) = watch::channel(Heard { version: None, ear: Ear::Opening });
+    pub fn listen(&self, tested_each: Duration) -> Option<DatabaseHints> {
+        let DatabaseOptions::Postgres(_) = &self.connections.options else { return None };
+        let (tell, heard) = watch::channel(LatestHint { version: None, ear: HintConnection::Opening });
         let own = format!("{CHANNEL}_{}", id::new(Time::now(), 0));
-        let listener = Listener { connections: Arc::clone(&self.connections), tell, own, tested_each };
-        Some(Hints { heard, task: tokio::spawn(listener.keep()) })
+        let listener = HintListener { connections: Arc::clone(&self.connections), tell, own, tested_each };
+        Some(DatabaseHints { heard, task: tokio::spawn(listener.keep()) })
     }
 }
 
-impl Hints {
+impl DatabaseHints {
     /// Waits for the next hint, or until the connection is made or lost. Nothing is lost if the wait is given up.
-    pub async fn next(&mut self) -> Heard {
+    pub async fn next(&mut self) -> LatestHint {
         if self.heard.changed().await.is_err() {
             // The task ends only with this; if it has panicked there is nothing to wait for.
             std::future::pending::<()>().await;
@@ -65,21 +65,21 @@ impl Hints {
     }
 }
 
-impl Drop for Hints {
+impl Drop for DatabaseHints {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-struct Listener {
-    connections: Arc<Connections>,
-    tell: watch::Sender<Heard>,
+struct HintListener {
+    connections: Arc<ConnectionPool>,
+    tell: watch::Sender<LatestHint>,
     /// A channel that only this one listens to.
     own: String,
     tested_each: Duration,
 }
 
-impl Listener {
+impl HintListener {
     async fn keep(self) {
         let mut pause = PAUSE_MIN;
         loop {
@@ -87,10 +87,10 @@ impl Listener {
                 Ok(mut listener) => self.hear(&mut listener).await,
                 Err(error) => error,
             };
-            if self.tell.borrow().ear == Ear::Open {
+            if self.tell.borrow().ear == HintConnection::Open {
                 pause = PAUSE_MIN;
             }
-            self.tell.send_modify(|heard| heard.ear = Ear::Lost(reason));
+            self.tell.send_modify(|heard| heard.ear = HintConnection::Lost(reason));
             sleep(pause).await;
             pause = (pause * 2).min(PAUSE_MAX);
         }
@@ -99,7 +99,7 @@ impl Listener {
     /// Listens at the first server that lets it: a standby does not.
     async fn connect(&self) -> Result<PgListener, Error> {
         let mut failed = self.lost("there is no server to listen at");
-        if let Options::Postgres(servers) = &self.connections.options {
+        if let DatabaseOptions::Postgres(servers) = &self.connections.options {
             for (_, options) in servers.ordered() {
                 match self.connect_to(options).await {
                     Ok(listener) => return Ok(listener),
@@ -134,9 +134,9 @@ impl Listener {
                 return error;
             }
             match self.until_own(listener, CONNECT_MAX).await {
-                Ok(true) => self
-                    .tell
-                    .send_if_modified(|heard| std::mem::replace(&mut heard.ear, Ear::Open) != Ear::Open),
+                Ok(true) => self.tell.send_if_modified(|heard| {
+                    std::mem::replace(&mut heard.ear, HintConnection::Open) != HintConnection::Open
+                }),
                 Ok(false) => return self.lost("what this node tells itself does not come back"),
                 Err(error) => return error,
             };
@@ -149,7 +149,7 @@ impl Listener {
     /// Tells this node something over another connection, as other nodes would.
     async fn notify(&self) -> Result<(), Error> {
         let mut session = self.connections.session(CONNECT_MAX).await?;
-        session.all(Query::new("SELECT pg_notify($1, '')").with(self.own.as_str())).await?;
+        session.all(SqlQuery::new("SELECT pg_notify($1, '')").with(self.own.as_str())).await?;
         session.release();
         Ok(())
     }

@@ -10,19 +10,22 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use base::clock;
 
-use crate::database::connection::connections::{Connections, Link, Options};
-use crate::database::connection::sql::Query;
+use crate::database::connection::connections::{ConnectionPool, DatabaseLink, DatabaseOptions};
+use crate::database::connection::sql::SqlQuery;
 use crate::database::error::Error;
 
 /// Applies the migrations that the database lacks. Nothing is written if it lacks none, so a login that may only use the
 /// tables is enough once somebody has made them.
-pub(in crate::database) async fn up(connections: &Arc<Connections>, within: Duration) -> Result<(), Error> {
+pub(in crate::database) async fn up(
+    connections: &Arc<ConnectionPool>,
+    within: Duration,
+) -> Result<(), Error> {
     let began = Instant::from_std(clock::instant());
     loop {
         let error = match try_up(connections, within, began + within).await {
             Ok(()) => return Ok(()),
-            Err(Failed::Before(error)) if !is_contended(connections, &error) => return Err(error),
-            Err(Failed::Before(error) | Failed::Applying(error)) => error,
+            Err(MigrationFailure::Before(error)) if !is_contended(connections, &error) => return Err(error),
+            Err(MigrationFailure::Before(error) | MigrationFailure::Applying(error)) => error,
         };
         let now = Instant::from_std(clock::instant());
         if now + RETRY_AFTER > began + within.min(RETRIES) {
@@ -33,7 +36,7 @@ pub(in crate::database) async fn up(connections: &Arc<Connections>, within: Dura
 }
 
 /// Where bringing the tables up to date failed.
-enum Failed {
+enum MigrationFailure {
     /// Nothing had been applied.
     Before(Error),
     /// A migration was being applied. SQLite has no lock for migrations: of two processes that make the same file the slower
@@ -42,20 +45,24 @@ enum Failed {
     Applying(Error),
 }
 
-async fn try_up(connections: &Arc<Connections>, within: Duration, deadline: Instant) -> Result<(), Failed> {
-    if let Options::Sqlite(_) = connections.options {
-        check(connections, within).await.map_err(Failed::Before)?;
+async fn try_up(
+    connections: &Arc<ConnectionPool>,
+    within: Duration,
+    deadline: Instant,
+) -> Result<(), MigrationFailure> {
+    if let DatabaseOptions::Sqlite(_) = connections.options {
+        check(connections, within).await.map_err(MigrationFailure::Before)?;
     }
-    if is_current(connections, within).await.map_err(Failed::Before)? {
+    if is_current(connections, within).await.map_err(MigrationFailure::Before)? {
         return Ok(());
     }
-    apply(connections, deadline).await.map_err(Failed::Applying)
+    apply(connections, deadline).await.map_err(MigrationFailure::Applying)
 }
 
 /// Whether another process holds the file, which passes. SQLite does not wait for one that turns the file to WAL or
 /// recovers it, whatever the busy timeout.
-fn is_contended(connections: &Connections, error: &Error) -> bool {
-    matches!(connections.options, Options::Sqlite(_)) && error.is_outage()
+fn is_contended(connections: &ConnectionPool, error: &Error) -> bool {
+    matches!(connections.options, DatabaseOptions::Sqlite(_)) && error.is_outage()
 }
 
 /// Whether the tables are those of this program already.
@@ -63,7 +70,7 @@ fn is_contended(connections: &Connections, error: &Error) -> bool {
 /// # Errors
 /// [`Error::Tables`] if they are not.
 pub(in crate::database) async fn must_be_current(
-    connections: &Arc<Connections>,
+    connections: &Arc<ConnectionPool>,
     within: Duration,
 ) -> Result<(), Error> {
     if is_current(connections, within).await? {
@@ -74,15 +81,15 @@ pub(in crate::database) async fn must_be_current(
 }
 
 /// Looks for damage in a file that is small enough to be read through at start.
-async fn check(connections: &Arc<Connections>, within: Duration) -> Result<(), Error> {
+async fn check(connections: &Arc<ConnectionPool>, within: Duration) -> Result<(), Error> {
     let mut session = connections.session(within).await?;
     let size = "SELECT page_count * page_size AS bytes FROM pragma_page_count(), pragma_page_size()";
-    let bytes: i64 = match session.one(Query::new(size)).await? {
+    let bytes: i64 = match session.one(SqlQuery::new(size)).await? {
         Some(row) => row.get("bytes")?,
         None => 0,
     };
     if bytes <= CHECKED_BYTES_MAX {
-        let found = session.one(Query::new("PRAGMA quick_check(1)")).await?;
+        let found = session.one(SqlQuery::new("PRAGMA quick_check(1)")).await?;
         let found: String = found.map_or(Ok("ok".to_owned()), |row| row.get("quick_check"))?;
         if found != "ok" {
             let reason = found.replace('\n', " ");
@@ -94,18 +101,22 @@ async fn check(connections: &Arc<Connections>, within: Duration) -> Result<(), E
 }
 
 /// Whether all migrations of this program are applied, and no others.
-async fn is_current(connections: &Arc<Connections>, within: Duration) -> Result<bool, Error> {
+async fn is_current(connections: &Arc<ConnectionPool>, within: Duration) -> Result<bool, Error> {
     let mut session = connections.session(within).await?;
     let (migrator, table) = match connections.options {
-        Options::Sqlite(_) => (&SQLITE, "SELECT 1 FROM sqlite_master WHERE name = '_sqlx_migrations'"),
-        Options::Postgres(_) => (&POSTGRES, "SELECT 1 WHERE to_regclass('_sqlx_migrations') IS NOT NULL"),
+        DatabaseOptions::Sqlite(_) => {
+            (&SQLITE, "SELECT 1 FROM sqlite_master WHERE name = '_sqlx_migrations'")
+        }
+        DatabaseOptions::Postgres(_) => {
+            (&POSTGRES, "SELECT 1 WHERE to_regclass('_sqlx_migrations') IS NOT NULL")
+        }
     };
-    if session.one(Query::new(table)).await?.is_none() {
+    if session.one(SqlQuery::new(table)).await?.is_none() {
         session.release();
         return Ok(false);
     }
     let applied =
-        session.all(Query::new("SELECT version, checksum FROM _sqlx_migrations ORDER BY version")).await?;
+        session.all(SqlQuery::new("SELECT version, checksum FROM _sqlx_migrations ORDER BY version")).await?;
     session.release();
     let place = || Arc::clone(&connections.place);
     // The newest first, because that is the one to name.
@@ -124,13 +135,13 @@ async fn is_current(connections: &Arc<Connections>, within: Duration) -> Result<
 }
 
 /// Applies what is missing, each migration in one transaction.
-async fn apply(connections: &Arc<Connections>, deadline: Instant) -> Result<(), Error> {
+async fn apply(connections: &Arc<ConnectionPool>, deadline: Instant) -> Result<(), Error> {
     let (mut link, _) = connections.open(deadline).await?;
     let applied = timeout_at(deadline, async {
         match &mut link {
             // Not `run`, whose future the compiler takes for one that must stay on its thread.
-            Link::Sqlite(connection) => SQLITE.run_direct(None, connection, false).await,
-            Link::Postgres(connection) => {
+            DatabaseLink::Sqlite(connection) => SQLITE.run_direct(None, connection, false).await,
+            DatabaseLink::Postgres(connection) => {
                 // Waits for another node's migration under a lock, as long as the deadline allows.
                 connection.execute("SET lock_timeout = 0; SET statement_timeout = 0").await?;
                 POSTGRES.run_direct(None, connection, false).await

@@ -15,17 +15,17 @@ use tokio::sync::watch;
 
 use crate::database::config;
 use crate::database::config::{Config, Url};
-use crate::database::connection::connections::{Connections, Options};
+use crate::database::connection::connections::{ConnectionPool, DatabaseOptions};
 use crate::database::connection::migrate;
-use crate::database::connection::servers::Servers;
-use crate::database::connection::sql::{Query, Row};
+use crate::database::connection::servers::DatabaseServers;
+use crate::database::connection::sql::{SqlQuery, SqlRow};
 use crate::database::error::Error;
 
 /// The control plane's database. Cheap to clone; clones share connections. Every call ends within [`CALL_MAX`] unless it
 /// says otherwise, and blocks no thread of the runtime.
 #[derive(Clone)]
 pub struct Database {
-    pub(in crate::database) connections: Arc<Connections>,
+    pub(in crate::database) connections: Arc<ConnectionPool>,
     /// The version of the last change that this process has committed.
     pub(in crate::database) committed: watch::Sender<i64>,
 }
@@ -41,11 +41,11 @@ impl Database {
         let options = match &config.url {
             Url::Sqlite(path) => {
                 make_file(path, &place).await?;
-                Options::Sqlite(Box::new(sqlite_options(path)))
+                DatabaseOptions::Sqlite(Box::new(sqlite_options(path)))
             }
-            Url::Postgres(url) => Options::Postgres(postgres_servers(url, config, &place)?),
+            Url::Postgres(url) => DatabaseOptions::Postgres(postgres_servers(url, config, &place)?),
         };
-        let connections = Connections::new(place, options);
+        let connections = ConnectionPool::new(place, options);
         migrate::up(&connections, OPEN_MAX).await?;
         Ok(Database { connections, committed: watch::Sender::new(0) })
     }
@@ -67,10 +67,10 @@ impl Database {
     pub async fn open_read_only(config: &Config) -> Result<Database, Error> {
         let place: Arc<str> = config.url.to_string().into();
         let options = match &config.url {
-            Url::Sqlite(path) => Options::Sqlite(Box::new(sqlite_options(path).read_only(true))),
-            Url::Postgres(url) => Options::Postgres(postgres_servers(url, config, &place)?),
+            Url::Sqlite(path) => DatabaseOptions::Sqlite(Box::new(sqlite_options(path).read_only(true))),
+            Url::Postgres(url) => DatabaseOptions::Postgres(postgres_servers(url, config, &place)?),
         };
-        let connections = Connections::new(place, options);
+        let connections = ConnectionPool::new(place, options);
         migrate::must_be_current(&connections, CALL_MAX).await?;
         Ok(Database { connections, committed: watch::Sender::new(0) })
     }
@@ -78,8 +78,8 @@ impl Database {
     /// The rows of one query, as `read` reads them.
     pub(in crate::database) async fn read_all<T>(
         &self,
-        query: Query,
-        read: fn(&Row) -> Result<T, Error>,
+        query: SqlQuery,
+        read: fn(&SqlRow) -> Result<T, Error>,
     ) -> Result<Vec<T>, Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         let rows = session.all(query).await?;
@@ -119,7 +119,7 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
         .disable_statement_logging()
 }
 
-fn postgres_servers(url: &str, config: &Config, place: &Arc<str>) -> Result<Servers, Error> {
+fn postgres_servers(url: &str, config: &Config, place: &Arc<str>) -> Result<DatabaseServers, Error> {
     let unread = || Error::Refused { place: Arc::clone(place), reason: "the URL cannot be read".to_owned() };
     let options = |server: &String| -> Result<PgConnectOptions, Error> {
         let mut options: PgConnectOptions = server.parse().map_err(|_| unread())?;
@@ -133,7 +133,7 @@ fn postgres_servers(url: &str, config: &Config, place: &Arc<str>) -> Result<Serv
     };
     let each = config::servers(url).ok_or_else(unread)?;
     let each = each.iter().map(options).collect::<Result<Vec<_>, _>>()?;
-    Ok(Servers::new(each, config::needs_writable(url)))
+    Ok(DatabaseServers::new(each, config::needs_writable(url)))
 }
 
 /// The most that a call takes, the wait for a connection included.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use base::clock;
 
 /// How to connect to each of them.
-pub(in crate::database) struct Servers {
+pub(in crate::database) struct DatabaseServers {
     each: Vec<PgConnectOptions>,
     /// Whether one that can only be read will not do.
     needs_writable: bool,
@@ -19,15 +19,15 @@ pub(in crate::database) struct Servers {
 }
 
 /// A connection to one of them.
-pub(in crate::database) struct Found {
+pub(in crate::database) struct PostgresConnection {
     pub(in crate::database) connection: PgConnection,
     /// Whether it was taken because no other answers: it can only be read.
     pub(in crate::database) is_makeshift: bool,
 }
 
-impl Servers {
-    pub(in crate::database) fn new(each: Vec<PgConnectOptions>, needs_writable: bool) -> Servers {
-        Servers { each, needs_writable, last: AtomicUsize::new(0) }
+impl DatabaseServers {
+    pub(in crate::database) fn new(each: Vec<PgConnectOptions>, needs_writable: bool) -> DatabaseServers {
+        DatabaseServers { each, needs_writable, last: AtomicUsize::new(0) }
     }
 
     /// All of them, the one that was written last at the front.
@@ -41,7 +41,10 @@ impl Servers {
     ///
     /// # Errors
     /// Why the last one does not answer; `None`: none did within the deadline.
-    pub(in crate::database) async fn connect(&self, deadline: Instant) -> Result<Found, Option<sqlx::Error>> {
+    pub(in crate::database) async fn connect(
+        &self,
+        deadline: Instant,
+    ) -> Result<PostgresConnection, Option<sqlx::Error>> {
         let mut readable = None;
         let mut failed = None;
         let mut left = u32::try_from(self.each.len()).unwrap_or(u32::MAX);
@@ -53,7 +56,7 @@ impl Servers {
             match timeout_at(patience, self.try_one(options)).await {
                 Ok(Ok((connection, true))) => {
                     self.last.store(index, Ordering::Relaxed);
-                    return Ok(Found { connection, is_makeshift: false });
+                    return Ok(PostgresConnection { connection, is_makeshift: false });
                 }
                 Ok(Ok((connection, false))) => readable = readable.or(Some(connection)),
                 Ok(Err(error)) => failed = Some(error),
@@ -61,7 +64,9 @@ impl Servers {
             }
         }
         match readable {
-            Some(connection) if !self.needs_writable => Ok(Found { connection, is_makeshift: true }),
+            Some(connection) if !self.needs_writable => {
+                Ok(PostgresConnection { connection, is_makeshift: true })
+            }
             Some(_) => Err(Some(sqlx::Error::Protocol("no server of the URL can be written".to_owned()))),
             None => Err(failed),
         }

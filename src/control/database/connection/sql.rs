@@ -16,14 +16,14 @@ use crate::database::time::Time;
 
 /// A statement with its values.
 #[derive(Clone, Debug)]
-pub(in crate::database) struct Query {
+pub(in crate::database) struct SqlQuery {
     text: String,
-    values: Vec<Value>,
+    values: Vec<SqlValue>,
 }
 
 /// A value of a statement. PostgreSQL wants to know the type of a NULL, too.
 #[derive(Clone, Debug)]
-pub(in crate::database) enum Value {
+pub(in crate::database) enum SqlValue {
     Text(Option<String>),
     Integer(Option<i64>),
     Real(f64),
@@ -37,19 +37,19 @@ pub(in crate::database) fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-impl Query {
-    pub(in crate::database) fn new(text: impl Into<String>) -> Query {
-        Query { text: text.into(), values: Vec::new() }
+impl SqlQuery {
+    pub(in crate::database) fn new(text: impl Into<String>) -> SqlQuery {
+        SqlQuery { text: text.into(), values: Vec::new() }
     }
 
     /// The value of the next `$n`.
-    pub(in crate::database) fn with(mut self, value: impl Into<Value>) -> Query {
+    pub(in crate::database) fn with(mut self, value: impl Into<SqlValue>) -> SqlQuery {
         self.values.push(value.into());
         self
     }
 
     /// Appends `text` and the number of one more value.
-    pub(in crate::database) fn and(mut self, text: &'static str, value: impl Into<Value>) -> Query {
+    pub(in crate::database) fn and(mut self, text: &'static str, value: impl Into<SqlValue>) -> SqlQuery {
         self.values.push(value.into());
         // Writing into a string cannot fail.
         let _ = write!(self.text, " {text} ${}", self.values.len());
@@ -57,7 +57,7 @@ impl Query {
     }
 
     /// Appends `text`.
-    pub(in crate::database) fn then(mut self, text: &'static str) -> Query {
+    pub(in crate::database) fn then(mut self, text: &'static str) -> SqlQuery {
         self.text.push(' ');
         self.text.push_str(text);
         self
@@ -65,9 +65,9 @@ impl Query {
 
     /// Why no database would take it: PostgreSQL has no NUL in texts, and SQLite would cut there.
     pub(in crate::database) fn fault(&self) -> Option<Error> {
-        let has_nul = |value: &Value| match value {
-            Value::Text(Some(text)) => text.contains('\0'),
-            Value::Json(Some(json)) => json_has_nul(json),
+        let has_nul = |value: &SqlValue| match value {
+            SqlValue::Text(Some(text)) => text.contains('\0'),
+            SqlValue::Json(Some(json)) => json_has_nul(json),
             _ => false,
         };
         self.values
@@ -79,24 +79,24 @@ impl Query {
     pub(in crate::database) fn sqlite(&self) -> Prepared<'_, Sqlite, SqliteArguments> {
         let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
         self.values.iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text),
-            Value::Integer(number) => query.bind(number),
-            Value::Real(number) => query.bind(number),
-            Value::Flag(flag) => query.bind(flag),
-            Value::Time(time) => query.bind(time),
-            Value::Json(json) => query.bind(json),
+            SqlValue::Text(text) => query.bind(text),
+            SqlValue::Integer(number) => query.bind(number),
+            SqlValue::Real(number) => query.bind(number),
+            SqlValue::Flag(flag) => query.bind(flag),
+            SqlValue::Time(time) => query.bind(time),
+            SqlValue::Json(json) => query.bind(json),
         })
     }
 
     pub(in crate::database) fn postgres(&self) -> Prepared<'_, Postgres, PgArguments> {
         let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
         self.values.iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text),
-            Value::Integer(number) => query.bind(number),
-            Value::Real(number) => query.bind(number),
-            Value::Flag(flag) => query.bind(flag),
-            Value::Time(time) => query.bind(time),
-            Value::Json(json) => query.bind(json),
+            SqlValue::Text(text) => query.bind(text),
+            SqlValue::Integer(number) => query.bind(number),
+            SqlValue::Real(number) => query.bind(number),
+            SqlValue::Flag(flag) => query.bind(flag),
+            SqlValue::Time(time) => query.bind(time),
+            SqlValue::Json(json) => query.bind(json),
         })
     }
 }
@@ -111,86 +111,86 @@ fn json_has_nul(json: &Json) -> bool {
 }
 
 /// A row of either database.
-pub(in crate::database) enum Row {
+pub(in crate::database) enum SqlRow {
     Sqlite(SqliteRow, Arc<str>),
     Postgres(PgRow, Arc<str>),
 }
 
-impl Row {
+impl SqlRow {
     /// The value of a column.
     pub(in crate::database) fn get<T>(&self, column: &str) -> Result<T, Error>
     where
         T: for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>,
     {
         match self {
-            Row::Sqlite(row, place) => row.try_get(column).map_err(|error| Error::of(place, &error)),
-            Row::Postgres(row, place) => row.try_get(column).map_err(|error| Error::of(place, &error)),
+            SqlRow::Sqlite(row, place) => row.try_get(column).map_err(|error| Error::of(place, &error)),
+            SqlRow::Postgres(row, place) => row.try_get(column).map_err(|error| Error::of(place, &error)),
         }
     }
 
     /// A row that cannot be what this program wrote.
     pub(in crate::database) fn wrong(&self, reason: &str) -> Error {
-        let (Row::Sqlite(_, place) | Row::Postgres(_, place)) = self;
+        let (SqlRow::Sqlite(_, place) | SqlRow::Postgres(_, place)) = self;
         Error::Tables { place: Arc::clone(place), reason: reason.to_owned() }
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(Some(text.to_owned()))
+impl From<&str> for SqlValue {
+    fn from(text: &str) -> SqlValue {
+        SqlValue::Text(Some(text.to_owned()))
     }
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(Some(text))
+impl From<String> for SqlValue {
+    fn from(text: String) -> SqlValue {
+        SqlValue::Text(Some(text))
     }
 }
 
-impl From<Option<String>> for Value {
-    fn from(text: Option<String>) -> Value {
-        Value::Text(text)
+impl From<Option<String>> for SqlValue {
+    fn from(text: Option<String>) -> SqlValue {
+        SqlValue::Text(text)
     }
 }
 
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Integer(Some(number))
+impl From<i64> for SqlValue {
+    fn from(number: i64) -> SqlValue {
+        SqlValue::Integer(Some(number))
     }
 }
 
-impl From<f64> for Value {
-    fn from(number: f64) -> Value {
-        Value::Real(number)
+impl From<f64> for SqlValue {
+    fn from(number: f64) -> SqlValue {
+        SqlValue::Real(number)
     }
 }
 
-impl From<bool> for Value {
-    fn from(flag: bool) -> Value {
-        Value::Flag(flag)
+impl From<bool> for SqlValue {
+    fn from(flag: bool) -> SqlValue {
+        SqlValue::Flag(flag)
     }
 }
 
-impl From<Time> for Value {
-    fn from(time: Time) -> Value {
-        Value::Time(Some(time))
+impl From<Time> for SqlValue {
+    fn from(time: Time) -> SqlValue {
+        SqlValue::Time(Some(time))
     }
 }
 
-impl From<Option<Time>> for Value {
-    fn from(time: Option<Time>) -> Value {
-        Value::Time(time)
+impl From<Option<Time>> for SqlValue {
+    fn from(time: Option<Time>) -> SqlValue {
+        SqlValue::Time(time)
     }
 }
 
-impl From<Json> for Value {
-    fn from(json: Json) -> Value {
-        Value::Json(Some(json))
+impl From<Json> for SqlValue {
+    fn from(json: Json) -> SqlValue {
+        SqlValue::Json(Some(json))
     }
 }
 
-impl From<Option<Json>> for Value {
-    fn from(json: Option<Json>) -> Value {
-        Value::Json(json)
+impl From<Option<Json>> for SqlValue {
+    fn from(json: Option<Json>) -> SqlValue {
+        SqlValue::Json(json)
     }
 }

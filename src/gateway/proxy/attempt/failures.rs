@@ -1,7 +1,7 @@
 //! What a failed try means: what is counted, whose fault it was, whether another try may do better, and what the client is
 //! told if not.
 
-use super::{UpstreamAttempt, Whole};
+use super::{ResendBody, UpstreamAttempt};
 use crate::proxy::facts::ServerIndex;
 use crate::proxy::request::gather;
 use crate::proxy::request::request_body::RequestBody;
@@ -10,7 +10,7 @@ use base::cause::Cause;
 use base::clock;
 use upstream::Error;
 use upstream::connect::ConnectError;
-use upstream::error::Unsent;
+use upstream::error::UnsentRequest;
 use upstream::pool::AcquireError;
 
 impl UpstreamAttempt<'_> {
@@ -23,8 +23,8 @@ impl UpstreamAttempt<'_> {
         self.count().exchanged(
             self.cells(),
             match is_past_total {
-                true => metrics::Exchange::TotalTimeout,
-                false => metrics::Exchange::ResponseTimeout,
+                true => metrics::ExchangeOutcome::TotalTimeout,
+                false => metrics::ExchangeOutcome::ResponseTimeout,
             },
         );
         !is_past_total
@@ -45,51 +45,57 @@ impl UpstreamAttempt<'_> {
     /// Counts a failure to get a connection. Returns how a client is told, and the server that it is the fault of, if another
     /// one may do better; `None` if the servers there are now are to be asked.
     pub(super) fn no_connection(&mut self, error: &AcquireError) -> Option<(Refusal, Option<usize>)> {
-        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "no connection to the upstream");
+        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connecting to the upstream failed");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, index, .. } => {
                 self.context.attempts.steps.wait += wait_ns;
                 self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
-                (Refusal::UpstreamPoolFull, metrics::Exchange::PoolExhausted, None)
+                (Refusal::UpstreamPoolFull, metrics::ExchangeOutcome::PoolExhausted, None)
             }
             AcquireError::Left { wait_ns } => {
                 self.context.attempts.steps.wait += wait_ns;
                 return None;
             }
-            AcquireError::Late => (Refusal::UpstreamTimeout, metrics::Exchange::TotalTimeout, None),
+            AcquireError::Late => (Refusal::UpstreamTimeout, metrics::ExchangeOutcome::TotalTimeout, None),
             AcquireError::Connect { source, index, .. } => {
                 self.count().connect_failed(self.cells());
                 self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
                 match source {
                     ConnectError::Unresolved => {
-                        (Refusal::UpstreamUnresolved, metrics::Exchange::Unresolved, Some(*index))
+                        (Refusal::UpstreamUnresolved, metrics::ExchangeOutcome::Unresolved, Some(*index))
                     }
-                    ConnectError::Timeout(_) => {
-                        (Refusal::UpstreamConnectTimeout, metrics::Exchange::ConnectTimeout, Some(*index))
-                    }
+                    ConnectError::Timeout(_) => (
+                        Refusal::UpstreamConnectTimeout,
+                        metrics::ExchangeOutcome::ConnectTimeout,
+                        Some(*index),
+                    ),
                     ConnectError::Descriptors(_) => {
-                        (Refusal::Overloaded, metrics::Exchange::ConnectFailed, None)
+                        (Refusal::Overloaded, metrics::ExchangeOutcome::ConnectFailed, None)
                     }
                     // It has been waited for already, if there is no other one.
                     ConnectError::NoStreams => {
                         let is_another = self.pool.has_usable_server_beside(*index, clock::instant());
                         let elsewhere = is_another.then_some(*index);
-                        (Refusal::UpstreamNoStreams, metrics::Exchange::PoolExhausted, elsewhere)
+                        (Refusal::UpstreamNoStreams, metrics::ExchangeOutcome::PoolExhausted, elsewhere)
                     }
                     // The handshake would fail again at the same server. Another one is checked in the same way, so going there
                     // weakens nothing.
                     ConnectError::Tls { cause, .. } => {
                         let is_another = self.pool.has_usable_server_beside(*index, clock::instant());
                         let elsewhere = is_another.then_some(*index);
-                        (Refusal::UpstreamConnect(*cause), metrics::Exchange::ConnectFailed, elsewhere)
+                        (Refusal::UpstreamConnect(*cause), metrics::ExchangeOutcome::ConnectFailed, elsewhere)
                     }
                     ConnectError::Io(error) => {
                         let cause = Cause::of_connect(error);
-                        (Refusal::UpstreamConnect(cause), metrics::Exchange::ConnectFailed, Some(*index))
+                        (
+                            Refusal::UpstreamConnect(cause),
+                            metrics::ExchangeOutcome::ConnectFailed,
+                            Some(*index),
+                        )
                     }
                     ConnectError::Http(_) => {
                         let refusal = Refusal::UpstreamConnect(Cause::ConnectFailed);
-                        (refusal, metrics::Exchange::ConnectFailed, Some(*index))
+                        (refusal, metrics::ExchangeOutcome::ConnectFailed, Some(*index))
                     }
                 }
             }
@@ -102,15 +108,16 @@ impl UpstreamAttempt<'_> {
     pub(super) fn own_fault(&mut self) -> Result<(), Refusal> {
         let Some(refusal) = gather::body_fault(self.context) else { return Ok(()) };
         if !matches!(refusal, Refusal::BodyTooLarge) {
-            self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+            self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ClientGone);
         }
         Err(refusal)
     }
 
     /// Counts a connection that broke against its server. One that was idle may be closed at any time, and one that is shared
     /// when it has served its time; what broke then says nothing of the server.
-    pub(super) fn blame(&self, server: usize, error: &Error, unsent: &Unsent<RequestBody>) {
-        let is_unprocessed = matches!(unsent, Unsent::Request(_) | Unsent::Unprocessed { is_graceful: true });
+    pub(super) fn blame(&self, server: usize, error: &Error, unsent: &UnsentRequest<RequestBody>) {
+        let is_unprocessed =
+            matches!(unsent, UnsentRequest::Request(_) | UnsentRequest::Unprocessed { is_graceful: true });
         if !is_unprocessed || error.is_bad_answer() || error.tls_cause().is_some() {
             self.pool.failed(server, clock::now_ns());
         }
@@ -122,33 +129,33 @@ impl UpstreamAttempt<'_> {
         &mut self,
         server: usize,
         error: &Error,
-        unsent: Unsent<RequestBody>,
+        unsent: UnsentRequest<RequestBody>,
         may_repeat: bool,
-        whole: Whole,
+        whole: ResendBody,
     ) -> Result<RequestBody, Refusal> {
-        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connection broke before an answer");
+        tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "upstream connection failed before the response");
         // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
         if let Some(cause) = error.tls_cause() {
-            self.count().exchanged(self.cells(), metrics::Exchange::ConnectFailed);
+            self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ConnectFailed);
             self.pool.upstream.servers[server].last_connect.failed(cause);
             let is_another = self.pool.has_usable_server_beside(server, clock::instant());
             return match unsent {
-                Unsent::Request(body) if is_another => Ok(body.unwrap_or(RequestBody::Empty)),
-                Unsent::Nothing if is_another && may_repeat => Ok(RequestBody::Empty),
+                UnsentRequest::Request(body) if is_another => Ok(body.unwrap_or(RequestBody::Empty)),
+                UnsentRequest::Nothing if is_another && may_repeat => Ok(RequestBody::Empty),
                 _ => Err(Refusal::UpstreamConnect(cause)),
             };
         }
         let is_answer = error.is_bad_answer();
         self.count().exchanged(
             self.cells(),
-            if is_answer { metrics::Exchange::BadAnswer } else { metrics::Exchange::Reset },
+            if is_answer { metrics::ExchangeOutcome::BadAnswer } else { metrics::ExchangeOutcome::Reset },
         );
         match unsent {
             _ if is_answer => Err(Refusal::UpstreamBadResponse),
-            Unsent::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
-            Unsent::Unprocessed { .. } => whole.again().ok_or(Refusal::UpstreamReset),
-            Unsent::Nothing if may_repeat && self.retry().on_reset => Ok(RequestBody::Empty),
-            Unsent::Nothing | Unsent::Answered => Err(Refusal::UpstreamReset),
+            UnsentRequest::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
+            UnsentRequest::Unprocessed { .. } => whole.again().ok_or(Refusal::UpstreamReset),
+            UnsentRequest::Nothing if may_repeat && self.retry().on_reset => Ok(RequestBody::Empty),
+            UnsentRequest::Nothing | UnsentRequest::Answered => Err(Refusal::UpstreamReset),
         }
     }
 }

@@ -13,11 +13,11 @@ use crate::proxy::request::request_body::RequestBody;
 use base::clock;
 use upstream::error::SendError;
 use upstream::pool::{AcquireError, Terms};
-use upstream::request::Head;
+use upstream::request::RequestHead;
 use upstream::{Checkout, Pool};
 
 /// What is tried: a request without a body, at one server.
-pub struct Try {
+pub struct HedgeTry {
     /// The connections.
     pub pool: Rc<Pool<RequestBody>>,
     /// The server, which has been chosen.
@@ -25,7 +25,7 @@ pub struct Try {
     /// Over a new connection.
     pub is_new: bool,
     /// A copy of the request's head.
-    pub head: Head,
+    pub head: RequestHead,
     /// Whether `Host` is the server's own.
     pub names_server: bool,
     /// How long the answer's head may take once the request is sent.
@@ -35,25 +35,25 @@ pub struct Try {
 }
 
 /// A try that is under way. Boxed, because it is large and two are raced.
-pub type Trying = Pin<Box<dyn Future<Output = Result<Tried, AcquireError>>>>;
+pub type Trying = Pin<Box<dyn Future<Output = Result<ConnectedTry, AcquireError>>>>;
 
 /// A try that had a connection.
-pub struct Tried {
+pub struct ConnectedTry {
     /// The connection.
     pub checkout: Checkout<RequestBody>,
     /// The head with the answer's fields, or the request's if there is no answer.
-    pub head: Head,
+    pub head: RequestHead,
     /// When it was sent.
     pub sent_at: Instant,
     /// The status, or why there is none.
     pub result: Result<StatusCode, SendError<RequestBody>>,
 }
 
-impl Try {
+impl HedgeTry {
     /// Takes a connection and sends the request once this is polled.
     pub fn begin(self, now: Instant) -> Trying {
         Box::pin(async move {
-            let Try { pool, server, is_new, mut head, names_server, response, ends } = self;
+            let HedgeTry { pool, server, is_new, mut head, names_server, response, ends } = self;
             let mut checkout = pool.acquire_at(server, Terms { is_upload: false, is_new }, now, ends).await?;
             if names_server && let Ok(host) = HeaderValue::from_str(checkout.host()) {
                 head.headers.insert(HOST, host);
@@ -61,7 +61,7 @@ impl Try {
             let sent_at = clock::instant();
             let until = ends.map_or(sent_at + response, |ends| ends.min(sent_at + response));
             let result = checkout.send(&mut head, RequestBody::Empty, until).await;
-            Ok(Tried { checkout, head, sent_at, result })
+            Ok(ConnectedTry { checkout, head, sent_at, result })
         })
     }
 }

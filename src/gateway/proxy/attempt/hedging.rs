@@ -7,21 +7,21 @@ use http::StatusCode;
 use http::header::UPGRADE;
 use tokio::time::timeout;
 
-use super::hedge::{Tried, Try, Trying};
-use super::{Next, UpstreamAttempt, Used, Whole};
+use super::hedge::{ConnectedTry, HedgeTry, Trying};
+use super::{ResendBody, TryConnection, TryOutcome, UpstreamAttempt};
 use crate::proxy::facts::ServerIndex;
 use crate::proxy::request::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use base::clock;
 use upstream::Checkout;
-use upstream::balance::Wish;
+use upstream::balance::ServerPreference;
 use upstream::pool::AcquireError;
-use upstream::request::Head;
+use upstream::request::RequestHead;
 
 impl UpstreamAttempt<'_> {
     /// Whether a second server may be asked while the first has not answered. A client that a cookie keeps at its server stays
     /// there, and a switch of protocols is not begun twice.
-    pub(super) fn may_hedge(&self, head: &Head) -> bool {
+    pub(super) fn may_hedge(&self, head: &RequestHead) -> bool {
         self.wish.kept.is_none() && !head.headers.contains_key(UPGRADE)
     }
 
@@ -30,7 +30,7 @@ impl UpstreamAttempt<'_> {
     pub(super) async fn hedged(
         &mut self,
         after: Duration,
-        head: &mut Head,
+        head: &mut RequestHead,
         names_server: bool,
     ) -> Result<Option<(StatusCode, Checkout<RequestBody>)>, Refusal> {
         let now = self.context.facts.started + self.context.attempts.steps.ready();
@@ -56,14 +56,14 @@ impl UpstreamAttempt<'_> {
             }
         };
         self.tried(&tried);
-        let Tried { checkout, head: answered, result, .. } = tried;
-        let used = Used::of(&checkout);
-        match self.conclude(used, result, &answered.headers, true, Whole::Empty)? {
-            Next::Answered(status) => {
+        let ConnectedTry { checkout, head: answered, result, .. } = tried;
+        let used = TryConnection::of(&checkout);
+        match self.conclude(used, result, &answered.headers, true, ResendBody::Empty)? {
+            TryOutcome::Answered(status) => {
                 *head = answered;
                 Ok(Some((status, checkout)))
             }
-            Next::Again(_) => {
+            TryOutcome::Again(_) => {
                 checkout.discard(clock::instant());
                 self.wish.avoid = Some(used.server);
                 Ok(None)
@@ -71,8 +71,15 @@ impl UpstreamAttempt<'_> {
         }
     }
 
-    fn try_at(&self, server: usize, is_new: bool, head: &Head, names_server: bool, now: Instant) -> Trying {
-        let tried = Try {
+    fn try_at(
+        &self,
+        server: usize,
+        is_new: bool,
+        head: &RequestHead,
+        names_server: bool,
+        now: Instant,
+    ) -> Trying {
+        let tried = HedgeTry {
             pool: Rc::clone(&self.pool),
             server,
             is_new,
@@ -85,29 +92,30 @@ impl UpstreamAttempt<'_> {
     }
 
     /// A second try at another server, if one may be used and the budget allows it.
-    fn hedge(&mut self, first: usize, head: &Head, names_server: bool) -> Option<Trying> {
+    fn hedge(&mut self, first: usize, head: &RequestHead, names_server: bool) -> Option<Trying> {
         let now = clock::instant();
         if !(self.pool.has_usable_server_beside(first, now) && self.again()) {
             return None;
         }
-        let server = self.pool.choose(Wish { avoid: Some(first), ..self.wish }, now);
+        let server = self.pool.choose(ServerPreference { avoid: Some(first), ..self.wish }, now);
         Some(self.try_at(server, false, head, names_server, now))
     }
 
     /// The first of two tries that brings an answer to go on with. The other one is dropped, which closes its connection or
     /// resets its stream, and is not held against its server. If one comes to nothing, the other decides.
-    async fn race(&mut self, mut first: Trying, mut second: Trying) -> Result<Tried, AcquireError> {
+    async fn race(&mut self, mut first: Trying, mut second: Trying) -> Result<ConnectedTry, AcquireError> {
         let (ended, other, is_second) = tokio::select! {
             biased;
             tried = &mut first => (tried, second, false),
             tried = &mut second => (tried, first, true),
         };
         let on_status = &self.retry().on_status;
-        let is_good =
-            |tried: &Tried| tried.result.as_ref().is_ok_and(|status| !on_status.contains(status.as_u16()));
+        let is_good = |tried: &ConnectedTry| {
+            tried.result.as_ref().is_ok_and(|status| !on_status.contains(status.as_u16()))
+        };
         let (decides, is_hedge) = if ended.as_ref().is_ok_and(is_good) {
             drop(other);
-            self.count().exchanged(self.cells(), metrics::Exchange::Cancelled);
+            self.count().exchanged(self.cells(), metrics::ExchangeOutcome::Cancelled);
             (ended, is_second)
         } else {
             self.came_to_nothing(ended);
@@ -119,7 +127,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// Counts a try that has failed while another one is under way.
-    fn came_to_nothing(&mut self, ended: Result<Tried, AcquireError>) {
+    fn came_to_nothing(&mut self, ended: Result<ConnectedTry, AcquireError>) {
         let tried = match ended {
             Ok(tried) => tried,
             Err(error) => {
@@ -129,9 +137,9 @@ impl UpstreamAttempt<'_> {
         };
         self.tried(&tried);
         // The refusal would be the client's answer if there were no other try.
-        let Tried { checkout, head, result, .. } = tried;
-        if let Ok(Next::Answered(_)) =
-            self.conclude(Used::of(&checkout), result, &head.headers, false, Whole::Empty)
+        let ConnectedTry { checkout, head, result, .. } = tried;
+        if let Ok(TryOutcome::Answered(_)) =
+            self.conclude(TryConnection::of(&checkout), result, &head.headers, false, ResendBody::Empty)
         {
             self.forgo_answer();
             checkout.discard(clock::instant());
@@ -139,7 +147,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// Notes where the time of a try went.
-    fn tried(&mut self, tried: &Tried) {
+    fn tried(&mut self, tried: &ConnectedTry) {
         self.connected(&tried.checkout);
         let sent = tried.sent_at.saturating_duration_since(self.context.facts.started);
         self.context.attempts.steps.sent = sent.as_nanos() as u64;

@@ -13,20 +13,20 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::RequestContext;
-use super::facts::{Attempts, ServerIndex};
+use super::facts::{AttemptFacts, ServerIndex};
 use super::headers;
 use super::request::gather;
-use super::request::request_body::{Kept, RequestBody};
+use super::request::request_body::{RequestBody, ResendBuffer};
 use super::response::early_hints::EarlyHints;
 use super::response::grpc;
 use crate::service::refusal::Refusal;
 use base::clock;
 use policy::retry::Retry;
-use upstream::balance::Wish;
-use upstream::config::{HostHeader, Version as UpstreamVersion};
-use upstream::error::{Error, SendError, Unsent};
+use upstream::balance::ServerPreference;
+use upstream::config::{HostHeader, HttpVersion as UpstreamVersion};
+use upstream::error::{Error, SendError, UnsentRequest};
 use upstream::pool::Terms;
-use upstream::request::Head;
+use upstream::request::RequestHead;
 use upstream::uploads::Bounds;
 use upstream::{Checkout, Pool};
 
@@ -37,7 +37,7 @@ pub struct UpstreamAttempt<'a> {
     /// Its place among the upstreams.
     pub upstream: usize,
     /// Which server it is to go to.
-    pub wish: Wish,
+    pub wish: ServerPreference,
     /// When it is sent a second time. `None`: when the upstream says so.
     pub retry: Option<&'a Retry>,
     /// The request.
@@ -66,7 +66,7 @@ impl UpstreamAttempt<'_> {
     /// Sends until an answer's head comes. Its fields replace those in `head`: one map serves both ways.
     pub async fn send(
         &mut self,
-        head: &mut Head,
+        head: &mut RequestHead,
         mut body: RequestBody,
     ) -> Result<(StatusCode, Checkout<RequestBody>), Refusal> {
         // An HTTP/1.0 client need not name a host, but HTTP/1.1 must have one (RFC 9112 section 3.2).
@@ -105,7 +105,7 @@ impl UpstreamAttempt<'_> {
             if names_server && let Ok(host) = HeaderValue::from_str(checkout.host()) {
                 head.headers.insert(HOST, host);
             }
-            let used = Used::of(&checkout);
+            let used = TryConnection::of(&checkout);
             let until = self.response_deadline(may_try_again);
             self.watch(&mut checkout, &mut body);
             let kept = self.keep(&mut body);
@@ -118,8 +118,8 @@ impl UpstreamAttempt<'_> {
             }
             self.context.attempts.is_awaiting_head = false;
             match self.conclude(used, sent, &head.headers, may_repeat, kept)? {
-                Next::Answered(status) => return Ok((status, checkout)),
-                Next::Again(again) => {
+                TryOutcome::Answered(status) => return Ok((status, checkout)),
+                TryOutcome::Again(again) => {
                     checkout.discard(clock::instant());
                     if let Some(fields) = spare {
                         head.headers = fields;
@@ -136,7 +136,7 @@ impl UpstreamAttempt<'_> {
 
     /// Whether one more try is within `times`.
     fn may_retry(&self) -> bool {
-        let Attempts { retries, unprocessed, is_anew, .. } = self.context.attempts;
+        let AttemptFacts { retries, unprocessed, is_anew, .. } = self.context.attempts;
         u32::from(retries - unprocessed - u8::from(is_anew)) < self.retry().times
     }
 
@@ -145,52 +145,52 @@ impl UpstreamAttempt<'_> {
     }
 
     /// What there will be of the body if this try turns out to be one that the server has done nothing with.
-    fn keep(&self, body: &mut RequestBody) -> Whole {
+    fn keep(&self, body: &mut RequestBody) -> ResendBody {
         if matches!(body, RequestBody::Empty) {
-            return Whole::Empty;
+            return ResendBody::Empty;
         }
         // Over HTTP/1.1 no server says so.
         let kept =
             if self.is_h2() { body.keep(self.pool.upstream.config.uploads.gather_bytes) } else { None };
-        kept.map_or(Whole::Lost, Whole::Kept)
+        kept.map_or(ResendBody::Lost, ResendBody::Kept)
     }
 
     /// What a try has come to: an answer with these fields to go on with, or another try.
     fn conclude(
         &mut self,
-        used: Used,
+        used: TryConnection,
         sent: Result<StatusCode, SendError<RequestBody>>,
         fields: &HeaderMap,
         may_repeat: bool,
-        whole: Whole,
-    ) -> Result<Next, Refusal> {
+        whole: ResendBody,
+    ) -> Result<TryOutcome, Refusal> {
         let server = used.server;
         match sent {
             Ok(status) => {
                 self.answered(server, status, fields);
                 if !(may_repeat && self.is_to_be_sent_again(status)) {
-                    return Ok(Next::Answered(status));
+                    return Ok(TryOutcome::Answered(status));
                 }
                 self.forgo_answer();
-                Ok(Next::Again(RequestBody::Empty))
+                Ok(TryOutcome::Again(RequestBody::Empty))
             }
             Err(SendError::Timeout) => {
                 let on_timeout = self.retry().on_timeout;
                 if !(self.timed_out(server) && may_repeat && on_timeout && self.again()) {
                     return Err(Refusal::UpstreamTimeout);
                 }
-                Ok(Next::Again(RequestBody::Empty))
+                Ok(TryOutcome::Again(RequestBody::Empty))
             }
             Err(SendError::Slow) => {
-                self.count().exchanged(self.cells(), metrics::Exchange::ClientGone);
+                self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ClientGone);
                 Err(Refusal::BodySlow)
             }
             Err(SendError::Broken { error, unsent }) => {
                 let is_free = error.tls_cause().is_none()
                     && match unsent {
-                        Unsent::Unprocessed { is_graceful } => is_graceful,
-                        Unsent::Request(_) => self.is_h2(),
-                        Unsent::Nothing | Unsent::Answered => false,
+                        UnsentRequest::Unprocessed { is_graceful } => is_graceful,
+                        UnsentRequest::Request(_) => self.is_h2(),
+                        UnsentRequest::Nothing | UnsentRequest::Answered => false,
                     };
                 self.own_fault()?;
                 let goes_anew = self.may_go_anew(used, &error, &unsent, may_repeat);
@@ -203,14 +203,14 @@ impl UpstreamAttempt<'_> {
                 }
                 let goes_again = goes_anew || is_free && self.again_unprocessed() || self.again();
                 let refusal = error.tls_cause().map_or(Refusal::UpstreamReset, Refusal::UpstreamConnect);
-                if goes_again { Ok(Next::Again(again)) } else { Err(refusal) }
+                if goes_again { Ok(TryOutcome::Again(again)) } else { Err(refusal) }
             }
         }
     }
 
     /// An answer's head has come, and is left for one of another try.
     fn forgo_answer(&mut self) {
-        self.count().exchanged(self.cells(), metrics::Exchange::Answered);
+        self.count().exchanged(self.cells(), metrics::ExchangeOutcome::Answered);
         self.context.judge_good();
         self.context.attempts.steps.answered = 0;
     }
@@ -279,12 +279,18 @@ impl UpstreamAttempt<'_> {
     /// Whether a request that died with a connection that was kept goes to the same server over a new one. Its server closes
     /// such a connection at any time, and a firewall forgets it without a word: that says nothing of the server, and all that
     /// are kept may have died together. So it is no retry of `budget`, and for each request happens once.
-    fn may_go_anew(&self, used: Used, error: &Error, unsent: &Unsent<RequestBody>, may_repeat: bool) -> bool {
+    fn may_go_anew(
+        &self,
+        used: TryConnection,
+        error: &Error,
+        unsent: &UnsentRequest<RequestBody>,
+        may_repeat: bool,
+    ) -> bool {
         let retry = self.retry();
         let may_be_sent = match unsent {
-            Unsent::Request(_) => true,
-            Unsent::Nothing => may_repeat && retry.on_reset && retry.times > 0,
-            Unsent::Unprocessed { .. } | Unsent::Answered => false,
+            UnsentRequest::Request(_) => true,
+            UnsentRequest::Nothing => may_repeat && retry.on_reset && retry.times > 0,
+            UnsentRequest::Unprocessed { .. } | UnsentRequest::Answered => false,
         };
         let is_dead = !error.is_bad_answer() && error.tls_cause().is_none();
         used.is_kept && may_be_sent && is_dead && !self.context.attempts.is_anew
@@ -364,31 +370,31 @@ impl UpstreamAttempt<'_> {
         allowed.per_try.filter(|_| may_follow && self.retry().on_timeout).unwrap_or(allowed.response)
     }
 
-    fn count(&self) -> &metrics::Upstream {
+    fn count(&self) -> &metrics::UpstreamSeries {
         &self.context.view.snapshot.series.upstreams[self.upstream]
     }
 
-    fn cells(&self) -> &metrics::Worker {
+    fn cells(&self) -> &metrics::WorkerToken {
         &self.context.services.metrics
     }
 }
 
 /// The connection of a try.
 #[derive(Clone, Copy)]
-struct Used {
+struct TryConnection {
     server: usize,
     /// It had served a request before, see [`Checkout::is_kept`].
     is_kept: bool,
 }
 
-impl Used {
-    fn of(checkout: &Checkout<RequestBody>) -> Used {
-        Used { server: checkout.server, is_kept: checkout.is_kept() }
+impl TryConnection {
+    fn of(checkout: &Checkout<RequestBody>) -> TryConnection {
+        TryConnection { server: checkout.server, is_kept: checkout.is_kept() }
     }
 }
 
 /// What follows a try.
-enum Next {
+enum TryOutcome {
     /// The head of an answer has come that the client gets.
     Answered(StatusCode),
     /// The request is sent again, with this body.
@@ -396,21 +402,21 @@ enum Next {
 }
 
 /// What there is of a request's body to send it again with.
-enum Whole {
+enum ResendBody {
     /// It has none.
     Empty,
     /// What is sent of it is kept, as far as there is room.
-    Kept(Kept),
+    Kept(ResendBuffer),
     /// Nothing.
     Lost,
 }
 
-impl Whole {
+impl ResendBody {
     fn again(self) -> Option<RequestBody> {
         match self {
-            Whole::Empty => Some(RequestBody::Empty),
-            Whole::Kept(kept) => kept.again(),
-            Whole::Lost => None,
+            ResendBody::Empty => Some(RequestBody::Empty),
+            ResendBody::Kept(kept) => kept.again(),
+            ResendBody::Lost => None,
         }
     }
 }

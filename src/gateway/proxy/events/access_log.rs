@@ -2,7 +2,7 @@
 
 use http::{Uri, Version};
 
-use super::event::{FailedHandshake, Finished, UnreadHead};
+use super::event::{FailedHandshake, FinishedRequest, UnreadHead};
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
@@ -10,17 +10,17 @@ use base::cause::Cause;
 use base::clock;
 use limiter::Count;
 use observe::record;
-use policy::Table;
+use policy::RouteTable;
 
-pub fn finished(services: &Services, event: &Finished<'_>) {
+pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     let sampler = &event.snapshot.sampler;
     if !sampler.is_off(event.status) {
         services.log.write(sampler, &event.snapshot.style, &entry(services, event));
     }
 }
 
-fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> {
-    let Finished { conn, snapshot, request, attempts, outcome, .. } = event;
+fn entry<'r>(services: &Services, event: &'r FinishedRequest<'_>) -> record::AccessEntry<'r> {
+    let FinishedRequest { conn, snapshot, request, attempts, outcome, .. } = event;
     let table = &snapshot.table;
     let (upstream, server) = attempts.server.map_or(("", ""), |index| {
         let upstream = &event.pools[index.upstream].upstream;
@@ -29,7 +29,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
     let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
     let identity = request.identity.as_deref();
     let steps = &attempts.steps;
-    record::Entry {
+    record::AccessEntry {
         time: services.unix(event.ended),
         request_id: request.request_id.as_bytes(),
         trace: event.trace.map(|trace| trace.ids),
@@ -55,7 +55,7 @@ fn entry<'r>(services: &Services, event: &'r Finished<'_>) -> record::Entry<'r> 
         grpc_status: outcome.grpc_status,
         reason: event.reason.map_or("", Reason::code),
         cause: outcome.cause.map_or("", Cause::word),
-        decision: event.verdict.map_or(record::Decision::None, |verdict| decision(table, verdict)),
+        decision: event.verdict.map_or(record::LoggedDecision::None, |verdict| decision(table, verdict)),
         decided: event.verdict.map_or("", |verdict| verdict.tier.label()),
         left: event.left,
         upstream,
@@ -80,20 +80,22 @@ fn path(target: &Uri) -> &[u8] {
     }
 }
 
-pub(super) fn decision(table: &Table, verdict: Count) -> record::Decision<'_> {
+pub(super) fn decision(table: &RouteTable, verdict: Count) -> record::LoggedDecision<'_> {
     let policy = &*table.policies()[verdict.policy.index()].name;
     match verdict.decision {
-        metrics::Decision::Admitted => record::Decision::Admitted,
-        metrics::Decision::ShadowDenied => record::Decision::ShadowDenied(policy),
-        metrics::Decision::Penalised => record::Decision::Penalised(policy),
-        metrics::Decision::ShadowPenalised => record::Decision::ShadowPenalised(policy),
-        metrics::Decision::Denied | metrics::Decision::MissingRejected => record::Decision::Denied(policy),
+        metrics::PolicyDecision::Admitted => record::LoggedDecision::Admitted,
+        metrics::PolicyDecision::ShadowDenied => record::LoggedDecision::ShadowDenied(policy),
+        metrics::PolicyDecision::Penalised => record::LoggedDecision::Penalised(policy),
+        metrics::PolicyDecision::ShadowPenalised => record::LoggedDecision::ShadowPenalised(policy),
+        metrics::PolicyDecision::Denied | metrics::PolicyDecision::MissingRejected => {
+            record::LoggedDecision::Denied(policy)
+        }
     }
 }
 
 pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<'_>) {
     let conn = event.conn;
-    let entry = record::Entry {
+    let entry = record::AccessEntry {
         time: clock::unix(),
         request_id: event.request_id.as_bytes(),
         node: &snapshot.style.node,
@@ -105,7 +107,7 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
         sni: conn.sni.as_bytes(),
         status: event.status,
         reason: event.reason.code(),
-        ..record::Entry::default()
+        ..record::AccessEntry::default()
     };
     services.log.write(&snapshot.sampler, &snapshot.style, &entry);
 }
@@ -117,7 +119,7 @@ pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
         return;
     }
     let snapshot = &services.view().snapshot;
-    let entry = record::Entry {
+    let entry = record::AccessEntry {
         time: clock::unix(),
         node: &snapshot.style.node,
         listener: event.listener,
@@ -125,7 +127,7 @@ pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
         peer: Some(event.ends.tcp_peer.to_canonical()),
         reason: Reason::TlsHandshake.code(),
         cause: event.cause.word(),
-        ..record::Entry::default()
+        ..record::AccessEntry::default()
     };
     services.log.write(&snapshot.sampler, &snapshot.style, &entry);
 }

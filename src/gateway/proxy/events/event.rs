@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use http::{HeaderValue, Version};
 
-use crate::proxy::facts::{Attempts, Outcome, RequestFacts};
+use crate::proxy::facts::{AttemptFacts, RequestFacts, RequestOutcome};
 use crate::proxy::request::request_body::RequestBody;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::Ends;
@@ -18,7 +18,7 @@ use observe::trace::Trace;
 use upstream::Pool;
 
 /// A request has ended: its answer is sent, or its client has left.
-pub struct Finished<'r> {
+pub struct FinishedRequest<'r> {
     pub conn: &'r Conn,
     /// The snapshot it was served by.
     pub snapshot: &'r Snapshot,
@@ -29,12 +29,12 @@ pub struct Finished<'r> {
     /// The upstreams' pools as they were when it began.
     pub pools: &'r [Rc<Pool<RequestBody>>],
     pub request: &'r RequestFacts,
-    pub attempts: &'r Attempts,
+    pub attempts: &'r AttemptFacts,
     /// `None` if its route has no limits.
     pub verdict: Option<Count>,
     /// What is left of the limit that binds, if one was charged.
-    pub left: Option<record::Left>,
-    pub outcome: &'r Outcome,
+    pub left: Option<record::RemainingLimit>,
+    pub outcome: &'r RequestOutcome,
     /// The status and reason to log. They differ from those in `outcome` if the request ended before its answer.
     pub status: u16,
     pub reason: Option<Reason>,

@@ -1,17 +1,17 @@
 //! Counts events in the metrics. The cells belong to the worker, so nothing here waits for another thread.
 
-use super::event::{FailedHandshake, Finished, UnreadHead};
+use super::event::{FailedHandshake, FinishedRequest, UnreadHead};
 use crate::proxy::exemplars;
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::reason::Reason;
-use metrics::{Exchange, Request};
+use metrics::{ExchangeOutcome, RequestCounts};
 
 /// Counts a request at its route, at the reason why it failed, and at its upstream if one was asked.
-pub fn finished(services: &Services, event: &Finished<'_>) {
+pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     let series = &event.snapshot.series;
     let route = event.request.route.map_or(&series.no_route, |route| &series.routes[route.index()]);
-    let request = Request {
+    let request = RequestCounts {
         status: event.status,
         duration_ns: event.duration.as_nanos() as u64,
         bytes_in: event.bytes_in,
@@ -38,21 +38,23 @@ pub fn finished(services: &Services, event: &Finished<'_>) {
 
 /// Counts how the exchange with the upstream ended after the head of its answer had come, or when its client left before
 /// that. Failures before that were counted in `forward`.
-fn answered(services: &Services, event: &Finished<'_>) {
+fn answered(services: &Services, event: &FinishedRequest<'_>) {
     let attempts = event.attempts;
     let is_counted = attempts.steps.answered == 0 && !attempts.is_awaiting_head;
     let Some(server) = attempts.server.filter(|_| !is_counted) else { return };
     let allowed = &attempts.allowed;
     let outcome = match event.reason {
-        _ if attempts.is_awaiting_head => Exchange::ClientGone,
-        Some(Reason::UpstreamTimeout) if allowed.is_past_total(event.duration) => Exchange::TotalTimeout,
-        Some(Reason::UpstreamTimeout) => Exchange::StallTimeout,
-        Some(Reason::UpstreamReset) => Exchange::Reset,
-        Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
-            Exchange::ClientGone
+        _ if attempts.is_awaiting_head => ExchangeOutcome::ClientGone,
+        Some(Reason::UpstreamTimeout) if allowed.is_past_total(event.duration) => {
+            ExchangeOutcome::TotalTimeout
         }
-        Some(Reason::UpstreamBadResponse) => Exchange::BadAnswer,
-        _ => Exchange::Answered,
+        Some(Reason::UpstreamTimeout) => ExchangeOutcome::StallTimeout,
+        Some(Reason::UpstreamReset) => ExchangeOutcome::Reset,
+        Some(Reason::ClientGone | Reason::BodyStall | Reason::BodySlow | Reason::Drain) => {
+            ExchangeOutcome::ClientGone
+        }
+        Some(Reason::UpstreamBadResponse) => ExchangeOutcome::BadAnswer,
+        _ => ExchangeOutcome::Answered,
     };
     event.snapshot.series.upstreams[server.upstream].exchanged(&services.metrics, outcome);
 }

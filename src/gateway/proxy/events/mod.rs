@@ -8,11 +8,11 @@ mod event;
 mod metrics;
 mod spans;
 
-pub use event::{FailedHandshake, Finished, UnreadHead};
+pub use event::{FailedHandshake, FinishedRequest, UnreadHead};
 
 use super::services::Services;
 
-pub fn finished(services: &Services, event: &Finished<'_>) {
+pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     metrics::finished(services, event);
     access_log::finished(services, event);
     spans::finished(services, event);

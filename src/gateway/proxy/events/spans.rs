@@ -8,26 +8,31 @@ use std::time::Duration;
 use http::{Method, Version};
 
 use super::access_log;
-use super::event::Finished;
-use crate::proxy::facts::Steps;
+use super::event::FinishedRequest;
+use crate::proxy::facts::StepTimings;
 use crate::proxy::services::Services;
 use crate::service::reason::Reason;
 use base::identity::NO_ADDRESS;
 use observe::record;
-use observe::trace::{Attributes, Sampled, Span, Trace};
+use observe::trace::{Attributes, FinishedSpan, SampledSpan, Trace};
 
-pub fn finished(services: &Services, event: &Finished<'_>) {
+pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     if let Some(Trace { ids, sampled: Some(sampled), .. }) = event.trace {
         services.shared.spans.offer(span(services, event, ids.trace_id, sampled));
     }
 }
 
-fn span(services: &Services, event: &Finished<'_>, trace_id: NonZeroU128, sampled: &Sampled) -> Span {
+fn span(
+    services: &Services,
+    event: &FinishedRequest<'_>,
+    trace_id: NonZeroU128,
+    sampled: &SampledSpan,
+) -> FinishedSpan {
     let start = services.unix(event.request.started);
     let route = event.request.route.map(|route| &event.snapshot.table.routes()[route.index()]);
     let pattern = route.map(|route| route.path().to_string()).unwrap_or_default();
     let name = name(known_method(&event.request.method), &pattern);
-    let mut span = Span::new(trace_id, sampled, &name, (nanos(start), nanos(start + event.duration)));
+    let mut span = FinishedSpan::new(trace_id, sampled, &name, (nanos(start), nanos(start + event.duration)));
     let error = error(event);
     let attributes = &mut span.attributes();
     request(attributes, event, &pattern);
@@ -50,7 +55,7 @@ fn span(services: &Services, event: &Finished<'_>, trace_id: NonZeroU128, sample
 /// What ended the request with an error; `None` if nothing did. Of a server's answers only 5xx are the server's error, and the
 /// statuses of gRPC's that the conventions name: that a client is refused is none. But an answer that never came, or broke off
 /// behind a good head, is one whatever its status.
-fn error(event: &Finished<'_>) -> Option<Cow<'static, str>> {
+fn error(event: &FinishedRequest<'_>) -> Option<Cow<'static, str>> {
     let of_grpc = GRPC_ERRORS.iter().find(|(code, _)| event.outcome.grpc_status == Some(*code));
     let is_error = event.status >= 500 || of_grpc.is_some() || is_broken_off(event);
     match (event.reason, of_grpc) {
@@ -61,7 +66,7 @@ fn error(event: &Finished<'_>) -> Option<Cow<'static, str>> {
     }
 }
 
-fn is_broken_off(event: &Finished<'_>) -> bool {
+fn is_broken_off(event: &FinishedRequest<'_>) -> bool {
     match event.reason {
         None => false,
         // If one of these is refused with a status, it is one of 5xx.
@@ -87,7 +92,7 @@ fn name(method: &str, pattern: &str) -> String {
     if pattern.is_empty() { method.to_owned() } else { [method, " ", pattern].concat() }
 }
 
-fn request(attributes: &mut Attributes<'_>, event: &Finished<'_>, pattern: &str) {
+fn request(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>, pattern: &str) {
     let facts = event.request;
     let method = known_method(&facts.method);
     attributes.text("http.request.method", method.as_bytes());
@@ -125,7 +130,7 @@ fn request(attributes: &mut Attributes<'_>, event: &Finished<'_>, pattern: &str)
     attributes.text("sluicegate.listener", event.conn.config.name.as_bytes());
 }
 
-fn client(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
+fn client(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
     for (key, address) in
         [("client.address", event.request.client), ("network.peer.address", event.conn.tcp_peer)]
     {
@@ -141,7 +146,7 @@ fn client(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     }
 }
 
-fn answer(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
+fn answer(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
     // The answer after a panic is sent when its request has ended.
     if !event.outcome.is_unanswered() || event.reason == Some(Reason::Panic) {
         attributes.number("http.response.status_code", u64::from(event.status));
@@ -157,7 +162,7 @@ fn answer(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     }
 }
 
-fn identity(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
+fn identity(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
     let Some(identity) = event.request.identity.as_deref() else { return };
     let names = [
         ("sluicegate.consumer", &identity.consumer),
@@ -169,7 +174,7 @@ fn identity(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     }
 }
 
-fn verdict(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
+fn verdict(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
     let Some(verdict) = event.verdict else { return };
     let table = &event.snapshot.table;
     let policy = &table.policies()[verdict.policy.index()].name;
@@ -182,7 +187,7 @@ fn verdict(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
     }
 }
 
-fn upstream(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
+fn upstream(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
     let Some(index) = event.attempts.server else { return };
     let upstream = &event.pools[index.upstream].upstream;
     attributes.text("sluicegate.upstream", upstream.config.name.as_bytes());
@@ -192,7 +197,7 @@ fn upstream(attributes: &mut Attributes<'_>, event: &Finished<'_>) {
 
 /// The steps of the request, each when it ended. None of them needs a reading of the clock that a request without a trace
 /// does without.
-fn add_steps(span: &mut Span, start: Duration, steps: &Steps) {
+fn add_steps(span: &mut FinishedSpan, start: Duration, steps: &StepTimings) {
     let ready = nanos(steps.ready()).max(steps.decide);
     let connected = if steps.sent > 0 { steps.sent } else { ready + steps.wait + steps.connect };
     let taken = [

@@ -12,19 +12,19 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Uri};
 
 use crate::proxy::context::RequestContext;
-use crate::proxy::snapshot::View;
+use crate::proxy::snapshot::WorkerView;
 use crate::service::refusal::Refusal;
-use auth::place::{self, Carried, Place};
-use auth::{self, Asked, Wait};
+use auth::credential_source::{self, CarriedCredential, CredentialSource};
+use auth::{self, AuthRequest, PendingCheck};
 use base::cause::Cause;
 use base::clock;
 use base::identity::Identity;
-use policy::template::{UNFIT_PARAM, Unfit};
-use policy::{Facts, Found, HttpSubject, Route};
+use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
+use policy::{HttpSubject, Route, RouteMatch, RoutingFacts};
 
 /// The result of authentication.
 #[derive(Debug, Default)]
-pub struct Passed {
+pub struct AuthenticationResult {
     /// Who sent the request, if the route requires authentication and a method succeeded.
     pub identity: Option<Arc<Identity>>,
     /// Why the request is refused. The limits are decided before it is answered, so that guessing runs into them.
@@ -32,16 +32,20 @@ pub struct Passed {
 }
 
 /// Authenticates the client, if the route requires it.
-pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> Passed {
+pub async fn identify(
+    context: &mut RequestContext,
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
+) -> AuthenticationResult {
     let route = found.route;
     if route.access.auth.is_empty() {
-        return Passed::default();
+        return AuthenticationResult::default();
     }
     let view = Rc::clone(&context.view);
     let indices = route.access.auth.iter().map(|index| usize::from(*index));
     let methods = indices.map(|index| (&*view.snapshot.auth[index], &*view.caches[index]));
     let conn = Rc::clone(&context.conn);
-    let asked = Asked {
+    let asked = AuthRequest {
         headers: facts.headers,
         query: facts.query,
         certificate: conn.certificate.as_deref(),
@@ -49,10 +53,10 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
     };
     let verifications = &context.services.shared.auth_verifications;
     let has_verified = Cell::new(false);
-    let may_try = |wait: &Wait| {
+    let may_try = |wait: &PendingCheck| {
         has_verified.set(true);
         // Fetching keys was counted already, when the signature of the same token was about to be verified.
-        if matches!(wait, Wait::Keys(_)) {
+        if matches!(wait, PendingCheck::Keys(_)) {
             return true;
         }
         let may = may_try(context, found, facts);
@@ -67,53 +71,57 @@ pub async fn identify(context: &mut RequestContext, found: &Found<'_, '_>, facts
         // 503 and not 401 if a credential was not verified: it may be right. The limits that decide next usually answer
         // 429 instead.
         if let Some((_, cause)) = outcome.unverified {
-            return Passed::refused(Refusal::AuthBusy(cause));
+            return AuthenticationResult::refused(Refusal::AuthBusy(cause));
         }
-        return Passed::refused(refusal(&view, route, outcome.cause()));
+        return AuthenticationResult::refused(refusal(&view, route, outcome.cause()));
     };
     let identity = context.services.shared.limiter.assignments().apply(identity);
     context.facts.identity = Some(Arc::clone(&identity));
     let missing = route.access.require.as_ref().and_then(|require| require.check(&identity).err());
-    Passed { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }
+    AuthenticationResult { identity: Some(identity), refusal: missing.map(Refusal::Forbidden) }
 }
 
 /// The refusal of a credential. Whatever the cause, the client is told the same.
-fn refusal(view: &View, route: &Route, cause: Cause) -> Refusal {
+fn refusal(view: &WorkerView, route: &Route, cause: Cause) -> Refusal {
     let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)]);
     Refusal::Unauthenticated(methods.filter_map(|method| method.challenge.clone()).collect(), cause)
 }
 
 /// The refusal of a request of which a field that its route sends cannot have the value.
-pub fn unfit(view: &View, route: &Route, unfit: Unfit) -> Refusal {
+pub fn unfit(view: &WorkerView, route: &Route, unfit: UnfitHeaderValue) -> Refusal {
     match unfit {
-        Unfit::Identity => refusal(view, route, Cause::IdentityUnfit),
-        Unfit::Param => Refusal::Malformed(UNFIT_PARAM),
+        UnfitHeaderValue::Identity => refusal(view, route, Cause::IdentityUnfit),
+        UnfitHeaderValue::Param => Refusal::Malformed(UNFIT_PARAM),
     }
 }
 
-impl Passed {
-    fn refused(refusal: Refusal) -> Passed {
-        Passed { refusal: Some(refusal), ..Passed::default() }
+impl AuthenticationResult {
+    fn refused(refusal: Refusal) -> AuthenticationResult {
+        AuthenticationResult { refusal: Some(refusal), ..AuthenticationResult::default() }
     }
 }
 
 /// Removes credentials from the fields and the returned target, so that the upstream does not see them: those of every
 /// method of the route that does not pass them on, whichever of them authenticated the client.
-pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
+pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
     let mut uri = uri.clone();
     let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)].config);
     for config in methods.filter(|config| !config.pass) {
         for place in config.places() {
             match place {
-                Place::Header(name) => drop(headers.remove(name)),
+                CredentialSource::Header(name) => drop(headers.remove(name)),
                 // A credential of another scheme is not this method's; it may be meant for the upstream.
-                Place::Bearer => match place::authorization(headers, config.scheme()) {
-                    Carried::Nothing => {}
-                    Carried::One(_) | Carried::Several => drop(headers.remove(AUTHORIZATION)),
-                },
-                Place::Query(name) => {
+                CredentialSource::Bearer => {
+                    match credential_source::authorization(headers, config.scheme()) {
+                        CarriedCredential::Nothing => {}
+                        CarriedCredential::One(_) | CarriedCredential::Several => {
+                            drop(headers.remove(AUTHORIZATION))
+                        }
+                    }
+                }
+                CredentialSource::Query(name) => {
                     let Some(query) = uri.query() else { continue };
-                    let query = place::without(query, name);
+                    let query = credential_source::without(query, name);
                     uri = with_query(&uri, query.as_deref());
                 }
             }
@@ -125,7 +133,7 @@ pub fn hide_credentials(view: &View, route: &Route, uri: &Uri, headers: &mut Hea
 /// Whether a costly verification may begin: whether the limits that need no identity have room. If not, the answer is 429
 /// in any case, so no password is hashed and no signature verified, and a client that guesses does not slow others down.
 /// Nothing is charged here. Limits that count by identity are not asked: they may admit the client once it is known.
-fn may_try(context: &RequestContext, found: &Found<'_, '_>, facts: &Facts<'_, '_>) -> bool {
+fn may_try(context: &RequestContext, found: &RouteMatch<'_, '_>, facts: &RoutingFacts<'_, '_>) -> bool {
     let policies = context.view.snapshot.table.chosen(found.route, true);
     let (limiter, now_ns) = (&context.services.shared.limiter, clock::ns_of(context.facts.started));
     limiter.has_room(policies, &HttpSubject::new(found, facts), now_ns)
@@ -139,8 +147,8 @@ pub fn hide_parameters(context: &mut RequestContext) {
     if names.is_empty() {
         return;
     }
-    snapshot.shown.mask_queries(&mut context.facts.shown, |query| place::masked(query, names));
-    if let Some(shown) = context.facts.uri.query().and_then(|query| place::masked(query, names)) {
+    snapshot.shown.mask_queries(&mut context.facts.shown, |query| credential_source::masked(query, names));
+    if let Some(shown) = context.facts.uri.query().and_then(|query| credential_source::masked(query, names)) {
         context.facts.uri = with_query(&context.facts.uri, Some(&shown));
     }
 }

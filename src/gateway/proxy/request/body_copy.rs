@@ -5,23 +5,23 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http_body::Frame;
 
-use crate::proxy::request::gathered::{Gathered, Room};
+use crate::proxy::request::buffered_body::{BufferBudget, BufferedBody};
 
 /// What has been copied so far, and who is told of the end.
 pub struct BodyCopy {
-    copied: Gathered,
+    copied: BufferedBody,
     bytes_max: usize,
-    room: Arc<Room>,
+    room: Arc<BufferBudget>,
     /// Called once; taken by then.
     end: Option<Box<End>>,
 }
 
 /// What the copy comes to.
-type End = dyn FnOnce(Result<Gathered, Lost>);
+type End = dyn FnOnce(Result<BufferedBody, CopyFailure>);
 
 /// Why there is no copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lost {
+pub enum CopyFailure {
     /// The body is larger than may be copied.
     TooLarge,
     /// Copies of other bodies use up the memory for all.
@@ -35,10 +35,10 @@ impl BodyCopy {
     /// is known that there will be no copy.
     pub fn new(
         bytes_max: usize,
-        room: &Arc<Room>,
-        end: impl FnOnce(Result<Gathered, Lost>) + 'static,
+        room: &Arc<BufferBudget>,
+        end: impl FnOnce(Result<BufferedBody, CopyFailure>) + 'static,
     ) -> BodyCopy {
-        let (copied, room) = (Gathered::default(), Arc::clone(room));
+        let (copied, room) = (BufferedBody::default(), Arc::clone(room));
         BodyCopy { copied, bytes_max, room, end: Some(Box::new(end)) }
     }
 
@@ -46,13 +46,13 @@ impl BodyCopy {
     pub fn push(&mut self, frame: &Frame<Bytes>) -> bool {
         let bytes = frame.data_ref().map_or(0, Bytes::len);
         let lost = if self.copied.len() + bytes > self.bytes_max {
-            Lost::TooLarge
+            CopyFailure::TooLarge
         } else if !self.copied.copy(frame, &self.room) {
-            Lost::NoRoom
+            CopyFailure::NoRoom
         } else {
             return true;
         };
-        self.copied = Gathered::default();
+        self.copied = BufferedBody::default();
         self.tell(Err(lost));
         false
     }
@@ -63,7 +63,7 @@ impl BodyCopy {
         self.tell(Ok(copied));
     }
 
-    fn tell(&mut self, copied: Result<Gathered, Lost>) {
+    fn tell(&mut self, copied: Result<BufferedBody, CopyFailure>) {
         if let Some(end) = self.end.take() {
             end(copied);
         }
@@ -72,7 +72,7 @@ impl BodyCopy {
 
 impl Drop for BodyCopy {
     fn drop(&mut self) {
-        self.tell(Err(Lost::Incomplete));
+        self.tell(Err(CopyFailure::Incomplete));
     }
 }
 
@@ -90,10 +90,10 @@ mod tests {
     use super::*;
 
     /// What a copy of at most four bytes comes to.
-    fn told(pieces: &[&'static str], is_ended: bool) -> Vec<Result<String, Lost>> {
+    fn told(pieces: &[&'static str], is_ended: bool) -> Vec<Result<String, CopyFailure>> {
         let ends = Rc::new(RefCell::new(Vec::new()));
         let seen = Rc::clone(&ends);
-        let mut copy = BodyCopy::new(4, &Arc::new(Room::of_copies()), move |copied| {
+        let mut copy = BodyCopy::new(4, &Arc::new(BufferBudget::of_copies()), move |copied| {
             seen.borrow_mut().push(copied.map(|mut copied| {
                 let data = copied.take().and_then(|frame| frame.into_data().ok()).unwrap_or_default();
                 String::from_utf8_lossy(&data).into_owned()
@@ -114,13 +114,13 @@ mod tests {
         assert_eq!(told(&["ab", "cd"], true), [Ok("abcd".to_owned())]);
         assert_eq!(told(&["abcd"], true), [Ok("abcd".to_owned())]);
         assert_eq!(told(&[], true), [Ok(String::new())]);
-        assert_eq!(told(&["abc", "de"], true), [Err(Lost::TooLarge)]);
-        assert_eq!(told(&["abc"], false), [Err(Lost::Incomplete)]);
+        assert_eq!(told(&["abc", "de"], true), [Err(CopyFailure::TooLarge)]);
+        assert_eq!(told(&["abc"], false), [Err(CopyFailure::Incomplete)]);
     }
 
     #[test]
     fn copies_of_all_bodies_have_one_bound() {
-        let room = Arc::new(Room::of_copies());
+        let room = Arc::new(BufferBudget::of_copies());
         let piece = Frame::data(Bytes::from(vec![0; 16 << 20]));
         let mut copies: Vec<BodyCopy> = (0..4).map(|_| BodyCopy::new(16 << 20, &room, |_| ())).collect();
         assert!(copies.iter_mut().all(|copy| copy.push(&piece)));

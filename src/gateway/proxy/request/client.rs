@@ -14,7 +14,7 @@ use policy::matching::host::is_authority;
 
 /// The client as limits and logs see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Client {
+pub struct RequestClient {
     /// Its address (`client_ip`).
     pub ip: IpAddr,
     /// Whether the peer is a trusted hop, so that its forwarding fields are kept.
@@ -24,27 +24,27 @@ pub struct Client {
 /// Finds the client behind `peer`: the peer itself unless it is a trusted hop; else the first address from the right of
 /// the forwarding header that is not a trusted hop. An unreadable element ends the walk, and the hop before it is the
 /// client: everything to its left could be forged.
-pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Client {
+pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> RequestClient {
     let peer = peer.to_canonical();
     if !is_hop(config, peer) {
-        return Client { ip: peer, trusted_peer: false };
+        return RequestClient { ip: peer, trusted_peer: false };
     }
-    Client { ip: walk(config, peer, headers).ip, trusted_peer: true }
+    RequestClient { ip: walk(config, peer, headers).ip, trusted_peer: true }
 }
 
 /// Where the walk past trusted hops ends.
-struct Walk<'h> {
+struct HopWalk<'h> {
     ip: IpAddr,
     /// The element that the hop nearest to the client has written, and how many stand to its right.
     last: Option<(&'h [u8], usize)>,
 }
 
-fn walk<'h>(config: &ClientIp, peer: IpAddr, headers: &'h HeaderMap) -> Walk<'h> {
+fn walk<'h>(config: &ClientIp, peer: IpAddr, headers: &'h HeaderMap) -> HopWalk<'h> {
     let name = match config.header {
         ForwardedHeader::XForwarded => &X_FORWARDED_FOR,
         ForwardedHeader::Forwarded => &FORWARDED,
     };
-    let mut walk = Walk { ip: peer, last: None };
+    let mut walk = HopWalk { ip: peer, last: None };
     for (index, element) in listed(config.header, headers, name).enumerate() {
         walk.last = Some((element, index));
         let Some(hop) = hop(config.header, element) else { break };
@@ -58,7 +58,7 @@ fn walk<'h>(config: &ClientIp, peer: IpAddr, headers: &'h HeaderMap) -> Walk<'h>
 
 /// What a client asked for, by the word of trusted hops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Asked {
+pub struct ForwardedTarget {
     /// `http` or `https`.
     pub scheme: Option<&'static str>,
     /// The host, perhaps with a port.
@@ -67,7 +67,7 @@ pub struct Asked {
 
 /// What the client behind a trusted peer asked for, as the hop nearest to it says. Of `X-Forwarded-Host` and
 /// `X-Forwarded-Proto`, which hops seldom append to, the element counts at the place of that hop, or the leftmost one.
-pub fn asked(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Asked {
+pub fn asked(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> ForwardedTarget {
     let last = walk(config, peer.to_canonical(), headers).last;
     let (host, proto) = match config.header {
         ForwardedHeader::XForwarded => {
@@ -86,7 +86,7 @@ pub fn asked(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> Asked {
         }
     };
     let is = |scheme: &&str| proto.is_some_and(|proto| proto.trim().eq_ignore_ascii_case(scheme));
-    Asked {
+    ForwardedTarget {
         scheme: ["http", "https"].into_iter().find(is),
         authority: host.map(str::trim).filter(|host| is_authority(host)).map(Into::into),
     }
@@ -206,7 +206,7 @@ mod tests {
             ip("192.0.2.1"),
             &map(&[("x-forwarded-for", "1.1.1.1")]),
         );
-        assert_eq!(found, Client { ip: ip("192.0.2.1"), trusted_peer: false });
+        assert_eq!(found, RequestClient { ip: ip("192.0.2.1"), trusted_peer: false });
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn what_was_asked_for_is_the_word_of_the_hop_nearest_to_the_client() {
         let asked = |header, peer: &str, lines: &[(&'static str, &'static str)]| {
-            let Asked { scheme, authority } = asked(&trusting(header), ip(peer), &map(lines));
+            let ForwardedTarget { scheme, authority } = asked(&trusting(header), ip(peer), &map(lines));
             (scheme.unwrap_or("-"), authority.unwrap_or("-".into()).into_string())
         };
         let x_forwarded = |lines: &[_]| asked(ForwardedHeader::XForwarded, "10.0.0.1", lines);

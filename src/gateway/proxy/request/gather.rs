@@ -15,15 +15,15 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
 use crate::proxy::context::RequestContext;
-use crate::proxy::request::gathered::Room;
+use crate::proxy::request::buffered_body::BufferBudget;
 use crate::proxy::request::request_body::{Error, RequestBody};
 use crate::service::refusal::Refusal;
-use policy::json::{Fields, Path};
+use policy::json::{JsonFields, JsonPath};
 use upstream::Upstream;
 
 /// Why a request ends while its body is gathered.
 #[derive(Debug)]
-pub enum Ended {
+pub enum GatherFailure {
     /// The body broke off, or is too large.
     Body(Error),
     /// Nothing came for `body_stall`.
@@ -41,7 +41,7 @@ pub async fn gather(
     context: &mut RequestContext,
     body: &mut RequestBody,
     upstream: &Upstream,
-) -> Result<Option<OwnedSemaphorePermit>, Ended> {
+) -> Result<Option<OwnedSemaphorePermit>, GatherFailure> {
     let max = upstream.config.uploads.gather_bytes;
     let RequestBody::Streaming(handle) = &mut *body else { return Ok(None) };
     if max == 0 {
@@ -51,9 +51,9 @@ pub async fn gather(
     let at_once = poll_fn(|cx| Poll::Ready(handle.body().poll_gather(max, &room, cx))).await;
     match at_once {
         Poll::Ready(gathered) if handle.body().is_gathered(max) => {
-            gathered.map(|()| None).map_err(Ended::Body)
+            gathered.map(|()| None).map_err(GatherFailure::Body)
         }
-        Poll::Ready(Err(error)) => Err(Ended::Body(error)),
+        Poll::Ready(Err(error)) => Err(GatherFailure::Body(error)),
         // Boxed: timers are large, and few bodies wait.
         Poll::Ready(Ok(())) | Poll::Pending => Box::pin(wait(context, body, upstream, &room)).await,
     }
@@ -68,17 +68,17 @@ pub async fn fields(
     context: &mut RequestContext,
     body: &mut RequestBody,
     headers: &HeaderMap,
-    paths: &Arc<[Path]>,
-) -> Result<Fields, Ended> {
-    let RequestBody::Streaming(handle) = body else { return Ok(Fields::default()) };
+    paths: &Arc<[JsonPath]>,
+) -> Result<JsonFields, GatherFailure> {
+    let RequestBody::Streaming(handle) = body else { return Ok(JsonFields::default()) };
     if headers.get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-        return Ok(Fields::default());
+        return Ok(JsonFields::default());
     }
     let room = Arc::clone(&context.services.shared.gathered);
     let stall = stall_of(context);
     let at_once = poll_fn(|cx| Poll::Ready(handle.body().poll_gather(FIELDS_BYTES, &room, cx))).await;
     if let Poll::Ready(gathered) = at_once {
-        gathered.map_err(Ended::Body)?;
+        gathered.map_err(GatherFailure::Body)?;
     }
     // Over HTTP/2 each step has its deadline.
     let step_bytes = if stall == Duration::MAX { FIELDS_BYTES } else { STEP_BYTES };
@@ -86,13 +86,13 @@ pub async fn fields(
     while !handle.body().is_gathered(FIELDS_BYTES) {
         target = FIELDS_BYTES.min(target + step_bytes);
         let step = poll_fn(|cx| handle.body().poll_gather(target, &room, cx));
-        timeout(stall, step).await.map_err(|_| Ended::Stalled)?.map_err(Ended::Body)?;
+        timeout(stall, step).await.map_err(|_| GatherFailure::Stalled)?.map_err(GatherFailure::Body)?;
         if !handle.body().is_gathered(target) {
-            return Err(Ended::NoRoom);
+            return Err(GatherFailure::NoRoom);
         }
     }
     let streaming = handle.body();
-    Ok(Fields::read(paths, streaming.pieces(FIELDS_BYTES)))
+    Ok(JsonFields::read(paths, streaming.pieces(FIELDS_BYTES)))
 }
 
 /// How long a body may stand still. Over HTTP/1.1 the connection's timer watches for stalls. Over HTTP/2 it cannot: other
@@ -105,12 +105,12 @@ fn stall_of(context: &RequestContext) -> Duration {
 }
 
 /// What a request is told whose body ended early.
-pub fn refusal(context: &RequestContext, ended: Ended) -> Refusal {
+pub fn refusal(context: &RequestContext, ended: GatherFailure) -> Refusal {
     match ended {
-        Ended::Stalled => Refusal::BodySlow,
-        Ended::NoRoom => Refusal::Overloaded,
-        Ended::Body(error) => {
-            tracing::debug!(%error, "a request's body ended early");
+        GatherFailure::Stalled => Refusal::BodySlow,
+        GatherFailure::NoRoom => Refusal::Overloaded,
+        GatherFailure::Body(error) => {
+            tracing::debug!(%error, "request body ended early");
             body_fault(context).unwrap_or(Refusal::ClientGone)
         }
     }
@@ -131,8 +131,8 @@ async fn wait(
     context: &mut RequestContext,
     body: &mut RequestBody,
     upstream: &Upstream,
-    room: &Arc<Room>,
-) -> Result<Option<OwnedSemaphorePermit>, Ended> {
+    room: &Arc<BufferBudget>,
+) -> Result<Option<OwnedSemaphorePermit>, GatherFailure> {
     let max = upstream.config.uploads.gather_bytes;
     let is_small = body.size_hint().upper().is_some_and(|length| length <= max as u64);
     let early = if is_small { SMALL_EARLY_AFTER } else { EARLY_AFTER };
@@ -143,11 +143,11 @@ async fn wait(
         while !handle.body().is_gathered(max) {
             target = max.min(target + STEP_BYTES);
             let step = poll_fn(|cx| handle.body().poll_gather(target, room, cx));
-            timeout(stall, step).await.map_err(|_| Ended::Stalled)?.map_err(Ended::Body)?;
+            timeout(stall, step).await.map_err(|_| GatherFailure::Stalled)?.map_err(GatherFailure::Body)?;
             if !handle.body().is_gathered(target) {
                 // No room for more: what has come goes on if a permit is free soon.
                 let permit = timeout(NO_ROOM_WAIT, Arc::clone(&upstream.early).acquire_owned()).await;
-                return permit.ok().and_then(Result::ok).map(Some).ok_or(Ended::NoRoom);
+                return permit.ok().and_then(Result::ok).map(Some).ok_or(GatherFailure::NoRoom);
             }
         }
         Ok(None)

@@ -2,10 +2,10 @@
 
 pub(super) mod authenticate;
 pub(super) mod body_copy;
+pub mod buffered_body;
 pub mod client;
 pub(super) mod gather;
-pub mod gathered;
 pub mod request_body;
-pub mod unread;
+pub mod unread_bodies;
 pub mod upgrade;
 pub mod validate;

@@ -12,8 +12,8 @@ use http_body::{Body, Frame, SizeHint};
 
 use crate::proxy::headers;
 use crate::proxy::request::body_copy::BodyCopy;
-use crate::proxy::request::gathered::{Gathered, Room};
-use crate::proxy::request::unread::Received;
+use crate::proxy::request::buffered_body::{BufferBudget, BufferedBody};
+use crate::proxy::request::unread_bodies::ReceivedBody;
 use crate::service::activity::Activity;
 use upstream::uploads::Progress;
 
@@ -51,7 +51,7 @@ pub enum Error {
 
 /// The state of a request's body while it streams, shared with the request's context, which logs it.
 #[derive(Debug)]
-pub struct Upload {
+pub struct UploadState {
     /// Bytes taken from the client.
     pub bytes: Cell<u64>,
     /// Whether it went over the route's limit.
@@ -63,7 +63,7 @@ pub struct Upload {
     is_settled: Cell<bool>,
 }
 
-impl Upload {
+impl UploadState {
     /// The client owes nothing more of it: it is whole, given up, or a stream beside its answer, which may be as silent as that.
     pub fn settle(&self) {
         if !self.is_settled.replace(true) {
@@ -78,36 +78,36 @@ pub enum RequestBody {
     /// Most requests have none.
     Empty,
     /// On the heap, so that requests without a body are cheap to move.
-    Streaming(Handle),
+    Streaming(BodyHandle),
     /// The copy of one that has been sent elsewhere.
-    Copied(Box<Gathered>),
+    Copied(Box<BufferedBody>),
 }
 
 /// Who sends a body. Over HTTP/2 that is a task of hyper's, which lets go of it only when it notices that the stream is over:
 /// if the request is sent again meanwhile, its handle is void.
 #[derive(Debug)]
-pub struct Handle {
-    body: Rc<RefCell<Streaming>>,
+pub struct BodyHandle {
+    body: Rc<RefCell<StreamingBody>>,
     /// The sending that it belongs to.
     sending: u32,
 }
 
 /// Keeps the first bytes of a body that are sent, for as long as it lives, so that they can be sent again.
 #[derive(Debug)]
-pub struct Kept(Rc<RefCell<Streaming>>);
+pub struct ResendBuffer(Rc<RefCell<StreamingBody>>);
 
 /// A body as the client sends it.
 #[derive(Debug)]
-pub struct Streaming {
-    incoming: Received,
+pub struct StreamingBody {
+    incoming: ReceivedBody,
     left: u64,
     max: u64,
-    upload: Rc<Upload>,
+    upload: Rc<UploadState>,
     ended: bool,
     /// What was read before there was a connection upstream.
-    gathered: Option<Gathered>,
+    gathered: Option<BufferedBody>,
     /// What has been sent, as long as it is kept, and how many bytes that may be.
-    kept: Option<Gathered>,
+    kept: Option<BufferedBody>,
     kept_bytes_max: usize,
     /// How many times it has been sent again.
     sending: u32,
@@ -119,16 +119,20 @@ pub struct Streaming {
 
 impl RequestBody {
     /// Wraps a body of which at most `max` bytes may pass.
-    pub fn streaming(incoming: Received, max: u64, activity: Rc<Activity>) -> (RequestBody, Rc<Upload>) {
+    pub fn streaming(
+        incoming: ReceivedBody,
+        max: u64,
+        activity: Rc<Activity>,
+    ) -> (RequestBody, Rc<UploadState>) {
         activity.begin_body();
-        let upload = Rc::new(Upload {
+        let upload = Rc::new(UploadState {
             bytes: Cell::new(0),
             too_large: Cell::new(false),
             broken: Cell::new(false),
             activity,
             is_settled: Cell::new(false),
         });
-        let body = Streaming {
+        let body = StreamingBody {
             incoming,
             left: max,
             max,
@@ -141,7 +145,7 @@ impl RequestBody {
             progress: None,
             copy: None,
         };
-        let handle = Handle { body: Rc::new(RefCell::new(body)), sending: 0 };
+        let handle = BodyHandle { body: Rc::new(RefCell::new(body)), sending: 0 };
         (RequestBody::Streaming(handle), upload)
     }
 
@@ -161,18 +165,18 @@ impl RequestBody {
     }
 
     /// Keeps what is sent of it, up to so many bytes. `None` if it has nothing to send, or nothing is to be kept.
-    pub fn keep(&mut self, bytes_max: usize) -> Option<Kept> {
+    pub fn keep(&mut self, bytes_max: usize) -> Option<ResendBuffer> {
         let RequestBody::Streaming(handle) = self else { return None };
         let mut streaming = handle.body();
-        (streaming.kept, streaming.kept_bytes_max) = ((bytes_max > 0).then(Gathered::default), bytes_max);
+        (streaming.kept, streaming.kept_bytes_max) = ((bytes_max > 0).then(BufferedBody::default), bytes_max);
         drop(streaming);
-        Some(Kept(Rc::clone(&handle.body)))
+        Some(ResendBuffer(Rc::clone(&handle.body)))
     }
 }
 
-impl Handle {
+impl BodyHandle {
     /// The body itself, which nobody else may hold at the same time.
-    pub(in crate::proxy) fn body(&self) -> RefMut<'_, Streaming> {
+    pub(in crate::proxy) fn body(&self) -> RefMut<'_, StreamingBody> {
         self.body.borrow_mut()
     }
 
@@ -185,30 +189,30 @@ impl Handle {
     }
 }
 
-impl Kept {
+impl ResendBuffer {
     /// The whole body, to be sent again; `None` if more was sent than is kept.
     pub fn again(self) -> Option<RequestBody> {
         let mut streaming = self.0.borrow_mut();
         let mut whole = streaming.kept.take()?;
         // What was to be sent again once before, and was not.
-        while let Some(frame) = streaming.gathered.as_mut().and_then(Gathered::take) {
+        while let Some(frame) = streaming.gathered.as_mut().and_then(BufferedBody::take) {
             whole.push(frame);
         }
         streaming.gathered = Some(whole).filter(|whole| !whole.is_empty());
         streaming.sending += 1;
-        let handle = Handle { body: Rc::clone(&self.0), sending: streaming.sending };
+        let handle = BodyHandle { body: Rc::clone(&self.0), sending: streaming.sending };
         drop(streaming);
         Some(RequestBody::Streaming(handle))
     }
 }
 
-impl Drop for Kept {
+impl Drop for ResendBuffer {
     fn drop(&mut self) {
         self.0.borrow_mut().kept = None;
     }
 }
 
-impl Streaming {
+impl StreamingBody {
     /// Copies it on its way, of which nothing has been sent yet.
     pub(in crate::proxy) fn copy_to(&mut self, copy: BodyCopy) {
         self.copy = Some(Box::new(copy));
@@ -218,7 +222,7 @@ impl Streaming {
     pub(in crate::proxy) fn poll_gather(
         &mut self,
         max: usize,
-        room: &Arc<Room>,
+        room: &Arc<BufferBudget>,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Error>> {
         while !self.is_gathered(max) {
@@ -241,7 +245,7 @@ impl Streaming {
 
     /// The first `max` bytes, as far as they have been read ahead: one piece, or two.
     pub(in crate::proxy) fn pieces(&self, max: usize) -> impl Iterator<Item = &[u8]> {
-        let pieces = self.gathered.as_ref().map_or([&[][..], &[]], Gathered::pieces);
+        let pieces = self.gathered.as_ref().map_or([&[][..], &[]], BufferedBody::pieces);
         pieces.into_iter().scan(max, |left, piece| {
             let piece = &piece[..piece.len().min(*left)];
             *left -= piece.len();
@@ -251,7 +255,7 @@ impl Streaming {
 
     /// Whether `max` bytes, or the whole body, have come.
     pub(in crate::proxy) fn is_gathered(&self, max: usize) -> bool {
-        self.is_whole() || self.gathered.as_ref().map_or(0, Gathered::len) >= max
+        self.is_whole() || self.gathered.as_ref().map_or(0, BufferedBody::len) >= max
     }
 
     /// Whether all of it has come.
@@ -389,7 +393,7 @@ impl Body for RequestBody {
             RequestBody::Copied(copied) => SizeHint::with_exact(copied.len() as u64),
             RequestBody::Streaming(handle) => {
                 let streaming = handle.body();
-                let gathered = streaming.gathered.as_ref().map_or(0, Gathered::len) as u64;
+                let gathered = streaming.gathered.as_ref().map_or(0, BufferedBody::len) as u64;
                 let rest =
                     if streaming.ended { SizeHint::with_exact(0) } else { streaming.incoming.size_hint() };
                 let mut whole = SizeHint::new();
@@ -403,7 +407,7 @@ impl Body for RequestBody {
     }
 }
 
-impl Drop for Streaming {
+impl Drop for StreamingBody {
     fn drop(&mut self) {
         if let Some(progress) = &self.progress {
             progress.end();

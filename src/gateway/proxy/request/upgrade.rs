@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{CONNECTION, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
 
-use crate::proxy::headers::{Present, lists};
+use crate::proxy::headers::{HeadersPresent, lists};
 use crate::service::refusal::Refusal;
 
 /// The protocol that a client asks to switch to, if the upstream is to be asked for it.
@@ -17,7 +17,7 @@ use crate::service::refusal::Refusal;
 pub fn asked_for(
     (version, method): (Version, &Method),
     headers: &HeaderMap,
-    present: Present,
+    present: HeadersPresent,
     has_body: bool,
 ) -> Result<Option<HeaderValue>, Refusal> {
     let Some(protocol) = wanted(version, headers, present) else { return Ok(None) };
@@ -37,7 +37,7 @@ pub fn asked_for(
 /// The protocol that a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` over HTTP/1.1. Never
 /// h2c, which would carry requests past the gateway's limits, and not a choice of several: the gateway must know which
 /// protocol it carries.
-fn wanted(version: Version, headers: &HeaderMap, present: Present) -> Option<HeaderValue> {
+fn wanted(version: Version, headers: &HeaderMap, present: HeadersPresent) -> Option<HeaderValue> {
     if version != Version::HTTP_11 || !present.upgrade || !present.connection {
         return None;
     }
@@ -84,7 +84,7 @@ mod tests {
     fn only_a_true_upgrade_is_one() {
         let asks = |lines: &[(&'static str, &'static str)]| {
             let headers = map(lines);
-            wanted(Version::HTTP_11, &headers, Present::of(&headers)).is_some()
+            wanted(Version::HTTP_11, &headers, HeadersPresent::of(&headers)).is_some()
         };
         assert!(asks(&[("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")]));
         assert!(asks(&[("connection", "upgrade"), ("upgrade", "other/1.0")]));
@@ -99,7 +99,7 @@ mod tests {
         }
         assert!(!asks(&[("connection", "upgrade"), ("upgrade", "websocket"), ("upgrade", "h2c")]));
         let headers = map(&[("connection", "upgrade"), ("upgrade", "websocket")]);
-        assert!(wanted(Version::HTTP_2, &headers, Present::of(&headers)).is_none());
+        assert!(wanted(Version::HTTP_2, &headers, HeadersPresent::of(&headers)).is_none());
     }
 
     #[test]

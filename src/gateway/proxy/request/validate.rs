@@ -8,7 +8,7 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, request};
 
 use crate::proxy::headers;
-use crate::proxy::headers::Present;
+use crate::proxy::headers::HeadersPresent;
 use crate::service::config::{Sizes, Underscores};
 use crate::service::refusal::Refusal;
 use policy::definition::{HTTPS_PORT, HttpsRedirect};
@@ -19,7 +19,7 @@ use policy::matching::path::Canonical;
 /// Refuses heads that hyper accepts but a gateway must not pass on.
 pub fn head(
     head: &request::Parts,
-    present: Present,
+    present: HeadersPresent,
     max: &Sizes,
     underscores: Underscores,
 ) -> Result<(), Refusal> {
@@ -185,7 +185,7 @@ mod tests {
     use http::StatusCode;
 
     use super::*;
-    use crate::service::problem::Problem;
+    use crate::service::problem::RefusalProblem;
 
     fn parts(target: &str, version: Version, lines: &[(&str, &str)]) -> request::Parts {
         let mut builder = http::Request::builder().uri(target).version(version);
@@ -198,8 +198,8 @@ mod tests {
     fn refused(target: &str, version: Version, lines: &[(&str, &str)]) -> Option<u16> {
         let parts = parts(target, version, lines);
         let refusal =
-            head(&parts, Present::of(&parts.headers), &Sizes::default(), Underscores::Refuse).err()?;
-        Some(Problem::of(&refusal).status.as_u16())
+            head(&parts, HeadersPresent::of(&parts.headers), &Sizes::default(), Underscores::Refuse).err()?;
+        Some(RefusalProblem::of(&refusal).status.as_u16())
     }
 
     #[test]
@@ -284,7 +284,8 @@ mod tests {
     #[test]
     fn a_name_with_an_underscore_is_refused_unless_kept() {
         let parts = parts("/", Version::HTTP_11, &[("host", "a"), ("x_real_ip", "1.1.1.1")]);
-        let judged = |underscores| head(&parts, Present::of(&parts.headers), &Sizes::default(), underscores);
+        let judged =
+            |underscores| head(&parts, HeadersPresent::of(&parts.headers), &Sizes::default(), underscores);
         assert!(judged(Underscores::Refuse).is_err() && judged(Underscores::Keep).is_ok());
     }
 
@@ -339,7 +340,7 @@ mod tests {
             let mut uri = Uri::from_static(target);
             normalise(&mut uri)
                 .map(|doubt| (uri.to_string(), doubt))
-                .map_err(|refusal| Problem::of(&refusal).status.as_u16())
+                .map_err(|refusal| RefusalProblem::of(&refusal).status.as_u16())
         };
         let plain = |form: &str| Ok((form.to_owned(), None));
         assert_eq!(normalised("/a/../%62?x=%2e%2e//"), plain("/b?x=%2e%2e//"));

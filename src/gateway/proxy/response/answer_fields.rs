@@ -3,7 +3,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::proxy::config::Shown;
+use crate::proxy::config::FieldAudience;
 use crate::proxy::context::RequestContext;
 use crate::proxy::headers::X_REQUEST_ID;
 use crate::proxy::request::client;
@@ -16,7 +16,7 @@ pub fn add(context: &RequestContext, headers: &mut HeaderMap) {
     let (snapshot, conn) = (&context.view.snapshot, &context.conn);
     if is_told(snapshot.node.ids_shown, snapshot, conn) {
         tell_id(context.facts.request_id.clone(), conn, headers);
-    } else if snapshot.node.ids_shown == Shown::Trusted {
+    } else if snapshot.node.ids_shown == FieldAudience::Trusted {
         // An upstream was told the id, and may say it again.
         headers.remove(X_REQUEST_ID);
     }
@@ -56,11 +56,11 @@ pub fn keeps_names(conn: &Conn) -> bool {
     conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
 }
 
-fn is_told(shown: Shown, snapshot: &Snapshot, conn: &Conn) -> bool {
+fn is_told(shown: FieldAudience, snapshot: &Snapshot, conn: &Conn) -> bool {
     match shown {
-        Shown::Always => true,
-        Shown::Trusted => client::is_hop(&snapshot.client_ip, conn.peer.ip),
-        Shown::Never => false,
+        FieldAudience::Always => true,
+        FieldAudience::Trusted => client::is_hop(&snapshot.client_ip, conn.peer.ip),
+        FieldAudience::Never => false,
     }
 }
 

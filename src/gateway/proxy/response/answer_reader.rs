@@ -8,19 +8,19 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
-use policy::json::{Form, Numbers, Path};
+use policy::json::{AnswerForm, JsonPath, Numbers};
 
 /// The reader of one answer. The body and the reservation share it.
 #[derive(Debug)]
 pub struct AnswerReader {
-    paths: Arc<[Path]>,
+    paths: Arc<[JsonPath]>,
     numbers: RefCell<Numbers>,
     is_whole: Cell<bool>,
 }
 
 impl AnswerReader {
     /// A reader of an answer of this form.
-    pub fn new(paths: &Arc<[Path]>, form: Form) -> AnswerReader {
+    pub fn new(paths: &Arc<[JsonPath]>, form: AnswerForm) -> AnswerReader {
         let numbers = RefCell::new(Numbers::new(Arc::clone(paths), form));
         AnswerReader { paths: Arc::clone(paths), numbers, is_whole: Cell::new(false) }
     }
@@ -44,9 +44,9 @@ impl AnswerReader {
 
     /// The sum of the last numbers at these paths. `None` if there is none, or one is missing in an answer that was cut: it
     /// might have come.
-    pub fn sum(&self, paths: &[Path]) -> Option<u64> {
+    pub fn sum(&self, paths: &[JsonPath]) -> Option<u64> {
         let numbers = self.numbers.borrow();
-        let of = |path: &Path| {
+        let of = |path: &JsonPath| {
             let index = self.paths.binary_search(path).ok()?;
             *numbers.last().get(index)?
         };
@@ -64,7 +64,7 @@ impl AnswerReader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readable {
     /// It is JSON, or a stream of it.
-    Yes(Form),
+    Yes(AnswerForm),
     /// It is in a coding, although none was asked for.
     Encoded,
     /// It is something else.
@@ -84,11 +84,11 @@ impl Readable {
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match kind.as_str() {
-            "text/event-stream" => Readable::Yes(Form::Events),
+            "text/event-stream" => Readable::Yes(AnswerForm::Events),
             "application/json" | "application/jsonl" | "application/x-ndjson" | "application/ndjson" => {
-                Readable::Yes(Form::Documents)
+                Readable::Yes(AnswerForm::Documents)
             }
-            kind if kind.ends_with("+json") => Readable::Yes(Form::Documents),
+            kind if kind.ends_with("+json") => Readable::Yes(AnswerForm::Documents),
             _ => Readable::No,
         }
     }
@@ -110,11 +110,11 @@ mod tests {
             }
             Readable::of(&headers)
         };
-        let documents = Readable::Yes(Form::Documents);
+        let documents = Readable::Yes(AnswerForm::Documents);
         assert_eq!(of("application/json", &[]), documents);
         assert_eq!(of("Application/Problem+JSON ; charset=utf-8", &["identity"]), documents);
         assert_eq!(of("application/x-ndjson", &[""]), documents);
-        assert_eq!(of("text/event-stream; charset=utf-8", &[]), Readable::Yes(Form::Events));
+        assert_eq!(of("text/event-stream; charset=utf-8", &[]), Readable::Yes(AnswerForm::Events));
         assert_eq!([of("text/html", &[]), of("", &[])], [Readable::No; 2]);
         assert_eq!(of("application/json", &["gzip"]), Readable::Encoded);
         assert_eq!(of("application/json", &["identity", "br"]), Readable::Encoded);
@@ -122,8 +122,9 @@ mod tests {
 
     #[test]
     fn a_sum_waits_for_all_its_numbers_until_the_answer_is_whole() {
-        let paths: Arc<[Path]> = ["a", "b", "c"].map(|path| Path::parse(path).expect("a path")).into();
-        let reader = AnswerReader::new(&paths, Form::Documents);
+        let paths: Arc<[JsonPath]> =
+            ["a", "b", "c"].map(|path| JsonPath::parse(path).expect("a path")).into();
+        let reader = AnswerReader::new(&paths, AnswerForm::Documents);
         assert_eq!(reader.sum(&paths[..2]), None);
         reader.push(Some(&Bytes::from_static(b"{\"a\":3,")));
         assert_eq!([reader.sum(&paths[..2]), reader.sum(&paths[..1])], [None, Some(3)]);

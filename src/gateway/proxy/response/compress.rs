@@ -1,5 +1,5 @@
 //! Decides whether the answer to a request is compressed, and changes its fields accordingly. The rules and the choice of a
-//! coding are `policy::response::compress`; the bytes are [`crate::proxy::response::compressed`].
+//! coding are `policy::response::compress`; the bytes are [`crate::proxy::response::compressed_body`].
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Ver
 use crate::proxy::context::RequestContext;
 use crate::proxy::response::response_body::ResponseBody;
 use crate::proxy::services::Services;
-use crate::service::overload::Step;
-use policy::response::compress::{Choice, Compress};
+use crate::service::overload::PressureStep;
+use policy::response::compress::{CodingChoice, Compress};
 
 /// What a request to a route that compresses says of its answer. It is read before the request's fields go upstream.
-pub struct Wanted {
+pub struct CompressionTerms {
     rules: Arc<Compress>,
-    choice: Choice,
+    choice: CodingChoice,
     is_head: bool,
     /// The entity tags that the client has answers of.
     known_tags: Vec<HeaderValue>,
     services: Rc<Services>,
 }
 
-impl Wanted {
+impl CompressionTerms {
     /// What a request with these fields says. Boxed, so that requests of other routes stay as small as they are.
-    pub fn of(rules: &Arc<Compress>, context: &RequestContext, headers: &HeaderMap) -> Box<Wanted> {
+    pub fn of(rules: &Arc<Compress>, context: &RequestContext, headers: &HeaderMap) -> Box<CompressionTerms> {
         let lines = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());
         let mut choice = rules.choose(lines);
         // An HTTP/1.0 client would read to the end of the connection, and could not tell a whole answer from half of one.
@@ -36,7 +36,7 @@ impl Wanted {
         if is_old || has(headers, &CACHE_CONTROL, NO_TRANSFORM) {
             choice.coding = None;
         }
-        Box::new(Wanted {
+        Box::new(CompressionTerms {
             rules: Arc::clone(rules),
             choice,
             is_head: context.facts.method == Method::HEAD,
@@ -65,7 +65,7 @@ impl Wanted {
         let slots = &self.services.compressions;
         // The services have one themselves.
         let is_free = Rc::strong_count(slots) <= COMPRESSIONS_MAX;
-        let has_room = is_free && self.services.shared.overload.step() == Step::Normal;
+        let has_room = is_free && self.services.shared.overload.step() == PressureStep::Normal;
         let Some(coding) = self.choice.coding.filter(|_| has_room) else { return answer };
         let headers = answer.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.0.name()));

@@ -7,7 +7,7 @@ use http::header::{CONTENT_SECURITY_POLICY, LINK};
 use http::{HeaderMap, HeaderName};
 
 use crate::proxy::context::RequestContext;
-use crate::proxy::snapshot::View;
+use crate::proxy::snapshot::WorkerView;
 use crate::service::conn::Conn;
 use net::wire::http2::StreamId;
 use policy::RouteId;
@@ -16,7 +16,7 @@ use policy::RouteId;
 pub struct EarlyHints {
     conn: Rc<Conn>,
     stream: StreamId,
-    view: Rc<View>,
+    view: Rc<WorkerView>,
     route: Option<RouteId>,
 }
 

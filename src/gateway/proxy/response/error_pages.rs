@@ -9,28 +9,28 @@ use bytes::Bytes;
 use http::{HeaderValue, StatusCode};
 
 use crate::proxy::config::ErrorPage;
-use crate::service::form::Form;
+use crate::service::form::ErrorForm;
 use base::whole_file;
 use policy::matching::pattern;
 use policy::matching::pattern::Pattern;
-use policy::request::Values;
-use policy::response::body::Body;
+use policy::request::TemplateValues;
+use policy::response::body::CompiledBody;
 use policy::template;
 
 /// The bodies of a configuration, the ones for the fewest statuses first.
 #[derive(Debug)]
 pub struct ErrorPages {
-    pages: Vec<Page>,
+    pages: Vec<ErrorPageBody>,
     /// No path parameter can be written in a page that all routes share.
     pattern: Pattern,
 }
 
 /// One body.
 #[derive(Debug)]
-pub struct Page {
+pub struct ErrorPageBody {
     wanted: ErrorPage,
-    form: Form,
-    body: Body,
+    form: ErrorForm,
+    body: CompiledBody,
 }
 
 /// What is wrong with one of the files. All are for the operator.
@@ -78,7 +78,7 @@ impl ErrorPages {
         let pattern = Pattern::parse("/").map_err(|error| vec![(0, error.into())])?;
         let (mut pages, mut wrong) = (Vec::new(), Vec::new());
         for (index, wanted) in wanted.iter().enumerate() {
-            match Page::read(wanted, &pattern) {
+            match ErrorPageBody::read(wanted, &pattern) {
                 Ok(page) => pages.push(page),
                 Err(error) => wrong.push((index, error)),
             }
@@ -89,8 +89,9 @@ impl ErrorPages {
     }
 
     /// The body for answers with this status in this form; `None`: the gateway's own.
-    pub fn find(&self, status: StatusCode, form: Form) -> Option<&Page> {
-        let is_for = |page: &&Page| page.form == form && page.wanted.statuses.contains(&status.as_u16());
+    pub fn find(&self, status: StatusCode, form: ErrorForm) -> Option<&ErrorPageBody> {
+        let is_for =
+            |page: &&ErrorPageBody| page.form == form && page.wanted.statuses.contains(&status.as_u16());
         self.pages.iter().find(is_for)
     }
 
@@ -100,8 +101,8 @@ impl ErrorPages {
     }
 }
 
-impl Page {
-    fn read(wanted: &ErrorPage, pattern: &Pattern) -> Result<Page, Error> {
+impl ErrorPageBody {
+    fn read(wanted: &ErrorPage, pattern: &Pattern) -> Result<ErrorPageBody, Error> {
         let file = || wanted.file.clone();
         let bytes = whole_file::read(&wanted.file, BYTES_MAX).map_err(|source| match source.kind() {
             io::ErrorKind::FileTooLarge => Error::TooLarge { file: file() },
@@ -109,33 +110,33 @@ impl Page {
         })?;
         let text = String::from_utf8(bytes).map_err(|_| Error::NotText { file: file() })?;
         let form = form(&wanted.file).unwrap_or_default();
-        let body = Body::parse(&text, media_type(form).to_str().ok(), pattern)
+        let body = CompiledBody::parse(&text, media_type(form).to_str().ok(), pattern)
             .map_err(|source| Error::Template { file: file(), source })?;
-        Ok(Page { wanted: wanted.clone(), form, body })
+        Ok(ErrorPageBody { wanted: wanted.clone(), form, body })
     }
 
     /// The bytes for one request, and their type.
-    pub fn render(&self, values: &Values<'_, '_>) -> (Bytes, HeaderValue) {
+    pub fn render(&self, values: &TemplateValues<'_, '_>) -> (Bytes, HeaderValue) {
         (self.body.render(values), media_type(self.form))
     }
 }
 
 /// The kind of body that a file has, by its name; `None`: of no kind that an error is told in.
-pub fn form(file: &Path) -> Option<Form> {
+pub fn form(file: &Path) -> Option<ErrorForm> {
     let extension = file.extension()?.to_str()?.to_ascii_lowercase();
     Some(match &*extension {
-        "html" | "htm" => Form::Html,
-        "json" => Form::Json,
-        "txt" => Form::Text,
+        "html" | "htm" => ErrorForm::Html,
+        "json" => ErrorForm::Json,
+        "txt" => ErrorForm::Text,
         _ => return None,
     })
 }
 
-fn media_type(form: Form) -> HeaderValue {
+fn media_type(form: ErrorForm) -> HeaderValue {
     HeaderValue::from_static(match form {
-        Form::Html => "text/html; charset=utf-8",
-        Form::Json => "application/json",
-        Form::Text => "text/plain; charset=utf-8",
+        ErrorForm::Html => "text/html; charset=utf-8",
+        ErrorForm::Json => "application/json",
+        ErrorForm::Text => "text/plain; charset=utf-8",
     })
 }
 

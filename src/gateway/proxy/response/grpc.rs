@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Version, request};
 
-use crate::service::problem::Code;
+use crate::service::problem::GrpcCode;
 
 /// Whether a request is a gRPC call: POST over HTTP/2 (checked first, because it excludes most requests) with the
 /// `Content-Type` `application/grpc`, with or without a suffix such as `+proto`. `application/grpc-web` is not gRPC.
@@ -58,7 +58,7 @@ pub fn ended(fields: &HeaderMap) -> Option<u32> {
 
 /// Writes a call's status into the head of an answer. `retry_after_seconds` becomes `google.rpc.RetryInfo`, which gRPC
 /// clients read instead of `Retry-After`.
-pub fn tell(headers: &mut HeaderMap, code: Code, message: &str, retry_after_seconds: Option<u64>) {
+pub fn tell(headers: &mut HeaderMap, code: GrpcCode, message: &str, retry_after_seconds: Option<u64>) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(CALL));
     headers.insert(GRPC_STATUS, u16::from(code as u8).into());
     if let Ok(message) = HeaderValue::try_from(encoded(message)) {
@@ -86,7 +86,7 @@ fn encoded(message: &str) -> String {
 
 /// Encodes `google.rpc.Status` with one detail, `google.rpc.RetryInfo`. By hand, because three small messages do not
 /// justify a protobuf library.
-fn status(code: Code, message: &str, seconds: u64) -> Vec<u8> {
+fn status(code: GrpcCode, message: &str, seconds: u64) -> Vec<u8> {
     let duration = number(1, seconds);
     let retry_info = bytes(1, &duration);
     let any = [bytes(1, RETRY_INFO.as_bytes()), bytes(2, &retry_info)].concat();
@@ -179,6 +179,6 @@ mod tests {
         // google.rpc.Status(code=8, message="no", details=[RetryInfo(retry_delay=Duration(seconds=300))]).
         let expected = b"\x08\x08\x12\x02no\x1a\x31\x0a\x28type.googleapis.com/google.rpc.RetryInfo\
                          \x12\x05\x0a\x03\x08\xac\x02";
-        assert_eq!(status(Code::ResourceExhausted, "no", 300), expected);
+        assert_eq!(status(GrpcCode::ResourceExhausted, "no", 300), expected);
     }
 }

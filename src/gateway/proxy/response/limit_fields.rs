@@ -8,14 +8,14 @@ use crate::proxy::response::upstream_limits;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::Decision;
 use limiter::Provenance;
-use metrics::Tier;
-use observe::record::Left;
+use metrics::DecidingTier;
+use observe::record::RemainingLimit;
 use policy::counting::SF_INTEGER_MAX;
-use policy::{Found, Table, Window};
+use policy::{RouteMatch, RouteTable, Window};
 
 /// The rate-limit fields of one answer: of the binding window, the one with the least left.
 #[derive(Debug, Default)]
-pub struct Fields {
+pub struct RateLimitFields {
     ietf: Option<(HeaderValue, HeaderValue)>,
     legacy: Option<[u64; 3]>,
     /// When the decision was made.
@@ -25,35 +25,35 @@ pub struct Fields {
     pub debug: Option<HeaderValue>,
 }
 
-impl Fields {
+impl RateLimitFields {
     /// The fields of a decision made at `unix_seconds`. `is_leased`: whether nodes hold leases of a charge's window.
     pub fn new(
         style: LimitHeaders,
         unix_seconds: u64,
-        table: &Table,
-        found: &Found<'_, '_>,
+        table: &RouteTable,
+        found: &RouteMatch<'_, '_>,
         charges: &[Charge],
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
-    ) -> Fields {
+    ) -> RateLimitFields {
         let policies = || table.rate_limit_policy(found.route, charges);
-        Fields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
+        RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
     }
 
     /// The same where no route has chosen the policies; `policies` gives the value of `RateLimit-Policy`.
     pub fn of(
         style: LimitHeaders,
         unix_seconds: u64,
-        table: &Table,
+        table: &RouteTable,
         policies: impl FnOnce() -> Option<HeaderValue>,
         charges: &[Charge],
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
-    ) -> Fields {
+    ) -> RateLimitFields {
         let Some((charge, outcome)) =
             decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
         else {
-            return Fields::default();
+            return RateLimitFields::default();
         };
         let reset_seconds =
             reset_ns(charge, outcome, decision.tier, unix_seconds, is_leased).div_ceil(SECOND_NS);
@@ -63,7 +63,7 @@ impl Fields {
         let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
         let ietf = ietf.then(|| Some((policies()?, item(window, remaining, reset_seconds)?))).flatten();
         let legacy = legacy.then(|| [limit(charge), remaining, unix_seconds + reset_seconds]);
-        Fields { ietf, legacy, unix_seconds, remaining, debug: None }
+        RateLimitFields { ietf, legacy, unix_seconds, remaining, debug: None }
     }
 
     /// Puts the fields on an answer. What an upstream's fields of the same names say stays where it is tighter: its items
@@ -78,7 +78,8 @@ impl Fields {
             value
         };
         let is_told = self.ietf.is_some() || self.legacy.is_some();
-        let theirs = if is_told { upstream_limits::Left::of(headers, self.unix_seconds) } else { None };
+        let theirs =
+            if is_told { upstream_limits::UpstreamLimit::of(headers, self.unix_seconds) } else { None };
         if let Some(own) = self.ietf {
             let (policy, state) = match &theirs {
                 Some(theirs) => theirs.join(headers, self.remaining, own),
@@ -102,10 +103,10 @@ impl Fields {
 }
 
 /// The numbers of the binding window, for logs and traces.
-pub fn left(charges: &[Charge], decision: &Decision) -> Option<Left> {
+pub fn left(charges: &[Charge], decision: &Decision) -> Option<RemainingLimit> {
     let index = decision.binding?;
     let (charge, outcome) = (&charges[index], &decision.outcomes[index]);
-    Some(Left { limit: limit(charge), remaining: remaining(charge, outcome) })
+    Some(RemainingLimit { limit: limit(charge), remaining: remaining(charge, outcome) })
 }
 
 /// What is told as the limit: `q` of `RateLimit-Policy`.
@@ -139,7 +140,7 @@ fn item(window: &Window, remaining: u64, reset_seconds: u64) -> Option<HeaderVal
 pub fn reset_ns(
     charge: &Charge,
     outcome: &Outcome,
-    tier: Tier,
+    tier: DecidingTier,
     unix_seconds: u64,
     is_leased: impl FnOnce(&Charge) -> bool,
 ) -> u64 {
@@ -153,11 +154,12 @@ pub fn reset_ns(
 fn shared_reset(
     charge: &Charge,
     outcome: &Outcome,
-    tier: Tier,
+    tier: DecidingTier,
     unix_seconds: u64,
     is_leased: impl FnOnce(&Charge) -> bool,
 ) -> Option<u64> {
-    if charge.plan.is_none() || tier == Tier::Fallback || outcome.remaining >= charge.quota.capacity() {
+    if charge.plan.is_none() || tier == DecidingTier::Fallback || outcome.remaining >= charge.quota.capacity()
+    {
         return None;
     }
     let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
@@ -168,7 +170,7 @@ fn shared_reset(
         (Algorithm::FixedWindow, _) => Some(ends_in),
         // What was spent in this window counts, with falling weight, until the end of the next. Redis says exactly when
         // a window without leases is whole, of a leased one only what is left.
-        (Algorithm::SlidingWindow, Tier::Local) => Some(ends_in + period_seconds),
+        (Algorithm::SlidingWindow, DecidingTier::Local) => Some(ends_in + period_seconds),
         (Algorithm::SlidingWindow, _) if is_leased(charge) => Some(ends_in + period_seconds),
         _ => None,
     }
@@ -187,7 +189,7 @@ pub fn jittered(wait_ns: u64, random: u64) -> u64 {
 
 /// The value of `RateLimit-Debug`: `policy="search";window="search-1h";tier=lease;age=0.25;node=edge-1`, the age in seconds;
 /// without an age where Redis has no part.
-pub fn debug(table: &Table, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
+pub fn debug(table: &RouteTable, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
     let policy = &table.policies()[charge.policy.index()];
     let window = &policy.windows[usize::from(charge.window)].label;
     let Provenance { by, age_ns } = provenance;
@@ -320,7 +322,7 @@ mod tests {
             }
             let ietf = Some((HeaderValue::from_static(own.0), HeaderValue::from_static(own.1)));
             let legacy_own = Some([1_000, 999, NOW + 1]);
-            Fields { ietf, legacy: legacy_own, unix_seconds: NOW, remaining: 999, debug: None }
+            RateLimitFields { ietf, legacy: legacy_own, unix_seconds: NOW, remaining: 999, debug: None }
                 .insert(&mut headers, true);
             let shown = |name: HeaderName| {
                 assert_eq!(headers.get_all(&name).iter().count(), 1, "{upstream:?}");
@@ -344,12 +346,12 @@ mod tests {
             shared_reset(&charge, &outcome, tier, unix_seconds, |_| is_leased)
         };
         // Ten requests in the last second of a minute, one fourteen seconds later: whoever decided them.
-        for tier in [Tier::Local, Tier::Global] {
+        for tier in [DecidingTier::Local, DecidingTier::Global] {
             assert_eq!(reset(50, tier, 59, true), Some(61), "{tier:?}");
             assert_eq!(reset(51, tier, 73, true), Some(107), "{tier:?}");
         }
-        assert_eq!(reset(51, Tier::Global, 73, false), None, "Redis has said it exactly");
-        assert_eq!(reset(51, Tier::Fallback, 73, true), None);
-        assert_eq!(reset(60, Tier::Local, 73, true), None, "it is whole");
+        assert_eq!(reset(51, DecidingTier::Global, 73, false), None, "Redis has said it exactly");
+        assert_eq!(reset(51, DecidingTier::Fallback, 73, true), None);
+        assert_eq!(reset(60, DecidingTier::Local, 73, true), None, "it is whole");
     }
 }

@@ -3,7 +3,7 @@
 pub(super) mod answer_fields;
 pub mod answer_reader;
 pub mod compress;
-pub mod compressed;
+pub mod compressed_body;
 pub(super) mod early_hints;
 pub mod error_pages;
 pub mod grpc;

@@ -6,32 +6,32 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 
-use crate::proxy::context::{Panicked, RequestContext};
+use crate::proxy::context::{PanicReply, RequestContext};
 use crate::proxy::response::response_body::ResponseBody;
 
 use crate::proxy::response::answer_fields;
 use crate::proxy::response::grpc;
 use crate::proxy::snapshot::Snapshot;
 use crate::service::conn::Conn;
-use crate::service::form::Form;
-use crate::service::problem::Problem;
+use crate::service::form::ErrorForm;
+use crate::service::problem::RefusalProblem;
 use crate::service::refusal::Refusal;
 use base::identity::NOBODY;
 use policy::matching::host::{is_authority, routed};
-use policy::request::{Params, Values};
+use policy::request::{Params, TemplateValues};
 use policy::response::cors::Cors;
 use policy::route::Respond;
 
 /// Refuses a request: in the form that it prefers, or with a gRPC status if it is a gRPC call. It is logged and counted.
 pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<ResponseBody> {
     match context.facts.is_call {
-        true => refuse_call(context, &Problem::of(refusal)),
-        false => refuse_request(context, &Problem::of(refusal)),
+        true => refuse_call(context, &RefusalProblem::of(refusal)),
+        false => refuse_request(context, &RefusalProblem::of(refusal)),
     }
 }
 
 /// Refuses a gRPC call. Its HTTP status is 200, as gRPC demands, and it is logged and counted as 200 with the reason.
-fn refuse_call(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
+fn refuse_call(mut context: Box<RequestContext>, problem: &RefusalProblem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
     context.outcome.grpc_status = Some(problem.code as u32);
     let mut headers = fields();
@@ -39,7 +39,7 @@ fn refuse_call(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Respo
     own(context, StatusCode::OK, headers, Bytes::new())
 }
 
-fn tell_call(problem: &Problem<'_>, headers: &mut HeaderMap) {
+fn tell_call(problem: &RefusalProblem<'_>, headers: &mut HeaderMap) {
     grpc::tell(headers, problem.code, &problem.detail, problem.retry_after_seconds);
 }
 
@@ -72,7 +72,7 @@ fn response(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Respo
     response
 }
 
-fn refuse_request(mut context: Box<RequestContext>, problem: &Problem<'_>) -> Response<ResponseBody> {
+fn refuse_request(mut context: Box<RequestContext>, problem: &RefusalProblem<'_>) -> Response<ResponseBody> {
     context.refuse(problem.reason, problem.cause, problem.status.as_u16());
     let may_close = context.facts.version != Version::HTTP_2;
     let form = context.facts.form;
@@ -100,7 +100,7 @@ fn operators_body(context: &RequestContext, status: StatusCode) -> Option<(Bytes
     // Of a request that is refused for its authority it is whatever was sent.
     let authority = facts.authority.to_str().ok().filter(|text| is_authority(text)).unwrap_or_default();
     let (host, path) = (routed(authority), facts.uri.path());
-    let values = Values {
+    let values = TemplateValues {
         route: facts.route.map_or("", |id| &snapshot.table.routes()[id.index()].name),
         params: Params::new(pages.pattern(), path),
         method: &facts.method,
@@ -115,8 +115,8 @@ fn operators_body(context: &RequestContext, status: StatusCode) -> Option<(Bytes
 }
 
 /// The answer to a request that panicked. Its context is gone and has left its id in `request`.
-pub fn panicked(request: &Panicked, snapshot: &Snapshot, conn: &Conn) -> Response<ResponseBody> {
-    let (problem, mut headers) = (Problem::of(&Refusal::Panic), fields());
+pub fn panicked(request: &PanicReply, snapshot: &Snapshot, conn: &Conn) -> Response<ResponseBody> {
+    let (problem, mut headers) = (RefusalProblem::of(&Refusal::Panic), fields());
     let id = answer_fields::told_id(snapshot, conn, &request.request_id);
     let (status, bytes) = match request.is_call {
         true => {
@@ -124,8 +124,8 @@ pub fn panicked(request: &Panicked, snapshot: &Snapshot, conn: &Conn) -> Respons
             (StatusCode::OK, Bytes::new())
         }
         false => {
-            problem.write_headers(Form::Json, false, &mut headers);
-            (problem.status, problem.body(Form::Json, &id, None))
+            problem.write_headers(ErrorForm::Json, false, &mut headers);
+            (problem.status, problem.body(ErrorForm::Json, &id, None))
         }
     };
     if !id.is_empty() {
@@ -139,7 +139,7 @@ pub fn panicked(request: &Panicked, snapshot: &Snapshot, conn: &Conn) -> Respons
 pub fn respond(
     mut context: Box<RequestContext>,
     fixed: &Respond,
-    values: &Values<'_, '_>,
+    values: &TemplateValues<'_, '_>,
 ) -> Response<ResponseBody> {
     context.answer(fixed.status);
     let mut headers = fields();

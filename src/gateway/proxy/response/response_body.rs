@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 use crate::proxy::context::RequestContext;
 use crate::proxy::request::request_body::{Error, RequestBody, cleaned};
 use crate::proxy::response::answer_reader::AnswerReader;
-use crate::proxy::response::compressed::Compressed;
+use crate::proxy::response::compressed_body::CompressedBody;
 use crate::service::reason::Reason;
 use base::clock;
 use policy::response::compress::Coding;
@@ -25,7 +25,7 @@ use upstream::uploads::LOOK_EVERY;
 /// the client has left.
 #[derive(Debug)]
 pub struct ResponseBody {
-    source: Source,
+    source: BodySource,
     context: Option<Box<RequestContext>>,
     /// Whether the last piece, or the head, waits for the client to read it.
     is_held: bool,
@@ -33,7 +33,7 @@ pub struct ResponseBody {
 
 /// Where the bytes come from.
 #[derive(Debug)]
-pub enum Source {
+pub enum BodySource {
     /// There are none.
     Empty,
     /// They are here.
@@ -43,29 +43,29 @@ pub enum Source {
     /// An upstream does.
     Upstream(Box<Download>),
     /// Another source, compressed.
-    Compressed(Box<Compressed>),
+    Compressed(Box<CompressedBody>),
     /// Nowhere any more: the client is told so a little later.
-    Broken(Option<Box<Break>>),
+    Broken(Option<Box<BodyBreak>>),
 }
 
 /// The failure of a body over HTTP/2 that the client has not been told of.
 #[derive(Debug)]
-pub struct Break {
+pub struct BodyBreak {
     error: Error,
     told: Pin<Box<Sleep>>,
 }
 
-impl Source {
+impl BodySource {
     /// The next piece, or the trailers.
     pub fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         match self {
-            Source::Empty => Poll::Ready(None),
-            Source::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
-            Source::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
-            Source::Echo(body) => Pin::new(body).poll_frame(cx),
-            Source::Upstream(download) => download.poll_frame(cx),
-            Source::Compressed(compressed) => compressed.poll_frame(cx),
-            Source::Broken(broken) => {
+            BodySource::Empty => Poll::Ready(None),
+            BodySource::Bytes(bytes) if bytes.is_empty() => Poll::Ready(None),
+            BodySource::Bytes(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            BodySource::Echo(body) => Pin::new(body).poll_frame(cx),
+            BodySource::Upstream(download) => download.poll_frame(cx),
+            BodySource::Compressed(compressed) => compressed.poll_frame(cx),
+            BodySource::Broken(broken) => {
                 if let Some(broken) = broken {
                     ready!(broken.told.as_mut().poll(cx));
                 }
@@ -222,10 +222,10 @@ fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
 impl ResponseBody {
     /// No body.
     pub fn empty(context: Option<Box<RequestContext>>) -> ResponseBody {
-        ResponseBody::new(Source::Empty, context)
+        ResponseBody::new(BodySource::Empty, context)
     }
 
-    fn new(source: Source, context: Option<Box<RequestContext>>) -> ResponseBody {
+    fn new(source: BodySource, context: Option<Box<RequestContext>>) -> ResponseBody {
         let mut body = ResponseBody { source, context, is_held: false };
         body.hold(!body.is_end_stream());
         body
@@ -247,12 +247,12 @@ impl ResponseBody {
 
     /// These bytes.
     pub fn bytes(bytes: Bytes, context: Option<Box<RequestContext>>) -> ResponseBody {
-        ResponseBody::new(Source::Bytes(bytes), context)
+        ResponseBody::new(BodySource::Bytes(bytes), context)
     }
 
     /// What the client sends, sent back.
     pub fn echo(body: RequestBody, context: Box<RequestContext>) -> ResponseBody {
-        ResponseBody::new(Source::Echo(body), Some(context))
+        ResponseBody::new(BodySource::Echo(body), Some(context))
     }
 
     /// The end of an answer that has no body, whatever the server sends.
@@ -266,7 +266,7 @@ impl ResponseBody {
         if let Some(reader) = context.answer_reader() {
             reader.end();
         }
-        ResponseBody::new(Source::Empty, Some(context))
+        ResponseBody::new(BodySource::Empty, Some(context))
     }
 
     /// The upstream's body; see [`Download::new`]. A short one has usually come with its head: then the connection goes
@@ -281,18 +281,18 @@ impl ResponseBody {
         let reader = context.answer_reader();
         let source = if checkout.is_answered() {
             checkout.finish(now);
-            Source::Empty
+            BodySource::Empty
         } else if let Some(whole) = checkout.take_whole() {
             checkout.finish(now);
-            Source::Bytes(whole)
+            BodySource::Bytes(whole)
         } else {
-            Source::Upstream(Box::new(Download::new(checkout, stall, ends, now, reader.clone())))
+            BodySource::Upstream(Box::new(Download::new(checkout, stall, ends, now, reader.clone())))
         };
-        if let (Some(reader), Source::Empty | Source::Bytes(_)) = (reader, &source) {
-            reader.push(if let Source::Bytes(whole) = &source { Some(whole) } else { None });
+        if let (Some(reader), BodySource::Empty | BodySource::Bytes(_)) = (reader, &source) {
+            reader.push(if let BodySource::Bytes(whole) = &source { Some(whole) } else { None });
             reader.end();
         }
-        if !matches!(source, Source::Upstream(_)) {
+        if !matches!(source, BodySource::Upstream(_)) {
             context.judge_good();
         }
         ResponseBody::new(source, Some(context))
@@ -300,14 +300,14 @@ impl ResponseBody {
 
     /// Leaves the content out, as an answer to HEAD does.
     pub fn leave_out(&mut self) {
-        self.source = Source::Empty;
+        self.source = BodySource::Empty;
     }
 
     /// The same body in a coding; what has no bytes stays so.
     pub fn compressed(mut self, coding: (Coding, u32), slot: Rc<()>) -> ResponseBody {
-        if !matches!(self.source, Source::Empty) {
-            let source = std::mem::replace(&mut self.source, Source::Empty);
-            self.source = Source::Compressed(Box::new(Compressed::new(source, coding, slot)));
+        if !matches!(self.source, BodySource::Empty) {
+            let source = std::mem::replace(&mut self.source, BodySource::Empty);
+            self.source = BodySource::Compressed(Box::new(CompressedBody::new(source, coding, slot)));
         }
         self
     }
@@ -316,7 +316,7 @@ impl ResponseBody {
     /// not sent, and many clients what they have not read: without a pause they would see nothing of the answer. It is a
     /// fixed one, since a client need not read at all.
     fn is_told_later(&self) -> bool {
-        let is_known = matches!(self.source, Source::Broken(_));
+        let is_known = matches!(self.source, BodySource::Broken(_));
         let is_http2 = |context: &RequestContext| context.facts.version == Version::HTTP_2;
         !is_known && self.context.as_deref().is_some_and(is_http2)
     }
@@ -377,14 +377,14 @@ impl Body for ResponseBody {
             matches!(&polled, Poll::Ready(Some(Ok(frame))) if !frame.is_trailers()) && !self.is_end_stream();
         self.hold(more_may_follow);
         let frame = ready!(polled);
-        if !matches!(self.source, Source::Broken(_)) {
+        if !matches!(self.source, BodySource::Broken(_)) {
             self.note(&frame);
         }
         match frame {
             Some(Err(error)) if self.is_told_later() => {
                 // What it was read from, and the connection it came on, is let go of at once.
                 let told = Box::pin(sleep(TOLD_AFTER));
-                self.source = Source::Broken(Some(Box::new(Break { error, told })));
+                self.source = BodySource::Broken(Some(Box::new(BodyBreak { error, told })));
                 self.poll_frame(cx)
             }
             frame => Poll::Ready(frame),
@@ -393,22 +393,22 @@ impl Body for ResponseBody {
 
     fn is_end_stream(&self) -> bool {
         match &self.source {
-            Source::Empty => true,
-            Source::Bytes(bytes) => bytes.is_empty(),
-            Source::Echo(body) => body.is_end_stream(),
-            Source::Upstream(download) => download.is_end_stream(),
-            Source::Compressed(compressed) => compressed.is_end_stream(),
-            Source::Broken(_) => false,
+            BodySource::Empty => true,
+            BodySource::Bytes(bytes) => bytes.is_empty(),
+            BodySource::Echo(body) => body.is_end_stream(),
+            BodySource::Upstream(download) => download.is_end_stream(),
+            BodySource::Compressed(compressed) => compressed.is_end_stream(),
+            BodySource::Broken(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.source {
-            Source::Empty => SizeHint::with_exact(0),
-            Source::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Source::Echo(body) => body.size_hint(),
-            Source::Upstream(download) => download.size_hint(),
-            Source::Compressed(_) | Source::Broken(_) => SizeHint::default(),
+            BodySource::Empty => SizeHint::with_exact(0),
+            BodySource::Bytes(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            BodySource::Echo(body) => body.size_hint(),
+            BodySource::Upstream(download) => download.size_hint(),
+            BodySource::Compressed(_) | BodySource::Broken(_) => SizeHint::default(),
         }
     }
 }

@@ -11,7 +11,7 @@ use policy::list_field::split_unquoted;
 
 /// What an upstream says is left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::proxy) struct Left {
+pub(in crate::proxy) struct UpstreamLimit {
     /// Units in its window, if it says so.
     pub limit: Option<u64>,
     pub remaining: u64,
@@ -21,10 +21,10 @@ pub(in crate::proxy) struct Left {
     is_item: bool,
 }
 
-impl Left {
+impl UpstreamLimit {
     /// The tightest of what an answer's fields say at `unix_seconds`.
-    pub fn of(headers: &HeaderMap, unix_seconds: u64) -> Option<Left> {
-        let listed = headers.get(RATELIMIT).and_then(|_| Left::in_list(headers));
+    pub fn of(headers: &HeaderMap, unix_seconds: u64) -> Option<UpstreamLimit> {
+        let listed = headers.get(RATELIMIT).and_then(|_| UpstreamLimit::in_list(headers));
         let legacy = headers.get(X_RATELIMIT_REMAINING).and_then(|remaining| {
             let field = |name: HeaderName| headers.get(name).and_then(number);
             // Some send the time, some the seconds until then; no time is that small.
@@ -33,7 +33,7 @@ impl Left {
                 _ => reset.saturating_sub(unix_seconds),
             });
             let reset_seconds = reset.or_else(|| field(RETRY_AFTER));
-            Some(Left {
+            Some(UpstreamLimit {
                 limit: field(X_RATELIMIT_LIMIT),
                 remaining: number(remaining)?,
                 reset_seconds,
@@ -46,12 +46,12 @@ impl Left {
 
     /// The least of a `RateLimit`: a list of items with `r` and `t`, or `remaining=` and `reset=` as drafts before the
     /// eighth had it.
-    fn in_list(headers: &HeaderMap) -> Option<Left> {
+    fn in_list(headers: &HeaderMap) -> Option<UpstreamLimit> {
         let state = joined(headers, &RATELIMIT)?;
         if !is_list(&state) {
             let value = |key| split_unquoted(&state, ',').find_map(|item| parameter(item, key));
             let remaining = value("remaining")?;
-            return Some(Left {
+            return Some(UpstreamLimit {
                 limit: value("limit"),
                 remaining,
                 reset_seconds: value("reset"),
@@ -64,7 +64,7 @@ impl Left {
         let mut policies = split_unquoted(&policy, ',');
         let limit =
             policies.find(|policy| name(policy) == name(item)).and_then(|policy| parameter(policy, "q"));
-        Some(Left { limit, remaining, reset_seconds: parameter(item, "t"), is_item: true })
+        Some(UpstreamLimit { limit, remaining, reset_seconds: parameter(item, "t"), is_item: true })
     }
 
     /// The numbers of `X-RateLimit-*`; what the upstream does not say is as the gateway's own.

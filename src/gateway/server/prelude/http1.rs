@@ -5,14 +5,14 @@ use tokio::io::AsyncReadExt;
 use tokio::time::timeout_at;
 
 use crate::server::idle::FIRST_BYTES;
-use crate::server::stream::Stream;
+use crate::server::stream::ClientStream;
 use crate::service::conn::Conn;
 use base::clock;
-use net::wire::http1::{End, Framing};
+use net::wire::http1::{Framing, ScanEnd};
 
 /// Reads until a head is whole, has a fault or is too long, and returns `ahead` with what was read. If the stream ends or
 /// the worker drains, it returns what has come so far. `None` if the deadline of a head has passed.
-pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<Bytes> {
+pub async fn gather(conn: &Conn, stream: &mut ClientStream, ahead: Bytes) -> Option<Bytes> {
     let max = conn.config.max.header_bytes;
     let mut framing = Framing::default();
     let deadline = clock::instant() + conn.config.timeouts.header;
@@ -40,5 +40,5 @@ pub async fn gather(conn: &Conn, stream: &mut Stream, ahead: Bytes) -> Option<By
 
 /// Whether these bytes end a head or have a fault.
 fn is_done(framing: &mut Framing, bytes: &[u8]) -> bool {
-    framing.scan(bytes).end != End::Bytes || framing.heads() > 0
+    framing.scan(bytes).end != ScanEnd::Bytes || framing.heads() > 0
 }

@@ -1,7 +1,7 @@
 //! Reads the introduction of an HTTP/2 client (preface, SETTINGS, window updates) and the begin of its first head.
 //!
 //! The client gets our SETTINGS and the acknowledgement of its own from here, because it may wait for them before it
-//! sends a request. [`Handed`] then drops the copies that hyper writes. Frames are followed, not interpreted.
+//! sends a request. [`ReplayStream`] then drops the copies that hyper writes. Frames are followed, not interpreted.
 
 use std::io;
 use std::pin::Pin;
@@ -12,19 +12,19 @@ use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout_at;
 
-use crate::server::stream::Tracked;
+use crate::server::stream::TrackedStream;
 use crate::service::conn::Conn;
 use base::clock;
 use net::wire::http2::{
-    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, Metered, SETTINGS, Splitter, WINDOW_UPDATE,
-    frame,
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, FrameHead, HEADERS, MeteredStream, SETTINGS, Splitter,
+    WINDOW_UPDATE, frame,
 };
 
 /// How a client's prelude ended.
-pub enum Left {
+pub enum PreludeEnd {
     /// It has sent a request, or something that hyper has to answer.
-    In(Handed),
-    /// The client has gone, or went beyond a budget of [`Metered`].
+    In(ReplayStream),
+    /// The client has gone, or went beyond a budget of [`MeteredStream`].
     Gone(io::Error),
     /// Its first head was not whole in time.
     Late,
@@ -32,11 +32,16 @@ pub enum Left {
 
 /// Waits until hyper is needed. `announced` is the SETTINGS frame that hyper will send. The deadline of the first head
 /// counts from `since`.
-pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since: Instant) -> Left {
+pub async fn wait(
+    conn: &Conn,
+    announced: &[u8],
+    mut io: MeteredStream<TrackedStream>,
+    since: Instant,
+) -> PreludeEnd {
     let timeouts = &conn.config.timeouts;
-    let mut hello = Hello::default();
+    let mut hello = PreludeBytes::default();
     let mut answered = 0;
-    let (mut standing, mut begun) = (Standing::Begun, since);
+    let (mut standing, mut begun) = (PreludeStage::Begun, since);
     // A client that comes while others are told to leave has its first request answered, or it would come again at once.
     let is_late = conn.drain.wants_last_answers();
     loop {
@@ -45,39 +50,39 @@ pub async fn wait(conn: &Conn, announced: &[u8], mut io: Metered<Tracked>, since
             begun = clock::instant();
         }
         let deadline = match standing {
-            Standing::Hyper => return Left::In(Handed::new(io, hello, answered)),
-            Standing::Begun => begun + timeouts.header,
-            Standing::Introduced => begun + timeouts.idle,
+            PreludeStage::Hyper => return PreludeEnd::In(ReplayStream::new(io, hello, answered)),
+            PreludeStage::Begun => begun + timeouts.header,
+            PreludeStage::Introduced => begun + timeouts.idle,
         };
-        if standing == Standing::Introduced && answered == 0 {
+        if standing == PreludeStage::Introduced && answered == 0 {
             answered = ANSWERED;
             let answer = [announced, &ACKNOWLEDGED].concat();
             if let Err(error) = io.write_all(&answer).await {
-                return Left::Gone(error);
+                return PreludeEnd::Gone(error);
             }
         }
         let told = async { if is_late { conn.drain.begins().await } else { conn.drain.leaves().await } };
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline.into(), hello.read(&mut io)) => read,
-            () = told => return Left::In(Handed::new(io, hello, answered)),
+            () = told => return PreludeEnd::In(ReplayStream::new(io, hello, answered)),
         };
         match read {
-            Ok(Ok(0)) => return Left::Gone(io::ErrorKind::UnexpectedEof.into()),
+            Ok(Ok(0)) => return PreludeEnd::Gone(io::ErrorKind::UnexpectedEof.into()),
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => return Left::Gone(error),
+            Ok(Err(error)) => return PreludeEnd::Gone(error),
             // hyper sends the idle client its GOAWAY.
-            Err(_) if standing == Standing::Introduced => {
-                return Left::In(Handed::new(io, hello, answered));
+            Err(_) if standing == PreludeStage::Introduced => {
+                return PreludeEnd::In(ReplayStream::new(io, hello, answered));
             }
-            Err(_) => return Left::Late,
+            Err(_) => return PreludeEnd::Late,
         }
     }
 }
 
 /// The bytes a client has sent, and how far they were followed.
 #[derive(Debug, Default)]
-struct Hello {
+struct PreludeBytes {
     said: BytesMut,
     /// Where the first incomplete frame begins; 0 while the preface is incomplete.
     at: usize,
@@ -87,7 +92,7 @@ struct Hello {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
+enum PreludeStage {
     /// The introduction is whole and nothing has followed it.
     Introduced,
     /// A part of the introduction or of a head has come.
@@ -96,8 +101,8 @@ enum Standing {
     Hyper,
 }
 
-impl Hello {
-    async fn read(&mut self, io: &mut Metered<Tracked>) -> io::Result<usize> {
+impl PreludeBytes {
+    async fn read(&mut self, io: &mut MeteredStream<TrackedStream>) -> io::Result<usize> {
         if self.said.capacity() == self.said.len() {
             self.said.reserve(self.said.len().max(FIRST_BYTES));
         }
@@ -105,27 +110,27 @@ impl Hello {
     }
 
     /// Follows what has come since the last time.
-    fn follow(&mut self) -> Standing {
+    fn follow(&mut self) -> PreludeStage {
         let begin = self.said.len().min(PREFACE.len());
         if self.said[..begin] != PREFACE[..begin] || self.said.len() > SAID_BYTES_MAX {
-            return Standing::Hyper;
+            return PreludeStage::Hyper;
         }
         if begin < PREFACE.len() {
-            return Standing::Begun;
+            return PreludeStage::Begun;
         }
         self.at = self.at.max(begin);
         loop {
             let mut rest = &self.said[self.at..];
             if rest.is_empty() && self.frames > 0 && self.head == 0 {
-                return Standing::Introduced;
+                return PreludeStage::Introduced;
             }
-            let Some(frame) = Splitter::new().next(&mut rest) else { return Standing::Begun };
+            let Some(frame) = Splitter::new().next(&mut rest) else { return PreludeStage::Begun };
             if !self.belongs(frame) || self.frames == FRAMES_MAX {
-                return Standing::Hyper;
+                return PreludeStage::Hyper;
             }
-            let Some(payload) = rest.get(..frame.length as usize) else { return Standing::Begun };
+            let Some(payload) = rest.get(..frame.length as usize) else { return PreludeStage::Begun };
             if !goes_on(frame, payload) {
-                return Standing::Hyper;
+                return PreludeStage::Hyper;
             }
             self.head = if matches!(frame.kind, HEADERS | CONTINUATION) { frame.stream } else { 0 };
             self.frames += 1;
@@ -134,7 +139,7 @@ impl Hello {
     }
 
     /// Whether a frame belongs to an introduction or a first head, and is not too long for one.
-    fn belongs(&self, frame: Head) -> bool {
+    fn belongs(&self, frame: FrameHead) -> bool {
         let is_first = self.frames == 0;
         match frame.kind {
             _ if frame.length as usize > SAID_BYTES_MAX => false,
@@ -150,7 +155,7 @@ impl Hello {
 
 /// Whether a frame is valid and more must come before hyper has something to do. An invalid one is left for hyper to
 /// refuse.
-fn goes_on(frame: Head, payload: &[u8]) -> bool {
+fn goes_on(frame: FrameHead, payload: &[u8]) -> bool {
     match frame.kind {
         SETTINGS if frame.flags == ACK => payload.is_empty(),
         SETTINGS => {
@@ -178,8 +183,8 @@ fn is_setting(setting: &[u8; SETTING_BYTES]) -> bool {
 /// A connection as it is handed to hyper: hyper first reads what the client sent in its prelude, and the SETTINGS frames
 /// that the prelude has sent are not sent again.
 #[derive(Debug)]
-pub struct Handed {
-    io: Metered<Tracked>,
+pub struct ReplayStream {
+    io: MeteredStream<TrackedStream>,
     said: Bytes,
     /// SETTINGS frames that hyper will still write and that have been sent already.
     answered: u8,
@@ -187,9 +192,9 @@ pub struct Handed {
     passing: usize,
 }
 
-impl Handed {
-    fn new(io: Metered<Tracked>, hello: Hello, answered: u8) -> Handed {
-        Handed { io, said: hello.said.freeze(), answered, passing: 0 }
+impl ReplayStream {
+    fn new(io: MeteredStream<TrackedStream>, hello: PreludeBytes, answered: u8) -> ReplayStream {
+        ReplayStream { io, said: hello.said.freeze(), answered, passing: 0 }
     }
 
     /// Writes frames, but swallows SETTINGS that have been sent already.
@@ -213,7 +218,7 @@ impl Handed {
     }
 }
 
-impl AsyncRead for Handed {
+impl AsyncRead for ReplayStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.said.is_empty() {
@@ -229,7 +234,7 @@ impl AsyncRead for Handed {
     }
 }
 
-impl AsyncWrite for Handed {
+impl AsyncWrite for ReplayStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         if this.answered > 0 {
@@ -307,8 +312,8 @@ mod tests {
         [&PREFACE[..], &frames.concat()].concat()
     }
 
-    fn standing(bytes: &[u8]) -> Standing {
-        Hello { said: bytes.into(), ..Hello::default() }.follow()
+    fn standing(bytes: &[u8]) -> PreludeStage {
+        PreludeBytes { said: bytes.into(), ..PreludeBytes::default() }.follow()
     }
 
     #[test]
@@ -318,10 +323,10 @@ mod tests {
         let head = frame(HEADERS, END_STREAM, 1, b"x");
         let more = |flags| frame(CONTINUATION, flags, 1, b"x");
         let introduction = [settings.clone(), ack.clone(), window.clone()];
-        assert_eq!(standing(&hello(&introduction)), Standing::Introduced);
+        assert_eq!(standing(&hello(&introduction)), PreludeStage::Introduced);
         let begun = [&introduction[..], &[head.clone(), more(0)]].concat();
-        assert_eq!(standing(&hello(&begun)), Standing::Begun);
-        assert_eq!(standing(&hello(&begun[..4])[..60]), Standing::Begun, "half a frame");
+        assert_eq!(standing(&hello(&begun)), PreludeStage::Begun);
+        assert_eq!(standing(&hello(&begun[..4])[..60]), PreludeStage::Begun, "half a frame");
         for frames in [
             vec![ack],
             vec![window],
@@ -340,12 +345,12 @@ mod tests {
             vec![self::settings(&[(INITIAL_WINDOW_SIZE, 1 << 31)])],
             vec![self::settings(&[(MAX_FRAME_SIZE, 1)])],
         ] {
-            assert_eq!(standing(&hello(&frames)), Standing::Hyper, "{frames:x?}");
+            assert_eq!(standing(&hello(&frames)), PreludeStage::Hyper, "{frames:x?}");
         }
-        assert_eq!(standing(b"GET / HTTP/1.1\r\n"), Standing::Hyper);
+        assert_eq!(standing(b"GET / HTTP/1.1\r\n"), PreludeStage::Hyper);
         let begin = [settings, frame(HEADERS, 0, 1, b"")];
         let long = [&begin[..], &vec![more(0); FRAMES_MAX]].concat();
-        assert_eq!(standing(&hello(&long)), Standing::Hyper, "pieces without end");
+        assert_eq!(standing(&hello(&long)), PreludeStage::Hyper, "pieces without end");
     }
 
     proptest! {
@@ -363,10 +368,10 @@ mod tests {
                 .collect();
             let bytes = hello(&frames);
             let whole = standing(&bytes);
-            let mut cut = Hello::default();
+            let mut cut = PreludeBytes::default();
             let (mut rest, mut sizes) = (&bytes[..], cuts.iter().cycle());
-            let mut stands = Standing::Begun;
-            while !rest.is_empty() && stands != Standing::Hyper {
+            let mut stands = PreludeStage::Begun;
+            while !rest.is_empty() && stands != PreludeStage::Hyper {
                 let (piece, left) = rest.split_at(sizes.next().map_or(1, |size| *size).min(rest.len()));
                 cut.said.extend_from_slice(piece);
                 stands = cut.follow();

@@ -5,11 +5,11 @@ use super::*;
 use crate::local::Table as LocalTable;
 use crate::{Check, Limiter};
 use limit::{Algorithm, WhenDown};
-use policy::counting::rules::Rules;
+use policy::counting::rules::PolicyRules;
 use policy::counting::shorthand;
-use policy::definition::{self, Origin, TierPart, Tiers};
+use policy::definition::{self, LimitOrigin, TierPart, TiersDefinition};
 use policy::keys::subject::Encoded;
-use policy::{Options, Subject, Table};
+use policy::{CompileOptions, RouteTable, Subject};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 3_600 * SECOND;
@@ -49,38 +49,41 @@ impl Subject for Client {
         self.tenant
     }
 
-    fn cost(&self, _: &Rules) -> u64 {
+    fn cost(&self, _: &PolicyRules) -> u64 {
         1
     }
 
-    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+    fn write_idempotency_key(&self, _: &PolicyRules, _: &mut Encoded) -> bool {
         false
     }
 }
 
 const ANN: Client = Client { consumer: Some("ann"), tenant: Some("acme"), tier: None };
 
-fn policy(name: &str, limits: &[&str]) -> definition::Policy {
+fn policy(name: &str, limits: &[&str]) -> definition::PolicyDefinition {
     let limits: Vec<_> = limits.iter().map(|limit| shorthand::parse(limit).expect("a limit")).collect();
     let windows = limits.iter().map(|limit| limit.window).collect();
-    definition::Policy { by: limits[0].by.clone(), ..definition::Policy::new(name.to_owned(), windows) }
+    definition::PolicyDefinition {
+        by: limits[0].by.clone(),
+        ..definition::PolicyDefinition::new(name.to_owned(), windows)
+    }
 }
 
-fn table(policies: &[definition::Policy]) -> Table {
-    let mut route = definition::Route::new("all".to_owned(), "/".to_owned());
+fn table(policies: &[definition::PolicyDefinition]) -> RouteTable {
+    let mut route = definition::RouteDefinition::new("all".to_owned(), "/".to_owned());
     route.limits = policies.iter().map(|policy| policy.name.clone()).collect();
-    let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-    Table::compile(&[route], policies, &options).expect("a table without mistakes")
+    let options = CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+    RouteTable::compile(&[route], policies, &options).expect("a table without mistakes")
 }
 
-fn limiter(table: &Table) -> Arc<Limiter> {
+fn limiter(table: &RouteTable) -> Arc<Limiter> {
     let limiter = Limiter::new(LocalTable::with_memory(1 << 16));
     limiter
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     Arc::new(limiter)
 }
 
-fn check<'t>(limiter: &Arc<Limiter>, table: &'t Table, client: Client, now_ns: u64) -> Check<'t> {
+fn check<'t>(limiter: &Arc<Limiter>, table: &'t RouteTable, client: Client, now_ns: u64) -> Check<'t> {
     let mut check = Check::default();
     let chosen = table.chosen(&table.routes()[0], false);
     assert!(limiter.check(chosen, &client, now_ns, &mut check).is_none(), "one node waits for nobody");
@@ -88,7 +91,7 @@ fn check<'t>(limiter: &Arc<Limiter>, table: &'t Table, client: Client, now_ns: u
 }
 
 /// The limits of a client's charges.
-fn limits(limiter: &Arc<Limiter>, table: &Table, client: Client) -> Vec<u64> {
+fn limits(limiter: &Arc<Limiter>, table: &RouteTable, client: Client) -> Vec<u64> {
     let check = check(limiter, table, client, NOW);
     check.charges.iter().map(|charge| charge.quota.limit().get()).collect()
 }
@@ -202,9 +205,9 @@ fn the_first_window_is_that_of_the_clients_tier() {
         windows,
         overshoot_ppm: 0,
         when_down: WhenDown::Local,
-        origin: Origin::File,
+        origin: LimitOrigin::File,
     };
-    by_tier.tiers = Some(Tiers {
+    by_tier.tiers = Some(TiersDefinition {
         parts: vec![part("free", 1), part("pro", 2)],
         default: "free".to_owned(),
         algorithm: Algorithm::TokenBucket,

@@ -1,19 +1,19 @@
 //! Reads the parts of a request's head that decide where its body ends. All other fields are ignored.
 
-use super::{BodyEnd, Fault};
+use super::{BodyEnd, FramingFault};
 
 /// A head as far as it has come.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Head {
+pub(super) struct MessageHead {
     is_http_10: bool,
     length: Option<u64>,
-    coding: Coding,
+    coding: TransferCoding,
     upgrade: bool,
 }
 
 /// The value of `Transfer-Encoding`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Coding {
+enum TransferCoding {
     #[default]
     None,
     Chunked,
@@ -23,11 +23,11 @@ enum Coding {
     Unclear,
 }
 
-impl Head {
+impl MessageHead {
     /// Reads the request line (RFC 9112 section 3), without its end.
-    pub(super) fn begin(line: &[u8]) -> Result<Head, Fault> {
+    pub(super) fn begin(line: &[u8]) -> Result<MessageHead, FramingFault> {
         let Some((rest, version)) = line.len().checked_sub(8).map(|at| line.split_at(at)) else {
-            return Err(Fault::RequestLine);
+            return Err(FramingFault::RequestLine);
         };
         let is_http_10 = match version {
             b"HTTP/1.1" => false,
@@ -35,32 +35,36 @@ impl Head {
             [b'H', b'T', b'T', b'P', b'/', major, b'.', minor]
                 if major.is_ascii_digit() && minor.is_ascii_digit() =>
             {
-                return Err(Fault::Version);
+                return Err(FramingFault::Version);
             }
-            _ if names_another(line) => return Err(Fault::OtherProtocol),
-            _ => return Err(Fault::RequestLine),
+            _ if names_another(line) => return Err(FramingFault::OtherProtocol),
+            _ => return Err(FramingFault::RequestLine),
         };
         if memchr::memchr(b'#', rest).is_some() {
-            return Err(Fault::Fragment);
+            return Err(FramingFault::Fragment);
         }
-        Ok(Head { is_http_10, ..Head::default() })
+        Ok(MessageHead { is_http_10, ..MessageHead::default() })
     }
 
     /// Reads one field, without the end of its line. A name must be followed directly by its colon; hyper refuses others.
-    pub(super) fn field(&mut self, line: &[u8]) -> Result<(), Fault> {
+    pub(super) fn field(&mut self, line: &[u8]) -> Result<(), FramingFault> {
         folded(line)?;
         match line[0] | 0x20 {
             b'c' => {
                 if let Some(value) = value(line, b"content-length:") {
                     if self.length.is_some() {
-                        return Err(Fault::Length);
+                        return Err(FramingFault::Length);
                     }
                     self.length = Some(length(value)?);
                 }
             }
             b't' => {
                 if let Some(value) = value(line, b"transfer-encoding:") {
-                    self.coding = if self.coding == Coding::None { coding(value) } else { Coding::Unclear };
+                    self.coding = if self.coding == TransferCoding::None {
+                        coding(value)
+                    } else {
+                        TransferCoding::Unclear
+                    };
                 }
             }
             b'u' => {
@@ -75,15 +79,15 @@ impl Head {
     }
 
     /// Where the body ends, once all fields are known (RFC 9112 section 6.3).
-    pub(super) fn body(&self) -> Result<BodyEnd, Fault> {
+    pub(super) fn body(&self) -> Result<BodyEnd, FramingFault> {
         match (self.coding, self.length) {
-            (Coding::None, length) => Ok(BodyEnd::Length(length.unwrap_or(0))),
-            (_, Some(_)) => Err(Fault::LengthAndCoding),
+            (TransferCoding::None, length) => Ok(BodyEnd::Length(length.unwrap_or(0))),
+            (_, Some(_)) => Err(FramingFault::LengthAndCoding),
             // A server of HTTP/1.0 does not know the coding and would read the chunks as the next request.
-            _ if self.is_http_10 => Err(Fault::Coding),
-            (Coding::Chunked, None) => Ok(BodyEnd::Chunked),
-            (Coding::Unknown, None) => Err(Fault::CodingUnknown),
-            (Coding::Unclear, None) => Err(Fault::Coding),
+            _ if self.is_http_10 => Err(FramingFault::Coding),
+            (TransferCoding::Chunked, None) => Ok(BodyEnd::Chunked),
+            (TransferCoding::Unknown, None) => Err(FramingFault::CodingUnknown),
+            (TransferCoding::Unclear, None) => Err(FramingFault::Coding),
         }
     }
 
@@ -106,8 +110,8 @@ fn names_another(line: &[u8]) -> bool {
 }
 
 /// Refuses a line that continues the one before, or is empty where it must not be.
-pub(super) fn folded(line: &[u8]) -> Result<(), Fault> {
-    if matches!(line.first(), None | Some(b' ' | b'\t')) { Err(Fault::Folded) } else { Ok(()) }
+pub(super) fn folded(line: &[u8]) -> Result<(), FramingFault> {
+    if matches!(line.first(), None | Some(b' ' | b'\t')) { Err(FramingFault::Folded) } else { Ok(()) }
 }
 
 /// The value of a field of this name, without the blanks around it.
@@ -127,19 +131,23 @@ fn trim(mut value: &[u8]) -> &[u8] {
 }
 
 /// Only digits, without a leading zero, which some parsers read as octal.
-fn length(value: &[u8]) -> Result<u64, Fault> {
+fn length(value: &[u8]) -> Result<u64, FramingFault> {
     let is_plain = value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || !value.starts_with(b"0"));
     let digits = std::str::from_utf8(value).ok().filter(|_| is_plain);
-    let length: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(Fault::Length)?;
+    let length: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(FramingFault::Length)?;
     // Many servers keep a length in a signed 64-bit integer.
-    if i64::try_from(length).is_ok() { Ok(length) } else { Err(Fault::Length) }
+    if i64::try_from(length).is_ok() { Ok(length) } else { Err(FramingFault::Length) }
 }
 
-fn coding(value: &[u8]) -> Coding {
+fn coding(value: &[u8]) -> TransferCoding {
     if value.eq_ignore_ascii_case(b"chunked") {
-        return Coding::Chunked;
+        return TransferCoding::Chunked;
     }
     // `identity` was removed from HTTP. Some servers still read it as "use Content-Length", so it is not merely unknown.
     let is_one = value.iter().all(u8::is_ascii_alphanumeric) && !value.is_empty();
-    if is_one && !value.eq_ignore_ascii_case(b"identity") { Coding::Unknown } else { Coding::Unclear }
+    if is_one && !value.eq_ignore_ascii_case(b"identity") {
+        TransferCoding::Unknown
+    } else {
+        TransferCoding::Unclear
+    }
 }

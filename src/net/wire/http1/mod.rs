@@ -8,11 +8,11 @@
 
 mod head;
 
-use head::Head;
+use head::MessageHead;
 
 /// Why it is unclear where a message ends, or why it is not served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
+pub enum FramingFault {
     /// A line ends in LF without CR.
     #[error("a line ends without CR")]
     BareLineFeed,
@@ -68,41 +68,41 @@ pub enum BodyEnd {
 
 /// How far bytes may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scanned {
+pub struct ScanProgress {
     /// How many bytes may pass.
     pub passed: usize,
     /// How many of these are whole heads and their bodies as far as they have come; the rest is the begin of a head.
     pub whole: usize,
     /// Why the bytes after `passed` may not pass.
-    pub end: End,
+    pub end: ScanEnd,
 }
 
 /// Why a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum ScanEnd {
     /// All bytes may pass.
     Bytes,
     /// A request to switch the protocol ends here. What follows must wait for its answer, which decides whether it is
     /// HTTP.
     Upgrade,
     /// The message that begins at `passed` is refused.
-    Head(Fault),
+    Head(FramingFault),
     /// The body of a message is faulty whose head has passed in an earlier scan.
-    Body(Fault),
+    Body(FramingFault),
 }
 
 /// Follows the messages of one connection, from the first byte of one.
 #[derive(Debug, Default)]
 pub struct Framing {
-    state: State,
-    head: Head,
+    state: FramingState,
+    head: MessageHead,
     /// The begin of a line whose end has not come.
     line: Vec<u8>,
     heads: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum FramingState {
     /// Before a request line.
     #[default]
     Start,
@@ -121,40 +121,44 @@ enum State {
 impl Framing {
     /// Follows `bytes` as far as they may pass; after a fault nothing may. If a message's head ends within `bytes` and its
     /// body has a fault within them, the whole message is refused: nothing has acted on it yet.
-    pub fn scan(&mut self, bytes: &[u8]) -> Scanned {
+    pub fn scan(&mut self, bytes: &[u8]) -> ScanProgress {
         let mut at = 0;
         let mut message = None;
         while at < bytes.len() {
-            if self.state == State::Upgrade {
-                return Scanned { passed: at, whole: at, end: End::Upgrade };
+            if self.state == FramingState::Upgrade {
+                return ScanProgress { passed: at, whole: at, end: ScanEnd::Upgrade };
             }
-            if !self.is_in_body() && (at == 0 || self.state == State::Start && self.line.is_empty()) {
+            if !self.is_in_body() && (at == 0 || self.state == FramingState::Start && self.line.is_empty()) {
                 message = Some((at, self.heads));
             }
             match self.step(&bytes[at..]) {
                 Ok(count) => at += count,
                 Err(fault) => {
                     let Some((passed, heads)) = message else {
-                        return Scanned { passed: at, whole: at, end: End::Body(fault) };
+                        return ScanProgress { passed: at, whole: at, end: ScanEnd::Body(fault) };
                     };
                     self.heads = heads;
-                    return Scanned { passed, whole: passed, end: End::Head(fault) };
+                    return ScanProgress { passed, whole: passed, end: ScanEnd::Head(fault) };
                 }
             }
         }
         let begin = message.map_or(at, |(begin, _)| begin);
         let whole = if self.is_in_head() { begin } else { at };
-        Scanned { passed: at, whole, end: End::Bytes }
+        ScanProgress { passed: at, whole, end: ScanEnd::Bytes }
     }
 
     /// The fault to report for a head that has no end within its limit.
-    pub fn too_long(&self) -> Fault {
-        if self.state == State::Start { Fault::TargetTooLong } else { Fault::HeadTooLong }
+    pub fn too_long(&self) -> FramingFault {
+        if self.state == FramingState::Start {
+            FramingFault::TargetTooLong
+        } else {
+            FramingFault::HeadTooLong
+        }
     }
 
     /// Whether a head has begun that has not ended.
     fn is_in_head(&self) -> bool {
-        self.state == State::Fields || self.state == State::Start && !self.line.is_empty()
+        self.state == FramingState::Fields || self.state == FramingState::Start && !self.line.is_empty()
     }
 
     /// How many whole heads have passed.
@@ -164,24 +168,24 @@ impl Framing {
 
     /// Whether what comes next must wait for the answer to a request to switch the protocol.
     pub fn is_held(&self) -> bool {
-        self.state == State::Upgrade
+        self.state == FramingState::Upgrade
     }
 
     /// Whether a message has begun that has not ended.
     pub fn is_in_message(&self) -> bool {
-        !matches!(self.state, State::Start | State::Upgrade) || !self.line.is_empty()
+        !matches!(self.state, FramingState::Start | FramingState::Upgrade) || !self.line.is_empty()
     }
 
     /// The protocol was not switched, so the next bytes are HTTP.
     pub fn release(&mut self) {
-        self.state = State::Start;
+        self.state = FramingState::Start;
     }
 
     /// Passes over what of these bytes is of the body that has begun, and returns how many that are.
     ///
     /// # Errors
     /// If the body is faulty.
-    pub fn pass_body(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    pub fn pass_body(&mut self, bytes: &[u8]) -> Result<usize, FramingFault> {
         let mut at = 0;
         while at < bytes.len() && self.is_in_body() {
             at += self.step(&bytes[at..])?;
@@ -191,24 +195,24 @@ impl Framing {
 
     /// Whether the head of the current message has passed, and not its end.
     pub fn is_in_body(&self) -> bool {
-        !matches!(self.state, State::Start | State::Fields | State::Upgrade)
+        !matches!(self.state, FramingState::Start | FramingState::Fields | FramingState::Upgrade)
     }
 
     /// Follows a line, the lines of a head, or a piece of a body; returns how many bytes that is, at least one.
-    fn step(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    fn step(&mut self, bytes: &[u8]) -> Result<usize, FramingFault> {
         match self.state {
-            State::Length(left) => Ok(self.skip(left, bytes.len(), State::Length)),
-            State::Chunk(left) => Ok(self.skip(left, bytes.len(), State::Chunk)),
+            FramingState::Length(left) => Ok(self.skip(left, bytes.len(), FramingState::Length)),
+            FramingState::Chunk(left) => Ok(self.skip(left, bytes.len(), FramingState::Chunk)),
             _ => self.read_lines(bytes),
         }
     }
 
     /// Passes over at most `left` bytes of a body.
-    fn skip(&mut self, left: u64, here: usize, more: fn(u64) -> State) -> usize {
+    fn skip(&mut self, left: u64, here: usize, more: fn(u64) -> FramingState) -> usize {
         let count = usize::try_from(left).map_or(here, |left| left.min(here));
         let left = left - count as u64;
         match (left, self.state) {
-            (0, State::Chunk(_)) => self.state = State::ChunkEnd,
+            (0, FramingState::Chunk(_)) => self.state = FramingState::ChunkEnd,
             (0, _) => self.end_message(),
             (left, _) => self.state = more(left),
         }
@@ -216,7 +220,7 @@ impl Framing {
     }
 
     /// Takes one line, or all lines of a head that have come: a single search finds all their ends.
-    fn read_lines(&mut self, bytes: &[u8]) -> Result<usize, Fault> {
+    fn read_lines(&mut self, bytes: &[u8]) -> Result<usize, FramingFault> {
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', bytes) {
             if self.line.is_empty() {
@@ -227,7 +231,7 @@ impl Framing {
                 self.on_line(&line)?;
             }
             start = end + 1;
-            if self.state != State::Fields {
+            if self.state != FramingState::Fields {
                 return Ok(start);
             }
         }
@@ -238,71 +242,75 @@ impl Framing {
 
     /// Checks an incomplete line of chunked coding. Here and not at its end, because nothing else bounds its length; a
     /// head's length is bounded by the caller.
-    fn check_partial_line(&self) -> Result<(), Fault> {
+    fn check_partial_line(&self) -> Result<(), FramingFault> {
         match self.state {
-            State::ChunkSize if self.line.len() > CHUNK_LINE_BYTES_MAX => Err(Fault::ChunkSize),
-            State::ChunkEnd if !b"\r".starts_with(&self.line) => Err(Fault::ChunkEnd),
+            FramingState::ChunkSize if self.line.len() > CHUNK_LINE_BYTES_MAX => Err(FramingFault::ChunkSize),
+            FramingState::ChunkEnd if !b"\r".starts_with(&self.line) => Err(FramingFault::ChunkEnd),
             _ => Ok(()),
         }
     }
 
     /// Takes a line without its LF.
-    fn on_line(&mut self, line: &[u8]) -> Result<(), Fault> {
+    fn on_line(&mut self, line: &[u8]) -> Result<(), FramingFault> {
         let Some(line) = line.strip_suffix(b"\r") else {
-            return Err(if self.state == State::ChunkEnd { Fault::ChunkEnd } else { Fault::BareLineFeed });
+            return Err(if self.state == FramingState::ChunkEnd {
+                FramingFault::ChunkEnd
+            } else {
+                FramingFault::BareLineFeed
+            });
         };
         match self.state {
-            State::Start if line.is_empty() => {}
-            State::Start => {
-                self.head = Head::begin(line)?;
-                self.state = State::Fields;
+            FramingState::Start if line.is_empty() => {}
+            FramingState::Start => {
+                self.head = MessageHead::begin(line)?;
+                self.state = FramingState::Fields;
             }
-            State::Fields if line.is_empty() => self.end_head()?,
-            State::Fields => self.head.field(line)?,
-            State::ChunkSize => {
+            FramingState::Fields if line.is_empty() => self.end_head()?,
+            FramingState::Fields => self.head.field(line)?,
+            FramingState::ChunkSize => {
                 self.state = match chunk_size(line)? {
-                    0 => State::Trailers,
-                    size => State::Chunk(size),
+                    0 => FramingState::Trailers,
+                    size => FramingState::Chunk(size),
                 }
             }
-            State::ChunkEnd if line.is_empty() => self.state = State::ChunkSize,
-            State::ChunkEnd => return Err(Fault::ChunkEnd),
-            State::Trailers if line.is_empty() => self.end_message(),
-            State::Trailers => head::folded(line)?,
-            State::Length(_) | State::Chunk(_) | State::Upgrade => {}
+            FramingState::ChunkEnd if line.is_empty() => self.state = FramingState::ChunkSize,
+            FramingState::ChunkEnd => return Err(FramingFault::ChunkEnd),
+            FramingState::Trailers if line.is_empty() => self.end_message(),
+            FramingState::Trailers => head::folded(line)?,
+            FramingState::Length(_) | FramingState::Chunk(_) | FramingState::Upgrade => {}
         }
         Ok(())
     }
 
-    fn end_head(&mut self) -> Result<(), Fault> {
+    fn end_head(&mut self) -> Result<(), FramingFault> {
         let body = self.head.body()?;
         self.heads += 1;
         match body {
-            BodyEnd::Chunked => self.state = State::ChunkSize,
+            BodyEnd::Chunked => self.state = FramingState::ChunkSize,
             BodyEnd::Length(0) => self.end_message(),
-            BodyEnd::Length(bytes) => self.state = State::Length(bytes),
+            BodyEnd::Length(bytes) => self.state = FramingState::Length(bytes),
         }
         Ok(())
     }
 
     fn end_message(&mut self) {
-        self.state = if self.head.asks_for_upgrade() { State::Upgrade } else { State::Start };
+        self.state = if self.head.asks_for_upgrade() { FramingState::Upgrade } else { FramingState::Start };
     }
 }
 
 /// Reads `size` or `size;extension` (RFC 9112 section 7.1). Extensions are ignored and not passed on, but may not hold
 /// control characters.
-fn chunk_size(line: &[u8]) -> Result<u64, Fault> {
+fn chunk_size(line: &[u8]) -> Result<u64, FramingFault> {
     let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (size, extension) = line.split_at(digits);
     let is_text = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~');
     let is_plain = extension.is_empty() || (extension[0] == b';' && extension.iter().all(is_text));
     if !is_plain || line.len() > CHUNK_LINE_BYTES_MAX {
-        return Err(Fault::ChunkSize);
+        return Err(FramingFault::ChunkSize);
     }
     // No digits are not a number, and more than sixteen do not fit 64 bits.
     let size = std::str::from_utf8(size).ok().filter(|size| size.len() <= 16);
-    size.and_then(|size| u64::from_str_radix(size, 16).ok()).ok_or(Fault::ChunkSize)
+    size.and_then(|size| u64::from_str_radix(size, 16).ok()).ok_or(FramingFault::ChunkSize)
 }
 
 /// The longest line before a chunk, extensions included.

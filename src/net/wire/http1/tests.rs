@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// What becomes of bytes that come in these pieces: the fault if there is one, and whether all messages ended.
-fn verdict(bytes: &[u8], cuts: &[usize]) -> (Option<Fault>, bool, u64) {
+fn verdict(bytes: &[u8], cuts: &[usize]) -> (Option<FramingFault>, bool, u64) {
     let mut framing = Framing::default();
     let mut rest = bytes;
     for &cut in cuts.iter().chain([&bytes.len()]) {
@@ -14,20 +14,20 @@ fn verdict(bytes: &[u8], cuts: &[usize]) -> (Option<Fault>, bool, u64) {
         while !piece.is_empty() {
             let scanned = framing.scan(piece);
             match scanned.end {
-                End::Bytes => piece = &[],
-                End::Upgrade => {
+                ScanEnd::Bytes => piece = &[],
+                ScanEnd::Upgrade => {
                     assert!(scanned.passed < piece.len());
                     piece = &piece[scanned.passed..];
                     framing.release();
                 }
-                End::Head(fault) | End::Body(fault) => return (Some(fault), false, framing.heads()),
+                ScanEnd::Head(fault) | ScanEnd::Body(fault) => return (Some(fault), false, framing.heads()),
             }
         }
     }
     (None, !framing.is_in_message(), framing.heads())
 }
 
-fn fault_of(bytes: impl AsRef<[u8]>) -> Option<Fault> {
+fn fault_of(bytes: impl AsRef<[u8]>) -> Option<FramingFault> {
     verdict(bytes.as_ref(), &[]).0
 }
 
@@ -54,54 +54,54 @@ fn messages_are_followed_to_their_ends() {
 fn heads_that_could_be_read_in_two_ways_are_faults() {
     let with = |fields: &str| fault_of(format!("POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n"));
     for (fields, fault) in [
-        ("Content-Length: 4\r\nTransfer-Encoding: chunked", Fault::LengthAndCoding),
-        ("Transfer-Encoding: chunked\r\ncontent-length: 4", Fault::LengthAndCoding),
-        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", Fault::Coding),
-        ("Transfer-Encoding: chunked, chunked", Fault::Coding),
-        ("Transfer-Encoding: identity", Fault::Coding),
-        ("Transfer-Encoding: chunked,", Fault::Coding),
-        ("Transfer-Encoding: ,chunked", Fault::Coding),
-        ("Transfer-Encoding: \u{b}chunked", Fault::Coding),
-        ("Transfer-Encoding: chunked;q=1", Fault::Coding),
-        ("Transfer-Encoding:", Fault::Coding),
-        ("Transfer-Encoding: gzip, chunked", Fault::Coding),
-        ("Transfer-Encoding: gzip", Fault::CodingUnknown),
-        ("Content-Length: 4\r\nContent-Length: 4", Fault::Length),
-        ("Content-Length: 4, 4", Fault::Length),
-        ("Content-Length: +4", Fault::Length),
-        ("Content-Length: -4", Fault::Length),
-        ("Content-Length: 0x4", Fault::Length),
-        ("Content-Length: 4_0", Fault::Length),
-        ("Content-Length: 04", Fault::Length),
-        ("Content-Length:", Fault::Length),
-        ("Content-Length: 4 4", Fault::Length),
-        ("Content-Length: 9223372036854775808", Fault::Length),
-        ("Content-Length: 99999999999999999999999", Fault::Length),
-        ("X: a\nY: b", Fault::BareLineFeed),
-        ("X: a\r\n b", Fault::Folded),
-        ("X: a\r\n\tb", Fault::Folded),
+        ("Content-Length: 4\r\nTransfer-Encoding: chunked", FramingFault::LengthAndCoding),
+        ("Transfer-Encoding: chunked\r\ncontent-length: 4", FramingFault::LengthAndCoding),
+        ("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", FramingFault::Coding),
+        ("Transfer-Encoding: chunked, chunked", FramingFault::Coding),
+        ("Transfer-Encoding: identity", FramingFault::Coding),
+        ("Transfer-Encoding: chunked,", FramingFault::Coding),
+        ("Transfer-Encoding: ,chunked", FramingFault::Coding),
+        ("Transfer-Encoding: \u{b}chunked", FramingFault::Coding),
+        ("Transfer-Encoding: chunked;q=1", FramingFault::Coding),
+        ("Transfer-Encoding:", FramingFault::Coding),
+        ("Transfer-Encoding: gzip, chunked", FramingFault::Coding),
+        ("Transfer-Encoding: gzip", FramingFault::CodingUnknown),
+        ("Content-Length: 4\r\nContent-Length: 4", FramingFault::Length),
+        ("Content-Length: 4, 4", FramingFault::Length),
+        ("Content-Length: +4", FramingFault::Length),
+        ("Content-Length: -4", FramingFault::Length),
+        ("Content-Length: 0x4", FramingFault::Length),
+        ("Content-Length: 4_0", FramingFault::Length),
+        ("Content-Length: 04", FramingFault::Length),
+        ("Content-Length:", FramingFault::Length),
+        ("Content-Length: 4 4", FramingFault::Length),
+        ("Content-Length: 9223372036854775808", FramingFault::Length),
+        ("Content-Length: 99999999999999999999999", FramingFault::Length),
+        ("X: a\nY: b", FramingFault::BareLineFeed),
+        ("X: a\r\n b", FramingFault::Folded),
+        ("X: a\r\n\tb", FramingFault::Folded),
     ] {
         assert_eq!(with(fields), Some(fault), "{fields:?}");
     }
     for (line, fault) in [
-        ("GET / HTTP/1.2", Fault::Version),
-        ("PRI * HTTP/2.0", Fault::Version),
-        ("GET / HTTP/0.9", Fault::Version),
-        ("GET /", Fault::RequestLine),
-        ("GET / http/1.1", Fault::RequestLine),
-        ("GET / HTTP/1.1 ", Fault::RequestLine),
-        ("GET / HTTP/1.10", Fault::RequestLine),
-        ("GET  PREFACES", Fault::RequestLine),
-        ("GET / TO PREFACE", Fault::RequestLine),
-        ("INVALID CONNECTION PREFACE", Fault::OtherProtocol),
-        ("SOURCE /radio ICE/1.0", Fault::OtherProtocol),
-        ("GET /a#b HTTP/1.1", Fault::Fragment),
-        ("GET / HTTP/1.1\n", Fault::BareLineFeed),
+        ("GET / HTTP/1.2", FramingFault::Version),
+        ("PRI * HTTP/2.0", FramingFault::Version),
+        ("GET / HTTP/0.9", FramingFault::Version),
+        ("GET /", FramingFault::RequestLine),
+        ("GET / http/1.1", FramingFault::RequestLine),
+        ("GET / HTTP/1.1 ", FramingFault::RequestLine),
+        ("GET / HTTP/1.10", FramingFault::RequestLine),
+        ("GET  PREFACES", FramingFault::RequestLine),
+        ("GET / TO PREFACE", FramingFault::RequestLine),
+        ("INVALID CONNECTION PREFACE", FramingFault::OtherProtocol),
+        ("SOURCE /radio ICE/1.0", FramingFault::OtherProtocol),
+        ("GET /a#b HTTP/1.1", FramingFault::Fragment),
+        ("GET / HTTP/1.1\n", FramingFault::BareLineFeed),
     ] {
         assert_eq!(fault_of(format!("{line}\r\nHost: a\r\n\r\n")), Some(fault), "{line:?}");
     }
-    assert_eq!(fault_of("\nGET / HTTP/1.1\r\n\r\n"), Some(Fault::BareLineFeed));
-    assert_eq!(fault_of("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), Some(Fault::Coding));
+    assert_eq!(fault_of("\nGET / HTTP/1.1\r\n\r\n"), Some(FramingFault::BareLineFeed));
+    assert_eq!(fault_of("GET / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n"), Some(FramingFault::Coding));
 }
 
 #[test]
@@ -125,18 +125,18 @@ fn chunks_that_could_be_read_in_two_ways_are_faults() {
         "5;a\rb\r\n",
         "11111111111111111\r\n",
     ] {
-        assert_eq!(with(body), Some(Fault::ChunkSize), "{body:?}");
+        assert_eq!(with(body), Some(FramingFault::ChunkSize), "{body:?}");
     }
-    assert_eq!(with(&format!("5;{}", "x".repeat(70_000))), Some(Fault::ChunkSize));
+    assert_eq!(with(&format!("5;{}", "x".repeat(70_000))), Some(FramingFault::ChunkSize));
     for (body, fault) in [
-        ("5\nhello\r\n", Fault::BareLineFeed),
-        ("5;a\nb\r\n", Fault::BareLineFeed),
-        ("5\r\nhello\n", Fault::ChunkEnd),
-        ("5\r\nhelloo\r\n", Fault::ChunkEnd),
-        ("5\r\nhello0\r\n\r\n", Fault::ChunkEnd),
-        ("0\r\nX: a\n\r\n", Fault::BareLineFeed),
-        ("0\r\nX: a\r\n b\r\n", Fault::Folded),
-        ("0\r\n\n", Fault::BareLineFeed),
+        ("5\nhello\r\n", FramingFault::BareLineFeed),
+        ("5;a\nb\r\n", FramingFault::BareLineFeed),
+        ("5\r\nhello\n", FramingFault::ChunkEnd),
+        ("5\r\nhelloo\r\n", FramingFault::ChunkEnd),
+        ("5\r\nhello0\r\n\r\n", FramingFault::ChunkEnd),
+        ("0\r\nX: a\n\r\n", FramingFault::BareLineFeed),
+        ("0\r\nX: a\r\n b\r\n", FramingFault::Folded),
+        ("0\r\n\n", FramingFault::BareLineFeed),
     ] {
         assert_eq!(with(body), Some(fault), "{body:?}");
     }
@@ -153,15 +153,18 @@ fn a_fault_takes_its_message_with_it_and_no_other() {
         let mut framing = Framing::default();
         let scanned = framing.scan(format!("{good}{bad}").as_bytes());
         assert_eq!(scanned.passed, good.len(), "{bad:?}");
-        assert!(matches!(scanned.end, End::Head(_)), "{bad:?}");
+        assert!(matches!(scanned.end, ScanEnd::Head(_)), "{bad:?}");
         assert_eq!(framing.heads(), 1);
     }
     let mut framing = Framing::default();
     let begun = b"POST /bad HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n";
-    assert_eq!(framing.scan(begun), Scanned { passed: begun.len(), whole: begun.len(), end: End::Bytes });
+    assert_eq!(
+        framing.scan(begun),
+        ScanProgress { passed: begun.len(), whole: begun.len(), end: ScanEnd::Bytes }
+    );
     assert_eq!(
         framing.scan(b"a\r\nz\r\n"),
-        Scanned { passed: 3, whole: 3, end: End::Body(Fault::ChunkSize) }
+        ScanProgress { passed: 3, whole: 3, end: ScanEnd::Body(FramingFault::ChunkSize) }
     );
 }
 
@@ -172,13 +175,13 @@ fn what_follows_an_upgrade_waits() {
     let both = [&upgrade[..], b"\x81\x00anything\n"].concat();
     assert_eq!(
         framing.scan(&both),
-        Scanned { passed: upgrade.len(), whole: upgrade.len(), end: End::Upgrade }
+        ScanProgress { passed: upgrade.len(), whole: upgrade.len(), end: ScanEnd::Upgrade }
     );
     assert!(framing.is_held());
     framing.release();
-    assert_eq!(framing.scan(b"x\n").end, End::Head(Fault::BareLineFeed));
+    assert_eq!(framing.scan(b"x\n").end, ScanEnd::Head(FramingFault::BareLineFeed));
     let both = b"GET / HTTP/1.1\r\nUpgrade: h2c\r\n\r\nGET / HTTP/1.1\r\n\r\n";
-    assert_eq!(Framing::default().scan(both).end, End::Bytes, "HTTP/2 is not switched to");
+    assert_eq!(Framing::default().scan(both).end, ScanEnd::Bytes, "HTTP/2 is not switched to");
 }
 
 /// Pieces that requests and attacks are made of.
@@ -245,8 +248,8 @@ fn bodies(bytes: &[u8]) -> Vec<usize> {
     let mut framing = Framing::default();
     let (mut bodies, mut body, mut heads) = (Vec::new(), 0, 0);
     for byte in bytes {
-        let is_body = matches!(framing.state, State::Length(_) | State::Chunk(_));
-        if framing.scan(&[*byte]).end != End::Bytes {
+        let is_body = matches!(framing.state, FramingState::Length(_) | FramingState::Chunk(_));
+        if framing.scan(&[*byte]).end != ScanEnd::Bytes {
             break;
         }
         body += usize::from(is_body);

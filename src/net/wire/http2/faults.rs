@@ -6,7 +6,7 @@
 //! 9113 section 4.3 has COMPRESSION_ERROR for it).
 
 use super::splitter::{
-    ACK, CONTINUATION, DATA, END_HEADERS, GOAWAY, HEADERS, Head, PADDED, PING, PRIORITY, PUSH_PROMISE,
+    ACK, CONTINUATION, DATA, END_HEADERS, FrameHead, GOAWAY, HEADERS, PADDED, PING, PRIORITY, PUSH_PROMISE,
     RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
 
@@ -34,7 +34,7 @@ impl Faults {
     }
 
     /// Looks at the next frame of the peer.
-    pub fn see(&mut self, head: &Head) {
+    pub fn see(&mut self, head: &FrameHead) {
         if self.is_certain {
             return;
         }
@@ -70,8 +70,8 @@ impl Faults {
     }
 
     /// The code of the rule that the head alone breaks (RFC 9113 sections 4.2, 5.1 and 6).
-    fn broken(&self, head: &Head) -> Option<u8> {
-        let Head { kind, stream, length, .. } = *head;
+    fn broken(&self, head: &FrameHead) -> Option<u8> {
+        let FrameHead { kind, stream, length, .. } = *head;
         // Even streams are a server's pushes, which do not exist here.
         let (is_idle, is_even) = (stream > self.last, stream.is_multiple_of(2));
         let (is_misplaced, is_missized) = match kind {
@@ -98,7 +98,7 @@ impl Faults {
 }
 
 /// Whether hyper may refuse a frame whose head is valid.
-fn may_be_refused(head: &Head) -> bool {
+fn may_be_refused(head: &FrameHead) -> bool {
     match head.kind {
         SETTINGS => head.flags & ACK == 0,
         kind => matches!(kind, DATA | HEADERS | CONTINUATION | WINDOW_UPDATE),
@@ -123,7 +123,7 @@ mod tests {
     fn code(frames: &[(u8, u8, u32, u32)]) -> u8 {
         let mut faults = Faults::new();
         for &(kind, flags, stream, length) in frames {
-            faults.see(&Head { kind, flags, stream, length, code: 0 });
+            faults.see(&FrameHead { kind, flags, stream, length, code: 0 });
         }
         faults.code()
     }
@@ -199,7 +199,7 @@ mod tests {
         faults.see_settings(b"\0\x04\x7f\xff\xff\xff\0\x03\xff\xff\xff\xff");
         assert_eq!(faults.code(), PROTOCOL_ERROR);
         faults.see_settings(b"\0\x03\0\0\0\x01\0\x04\x80\0\0\0");
-        faults.see(&Head { kind: PING, flags: 0, stream: 0, length: 6, code: 0 });
+        faults.see(&FrameHead { kind: PING, flags: 0, stream: 0, length: 6, code: 0 });
         assert_eq!(faults.code(), FLOW_CONTROL_ERROR, "the first counts");
     }
 }

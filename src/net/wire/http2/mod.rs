@@ -7,12 +7,12 @@
 
 mod faults;
 mod meter;
-mod metered;
+mod metered_stream;
 mod splitter;
 mod trailers;
 
-pub use meter::{Excess, Meter, Peer, Refused, StreamId};
-pub use metered::Metered;
+pub use meter::{Excess, HyperRefusal, Meter, PeerSide, StreamId};
+pub use metered_stream::MeteredStream;
 pub use splitter::{
-    ACK, CONTINUATION, END_HEADERS, END_STREAM, HEADERS, Head, SETTINGS, Splitter, WINDOW_UPDATE, frame,
+    ACK, CONTINUATION, END_HEADERS, END_STREAM, FrameHead, HEADERS, SETTINGS, Splitter, WINDOW_UPDATE, frame,
 };

@@ -2,7 +2,7 @@
 
 /// The head of a frame, with the code that RST_STREAM and GOAWAY carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct FrameHead {
     /// Its type, one of the constants here or any other.
     pub kind: u8,
     /// Its flags.
@@ -45,7 +45,7 @@ impl Splitter {
     }
 
     /// The next head that ends in `bytes`, and advances `bytes` past it; `None` when they are used up.
-    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<Head> {
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Option<FrameHead> {
         loop {
             let passed = self.skip.min(bytes.len());
             self.skip -= passed;
@@ -69,7 +69,7 @@ impl Splitter {
     }
 
     /// Adds to the part of a head; the head once it is whole.
-    fn gather(&mut self, bytes: &mut &[u8]) -> Option<Head> {
+    fn gather(&mut self, bytes: &mut &[u8]) -> Option<FrameHead> {
         let wanted = if self.have < HEAD_BYTES { HEAD_BYTES } else { self.wanted() };
         let taken = (wanted - self.have).min(bytes.len());
         self.part[self.have..self.have + taken].copy_from_slice(&bytes[..taken]);
@@ -133,11 +133,11 @@ fn has_code(head: &[u8; HEAD_BYTES]) -> bool {
     }
 }
 
-fn parse(head: &[u8; HEAD_BYTES], code: u32) -> Head {
+fn parse(head: &[u8; HEAD_BYTES], code: u32) -> FrameHead {
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
     // The first bit is reserved.
     let stream = u32_at(head, 5) & 0x7fff_ffff;
-    Head { kind: head[3], flags: head[4], stream, length, code }
+    FrameHead { kind: head[3], flags: head[4], stream, length, code }
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -199,7 +199,7 @@ mod tests {
         bytes
     }
 
-    fn heads(splitter: &mut Splitter, mut bytes: &[u8]) -> Vec<Head> {
+    fn heads(splitter: &mut Splitter, mut bytes: &[u8]) -> Vec<FrameHead> {
         std::iter::from_fn(|| splitter.next(&mut bytes)).collect()
     }
 

@@ -4,16 +4,18 @@
 //! It reads only as much of HPACK (RFC 7541) as that needs: it decodes no value and keeps no dynamic table. So it misses a
 //! pseudo-header that an earlier head put into the table; hyper still drops that one.
 
-use super::splitter::{HAS_PRIORITY, Head, PADDED};
+use super::splitter::{FrameHead, HAS_PRIORITY, PADDED};
 
 /// Whether the payload of HEADERS names a pseudo-header. An unreadable payload is left for hyper to refuse.
-pub fn have_pseudo(head: Head, payload: &[u8]) -> bool {
+pub fn have_pseudo(head: FrameHead, payload: &[u8]) -> bool {
     let Some(mut block) = fields(head, payload) else { return false };
     while let Some(field) = next(&mut block) {
         let is_pseudo = match field {
-            Field::Table(index) | Field::Named(index, _) => (1..=PSEUDO_LAST).contains(&index),
-            Field::Literal(name, _) => begins_with_colon(name),
-            Field::Resize => false,
+            FieldRepresentation::Table(index) | FieldRepresentation::Named(index, _) => {
+                (1..=PSEUDO_LAST).contains(&index)
+            }
+            FieldRepresentation::Literal(name, _) => begins_with_colon(name),
+            FieldRepresentation::Resize => false,
         };
         if is_pseudo {
             return true;
@@ -39,31 +41,41 @@ pub fn beginning(mut block: &[u8]) -> Beginning {
     let (mut is_first, mut has_status) = (true, false);
     while let Some(field) = next(&mut block) {
         has_status |= match field {
-            Field::Table(index) | Field::Named(index, _) => {
+            FieldRepresentation::Table(index) | FieldRepresentation::Named(index, _) => {
                 (STATUS_FIRST..=PSEUDO_LAST).contains(&index) || index >= TABLE_DYNAMIC
             }
-            Field::Literal(name, _) => is_status(name),
-            Field::Resize => false,
+            FieldRepresentation::Literal(name, _) => is_status(name),
+            FieldRepresentation::Resize => false,
         };
         match field {
-            Field::Table(STATUS_FIRST..=PSEUDO_LAST) | Field::Resize => {}
-            Field::Table(1..=PSEUDO_LAST) | Field::Named(1..STATUS_FIRST, _) => found.is_of_a_request = true,
-            Field::Named(STATUS_FIRST..=PSEUDO_LAST, value) => found.is_interim |= begins_with_one(value),
-            Field::Literal(name, value) if is_status(name) => found.is_interim |= begins_with_one(value),
-            Field::Literal(name, _) if begins_with_colon(name) => found.is_of_a_request = true,
+            FieldRepresentation::Table(STATUS_FIRST..=PSEUDO_LAST) | FieldRepresentation::Resize => {}
+            FieldRepresentation::Table(1..=PSEUDO_LAST) | FieldRepresentation::Named(1..STATUS_FIRST, _) => {
+                found.is_of_a_request = true
+            }
+            FieldRepresentation::Named(STATUS_FIRST..=PSEUDO_LAST, value) => {
+                found.is_interim |= begins_with_one(value)
+            }
+            FieldRepresentation::Literal(name, value) if is_status(name) => {
+                found.is_interim |= begins_with_one(value)
+            }
+            FieldRepresentation::Literal(name, _) if begins_with_colon(name) => found.is_of_a_request = true,
             // The name is in the dynamic table, which is not kept here. As the first field it must be the status.
-            Field::Named(TABLE_DYNAMIC.., value) if is_first => found.is_interim |= begins_with_one(value),
-            Field::Table(TABLE_DYNAMIC..) | Field::Named(TABLE_DYNAMIC.., _) => {}
-            Field::Table(_) | Field::Named(..) | Field::Literal(..) => break,
+            FieldRepresentation::Named(TABLE_DYNAMIC.., value) if is_first => {
+                found.is_interim |= begins_with_one(value)
+            }
+            FieldRepresentation::Table(TABLE_DYNAMIC..) | FieldRepresentation::Named(TABLE_DYNAMIC.., _) => {}
+            FieldRepresentation::Table(_)
+            | FieldRepresentation::Named(..)
+            | FieldRepresentation::Literal(..) => break,
         }
-        is_first &= field == Field::Resize;
+        is_first &= field == FieldRepresentation::Resize;
     }
     found.is_of_a_request &= has_status;
     found
 }
 
 /// The fields in the payload of HEADERS, without padding and priority (RFC 9113 section 6.2).
-pub fn fields(head: Head, payload: &[u8]) -> Option<&[u8]> {
+pub fn fields(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     let mut block = payload;
     if head.flags & PADDED != 0 {
         let (padding, rest) = block.split_first()?;
@@ -74,7 +86,7 @@ pub fn fields(head: Head, payload: &[u8]) -> Option<&[u8]> {
 
 /// One representation (RFC 7541 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field<'a> {
+enum FieldRepresentation<'a> {
     /// A field of the table.
     Table(usize),
     /// A name of the table with this value.
@@ -89,18 +101,18 @@ enum Field<'a> {
 type Text<'a> = (bool, &'a [u8]);
 
 /// Takes one representation; `None` at the end, and where it is cut short.
-fn next<'a>(block: &mut &'a [u8]) -> Option<Field<'a>> {
+fn next<'a>(block: &mut &'a [u8]) -> Option<FieldRepresentation<'a>> {
     let (prefix, is_literal) = match *block.first()? {
         0x80.. => (7, false),
         0x40.. => (6, true),
-        0x20.. => return integer(block, 5).map(|_| Field::Resize),
+        0x20.. => return integer(block, 5).map(|_| FieldRepresentation::Resize),
         _ => (4, true),
     };
     let index = integer(block, prefix)?;
     match (is_literal, index) {
-        (false, index) => Some(Field::Table(index)),
-        (true, 0) => Some(Field::Literal(string(block)?, string(block)?)),
-        (true, index) => Some(Field::Named(index, string(block)?)),
+        (false, index) => Some(FieldRepresentation::Table(index)),
+        (true, 0) => Some(FieldRepresentation::Literal(string(block)?, string(block)?)),
+        (true, index) => Some(FieldRepresentation::Named(index, string(block)?)),
     }
 }
 
@@ -164,7 +176,7 @@ mod tests {
     use super::*;
 
     fn pseudo(flags: u8, payload: &[u8]) -> bool {
-        let head = Head { kind: 1, flags, stream: 1, length: payload.len() as u32, code: 0 };
+        let head = FrameHead { kind: 1, flags, stream: 1, length: payload.len() as u32, code: 0 };
         have_pseudo(head, payload)
     }
 

@@ -41,9 +41,9 @@ impl Default for Draws {
 /// How many samples were taken in the second that runs. Once it is full, a taker only reads it, so a flood of refusals does
 /// not pass the word from core to core.
 #[derive(Debug, Default)]
-pub(super) struct Budget(AtomicU64);
+pub(super) struct SampleBudget(AtomicU64);
 
-impl Budget {
+impl SampleBudget {
     /// Takes one of `max` in this second of the monotonic clock; `false` if all are taken.
     pub(super) fn take(&self, second: u64, max: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
@@ -75,13 +75,13 @@ mod tests {
 
     #[test]
     fn a_second_has_its_bound_whoever_takes() {
-        let budget = Budget::default();
+        let budget = SampleBudget::default();
         let take = |second, times: usize| (0..times).filter(|_| budget.take(second, 5)).count();
         assert_eq!(
             [take(1, 9), take(1, 9), take(2, 3), take(1, 9), take(2, 9), take(3, 9)],
             [5, 0, 3, 2, 0, 5]
         );
-        let budget = Budget::default();
+        let budget = SampleBudget::default();
         let taken: usize = thread::scope(|scope| {
             let threads: Vec<_> = (0..4)
                 .map(|_| scope.spawn(|| (0..10_000).filter(|_| budget.take(7, 1_000)).count()))
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn admitted_requests_leave_half_to_refusals() {
-        let (draws, budget) = (Draws { per_second_max: 10, ..Draws::default() }, Budget::default());
+        let (draws, budget) = (Draws { per_second_max: 10, ..Draws::default() }, SampleBudget::default());
         let take = |is_admitted| (0..20).filter(|_| budget.take(1, draws.room(is_admitted))).count();
         assert_eq!([take(true), take(false)], [5, 5]);
     }

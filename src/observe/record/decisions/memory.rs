@@ -3,22 +3,22 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::draws::Budget;
-use super::sample::Sample;
-use metrics::Counter;
+use super::draws::SampleBudget;
+use super::sample::DecisionSample;
+use metrics::SharedCounter;
 
 /// The last [`KEPT_MAX`] samples. Workers put them in if the lock is free; who reads holds it for as long as it takes to look
 /// at each once.
 #[derive(Debug, Default)]
-pub struct Memory {
-    pub(super) budget: Budget,
-    pub(super) dropped: Counter,
-    state: Mutex<State>,
+pub struct SampleMemory {
+    pub(super) budget: SampleBudget,
+    pub(super) dropped: SharedCounter,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    samples: VecDeque<Arc<Sample>>,
+struct MemoryState {
+    samples: VecDeque<Arc<DecisionSample>>,
     /// How many there have been.
     taken: u64,
     is_closed: bool,
@@ -26,24 +26,24 @@ struct State {
 
 /// How far somebody has read.
 #[derive(Debug, Default)]
-pub struct Cursor(u64);
+pub struct SampleCursor(u64);
 
-impl Memory {
+impl SampleMemory {
     /// Samples of this request, the oldest first: an id that a trusted hop chose may come again.
-    pub fn find(&self, request_id: &str) -> Vec<Arc<Sample>> {
+    pub fn find(&self, request_id: &str) -> Vec<Arc<DecisionSample>> {
         let state = self.lock();
         state.samples.iter().filter(|sample| &*sample.request_id == request_id).cloned().collect()
     }
 
     /// The newest samples of which this holds, the newest first, at most so many.
-    pub fn newest(&self, holds: impl Fn(&Sample) -> bool, most: usize) -> Vec<Arc<Sample>> {
+    pub fn newest(&self, holds: impl Fn(&DecisionSample) -> bool, most: usize) -> Vec<Arc<DecisionSample>> {
         // Cloned first: what a caller compares may take longer than a lock should be held.
         let samples: Vec<_> = self.lock().samples.iter().rev().cloned().collect();
         samples.into_iter().filter(|sample| holds(sample)).take(most).collect()
     }
 
     /// The samples since the last call, at most so many, and how many have gone before they were read.
-    pub fn since(&self, cursor: &mut Cursor, most: usize) -> (Vec<Arc<Sample>>, u64) {
+    pub fn since(&self, cursor: &mut SampleCursor, most: usize) -> (Vec<Arc<DecisionSample>>, u64) {
         let state = self.lock();
         let oldest = state.taken - state.samples.len() as u64;
         let lost = oldest.saturating_sub(cursor.0);
@@ -79,7 +79,7 @@ impl Memory {
     }
 
     /// Takes all that waits, unless the lock is taken.
-    pub(super) fn offer(&self, waiting: &mut VecDeque<Arc<Sample>>) {
+    pub(super) fn offer(&self, waiting: &mut VecDeque<Arc<DecisionSample>>) {
         match self.state.try_lock() {
             Ok(state) => take(state, waiting),
             Err(TryLockError::Poisoned(poisoned)) => take(poisoned.into_inner(), waiting),
@@ -88,11 +88,11 @@ impl Memory {
     }
 
     /// Takes all that waits.
-    pub(super) fn put(&self, waiting: &mut VecDeque<Arc<Sample>>) {
+    pub(super) fn put(&self, waiting: &mut VecDeque<Arc<DecisionSample>>) {
         take(self.lock(), waiting);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -103,7 +103,7 @@ impl Memory {
     }
 }
 
-fn take(mut state: MutexGuard<'_, State>, waiting: &mut VecDeque<Arc<Sample>>) {
+fn take(mut state: MutexGuard<'_, MemoryState>, waiting: &mut VecDeque<Arc<DecisionSample>>) {
     if state.is_closed {
         waiting.clear();
     }
@@ -123,17 +123,17 @@ pub const KEPT_MAX: usize = 10_000;
 mod tests {
     use super::*;
 
-    fn put(memory: &Memory, numbers: std::ops::Range<u64>) {
-        memory.put(&mut numbers.map(|number| Arc::new(Sample::numbered(number))).collect());
+    fn put(memory: &SampleMemory, numbers: std::ops::Range<u64>) {
+        memory.put(&mut numbers.map(|number| Arc::new(DecisionSample::numbered(number))).collect());
     }
 
     #[test]
     fn what_is_turned_off_is_forgotten_and_nothing_more_is_taken() {
-        let memory = Memory::default();
+        let memory = SampleMemory::default();
         put(&memory, 0..3);
         memory.keep(false);
         put(&memory, 3..4);
-        let everything = |memory: &Memory| memory.newest(|_| true, usize::MAX).len();
+        let everything = |memory: &SampleMemory| memory.newest(|_| true, usize::MAX).len();
         assert_eq!((everything(&memory), memory.is_kept()), (0, false));
         memory.keep(true);
         put(&memory, 4..6);
@@ -142,10 +142,10 @@ mod tests {
 
     #[test]
     fn the_last_ones_are_kept_and_read_once() {
-        let memory = Memory::default();
-        let mut cursor = Cursor::default();
+        let memory = SampleMemory::default();
+        let mut cursor = SampleCursor::default();
         put(&memory, 0..3);
-        let numbers = |samples: Vec<Arc<Sample>>| {
+        let numbers = |samples: Vec<Arc<DecisionSample>>| {
             samples.iter().map(|one| one.request_id.to_string()).collect::<Vec<_>>()
         };
         let (read, lost) = memory.since(&mut cursor, 2);

@@ -1,19 +1,19 @@
 //! Samples of decisions on limits: every refusal by default, so that a person who has only a request's id learns why.
 //!
-//! A worker draws first and gathers facts only of what is drawn. Drawn samples go into one [`Memory`] of the process, which
+//! A worker draws first and gathers facts only of what is drawn. Drawn samples go into one [`SampleMemory`] of the process, which
 //! keeps the last of them; whoever writes them on (to a log, to a database) follows it. No request waits for any of that.
 
 mod draws;
-mod hand;
 mod memory;
+mod narrative;
 mod sample;
-mod told;
+mod sample_buffer;
 
 pub use draws::{Draws, PER_SECOND_MAX};
-pub use hand::Hand;
-pub use memory::{Cursor, KEPT_MAX, Memory};
-pub use sample::{Sample, WINDOWS_MAX, Window, printable};
-pub use told::{steady, told};
+pub use memory::{KEPT_MAX, SampleCursor, SampleMemory};
+pub use narrative::{steady, told};
+pub use sample::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
+pub use sample_buffer::SampleBuffer;
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! [`Sample`]: one decision on one request as plain values, and how it is written as JSON and as lines of a log.
+//! [`DecisionSample`]: one decision on one request as plain values, and how it is written as JSON and as lines of a log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::record::format::date;
 
 /// One decision on one request. Texts are printable ASCII and bounded.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
+pub struct DecisionSample {
     /// When it was made, since the Unix epoch.
     pub time: Duration,
     /// The request's id; empty of another proxy's check, which has none.
@@ -33,19 +33,19 @@ pub struct Sample {
     /// From its head to this decision, nanoseconds.
     pub latency_ns: u64,
     /// The windows it was decided by, those that refused first.
-    pub windows: Box<[Window]>,
+    pub windows: Box<[SampledWindow]>,
     /// How many more there were.
     pub windows_left_out: usize,
 }
 
 /// One window of one policy.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Window {
+pub struct SampledWindow {
     /// The policy.
     pub policy: Box<str>,
     /// The window's name in `RateLimit`.
     pub window: Box<str>,
-    /// What was counted, as `policy::Naming` names it.
+    /// What was counted, as `policy::KeyNaming` names it.
     pub key: Box<str>,
     /// The limit applied.
     pub limit: u64,
@@ -71,18 +71,18 @@ pub struct Window {
     pub is_penalty: bool,
 }
 
-impl Window {
+impl SampledWindow {
     /// Whether it refused the request.
     pub fn refuses(&self) -> bool {
         !self.is_allowed && !self.is_shadow
     }
 }
 
-impl Sample {
+impl DecisionSample {
     /// When the request would have passed, since the Unix epoch, to a millisecond; `None`: never, or nobody knows when.
     pub fn passes_at(&self) -> Option<Duration> {
         // What is in flight tells nobody when it ends, nor does Redis when it is back.
-        let is_known = |window: &Window| !window.refuses() || window.period_ns > 0;
+        let is_known = |window: &SampledWindow| !window.refuses() || window.period_ns > 0;
         if self.is_redis_down || !self.windows.iter().all(is_known) {
             return None;
         }
@@ -110,7 +110,7 @@ impl Sample {
             let mut line = Vec::with_capacity(before.len() + LINE_BYTES_USUAL);
             line.extend_from_slice(before);
             line.extend_from_slice(br#"{"kind":"decision""#);
-            let mut add = |name: &str, shown: Shown<'_>| push_field(&mut line, name, &shown);
+            let mut add = |name: &str, shown: SampleValue<'_>| push_field(&mut line, name, &shown);
             self.fields(&mut add);
             window.fields(&mut add);
             line.extend_from_slice(b"}\n");
@@ -119,8 +119,8 @@ impl Sample {
     }
 
     /// Those that have a value.
-    fn fields(&self, add: &mut dyn FnMut(&'static str, Shown<'_>)) {
-        add("time", Shown::Text(&rfc3339(self.time)));
+    fn fields(&self, add: &mut dyn FnMut(&'static str, SampleValue<'_>)) {
+        add("time", SampleValue::Text(&rfc3339(self.time)));
         let texts = [
             ("request-id", &*self.request_id),
             ("node", &self.node),
@@ -132,61 +132,61 @@ impl Sample {
         texts
             .into_iter()
             .filter(|(_, text)| !text.is_empty())
-            .for_each(|(name, text)| add(name, Shown::Text(text)));
-        add("admitted", Shown::Flag(self.is_admitted));
+            .for_each(|(name, text)| add(name, SampleValue::Text(text)));
+        add("admitted", SampleValue::Flag(self.is_admitted));
         if self.is_redis_down {
-            add("redis-down", Shown::Flag(true));
+            add("redis-down", SampleValue::Flag(true));
         }
         if let Some(at) = self.passes_at().filter(|_| !self.is_admitted) {
-            add("passes-at", Shown::Text(&rfc3339(at)));
+            add("passes-at", SampleValue::Text(&rfc3339(at)));
         }
-        add("latency-us", Shown::Number(self.latency_ns / 1_000));
+        add("latency-us", SampleValue::Number(self.latency_ns / 1_000));
     }
 
     #[cfg(test)]
-    pub(in crate::record) fn numbered(number: u64) -> Sample {
-        Sample {
+    pub(in crate::record) fn numbered(number: u64) -> DecisionSample {
+        DecisionSample {
             request_id: number.to_string().into(),
-            windows: Box::new([Window::default()]),
-            ..Sample::default()
+            windows: Box::new([SampledWindow::default()]),
+            ..DecisionSample::default()
         }
     }
 }
 
-impl Window {
+impl SampledWindow {
     /// Those that have a value.
-    fn fields(&self, add: &mut dyn FnMut(&'static str, Shown<'_>)) {
-        add("policy", Shown::Text(&self.policy));
-        add("window", Shown::Text(&self.window));
-        add("key", Shown::Text(&self.key));
-        add("limit", Shown::Number(self.limit));
+    fn fields(&self, add: &mut dyn FnMut(&'static str, SampleValue<'_>)) {
+        add("policy", SampleValue::Text(&self.policy));
+        add("window", SampleValue::Text(&self.window));
+        add("key", SampleValue::Text(&self.key));
+        add("limit", SampleValue::Number(self.limit));
         if self.period_ns > 0 {
-            add("period-ms", Shown::Number(self.period_ns.div_ceil(1_000_000)));
+            add("period-ms", SampleValue::Number(self.period_ns.div_ceil(1_000_000)));
         }
-        add("remaining", Shown::Number(self.remaining));
-        add("cost", Shown::Number(self.cost));
-        add("allowed", Shown::Flag(self.is_allowed));
+        add("remaining", SampleValue::Number(self.remaining));
+        add("cost", SampleValue::Number(self.cost));
+        add("allowed", SampleValue::Flag(self.is_allowed));
         if self.is_shadow {
-            add("shadow", Shown::Flag(true));
+            add("shadow", SampleValue::Flag(true));
         }
         if let Some(wait_ns) = self.wait_ns.filter(|_| !self.is_allowed) {
-            add("wait-ms", Shown::Number(wait_ns.div_ceil(1_000_000)));
+            add("wait-ms", SampleValue::Number(wait_ns.div_ceil(1_000_000)));
         }
-        add("tier", Shown::Text(self.tier));
+        add("tier", SampleValue::Text(self.tier));
         if let Some(age_ns) = self.age_ns {
-            add("age-ms", Shown::Number(age_ns / 1_000_000));
+            add("age-ms", SampleValue::Number(age_ns / 1_000_000));
         }
         if let Some(id) = &self.overridden {
-            add("override", Shown::Text(id));
+            add("override", SampleValue::Text(id));
         }
         if self.is_penalty {
-            add("penalty", Shown::Flag(true));
+            add("penalty", SampleValue::Flag(true));
         }
     }
 }
 
 /// What a field says.
-enum Shown<'s> {
+enum SampleValue<'s> {
     Text(&'s str),
     Number(u64),
     Flag(bool),
@@ -202,13 +202,13 @@ pub fn printable(bytes: &[u8]) -> String {
 }
 
 /// An object of the fields that are added.
-fn object(add_all: impl FnOnce(&mut dyn FnMut(&'static str, Shown<'_>))) -> Value {
+fn object(add_all: impl FnOnce(&mut dyn FnMut(&'static str, SampleValue<'_>))) -> Value {
     let mut fields = Map::new();
     add_all(&mut |name, shown| {
         let value = match shown {
-            Shown::Text(text) => text.into(),
-            Shown::Number(number) => number.into(),
-            Shown::Flag(is) => is.into(),
+            SampleValue::Text(text) => text.into(),
+            SampleValue::Number(number) => number.into(),
+            SampleValue::Flag(is) => is.into(),
         };
         fields.insert(name.to_owned(), value);
     });
@@ -216,14 +216,14 @@ fn object(add_all: impl FnOnce(&mut dyn FnMut(&'static str, Shown<'_>))) -> Valu
 }
 
 /// Appends a field to a line. Its text is ASCII, so nothing in the line could steer a terminal.
-fn push_field(line: &mut Vec<u8>, name: &str, shown: &Shown<'_>) {
+fn push_field(line: &mut Vec<u8>, name: &str, shown: &SampleValue<'_>) {
     line.extend_from_slice(b",\"");
     line.extend(name.bytes().map(|byte| if byte == b'-' { b'_' } else { byte }));
     line.extend_from_slice(b"\":");
     match shown {
-        Shown::Text(text) => serde_json::to_writer(line, text).expect("a Vec takes any text"),
-        Shown::Number(number) => line.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
-        Shown::Flag(is) => line.extend_from_slice(if *is { b"true" } else { b"false" }),
+        SampleValue::Text(text) => serde_json::to_writer(line, text).expect("a Vec takes any text"),
+        SampleValue::Number(number) => line.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes()),
+        SampleValue::Flag(is) => line.extend_from_slice(if *is { b"true" } else { b"false" }),
     }
 }
 
@@ -247,8 +247,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::record::decisions) fn refused() -> Sample {
-        let window = Window {
+    pub(in crate::record::decisions) fn refused() -> DecisionSample {
+        let window = SampledWindow {
             policy: "search".into(),
             window: "search-1h".into(),
             key: "consumer=alice".into(),
@@ -259,9 +259,9 @@ pub(super) mod tests {
             tier: "lease",
             age_ns: Some(250_000_000),
             overridden: Some("01H".into()),
-            ..Window::default()
+            ..SampledWindow::default()
         };
-        Sample {
+        DecisionSample {
             time: Duration::from_millis(1_700_000_000_120),
             request_id: "4f0c".into(),
             node: "edge-1".into(),
@@ -269,7 +269,7 @@ pub(super) mod tests {
             consumer: "alice".into(),
             wait_ns: Some(1_500_000_000),
             windows: Box::new([window]),
-            ..Sample::default()
+            ..DecisionSample::default()
         }
     }
 
@@ -282,8 +282,11 @@ pub(super) mod tests {
 
     #[test]
     fn when_a_request_would_pass_is_not_said_where_nobody_knows() {
-        let mut sample =
-            Sample { time: Duration::from_micros(36_503_200), wait_ns: Some(3_496_700_000), ..refused() };
+        let mut sample = DecisionSample {
+            time: Duration::from_micros(36_503_200),
+            wait_ns: Some(3_496_700_000),
+            ..refused()
+        };
         assert_eq!(
             sample.passes_at(),
             Some(Duration::from_millis(40_000)),
@@ -291,8 +294,10 @@ pub(super) mod tests {
         );
         sample.is_redis_down = true;
         assert_eq!(sample.passes_at(), None);
-        let in_flight =
-            Sample { windows: Box::new([Window { period_ns: 0, ..sample.windows[0].clone() }]), ..refused() };
+        let in_flight = DecisionSample {
+            windows: Box::new([SampledWindow { period_ns: 0, ..sample.windows[0].clone() }]),
+            ..refused()
+        };
         assert_eq!(in_flight.passes_at(), None);
     }
 

@@ -1,11 +1,11 @@
-//! Writes an [`Entry`] in the form that is asked for.
+//! Writes an [`AccessEntry`] in the form that is asked for.
 
 use std::sync::LazyLock;
 
-use super::names::{Ecs, Own};
-use super::template::Template;
-use super::{Format, date, json};
-use crate::record::{Entry, Style};
+use super::names::{EcsNames, OwnNames};
+use super::template::LogTemplate;
+use super::{LogFormat, date, json};
+use crate::record::{AccessEntry, Style};
 
 pub(in crate::record) use super::bounds::LINE_BYTES_MAX;
 
@@ -22,7 +22,7 @@ impl Formatter {
     }
 
     /// Appends one line with its line feed, and as a message with its header: at most [`LINE_BYTES_MAX`] bytes.
-    pub(in crate::record) fn push(&mut self, out: &mut Vec<u8>, style: &Style, entry: &Entry<'_>) {
+    pub(in crate::record) fn push(&mut self, out: &mut Vec<u8>, style: &Style, entry: &AccessEntry<'_>) {
         let seconds = entry.time.as_secs();
         if seconds != self.unix_seconds {
             *self = Formatter { unix_seconds: seconds, date: date::text(seconds) };
@@ -34,23 +34,23 @@ impl Formatter {
         out.push(b'\n');
     }
 
-    fn push_line(&self, out: &mut Vec<u8>, format: &Format, entry: &Entry<'_>) {
+    fn push_line(&self, out: &mut Vec<u8>, format: &LogFormat, entry: &AccessEntry<'_>) {
         match format {
-            Format::Json => json::push::<Own>(out, &self.date, entry),
-            Format::Ecs => json::push::<Ecs>(out, &self.date, entry),
-            Format::Common => COMMON.push(out, &self.date, entry),
-            Format::Combined => COMBINED.push(out, &self.date, entry),
-            Format::Template(template) => template.push(out, &self.date, entry),
+            LogFormat::Json => json::push::<OwnNames>(out, &self.date, entry),
+            LogFormat::Ecs => json::push::<EcsNames>(out, &self.date, entry),
+            LogFormat::Common => COMMON.push(out, &self.date, entry),
+            LogFormat::Combined => COMBINED.push(out, &self.date, entry),
+            LogFormat::Template(template) => template.push(out, &self.date, entry),
         }
     }
 }
 
 /// The formats whose layout others read as it is.
-static COMMON: LazyLock<Template> = LazyLock::new(|| known(COMMON_TEXT));
-static COMBINED: LazyLock<Template> = LazyLock::new(|| known(COMBINED_TEXT));
+static COMMON: LazyLock<LogTemplate> = LazyLock::new(|| known(COMMON_TEXT));
+static COMBINED: LazyLock<LogTemplate> = LazyLock::new(|| known(COMBINED_TEXT));
 
-fn known(text: &str) -> Template {
-    Template::parse(text, &[]).expect("a test reads both")
+fn known(text: &str) -> LogTemplate {
+    LogTemplate::parse(text, &[]).expect("a test reads both")
 }
 
 const COMMON_TEXT: &str = "{client} - {consumer} [{time_local}] \"{request}\" {status} {bytes_out}";
@@ -64,10 +64,10 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::record::syslog::Address;
-    use crate::record::{AccessConfig, Query, Shown, Sink, Syslog};
+    use crate::record::syslog::SyslogAddress;
+    use crate::record::{AccessConfig, LoggedParts, QueryDetail, Sink, Syslog};
 
-    fn line(format: &Format, entry: &Entry<'_>) -> String {
+    fn line(format: &LogFormat, entry: &AccessEntry<'_>) -> String {
         let mut out = Vec::new();
         let style = Style { format: format.clone(), ..Style::default() };
         Formatter::new().push(&mut out, &style, entry);
@@ -76,41 +76,41 @@ mod tests {
 
     #[test]
     fn combined_is_what_nginx_writes() {
-        let shown = Shown::new(&AccessConfig::default());
+        let shown = LoggedParts::new(&AccessConfig::default());
         let values = ["curl/8.14 \"x\" \\", "https://a.example/b"];
         let values = values.map(|text| HeaderValue::from_str(text).ok());
-        let entry = Entry {
+        let entry = AccessEntry {
             time: Duration::from_millis(1_709_164_800_007),
             client: Some([192, 0, 2, 1].into()),
             consumer: "ann b",
             method: b"GET",
             path: b"/a\"b\\c\x7f",
             query: Some("d=é".as_bytes()),
-            shown_query: Query::Keep,
+            shown_query: QueryDetail::Keep,
             protocol: "HTTP/2.0",
             status: 200,
             bytes_out: 5,
             fields: &shown.fields,
             values: &values,
-            ..Entry::default()
+            ..AccessEntry::default()
         };
         let common = r#"192.0.2.1 - ann\x20b [29/Feb/2024:00:00:00 +0000] "GET /a\x22b\x5Cc\x7F?d=\xC3\xA9 HTTP/2.0" 200 5"#;
-        assert_eq!(line(&Format::Common, &entry), format!("{common}\n"));
+        assert_eq!(line(&LogFormat::Common, &entry), format!("{common}\n"));
         let combined = format!("{common} \"https://a.example/b\" \"curl/8.14 \\x22x\\x22 \\x5C\"\n");
-        assert_eq!(line(&Format::Combined, &entry), combined);
+        assert_eq!(line(&LogFormat::Combined, &entry), combined);
         assert_eq!(
-            line(&Format::Combined, &Entry::default()),
+            line(&LogFormat::Combined, &AccessEntry::default()),
             "- - - [01/Jan/1970:00:00:00 +0000] \"-\" 000 0 \"-\" \"-\"\n"
         );
     }
 
     #[test]
     fn a_message_has_a_header_and_the_line_behind_it() {
-        let to = Sink::Syslog(Syslog::new(Address::Unix("/dev/log".into())));
+        let to = Sink::Syslog(Syslog::new(SyslogAddress::Unix("/dev/log".into())));
         let style =
-            Style::new(&AccessConfig { to, format: Format::Common, ..AccessConfig::default() }, "gw-1");
+            Style::new(&AccessConfig { to, format: LogFormat::Common, ..AccessConfig::default() }, "gw-1");
         let mut out = Vec::new();
-        let entry = Entry { time: Duration::from_millis(1_709_164_800_007), ..Entry::default() };
+        let entry = AccessEntry { time: Duration::from_millis(1_709_164_800_007), ..AccessEntry::default() };
         Formatter::new().push(&mut out, &style, &entry);
         let line = format!(
             "<134>1 2024-02-29T00:00:00.007Z gw-1 sluicegate {} access - - - - [29/Feb/2024:00:00:00 +0000] \"-\" 000 0\n",
@@ -125,7 +125,7 @@ mod tests {
         let mut times = Vec::new();
         for millis in [999, 1_000, 1_001, 999] {
             let mut out = Vec::new();
-            let entry = Entry { time: Duration::from_millis(millis), ..Entry::default() };
+            let entry = AccessEntry { time: Duration::from_millis(millis), ..AccessEntry::default() };
             formatter.push(&mut out, &Style::default(), &entry);
             times.push(String::from_utf8_lossy(&out[26..32]).into_owned());
         }

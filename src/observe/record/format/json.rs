@@ -1,4 +1,4 @@
-//! An [`Entry`] as one line of JSON. It is written by hand and not by serde, because it runs once a request.
+//! An [`AccessEntry`] as one line of JSON. It is written by hand and not by serde, because it runs once a request.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use http::HeaderValue;
 use super::bounds::{ID_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
 use super::date;
 use super::escape::{self, Escape};
-use super::names::Names;
+use super::names::FieldNames;
 use super::target;
 use super::value::{push_address, push_digits};
-use crate::record::{Decision, Entry};
+use crate::record::{AccessEntry, LoggedDecision};
 use base::hex;
 use base::identity::NO_ADDRESS;
 
 /// Appends one line without its line feed: less than [`super::bounds::LINE_BYTES_MAX`] bytes.
-pub(super) fn push<N: Names>(out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>) {
+pub(super) fn push<N: FieldNames>(out: &mut Vec<u8>, second: &date::Text, entry: &AccessEntry<'_>) {
     out.extend_from_slice(N::TIME);
     date::push(out, second, entry.time);
     out.push(b'"');
@@ -27,7 +27,7 @@ pub(super) fn push<N: Names>(out: &mut Vec<u8>, second: &date::Text, entry: &Ent
     out.push(b'}');
 }
 
-fn push_client<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_client<N: FieldNames>(out: &mut Vec<u8>, entry: &AccessEntry<'_>) {
     push_text(out, N::REQUEST_ID, entry.request_id, ID_BYTES_MAX);
     if let Some(trace) = entry.trace {
         out.extend_from_slice(N::TRACE_ID);
@@ -58,14 +58,14 @@ fn push_end(out: &mut Vec<u8>, keys: [&[u8]; 2], address: Option<IpAddr>) {
 }
 
 /// A version with or without the name before it.
-fn version<N: Names>(text: &'static str, name: &str) -> &'static str {
+fn version<N: FieldNames>(text: &'static str, name: &str) -> &'static str {
     match N::CUT_VERSIONS {
         true => text.strip_prefix(name).unwrap_or(text),
         false => text,
     }
 }
 
-fn push_request<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_request<N: FieldNames>(out: &mut Vec<u8>, entry: &AccessEntry<'_>) {
     push_text(out, N::METHOD, entry.method, METHOD_BYTES_MAX);
     let (host, port) = if N::SPLIT_HOST { host_and_port(entry.host) } else { (entry.host, None) };
     push_text(out, N::HOST, host, NAME_BYTES_MAX);
@@ -93,7 +93,7 @@ fn host_and_port(authority: &[u8]) -> (&[u8], Option<u16>) {
 }
 
 /// Appends the configured header fields: first those with a key of their own, then the others under one key.
-fn push_fields<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_fields<N: FieldNames>(out: &mut Vec<u8>, entry: &AccessEntry<'_>) {
     let mut is_open = false;
     for (field, value) in entry.fields.iter().zip(entry.values) {
         let Some(value) = value.as_ref().map(HeaderValue::as_bytes).filter(|value| !value.is_empty()) else {
@@ -115,12 +115,12 @@ fn push_fields<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     }
 }
 
-fn push_verdict<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_verdict<N: FieldNames>(out: &mut Vec<u8>, entry: &AccessEntry<'_>) {
     push_number(out, N::STATUS, u64::from(entry.status));
     push_number_if(out, N::GRPC_STATUS, entry.grpc_status.map(u64::from));
     push_word(out, N::REASON, entry.reason);
     push_word(out, N::CAUSE, entry.cause);
-    if entry.decision == Decision::None {
+    if entry.decision == LoggedDecision::None {
         return;
     }
     push_word(out, N::DECISION, entry.decision.word());
@@ -132,13 +132,13 @@ fn push_verdict<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
     }
 }
 
-fn push_upstream<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_upstream<N: FieldNames>(out: &mut Vec<u8>, entry: &AccessEntry<'_>) {
     push_text(out, N::UPSTREAM, entry.upstream.as_bytes(), NAME_BYTES_MAX);
     push_text(out, N::SERVER, entry.server.as_bytes(), NAME_BYTES_MAX);
     push_number(out, N::RETRIES, u64::from(entry.retries));
 }
 
-fn push_times<N: Names>(out: &mut Vec<u8>, entry: &Entry<'_>) {
+fn push_times<N: FieldNames>(out: &mut Vec<u8>, entry: &AccessEntry<'_>) {
     push_number_if(out, N::TOTAL, entry.total_us.map(|total_us| total_us.saturating_mul(N::TOTAL_TIMES)));
     push_number_if(out, N::DECIDE, entry.decide_us);
     push_number_if(out, N::DELAY, entry.delay_us);
@@ -188,34 +188,36 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::record::format::Format;
+    use crate::record::format::LogFormat;
     use crate::record::format::bounds::LINE_BYTES_MAX;
     use crate::record::format::formatter::Formatter;
     use crate::record::format::target::PATH_BYTES_MAX;
-    use crate::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, Left, Query, Shown, Style};
+    use crate::record::{
+        AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, LoggedParts, QueryDetail, RemainingLimit, Style,
+    };
     use crate::trace::TraceIds;
 
-    fn shown(names: &[&str], format: Format) -> Shown {
+    fn shown(names: &[&str], format: LogFormat) -> LoggedParts {
         let headers = names.iter().map(|name| name.parse().expect("a name")).collect();
-        Shown::new(&AccessConfig { headers, format, ..AccessConfig::default() })
+        LoggedParts::new(&AccessConfig { headers, format, ..AccessConfig::default() })
     }
 
-    fn line(format: &Format, entry: &Entry<'_>) -> Vec<u8> {
+    fn line(format: &LogFormat, entry: &AccessEntry<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         let style = Style { format: format.clone(), ..Style::default() };
         Formatter::new().push(&mut out, &style, entry);
         out
     }
 
-    fn parsed(entry: &Entry<'_>) -> Value {
-        serde_json::from_slice(&line(&Format::Json, entry)).expect("a line is JSON")
+    fn parsed(entry: &AccessEntry<'_>) -> Value {
+        serde_json::from_slice(&line(&LogFormat::Json, entry)).expect("a line is JSON")
     }
 
     #[test]
     fn a_full_entry_shows_every_field() {
-        let shown = shown(&["x-trace", "referer", "user-agent", "x-plan"], Format::Json);
+        let shown = shown(&["x-trace", "referer", "user-agent", "x-plan"], LogFormat::Json);
         let values = ["https://a/b?c=d", "curl/8", "1", "2"].map(|text| HeaderValue::from_str(text).ok());
-        let entry = Entry {
+        let entry = AccessEntry {
             time: Duration::from_millis(1_709_164_800_007),
             request_id: b"01J",
             trace: TraceIds::new(0x0af7651916cd43dd8448eb211c80319c, 0xb7ad6b7169203331),
@@ -230,7 +232,7 @@ mod tests {
             host: b"api.example.com",
             path: b"/v1/orders/7",
             query: Some(b"x=\"1\""),
-            shown_query: Query::Keep,
+            shown_query: QueryDetail::Keep,
             route: "orders",
             consumer: "ann",
             tenant: "acme",
@@ -241,9 +243,9 @@ mod tests {
             grpc_status: Some(8),
             reason: "over-limit",
             cause: "token-expired",
-            decision: Decision::Denied("per-tenant"),
+            decision: LoggedDecision::Denied("per-tenant"),
             decided: "global",
-            left: Some(Left { limit: 100, remaining: 7 }),
+            left: Some(RemainingLimit { limit: 100, remaining: 7 }),
             upstream: "orders",
             server: "10.0.1.10:8080",
             retries: 1,
@@ -274,9 +276,9 @@ mod tests {
 
     #[test]
     fn names_of_the_elastic_common_schema_are_its_own() {
-        let shown = shown(&["user-agent", "referer", "x-plan"], Format::Ecs);
+        let shown = shown(&["user-agent", "referer", "x-plan"], LogFormat::Ecs);
         let values = ["curl/8", "https://a/b?c=d", "2"].map(|text| HeaderValue::from_str(text).ok());
-        let entry = Entry {
+        let entry = AccessEntry {
             time: Duration::from_millis(1_709_164_800_007),
             request_id: b"01J",
             trace: TraceIds::new(1, 2),
@@ -295,15 +297,15 @@ mod tests {
             values: &values,
             status: 429,
             reason: "over-limit",
-            decision: Decision::Denied("per-tenant"),
-            left: Some(Left { limit: 100, remaining: 0 }),
+            decision: LoggedDecision::Denied("per-tenant"),
+            left: Some(RemainingLimit { limit: 100, remaining: 0 }),
             server: "10.0.1.10:8080",
             total_us: Some(1_234),
             bytes_in: 10,
             bytes_out: 20,
-            ..Entry::default()
+            ..AccessEntry::default()
         };
-        let line: Value = serde_json::from_slice(&line(&Format::Ecs, &entry)).expect("a line is JSON");
+        let line: Value = serde_json::from_slice(&line(&LogFormat::Ecs, &entry)).expect("a line is JSON");
         let expected = json!({
             "ecs.version": "9.1.0", "event.dataset": "sluicegate.access", "@timestamp": "2024-02-29T00:00:00.007Z",
             "http.request.id": "01J", "trace.id": format!("{:032x}", 1), "span.id": format!("{:016x}", 2),
@@ -321,13 +323,16 @@ mod tests {
 
     #[test]
     fn a_client_without_an_address_has_none_of_the_schema_s() {
-        let ecs = |entry: &Entry<'_>| -> Value {
-            serde_json::from_slice(&line(&Format::Ecs, entry)).expect("a line is JSON")
+        let ecs = |entry: &AccessEntry<'_>| -> Value {
+            serde_json::from_slice(&line(&LogFormat::Ecs, entry)).expect("a line is JSON")
         };
-        let socket = ecs(&Entry { client: Some(NO_ADDRESS), ..Entry::default() });
+        let socket = ecs(&AccessEntry { client: Some(NO_ADDRESS), ..AccessEntry::default() });
         assert_eq!((&socket["client.ip"], &socket["client.address"]), (&Value::Null, &json!("unix")));
-        let behind =
-            Entry { client: Some([192, 0, 2, 1].into()), peer: Some(NO_ADDRESS), ..Entry::default() };
+        let behind = AccessEntry {
+            client: Some([192, 0, 2, 1].into()),
+            peer: Some(NO_ADDRESS),
+            ..AccessEntry::default()
+        };
         let behind = ecs(&behind);
         assert_eq!((&behind["source.ip"], &behind["source.address"]), (&Value::Null, &json!("unix")));
         assert_eq!(behind["client.ip"], "192.0.2.1");
@@ -336,8 +341,8 @@ mod tests {
     #[test]
     fn the_schema_has_host_and_port_apart() {
         let of = |host: &str| {
-            let entry = Entry { host: host.as_bytes(), ..Entry::default() };
-            let line: Value = serde_json::from_slice(&line(&Format::Ecs, &entry)).expect("JSON");
+            let entry = AccessEntry { host: host.as_bytes(), ..AccessEntry::default() };
+            let line: Value = serde_json::from_slice(&line(&LogFormat::Ecs, &entry)).expect("JSON");
             (line["url.domain"].as_str().unwrap_or_default().to_owned(), line["url.port"].as_u64())
         };
         for (host, domain, port) in [
@@ -350,7 +355,7 @@ mod tests {
         ] {
             assert_eq!(of(host), (domain.to_owned(), port), "{host}");
         }
-        assert_eq!(parsed(&Entry { host: b"a:8443", ..Entry::default() })["host"], "a:8443");
+        assert_eq!(parsed(&AccessEntry { host: b"a:8443", ..AccessEntry::default() })["host"], "a:8443");
     }
 
     #[test]
@@ -359,17 +364,21 @@ mod tests {
             "time": "1970-01-01T00:00:00.000Z", "status": 0, "retries": 0,
             "bytes_in": 0, "bytes_out": 0,
         });
-        assert_eq!(parsed(&Entry::default()), expected);
+        assert_eq!(parsed(&AccessEntry::default()), expected);
         let client = Some([127, 0, 0, 1].into());
-        let entry = Entry { client, peer: client, ..Entry::default() };
+        let entry = AccessEntry { client, peer: client, ..AccessEntry::default() };
         assert_eq!(parsed(&entry).get("peer"), None, "the peer is the client itself");
     }
 
     #[test]
     fn of_a_query_as_much_is_shown_as_is_wanted() {
         let path_of = |query: Option<&str>, shown_query| {
-            let entry =
-                Entry { path: b"/a", query: query.map(str::as_bytes), shown_query, ..Entry::default() };
+            let entry = AccessEntry {
+                path: b"/a",
+                query: query.map(str::as_bytes),
+                shown_query,
+                ..AccessEntry::default()
+            };
             parsed(&entry)["path"].as_str().expect("a path").to_owned()
         };
         for (query, names) in [
@@ -381,16 +390,16 @@ mod tests {
             ("a;b=1;c=2", "/a?a;b=*"),
             ("", "/a?"),
         ] {
-            assert_eq!(path_of(Some(query), Query::Names), names);
-            assert_eq!(path_of(Some(query), Query::Keep), format!("/a?{query}"));
-            assert_eq!(path_of(Some(query), Query::Drop), "/a");
+            assert_eq!(path_of(Some(query), QueryDetail::Names), names);
+            assert_eq!(path_of(Some(query), QueryDetail::Keep), format!("/a?{query}"));
+            assert_eq!(path_of(Some(query), QueryDetail::Drop), "/a");
         }
-        assert_eq!(path_of(None, Query::Names), "/a");
+        assert_eq!(path_of(None, QueryDetail::Names), "/a");
         let long = format!("{}={}", "n".repeat(3_000), "v");
-        assert_eq!(path_of(Some(&long), Query::Names), "/a?\u{2026}");
-        assert_eq!(path_of(Some(&long), Query::Keep).len(), PATH_BYTES_MAX + "\u{2026}".len());
+        assert_eq!(path_of(Some(&long), QueryDetail::Names), "/a?\u{2026}");
+        assert_eq!(path_of(Some(&long), QueryDetail::Keep).len(), PATH_BYTES_MAX + "\u{2026}".len());
         let many = "a=1&".repeat(2_000);
-        let shown = path_of(Some(&many), Query::Names);
+        let shown = path_of(Some(&many), QueryDetail::Names);
         assert!(
             shown.ends_with("\u{2026}") && shown.len() <= PATH_BYTES_MAX + "\u{2026}".len(),
             "{}",
@@ -405,9 +414,9 @@ mod tests {
             .map(|number| format!("{number}{}", "x".repeat(FIELD_NAME_BYTES_MAX - 1)))
             .collect();
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let (shown, ecs) = (shown(&names, Format::Json), shown(&names, Format::Ecs));
+        let (shown, ecs) = (shown(&names, LogFormat::Json), shown(&names, LogFormat::Ecs));
         let values: Vec<_> = names.iter().map(|_| HeaderValue::from_bytes(&bytes).ok()).collect();
-        let entry = Entry {
+        let entry = AccessEntry {
             time: Duration::MAX,
             request_id: &bytes,
             trace: TraceIds::new(u128::MAX, u64::MAX),
@@ -422,7 +431,7 @@ mod tests {
             host: &bytes,
             path: &bytes,
             query: Some(&bytes),
-            shown_query: Query::Names,
+            shown_query: QueryDetail::Names,
             route: &text,
             consumer: &text,
             tenant: &text,
@@ -433,9 +442,9 @@ mod tests {
             grpc_status: Some(u32::MAX),
             reason: "a-reason-of-common-length",
             cause: "a-cause-of-common-length",
-            decision: Decision::ShadowDenied(&text),
+            decision: LoggedDecision::ShadowDenied(&text),
             decided: "fallback",
-            left: Some(Left { limit: u64::MAX, remaining: u64::MAX }),
+            left: Some(RemainingLimit { limit: u64::MAX, remaining: u64::MAX }),
             upstream: &text,
             server: &text,
             retries: u32::MAX,
@@ -449,9 +458,9 @@ mod tests {
             bytes_out: u64::MAX,
         };
         assert!(parsed(&entry).is_object());
-        assert!(line(&Format::Json, &entry).len() <= LINE_BYTES_MAX);
-        let entry = Entry { fields: &ecs.fields, ..entry };
-        let line = line(&Format::Ecs, &entry);
+        assert!(line(&LogFormat::Json, &entry).len() <= LINE_BYTES_MAX);
+        let entry = AccessEntry { fields: &ecs.fields, ..entry };
+        let line = line(&LogFormat::Ecs, &entry);
         assert!(line.len() <= LINE_BYTES_MAX);
         assert!(serde_json::from_slice::<Value>(&line).is_ok_and(|line| line.is_object()));
     }
@@ -465,7 +474,7 @@ mod tests {
             numbers in any::<[u64; 3]>(),
             client in any::<std::net::IpAddr>(),
         ) {
-            let entry = Entry {
+            let entry = AccessEntry {
                 request_id: &texts[0],
                 sni: &texts[1],
                 method: &texts[2],
@@ -473,7 +482,7 @@ mod tests {
                 path: &texts[4],
                 listener: &names[0],
                 route: &names[1],
-                decision: Decision::Denied(&names[2]),
+                decision: LoggedDecision::Denied(&names[2]),
                 upstream: &names[3],
                 server: &names[4],
                 client: Some(client),
@@ -481,9 +490,9 @@ mod tests {
                 total_us: Some(numbers[0]),
                 bytes_in: numbers[1],
                 wait_us: Some(numbers[2]),
-                ..Entry::default()
+                ..AccessEntry::default()
             };
-            let line = line(&Format::Json, &entry);
+            let line = line(&LogFormat::Json, &entry);
             let end = line.iter().position(|byte| *byte < 0x20 || *byte >= 0x7f);
             prop_assert_eq!(end, Some(line.len() - 1), "only the line feed at its end is not printable ASCII");
             let value = parsed(&entry);

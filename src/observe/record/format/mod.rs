@@ -13,12 +13,12 @@ mod template;
 mod value;
 
 pub use target::{PATH_BYTES_MAX, shown_query};
-pub use template::{Error, Template};
+pub use template::{Error, LogTemplate};
 pub use value::push_address;
 
 /// The form of the lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Format {
+pub enum LogFormat {
     /// JSON under the names of this gateway.
     #[default]
     Json,
@@ -29,5 +29,5 @@ pub enum Format {
     /// The Combined Log Format, as nginx writes it.
     Combined,
     /// A text of the operator's own.
-    Template(Template),
+    Template(LogTemplate),
 }

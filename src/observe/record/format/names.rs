@@ -3,7 +3,7 @@
 
 /// The keys of a line, as bytes up to the value. The opening quote of a text is part of its key, which saves one copy for
 /// each field.
-pub(super) trait Names {
+pub(super) trait FieldNames {
     /// The brace, and everything up to the time.
     const TIME: &'static [u8];
     const REQUEST_ID: &'static [u8];
@@ -57,10 +57,10 @@ pub(super) trait Names {
 }
 
 /// The names of this gateway.
-pub(super) struct Own;
+pub(super) struct OwnNames;
 
 /// The names of the Elastic Common Schema.
-pub(super) struct Ecs;
+pub(super) struct EcsNames;
 
 macro_rules! key {
     ($name:literal) => {
@@ -74,7 +74,7 @@ macro_rules! text_key {
     };
 }
 
-impl Names for Own {
+impl FieldNames for OwnNames {
     const TIME: &'static [u8] = b"{\"time\":\"";
     const REQUEST_ID: &'static [u8] = text_key!("request_id");
     const TRACE_ID: &'static [u8] = text_key!("trace_id");
@@ -83,8 +83,8 @@ impl Names for Own {
     const LISTENER: &'static [u8] = text_key!("listener");
     const CLIENT: &'static [u8] = text_key!("client");
     const PEER: &'static [u8] = text_key!("peer");
-    const CLIENT_UNIX: &'static [u8] = Own::CLIENT;
-    const PEER_UNIX: &'static [u8] = Own::PEER;
+    const CLIENT_UNIX: &'static [u8] = OwnNames::CLIENT;
+    const PEER_UNIX: &'static [u8] = OwnNames::PEER;
     const PROTOCOL: &'static [u8] = text_key!("protocol");
     const TLS: &'static [u8] = text_key!("tls");
     const SNI: &'static [u8] = text_key!("sni");
@@ -122,7 +122,7 @@ impl Names for Own {
     const SPLIT_HOST: bool = false;
 }
 
-impl Names for Ecs {
+impl FieldNames for EcsNames {
     const TIME: &'static [u8] =
         b"{\"ecs.version\":\"9.1.0\",\"event.dataset\":\"sluicegate.access\",\"@timestamp\":\"";
     const REQUEST_ID: &'static [u8] = text_key!("http.request.id");

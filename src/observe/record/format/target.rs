@@ -2,10 +2,10 @@
 
 use super::escape::Escape;
 use crate::record::field::FIELD_BYTES_MAX;
-use crate::record::{Entry, Query};
+use crate::record::{AccessEntry, QueryDetail};
 
 /// Appends the path and the part of the query that is shown: at most [`PATH_BYTES_MAX`] bytes before escaping.
-pub(super) fn push(out: &mut Vec<u8>, entry: &Entry<'_>, escape: Escape) {
+pub(super) fn push(out: &mut Vec<u8>, entry: &AccessEntry<'_>, escape: Escape) {
     escape.push(out, entry.path, PATH_BYTES_MAX);
     if let Some(query) = entry.query
         && let Some(left) = PATH_BYTES_MAX.checked_sub(entry.path.len())
@@ -15,8 +15,8 @@ pub(super) fn push(out: &mut Vec<u8>, entry: &Entry<'_>, escape: Escape) {
 }
 
 /// Appends the part of a query that is shown, with its `?`: at most `left` bytes before escaping.
-pub(super) fn push_query(out: &mut Vec<u8>, query: &[u8], shown: Query, left: usize, escape: Escape) {
-    if shown == Query::Drop {
+pub(super) fn push_query(out: &mut Vec<u8>, query: &[u8], shown: QueryDetail, left: usize, escape: Escape) {
+    if shown == QueryDetail::Drop {
         return;
     }
     let Some(left) = left.checked_sub(1) else { return out.extend_from_slice(escape.cut()) };
@@ -28,11 +28,11 @@ pub(super) fn push_query(out: &mut Vec<u8>, query: &[u8], shown: Query, left: us
 pub(super) fn push_parameters(
     out: &mut Vec<u8>,
     query: &[u8],
-    shown: Query,
+    shown: QueryDetail,
     mut left: usize,
     escape: Escape,
 ) {
-    if shown == Query::Keep {
+    if shown == QueryDetail::Keep {
         return escape.push(out, query, left);
     }
     for (index, pair) in query.split(|byte| *byte == b'&').enumerate() {
@@ -56,9 +56,9 @@ pub(super) fn push_parameters(
 }
 
 /// The part of a query that lines show, as a text of its own.
-pub fn shown_query(query: &[u8], shown: Query) -> String {
+pub fn shown_query(query: &[u8], shown: QueryDetail) -> String {
     let mut out = Vec::new();
-    if shown != Query::Drop {
+    if shown != QueryDetail::Drop {
         push_parameters(&mut out, query, shown, PATH_BYTES_MAX, Escape::Raw);
     }
     String::from_utf8_lossy(&out).into_owned()
@@ -66,7 +66,7 @@ pub fn shown_query(query: &[u8], shown: Query) -> String {
 
 /// Appends the value of a header field. Of one that is a URL it shows as much of the query as is wanted, and neither what
 /// stands before the host as in `user:password@` nor the fragment.
-pub(super) fn push_field(out: &mut Vec<u8>, value: &[u8], is_url: bool, shown: Query, escape: Escape) {
+pub(super) fn push_field(out: &mut Vec<u8>, value: &[u8], is_url: bool, shown: QueryDetail, escape: Escape) {
     if !is_url {
         return escape.push(out, value, FIELD_BYTES_MAX);
     }
@@ -124,16 +124,16 @@ mod tests {
             ("about:blank", "about:blank", "about:blank"),
             ("", "", ""),
         ] {
-            assert_eq!(shown(url, Query::Drop), dropped);
-            assert_eq!(shown(url, Query::Names), names);
+            assert_eq!(shown(url, QueryDetail::Drop), dropped);
+            assert_eq!(shown(url, QueryDetail::Names), names);
         }
         for (url, kept) in [
             ("https://ann:PASS@a.example?c=d#e=f", "https://a.example?c=d"),
             ("https://a.example/b?to=//x:y@z", "https://a.example/b?to=//x:y@z"),
         ] {
-            assert_eq!(shown(url, Query::Keep), kept);
+            assert_eq!(shown(url, QueryDetail::Keep), kept);
         }
         let clipped = format!("https://ann:{}", "P".repeat(FIELD_BYTES_MAX));
-        assert_eq!(shown(&clipped, Query::Names), "https://");
+        assert_eq!(shown(&clipped, QueryDetail::Names), "https://");
     }
 }

@@ -10,16 +10,16 @@ use super::date;
 use super::escape::{self, CUT_BYTES_MAX, ESCAPE_BYTES, Escape};
 use super::target::{self, PATH_BYTES_MAX};
 use super::value::{push_address, push_digits};
-use crate::record::Entry;
+use crate::record::AccessEntry;
 use crate::record::field::FIELD_BYTES_MAX;
 use base::hex;
 use policy::braces::{self, Piece};
 
 /// A compiled format.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub struct LogTemplate {
     text: Box<str>,
-    parts: Box<[Part]>,
+    parts: Box<[LogPart]>,
     separators: Separators,
 }
 
@@ -29,9 +29,9 @@ pub struct Template {
 struct Separators(u128);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum LogPart {
     Literal(Box<[u8]>),
-    Value(Name, Escape),
+    Value(LogValue, Escape),
     /// The value of a header field that lines show.
     Header(HeaderName, Escape),
 }
@@ -88,7 +88,7 @@ impl Error {
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Name {
+enum LogValue {
     Time,
     TimeLocal,
     Request,
@@ -133,49 +133,49 @@ enum Name {
     BytesOut,
 }
 
-const NAMES: &[(&str, Name)] = &[
-    ("time", Name::Time),
-    ("time_local", Name::TimeLocal),
-    ("request", Name::Request),
-    ("request_id", Name::RequestId),
-    ("trace_id", Name::TraceId),
-    ("span_id", Name::SpanId),
-    ("node", Name::Node),
-    ("listener", Name::Listener),
-    ("client", Name::Client),
-    ("peer", Name::Peer),
-    ("protocol", Name::Protocol),
-    ("tls", Name::Tls),
-    ("sni", Name::Sni),
-    ("method", Name::Method),
-    ("host", Name::Host),
-    ("path", Name::Path),
-    ("route", Name::Route),
-    ("consumer", Name::Consumer),
-    ("tenant", Name::Tenant),
-    ("tier", Name::Tier),
-    ("user_agent", Name::UserAgent),
-    ("referer", Name::Referer),
-    ("status", Name::Status),
-    ("grpc_status", Name::GrpcStatus),
-    ("reason", Name::Reason),
-    ("cause", Name::Cause),
-    ("decision", Name::Decision),
-    ("decided", Name::Decided),
-    ("policy", Name::Policy),
-    ("limit", Name::Limit),
-    ("remaining", Name::Remaining),
-    ("upstream", Name::Upstream),
-    ("server", Name::Server),
-    ("retries", Name::Retries),
-    ("total_us", Name::TotalUs),
-    ("decide_us", Name::DecideUs),
-    ("delay_us", Name::DelayUs),
-    ("wait_us", Name::WaitUs),
-    ("connect_us", Name::ConnectUs),
-    ("first_byte_us", Name::FirstByteUs),
-    ("bytes_in", Name::BytesIn),
-    ("bytes_out", Name::BytesOut),
+const NAMES: &[(&str, LogValue)] = &[
+    ("time", LogValue::Time),
+    ("time_local", LogValue::TimeLocal),
+    ("request", LogValue::Request),
+    ("request_id", LogValue::RequestId),
+    ("trace_id", LogValue::TraceId),
+    ("span_id", LogValue::SpanId),
+    ("node", LogValue::Node),
+    ("listener", LogValue::Listener),
+    ("client", LogValue::Client),
+    ("peer", LogValue::Peer),
+    ("protocol", LogValue::Protocol),
+    ("tls", LogValue::Tls),
+    ("sni", LogValue::Sni),
+    ("method", LogValue::Method),
+    ("host", LogValue::Host),
+    ("path", LogValue::Path),
+    ("route", LogValue::Route),
+    ("consumer", LogValue::Consumer),
+    ("tenant", LogValue::Tenant),
+    ("tier", LogValue::Tier),
+    ("user_agent", LogValue::UserAgent),
+    ("referer", LogValue::Referer),
+    ("status", LogValue::Status),
+    ("grpc_status", LogValue::GrpcStatus),
+    ("reason", LogValue::Reason),
+    ("cause", LogValue::Cause),
+    ("decision", LogValue::Decision),
+    ("decided", LogValue::Decided),
+    ("policy", LogValue::Policy),
+    ("limit", LogValue::Limit),
+    ("remaining", LogValue::Remaining),
+    ("upstream", LogValue::Upstream),
+    ("server", LogValue::Server),
+    ("retries", LogValue::Retries),
+    ("total_us", LogValue::TotalUs),
+    ("decide_us", LogValue::DecideUs),
+    ("delay_us", LogValue::DelayUs),
+    ("wait_us", LogValue::WaitUs),
+    ("connect_us", LogValue::ConnectUs),
+    ("first_byte_us", LogValue::FirstByteUs),
+    ("bytes_in", LogValue::BytesIn),
+    ("bytes_out", LogValue::BytesOut),
 ];
 
 fn known() -> Vec<&'static str> {
@@ -185,12 +185,12 @@ fn known() -> Vec<&'static str> {
 /// How a header field is named.
 const HEADER: &str = "header:";
 
-impl Template {
+impl LogTemplate {
     /// Reads a format. `headers` are the fields that lines show.
     ///
     /// # Errors
     /// The first thing that is wrong.
-    pub fn parse(text: &str, headers: &[HeaderName]) -> Result<Template, Error> {
+    pub fn parse(text: &str, headers: &[HeaderName]) -> Result<LogTemplate, Error> {
         if text.contains(char::is_control) {
             return Err(Error::Control);
         }
@@ -201,25 +201,25 @@ impl Template {
             parts.push(match piece {
                 Piece::Literal(literal) => {
                     is_quoted ^= literal.matches('"').count() % 2 == 1;
-                    Part::Literal(literal.into_bytes().into())
+                    LogPart::Literal(literal.into_bytes().into())
                 }
                 Piece::Name { offset, name } => match name.strip_prefix(HEADER) {
-                    Some(field) => Part::Header(shown(field, offset, headers)?, escape),
+                    Some(field) => LogPart::Header(shown(field, offset, headers)?, escape),
                     None => {
                         let found = NAMES.iter().find(|(known, _)| *known == name);
                         let unknown = || Error::Unknown { offset, name: name.to_owned() };
-                        Part::Value(found.ok_or_else(unknown)?.1, escape)
+                        LogPart::Value(found.ok_or_else(unknown)?.1, escape)
                     }
                 },
             });
         }
-        if parts.iter().all(|part| matches!(part, Part::Literal(_))) {
+        if parts.iter().all(|part| matches!(part, LogPart::Literal(_))) {
             return Err(Error::Fixed);
         }
-        if parts.iter().map(Part::bytes_max).sum::<usize>() >= LINE_BYTES_MAX {
+        if parts.iter().map(LogPart::bytes_max).sum::<usize>() >= LINE_BYTES_MAX {
             return Err(Error::TooLong);
         }
-        Ok(Template { text: text.into(), separators: Separators::of(&parts), parts: parts.into() })
+        Ok(LogTemplate { text: text.into(), separators: Separators::of(&parts), parts: parts.into() })
     }
 
     /// As it was written.
@@ -227,13 +227,13 @@ impl Template {
         &self.text
     }
 
-    pub(super) fn push(&self, out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>) {
+    pub(super) fn push(&self, out: &mut Vec<u8>, second: &date::Text, entry: &AccessEntry<'_>) {
         for part in &self.parts {
             let from = out.len();
             match part {
-                Part::Literal(literal) => out.extend_from_slice(literal),
-                Part::Value(name, escape) => name.push(out, second, entry, *escape),
-                Part::Header(name, escape) => push_field(out, entry, name, *escape),
+                LogPart::Literal(literal) => out.extend_from_slice(literal),
+                LogPart::Value(name, escape) => name.push(out, second, entry, *escape),
+                LogPart::Header(name, escape) => push_field(out, entry, name, *escape),
             }
             if part.is_open() {
                 self.separators.escape(out, from);
@@ -243,7 +243,7 @@ impl Template {
 }
 
 impl Separators {
-    fn of(parts: &[Part]) -> Separators {
+    fn of(parts: &[LogPart]) -> Separators {
         let mut found = 0;
         for (index, _) in parts.iter().enumerate().filter(|(_, part)| part.is_open()) {
             // A reader who knows the format looks for what stands behind a value; one who splits lines, for marks on either side.
@@ -292,109 +292,111 @@ fn shown(field: &str, offset: usize, headers: &[HeaderName]) -> Result<HeaderNam
     name.cloned().ok_or_else(|| Error::NotShown { offset, name: field.to_owned() })
 }
 
-impl Part {
+impl LogPart {
     fn literal(&self) -> Option<&[u8]> {
         match self {
-            Part::Literal(literal) => Some(literal),
-            Part::Value(..) | Part::Header(..) => None,
+            LogPart::Literal(literal) => Some(literal),
+            LogPart::Value(..) | LogPart::Header(..) => None,
         }
     }
 
     /// Whether it is a value that clients choose, and does not stand between quotes.
     fn is_open(&self) -> bool {
         match self {
-            Part::Literal(_) => false,
-            Part::Header(_, escape) => *escape == Escape::Bare,
-            Part::Value(name, escape) => *escape == Escape::Bare && name.is_of_the_client(),
+            LogPart::Literal(_) => false,
+            LogPart::Header(_, escape) => *escape == Escape::Bare,
+            LogPart::Value(name, escape) => *escape == Escape::Bare && name.is_of_the_client(),
         }
     }
 
     /// The most that it adds to a line: four bytes for each that is escaped.
     fn bytes_max(&self) -> usize {
         let kept = match self {
-            Part::Literal(literal) => return literal.len(),
-            Part::Header(..) | Part::Value(Name::UserAgent | Name::Referer, _) => FIELD_BYTES_MAX,
-            Part::Value(Name::Path, _) => PATH_BYTES_MAX,
-            Part::Value(Name::Request, _) => PATH_BYTES_MAX + METHOD_BYTES_MAX + 16,
-            Part::Value(..) => NAME_BYTES_MAX,
+            LogPart::Literal(literal) => return literal.len(),
+            LogPart::Header(..) | LogPart::Value(LogValue::UserAgent | LogValue::Referer, _) => {
+                FIELD_BYTES_MAX
+            }
+            LogPart::Value(LogValue::Path, _) => PATH_BYTES_MAX,
+            LogPart::Value(LogValue::Request, _) => PATH_BYTES_MAX + METHOD_BYTES_MAX + 16,
+            LogPart::Value(..) => NAME_BYTES_MAX,
         };
         4 * kept + 2 * CUT_BYTES_MAX
     }
 }
 
-impl Name {
+impl LogValue {
     /// Whether who sends a request chooses the text, or who names its sender.
     fn is_of_the_client(self) -> bool {
         matches!(
             self,
-            Name::Request
-                | Name::RequestId
-                | Name::Sni
-                | Name::Method
-                | Name::Host
-                | Name::Path
-                | Name::Consumer
-                | Name::Tenant
-                | Name::Tier
-                | Name::UserAgent
-                | Name::Referer
+            LogValue::Request
+                | LogValue::RequestId
+                | LogValue::Sni
+                | LogValue::Method
+                | LogValue::Host
+                | LogValue::Path
+                | LogValue::Consumer
+                | LogValue::Tenant
+                | LogValue::Tier
+                | LogValue::UserAgent
+                | LogValue::Referer
         )
     }
 
-    fn push(self, out: &mut Vec<u8>, second: &date::Text, entry: &Entry<'_>, escape: Escape) {
+    fn push(self, out: &mut Vec<u8>, second: &date::Text, entry: &AccessEntry<'_>, escape: Escape) {
         let name = |out: &mut Vec<u8>, text: &str| push_text(out, text.as_bytes(), NAME_BYTES_MAX, escape);
         match self {
-            Name::Time => date::push(out, second, entry.time),
-            Name::TimeLocal => date::push_common(out, second),
-            Name::Request => push_request(out, entry, escape),
-            Name::RequestId => push_text(out, entry.request_id, ID_BYTES_MAX, escape),
-            Name::TraceId => push_id(out, entry.trace.map(|trace| trace.digits)),
-            Name::SpanId => {
+            LogValue::Time => date::push(out, second, entry.time),
+            LogValue::TimeLocal => date::push_common(out, second),
+            LogValue::Request => push_request(out, entry, escape),
+            LogValue::RequestId => push_text(out, entry.request_id, ID_BYTES_MAX, escape),
+            LogValue::TraceId => push_id(out, entry.trace.map(|trace| trace.digits)),
+            LogValue::SpanId => {
                 push_id(out, entry.trace.and_then(|trace| trace.span_id).map(|id| hex::digits(id.get())))
             }
-            Name::Node => name(out, entry.node),
-            Name::Listener => name(out, entry.listener),
-            Name::Client => push_ip(out, entry.client),
-            Name::Peer => push_ip(out, entry.other_end()),
-            Name::Protocol => name(out, entry.protocol),
-            Name::Tls => name(out, entry.tls),
-            Name::Sni => push_text(out, entry.sni, NAME_BYTES_MAX, escape),
-            Name::Method => push_text(out, entry.method, METHOD_BYTES_MAX, escape),
-            Name::Host => push_text(out, entry.host, NAME_BYTES_MAX, escape),
-            Name::Path if entry.path.is_empty() => out.push(b'-'),
-            Name::Path => target::push(out, entry, escape),
-            Name::Route => name(out, entry.route),
-            Name::Consumer => name(out, entry.consumer),
-            Name::Tenant => name(out, entry.tenant),
-            Name::Tier => name(out, entry.tier),
-            Name::UserAgent => push_field(out, entry, &USER_AGENT, escape),
-            Name::Referer => push_field(out, entry, &REFERER, escape),
-            Name::Status => push_status(out, entry.status),
-            Name::GrpcStatus => push_number(out, entry.grpc_status.map(u64::from)),
-            Name::Reason => name(out, entry.reason),
-            Name::Cause => name(out, entry.cause),
-            Name::Decision => name(out, entry.decision.word()),
-            Name::Decided => name(out, entry.decided),
-            Name::Policy => name(out, entry.decision.policy()),
-            Name::Limit => push_number(out, entry.left.map(|left| left.limit)),
-            Name::Remaining => push_number(out, entry.left.map(|left| left.remaining)),
-            Name::Upstream => name(out, entry.upstream),
-            Name::Server => name(out, entry.server),
-            Name::Retries => push_number(out, Some(u64::from(entry.retries))),
-            Name::TotalUs => push_number(out, entry.total_us),
-            Name::DecideUs => push_number(out, entry.decide_us),
-            Name::DelayUs => push_number(out, entry.delay_us),
-            Name::WaitUs => push_number(out, entry.wait_us),
-            Name::ConnectUs => push_number(out, entry.connect_us),
-            Name::FirstByteUs => push_number(out, entry.first_byte_us),
-            Name::BytesIn => push_number(out, Some(entry.bytes_in)),
-            Name::BytesOut => push_number(out, Some(entry.bytes_out)),
+            LogValue::Node => name(out, entry.node),
+            LogValue::Listener => name(out, entry.listener),
+            LogValue::Client => push_ip(out, entry.client),
+            LogValue::Peer => push_ip(out, entry.other_end()),
+            LogValue::Protocol => name(out, entry.protocol),
+            LogValue::Tls => name(out, entry.tls),
+            LogValue::Sni => push_text(out, entry.sni, NAME_BYTES_MAX, escape),
+            LogValue::Method => push_text(out, entry.method, METHOD_BYTES_MAX, escape),
+            LogValue::Host => push_text(out, entry.host, NAME_BYTES_MAX, escape),
+            LogValue::Path if entry.path.is_empty() => out.push(b'-'),
+            LogValue::Path => target::push(out, entry, escape),
+            LogValue::Route => name(out, entry.route),
+            LogValue::Consumer => name(out, entry.consumer),
+            LogValue::Tenant => name(out, entry.tenant),
+            LogValue::Tier => name(out, entry.tier),
+            LogValue::UserAgent => push_field(out, entry, &USER_AGENT, escape),
+            LogValue::Referer => push_field(out, entry, &REFERER, escape),
+            LogValue::Status => push_status(out, entry.status),
+            LogValue::GrpcStatus => push_number(out, entry.grpc_status.map(u64::from)),
+            LogValue::Reason => name(out, entry.reason),
+            LogValue::Cause => name(out, entry.cause),
+            LogValue::Decision => name(out, entry.decision.word()),
+            LogValue::Decided => name(out, entry.decided),
+            LogValue::Policy => name(out, entry.decision.policy()),
+            LogValue::Limit => push_number(out, entry.left.map(|left| left.limit)),
+            LogValue::Remaining => push_number(out, entry.left.map(|left| left.remaining)),
+            LogValue::Upstream => name(out, entry.upstream),
+            LogValue::Server => name(out, entry.server),
+            LogValue::Retries => push_number(out, Some(u64::from(entry.retries))),
+            LogValue::TotalUs => push_number(out, entry.total_us),
+            LogValue::DecideUs => push_number(out, entry.decide_us),
+            LogValue::DelayUs => push_number(out, entry.delay_us),
+            LogValue::WaitUs => push_number(out, entry.wait_us),
+            LogValue::ConnectUs => push_number(out, entry.connect_us),
+            LogValue::FirstByteUs => push_number(out, entry.first_byte_us),
+            LogValue::BytesIn => push_number(out, Some(entry.bytes_in)),
+            LogValue::BytesOut => push_number(out, Some(entry.bytes_out)),
         }
     }
 }
 
 /// Appends the first line of the request, as HTTP/1.1 writes it.
-fn push_request(out: &mut Vec<u8>, entry: &Entry<'_>, escape: Escape) {
+fn push_request(out: &mut Vec<u8>, entry: &AccessEntry<'_>, escape: Escape) {
     if entry.method.is_empty() {
         return out.push(b'-');
     }
@@ -406,7 +408,7 @@ fn push_request(out: &mut Vec<u8>, entry: &Entry<'_>, escape: Escape) {
     out.extend_from_slice(entry.protocol.as_bytes());
 }
 
-fn push_field(out: &mut Vec<u8>, entry: &Entry<'_>, name: &HeaderName, escape: Escape) {
+fn push_field(out: &mut Vec<u8>, entry: &AccessEntry<'_>, name: &HeaderName, escape: Escape) {
     let mut values = entry.fields.iter().zip(entry.values).filter(|(field, _)| field.name == *name);
     match values.next() {
         Some((field, Some(value))) if !value.is_empty() => {
@@ -457,16 +459,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::record::format::Format;
+    use crate::record::format::LogFormat;
     use crate::record::format::formatter::Formatter;
-    use crate::record::{AccessConfig, Left, Shown, Style};
+    use crate::record::{AccessConfig, LoggedParts, RemainingLimit, Style};
     use crate::trace::TraceIds;
 
-    fn line(text: &str, entry: &Entry<'_>) -> String {
+    fn line(text: &str, entry: &AccessEntry<'_>) -> String {
         let headers = [USER_AGENT, REFERER, HeaderName::from_static("x-plan")];
-        let template = Template::parse(text, &headers).expect("a format");
+        let template = LogTemplate::parse(text, &headers).expect("a format");
         let mut out = Vec::new();
-        let style = Style { format: Format::Template(template), ..Style::default() };
+        let style = Style { format: LogFormat::Template(template), ..Style::default() };
         Formatter::new().push(&mut out, &style, entry);
         String::from_utf8(out).expect("text")
     }
@@ -474,15 +476,15 @@ mod tests {
     #[test]
     fn every_name_is_written_and_what_is_not_there_is_a_dash() {
         let all: Vec<String> = NAMES.iter().map(|(name, _)| format!("{{{name}}}")).collect();
-        let empty = line(&all.join("|"), &Entry::default());
+        let empty = line(&all.join("|"), &AccessEntry::default());
         let shown: Vec<&str> = empty.trim_end().split('|').filter(|value| *value != "-").collect();
         let zeros = ["1970-01-01T00:00:00.000Z", "01/Jan/1970:00:00:00 +0000", "000", "0", "0", "0"];
         assert_eq!(shown, zeros);
-        let entry = Entry {
+        let entry = AccessEntry {
             trace: TraceIds::new(1, 2),
-            left: Some(Left { limit: 5, remaining: 4 }),
+            left: Some(RemainingLimit { limit: 5, remaining: 4 }),
             node: "gw 1",
-            ..Entry::default()
+            ..AccessEntry::default()
         };
         let shown = line("{{{node}}} \"{node}\" {trace_id} {span_id} {remaining}/{limit}", &entry);
         assert_eq!(shown, format!("{{gw\\x201}} \"gw 1\" {:032x} {:016x} 4/5\n", 1, 2));
@@ -491,18 +493,18 @@ mod tests {
     #[test]
     fn the_peer_is_shown_if_it_is_not_the_client() {
         let [client, proxy] = [[192, 0, 2, 1], [192, 0, 2, 2]].map(|address| Some(address.into()));
-        let of = |peer| line("{client} {peer}", &Entry { client, peer, ..Entry::default() });
+        let of = |peer| line("{client} {peer}", &AccessEntry { client, peer, ..AccessEntry::default() });
         assert_eq!([of(client), of(proxy)], ["192.0.2.1 -\n", "192.0.2.1 192.0.2.2\n"]);
     }
 
     #[test]
     fn a_field_is_shown_if_headers_names_it() {
         let headers = vec![HeaderName::from_static("x-plan")];
-        let shown = Shown::new(&AccessConfig { headers: headers.clone(), ..AccessConfig::default() });
+        let shown = LoggedParts::new(&AccessConfig { headers: headers.clone(), ..AccessConfig::default() });
         let values = [HeaderValue::from_static("a b").into()];
-        let entry = Entry { fields: &shown.fields, values: &values, ..Entry::default() };
+        let entry = AccessEntry { fields: &shown.fields, values: &values, ..AccessEntry::default() };
         assert_eq!(line("{header:X-Plan} {user_agent}", &entry), "a\\x20b -\n");
-        let refused = |text: &str| Template::parse(text, &headers).expect_err("wrong");
+        let refused = |text: &str| LogTemplate::parse(text, &headers).expect_err("wrong");
         let text = "{client} {header:cookie}";
         assert_eq!(&text[refused(text).span(text)], "{header:cookie}");
         let text = "{client} {ip}";
@@ -517,17 +519,17 @@ mod tests {
 
     #[test]
     fn what_separates_values_is_in_none_of_them() {
-        let shown = Shown::new(&AccessConfig::default());
+        let shown = LoggedParts::new(&AccessConfig::default());
         let values = [HeaderValue::from_static("a|200,b;'[x]\" c").into(), None];
-        let entry = Entry {
+        let entry = AccessEntry {
             path: b"/a|b/c",
             method: b"GET",
             consumer: "ann-b",
             fields: &shown.fields,
             values: &values,
             status: 200,
-            left: Some(Left { limit: 5, remaining: 4 }),
-            ..Entry::default()
+            left: Some(RemainingLimit { limit: 5, remaining: 4 }),
+            ..AccessEntry::default()
         };
         let user_agent = |separators: [&str; 2]| {
             let [before, behind] = separators;
@@ -552,14 +554,14 @@ mod tests {
             agent in "[ -~]{1,60}",
             separator in "[!-.:-@^_`|~]{1,3}",
         ) {
-            let shown = Shown::new(&AccessConfig::default());
+            let shown = LoggedParts::new(&AccessConfig::default());
             let values = [HeaderValue::from_str(&agent).ok(), None];
-            let entry = Entry {
+            let entry = AccessEntry {
                 path: agent.as_bytes(),
                 fields: &shown.fields,
                 values: &values,
                 status: 200,
-                ..Entry::default()
+                ..AccessEntry::default()
             };
             let text = separator.replace('"', "|");
             let line = line(&format!("{{status}}{text}{{user_agent}}{text}{{path}}{text}{{status}}"), &entry);
@@ -573,16 +575,16 @@ mod tests {
             consumer in "(?s).{0,40}",
             agent in prop::collection::vec(prop_oneof![32u8..127, 128u8..=255], 0..700),
         ) {
-            let shown = Shown::new(&AccessConfig::default());
+            let shown = LoggedParts::new(&AccessConfig::default());
             let values = [HeaderValue::from_bytes(&agent).ok(), None];
-            let entry = Entry {
+            let entry = AccessEntry {
                 method: b"GET",
                 path: &path,
                 query: query.as_deref(),
                 consumer: &consumer,
                 fields: &shown.fields,
                 values: &values,
-                ..Entry::default()
+                ..AccessEntry::default()
             };
             let line = line("{consumer} {path} \"{request}\" \"{user_agent}\" {user_agent}", &entry);
             prop_assert!(line.len() <= LINE_BYTES_MAX);

@@ -4,18 +4,18 @@ use crate::definition::Dimension;
 
 /// The descriptors that other proxies ask about under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Domain {
+pub struct DomainDefinition {
     /// Unique name, as requests have it.
     pub name: String,
     /// Whether a descriptor's own limit counts instead of those of its policies.
     pub overrides: bool,
     /// Its rules; their order decides nothing.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<RuleDefinition>,
 }
 
 /// What is done about some descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
+pub struct RuleDefinition {
     /// What other rules call it.
     pub name: Option<String>,
     /// Names of rules that do not count where a request matches them beside this one.
@@ -25,9 +25,9 @@ pub struct Rule {
     /// Whether the entries must come in this order.
     pub is_ordered: bool,
     /// What the entries say beside themselves, as text with names of entries in braces.
-    pub given: Vec<(Given, String)>,
+    pub given: Vec<(DescriptorSlot, String)>,
     /// What is done.
-    pub verdict: Verdict,
+    pub verdict: VerdictDefinition,
 }
 
 /// What an entry must be.
@@ -74,26 +74,26 @@ impl std::fmt::Display for ValueMatch {
 
 /// What a descriptor can be told to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum DescriptorSlot {
     /// The value of a dimension.
     Dimension(Dimension),
     /// The tier whose windows apply.
     Tier,
 }
 
-impl std::fmt::Display for Given {
+impl std::fmt::Display for DescriptorSlot {
     /// As the configuration writes it.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Given::Dimension(dimension) => dimension.fmt(formatter),
-            Given::Tier => formatter.write_str("tier"),
+            DescriptorSlot::Dimension(dimension) => dimension.fmt(formatter),
+            DescriptorSlot::Tier => formatter.write_str("tier"),
         }
     }
 }
 
 /// What a rule does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum VerdictDefinition {
     /// These policies decide, at least one.
     Limited(Vec<String>),
     /// All pass.

@@ -2,7 +2,7 @@
 
 /// One entry of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
+pub struct DescriptorEntry<'a> {
     /// Its key.
     pub key: &'a str,
     /// Its value.

@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use super::Rule;
-use super::entry::Entry;
-use super::given::{Template, write_values};
-use crate::counting::rules::Rules;
+use super::CompiledRule;
+use super::descriptor_template::{DescriptorTemplate, write_values};
+use super::entry::DescriptorEntry;
+use crate::counting::rules::PolicyRules;
 use crate::definition::Dimension;
 use crate::keys::named_subject::stand_in;
 use crate::keys::subject::{Encoded, Subject};
@@ -19,8 +19,8 @@ use base::identity::Identity;
 /// A descriptor and the rule that it meets.
 #[derive(Clone, Debug)]
 pub struct DescriptorSubject<'a> {
-    rule: &'a Rule,
-    entries: &'a [Entry<'a>],
+    rule: &'a CompiledRule,
+    entries: &'a [DescriptorEntry<'a>],
     cost: Option<NonZeroU64>,
     /// `None` if the rule says nothing of one.
     identity: Option<Arc<Identity>>,
@@ -28,7 +28,11 @@ pub struct DescriptorSubject<'a> {
 
 impl<'a> DescriptorSubject<'a> {
     /// The descriptor with these entries, which meets this rule; at this cost, or each policy's own.
-    pub fn new(rule: &'a Rule, entries: &'a [Entry<'a>], cost: Option<NonZeroU64>) -> DescriptorSubject<'a> {
+    pub fn new(
+        rule: &'a CompiledRule,
+        entries: &'a [DescriptorEntry<'a>],
+        cost: Option<NonZeroU64>,
+    ) -> DescriptorSubject<'a> {
         let identity = says_who(rule).then(|| Arc::new(identity(rule, entries)));
         DescriptorSubject { rule, entries, cost, identity }
     }
@@ -80,23 +84,24 @@ impl Subject for DescriptorSubject<'_> {
         self.identity.as_ref()?.tenant.as_deref()
     }
 
-    fn cost(&self, rules: &Rules) -> u64 {
+    fn cost(&self, rules: &PolicyRules) -> u64 {
         self.cost.map_or(rules.cost.default, NonZeroU64::get)
     }
 
-    fn write_idempotency_key(&self, _: &Rules, _: &mut Encoded) -> bool {
+    fn write_idempotency_key(&self, _: &PolicyRules, _: &mut Encoded) -> bool {
         false
     }
 }
 
-fn says_who(rule: &Rule) -> bool {
+fn says_who(rule: &CompiledRule) -> bool {
     let says = |dimension| rule.given(&dimension).is_some();
     rule.tier.is_some() || says(Dimension::Consumer) || says(Dimension::Tenant)
 }
 
-fn identity(rule: &Rule, entries: &[Entry<'_>]) -> Identity {
-    let text =
-        |template: &Template| Some(template.text(entries).into_boxed_str()).filter(|it| !it.is_empty());
+fn identity(rule: &CompiledRule, entries: &[DescriptorEntry<'_>]) -> Identity {
+    let text = |template: &DescriptorTemplate| {
+        Some(template.text(entries).into_boxed_str()).filter(|it| !it.is_empty())
+    };
     let given = |dimension| rule.given(&dimension).and_then(text);
     Identity {
         consumer: given(Dimension::Consumer),

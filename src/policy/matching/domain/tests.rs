@@ -7,12 +7,16 @@ use http::{HeaderMap, Method};
 use proptest::prelude::*;
 use smallvec::SmallVec;
 
-use super::definition::{Domain, EntryMatch, Given, Rule, ValueMatch, Verdict};
-use super::{DescriptorSubject, Entry, Matched};
+use super::definition::{
+    DescriptorSlot, DomainDefinition, EntryMatch, RuleDefinition, ValueMatch, VerdictDefinition,
+};
+use super::{DescriptorEntry, DescriptorMatch, DescriptorSubject};
 use crate::counting::shorthand;
-use crate::definition::{Dimension, Missing, Policy, Replaces, Route, TierPart, Tiers};
-use crate::error::{DomainField, Error, Place, Problem, RouteField};
-use crate::{Facts, HttpSubject, Options, Subject, Table};
+use crate::definition::{
+    CandidateDefinition, Dimension, Missing, PolicyDefinition, RouteDefinition, TierPart, TiersDefinition,
+};
+use crate::error::{DefinitionPlace, DefinitionProblem, DomainField, Error, RouteField};
+use crate::{CompileOptions, HttpSubject, RouteTable, RoutingFacts, Subject};
 use base::identity::Identity;
 use limit::{Charge, Side};
 
@@ -26,17 +30,17 @@ fn matches(text: &str) -> Vec<EntryMatch> {
 }
 
 /// `"a=1 b=2"` as entries.
-fn entries(text: &str) -> Vec<Entry<'_>> {
+fn entries(text: &str) -> Vec<DescriptorEntry<'_>> {
     let pairs = text.split(' ').map(|pair| pair.split_once('=').expect("a key and a value"));
-    pairs.map(|(key, value)| Entry { key, value }).collect()
+    pairs.map(|(key, value)| DescriptorEntry { key, value }).collect()
 }
 
-fn rule(text: &str, limits: &[&str]) -> Rule {
+fn rule(text: &str, limits: &[&str]) -> RuleDefinition {
     let verdict = match limits {
-        [] => Verdict::Unlimited,
-        limits => Verdict::Limited(limits.iter().map(|limit| (*limit).to_owned()).collect()),
+        [] => VerdictDefinition::Unlimited,
+        limits => VerdictDefinition::Limited(limits.iter().map(|limit| (*limit).to_owned()).collect()),
     };
-    Rule {
+    RuleDefinition {
         name: None,
         instead_of: Vec::new(),
         entries: matches(text),
@@ -46,53 +50,57 @@ fn rule(text: &str, limits: &[&str]) -> Rule {
     }
 }
 
-fn given(rule: Rule, given: &[(&str, &str)]) -> Rule {
+fn given(rule: RuleDefinition, given: &[(&str, &str)]) -> RuleDefinition {
     let one = |(by, text): &(&str, &str)| {
         let given = match *by {
-            "tier" => Given::Tier,
-            by => Given::Dimension(shorthand::dimension(by).expect("a dimension")),
+            "tier" => DescriptorSlot::Tier,
+            by => DescriptorSlot::Dimension(shorthand::dimension(by).expect("a dimension")),
         };
         (given, (*text).to_owned())
     };
-    Rule { given: given.iter().map(one).collect(), ..rule }
+    RuleDefinition { given: given.iter().map(one).collect(), ..rule }
 }
 
-fn domain(rules: Vec<Rule>) -> Domain {
-    Domain { name: "edge".to_owned(), overrides: false, rules }
+fn domain(rules: Vec<RuleDefinition>) -> DomainDefinition {
+    DomainDefinition { name: "edge".to_owned(), overrides: false, rules }
 }
 
-fn policy(name: &str, limit: &str) -> Policy {
+fn policy(name: &str, limit: &str) -> PolicyDefinition {
     let limit = shorthand::parse(limit).expect("a limit");
-    Policy { by: limit.by, ..Policy::new(name.to_owned(), vec![limit.window]) }
+    PolicyDefinition { by: limit.by, ..PolicyDefinition::new(name.to_owned(), vec![limit.window]) }
 }
 
-fn compile(routes: &[Route], policies: &[Policy], rules: Vec<Rule>) -> Result<Table, Vec<Error>> {
-    let options = Options { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
-    Table::with_domains(routes, policies, &[domain(rules)], &options)
+fn compile(
+    routes: &[RouteDefinition],
+    policies: &[PolicyDefinition],
+    rules: Vec<RuleDefinition>,
+) -> Result<RouteTable, Vec<Error>> {
+    let options = CompileOptions { salt: [7; 16], ipv6_prefix: 64, upstreams: &[], auth: &[] };
+    RouteTable::with_domains(routes, policies, &[domain(rules)], &options)
 }
 
-fn table(policies: &[Policy], rules: Vec<Rule>) -> Table {
+fn table(policies: &[PolicyDefinition], rules: Vec<RuleDefinition>) -> RouteTable {
     compile(&[], policies, rules).expect("a table without mistakes")
 }
 
 /// The rule that a descriptor meets: its place, or what else is said.
-fn found(table: &Table, descriptor: &str) -> Result<usize, &'static str> {
+fn found(table: &RouteTable, descriptor: &str) -> Result<usize, &'static str> {
     match table.domain("edge").expect("it is there").find(&entries(descriptor)) {
-        Matched::Limited(rule) => Ok(rule.index()),
-        Matched::Unknown => Err("unknown"),
-        Matched::Unlimited => Err("unlimited"),
-        Matched::Denied => Err("denied"),
-        Matched::Replaced => Err("replaced"),
+        DescriptorMatch::Limited(rule) => Ok(rule.index()),
+        DescriptorMatch::Unknown => Err("unknown"),
+        DescriptorMatch::Unlimited => Err("unlimited"),
+        DescriptorMatch::Denied => Err("denied"),
+        DescriptorMatch::Replaced => Err("replaced"),
     }
 }
 
-fn charges(table: &Table, descriptor: &str) -> SmallVec<[Charge; 4]> {
+fn charges(table: &RouteTable, descriptor: &str) -> SmallVec<[Charge; 4]> {
     charged(table, descriptor, None)
 }
 
-fn charged(table: &Table, descriptor: &str, cost: Option<u64>) -> SmallVec<[Charge; 4]> {
+fn charged(table: &RouteTable, descriptor: &str, cost: Option<u64>) -> SmallVec<[Charge; 4]> {
     let entries = entries(descriptor);
-    let Matched::Limited(rule) = table.domain("edge").expect("it is there").find(&entries) else {
+    let DescriptorMatch::Limited(rule) = table.domain("edge").expect("it is there").find(&entries) else {
         panic!("{descriptor} has no limit")
     };
     let subject = DescriptorSubject::new(rule, &entries, cost.and_then(NonZeroU64::new));
@@ -131,13 +139,13 @@ fn the_most_specific_branch_is_taken_and_there_is_no_way_back() {
     ] {
         assert_eq!(found(&table, descriptor), rule, "{descriptor}");
     }
-    assert!(matches!(table.domain("edge").expect("it is there").find(&[]), Matched::Unknown));
+    assert!(matches!(table.domain("edge").expect("it is there").find(&[]), DescriptorMatch::Unknown));
     assert!(table.domain("Edge").is_none());
 }
 
 #[test]
 fn entries_of_a_table_come_in_any_order() {
-    let unordered = Rule { is_ordered: false, ..rule("a=1 b=* c=x*", &["p"]) };
+    let unordered = RuleDefinition { is_ordered: false, ..rule("a=1 b=* c=x*", &["p"]) };
     let table = table(&[policy("p", "9/m by entry:b")], vec![unordered]);
     let orders =
         ["a=1 b=2 c=x3", "a=1 c=x3 b=2", "b=2 a=1 c=x3", "b=2 c=x3 a=1", "c=x3 a=1 b=2", "c=x3 b=2 a=1"];
@@ -148,7 +156,7 @@ fn entries_of_a_table_come_in_any_order() {
 
 #[test]
 fn a_rule_may_let_all_pass_or_none() {
-    let deny = Rule { verdict: Verdict::Denied, ..rule("a=2", &[]) };
+    let deny = RuleDefinition { verdict: VerdictDefinition::Denied, ..rule("a=2", &[]) };
     let table = table(&[policy("p", "9/m")], vec![rule("a=1", &[]), deny, rule("a=*", &["p"])]);
     let said = ["a=1", "a=2", "a=3"].map(|descriptor| found(&table, descriptor));
     assert_eq!(said, [Err("unlimited"), Err("denied"), Ok(2)]);
@@ -156,8 +164,8 @@ fn a_rule_may_let_all_pass_or_none() {
 
 #[test]
 fn a_rule_counts_instead_of_others_that_the_same_request_meets() {
-    let name = |name: &str, rule: Rule| Rule { name: Some(name.to_owned()), ..rule };
-    let instead = |of: &str, rule: Rule| Rule { instead_of: vec![of.to_owned()], ..rule };
+    let name = |name: &str, rule: RuleDefinition| RuleDefinition { name: Some(name.to_owned()), ..rule };
+    let instead = |of: &str, rule: RuleDefinition| RuleDefinition { instead_of: vec![of.to_owned()], ..rule };
     let rules = vec![
         name("reads", rule("kind=read user=*", &["p"])),
         instead("reads", rule("path=/a user=*", &["p"])),
@@ -168,7 +176,8 @@ fn a_rule_counts_instead_of_others_that_the_same_request_meets() {
     let table = table(&[policy("p", "9/m")], rules);
     let domain = table.domain("edge").expect("it is there");
     let all = |descriptors: &[&str]| {
-        let descriptors: Vec<Vec<Entry<'_>>> = descriptors.iter().map(|text| entries(text)).collect();
+        let descriptors: Vec<Vec<DescriptorEntry<'_>>> =
+            descriptors.iter().map(|text| entries(text)).collect();
         let said = domain.find_all(descriptors.iter().map(Vec::as_slice));
         said.iter()
             .map(|matched| format!("{matched:?}").chars().take(4).collect::<String>())
@@ -215,7 +224,7 @@ fn a_descriptor_costs_what_its_sender_says_or_what_its_policy_does() {
 
 /// What a request from this address and of this consumer is charged on the only route.
 fn of_request(
-    table: &Table,
+    table: &RouteTable,
     address: &str,
     consumer: Option<&str>,
     tier: Option<&str>,
@@ -223,7 +232,7 @@ fn of_request(
     let identity =
         Identity { consumer: consumer.map(Box::from), tier: tier.map(Box::from), ..Identity::default() };
     let headers = HeaderMap::new();
-    let facts = Facts {
+    let facts = RoutingFacts {
         method: &Method::GET,
         host: "shop.test",
         path: "/",
@@ -244,9 +253,9 @@ fn of_request(
 
 #[test]
 fn descriptors_and_requests_share_their_counts() {
-    let route = Route {
+    let route = RouteDefinition {
         limits: vec!["by-ip".to_owned(), "by-consumer".to_owned(), "by-host".to_owned()],
-        ..Route::new("all".to_owned(), "/{*rest}".to_owned())
+        ..RouteDefinition::new("all".to_owned(), "/{*rest}".to_owned())
     };
     let policies = [
         policy("by-ip", "9/m by ip"),
@@ -282,18 +291,18 @@ fn tiers_and_overrides_know_who_a_descriptor_is_of() {
         windows: 1,
         overshoot_ppm: 0,
         when_down: limit::WhenDown::Local,
-        origin: crate::definition::Origin::File,
+        origin: crate::definition::LimitOrigin::File,
     };
-    let tiers = Tiers {
+    let tiers = TiersDefinition {
         parts: vec![part("free"), part("pro")],
         default: "free".to_owned(),
         algorithm: limit::Algorithm::TokenBucket,
         are_shared: false,
     };
-    let by_tier = Policy {
+    let by_tier = PolicyDefinition {
         by: vec![Dimension::Entry("user".to_owned())],
         tiers: Some(tiers),
-        ..Policy::new("p".to_owned(), windows)
+        ..PolicyDefinition::new("p".to_owned(), windows)
     };
     let says = [("tier", "{plan}"), ("consumer", "{user}"), ("tenant", "t-{user}")];
     let rules = vec![given(rule("user=* plan=*", &["p"]), &says), rule("user=*", &["p"])];
@@ -306,7 +315,7 @@ fn tiers_and_overrides_know_who_a_descriptor_is_of() {
 
     let entries = entries("user=ann plan=pro");
     let domain = table.domain("edge").expect("it is there");
-    let Matched::Limited(rule) = domain.find(&entries) else { panic!("it has a limit") };
+    let DescriptorMatch::Limited(rule) = domain.find(&entries) else { panic!("it has a limit") };
     let subject = DescriptorSubject::new(rule, &entries, None);
     assert_eq!(
         (subject.consumer(), subject.tenant(), subject.tier()),
@@ -322,7 +331,7 @@ fn tiers_and_overrides_know_who_a_descriptor_is_of() {
 fn an_empty_value_counts_as_absent() {
     let policies = [
         policy("ip", "9/m by entry:user"),
-        Policy { missing: Missing::Skip, ..policy("skip", "9/m by entry:user") },
+        PolicyDefinition { missing: Missing::Skip, ..policy("skip", "9/m by entry:user") },
     ];
     let table =
         table(&policies, vec![rule("user=* remote_address=*", &["ip", "skip"]), rule("user=*", &["ip"])]);
@@ -333,7 +342,7 @@ fn an_empty_value_counts_as_absent() {
     assert_ne!(anonymous[0].key, charges(&table, "user=")[0].key);
     let address = |text: &str| {
         let entries = entries(text);
-        let Matched::Limited(rule) = table.domain("edge").expect("it is there").find(&entries) else {
+        let DescriptorMatch::Limited(rule) = table.domain("edge").expect("it is there").find(&entries) else {
             panic!("it has a limit")
         };
         DescriptorSubject::new(rule, &entries, None).address()
@@ -345,8 +354,8 @@ fn an_empty_value_counts_as_absent() {
 #[test]
 fn candidates_are_asked_beside_their_policies() {
     let live = policy("live", "9/m by entry:user");
-    let replaces = Some(Replaces { policy: "live".to_owned(), rollout_ppm: 1_000_000 });
-    let new = Policy { replaces, ..policy("new", "3/m by entry:user") };
+    let replaces = Some(CandidateDefinition { policy: "live".to_owned(), rollout_ppm: 1_000_000 });
+    let new = PolicyDefinition { replaces, ..policy("new", "3/m by entry:user") };
     let table = table(&[live, new], vec![rule("user=*", &["live"])]);
     let charged = charges(&table, "user=ann");
     let sides: Vec<_> =
@@ -354,10 +363,14 @@ fn candidates_are_asked_beside_their_policies() {
     assert_eq!(sides, [(1, Some(Side::Decides)), (0, Some(Side::Compared))]);
 }
 
-fn mistakes(routes: &[Route], policies: &[Policy], rules: Vec<Rule>) -> Vec<(DomainField, String)> {
+fn mistakes(
+    routes: &[RouteDefinition],
+    policies: &[PolicyDefinition],
+    rules: Vec<RuleDefinition>,
+) -> Vec<(DomainField, String)> {
     let errors = compile(routes, policies, rules).expect_err("mistakes");
     let of_domain = |error: Error| match error.place {
-        Place::Domain { index: 0, field } => (field, error.problem.to_string()),
+        DefinitionPlace::Domain { index: 0, field } => (field, error.problem.to_string()),
         place => panic!("{place:?}: {}", error.problem),
     };
     errors.into_iter().map(of_domain).collect()
@@ -380,11 +393,15 @@ fn all_mistakes_of_rules_come_at_once() {
             &[("consumer", "{shop"), ("tenant", "{shopp}"), ("route", "r"), ("ip", "{}")],
         ),
         rule("user=*", &["plain"]),
-        Rule { is_ordered: false, ..rule(many, &["plain"]) },
-        Rule { entries: Vec::new(), ..rule("a=1", &["plain"]) },
-        Rule { instead_of: vec!["reads".to_owned()], ..rule("path=*", &["plain"]) },
-        Rule { name: Some("read".to_owned()), ..rule("kind=read", &[]) },
-        Rule { name: Some("self".to_owned()), instead_of: vec!["self".to_owned()], ..rule("kind=self", &[]) },
+        RuleDefinition { is_ordered: false, ..rule(many, &["plain"]) },
+        RuleDefinition { entries: Vec::new(), ..rule("a=1", &["plain"]) },
+        RuleDefinition { instead_of: vec!["reads".to_owned()], ..rule("path=*", &["plain"]) },
+        RuleDefinition { name: Some("read".to_owned()), ..rule("kind=read", &[]) },
+        RuleDefinition {
+            name: Some("self".to_owned()),
+            instead_of: vec!["self".to_owned()],
+            ..rule("kind=self", &[])
+        },
     ];
     let limit = |index| DomainField::Limit { rule: 0, index };
     let given = |index| DomainField::Given { rule: 1, index };
@@ -424,23 +441,27 @@ fn all_mistakes_of_rules_come_at_once() {
 #[test]
 fn a_route_cannot_count_by_entries_and_a_rule_names_no_candidate() {
     let policies = [policy("by-user", "9/m by entry:user"), policy("by-ip", "9/m by ip")];
-    let on_route = Route {
+    let on_route = RouteDefinition {
         limits: vec!["by-ip".to_owned(), "by-user".to_owned()],
-        ..Route::new("r".to_owned(), "/".to_owned())
+        ..RouteDefinition::new("r".to_owned(), "/".to_owned())
     };
     let found = compile(&[on_route], &policies, Vec::new()).expect_err("a mistake");
-    let problem = Problem::EntryOnRoute { name: "by-user".to_owned(), dimension: "entry:user".to_owned() };
-    assert_eq!(found, [Error { place: Place::Route { index: 0, field: RouteField::Limit(1) }, problem }]);
+    let problem =
+        DefinitionProblem::EntryOnRoute { name: "by-user".to_owned(), dimension: "entry:user".to_owned() };
+    assert_eq!(
+        found,
+        [Error { place: DefinitionPlace::Route { index: 0, field: RouteField::Limit(1) }, problem }]
+    );
 
-    let replaces = Some(Replaces { policy: "by-ip".to_owned(), rollout_ppm: 0 });
-    let new = Policy { replaces, ..policy("new", "3/m by ip") };
+    let replaces = Some(CandidateDefinition { policy: "by-ip".to_owned(), rollout_ppm: 0 });
+    let new = PolicyDefinition { replaces, ..policy("new", "3/m by ip") };
     let found = mistakes(&[], &[policies[1].clone(), new], vec![rule("remote_address=*", &["new"])]);
     let text = "`new` is a candidate of `by-ip`; name `by-ip`, and the candidate is asked beside it";
     assert_eq!(found, [(DomainField::Limit { rule: 0, index: 0 }, text.to_owned())]);
 }
 
 /// The rule that the walk finds, told from the rules alone.
-fn naive(rules: &[Rule], descriptor: &[Entry<'_>]) -> Option<usize> {
+fn naive(rules: &[RuleDefinition], descriptor: &[DescriptorEntry<'_>]) -> Option<usize> {
     let mut left: Vec<usize> = (0..rules.len()).collect();
     for (level, entry) in descriptor.iter().enumerate() {
         let fits = |value: &ValueMatch| match value {
@@ -478,16 +499,16 @@ proptest! {
         written in prop::collection::btree_set(prop::collection::vec(a_match().prop_map(|it| (it.key, it.value)), 1..4), 0..24),
         asked in prop::collection::vec(prop::collection::vec(("[kl]", "[ab!é]{0,5}"), 0..5), 1..24),
     ) {
-        let one = |path: Vec<(String, ValueMatch)>| Rule {
+        let one = |path: Vec<(String, ValueMatch)>| RuleDefinition {
             entries: path.into_iter().map(|(key, value)| EntryMatch { key, value }).collect(),
             ..rule("k=1", &["p"])
         };
-        let rules: Vec<Rule> = written.into_iter().map(one).collect();
+        let rules: Vec<RuleDefinition> = written.into_iter().map(one).collect();
         let table = table(&[policy("p", "9/m")], rules.clone());
         for descriptor in &asked {
-            let entries: Vec<Entry<'_>> = descriptor.iter().map(|(key, value)| Entry { key, value }).collect();
+            let entries: Vec<DescriptorEntry<'_>> = descriptor.iter().map(|(key, value)| DescriptorEntry { key, value }).collect();
             let found = match table.domain("edge").expect("it is there").find(&entries) {
-                Matched::Limited(rule) => Some(rule.index()),
+                DescriptorMatch::Limited(rule) => Some(rule.index()),
                 _ => None,
             };
             prop_assert_eq!(found, naive(&rules, &entries).filter(|_| !entries.is_empty()), "{:?}", entries);
@@ -501,23 +522,27 @@ fn ten_thousand_entries_and_ten_thousand_rules_cost_one_walk() {
     let table = table(&[policy("p", "9/m by entry:b")], (0..10_000).map(numbered).collect());
     let domain = table.domain("edge").expect("it is there");
     let values: Vec<String> = (0..10_000).map(|number| format!("x{number}")).collect();
-    let long: Vec<Entry<'_>> = values.iter().map(|value| Entry { key: "key0", value }).collect();
+    let long: Vec<DescriptorEntry<'_>> =
+        values.iter().map(|value| DescriptorEntry { key: "key0", value }).collect();
     let huge = "k".repeat(1 << 20);
-    let hostile =
-        [Entry { key: &huge, value: &huge }, Entry { key: "b", value: &huge }, Entry { key: "c", value: "" }];
+    let hostile = [
+        DescriptorEntry { key: &huge, value: &huge },
+        DescriptorEntry { key: "b", value: &huge },
+        DescriptorEntry { key: "c", value: "" },
+    ];
     // Ten million comparisons a descriptor would take minutes.
     for _ in 0..1_000 {
-        assert!(matches!(domain.find(&long), Matched::Unknown));
+        assert!(matches!(domain.find(&long), DescriptorMatch::Unknown));
     }
-    assert!(matches!(domain.find(&hostile), Matched::Unknown));
+    assert!(matches!(domain.find(&hostile), DescriptorMatch::Unknown));
     let value = format!("x9999{huge}");
     let key = format!("key{}", 9_999 % 7);
     let met = [
-        Entry { key: &key, value: &value },
-        Entry { key: "b", value: &huge },
-        Entry { key: "c", value: "\u{0}" },
+        DescriptorEntry { key: &key, value: &value },
+        DescriptorEntry { key: "b", value: &huge },
+        DescriptorEntry { key: "c", value: "\u{0}" },
     ];
-    let Matched::Limited(rule) = domain.find(&met) else { panic!("it has a rule") };
+    let DescriptorMatch::Limited(rule) = domain.find(&met) else { panic!("it has a rule") };
     assert_eq!(rule.index(), 9_999);
     let mut out = SmallVec::new();
     table

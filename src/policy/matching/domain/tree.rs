@@ -8,20 +8,20 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
 use super::definition::{EntryMatch, ValueMatch};
-use super::entry::Entry;
+use super::entry::DescriptorEntry;
 
 /// Rules by the entries of descriptors.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub struct DomainTree {
     /// The first is the root.
-    nodes: Vec<Node>,
+    nodes: Vec<DomainNode>,
     /// The most entries that a rule has.
     depth: usize,
 }
 
 /// What is known once the entries up to here have matched.
 #[derive(Clone, Debug, Default)]
-struct Node {
+struct DomainNode {
     /// By the key of the next entry.
     branches: HashMap<Box<str>, Branches>,
     /// The rule for descriptors that end here.
@@ -42,20 +42,20 @@ type NodeId = usize;
 #[derive(Clone, Debug, Default)]
 struct Prefixes {
     /// Sorted by prefix once the tree is whole.
-    sorted: Vec<Prefix>,
+    sorted: Vec<DomainPrefix>,
 }
 
 #[derive(Clone, Debug)]
-struct Prefix {
+struct DomainPrefix {
     text: Box<str>,
     node: NodeId,
     /// The longest of the others that this one begins with.
     shorter: Option<usize>,
 }
 
-impl Tree {
-    pub fn new() -> Tree {
-        Tree { nodes: vec![Node::default()], depth: 0 }
+impl DomainTree {
+    pub fn new() -> DomainTree {
+        DomainTree { nodes: vec![DomainNode::default()], depth: 0 }
     }
 
     /// Adds a rule for these entries, in this order.
@@ -88,7 +88,7 @@ impl Tree {
     }
 
     /// The rule for a descriptor with these entries.
-    pub fn find(&self, entries: &[Entry<'_>]) -> Option<usize> {
+    pub fn find(&self, entries: &[DescriptorEntry<'_>]) -> Option<usize> {
         // A descriptor with more entries than any rule has needs no walk.
         if entries.len() > self.depth {
             return None;
@@ -113,7 +113,7 @@ impl Tree {
             ValueMatch::Any => *branches.any.get_or_insert(next),
         };
         if child == next {
-            self.nodes.push(Node::default());
+            self.nodes.push(DomainNode::default());
         }
         child
     }
@@ -131,7 +131,7 @@ impl Prefixes {
         match self.sorted.binary_search_by(|known| (*known.text).cmp(prefix)) {
             Ok(known) => self.sorted[known].node,
             Err(place) => {
-                let prefix = Prefix { text: prefix.into(), node: next, shorter: None };
+                let prefix = DomainPrefix { text: prefix.into(), node: next, shorter: None };
                 self.sorted.insert(place, prefix);
                 next
             }

@@ -6,7 +6,7 @@ use crate::{From, Migrated, migrate_text};
 use config::Loaded;
 use config::limits::limit_text;
 use limit::Charge;
-use policy::matching::domain::{DescriptorSubject, Domain, Entry, Matched};
+use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
 
 /// A file that was read, and what came of it.
 struct Imported {
@@ -26,13 +26,13 @@ impl Imported {
         Imported { migrated, loaded }
     }
 
-    fn domain(&self) -> &Domain {
+    fn domain(&self) -> &CompiledDomain {
         self.loaded.table.domain("shop").expect("it is there")
     }
 
     /// What is said of the descriptors of one request: `5/d`, `unlimited`, or `5/d shadow`.
     fn all(&self, descriptors: &[&str]) -> Vec<String> {
-        let entries: Vec<Vec<Entry<'_>>> = descriptors.iter().map(|text| entries(text)).collect();
+        let entries: Vec<Vec<DescriptorEntry<'_>>> = descriptors.iter().map(|text| entries(text)).collect();
         let matched = self.domain().find_all(entries.iter().map(Vec::as_slice));
         matched.iter().zip(descriptors).map(|(matched, text)| self.shown(*matched, text)).collect()
     }
@@ -41,13 +41,13 @@ impl Imported {
         self.all(&[descriptor]).remove(0)
     }
 
-    fn shown(&self, matched: Matched<'_>, descriptor: &str) -> String {
+    fn shown(&self, matched: DescriptorMatch<'_>, descriptor: &str) -> String {
         match matched {
-            Matched::Unknown => "unknown".to_owned(),
-            Matched::Unlimited => "unlimited".to_owned(),
-            Matched::Denied => "denied".to_owned(),
-            Matched::Replaced => "replaced".to_owned(),
-            Matched::Limited(_) => {
+            DescriptorMatch::Unknown => "unknown".to_owned(),
+            DescriptorMatch::Unlimited => "unlimited".to_owned(),
+            DescriptorMatch::Denied => "denied".to_owned(),
+            DescriptorMatch::Replaced => "replaced".to_owned(),
+            DescriptorMatch::Limited(_) => {
                 let charge = self.charge(descriptor);
                 let shadow = if charge.shadow { " shadow" } else { "" };
                 format!("{}{shadow}", limit_text::show_window(&charge.quota))
@@ -58,7 +58,7 @@ impl Imported {
     /// The only charge of a descriptor.
     fn charge(&self, descriptor: &str) -> Charge {
         let entries = entries(descriptor);
-        let Matched::Limited(rule) = self.domain().find(&entries) else {
+        let DescriptorMatch::Limited(rule) = self.domain().find(&entries) else {
             panic!("{descriptor} has no limit")
         };
         let mut out: SmallVec<[Charge; 4]> = SmallVec::new();
@@ -81,9 +81,9 @@ impl Imported {
 }
 
 /// `"a=1 b=2"` as entries.
-fn entries(text: &str) -> Vec<Entry<'_>> {
+fn entries(text: &str) -> Vec<DescriptorEntry<'_>> {
     let pairs = text.split(' ').map(|pair| pair.split_once('=').expect("a key and a value"));
-    pairs.map(|(key, value)| Entry { key, value }).collect()
+    pairs.map(|(key, value)| DescriptorEntry { key, value }).collect()
 }
 
 #[test]

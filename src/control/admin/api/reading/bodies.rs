@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::admin::api::reading::fields::Fields;
+use crate::admin::api::reading::fields::BodyFields;
 use crate::admin::api::spellings::snake_overrides;
 use crate::admin::api::{api_keys, overrides};
-use crate::admin::refusal::Refusal;
+use crate::admin::refusal::AdminRefusal;
 use crate::database::{NewApiKey, NewOverride, Time};
 
 pub use crate::admin::api::reading::fields::{At, Flaw};
 
 /// What a body asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Asked {
+pub enum ParsedBody {
     /// POST `/v1/overrides`, and POST `/api/v1/rate-limits/overrides`.
     Override(NewOverride),
     /// POST `/v1/api-keys`; its digest is empty.
@@ -23,7 +23,7 @@ pub enum Asked {
 
 /// Whose body it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Endpoint {
+pub enum BodyEndpoint {
     /// `/v1/overrides`
     Overrides,
     /// `/api/v1/rate-limits/overrides`
@@ -38,16 +38,16 @@ pub enum Endpoint {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn read(endpoint: Endpoint, body: &[u8], now: Time) -> Result<Asked, Vec<Flaw>> {
-    let fields = Fields::parse(body)?;
+pub fn read(endpoint: BodyEndpoint, body: &[u8], now: Time) -> Result<ParsedBody, Vec<Flaw>> {
+    let fields = BodyFields::parse(body)?;
     let asked = match endpoint {
-        Endpoint::Overrides => overrides::new_override(fields, now).map(Asked::Override),
-        Endpoint::SnakeOverrides => snake_overrides::new_override(fields, now).map(Asked::Override),
-        Endpoint::ApiKeys => api_keys::new_key(fields, String::new(), now).map(Asked::ApiKey),
-        Endpoint::Policies => Ok(Asked::Policy(fields.whole())),
+        BodyEndpoint::Overrides => overrides::new_override(fields, now).map(ParsedBody::Override),
+        BodyEndpoint::SnakeOverrides => snake_overrides::new_override(fields, now).map(ParsedBody::Override),
+        BodyEndpoint::ApiKeys => api_keys::new_key(fields, String::new(), now).map(ParsedBody::ApiKey),
+        BodyEndpoint::Policies => Ok(ParsedBody::Policy(fields.whole())),
     };
     asked.map_err(|refusal| match refusal {
-        Refusal::Invalid(flaws) | Refusal::Unusable(flaws) => flaws,
+        AdminRefusal::Invalid(flaws) | AdminRefusal::Unusable(flaws) => flaws,
         // Reading refuses for nothing else.
         other => vec![Flaw::of_body(other.to_string())],
     })

@@ -49,16 +49,16 @@ pub enum At {
 
 /// An object, and what is wrong with it.
 #[derive(Clone, Debug)]
-pub struct Fields {
+pub struct BodyFields {
     entries: Map<String, Value>,
     flaws: Vec<Flaw>,
 }
 
-impl Fields {
+impl BodyFields {
     /// Parses a body.
-    pub fn parse(body: &[u8]) -> Result<Fields, Vec<Flaw>> {
+    pub fn parse(body: &[u8]) -> Result<BodyFields, Vec<Flaw>> {
         match json::parse(body) {
-            Ok(Value::Object(entries)) => Ok(Fields { entries, flaws: Vec::new() }),
+            Ok(Value::Object(entries)) => Ok(BodyFields { entries, flaws: Vec::new() }),
             Ok(_) => Err(vec![Flaw::of_body("the body must be a JSON object")]),
             Err(error) => Err(vec![Flaw::of_body(format!("the body is not JSON: {error}"))]),
         }
@@ -305,43 +305,43 @@ mod tests {
     use serde::Deserialize;
 
     use super::*;
-    use crate::admin::api::schema::{Span, Text};
+    use crate::admin::api::schema::{BoundedText, DurationText};
 
     #[derive(Debug, Deserialize, JsonSchema)]
     #[expect(dead_code, reason = "it is read, and not looked at")]
-    struct Body {
+    struct SampleBody {
         /// Why.
-        reason: Text<9>,
+        reason: BoundedText<9>,
         #[schemars(range(min = 1, max = 9))]
         value: u64,
-        name: Option<Text<9>>,
-        kind: Option<Kind>,
-        r#for: Option<Span>,
+        name: Option<BoundedText<9>>,
+        kind: Option<SampleColour>,
+        r#for: Option<DurationText>,
         is: Option<bool>,
-        t: Option<Text<9>>,
+        t: Option<BoundedText<9>>,
         #[serde(default)]
-        many: Vec<Inner>,
+        many: Vec<SampleInner>,
     }
 
     #[derive(Debug, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
-    enum Kind {
+    enum SampleColour {
         Red,
         Green,
     }
 
     #[derive(Debug, Deserialize, JsonSchema)]
     #[expect(dead_code, reason = "it is read, and not looked at")]
-    struct Inner {
-        a: Text<9>,
+    struct SampleInner {
+        a: BoundedText<9>,
     }
 
-    fn read(body: &str) -> Result<Body, Vec<(String, String)>> {
+    fn read(body: &str) -> Result<SampleBody, Vec<(String, String)>> {
         let said = |flaw: Flaw| {
             let At::Body(pointer) = flaw.at else { panic!("all of it is in the body") };
             (pointer, flaw.detail)
         };
-        let fields = Fields::parse(body.as_bytes()).expect("an object");
+        let fields = BodyFields::parse(body.as_bytes()).expect("an object");
         fields.read().map_err(|flaws| flaws.into_iter().map(said).collect())
     }
 
@@ -387,9 +387,9 @@ mod tests {
         {
             assert_eq!(read(wrong).expect_err(wrong).len(), count, "{wrong}");
         }
-        assert!(Fields::parse(br#"{"d":1e400}"#).is_err(), "it is no number that can be kept");
+        assert!(BodyFields::parse(br#"{"d":1e400}"#).is_err(), "it is no number that can be kept");
         for body in ["[]", "1", "null", "\"a\"", "", "{}x"] {
-            assert!(Fields::parse(body.as_bytes()).is_err(), "{body}");
+            assert!(BodyFields::parse(body.as_bytes()).is_err(), "{body}");
         }
     }
 }

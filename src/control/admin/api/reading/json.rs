@@ -12,24 +12,24 @@ use serde_json::{Map, Value};
 /// Nesting is bounded by `serde_json`, at 128.
 pub(in crate::admin::api) fn parse(text: &[u8]) -> Result<Value, String> {
     match serde_json::from_slice(text) {
-        Ok(Strict(value)) => Ok(value),
+        Ok(StrictValue(value)) => Ok(value),
         // The message names places and kinds of tokens, and repeats nothing but a name that occurs twice.
         Err(error) => Err(error.to_string()),
     }
 }
 
 /// A value in which every name is there once.
-struct Strict(Value);
+struct StrictValue(Value);
 
-impl<'de> Deserialize<'de> for Strict {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Strict, D::Error> {
-        deserializer.deserialize_any(Values).map(Strict)
+impl<'de> Deserialize<'de> for StrictValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<StrictValue, D::Error> {
+        deserializer.deserialize_any(StrictVisitor).map(StrictValue)
     }
 }
 
-struct Values;
+struct StrictVisitor;
 
-impl<'de> Visitor<'de> for Values {
+impl<'de> Visitor<'de> for StrictVisitor {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -66,7 +66,7 @@ impl<'de> Visitor<'de> for Values {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Value, A::Error> {
         let mut array = Vec::new();
-        while let Some(Strict(value)) = elements.next_element()? {
+        while let Some(StrictValue(value)) = elements.next_element()? {
             array.push(value);
         }
         Ok(array.into())
@@ -74,7 +74,7 @@ impl<'de> Visitor<'de> for Values {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
-        while let Some((name, Strict(value))) = entries.next_entry::<String, Strict>()? {
+        while let Some((name, StrictValue(value))) = entries.next_entry::<String, StrictValue>()? {
             if object.insert(name, value).is_some() {
                 return Err(A::Error::custom("an object has a name twice"));
             }

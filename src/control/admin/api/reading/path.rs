@@ -5,18 +5,19 @@ use http::request::Parts;
 
 use crate::admin::api::reading::fields::{At, Flaw, text_flaw};
 use crate::admin::api::schema::ID_CHARS_MAX;
-use crate::admin::refusal::Refusal;
+use crate::admin::refusal::AdminRefusal;
 
 /// The values, in the order of the path. They are texts that may be stored and shown.
 #[derive(Debug)]
-pub(in crate::admin) struct Values<const N: usize>(pub [String; N]);
+pub(in crate::admin) struct PathValues<const N: usize>(pub [String; N]);
 
-impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Values<N> {
-    type Rejection = Refusal;
+impl<S: Send + Sync, const N: usize> FromRequestParts<S> for PathValues<N> {
+    type Rejection = AdminRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Values<N>, Refusal> {
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathValues<N>, AdminRefusal> {
         // The only way in which a path that was found can be wrong is its encoding.
-        let found = RawPathParams::from_request_parts(parts, state).await.map_err(|_| Refusal::Encoding)?;
+        let found =
+            RawPathParams::from_request_parts(parts, state).await.map_err(|_| AdminRefusal::Encoding)?;
         let flaws: Vec<Flaw> = found
             .iter()
             .filter_map(|(name, value)| {
@@ -25,9 +26,9 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for Values<N> {
             })
             .collect();
         if !flaws.is_empty() {
-            return Err(Refusal::Invalid(flaws));
+            return Err(AdminRefusal::Invalid(flaws));
         }
         let values: Vec<String> = found.iter().map(|(_, value)| value.to_owned()).collect();
-        values.try_into().map(Values).map_err(|_| Refusal::NoSuchPage)
+        values.try_into().map(PathValues).map_err(|_| AdminRefusal::NoSuchPage)
     }
 }

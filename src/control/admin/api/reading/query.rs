@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::admin::api::reading::fields::{At, Flaw, all, scalar};
 use crate::admin::api::schema;
-use crate::admin::refusal::Refusal;
+use crate::admin::refusal::AdminRefusal;
 use base::words::did_you_mean;
 use policy::percent::{self, Plus};
 
@@ -25,10 +25,10 @@ pub(in crate::admin) struct NoParameters {}
 pub(in crate::admin) struct Query<T>(pub T);
 
 impl<S: Send + Sync, T: DeserializeOwned + JsonSchema + 'static> FromRequestParts<S> for Query<T> {
-    type Rejection = Refusal;
+    type Rejection = AdminRefusal;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Query<T>, Refusal> {
-        read(parts.uri.query().unwrap_or_default()).map(Query).map_err(Refusal::Invalid)
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Query<T>, AdminRefusal> {
+        read(parts.uri.query().unwrap_or_default()).map(Query).map_err(AdminRefusal::Invalid)
     }
 }
 
@@ -100,12 +100,12 @@ fn decoded(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::api::schema::Text;
+    use crate::admin::api::schema::BoundedText;
 
     #[derive(Debug, Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
-    struct Asked {
-        who: Option<Text<9>>,
+    struct SampleQuery {
+        who: Option<BoundedText<9>>,
         #[schemars(range(min = 1, max = 10))]
         limit: Option<u64>,
         #[serde(default)]
@@ -114,10 +114,10 @@ mod tests {
 
     #[test]
     fn parameters_are_read_once_and_unknown_ones_refused() {
-        let asked: Asked = read("who=a%20b+c&limit=10&dry-run=true").expect("it can be read");
+        let asked: SampleQuery = read("who=a%20b+c&limit=10&dry-run=true").expect("it can be read");
         assert_eq!(asked.who.map(|who| who.0).as_deref(), Some("a b c"));
         assert_eq!((asked.limit, asked.dry_run), (Some(10), true));
-        let asked: Asked = read("").expect("it can be read");
+        let asked: SampleQuery = read("").expect("it can be read");
         assert!(asked.who.is_none() && asked.limit.is_none() && !asked.dry_run);
         assert!(read::<NoParameters>("").is_ok());
     }
@@ -136,7 +136,7 @@ mod tests {
             ("dry-run=%zz", "`dry-run` is not percent-encoded UTF-8"),
             ("other=1", "`other` is unknown: it takes `dry-run`, `limit` and `who`"),
         ] {
-            let flaws = read::<Asked>(text).expect_err(text);
+            let flaws = read::<SampleQuery>(text).expect_err(text);
             assert_eq!(flaws.iter().map(|flaw| flaw.detail.as_str()).collect::<Vec<_>>(), [said], "{text}");
         }
         let flaws = read::<NoParameters>("a=1").expect_err("it takes none");

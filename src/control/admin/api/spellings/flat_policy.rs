@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::admin::api::reading::fields::{Fields, Flaw};
+use crate::admin::api::reading::fields::{BodyFields, Flaw};
 use crate::admin::api::schema::Name;
 use base::units::DURATION_MAX;
 use base::words::listed;
@@ -46,7 +46,7 @@ enum FailMode {
 }
 
 /// Whether a body is of the flat form: it has a key that gateway.toml does not have.
-pub(in crate::admin::api) fn is_flat(fields: &Fields) -> bool {
+pub(in crate::admin::api) fn is_flat(fields: &BodyFields) -> bool {
     ["policyId", "keyType", "ratePerSec"].iter().any(|name| fields.has(name))
 }
 
@@ -56,7 +56,7 @@ pub(in crate::admin::api) fn is_flat(fields: &Fields) -> bool {
 /// Everything that cannot be written in them.
 pub(in crate::admin::api) fn policy(
     id: &str,
-    mut fields: Fields,
+    mut fields: BodyFields,
 ) -> Result<(Value, Option<String>), Vec<Flaw>> {
     let key_type = fields.get("keyType").and_then(Value::as_str).map(dimensions);
     if let Some(Err(hint)) = &key_type {
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     fn flat(body: Value) -> Result<Value, Vec<String>> {
-        let fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+        let fields = BodyFields::parse(body.to_string().as_bytes()).expect("an object");
         assert!(is_flat(&fields));
         let read = policy("search", fields);
         read.map(|(policy, _)| policy).map_err(|flaws| flaws.into_iter().map(|flaw| flaw.detail).collect())
@@ -162,7 +162,7 @@ mod tests {
             (0.333_333, None, "28800/86400s", true),
         ] {
             let body = json!({ "keyType": "userId", "ratePerSec": rate, "windowSec": window });
-            let fields = Fields::parse(body.to_string().as_bytes()).expect("an object");
+            let fields = BodyFields::parse(body.to_string().as_bytes()).expect("an object");
             let (policy, note) = policy("search", fields).expect("it is a policy");
             assert_eq!(
                 (policy["limit"].as_str(), note.is_some()),

@@ -11,22 +11,24 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::admin::api::answer;
-use crate::admin::api::change::{Body, Change};
+use crate::admin::api::change::{ChangeRequest, JsonBody};
 use crate::admin::api::operations::Document;
 use crate::admin::api::overrides;
-use crate::admin::api::overrides::{Listed, MINUTES_MAX, Names, OverrideBody, OverrideType};
-use crate::admin::api::page::{Page, Wanted};
-use crate::admin::api::reading::fields::Fields;
-use crate::admin::api::reading::path::Values;
+use crate::admin::api::overrides::{
+    MINUTES_MAX, OverrideBody, OverrideFieldNames, OverrideQuery, OverrideType,
+};
+use crate::admin::api::page::{ListPage, PageQuery};
+use crate::admin::api::reading::fields::BodyFields;
+use crate::admin::api::reading::path::PathValues;
 use crate::admin::api::reading::query::Query;
 use crate::admin::api::schema::{Name, Reason};
-use crate::admin::refusal::Refusal;
-use crate::admin::state::State;
-use crate::database::{NewOverride, Override, Time};
+use crate::admin::refusal::AdminRefusal;
+use crate::admin::state::AdminState;
+use crate::database::{NewOverride, OverrideRow, Time};
 
-type Answer = Result<Response<Sent>, Refusal>;
+type Answer = Result<Response<Sent>, AdminRefusal>;
 
-const NAMES: Names = Names {
+const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user_id",
     tenant: "tenant_id",
     kind: "override_type",
@@ -85,9 +87,9 @@ struct SnakeOverrideDeleted {
 
 /// Which overrides to list.
 #[derive(Debug, Deserialize, JsonSchema)]
-pub(in crate::admin) struct SnakeListed {
+pub(in crate::admin) struct SnakeOverrideQuery {
     #[serde(flatten)]
-    page: Wanted,
+    page: PageQuery,
     /// Those of this consumer.
     user_id: Option<Name>,
     /// Those of this tenant.
@@ -108,8 +110,8 @@ pub(in crate::admin::api) fn describe(document: &mut Document) {
     document
         .operation("GET /api/v1/rate-limits/overrides", "list-snake-overrides")
         .about("Lists overrides, the oldest first.")
-        .query::<SnakeListed>()
-        .answers::<Page<SnakeOverride>>("A page.");
+        .query::<SnakeOverrideQuery>()
+        .answers::<ListPage<SnakeOverride>>("A page.");
     document
         .operation("GET /api/v1/rate-limits/overrides/{id}", "show-snake-override")
         .about("Shows an override.")
@@ -120,7 +122,7 @@ pub(in crate::admin::api) fn describe(document: &mut Document) {
         .deletes_saying::<SnakeOverrideDeleted>();
 }
 
-pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
+pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answer {
     let change = change.with_body(&body);
     let new = new_override(body.fields, Time::now())?;
     if change.is_dry_run {
@@ -137,18 +139,24 @@ pub(in crate::admin) async fn add(change: Change, body: Body) -> Answer {
     Ok(answer::row(StatusCode::CREATED, made.version, &shown))
 }
 
-pub(in crate::admin) async fn list(Of(state): Of<Arc<State>>, Query(listed): Query<SnakeListed>) -> Answer {
-    let SnakeListed { page, user_id, tenant_id, policy, expired } = listed;
-    let listed = Listed { page, user_id, tenant_id, policy, expired };
+pub(in crate::admin) async fn list(
+    Of(state): Of<Arc<AdminState>>,
+    Query(listed): Query<SnakeOverrideQuery>,
+) -> Answer {
+    let SnakeOverrideQuery { page, user_id, tenant_id, policy, expired } = listed;
+    let listed = OverrideQuery { page, user_id, tenant_id, policy, expired };
     Ok(answer::json(&overrides::rows(&state, listed).await?.map(shown)))
 }
 
-pub(in crate::admin) async fn show(Of(state): Of<Arc<State>>, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn show(
+    Of(state): Of<Arc<AdminState>>,
+    PathValues([id]): PathValues<1>,
+) -> Answer {
     let found = overrides::one(&state, &id).await?;
     Ok(answer::row(StatusCode::OK, found.version, &shown(found.clone())))
 }
 
-pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) -> Answer {
+pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     if change.is_dry_run {
         return overrides::dry_delete(&change, &id, |row| json!(shown(row.clone()))).await;
     }
@@ -156,7 +164,7 @@ pub(in crate::admin) async fn delete(change: Change, Values([id]): Values<1>) ->
     Ok(answer::json(&SnakeOverrideDeleted { status: "deleted" }))
 }
 
-fn shown(row: Override) -> SnakeOverride {
+fn shown(row: OverrideRow) -> SnakeOverride {
     let (override_type, value) = overrides::words(row.kind);
     SnakeOverride {
         id: row.id,
@@ -172,9 +180,12 @@ fn shown(row: Override) -> SnakeOverride {
 }
 
 /// Reads an override to be made.
-pub(in crate::admin::api) fn new_override(mut fields: Fields, now: Time) -> Result<NewOverride, Refusal> {
+pub(in crate::admin::api) fn new_override(
+    mut fields: BodyFields,
+    now: Time,
+) -> Result<NewOverride, AdminRefusal> {
     NAMES.check(&mut fields);
-    let body: SnakeOverrideBody = fields.read().map_err(Refusal::Invalid)?;
+    let body: SnakeOverrideBody = fields.read().map_err(AdminRefusal::Invalid)?;
     let body = OverrideBody {
         user_id: body.user_id,
         tenant_id: body.tenant_id,

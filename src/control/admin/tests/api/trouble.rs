@@ -3,7 +3,7 @@
 use axum::response::IntoResponse;
 
 use super::*;
-use crate::admin::refusal::Refusal;
+use crate::admin::refusal::AdminRefusal;
 
 #[tokio::test]
 async fn everything_wrong_in_a_body_is_said_with_its_place() {
@@ -35,7 +35,7 @@ async fn only_json_of_a_bounded_size_is_taken() {
             .request("POST /v1/overrides", &format!("{token}{headers}content-length: {}\r\n", body.len()))
             .await;
         client.send(body).await;
-        Said(client.answer().await)
+        ApiAnswer(client.answer().await)
     };
     let json = "content-type: application/json; charset=utf-8\r\n";
     for (headers, body, status) in [
@@ -75,7 +75,7 @@ async fn without_a_database_lists_are_empty_and_changes_say_what_to_write() {
 
 #[tokio::test]
 async fn a_file_that_no_other_node_has_is_not_written() {
-    let admin = admin_with(Some(Control {
+    let admin = admin_with(Some(ControlPlane {
         database: Box::new(|| panic!("it is not asked for")),
         writes: Writes::OneNodeOnly,
         changed: Box::new(|| {}),
@@ -91,7 +91,7 @@ async fn a_file_that_no_other_node_has_is_not_written() {
 
 #[tokio::test]
 async fn a_database_that_is_gone_is_503_with_when_to_ask_again() {
-    let admin = admin_with(Some(Control {
+    let admin = admin_with(Some(ControlPlane {
         database: Box::new(|| None),
         writes: Writes::Allowed,
         changed: Box::new(|| {}),
@@ -124,7 +124,7 @@ fn each_fault_of_the_database_has_its_status() {
         (Error::Corrupt { place: Arc::clone(&place), reason: reason() }, 503, Some("30")),
         (Error::Failed { place, reason: reason() }, 500, None),
     ] {
-        let answer = Refusal::from(error.clone()).into_response();
+        let answer = AdminRefusal::from(error.clone()).into_response();
         let said = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         assert_eq!((answer.status().as_u16(), said), (status, after), "{error:?}");
     }

@@ -16,14 +16,14 @@ use http::HeaderMap;
 
 use super::faults::{FLOW_CONTROL_ERROR, FRAME_SIZE_ERROR, Faults, PROTOCOL_ERROR, STREAM_CLOSED};
 use super::splitter::{
-    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, Head, PING, PRIORITY, RST_STREAM,
+    ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, FrameHead, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM,
     SETTINGS, Splitter, WINDOW_UPDATE, frame,
 };
 use super::trailers;
 
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
+pub enum PeerSide {
     /// A client: it opens streams.
     Client,
     /// A server: it answers on ours.
@@ -97,7 +97,7 @@ impl Excess {
 
 /// How hyper refused a request that it never handed to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum HyperRefusal {
     /// By a reset with this code (RFC 9113 section 7).
     Reset(u32),
     /// By an answer: the fields were too long.
@@ -111,25 +111,25 @@ pub struct StreamId(u32);
 /// Both directions of one connection, counted.
 #[derive(Debug)]
 pub struct Meter {
-    peer: Peer,
+    peer: PeerSide,
     streams: u32,
     reads: Splitter,
     writes: Splitter,
     /// The peer has begun as it must, with SETTINGS.
     is_announced: bool,
     faults: Faults,
-    counts: [Count; COUNTED],
+    counts: [FrameCount; COUNTED],
     /// Frames more that the peer has earned, since the connection began.
     earned: u64,
     /// The highest stream the client has opened.
     last: u32,
     /// Requests nobody has read yet, in the order they came.
-    unread: VecDeque<Unread>,
+    unread: VecDeque<UnreadStream>,
     /// Requests without an answer.
     unanswered: Vec<u32>,
     answered: u64,
     taken_back: u64,
-    refused: Vec<Refused>,
+    refused: Vec<HyperRefusal>,
     broken: u32,
     /// HEADERS that have come.
     heads: u64,
@@ -138,7 +138,7 @@ pub struct Meter {
     /// Its fields go on in the next.
     is_continued: bool,
     /// Trailers, SETTINGS or the head of an answer of which a part has come.
-    gathered: Option<(Head, Vec<u8>)>,
+    gathered: Option<(FrameHead, Vec<u8>)>,
     /// An answer's head that goes on in the next frame: whether it ends its stream, and the fields that have come.
     begun: Option<(bool, Vec<u8>)>,
     /// A server has sent an answer before the answer.
@@ -166,7 +166,7 @@ pub struct Meter {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Unread {
+struct UnreadStream {
     stream: u32,
     /// The client has taken it back.
     is_reset: bool,
@@ -177,7 +177,7 @@ struct Unread {
 
 /// One kind of frame: its count in this second and in the connection's life.
 #[derive(Clone, Copy, Debug)]
-struct Count {
+struct FrameCount {
     second: u64,
     allowed: u64,
     ever: u64,
@@ -188,11 +188,11 @@ struct Count {
 
 impl Meter {
     /// A connection that begins now; `streams` is how many requests may be open at once.
-    pub fn new(peer: Peer, streams: u32, now: Instant) -> Meter {
-        let count = Count { second: 0, allowed: 0, ever: 0, began: now, earned: 0 };
+    pub fn new(peer: PeerSide, streams: u32, now: Instant) -> Meter {
+        let count = FrameCount { second: 0, allowed: 0, ever: 0, began: now, earned: 0 };
         let (reads, writes) = match peer {
-            Peer::Client => (Splitter::at_preface(), Splitter::new()),
-            Peer::Server => (Splitter::new(), Splitter::at_preface()),
+            PeerSide::Client => (Splitter::at_preface(), Splitter::new()),
+            PeerSide::Server => (Splitter::new(), Splitter::at_preface()),
         };
         Meter {
             peer,
@@ -256,14 +256,14 @@ impl Meter {
             }
             self.faults.see(&head);
             self.received(head, now)?;
-            if self.peer == Peer::Server && self.is_head {
+            if self.peer == PeerSide::Server && self.is_head {
                 self.answers(head, bytes)?;
             }
         }
     }
 
     /// Looks at the head of an answer. It has usually come whole, and then nothing is copied.
-    fn answers(&mut self, head: Head, bytes: &[u8]) -> Result<(), Excess> {
+    fn answers(&mut self, head: FrameHead, bytes: &[u8]) -> Result<(), Excess> {
         let is_whole = head.kind == HEADERS && head.flags & END_HEADERS != 0;
         match bytes.get(..head.length as usize) {
             Some(payload) if is_whole => {
@@ -287,7 +287,7 @@ impl Meter {
     }
 
     /// Takes a frame of a head that did not come in one piece; its fields stay until the last frame.
-    fn answer_gathered(&mut self, head: Head, payload: &[u8]) -> Result<(), Excess> {
+    fn answer_gathered(&mut self, head: FrameHead, payload: &[u8]) -> Result<(), Excess> {
         let (ends, fields) = match (head.kind, self.begun.take()) {
             (HEADERS, _) => {
                 let fields = trailers::fields(head, payload).unwrap_or_default();
@@ -326,11 +326,11 @@ impl Meter {
                     self.settled(&gathered);
                 }
             }
-            (_, Peer::Server) => return self.answer_gathered(head, &gathered),
-            (_, Peer::Client) if trailers::have_pseudo(head, &gathered) => {
+            (_, PeerSide::Server) => return self.answer_gathered(head, &gathered),
+            (_, PeerSide::Client) if trailers::have_pseudo(head, &gathered) => {
                 return Err(Excess::PseudoTrailers);
             }
-            (_, Peer::Client) => {}
+            (_, PeerSide::Client) => {}
         }
         Ok(())
     }
@@ -384,7 +384,7 @@ impl Meter {
         self.goaway
     }
 
-    fn received(&mut self, head: Head, now: &impl Fn() -> Instant) -> Result<(), Excess> {
+    fn received(&mut self, head: FrameHead, now: &impl Fn() -> Instant) -> Result<(), Excess> {
         self.is_head = matches!(head.kind, HEADERS | CONTINUATION);
         if self.is_head {
             self.heads += u64::from(head.kind == HEADERS);
@@ -392,10 +392,10 @@ impl Meter {
         }
         match (head.kind, self.peer) {
             (DATA | CONTINUATION, _) => Ok(()),
-            (HEADERS, Peer::Client) => self.opened(head),
-            (HEADERS, Peer::Server) => self.count(Excess::Headers, now),
+            (HEADERS, PeerSide::Client) => self.opened(head),
+            (HEADERS, PeerSide::Server) => self.count(Excess::Headers, now),
             (RST_STREAM, peer) => {
-                if peer == Peer::Client {
+                if peer == PeerSide::Client {
                     self.reset_by_client(head.stream)?;
                 }
                 self.count(Excess::Reset, now)
@@ -438,11 +438,11 @@ impl Meter {
         if now.saturating_duration_since(count.began) < SECOND {
             return Err(kind);
         }
-        *count = Count { second: 1, allowed: 0, ever: count.ever, began: now, earned };
+        *count = FrameCount { second: 1, allowed: 0, ever: count.ever, began: now, earned };
         Ok(())
     }
 
-    fn opened(&mut self, head: Head) -> Result<(), Excess> {
+    fn opened(&mut self, head: FrameHead) -> Result<(), Excess> {
         let stream = head.stream;
         if stream <= self.last || stream.is_multiple_of(2) {
             // Trailers, or what the protocol refuses on its own, as it does larger frames.
@@ -452,7 +452,7 @@ impl Meter {
             return Ok(());
         }
         self.last = stream;
-        self.unread.push_back(Unread { stream, is_reset: false, refused: None });
+        self.unread.push_back(UnreadStream { stream, is_reset: false, refused: None });
         if self.unread.len() > self.unread_max() {
             return Err(Excess::Unread);
         }
@@ -503,7 +503,7 @@ impl Meter {
         }
     }
 
-    fn answered_on(&mut self, head: Head) {
+    fn answered_on(&mut self, head: FrameHead) {
         if let Some(place) = self.unanswered.iter().position(|open| *open == head.stream) {
             self.unanswered.swap_remove(place);
             self.answered += 1;
@@ -511,14 +511,14 @@ impl Meter {
             // hyper's own answer (fields too large) has no body. An answer with a body is ours, to a request that was not
             // matched because hyper handed requests over in another order than expected; then only the counts are off.
             if head.flags & END_STREAM != 0 {
-                self.refuse(Refused::TooLarge);
+                self.refuse(HyperRefusal::TooLarge);
             } else {
                 self.answered += 1;
             }
         }
     }
 
-    fn reset_by_us(&mut self, head: Head) {
+    fn reset_by_us(&mut self, head: FrameHead) {
         if let Some(place) = self.unanswered.iter().position(|open| *open == head.stream) {
             self.unanswered.swap_remove(place);
             self.broken += u32::from(is_fault(head.code));
@@ -527,7 +527,7 @@ impl Meter {
         }
     }
 
-    fn refuse(&mut self, refused: Refused) {
+    fn refuse(&mut self, refused: HyperRefusal) {
         // Bounded, although the connection takes them out after every poll.
         if self.refused.len() < UNREAD_MAX {
             self.refused.push(refused);
@@ -600,10 +600,10 @@ impl Meter {
     }
 
     /// Takes out a request that hyper refused. Only valid after hyper has handed over all requests that it can.
-    pub fn take_refused(&mut self) -> Option<Refused> {
+    pub fn take_refused(&mut self) -> Option<HyperRefusal> {
         self.refused.pop().or_else(|| {
             let place = self.unread.iter().position(|unread| unread.refused.is_some())?;
-            self.unread.remove(place)?.refused.map(Refused::Reset)
+            self.unread.remove(place)?.refused.map(HyperRefusal::Reset)
         })
     }
 

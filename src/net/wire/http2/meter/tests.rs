@@ -9,7 +9,7 @@ use crate::wire::http2::frame;
 /// A meter behind the preface and its SETTINGS, which are not counted, and when it began.
 fn meter() -> (Meter, Instant) {
     let began = Instant::now();
-    let mut meter = Meter::new(Peer::Client, 100, began);
+    let mut meter = Meter::new(PeerSide::Client, 100, began);
     assert_eq!(meter.read(&[0; 24], || began), Ok(()));
     meter.is_announced = true;
     (meter, began)
@@ -42,7 +42,7 @@ fn each_kind_has_its_budget_a_second() {
 fn an_answer_is_looked_at_however_its_head_comes() {
     let answer = |frames: &[Vec<u8>], step: usize| {
         let began = Instant::now();
-        let mut meter = Meter::new(Peer::Server, 100, began);
+        let mut meter = Meter::new(PeerSide::Server, 100, began);
         let settings = frame(SETTINGS, 0, 0, &[]);
         let bytes = [&[settings][..], frames].concat().concat();
         let read = bytes.chunks(step).try_for_each(|piece| meter.read(piece, || began));
@@ -161,7 +161,7 @@ fn requests_refused_unread_are_reported_once() {
     meter.accepted();
     meter.wrote(&frame(HEADERS, 5, 5, b"204"));
     let told: Vec<_> = std::iter::from_fn(|| meter.take_refused()).collect();
-    assert_eq!(told, [Refused::TooLarge, Refused::Reset(1)]);
+    assert_eq!(told, [HyperRefusal::TooLarge, HyperRefusal::Reset(1)]);
     assert_eq!(meter.answered, 1);
 }
 
@@ -207,7 +207,7 @@ fn requests_that_are_not_taken_are_bounded() {
 #[test]
 fn a_head_is_under_way_until_its_last_byte() {
     let now = Instant::now();
-    let mut meter = Meter::new(Peer::Client, 100, now);
+    let mut meter = Meter::new(PeerSide::Client, 100, now);
     assert_eq!(meter.head(), (0, true), "the preface");
     meter.is_announced = true;
     let mut pieces = |bytes: &[u8]| {
@@ -238,7 +238,7 @@ fn trailers_with_a_pseudo_header_end_it_however_they_are_cut() {
 #[test]
 fn a_server_may_not_send_heads_without_end() {
     let now = Instant::now();
-    let mut meter = Meter::new(Peer::Server, 100, now);
+    let mut meter = Meter::new(PeerSide::Server, 100, now);
     meter.wrote(&[0; 24]);
     assert_eq!(meter.read(&frame(SETTINGS, 0, 0, &[]), || now), Ok(()));
     meter.wrote(&frame(HEADERS, 5, 1, b"x"));

@@ -14,7 +14,7 @@ use super::limits::HELD_BYTES_MAX;
 
 /// The body of a call.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct CountedBody {
     body: Incoming,
     /// Bytes that have come of it.
     bytes: usize,
@@ -22,10 +22,10 @@ pub(super) struct Held {
     all: Arc<AtomicUsize>,
 }
 
-impl Held {
+impl CountedBody {
     /// `all`: what the calls of one thread hold.
-    pub(super) fn new(body: Incoming, all: &Arc<AtomicUsize>) -> Held {
-        Held { body, bytes: 0, all: Arc::clone(all) }
+    pub(super) fn new(body: Incoming, all: &Arc<AtomicUsize>) -> CountedBody {
+        CountedBody { body, bytes: 0, all: Arc::clone(all) }
     }
 
     /// Counts bytes that have come. Returns what all calls hold then.
@@ -35,7 +35,7 @@ impl Held {
     }
 }
 
-impl Body for Held {
+impl Body for CountedBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -62,7 +62,7 @@ impl Body for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for CountedBody {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }

@@ -1,29 +1,29 @@
-//! [`Gathered`]: what all workers have counted, as the control runtime gathers it.
+//! [`KeyCollector`]: what all workers have counted, as the control runtime gathers it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::book::{Book, Change, Facts};
+use super::book::{Book, HotKeyChange, PolicyFacts};
 use super::inbox::Inbox;
-use super::tally::Tally;
+use super::tally::KeyTally;
 
 /// What all workers have counted. Workers come here once, when they start.
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub struct KeyCollector {
     inboxes: Mutex<Vec<Arc<Inbox>>>,
     book: Mutex<Book>,
 }
 
-impl Gathered {
+impl KeyCollector {
     /// The part of one more worker; `seed` is what its sketch chooses by.
-    pub fn tally(&self, seed: u64) -> Tally {
+    pub fn tally(&self, seed: u64) -> KeyTally {
         let inbox = Arc::<Inbox>::default();
         lock(&self.inboxes).push(Arc::clone(&inbox));
-        Tally::new(inbox, seed)
+        KeyTally::new(inbox, seed)
     }
 
     /// Takes what workers have left, and says which keys have become hot and which are no longer. `second` is now, since the
     /// Unix epoch; `facts` says what a policy has decided, and from which share on its keys are hot.
-    pub fn turn(&self, second: u64, facts: impl FnMut(&str) -> Facts) -> Vec<Change> {
+    pub fn turn(&self, second: u64, facts: impl FnMut(&str) -> PolicyFacts) -> Vec<HotKeyChange> {
         let inboxes = lock(&self.inboxes).clone();
         let mut book = lock(&self.book);
         for inbox in inboxes {

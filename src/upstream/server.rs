@@ -10,16 +10,16 @@ use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::config::{self, Config, Place};
-use super::health::{Health, State};
-use super::live::Live;
-use super::sticky::Sticky;
-use super::tally::{Seen, Tallies};
+use super::config::{self, Config, ServerLocation};
+use super::health::{HealthState, UpstreamHealth};
+use super::live::LiveUpstream;
+use super::sticky::StickyCookies;
+use super::tally::{Tallies, TallyCounts};
 use super::uploads::Uploads;
-use base::cause::Last;
+use base::cause::LastCause;
 
 /// One set of servers of one upstream, which all workers share. It never changes: when a name has other addresses, another
-/// set takes its place (see [`Live`]), and a request keeps the one that it began with.
+/// set takes its place (see [`LiveUpstream`]), and a request keeps the one that it began with.
 #[derive(Debug)]
 pub struct Upstream {
     /// Distinguishes this set from every other of this process.
@@ -27,21 +27,21 @@ pub struct Upstream {
     /// What it was told, with the servers of this set.
     pub config: Config,
     /// One an address, in the order of `config.servers`.
-    pub servers: Vec<Arc<Server>>,
+    pub servers: Vec<Arc<SharedServer>>,
     /// Where each server stands among them. A set of many is made anew at each change of a name, so no server is looked for
     /// by comparing it with all others.
     positions: HashMap<ServerId, usize>,
     /// Servers of former sets that some request may still use.
-    pub leaving: Vec<Weak<Server>>,
+    pub leaving: Vec<Weak<SharedServer>>,
     /// How TLS is spoken to those servers that want it.
     pub(super) tls: Option<Arc<ArcSwap<rustls::ClientConfig>>>,
     /// One a request that may take a connection before the first bytes of its body are there.
     pub early: Arc<Semaphore>,
     /// Which servers may be used.
-    pub health: Health,
+    pub health: UpstreamHealth,
     /// The cookies that keep clients at their servers.
-    pub sticky: Option<Sticky>,
-    live: Weak<Live>,
+    pub sticky: Option<StickyCookies>,
+    live: Weak<LiveUpstream>,
 }
 
 /// A server, distinguished from every other of this process.
@@ -50,10 +50,10 @@ struct ServerId(u64);
 
 /// What all workers share of one server: one address.
 #[derive(Debug)]
-pub struct Server {
+pub struct SharedServer {
     id: ServerId,
     /// Where it is; `None` if its name has no address.
-    pub address: Option<Address>,
+    pub address: Option<ServerAddress>,
     /// Which of the configured servers it comes from.
     pub origin: usize,
     has_left: AtomicBool,
@@ -67,7 +67,7 @@ pub struct Server {
     /// Idle HTTP/1.1 connections of all workers, as of each one's last sweep.
     pub idle: AtomicUsize,
     /// How the last try to connect to it ended.
-    pub last_connect: Last,
+    pub last_connect: LastCause,
     /// Connections to it hang, so that servers of the same name and the other version of IP are used. No request fails, so
     /// nobody would see it otherwise.
     hangs: AtomicBool,
@@ -87,42 +87,42 @@ pub struct Server {
 
 /// Where connections to a server go.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Address {
+pub enum ServerAddress {
     /// An IP address and a port.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(PathBuf),
 }
 
-impl Address {
+impl ServerAddress {
     /// The IP address and port, if that is what it is.
     pub fn tcp(&self) -> Option<SocketAddr> {
         match self {
-            Address::Tcp(address) => Some(*address),
-            Address::Unix(_) => None,
+            ServerAddress::Tcp(address) => Some(*address),
+            ServerAddress::Unix(_) => None,
         }
     }
 }
 
 /// One address that a configured server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct ServerEndpoint {
     /// The configured place, or that of an SRV record.
-    pub place: Place,
+    pub place: ServerLocation,
     /// Where it is.
-    pub address: Address,
+    pub address: ServerAddress,
     /// Its share against the upstream's others.
     pub weight: u32,
 }
 
-impl Endpoint {
+impl ServerEndpoint {
     /// That of a server which needs no name server.
-    pub fn of_server(server: &config::Server) -> Option<Endpoint> {
+    pub fn of_server(server: &config::ConfiguredServer) -> Option<ServerEndpoint> {
         let address = match &server.place {
-            Place::Unix(path) => Address::Unix(path.clone()),
-            Place::Tcp { .. } | Place::Service(_) => Address::Tcp(server.literal()?),
+            ServerLocation::Unix(path) => ServerAddress::Unix(path.clone()),
+            ServerLocation::Tcp { .. } | ServerLocation::Service(_) => ServerAddress::Tcp(server.literal()?),
         };
-        Some(Endpoint { place: server.place.clone(), address, weight: server.weight })
+        Some(ServerEndpoint { place: server.place.clone(), address, weight: server.weight })
     }
 }
 
@@ -130,8 +130,8 @@ impl Upstream {
     /// A set of its own whose servers have literal addresses; names have none.
     pub fn new(config: Config, tls: Option<Arc<rustls::ClientConfig>>) -> Upstream {
         let tls = tls.map(|tls| Arc::new(ArcSwap::new(tls)));
-        let of_server = |server| Vec::from_iter(Endpoint::of_server(server));
-        let endpoints: Vec<Vec<Endpoint>> = config.servers.iter().map(of_server).collect();
+        let of_server = |server| Vec::from_iter(ServerEndpoint::of_server(server));
+        let endpoints: Vec<Vec<ServerEndpoint>> = config.servers.iter().map(of_server).collect();
         Upstream::with(&config, tls, endpoints.iter().map(Vec::as_slice), None, Weak::new())
     }
 
@@ -140,46 +140,50 @@ impl Upstream {
     pub(super) fn with<'a>(
         config: &Config,
         tls: Option<Arc<ArcSwap<rustls::ClientConfig>>>,
-        endpoints: impl Iterator<Item = &'a [Endpoint]>,
+        endpoints: impl Iterator<Item = &'a [ServerEndpoint]>,
         before: Option<&Upstream>,
-        live: Weak<Live>,
+        live: Weak<LiveUpstream>,
     ) -> Upstream {
         let known = before.map(Upstream::known).unwrap_or_default();
         let mut list = Vec::new();
-        let mut servers: Vec<Arc<Server>> = Vec::new();
+        let mut servers: Vec<Arc<SharedServer>> = Vec::new();
         for ((origin, configured), endpoints) in config.servers.iter().enumerate().zip(endpoints) {
             for endpoint in endpoints {
                 let (place, weight) = (endpoint.place.clone(), endpoint.weight);
-                let server = config::Server { tls: configured.tls, place, weight };
+                let server = config::ConfiguredServer { tls: configured.tls, place, weight };
                 let same = known.get(&(origin, &endpoint.address, &endpoint.place));
                 let address = || Some(endpoint.address.clone());
-                let fresh = || Arc::new(Server::new(origin, address(), &server, config));
+                let fresh = || Arc::new(SharedServer::new(origin, address(), &server, config));
                 servers.push(same.map_or_else(fresh, |same| Arc::clone(same)));
                 list.push(server);
             }
         }
         if servers.is_empty() {
             let without = config.servers.iter().enumerate();
-            servers
-                .extend(without.map(|(origin, server)| Arc::new(Server::new(origin, None, server, config))));
+            servers.extend(
+                without.map(|(origin, server)| Arc::new(SharedServer::new(origin, None, server, config))),
+            );
             list.clone_from(&config.servers);
         }
         let config = Config { servers: list, ..config.clone() };
-        let health =
-            Health::new(&config.name, config.health.clone(), servers.iter().map(|it| it.label.clone()));
+        let health = UpstreamHealth::new(
+            &config.name,
+            config.health.clone(),
+            servers.iter().map(|it| it.label.clone()),
+        );
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let early = config.servers.len() * (config.connections.max / EARLY_PART).max(1);
         let early = Arc::new(Semaphore::new(early.min(Semaphore::MAX_PERMITS)));
         let leaving = before.map(|before| before.leaving_after(&servers)).unwrap_or_default();
         let labelled: Vec<_> =
             servers.iter().zip(&config.servers).map(|(it, of)| (&*it.label, of.tls)).collect();
-        let sticky = config.sticky.as_ref().map(|sticky| Sticky::new(sticky, &labelled));
+        let sticky = config.sticky.as_ref().map(|sticky| StickyCookies::new(sticky, &labelled));
         let positions = servers.iter().map(|server| server.id).zip(0..).collect();
         Upstream { id, config, servers, positions, leaving, tls, early, health, sticky, live }
     }
 
     /// Whether it is, or was, the set of servers of this upstream.
-    pub(super) fn is_of(&self, live: &Arc<Live>) -> bool {
+    pub(super) fn is_of(&self, live: &Arc<LiveUpstream>) -> bool {
         std::ptr::eq(self.live.as_ptr(), Arc::as_ptr(live))
     }
 
@@ -190,7 +194,7 @@ impl Upstream {
 
     /// Goes on with what is known of servers that another configuration of this upstream has too.
     pub(super) fn inherit(&self, before: &Upstream, now_ns: u64) {
-        let key = |(config, server): (&config::Server, &Arc<Server>)| {
+        let key = |(config, server): (&config::ConfiguredServer, &Arc<SharedServer>)| {
             (config.tls, config.place.clone(), server.address.clone())
         };
         let keys = |upstream: &Upstream| {
@@ -225,17 +229,17 @@ impl Upstream {
     }
 
     /// The state of each server, in order.
-    pub fn states(&self, now_ns: u64) -> Vec<State> {
+    pub fn states(&self, now_ns: u64) -> Vec<HealthState> {
         let known = self.servers.iter().zip(self.health.states(now_ns));
-        let state = |(server, state): (&Arc<Server>, State)| match server.address {
+        let state = |(server, state): (&Arc<SharedServer>, HealthState)| match server.address {
             Some(_) => state,
-            None => State::Unresolved,
+            None => HealthState::Unresolved,
         };
         known.map(state).collect()
     }
 
     /// The index of this server, if it is one of them.
-    pub fn index_of(&self, server: &Arc<Server>) -> Option<usize> {
+    pub fn index_of(&self, server: &Arc<SharedServer>) -> Option<usize> {
         self.positions.get(&server.id).copied()
     }
 
@@ -261,12 +265,13 @@ impl Upstream {
 
     /// Compares what the servers' answers were like since the last time, and leaves out those that are clearly worse.
     pub(super) fn compare(&self, now_ns: u64) {
-        let seen: Vec<Seen> = self.servers.iter().map(|server| server.tallies.end_interval()).collect();
+        let seen: Vec<TallyCounts> =
+            self.servers.iter().map(|server| server.tallies.end_interval()).collect();
         self.health.compare(&seen, now_ns);
     }
 
     /// Its servers by what makes them the same in another set: the configured server, the address, the place.
-    fn known(&self) -> HashMap<(usize, &Address, &Place), &Arc<Server>> {
+    fn known(&self) -> HashMap<(usize, &ServerAddress, &ServerLocation), &Arc<SharedServer>> {
         let servers = self.servers.iter().zip(&self.config.servers);
         servers
             .filter_map(|(server, config)| {
@@ -276,7 +281,7 @@ impl Upstream {
     }
 
     /// The servers that some request may still use once these are in force.
-    fn leaving_after(&self, servers: &[Arc<Server>]) -> Vec<Weak<Server>> {
+    fn leaving_after(&self, servers: &[Arc<SharedServer>]) -> Vec<Weak<SharedServer>> {
         let there: HashSet<ServerId> = servers.iter().map(|server| server.id).collect();
         let gone = self.servers.iter().filter(|server| !there.contains(&server.id)).map(Arc::downgrade);
         let before = self.leaving.iter().filter(|server| server.strong_count() > 0).cloned();
@@ -284,10 +289,15 @@ impl Upstream {
     }
 }
 
-impl Server {
-    fn new(origin: usize, address: Option<Address>, server: &config::Server, upstream: &Config) -> Server {
+impl SharedServer {
+    fn new(
+        origin: usize,
+        address: Option<ServerAddress>,
+        server: &config::ConfiguredServer,
+        upstream: &Config,
+    ) -> SharedServer {
         let authority = server.shown();
-        Server {
+        SharedServer {
             id: ServerId(NEXT_ID.fetch_add(1, Ordering::Relaxed)),
             label: label(&authority, address.as_ref()),
             address,
@@ -298,7 +308,7 @@ impl Server {
             waiting: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             idle: AtomicUsize::new(0),
-            last_connect: Last::default(),
+            last_connect: LastCause::default(),
             hangs: AtomicBool::new(false),
             authority,
             host: server.authority(),
@@ -335,8 +345,8 @@ impl Server {
     }
 }
 
-fn label(authority: &str, address: Option<&Address>) -> String {
-    match address.and_then(Address::tcp) {
+fn label(authority: &str, address: Option<&ServerAddress>) -> String {
+    match address.and_then(ServerAddress::tcp) {
         Some(address) if !authority.contains(&address.ip().to_string()) => {
             format!("{authority} ({})", address.ip())
         }

@@ -1,16 +1,16 @@
 //! Texts that a rule makes of a descriptor's entries: `{user_id}`, `shop-{shop}`.
 
-use super::entry::Entry;
+use super::entry::DescriptorEntry;
 use crate::keys::subject::Encoded;
 
 /// A text with the values of entries in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Template {
-    parts: Box<[Part]>,
+pub struct DescriptorTemplate {
+    parts: Box<[DescriptorPiece]>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum DescriptorPiece {
     Text(Box<str>),
     /// The value of the entry of this key.
     Entry(Box<str>),
@@ -27,8 +27,8 @@ pub enum Error {
     Nameless,
 }
 
-impl Template {
-    pub fn parse(text: &str) -> Result<Template, Error> {
+impl DescriptorTemplate {
+    pub fn parse(text: &str) -> Result<DescriptorTemplate, Error> {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some(at) = rest.find(['{', '}']) {
@@ -42,39 +42,39 @@ impl Template {
                 return Err(Error::Nameless);
             }
             if !before.is_empty() {
-                parts.push(Part::Text(before.into()));
+                parts.push(DescriptorPiece::Text(before.into()));
             }
-            parts.push(Part::Entry(key.into()));
+            parts.push(DescriptorPiece::Entry(key.into()));
             rest = behind;
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(rest.into()));
+            parts.push(DescriptorPiece::Text(rest.into()));
         }
-        Ok(Template { parts: parts.into() })
+        Ok(DescriptorTemplate { parts: parts.into() })
     }
 
     /// The keys of the entries in it.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
-            Part::Text(_) => None,
-            Part::Entry(key) => Some(&**key),
+            DescriptorPiece::Text(_) => None,
+            DescriptorPiece::Entry(key) => Some(&**key),
         })
     }
 
     /// The text for a descriptor. Nothing at all if one of its entries is empty: half a value would be another's.
-    pub fn text(&self, entries: &[Entry<'_>]) -> String {
+    pub fn text(&self, entries: &[DescriptorEntry<'_>]) -> String {
         let mut out = Encoded::new();
         self.write(entries, &mut out);
         String::from_utf8_lossy(&out).into_owned()
     }
 
     /// The same, appended.
-    pub fn write(&self, entries: &[Entry<'_>], out: &mut Encoded) {
+    pub fn write(&self, entries: &[DescriptorEntry<'_>], out: &mut Encoded) {
         let start = out.len();
         for part in &self.parts {
             match part {
-                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
-                Part::Entry(key) => {
+                DescriptorPiece::Text(text) => out.extend_from_slice(text.as_bytes()),
+                DescriptorPiece::Entry(key) => {
                     let before = out.len();
                     write_values(key, entries, out);
                     if out.len() == before {
@@ -88,7 +88,7 @@ impl Template {
 
 /// Appends the value of the entry of a key. If several have it, all their values in their order, with commas between them:
 /// each of them is a part of who is counted. A comma of a value is escaped then, so that two lists differ as their values do.
-pub(super) fn write_values(key: &str, entries: &[Entry<'_>], out: &mut Encoded) {
+pub(super) fn write_values(key: &str, entries: &[DescriptorEntry<'_>], out: &mut Encoded) {
     let mut values = entries.iter().filter(|entry| entry.key == key).map(|entry| entry.value);
     let Some(first) = values.next() else { return };
     let Some(second) = values.next() else { return out.extend_from_slice(first.as_bytes()) };
@@ -109,14 +109,15 @@ pub(super) fn write_values(key: &str, entries: &[Entry<'_>], out: &mut Encoded) 
 mod tests {
     use super::*;
 
-    fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<Entry<'a>> {
-        pairs.iter().map(|&(key, value)| Entry { key, value }).collect()
+    fn entries<'a>(pairs: &[(&'a str, &'a str)]) -> Vec<DescriptorEntry<'a>> {
+        pairs.iter().map(|&(key, value)| DescriptorEntry { key, value }).collect()
     }
 
     #[test]
     fn entries_stand_in_braces() {
         let descriptor = entries(&[("shop", "s1"), ("user", "ann"), ("none", "")]);
-        let text = |template: &str| Template::parse(template).map(|template| template.text(&descriptor));
+        let text =
+            |template: &str| DescriptorTemplate::parse(template).map(|template| template.text(&descriptor));
         for (template, expected) in [
             ("{user}", "ann"),
             ("{shop}/{user}", "s1/ann"),

@@ -1,6 +1,6 @@
 //! The rest of a request's body that nobody wants, once it is late: its answer is out, and the client sends on or nothing.
 //!
-//! At first hyper reads it away ([`service::rest`](crate::service::rest)), because most of it comes at once. A client that
+//! At first hyper reads it away ([`service::rest`](crate::service::body_rest)), because most of it comes at once. A client that
 //! takes its time would make hyper's buffers, and what stands around them, its own for nothing; so the connection is taken
 //! out of hyper, and only its socket, its framing and a bound in bytes and time are kept. Drips do not renew the time. When
 //! memory is short these connections are the first to go.
@@ -13,21 +13,21 @@ use bytes::Bytes;
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::timeout;
 
-use super::connection::Connection;
-use super::stream::Stream;
+use super::connection::ConnectionTask;
+use super::stream::ClientStream;
 use crate::service::Service;
-use crate::service::overload::Step;
+use crate::service::overload::PressureStep;
 use base::clock;
 use net::wire::http1::Framing;
 
 /// Reads `left` more bytes at most, as long as a body may stall, and returns the stream at the end of the message with what
 /// came behind it; `None` if the connection is to end.
 pub async fn read<S: Service>(
-    conn: &Connection<S>,
-    mut stream: Stream,
+    conn: &ConnectionTask<S>,
+    mut stream: ClientStream,
     mut framing: Framing,
     mut left: u64,
-) -> Option<(Stream, Bytes)> {
+) -> Option<(ClientStream, Bytes)> {
     let rest = async {
         loop {
             if !stream.holds_bytes() {
@@ -40,7 +40,7 @@ pub async fn read<S: Service>(
             left = left.checked_sub(read)?;
         }
     };
-    if conn.worker.shared.overload.step() > Step::Normal {
+    if conn.worker.shared.overload.step() > PressureStep::Normal {
         return None;
     }
     let ended = tokio::select! {
@@ -49,7 +49,7 @@ pub async fn read<S: Service>(
         ended = timeout(conn.facts.config.timeouts.body_stall, rest) => match ended {
             Ok(ahead) => ahead,
             Err(_) => {
-                conn.deadline_passed(metrics::Deadline::BodyStall);
+                conn.deadline_passed(metrics::ConnectionDeadline::BodyStall);
                 None
             }
         },
@@ -62,7 +62,7 @@ pub async fn read<S: Service>(
 /// Reads once, into memory that is kept for no longer than this: how many bytes that were, and what came behind the message
 /// if its end is among them. `None`: the client is gone, or its framing is faulty.
 fn poll_some(
-    stream: &mut Stream,
+    stream: &mut ClientStream,
     framing: &mut Framing,
     cx: &mut std::task::Context<'_>,
 ) -> std::task::Poll<Option<(u64, Option<Bytes>)>> {

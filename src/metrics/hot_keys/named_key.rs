@@ -1,8 +1,8 @@
-//! [`Named`]: a key with the name that people know it by.
+//! [`NamedKey`]: a key with the name that people know it by.
 
 /// A key, as people know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
+pub struct NamedKey {
     /// The key's hash.
     pub key: u64,
     /// The policy that counts by it.
@@ -13,10 +13,10 @@ pub struct Named {
     pub shard: Option<u16>,
 }
 
-impl Named {
+impl NamedKey {
     /// A name that is cut to what is kept of one.
-    pub fn new(key: u64, policy: &str, name: String, shard: Option<u16>) -> Named {
-        Named { key, policy: policy.into(), name: cut(name).into(), shard }
+    pub fn new(key: u64, policy: &str, name: String, shard: Option<u16>) -> NamedKey {
+        NamedKey { key, policy: policy.into(), name: cut(name).into(), shard }
     }
 }
 

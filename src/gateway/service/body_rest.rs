@@ -18,14 +18,14 @@ use base::clock;
 
 /// What is left of the body of a connection's current request.
 #[derive(Debug, Default)]
-pub struct Rest {
+pub struct BodyRest {
     body: RefCell<Option<Incoming>>,
     left: Cell<u64>,
     is_cut: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Rest {
+impl BodyRest {
     /// Takes what is left of a body. `is_awaited`: the client waits for `100 Continue` before it sends any of it.
     pub fn leave(&self, body: Incoming, is_awaited: bool, activity: &Activity) {
         let length = body.size_hint().upper();

@@ -7,25 +7,25 @@ use std::time::Duration;
 use http::HeaderMap;
 use tokio::sync::watch;
 
-use super::attempt::Attempt;
-use super::certificate::Certificate;
+use super::attempt::PasswordAttempt;
+use super::certificate::ClientCertificate;
 use base::cause::Cause;
 use base::identity::Identity;
 
 /// The parts of a request that methods look at.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'r> {
+pub struct AuthRequest<'r> {
     /// Its fields.
     pub headers: &'r HeaderMap,
     /// Its query, without `?`.
     pub query: Option<&'r str>,
     /// The certificate of its connection.
-    pub certificate: Option<&'r Certificate>,
+    pub certificate: Option<&'r ClientCertificate>,
     /// When the request came, since the Unix epoch.
     pub now: Duration,
 }
 
-impl Asked<'_> {
+impl AuthRequest<'_> {
     pub(super) fn unix_us(&self) -> i64 {
         i64::try_from(self.now.as_micros()).unwrap_or(i64::MAX)
     }
@@ -37,7 +37,7 @@ impl Asked<'_> {
 
 /// The answer of one method to one request.
 #[derive(Debug)]
-pub enum Checked {
+pub enum MethodAnswer {
     /// The request carries no credential of this kind.
     Absent,
     /// The client is recognised.
@@ -48,16 +48,16 @@ pub enum Checked {
     /// has a cause.
     Unverified(Option<Cause>),
     /// The answer takes longer than a lookup; [`super::Method::resolve`] waits for it.
-    Wait(Wait),
+    Wait(PendingCheck),
 }
 
 /// What has to happen before the credential is verified.
 #[derive(Debug)]
-pub enum Wait {
+pub enum PendingCheck {
     /// A token's signature has to be checked: [`super::Method::verify`] does so without waiting.
     Token,
     /// Keys are being fetched; the channel changes when the fetch is over.
     Keys(watch::Receiver<u64>),
     /// A password has to be hashed.
-    Password(Attempt),
+    Password(PasswordAttempt),
 }

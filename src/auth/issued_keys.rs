@@ -1,4 +1,4 @@
-//! [`Issued`]: API keys that change while traffic runs. Requests read them without a lock. Who fills the table is none of its
+//! [`IssuedKeys`]: API keys that change while traffic runs. Requests read them without a lock. Who fills the table is none of its
 //! business.
 
 use std::collections::HashMap;
@@ -11,15 +11,15 @@ use smallvec::SmallVec;
 
 use base::cause::Cause;
 use base::identity::Identity;
-use base::sharded::Sharded;
+use base::sharded_map::ShardedMap;
 
 /// The SHA-256 of a key.
 pub type Digest = [u8; 32];
 
 /// Keys by the first bytes of their digests. The whole digest is compared in constant time.
 #[derive(Default)]
-pub struct Issued {
-    keys: Sharded<u64, Alike>,
+pub struct IssuedKeys {
+    keys: ShardedMap<u64, Alike>,
     /// Whether it has ever been filled. Until then nobody knows which keys there are.
     is_filled: AtomicBool,
 }
@@ -40,13 +40,13 @@ pub struct IssuedKey {
     pub is_disabled: bool,
 }
 
-impl fmt::Debug for Issued {
+impl fmt::Debug for IssuedKeys {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Issued").field("is_filled", &self.is_filled).finish_non_exhaustive()
     }
 }
 
-impl Issued {
+impl IssuedKeys {
     /// Whether it has ever been filled.
     pub fn is_filled(&self) -> bool {
         self.is_filled.load(Ordering::Acquire)
@@ -125,14 +125,14 @@ mod tests {
         IssuedKey { digest: digest(number), identity, expires_us: None, is_disabled: false }
     }
 
-    fn found(issued: &Issued, number: u8) -> Option<Result<String, Cause>> {
+    fn found(issued: &IssuedKeys, number: u8) -> Option<Result<String, Cause>> {
         let found = issued.find(&digest(number), 1_000)?;
         Some(found.map(|identity| identity.consumer.as_deref().unwrap_or_default().to_owned()))
     }
 
     #[test]
     fn a_key_is_found_by_its_whole_digest_and_by_nothing_less() {
-        let issued = Issued::default();
+        let issued = IssuedKeys::default();
         assert!(!issued.is_filled());
         issued.replace([key(1), key(2)]);
         assert!(issued.is_filled());
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn one_that_is_disabled_or_over_is_refused_with_the_cause() {
-        let issued = Issued::default();
+        let issued = IssuedKeys::default();
         issued.replace([
             IssuedKey { expires_us: Some(1_001), ..key(1) },
             IssuedKey { expires_us: Some(1_000), ..key(2) },

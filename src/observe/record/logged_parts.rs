@@ -7,29 +7,29 @@ use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-use super::field::{FIELD_BYTES_MAX, Field, Query};
-use super::{AccessConfig, Format, Sink};
+use super::field::{FIELD_BYTES_MAX, LoggedField, QueryDetail};
+use super::{AccessConfig, LogFormat, Sink};
 
 /// The optional parts that lines show. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shown {
+pub struct LoggedParts {
     /// How much of a query is shown.
-    pub query: Query,
+    pub query: QueryDetail,
     /// The header fields that are shown, those with a key of their own first.
-    pub fields: Box<[Field]>,
+    pub fields: Box<[LoggedField]>,
 }
 
 /// Values of the shown fields, in the same order. Most lines have two, which need no allocation.
 pub type Values = SmallVec<[Option<HeaderValue>; 2]>;
 
-impl Shown {
+impl LoggedParts {
     /// The parts that a configuration names; none if the log is off.
-    pub fn new(config: &AccessConfig) -> Shown {
+    pub fn new(config: &AccessConfig) -> LoggedParts {
         let fields = if config.to == Sink::Off { &[][..] } else { &config.headers };
         // The line's writer expects fields with a key of their own first.
-        let mut fields: Vec<Field> = fields.iter().map(|name| field(name, &config.format)).collect();
+        let mut fields: Vec<LoggedField> = fields.iter().map(|name| field(name, &config.format)).collect();
         fields.sort_by_key(|field| !field.is_own);
-        Shown { query: config.query, fields: fields.into() }
+        LoggedParts { query: config.query, fields: fields.into() }
     }
 
     /// Reads the shown fields from a head. A field that came several times is joined with commas (RFC 9110 section
@@ -59,8 +59,8 @@ impl Shown {
     }
 }
 
-fn field(name: &HeaderName, format: &Format) -> Field {
-    let is_ecs = *format == Format::Ecs;
+fn field(name: &HeaderName, format: &LogFormat) -> LoggedField {
+    let is_ecs = *format == LogFormat::Ecs;
     let own = match *name {
         USER_AGENT if is_ecs => Some("user_agent.original"),
         USER_AGENT => Some("user_agent"),
@@ -72,7 +72,7 @@ fn field(name: &HeaderName, format: &Format) -> Field {
         Some(own) => format!(",\"{own}\":\""),
         None => format!("\"{name}\":\""),
     };
-    Field {
+    LoggedField {
         name: name.clone(),
         key: key.into_bytes().into(),
         is_own: own.is_some(),

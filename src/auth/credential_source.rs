@@ -8,14 +8,14 @@ use std::fmt;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::asked::Checked;
+use super::request::MethodAnswer;
 use base::cause::Cause;
 use policy::percent::{self, Plus};
 use policy::query;
 
 /// One place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum CredentialSource {
     /// The whole value of a header.
     Header(HeaderName),
     /// What follows `Bearer` in `Authorization` (RFC 6750 section 2.1).
@@ -24,20 +24,20 @@ pub enum Place {
     Query(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CredentialSource {
     /// As the configuration writes it: `header:x-api-key`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Header(name) => write!(formatter, "header:{name}"),
-            Place::Bearer => formatter.write_str("bearer"),
-            Place::Query(name) => write!(formatter, "query:{name}"),
+            CredentialSource::Header(name) => write!(formatter, "header:{name}"),
+            CredentialSource::Bearer => formatter.write_str("bearer"),
+            CredentialSource::Query(name) => write!(formatter, "query:{name}"),
         }
     }
 }
 
 /// What a request carries of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Carried<'r> {
+pub enum CarriedCredential<'r> {
     /// No credential; an empty one is none.
     Nothing,
     /// One.
@@ -46,47 +46,56 @@ pub enum Carried<'r> {
     Several,
 }
 
-impl<'r> Carried<'r> {
+impl<'r> CarriedCredential<'r> {
     /// The one credential; else what is said of a request without it.
-    pub(super) fn only(self) -> Result<Cow<'r, [u8]>, Checked> {
+    pub(super) fn only(self) -> Result<Cow<'r, [u8]>, MethodAnswer> {
         match self {
-            Carried::Nothing => Err(Checked::Absent),
-            Carried::Several => Err(Checked::Refused(Cause::CredentialTwice)),
-            Carried::One(credential) => Ok(credential),
+            CarriedCredential::Nothing => Err(MethodAnswer::Absent),
+            CarriedCredential::Several => Err(MethodAnswer::Refused(Cause::CredentialTwice)),
+            CarriedCredential::One(credential) => Ok(credential),
         }
     }
 }
 
 /// The credential in these places, all looked at.
-pub fn carried<'r>(places: &[Place], headers: &'r HeaderMap, query: Option<&'r str>) -> Carried<'r> {
-    let mut found = Carried::Nothing;
+pub fn carried<'r>(
+    places: &[CredentialSource],
+    headers: &'r HeaderMap,
+    query: Option<&'r str>,
+) -> CarriedCredential<'r> {
+    let mut found = CarriedCredential::Nothing;
     for place in places {
         let here = match place {
-            Place::Header(name) => only(headers, name).map_or(Carried::Several, credential),
-            Place::Bearer => authorization(headers, "bearer"),
-            Place::Query(name) => in_query(query.unwrap_or(""), name),
+            CredentialSource::Header(name) => {
+                only(headers, name).map_or(CarriedCredential::Several, credential)
+            }
+            CredentialSource::Bearer => authorization(headers, "bearer"),
+            CredentialSource::Query(name) => in_query(query.unwrap_or(""), name),
         };
         found = match (found, here) {
-            (Carried::Nothing, here) => here,
-            (found, Carried::Nothing) => found,
-            (Carried::One(_) | Carried::Several, Carried::One(_) | Carried::Several) => Carried::Several,
+            (CarriedCredential::Nothing, here) => here,
+            (found, CarriedCredential::Nothing) => found,
+            (
+                CarriedCredential::One(_) | CarriedCredential::Several,
+                CarriedCredential::One(_) | CarriedCredential::Several,
+            ) => CarriedCredential::Several,
         };
     }
     found
 }
 
 /// The credential after a scheme in `Authorization` (RFC 9110 section 11.6.2); nothing if the scheme is another.
-pub fn authorization<'r>(headers: &'r HeaderMap, scheme: &str) -> Carried<'r> {
-    let Ok(value) = only(headers, &AUTHORIZATION) else { return Carried::Several };
-    let Some(value) = value else { return Carried::Nothing };
+pub fn authorization<'r>(headers: &'r HeaderMap, scheme: &str) -> CarriedCredential<'r> {
+    let Ok(value) = only(headers, &AUTHORIZATION) else { return CarriedCredential::Several };
+    let Some(value) = value else { return CarriedCredential::Nothing };
     let bytes = value.as_bytes();
     let at = bytes.iter().position(|byte| *byte == b' ').unwrap_or(bytes.len());
     if !bytes[..at].eq_ignore_ascii_case(scheme.as_bytes()) {
-        return Carried::Nothing;
+        return CarriedCredential::Nothing;
     }
     match bytes[at..].trim_ascii() {
-        [] => Carried::Nothing,
-        credential => Carried::One(Cow::Borrowed(credential)),
+        [] => CarriedCredential::Nothing,
+        credential => CarriedCredential::One(Cow::Borrowed(credential)),
     }
 }
 
@@ -96,31 +105,33 @@ pub fn is_ambiguous(headers: &HeaderMap) -> bool {
 }
 
 /// The value of a field that may stand once.
-fn only<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Option<&'r HeaderValue>, Twice> {
+fn only<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Option<&'r HeaderValue>, RepeatedField> {
     let mut lines = headers.get_all(name).iter();
     let first = lines.next();
-    if lines.next().is_some() { Err(Twice) } else { Ok(first) }
+    if lines.next().is_some() { Err(RepeatedField) } else { Ok(first) }
 }
 
 /// A field stands more than once.
-struct Twice;
+struct RepeatedField;
 
-fn credential(value: Option<&HeaderValue>) -> Carried<'_> {
+fn credential(value: Option<&HeaderValue>) -> CarriedCredential<'_> {
     match value.map(HeaderValue::as_bytes) {
-        None | Some([]) => Carried::Nothing,
-        Some(bytes) => Carried::One(Cow::Borrowed(bytes)),
+        None | Some([]) => CarriedCredential::Nothing,
+        Some(bytes) => CarriedCredential::One(Cow::Borrowed(bytes)),
     }
 }
 
-fn in_query<'r>(text: &'r str, name: &str) -> Carried<'r> {
+fn in_query<'r>(text: &'r str, name: &str) -> CarriedCredential<'r> {
     if query::is_ambiguous(text, name) {
-        return Carried::Several;
+        return CarriedCredential::Several;
     }
     let mut values = pairs(text).filter(|(key, _)| query::is_named(key, name)).map(|(_, value)| value);
     match (values.next(), values.next()) {
-        (None | Some(""), None) => Carried::Nothing,
-        (Some(value), None) => Carried::One(Cow::Owned(percent::decode(value, Plus::Space).collect())),
-        (_, Some(_)) => Carried::Several,
+        (None | Some(""), None) => CarriedCredential::Nothing,
+        (Some(value), None) => {
+            CarriedCredential::One(Cow::Owned(percent::decode(value, Plus::Space).collect()))
+        }
+        (_, Some(_)) => CarriedCredential::Several,
     }
 }
 
@@ -158,17 +169,20 @@ mod tests {
             .collect()
     }
 
-    fn one(bytes: &str) -> Carried<'_> {
-        Carried::One(Cow::Borrowed(bytes.as_bytes()))
+    fn one(bytes: &str) -> CarriedCredential<'_> {
+        CarriedCredential::One(Cow::Borrowed(bytes.as_bytes()))
     }
 
     #[test]
     fn a_bearer_is_read_in_any_case_and_only_once() {
-        let read =
-            |lines: &[(&'static str, &'static str)]| match carried(&[Place::Bearer], &headers(lines), None) {
-                Carried::One(bytes) => String::from_utf8(bytes.into_owned()).expect("text"),
-                other => format!("{other:?}"),
-            };
+        let read = |lines: &[(&'static str, &'static str)]| match carried(
+            &[CredentialSource::Bearer],
+            &headers(lines),
+            None,
+        ) {
+            CarriedCredential::One(bytes) => String::from_utf8(bytes.into_owned()).expect("text"),
+            other => format!("{other:?}"),
+        };
         assert_eq!(read(&[("authorization", "Bearer abc")]), "abc");
         assert_eq!(read(&[("authorization", "bEARER   abc ")]), "abc");
         for nothing in ["Bearer", "Bearer ", "Basic abc", "Bearerabc", ""] {
@@ -179,19 +193,27 @@ mod tests {
 
     #[test]
     fn a_credential_in_two_places_is_none() {
-        let places =
-            [Place::Header(HeaderName::from_static("x-api-key")), Place::Query("api_key".to_owned())];
+        let places = [
+            CredentialSource::Header(HeaderName::from_static("x-api-key")),
+            CredentialSource::Query("api_key".to_owned()),
+        ];
         let both = headers(&[("x-api-key", "a")]);
         assert_eq!(carried(&places, &both, Some("x=1")), one("a"));
-        assert_eq!(carried(&places, &both, Some("api_key=a")), Carried::Several);
+        assert_eq!(carried(&places, &both, Some("api_key=a")), CarriedCredential::Several);
         assert_eq!(carried(&places, &HeaderMap::new(), Some("%61pi_key=%61+b&x")), one("a b"));
-        assert_eq!(carried(&places, &HeaderMap::new(), Some("api_key=a&api_key=")), Carried::Several);
-        assert_eq!(carried(&places, &HeaderMap::new(), Some("x;api_key=a")), Carried::Several);
+        assert_eq!(
+            carried(&places, &HeaderMap::new(), Some("api_key=a&api_key=")),
+            CarriedCredential::Several
+        );
+        assert_eq!(carried(&places, &HeaderMap::new(), Some("x;api_key=a")), CarriedCredential::Several);
         assert_eq!(
             carried(&places, &headers(&[("x-api-key", "a"), ("x-api-key", "a")]), None),
-            Carried::Several
+            CarriedCredential::Several
         );
-        assert_eq!(carried(&places, &headers(&[("x-api-key", "")]), Some("api_key=")), Carried::Nothing);
+        assert_eq!(
+            carried(&places, &headers(&[("x-api-key", "")]), Some("api_key=")),
+            CarriedCredential::Nothing
+        );
     }
 
     #[test]

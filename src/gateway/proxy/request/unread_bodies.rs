@@ -3,7 +3,7 @@
 //! Over HTTP/2 it is kept for a moment. Dropping such a body resets its stream (RFC 9113 section 8.1), and many clients
 //! that meet the reset while they send report an error and lose the answer. While the body is kept, the client may send
 //! what its window allows, reads the answer, and stops on its own. Nothing is read from it, and the number of kept bodies
-//! is bounded. Over HTTP/1.1 a short one is read behind the answer ([`service::rest`](crate::service::rest)), so that the
+//! is bounded. Over HTTP/1.1 a short one is read behind the answer ([`service::rest`](crate::service::body_rest)), so that the
 //! connection stays; a longer one ends it.
 
 use std::cell::RefCell;
@@ -26,51 +26,51 @@ use base::clock;
 use net::wire::http2::StreamId;
 
 /// A request's body as it is received.
-pub struct Received {
+pub struct ReceivedBody {
     incoming: Option<Incoming>,
-    rest: Rest,
+    rest: DropTarget,
 }
 
 /// Where a body goes that is dropped before its end.
-enum Rest {
+enum DropTarget {
     /// It can just be dropped.
     Dropped,
     /// Over HTTP/2. `awaited`: the client holds it back until `100 Continue`.
-    Kept { unread: Rc<Unread>, awaited: Option<(Rc<Conn>, StreamId)> },
+    Kept { unread: Rc<UnreadBodies>, awaited: Option<(Rc<Conn>, StreamId)> },
     /// Over HTTP/1.1. `is_awaited`: the client sends nothing of it before `100 Continue`.
     Read { conn: Rc<Conn>, is_awaited: bool },
 }
 
-impl Received {
+impl ReceivedBody {
     /// The body of a request with this head; over HTTP/2 `unread` keeps what is dropped of it.
     pub fn new(
         incoming: Incoming,
         head: &Parts,
         stream: Option<StreamId>,
         conn: &Rc<Conn>,
-        unread: &Rc<Unread>,
-    ) -> Received {
+        unread: &Rc<UnreadBodies>,
+    ) -> ReceivedBody {
         let is_awaited = !incoming.is_end_stream() && head.headers.contains_key(EXPECT);
         let rest = match head.version {
-            _ if incoming.is_end_stream() => Rest::Dropped,
+            _ if incoming.is_end_stream() => DropTarget::Dropped,
             Version::HTTP_2 => {
                 let awaited = stream.filter(|_| is_awaited).map(|stream| (Rc::clone(conn), stream));
-                Rest::Kept { unread: Rc::clone(unread), awaited }
+                DropTarget::Kept { unread: Rc::clone(unread), awaited }
             }
-            Version::HTTP_11 => Rest::Read { conn: Rc::clone(conn), is_awaited },
-            _ => Rest::Dropped,
+            Version::HTTP_11 => DropTarget::Read { conn: Rc::clone(conn), is_awaited },
+            _ => DropTarget::Dropped,
         };
-        Received { incoming: Some(incoming), rest }
+        ReceivedBody { incoming: Some(incoming), rest }
     }
 }
 
-impl std::fmt::Debug for Received {
+impl std::fmt::Debug for ReceivedBody {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_tuple("Received").field(&self.incoming).finish()
     }
 }
 
-impl Body for Received {
+impl Body for ReceivedBody {
     type Data = Bytes;
     type Error = Error;
 
@@ -80,17 +80,17 @@ impl Body for Received {
         let received = self.get_mut();
         let Some(incoming) = &mut received.incoming else { return Poll::Ready(None) };
         let polled = match (Pin::new(&mut *incoming).poll_frame(cx), &received.rest) {
-            (Poll::Ready(None), Rest::Kept { .. }) if !incoming.is_end_stream() => {
+            (Poll::Ready(None), DropTarget::Kept { .. }) if !incoming.is_end_stream() => {
                 Poll::Ready(Some(Err(Error::Cut)))
             }
             (polled, _) => polled.map(|frame| frame.map(|frame| frame.map_err(Error::from))),
         };
         match (&polled, &mut received.rest) {
-            (Poll::Ready(None | Some(Err(_))), rest) => *rest = Rest::Dropped,
+            (Poll::Ready(None | Some(Err(_))), rest) => *rest = DropTarget::Dropped,
             // It has been asked for now.
-            (_, Rest::Read { is_awaited, .. }) => *is_awaited = false,
+            (_, DropTarget::Read { is_awaited, .. }) => *is_awaited = false,
             // hyper says so over HTTP/1 alone.
-            (Poll::Pending, Rest::Kept { awaited, .. }) => {
+            (Poll::Pending, DropTarget::Kept { awaited, .. }) => {
                 if let Some((conn, stream)) = awaited.take() {
                     conn.say_continue(stream);
                 }
@@ -109,26 +109,26 @@ impl Body for Received {
     }
 }
 
-impl Drop for Received {
+impl Drop for ReceivedBody {
     fn drop(&mut self) {
         let Some(incoming) = self.incoming.take().filter(|incoming| !incoming.is_end_stream()) else {
             return;
         };
         match &self.rest {
-            Rest::Dropped => {}
-            Rest::Kept { unread, .. } => unread.keep(incoming),
-            Rest::Read { conn, is_awaited } => conn.rest.leave(incoming, *is_awaited, &conn.activity),
+            DropTarget::Dropped => {}
+            DropTarget::Kept { unread, .. } => unread.keep(incoming),
+            DropTarget::Read { conn, is_awaited } => conn.rest.leave(incoming, *is_awaited, &conn.activity),
         }
     }
 }
 
 /// The bodies one worker keeps unread, the oldest first.
 #[derive(Debug, Default)]
-pub struct Unread {
+pub struct UnreadBodies {
     kept: RefCell<VecDeque<(Instant, Incoming)>>,
 }
 
-impl Unread {
+impl UnreadBodies {
     /// Keeps a body; drops the oldest if there are too many.
     fn keep(&self, incoming: Incoming) {
         let mut kept = self.kept.borrow_mut();

@@ -5,14 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use super::config::{self, Place};
-use super::dns::{Answer, Error, Service};
-use super::shared::{Address, Endpoint};
+use super::config::{self, ServerLocation};
+use super::dns::{DnsAnswer, Error, SrvTarget};
+use super::server::{ServerAddress, ServerEndpoint};
 use metrics::IpVersion;
 
 /// One question to name servers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Question {
+pub enum DnsQuestion {
     /// The SRV records of a name.
     Services(String),
     /// The addresses of one family of a host.
@@ -21,22 +21,22 @@ pub enum Question {
 
 /// What has been said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
-    services: Part<Service>,
-    hosts: BTreeMap<String, Host>,
+pub struct DnsAnswers {
+    services: AnswerSet<SrvTarget>,
+    hosts: BTreeMap<String, HostAddresses>,
 }
 
 /// The answers to one question.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Part<T> {
+struct AnswerSet<T> {
     /// The last good answer.
     good: Vec<T>,
-    last: Last,
+    last: LastAnswer,
 }
 
 /// The last answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Last {
+enum LastAnswer {
     /// There was none yet.
     Awaited,
     Good,
@@ -48,43 +48,43 @@ enum Last {
 
 /// A host's addresses of both families, in the order of [`IpVersion::ALL`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Host([Family; 2]);
+struct HostAddresses([FamilyAddresses; 2]);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Family {
-    part: Part<IpAddr>,
+struct FamilyAddresses {
+    part: AnswerSet<IpAddr>,
     /// Behind which of the search domains the name was found.
     rank: usize,
 }
 
-impl Heard {
+impl DnsAnswers {
     /// Knows the hosts that a place leads to, and no others. Of those that are new it has the addresses in `endpoints`.
-    pub fn list(&mut self, place: &Place, endpoints: &[Endpoint]) {
+    pub fn list(&mut self, place: &ServerLocation, endpoints: &[ServerEndpoint]) {
         let names: Vec<&String> = match place {
-            Place::Tcp { host, .. } => vec![host],
-            Place::Service(_) => self.services.good.iter().map(|service| &service.target).collect(),
-            Place::Unix(_) => Vec::new(),
+            ServerLocation::Tcp { host, .. } => vec![host],
+            ServerLocation::Service(_) => self.services.good.iter().map(|service| &service.target).collect(),
+            ServerLocation::Unix(_) => Vec::new(),
         };
         let hosts = names.into_iter().map(|name| {
-            let host = self.hosts.get(name).cloned().unwrap_or_else(|| Host::known(name, endpoints));
+            let host = self.hosts.get(name).cloned().unwrap_or_else(|| HostAddresses::known(name, endpoints));
             (name.clone(), host)
         });
         self.hosts = hosts.collect();
     }
 
     /// What there is to ask.
-    pub fn questions(&self, place: &Place) -> Vec<Question> {
-        let service = if let Place::Service(name) = place { Some(name) } else { None };
+    pub fn questions(&self, place: &ServerLocation) -> Vec<DnsQuestion> {
+        let service = if let ServerLocation::Service(name) = place { Some(name) } else { None };
         let targets: BTreeSet<&String> = self.services.used().iter().map(|service| &service.target).collect();
         let is_used = |name: &&String| service.is_none() || targets.contains(name);
         let of_host =
-            |name: &String| IpVersion::ALL.map(|version| Question::Addresses(name.clone(), version));
+            |name: &String| IpVersion::ALL.map(|version| DnsQuestion::Addresses(name.clone(), version));
         let hosts = self.hosts.keys().filter(is_used).flat_map(of_host);
-        service.cloned().map(Question::Services).into_iter().chain(hosts).collect()
+        service.cloned().map(DnsQuestion::Services).into_iter().chain(hosts).collect()
     }
 
     /// The SRV records, or why there are none.
-    pub fn hear_services(&mut self, answer: Result<Vec<Service>, &Error>) {
+    pub fn hear_services(&mut self, answer: Result<Vec<SrvTarget>, &Error>) {
         self.services.hear(answer);
     }
 
@@ -93,7 +93,7 @@ impl Heard {
         &mut self,
         host: &str,
         version: IpVersion,
-        answer: Result<&Answer<IpAddr>, &Error>,
+        answer: Result<&DnsAnswer<IpAddr>, &Error>,
     ) {
         let Some(family) = self.hosts.get_mut(host).map(|host| &mut host.0[version as usize]) else { return };
         if let Ok(answer) = answer {
@@ -103,17 +103,17 @@ impl Heard {
     }
 
     /// The servers that there are, with the priorities of their records, lowest first.
-    pub fn endpoints(&self, server: &config::Server) -> Vec<(u16, Endpoint)> {
-        let addresses = |host: &str| self.hosts.get(host).map(Host::used).unwrap_or_default();
-        if let Place::Tcp { host, port } = &server.place {
-            let endpoint = |ip| Endpoint {
+    pub fn endpoints(&self, server: &config::ConfiguredServer) -> Vec<(u16, ServerEndpoint)> {
+        let addresses = |host: &str| self.hosts.get(host).map(HostAddresses::used).unwrap_or_default();
+        if let ServerLocation::Tcp { host, port } = &server.place {
+            let endpoint = |ip| ServerEndpoint {
                 place: server.place.clone(),
-                address: Address::Tcp((ip, *port).into()),
+                address: ServerAddress::Tcp((ip, *port).into()),
                 weight: server.weight,
             };
             return addresses(host).into_iter().map(|ip| (0, endpoint(ip))).collect();
         }
-        let of_service = |service: &Service| {
+        let of_service = |service: &SrvTarget| {
             let of = |ip| (service.priority, endpoint_of(server, service, ip));
             addresses(&service.target).into_iter().map(of).collect::<Vec<_>>()
         };
@@ -135,15 +135,15 @@ impl Heard {
 
     /// The question together with which this one is asked again, if nobody misses an answer to it: that of the other family,
     /// or that which has led to the host.
-    pub fn beside(&self, place: &Place, question: &Question) -> Option<Question> {
-        let Question::Addresses(name, version) = question else { return None };
+    pub fn beside(&self, place: &ServerLocation, question: &DnsQuestion) -> Option<DnsQuestion> {
+        let DnsQuestion::Addresses(name, version) = question else { return None };
         let (host, other) = (self.hosts.get(name)?, version.other());
-        let is_good = |version: IpVersion| host.0[version as usize].part.last == Last::Good;
+        let is_good = |version: IpVersion| host.0[version as usize].part.last == LastAnswer::Good;
         match place {
             _ if is_good(*version) || host.missed(*version).is_some() => None,
-            _ if is_good(other) => Some(Question::Addresses(name.clone(), other)),
-            Place::Service(name) if self.services.last == Last::Good => {
-                Some(Question::Services(name.clone()))
+            _ if is_good(other) => Some(DnsQuestion::Addresses(name.clone(), other)),
+            ServerLocation::Service(name) if self.services.last == LastAnswer::Good => {
+                Some(DnsQuestion::Services(name.clone()))
             }
             _ => None,
         }
@@ -151,9 +151,9 @@ impl Heard {
 
     /// Families that failed beside another one that has an answer, and that nobody misses.
     pub fn unanswered(&self) -> Vec<(&str, IpVersion)> {
-        let is_unanswered = |host: &Host, version: IpVersion| {
+        let is_unanswered = |host: &HostAddresses, version: IpVersion| {
             let part = |version: IpVersion| &host.0[version as usize].part;
-            let is_beside = part(version.other()).last == Last::Good;
+            let is_beside = part(version.other()).last == LastAnswer::Good;
             is_beside && part(version).failure().is_some() && host.missed(version).is_none()
         };
         let all = self.hosts.iter().flat_map(|it| IpVersion::ALL.map(|version| (it, version)));
@@ -164,14 +164,15 @@ impl Heard {
 
     /// Hosts of which name servers say that they have no address.
     pub fn empty_hosts(&self) -> Vec<&str> {
-        let is_empty = |host: &Host| host.0.iter().all(|it| matches!(it.part.last, Last::Nothing(_)));
+        let is_empty =
+            |host: &HostAddresses| host.0.iter().all(|it| matches!(it.part.last, LastAnswer::Nothing(_)));
         self.hosts.iter().filter(|(_, host)| is_empty(host)).map(|(name, _)| name.as_str()).collect()
     }
 
     /// Whether nothing of the last answers is good.
     pub fn is_all_bad(&self) -> bool {
         let mut families = self.hosts.values().flat_map(|host| &host.0);
-        self.services.failure().is_some() || !families.any(|family| family.part.last == Last::Good)
+        self.services.failure().is_some() || !families.any(|family| family.part.last == LastAnswer::Good)
     }
 
     /// Why parts have no answer, the first few. `None` if none is missed.
@@ -200,12 +201,13 @@ impl Heard {
     }
 }
 
-impl Host {
+impl HostAddresses {
     /// One of which only endpoints are known.
-    fn known(name: &str, endpoints: &[Endpoint]) -> Host {
-        let mut host = Host::default();
+    fn known(name: &str, endpoints: &[ServerEndpoint]) -> HostAddresses {
+        let mut host = HostAddresses::default();
         for endpoint in endpoints {
-            if let (Place::Tcp { host: of, .. }, Some(address)) = (&endpoint.place, endpoint.address.tcp())
+            if let (ServerLocation::Tcp { host: of, .. }, Some(address)) =
+                (&endpoint.place, endpoint.address.tcp())
                 && of == name
             {
                 let good = &mut host.0[IpVersion::of(address) as usize].part.good;
@@ -226,7 +228,7 @@ impl Host {
     }
 
     fn is_answered(&self) -> bool {
-        self.0.iter().all(|family| family.part.last != Last::Awaited)
+        self.0.iter().all(|family| family.part.last != LastAnswer::Awaited)
     }
 
     /// Why a family failed, if it is missed.
@@ -247,15 +249,15 @@ impl Host {
     }
 }
 
-impl<T> Part<T> {
+impl<T> AnswerSet<T> {
     fn hear(&mut self, answer: Result<Vec<T>, &Error>) {
         self.last = match answer {
             Ok(found) => {
                 self.good = found;
-                Last::Good
+                LastAnswer::Good
             }
-            Err(error) if error.is_of_no_record() => Last::Nothing(error.to_string()),
-            Err(error) => Last::Failed(error.to_string()),
+            Err(error) if error.is_of_no_record() => LastAnswer::Nothing(error.to_string()),
+            Err(error) => LastAnswer::Failed(error.to_string()),
         };
     }
 
@@ -271,26 +273,26 @@ impl<T> Part<T> {
     }
 
     fn nothing(&self) -> Option<&str> {
-        if let Last::Nothing(why) = &self.last { Some(why) } else { None }
+        if let LastAnswer::Nothing(why) = &self.last { Some(why) } else { None }
     }
 
     fn failure(&self) -> Option<&str> {
-        if let Last::Failed(why) = &self.last { Some(why) } else { None }
+        if let LastAnswer::Failed(why) = &self.last { Some(why) } else { None }
     }
 }
 
-impl<T> Default for Part<T> {
-    fn default() -> Part<T> {
-        Part { good: Vec::new(), last: Last::Awaited }
+impl<T> Default for AnswerSet<T> {
+    fn default() -> AnswerSet<T> {
+        AnswerSet { good: Vec::new(), last: LastAnswer::Awaited }
     }
 }
 
 /// An address of an SRV record's target. Weights multiply: that of the record, and that of the configuration. RFC 2782: one
 /// of weight 0 is to be had rarely, but is to be had.
-fn endpoint_of(server: &config::Server, service: &Service, ip: IpAddr) -> Endpoint {
+fn endpoint_of(server: &config::ConfiguredServer, service: &SrvTarget, ip: IpAddr) -> ServerEndpoint {
     let weight = server.weight.saturating_mul(u32::from(service.weight).max(1));
-    let place = Place::Tcp { host: service.target.clone(), port: service.port };
-    Endpoint { place, address: Address::Tcp((ip, service.port).into()), weight }
+    let place = ServerLocation::Tcp { host: service.target.clone(), port: service.port };
+    ServerEndpoint { place, address: ServerAddress::Tcp((ip, service.port).into()), weight }
 }
 
 /// Hosts that a failure names.
@@ -300,42 +302,42 @@ const SAID_MAX: usize = 3;
 mod tests {
     use super::*;
 
-    fn server(place: Place) -> config::Server {
-        config::Server { tls: false, place, weight: 1 }
+    fn server(place: ServerLocation) -> config::ConfiguredServer {
+        config::ConfiguredServer { tls: false, place, weight: 1 }
     }
 
-    fn named() -> config::Server {
-        server(Place::Tcp { host: "u".to_owned(), port: 80 })
+    fn named() -> config::ConfiguredServer {
+        server(ServerLocation::Tcp { host: "u".to_owned(), port: 80 })
     }
 
-    fn good(addresses: &[&str]) -> Result<Answer<IpAddr>, Error> {
+    fn good(addresses: &[&str]) -> Result<DnsAnswer<IpAddr>, Error> {
         let found = addresses.iter().map(|ip| ip.parse().expect("an address")).collect();
-        Ok(Answer { found, ttl: std::time::Duration::from_secs(1), rank: 0 })
+        Ok(DnsAnswer { found, ttl: std::time::Duration::from_secs(1), rank: 0 })
     }
 
-    fn nothing() -> Result<Answer<IpAddr>, Error> {
+    fn nothing() -> Result<DnsAnswer<IpAddr>, Error> {
         Err(Error::NotOfFamily)
     }
 
-    fn failed() -> Result<Answer<IpAddr>, Error> {
+    fn failed() -> Result<DnsAnswer<IpAddr>, Error> {
         Err(Error::Net(hickory_resolver::net::NetError::Timeout))
     }
 
-    fn hear(heard: &mut Heard, host: &str, answers: [&Result<Answer<IpAddr>, Error>; 2]) {
+    fn hear(heard: &mut DnsAnswers, host: &str, answers: [&Result<DnsAnswer<IpAddr>, Error>; 2]) {
         for (version, answer) in IpVersion::ALL.into_iter().zip(answers) {
             heard.hear_addresses(host, version, answer.as_ref());
         }
     }
 
-    fn ips(heard: &Heard, server: &config::Server) -> Vec<String> {
-        let address = |(_, endpoint): (u16, Endpoint)| Some(endpoint.address.tcp()?.ip().to_string());
+    fn ips(heard: &DnsAnswers, server: &config::ConfiguredServer) -> Vec<String> {
+        let address = |(_, endpoint): (u16, ServerEndpoint)| Some(endpoint.address.tcp()?.ip().to_string());
         heard.endpoints(server).into_iter().filter_map(address).collect()
     }
 
     #[test]
     fn only_the_word_that_there_is_none_takes_addresses_of_a_family_away() {
         let server = named();
-        let mut heard = Heard::default();
+        let mut heard = DnsAnswers::default();
         heard.list(&server.place, &[]);
         hear(&mut heard, "u", [&good(&["10.0.0.1"]), &good(&["::1"])]);
         assert_eq!((ips(&heard, &server).len(), heard.failure()), (2, None));
@@ -357,7 +359,7 @@ mod tests {
     #[test]
     fn what_is_gone_with_all_the_rest_is_kept_for_what_follows() {
         let server = named();
-        let mut heard = Heard::default();
+        let mut heard = DnsAnswers::default();
         heard.list(&server.place, &[]);
         hear(&mut heard, "u", [&good(&["10.0.0.1"]), &nothing()]);
         hear(&mut heard, "u", [&nothing(), &nothing()]);
@@ -369,7 +371,7 @@ mod tests {
     #[test]
     fn a_family_that_never_had_an_address_is_not_missed_beside_the_other() {
         let server = named();
-        let mut heard = Heard::default();
+        let mut heard = DnsAnswers::default();
         heard.list(&server.place, &[]);
         hear(&mut heard, "u", [&good(&["10.0.0.1"]), &failed()]);
         assert_eq!((heard.failure(), heard.unanswered()), (None, vec![("u", IpVersion::V6)]));
@@ -386,9 +388,9 @@ mod tests {
     #[test]
     fn families_behind_different_search_domains_are_not_of_one_name() {
         let server = named();
-        let mut heard = Heard::default();
+        let mut heard = DnsAnswers::default();
         heard.list(&server.place, &[]);
-        let later = good(&["::1"]).map(|answer| Answer { rank: 1, ..answer });
+        let later = good(&["::1"]).map(|answer| DnsAnswer { rank: 1, ..answer });
         hear(&mut heard, "u", [&good(&["10.0.0.1"]), &later]);
         assert_eq!(ips(&heard, &server), ["10.0.0.1"]);
         hear(&mut heard, "u", [&nothing(), &later]);
@@ -397,15 +399,15 @@ mod tests {
 
     #[test]
     fn a_target_without_an_answer_keeps_its_addresses_and_its_priority() {
-        let server = server(Place::Service("_a._tcp.u".to_owned()));
+        let server = server(ServerLocation::Service("_a._tcp.u".to_owned()));
         let service =
-            |priority, target: &str| Service { priority, weight: 1, port: 80, target: target.to_owned() };
-        let mut heard = Heard::default();
+            |priority, target: &str| SrvTarget { priority, weight: 1, port: 80, target: target.to_owned() };
+        let mut heard = DnsAnswers::default();
         heard.hear_services(Ok(vec![service(20, "backup"), service(10, "first")]));
         // What an earlier process knew.
-        let place = Place::Tcp { host: "first".to_owned(), port: 80 };
-        let address = Address::Tcp("10.0.0.1:80".parse().expect("an address"));
-        heard.list(&server.place, &[Endpoint { place, address, weight: 1 }]);
+        let place = ServerLocation::Tcp { host: "first".to_owned(), port: 80 };
+        let address = ServerAddress::Tcp("10.0.0.1:80".parse().expect("an address"));
+        heard.list(&server.place, &[ServerEndpoint { place, address, weight: 1 }]);
         hear(&mut heard, "backup", [&good(&["10.0.0.2"]), &nothing()]);
         hear(&mut heard, "first", [&failed(), &failed()]);
         assert_eq!(ips(&heard, &server), ["10.0.0.1", "10.0.0.2"]);

@@ -1,5 +1,5 @@
 //! Wraps the stream of an admin connection: refuses framing that servers read in two ways, as every listener does, reports
-//! reads and flushes to its [`Activity`], and lingers on close so that the last answer arrives.
+//! reads and flushes to its [`AdminActivity`], and lingers on close so that the last answer arrives.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,16 +8,16 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::activity::Activity;
+use super::activity::AdminActivity;
 use super::limits::LINGER_BYTES_MAX;
-use net::wire::http1::{End, Framing, Scanned};
+use net::wire::http1::{Framing, ScanEnd, ScanProgress};
 
 /// No head has a NUL, and no size of a chunk. The ends of lines let hyper look at a head that it has seen a part of.
 const REFUSED: &[u8] = b"\0\n\n";
 
-pub(super) struct Watched<S> {
+pub(super) struct WatchedStream<S> {
     stream: S,
-    activity: Arc<Activity>,
+    activity: Arc<AdminActivity>,
     framing: Framing,
     /// What is left to pass on in place of bytes that are refused; all that comes after them goes nowhere.
     refusal: Option<&'static [u8]>,
@@ -25,9 +25,16 @@ pub(super) struct Watched<S> {
     discarded: usize,
 }
 
-impl<S> Watched<S> {
-    pub(super) fn new(stream: S, activity: Arc<Activity>) -> Watched<S> {
-        Watched { stream, activity, framing: Framing::default(), refusal: None, is_shut: false, discarded: 0 }
+impl<S> WatchedStream<S> {
+    pub(super) fn new(stream: S, activity: Arc<AdminActivity>) -> WatchedStream<S> {
+        WatchedStream {
+            stream,
+            activity,
+            framing: Framing::default(),
+            refusal: None,
+            is_shut: false,
+            discarded: 0,
+        }
     }
 
     /// Passes on as much of the refusal as there is room for.
@@ -44,13 +51,13 @@ impl<S> Watched<S> {
     fn check(&mut self, buffer: &mut ReadBuf<'_>, before: usize) {
         let mut at = before;
         while at < buffer.filled().len() {
-            let Scanned { passed, end, .. } = self.framing.scan(&buffer.filled()[at..]);
+            let ScanProgress { passed, end, .. } = self.framing.scan(&buffer.filled()[at..]);
             at += passed;
             match end {
-                End::Bytes => {}
+                ScanEnd::Bytes => {}
                 // Nothing here switches the protocol.
-                End::Upgrade => self.framing.release(),
-                End::Head(_) | End::Body(_) => {
+                ScanEnd::Upgrade => self.framing.release(),
+                ScanEnd::Head(_) | ScanEnd::Body(_) => {
                     buffer.set_filled(at);
                     self.refusal = Some(REFUSED);
                     return self.refuse(buffer);
@@ -60,7 +67,7 @@ impl<S> Watched<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -80,7 +87,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }

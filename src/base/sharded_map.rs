@@ -1,4 +1,4 @@
-//! [`Sharded`]: a large map that requests read without a lock and that changes a little at a time.
+//! [`ShardedMap`]: a large map that requests read without a lock and that changes a little at a time.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -12,7 +12,7 @@ type Shard<K, V> = HashMap<K, V>;
 
 /// A map in shards of which a change copies one.
 #[derive(Debug)]
-pub struct Sharded<K, V> {
+pub struct ShardedMap<K, V> {
     hasher: RandomState,
     shards: Box<[ArcSwapOption<Shard<K, V>>]>,
     /// Keys that have a value. While it is 0 nobody looks further.
@@ -22,21 +22,21 @@ pub struct Sharded<K, V> {
 }
 
 /// The value of one key, as it is at this moment.
-pub struct Held<'k, K, Q: ?Sized, V> {
+pub struct ShardedValue<'k, K, Q: ?Sized, V> {
     shard: Guard<Option<Arc<Shard<K, V>>>>,
     key: &'k Q,
 }
 
-impl<K: Borrow<Q> + Eq + Hash, Q: Eq + Hash + ?Sized, V> Held<'_, K, Q, V> {
+impl<K: Borrow<Q> + Eq + Hash, Q: Eq + Hash + ?Sized, V> ShardedValue<'_, K, Q, V> {
     /// The value; `None` if the key has none.
     pub fn get(&self) -> Option<&V> {
         self.shard.as_ref()?.get(self.key)
     }
 }
 
-impl<K, V> Default for Sharded<K, V> {
-    fn default() -> Sharded<K, V> {
-        Sharded {
+impl<K, V> Default for ShardedMap<K, V> {
+    fn default() -> ShardedMap<K, V> {
+        ShardedMap {
             hasher: RandomState::new(),
             shards: (0..SHARDS).map(|_| ArcSwapOption::empty()).collect(),
             keys: AtomicUsize::new(0),
@@ -45,7 +45,7 @@ impl<K, V> Default for Sharded<K, V> {
     }
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Sharded<K, V> {
+impl<K: Clone + Eq + Hash, V: Clone> ShardedMap<K, V> {
     /// Whether no key has a value.
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -53,7 +53,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Sharded<K, V> {
     }
 
     /// What a key may have; `None` if it has nothing for sure.
-    pub fn of<'k, Q>(&self, key: &'k Q) -> Option<Held<'k, K, Q, V>>
+    pub fn of<'k, Q>(&self, key: &'k Q) -> Option<ShardedValue<'k, K, Q, V>>
     where
         K: Borrow<Q>,
         Q: Eq + Hash + ?Sized,
@@ -62,7 +62,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Sharded<K, V> {
             return None;
         }
         let shard = self.shards[self.place(key)].load();
-        shard.is_some().then_some(Held { shard, key })
+        shard.is_some().then_some(ShardedValue { shard, key })
     }
 
     /// Changes the value of a key; `None` is no value.

@@ -4,18 +4,18 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Response, StatusCode, Version};
 
 use crate::service::conn::Conn;
-use crate::service::overload::{Overload, Step};
+use crate::service::overload::{Overload, PressureStep};
 use crate::service::refusal::Refusal;
 
 /// Refuses a request if memory is so short that requests are shed.
 pub fn admit(overload: &Overload) -> Result<(), Refusal> {
-    if overload.step() >= Step::NoRequests { Err(Refusal::Overloaded) } else { Ok(()) }
+    if overload.step() >= PressureStep::NoRequests { Err(Refusal::Overloaded) } else { Ok(()) }
 }
 
 /// Ends a connection with this answer if memory is short, because idle connections hold memory, or if this
 /// process is to be left for another.
 pub fn shed<B>(overload: &Overload, conn: &Conn, version: Version, response: &mut Response<B>) {
-    if overload.step() == Step::Normal && !conn.drain.wants_last_answers() {
+    if overload.step() == PressureStep::Normal && !conn.drain.wants_last_answers() {
         return;
     }
     if version == Version::HTTP_2 {

@@ -5,24 +5,24 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::draws::Draws;
-use super::memory::Memory;
-use super::sample::Sample;
+use super::memory::SampleMemory;
+use super::sample::DecisionSample;
 
 /// What one worker has drawn. Dropping it hands over what is left.
 #[derive(Debug)]
-pub struct Hand {
-    memory: Arc<Memory>,
+pub struct SampleBuffer {
+    memory: Arc<SampleMemory>,
     /// Drawn, and not in the memory yet: its lock was taken.
-    waiting: RefCell<VecDeque<Arc<Sample>>>,
+    waiting: RefCell<VecDeque<Arc<DecisionSample>>>,
     drawn: Cell<u64>,
     /// Samples for which there was no room, until they are counted: once a tick.
     dropped: Cell<u64>,
 }
 
-impl Hand {
+impl SampleBuffer {
     /// The hand of a worker.
-    pub fn new(memory: Arc<Memory>) -> Hand {
-        Hand { memory, waiting: RefCell::default(), drawn: Cell::new(0), dropped: Cell::new(0) }
+    pub fn new(memory: Arc<SampleMemory>) -> SampleBuffer {
+        SampleBuffer { memory, waiting: RefCell::default(), drawn: Cell::new(0), dropped: Cell::new(0) }
     }
 
     /// Draws whether a decision in this second of the monotonic clock is sampled. Only then its facts need be gathered.
@@ -43,7 +43,7 @@ impl Hand {
     }
 
     /// Keeps a sample that was drawn.
-    pub fn keep(&self, sample: Sample) {
+    pub fn keep(&self, sample: DecisionSample) {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.len() >= WAITING_MAX {
             waiting.pop_front();
@@ -69,7 +69,7 @@ impl Hand {
     }
 }
 
-impl Drop for Hand {
+impl Drop for SampleBuffer {
     fn drop(&mut self) {
         self.memory.put(&mut self.waiting.borrow_mut());
         self.memory.dropped.add(self.dropped.take());
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_counted() {
-        let memory = Arc::new(Memory::default());
-        let hand = Hand::new(Arc::clone(&memory));
+        let memory = Arc::new(SampleMemory::default());
+        let hand = SampleBuffer::new(Arc::clone(&memory));
         let draws = Draws { per_second_max: 3, ..Draws::default() };
         let drawn = (0..10).filter(|_| hand.draws(&draws, false, || 9)).count();
         assert_eq!((drawn, memory.dropped()), (3, 0));
@@ -96,15 +96,15 @@ mod tests {
 
     #[test]
     fn a_worker_does_not_wait_for_who_reads() {
-        let memory = Arc::new(Memory::default());
-        let hand = Hand::new(Arc::clone(&memory));
+        let memory = Arc::new(SampleMemory::default());
+        let hand = SampleBuffer::new(Arc::clone(&memory));
         memory.while_locked(|| {
-            (0..WAITING_MAX as u64 + 5).for_each(|number| hand.keep(Sample::numbered(number)))
+            (0..WAITING_MAX as u64 + 5).for_each(|number| hand.keep(DecisionSample::numbered(number)))
         });
         assert_eq!(memory.find("5").len(), 0);
         hand.hand_over();
         assert_eq!((memory.find("5").len(), memory.find("4").len(), memory.dropped()), (1, 0, 5));
-        memory.while_locked(|| hand.keep(Sample::numbered(1_000)));
+        memory.while_locked(|| hand.keep(DecisionSample::numbered(1_000)));
         drop(hand);
         assert_eq!(memory.find("1000").len(), 1, "its last ones are handed over");
     }

@@ -8,26 +8,26 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::config::{Client, Config};
+use super::config::{Config, GrpcClient};
 use super::limits::PRELUDE;
-use super::stats::Stats;
-use auth::mtls::Certificate;
+use super::stats::RlsStats;
+use auth::mtls::ClientCertificate;
 
 /// TLS of one connection.
-pub(super) struct Secured {
+pub(super) struct ConnectionTls {
     pub(super) settings: Arc<ServerConfig>,
-    pub(super) clients: Arc<[Client]>,
-    pub(super) stats: Stats,
+    pub(super) clients: Arc<[GrpcClient]>,
+    pub(super) stats: RlsStats,
 }
 
-impl Secured {
+impl ConnectionTls {
     /// Does the handshake. `None` if it fails, or the client may not ask.
     pub(super) async fn accept(self, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
         let acceptor = TlsAcceptor::from(self.settings);
         let stream = match timeout(PRELUDE, acceptor.accept(stream)).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
-                tracing::debug!(%error, "TLS handshake of a gRPC connection");
+                tracing::debug!(%error, "gRPC connection: TLS handshake failed");
                 // One that just leaves, as probes do, was not refused.
                 if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
                     self.stats.refused_connection();
@@ -37,9 +37,9 @@ impl Secured {
             Err(_) => return None,
         };
         let shown =
-            stream.get_ref().1.peer_certificates().and_then(|chain| Certificate::read(chain.first()?));
+            stream.get_ref().1.peer_certificates().and_then(|chain| ClientCertificate::read(chain.first()?));
         if !Config::admits(&self.clients, shown.as_ref()) {
-            tracing::warn!("a gRPC client has shown a certificate that `clients` does not name");
+            tracing::warn!("gRPC client refused: `clients` does not name its certificate");
             self.stats.refused_connection();
             return None;
         }

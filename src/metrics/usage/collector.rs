@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::rows::Rows;
-use super::{Amount, Minute, Row, Who};
+use super::rows::MinuteRows;
+use super::{Amount, UnixMinute, UsageRow, Who};
 
 /// What all workers have counted. Workers come here some times a second, never within a request.
 #[derive(Debug)]
-pub struct Gathered {
+pub struct UsageCollector {
     /// Rows of a minute, beside that of the others.
     pub(super) most: usize,
-    minutes: Mutex<BTreeMap<Minute, Rows>>,
+    minutes: Mutex<BTreeMap<UnixMinute, MinuteRows>>,
     /// Decisions that were counted among the others.
     others: AtomicU64,
 }
 
-impl Gathered {
+impl UsageCollector {
     /// An empty one, of so many rows a minute.
-    pub fn new(most: usize) -> Gathered {
-        Gathered { most, minutes: Mutex::default(), others: AtomicU64::new(0) }
+    pub fn new(most: usize) -> UsageCollector {
+        UsageCollector { most, minutes: Mutex::default(), others: AtomicU64::new(0) }
     }
 
     /// Counts what no worker has decided.
-    pub fn count(&self, minute: Minute, who: Who<'_>, amount: Amount) {
+    pub fn count(&self, minute: UnixMinute, who: Who<'_>, amount: Amount) {
         self.count_in(&mut self.minutes(), minute, who, amount);
     }
 
-    pub(super) fn take_in(&self, counted: &mut Vec<(Minute, Rows)>) {
+    pub(super) fn take_in(&self, counted: &mut Vec<(UnixMinute, MinuteRows)>) {
         let mut minutes = self.minutes();
         for (minute, rows) in counted.drain(..) {
             for (who, amount) in rows.iter() {
@@ -37,7 +37,13 @@ impl Gathered {
         }
     }
 
-    fn count_in(&self, minutes: &mut BTreeMap<Minute, Rows>, minute: Minute, who: Who<'_>, amount: Amount) {
+    fn count_in(
+        &self,
+        minutes: &mut BTreeMap<UnixMinute, MinuteRows>,
+        minute: UnixMinute,
+        who: Who<'_>,
+        amount: Amount,
+    ) {
         // A clock that jumps about must not make a minute of every request.
         let minute = match minutes.keys().next_back() {
             Some(last) if minutes.len() >= MINUTES_MAX && !minutes.contains_key(&minute) => *last,
@@ -50,7 +56,7 @@ impl Gathered {
     }
 
     /// Takes the minutes before this one away, the oldest first.
-    pub fn finished(&self, before: Minute) -> Vec<(Minute, Vec<Row>)> {
+    pub fn finished(&self, before: UnixMinute) -> Vec<(UnixMinute, Vec<UsageRow>)> {
         let mut minutes = self.minutes();
         let rest = minutes.split_off(&before);
         let finished = std::mem::replace(&mut *minutes, rest);
@@ -59,7 +65,7 @@ impl Gathered {
     }
 
     /// What `read` makes of each row, minute by minute.
-    pub fn read<T>(&self, mut read: impl FnMut(Minute, Who<'_>, Amount) -> T) -> Vec<T> {
+    pub fn read<T>(&self, mut read: impl FnMut(UnixMinute, Who<'_>, Amount) -> T) -> Vec<T> {
         let minutes = self.minutes();
         let mut all = Vec::new();
         for (minute, rows) in &*minutes {
@@ -73,7 +79,7 @@ impl Gathered {
         self.others.load(Ordering::Relaxed)
     }
 
-    fn minutes(&self) -> MutexGuard<'_, BTreeMap<Minute, Rows>> {
+    fn minutes(&self) -> MutexGuard<'_, BTreeMap<UnixMinute, MinuteRows>> {
         self.minutes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

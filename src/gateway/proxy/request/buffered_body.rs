@@ -11,16 +11,16 @@ use http_body::Frame;
 
 /// What has been gathered of one body.
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub struct BufferedBody {
     /// The first piece, not copied; most bodies are one piece.
     first: Bytes,
     /// The pieces after it, copied: each small piece would otherwise keep the whole buffer that it was read into.
     rest: BytesMut,
     trailers: Option<HeaderMap>,
-    held: Option<HeldRoom>,
+    held: Option<BufferReservation>,
 }
 
-impl Gathered {
+impl BufferedBody {
     pub(in crate::proxy) fn len(&self) -> usize {
         self.first.len() + self.rest.len()
     }
@@ -43,7 +43,7 @@ impl Gathered {
     }
 
     /// Adds a copy of a frame and counts it in `room`. False if there is no room.
-    pub(in crate::proxy) fn copy(&mut self, frame: &Frame<Bytes>, room: &Arc<Room>) -> bool {
+    pub(in crate::proxy) fn copy(&mut self, frame: &Frame<Bytes>, room: &Arc<BufferBudget>) -> bool {
         if let Some(data) = frame.data_ref() {
             self.rest.extend_from_slice(data);
         } else {
@@ -54,7 +54,7 @@ impl Gathered {
 
     /// Copies what it holds into one small buffer, because more has to be waited for, and counts that buffer in `room`.
     /// False if there is no room.
-    pub(in crate::proxy) fn compact(&mut self, room: &Arc<Room>) -> bool {
+    pub(in crate::proxy) fn compact(&mut self, room: &Arc<BufferBudget>) -> bool {
         if !self.first.is_empty() {
             let mut all = BytesMut::with_capacity(self.len());
             all.extend_from_slice(&self.first);
@@ -65,8 +65,8 @@ impl Gathered {
     }
 
     /// Counts its own buffer in `room`. False if there is no room.
-    fn hold(&mut self, room: &Arc<Room>) -> bool {
-        let held = self.held.get_or_insert_with(|| HeldRoom { room: Arc::clone(room), bytes: 0 });
+    fn hold(&mut self, room: &Arc<BufferBudget>) -> bool {
+        let held = self.held.get_or_insert_with(|| BufferReservation { room: Arc::clone(room), bytes: 0 });
         held.grow(self.rest.capacity())
     }
 
@@ -84,31 +84,31 @@ impl Gathered {
 
 /// Bytes held by all bodies of one kind, over all workers.
 #[derive(Debug)]
-pub struct Room {
+pub struct BufferBudget {
     held: AtomicUsize,
     max: usize,
 }
 
-impl Room {
+impl BufferBudget {
     /// Room for bodies that wait for more before they have a connection.
-    pub fn of_gathered() -> Room {
-        Room { held: AtomicUsize::new(0), max: GATHERED_BYTES_MAX }
+    pub fn of_gathered() -> BufferBudget {
+        BufferBudget { held: AtomicUsize::new(0), max: GATHERED_BYTES_MAX }
     }
 
     /// Room for copies of bodies. They have their own, so that no request finds none because of them.
-    pub fn of_copies() -> Room {
-        Room { held: AtomicUsize::new(0), max: COPIED_BYTES_MAX }
+    pub fn of_copies() -> BufferBudget {
+        BufferBudget { held: AtomicUsize::new(0), max: COPIED_BYTES_MAX }
     }
 }
 
 /// The part of one body; given back when dropped.
 #[derive(Debug)]
-struct HeldRoom {
-    room: Arc<Room>,
+struct BufferReservation {
+    room: Arc<BufferBudget>,
     bytes: usize,
 }
 
-impl HeldRoom {
+impl BufferReservation {
     /// Holds `bytes` in all; false if that is beyond the bound.
     fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(self.bytes);
@@ -118,7 +118,7 @@ impl HeldRoom {
     }
 }
 
-impl Drop for HeldRoom {
+impl Drop for BufferReservation {
     fn drop(&mut self) {
         self.room.held.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn pieces_come_back_in_order_and_small_ones_are_copied_once_more_is_waited_for() {
-        let room = Arc::new(Room::of_gathered());
-        let mut gathered = Gathered::default();
+        let room = Arc::new(BufferBudget::of_gathered());
+        let mut gathered = BufferedBody::default();
         let buffer = Bytes::from(vec![b'a'; 8 * 1024]);
         gathered.push(Frame::data(buffer.slice(..3)));
         assert!(!buffer.is_unique(), "what comes at once is not copied");
@@ -157,10 +157,10 @@ mod tests {
 
     #[test]
     fn room_is_bounded_over_all_bodies() {
-        let room = Arc::new(Room::of_gathered());
-        let held = |bytes| HeldRoom { room: Arc::clone(&room), bytes: 0 }.grow(bytes);
+        let room = Arc::new(BufferBudget::of_gathered());
+        let held = |bytes| BufferReservation { room: Arc::clone(&room), bytes: 0 }.grow(bytes);
         assert!(held(GATHERED_BYTES_MAX));
-        let mut first = HeldRoom { room: Arc::clone(&room), bytes: 0 };
+        let mut first = BufferReservation { room: Arc::clone(&room), bytes: 0 };
         assert!(first.grow(GATHERED_BYTES_MAX));
         assert!(!held(1));
         drop(first);

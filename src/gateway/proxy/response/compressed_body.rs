@@ -15,12 +15,12 @@ use compression_codecs::{BrotliEncoder, EncodeV2, GzipEncoder, ZstdEncoder};
 use http_body::Frame;
 
 use crate::proxy::request::request_body::Error;
-use crate::proxy::response::response_body::Source;
+use crate::proxy::response::response_body::BodySource;
 use policy::response::compress::Coding;
 
 /// A source of bytes, and what becomes of them.
-pub struct Compressed {
-    source: Source,
+pub struct CompressedBody {
+    source: BodySource,
     coding: (Coding, u32),
     /// Made with the first byte: the answer to a HEAD needs none.
     encoder: Option<Encoder>,
@@ -30,7 +30,7 @@ pub struct Compressed {
     /// Whether the encoder may hold bytes that have not come out.
     holds: bool,
     trailers: Option<Frame<Bytes>>,
-    failure: Option<Failure>,
+    failure: Option<SourceFailure>,
     /// One of the slots of the worker; taken as long as the body lives.
     _slot: Rc<()>,
 }
@@ -46,16 +46,16 @@ enum Stage {
 }
 
 /// The source's failure, which is passed on after what came before it.
-struct Failure {
+struct SourceFailure {
     error: Error,
     /// Whether hyper has had a turn to send that: it drops what it has not sent when a body fails.
     is_due: bool,
 }
 
-impl Compressed {
+impl CompressedBody {
     /// Compresses what comes from `source` with this coding and level.
-    pub fn new(source: Source, coding: (Coding, u32), slot: Rc<()>) -> Compressed {
-        Compressed {
+    pub fn new(source: BodySource, coding: (Coding, u32), slot: Rc<()>) -> CompressedBody {
+        CompressedBody {
             source,
             coding,
             encoder: None,
@@ -121,7 +121,7 @@ impl Compressed {
                 Err(trailers) => (self.trailers, self.stage) = (Some(trailers), Stage::Finishing),
             },
             Poll::Ready(Some(Err(error))) => {
-                self.failure = Some(Failure { error, is_due: false });
+                self.failure = Some(SourceFailure { error, is_due: false });
                 self.stage = if self.holds { Stage::Flushing } else { Stage::Reading };
             }
             Poll::Ready(None) => self.stage = Stage::Finishing,
@@ -161,7 +161,7 @@ impl Compressed {
     }
 }
 
-impl fmt::Debug for Compressed {
+impl fmt::Debug for CompressedBody {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Compressed").field("source", &self.source).finish_non_exhaustive()
     }

@@ -17,7 +17,7 @@ use super::splitter::{SETTINGS, frame};
 
 /// A stream of HTTP/2 frames that a [`Meter`] counts. It belongs to one thread.
 #[derive(Debug)]
-pub struct Metered<S> {
+pub struct MeteredStream<S> {
     stream: S,
     meter: Rc<RefCell<Meter>>,
     now: fn() -> Instant,
@@ -25,14 +25,14 @@ pub struct Metered<S> {
     unsent: Bytes,
 }
 
-impl<S> Metered<S> {
+impl<S> MeteredStream<S> {
     /// Counts on `meter` what passes; `now` reads the monotonic clock.
-    pub fn new(stream: S, meter: Rc<RefCell<Meter>>, now: fn() -> Instant) -> Metered<S> {
-        Metered { stream, meter, now, unsent: Bytes::new() }
+    pub fn new(stream: S, meter: Rc<RefCell<Meter>>, now: fn() -> Instant) -> MeteredStream<S> {
+        MeteredStream { stream, meter, now, unsent: Bytes::new() }
     }
 }
 
-impl<S: AsyncWrite + Unpin> Metered<S> {
+impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     /// Sends a GOAWAY with the reason, if that is possible at once, and returns the error that ends the stream.
     fn close(&mut self, cx: &mut Context<'_>) -> io::Error {
         let (before, code) = match self.meter.borrow().excess() {
@@ -82,7 +82,7 @@ impl<S: AsyncWrite + Unpin> Metered<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for MeteredStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
@@ -92,7 +92,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Metered<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for MeteredStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         ready!(this.poll_interims(cx))?;
@@ -155,7 +155,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::wire::http2::Peer;
+    use crate::wire::http2::PeerSide;
 
     const VAGUE: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\x01";
     const FRAME_SIZE: &[u8; 17] = b"\0\0\x08\x07\0\0\0\0\0\0\0\0\x05\0\0\0\x06";
@@ -164,8 +164,8 @@ mod tests {
     /// What comes out when this goes in, in writes of these pieces, behind what the client has sent.
     async fn sent(received: &[u8], writes: &[&[u8]]) -> Vec<u8> {
         let (ours, mut theirs) = duplex(4096);
-        let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, 100, Instant::now())));
-        let mut metered = Metered::new(ours, meter, Instant::now);
+        let meter = Rc::new(RefCell::new(Meter::new(PeerSide::Client, 100, Instant::now())));
+        let mut metered = MeteredStream::new(ours, meter, Instant::now);
         let received = [&[0; 24], &frame(SETTINGS, 0, 0, &[])[..], received].concat();
         theirs.write_all(&received).await.expect("there is room");
         metered.read_exact(&mut vec![0; received.len()]).await.expect("it is all there");
@@ -193,8 +193,8 @@ mod tests {
     async fn a_peer_that_does_not_begin_with_settings_gets_a_goaway() {
         for first in [&b"\0\0\x08\x06\0\0\0\0\0question"[..], b"\0\0\0\x04\x01\0\0\0\0"] {
             let (ours, mut theirs) = duplex(4096);
-            let meter = Rc::new(RefCell::new(Meter::new(Peer::Client, 100, Instant::now())));
-            let mut metered = Metered::new(ours, Rc::clone(&meter), Instant::now);
+            let meter = Rc::new(RefCell::new(Meter::new(PeerSide::Client, 100, Instant::now())));
+            let mut metered = MeteredStream::new(ours, Rc::clone(&meter), Instant::now);
             theirs.write_all(&[&[0; 24], first].concat()).await.expect("there is room");
             assert!(metered.read(&mut [0; 100]).await.is_err());
             assert_eq!(meter.borrow().excess(), Some(Excess::Unannounced));

@@ -1,0 +1,282 @@
+//! Words of the source: one name for one type, the field's nouns for types and files, and comments that say something.
+//!
+//! Each limit is what the tree has. It moves in one direction only.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::support::source::{File, Tree};
+
+/// Of a thousand type definitions, how many have a name that another definition has, too. Only ever lowered.
+const SHARED_PERMILLE_MAX: usize = 156;
+
+/// Of a thousand doc comments, how many have five words or fewer. Only ever lowered.
+const SHORT_DOCS_PERMILLE_MAX: usize = 219;
+
+/// Of ten thousand lines, how many say why. Only ever raised.
+const REASONS_PER_10_000_MIN: usize = 39;
+
+/// Names that every module may have, because a path always stands before them.
+const QUALIFIED: &[&str] = &["Error", "Config", "Arguments"];
+
+/// Participles that do not end with `ed`, and household words: as a whole name they do not say what a thing is.
+const VAGUE: &[&str] = &[
+    "around", "asking", "away", "begun", "beside", "desk", "driven", "drawn", "ear", "found", "given",
+    "gone", "hand", "heard", "held", "kept", "known", "last", "left", "lost", "lot", "made", "met", "next",
+    "part", "parts", "place", "places", "porch", "pot", "proven", "rest", "room", "said", "seen", "sent",
+    "settle", "shelf", "shown", "spent", "taken", "thing", "together", "told", "unread", "unsent", "wish",
+    "world", "written",
+];
+
+/// Words with that end that are no participles.
+const NOUNS: &[&str] = &["embed", "feed", "need", "seed", "speed"];
+
+/// Types and files of such a name that there are. The list only gets shorter.
+const REMAINING: &[&str] = &[
+    "app/control/shared.rs",
+    "app/control/shared.rs Shared",
+    "app/envoy/decide.rs Asking",
+    "app/envoy/statuses.rs Found",
+    "app/explain.rs Asked",
+    "app/explain.rs Explained",
+    "app/explain.rs Known",
+    "app/explain/arrival.rs Arrived",
+    "app/explain/identity.rs Authenticated",
+    "app/explain/limit.rs Tried",
+    "app/explain/listener.rs Taken",
+    "app/fleet/orders.rs Wanted",
+    "app/hot_keys.rs Shared",
+    "app/live/fleet.rs Shared",
+    "app/publisher/changes.rs Parts",
+    "app/publisher/mod.rs Fixed",
+    "app/publisher/mod.rs Made",
+    "app/publisher/prepare.rs Kept",
+    "app/publisher/prepare.rs Prepared",
+    "app/publisher/watch.rs Told",
+    "app/read_files.rs Part",
+    "app/reload.rs Rowed",
+    "app/reload.rs Told",
+    "app/signals.rs Asked",
+    "app/sockets/inherited.rs",
+    "app/sockets/inherited.rs Closed",
+    "app/sockets/inherited.rs Inherited",
+    "app/sockets/inherited.rs Taken",
+    "app/sockets/listeners.rs Prepared",
+    "app/sockets/listeners.rs Wanted",
+    "app/sockets/listening.rs Opened",
+    "app/sockets/listening.rs Parts",
+    "app/sockets/neighbour.rs Place",
+    "app/upgrade/beside.rs",
+    "app/upgrade/beside.rs Beside",
+    "app/upgrade/messages.rs Passed",
+    "app/upgrade/mod.rs Given",
+    "app/upgrade/report.rs Asked",
+    "app/views/last_reload.rs Said",
+    "app/views/override_view.rs Shown",
+    "cli/admin_client.rs Place",
+    "cli/explain.rs Unasked",
+    "cli/log.rs Kept",
+    "cli/top/source.rs Told",
+    "cli/top/view.rs Next",
+    "config/added.rs",
+    "config/added.rs Added",
+    "config/keys/shared.rs",
+    "config/limits/counted.rs",
+    "config/load/definition.rs Loaded",
+    "config/load/expand.rs Expanded",
+    "config/load/expand.rs Unresolved",
+    "config/load/report.rs Place",
+    "config/load/report.rs Places",
+    "config/load/sections.rs Named",
+    "config/tests/keys.rs Found",
+    "config/values.rs Written",
+    "limit/lease/heard.rs",
+    "limit/lease/mod.rs Told",
+    "limit/lease/upkeep.rs Wanted",
+    "limit/lease_messages.rs Left",
+    "limit/lease_messages.rs Part",
+    "limit/lease_messages.rs Seen",
+    "limit/lease_messages.rs Taken",
+    "limit/lease_messages.rs Unanswered",
+    "limit/script_model/mod.rs Asked",
+    "limit/script_model/mod.rs Granted",
+    "limiter/check/counted.rs",
+    "limiter/check/given.rs",
+    "limiter/check/given.rs Given",
+    "limiter/check/given.rs Known",
+    "limiter/check/mod.rs Peeked",
+    "limiter/check/spent.rs",
+    "limiter/check/together.rs",
+    "limiter/check/together.rs Part",
+    "limiter/exact/advances.rs Granted",
+    "limiter/exact/questions.rs Asking",
+    "limiter/exact/taken_late.rs Last",
+    "limiter/fallback/unsent.rs",
+    "limiter/fallback/unsent.rs Unsent",
+    "limiter/fleet_tests.rs Desk",
+    "limiter/fleet_tests/fallback.rs Away",
+    "limiter/fleet_tests/turmoil.rs Admitted",
+    "limiter/global/batch.rs Posted",
+    "limiter/global/config.rs Dedicated",
+    "limiter/global/config.rs Weighted",
+    "limiter/global/membership.rs Heard",
+    "limiter/global/membership.rs Place",
+    "limiter/global/moved.rs",
+    "limiter/global/pipeline/mod.rs Completed",
+    "limiter/global/routes.rs Shared",
+    "limiter/global/shard.rs Logged",
+    "limiter/global/wire.rs Answered",
+    "limiter/holders/overrides/scaled.rs",
+    "limiter/holders/overrides/scaled.rs Scaled",
+    "limiter/leases/renewals.rs Leased",
+    "limiter/leases/watched.rs",
+    "limiter/leases/watched.rs Watched",
+    "limiter/local/beside.rs",
+    "limiter/local/journal.rs Spent",
+    "limiter/local/logs.rs Kept",
+    "limiter/local/mod.rs Place",
+    "limiter/local/mod.rs Taken",
+    "limiter/local/penalties.rs Places",
+    "limiter/local/quotas.rs Declared",
+    "limiter/local/quotas.rs Known",
+    "limiter/local/slots.rs Locked",
+    "limiter/local/striped.rs",
+    "limiter/local/striped.rs Striped",
+    "limiter/permits/holdings.rs Asked",
+    "limiter/wait.rs Resolved",
+    "tools/migrate/envoy/chains.rs Asked",
+    "tools/migrate/envoy/descriptors.rs Said",
+    "tools/migrate/envoy/hosts.rs Around",
+    "tools/migrate/envoy/unread.rs",
+    "tools/migrate/haproxy/rules.rs Ruled",
+    "tools/migrate/kong/unread.rs",
+    "tools/migrate/lib.rs Migrated",
+    "tools/migrate/nginx/unread.rs",
+    "tools/migrate/nginx/values.rs Around",
+    "tools/migrate/notes.rs Place",
+    "tools/migrate/ratelimit/tests.rs Imported",
+    "tools/migrate/ratelimit/unread.rs",
+    "tools/migrate/regex.rs Found",
+    "tools/migrate/settle.rs",
+    "tools/migrate/settle.rs Part",
+    "tools/migrate/yaml.rs Unread",
+    "tools/migrate/yaml_file.rs Unread",
+    "tools/replay/format/text.rs Rest",
+    "tools/replay/logs.rs Next",
+    "tools/replay/order.rs Held",
+    "tools/replay/redis.rs Kept",
+    "tools/replay/source.rs Filled",
+    "tools/replay/suggest.rs Asked",
+    "tools/replay/suggest.rs Room",
+    "tools/replay/suggest.rs Suggested",
+    "tools/replay/world.rs",
+    "tools/replay/world.rs Known",
+    "tools/replay/world.rs Seen",
+    "tools/replay/world.rs World",
+];
+
+#[test]
+fn most_types_have_a_name_of_their_own() {
+    let tree = Tree::read("src");
+    let mut definitions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (_, file) in tree.files() {
+        for name in types(file).filter(|name| !QUALIFIED.contains(name)) {
+            definitions.entry(name).or_default().push(&file.name);
+        }
+    }
+    let all: usize = definitions.values().map(Vec::len).sum();
+    assert!(all > 1000, "the reader of the source finds {all} types");
+    definitions.retain(|_, files| files.len() > 1);
+    let shared: usize = definitions.values().map(Vec::len).sum();
+    let permille = shared * 1000 / all;
+    assert!(permille <= SHARED_PERMILLE_MAX, "{shared} of {all} types share their name: {definitions:#?}");
+}
+
+#[test]
+fn no_type_and_no_file_is_named_by_a_participle_or_household_word() {
+    let tree = Tree::read("src");
+    let mut vague = BTreeSet::new();
+    for (_, file) in tree.files() {
+        let stem = file.name.trim_end_matches(".rs").rsplit('/').next().unwrap_or_default();
+        if is_vague(stem) {
+            vague.insert(file.name.clone());
+        }
+        let types = types(file).filter(|name| is_one_word(name) && is_vague(&name.to_lowercase()));
+        vague.extend(types.map(|name| format!("{} {name}", file.name)));
+    }
+    let remaining: BTreeSet<String> = REMAINING.iter().map(|name| (*name).to_owned()).collect();
+    let new: Vec<_> = vague.difference(&remaining).collect();
+    let gone: Vec<_> = remaining.difference(&vague).collect();
+    assert!(new.is_empty(), "names that do not say what a thing is: {new:#?}");
+    assert!(gone.is_empty(), "take out of REMAINING what has another name now: {gone:#?}");
+}
+
+#[test]
+fn doc_comments_say_more_than_the_name() {
+    let tree = Tree::read("src");
+    let lengths: Vec<usize> = tree.files().flat_map(|(_, file)| doc_lengths(&file.text)).collect();
+    assert!(lengths.len() > 1000, "the reader of the source finds {} doc comments", lengths.len());
+    let short = lengths.iter().filter(|words| **words <= 5).count();
+    let permille = short * 1000 / lengths.len();
+    assert!(
+        permille <= SHORT_DOCS_PERMILLE_MAX,
+        "{short} of {} doc comments have five words or fewer",
+        lengths.len()
+    );
+}
+
+#[test]
+fn comments_say_why() {
+    let tree = Tree::read("src");
+    let (mut lines, mut reasons) = (0, 0);
+    for line in tree.files().flat_map(|(_, file)| file.text.lines()) {
+        lines += 1;
+        let comment = line.split_once("//").map_or("", |(_, comment)| comment).to_lowercase();
+        reasons += usize::from(["because", "so that", "otherwise"].iter().any(|word| comment.contains(word)));
+    }
+    let share = reasons * 10_000 / lines;
+    assert!(share >= REASONS_PER_10_000_MIN, "{reasons} of {lines} lines say why");
+}
+
+/// Names of the types that a file defines.
+fn types(file: &File) -> impl Iterator<Item = &str> {
+    let defines = |two: &&[String]| matches!(two[0].as_str(), "struct" | "enum" | "trait" | "union");
+    let names = file.tokens().windows(2).filter(defines).map(|two| two[1].as_str());
+    names.filter(|name| name.starts_with(char::is_uppercase))
+}
+
+/// Whether a type's name has one capital.
+fn is_one_word(name: &str) -> bool {
+    name.chars().filter(|sign| sign.is_uppercase()).count() == 1
+}
+
+/// Whether a name is one word alone, and one that could stand for anything.
+fn is_vague(name: &str) -> bool {
+    VAGUE.contains(&name) || (name.ends_with("ed") && !name.contains('_') && !NOUNS.contains(&name))
+}
+
+/// How many words each doc comment of an item has.
+fn doc_lengths(text: &str) -> Vec<usize> {
+    let mut lengths = Vec::new();
+    let mut comes_next = false;
+    for line in text.lines() {
+        let doc = line.trim_start().strip_prefix("///");
+        let words = doc.map_or(0, |doc| doc.split_whitespace().count());
+        match lengths.last_mut() {
+            Some(length) if comes_next => *length += words,
+            _ if doc.is_some() => lengths.push(words),
+            _ => {}
+        }
+        comes_next = doc.is_some();
+    }
+    lengths
+}
+
+#[test]
+fn words_are_told_apart() {
+    for (name, expected) in
+        [("told", true), ("shared", true), ("seed", false), ("named_key", false), ("lease", false)]
+    {
+        assert_eq!(is_vague(name), expected, "{name}");
+    }
+    assert_eq!(doc_lengths("/// One two\n/// three.\nfn f() {}\n    /// Four.\n    x: u8,\n"), [3, 1]);
+}
