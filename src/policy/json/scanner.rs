@@ -85,13 +85,11 @@ enum ScannerState {
     Escape { is_name: bool },
     /// Inside the digits of a `\u` escape.
     Hex { is_name: bool, digits: u8, unit: u16 },
-    /// Inside a number.
     Number,
     /// Inside `true`, `false` or `null`, of which so many bytes have come.
     Word { word: &'static str, at: u8 },
     /// Behind the only document.
     End,
-    /// This is no JSON.
     Broken,
 }
 
