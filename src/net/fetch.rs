@@ -52,17 +52,13 @@ pub enum Error {
     /// It cannot be reached, or breaks off.
     #[error("{host}: {source}")]
     Io {
-        /// The server.
         host: String,
-        /// What happened.
         source: std::io::Error,
     },
     /// It does not speak HTTP.
     #[error("{host}: {source}")]
     Http {
-        /// The server.
         host: String,
-        /// What is wrong.
         source: hyper::Error,
     },
     /// It does not answer in time.
