@@ -55,7 +55,6 @@ impl Config {
         self.folder().join(format!("{}.attempts.json", self.first_name()))
     }
 
-    /// The account and its key.
     pub(super) fn account(&self) -> PathBuf {
         self.folder().join("account.json")
     }

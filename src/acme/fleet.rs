@@ -29,7 +29,6 @@ pub trait FleetNotes: Send + Sync {
     fn give_back<'a>(&'a self, name: &'a str, holder: &'a str) -> Asked<'a, ()>;
     /// Leaves a value for so long.
     fn put<'a>(&'a self, name: &'a str, value: &'a [u8], lasts: Duration) -> Asked<'a, ()>;
-    /// The value that is there.
     fn get<'a>(&'a self, name: &'a str) -> Asked<'a, Option<Vec<u8>>>;
     /// Takes a value away.
     fn remove<'a>(&'a self, name: &'a str) -> Asked<'a, ()>;
@@ -108,7 +107,6 @@ impl CertificateFleet {
         self.put(CERTIFICATE, pem.as_bytes(), left).await
     }
 
-    /// What failed at any node.
     pub(super) async fn attempts(&self) -> Result<FailedAttempts, NotesUnavailable> {
         Ok(self.get_json(ATTEMPTS).await?.unwrap_or_default())
     }
