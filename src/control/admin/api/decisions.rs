@@ -17,7 +17,7 @@ use super::schema::Name;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{Database, Time};
-use observe::record::decisions::{DecisionSample, narrative, printable};
+use observe::record::decisions::{DecisionSample, printable, told};
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
