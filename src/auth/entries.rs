@@ -17,15 +17,10 @@ use base::whole_file;
 pub enum Error {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
-    Unreadable {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// It is longer than any such file should be.
     #[error("{}: longer than {FILE_BYTES_MAX} bytes", path.display())]
-    TooLong {
-        path: PathBuf,
-    },
+    TooLong { path: PathBuf },
     #[error("{}:{line}: {reason}", path.display())]
     Wrong {
         path: PathBuf,

@@ -86,18 +86,10 @@ impl AcceptedStream {
 pub enum Error {
     /// The address cannot be listened on.
     #[error("{what} {address}: {source}")]
-    Bind {
-        what: &'static str,
-        address: String,
-        source: io::Error,
-    },
+    Bind { what: &'static str, address: String, source: io::Error },
     /// The Unix socket cannot be listened on.
     #[error("{what} {}: {source}", path.display())]
-    Unix {
-        what: &'static str,
-        path: PathBuf,
-        source: unix_socket::Error,
-    },
+    Unix { what: &'static str, path: PathBuf, source: unix_socket::Error },
 }
 
 impl BoundListener {

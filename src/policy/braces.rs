@@ -18,14 +18,10 @@ pub enum Piece<'t> {
 pub enum Error {
     /// `{` without `}`.
     #[error("`{{` is not closed; write `{{{{` for a brace itself")]
-    Unclosed {
-        offset: usize,
-    },
+    Unclosed { offset: usize },
     /// `}` without `{`.
     #[error("`}}` has no `{{` before it; write `}}}}` for a brace itself")]
-    LoneBrace {
-        offset: usize,
-    },
+    LoneBrace { offset: usize },
 }
 
 /// Splits a text.

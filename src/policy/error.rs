@@ -152,9 +152,7 @@ pub enum DefinitionProblem {
     Template(#[from] template::Error),
     /// Two values are required of one header.
     #[error("`{name}` must have two values at once, so the route never matches")]
-    HeaderNeverMatches {
-        name: String,
-    },
+    HeaderNeverMatches { name: String },
     /// Two routes that one request matches equally well.
     #[error("route `{other_name}` matches the same requests just as specifically; {}", remedy(*.method_any))]
     Tie {
@@ -166,24 +164,16 @@ pub enum DefinitionProblem {
     },
     /// A policy that does not exist.
     #[error("no policy is called `{name}`")]
-    UnknownPolicy {
-        name: String,
-    },
+    UnknownPolicy { name: String },
     #[error("a policy cannot replace itself")]
     ReplacesItself,
     #[error(
         "`{name}` is itself a candidate, of `{replaces}`; write `replaces = \"{replaces}\"`, or finish that trial first"
     )]
-    CandidateOfCandidate {
-        name: String,
-        replaces: String,
-    },
+    CandidateOfCandidate { name: String, replaces: String },
     /// A second candidate of one policy.
     #[error("`{name}` has the candidate `{other}` already; try one after the other")]
-    TwoCandidates {
-        name: String,
-        other: String,
-    },
+    TwoCandidates { name: String, other: String },
     #[error(
         "a candidate counts by the dimensions of `{name}`, in their order; leave `by` out, or try another key as a policy of its own with `shadow = true`"
     )]
@@ -198,53 +188,34 @@ pub enum DefinitionProblem {
     #[error(
         "`{name}` is a candidate of `{replaces}`; name `{replaces}`, and the candidate is asked beside it"
     )]
-    RouteNamesCandidate {
-        name: String,
-        replaces: String,
-    },
+    RouteNamesCandidate { name: String, replaces: String },
     /// A policy named twice by one route, or by one rule of a domain.
     #[error("the policy `{name}` is named twice; it would be charged twice")]
-    PolicyTwice {
-        name: String,
-    },
+    PolicyTwice { name: String },
     /// An upstream that does not exist.
     #[error("no upstream is called `{name}`")]
-    UnknownUpstream {
-        name: String,
-    },
+    UnknownUpstream { name: String },
     /// An upstream named twice by one route.
     #[error("the route names the upstream `{name}` twice; give it one weight")]
-    UpstreamTwice {
-        name: String,
-    },
+    UpstreamTwice { name: String },
     /// A mirror that is an upstream of its own route.
     #[error("`{name}` gets the route's requests already; a mirror needs an upstream of its own")]
-    MirrorIsUpstream {
-        name: String,
-    },
+    MirrorIsUpstream { name: String },
     /// No upstream of a route gets any request.
     #[error("all weights are 0; give one of the upstreams a `weight` from 1")]
     NoWeight,
     /// A parameter that the route's path does not have.
     #[error("the route's path has no parameter `{name}`")]
-    ParamNotInPath {
-        name: String,
-    },
+    ParamNotInPath { name: String },
     /// An authentication method that does not exist.
     #[error("no `[auth.<name>]` is called `{name}`")]
-    UnknownAuth {
-        name: String,
-    },
+    UnknownAuth { name: String },
     /// A header no route may change.
     #[error("`{name}` frames messages: only the gateway may set it")]
-    FramingHeader {
-        name: String,
-    },
+    FramingHeader { name: String },
     /// A dimension that no route provides.
     #[error("no route with this policy has a parameter `{name}` in its path")]
-    ParamNowhere {
-        name: String,
-    },
+    ParamNowhere { name: String },
     #[error("`by` names the dimension twice")]
     DimensionTwice,
     /// A request that could never be admitted.
@@ -264,10 +235,7 @@ pub enum DefinitionProblem {
     #[error(
         "`{name}` counts by `{dimension}`, and only descriptors have entries: on a route count by `consumer`, `ip` or a header, and let the rule of `[rls]` say it by `dimensions`"
     )]
-    EntryOnRoute {
-        name: String,
-        dimension: String,
-    },
+    EntryOnRoute { name: String, dimension: String },
     /// A rule that matches nothing.
     #[error("a rule needs `entries`; write `entries = {{ remote_address = \"*\" }}`")]
     NoEntries,
@@ -287,9 +255,7 @@ pub enum DefinitionProblem {
     },
     /// A rule that stands in its own place, so that nothing would be counted.
     #[error("`{name}` is the rule's own name; it cannot stand in its own place")]
-    InsteadOfItself {
-        name: String,
-    },
+    InsteadOfItself { name: String },
     /// A rule that does not exist.
     #[error("no rule of this domain has the name `{name}`{hint}")]
     UnknownRule {
@@ -318,28 +284,18 @@ pub enum DefinitionProblem {
     #[error(
         "`{policy}` counts by `{dimension}`, which no entry of the rule says; write which one does, as in `dimensions = {{ consumer = \"{{user_id}}\" }}`"
     )]
-    DimensionNotGiven {
-        policy: String,
-        dimension: String,
-    },
+    DimensionNotGiven { policy: String, dimension: String },
     /// A dimension that no policy of the rule counts by.
     #[error("no policy of the rule counts by `{dimension}`")]
-    GivenInVain {
-        dimension: String,
-    },
+    GivenInVain { dimension: String },
     /// A policy that must know when a request is over, or lets it wait.
     #[error(
         "`{name}` counts what is in flight, or lets requests wait: an answer to a descriptor is yes or no, and nobody says when its request is over"
     )]
-    EndlessDescriptor {
-        name: String,
-    },
+    EndlessDescriptor { name: String },
     /// More than fit.
     #[error("there are more than {max} {what}")]
-    TooMany {
-        what: &'static str,
-        max: usize,
-    },
+    TooMany { what: &'static str, max: usize },
 }
 
 fn remedy(method_any: bool) -> &'static str {

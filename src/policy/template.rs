@@ -75,17 +75,13 @@ pub enum Error {
     NotHost,
     /// A placeholder where all values are the same.
     #[error("`{{{name}}}` is of one request, and these fields are the same in every answer")]
-    NotFixed {
-        name: String,
-    },
+    NotFixed { name: String },
     /// A rewritten path that does not start with `/`.
     #[error("a rewritten path starts with `/`, or with `{{path}}`")]
     NoSlash,
     /// `?` or `#` in a rewritten path.
     #[error("`{found}` is not part of a path; the query stays as it came")]
-    NotPath {
-        found: char,
-    },
+    NotPath { found: char },
     /// What stands for something in the paths of others, and here only for itself.
     #[error("`{found}` is sent literally; write `{{{instead}}}`, or `{encoded}` for the character itself")]
     Foreign {
@@ -105,9 +101,7 @@ pub enum Error {
     HostOfClient,
     /// A character that no redirect can have.
     #[error("`{}` cannot be a part of a redirect; percent-encode it", .found.escape_default())]
-    NotInLocation {
-        found: char,
-    },
+    NotInLocation { found: char },
     /// `.` or `..` in a rewritten path.
     #[error("a rewritten path must not contain `.` or `..` segments")]
     DotSegment,

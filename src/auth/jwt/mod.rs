@@ -72,10 +72,7 @@ pub enum Error {
     File(#[from] entries::Error),
     /// It contains no usable keys.
     #[error("{}: {reason}", path.display())]
-    Keys {
-        path: PathBuf,
-        reason: String,
-    },
+    Keys { path: PathBuf, reason: String },
     /// The secret cannot be used.
     #[error("{0}")]
     Secret(String),

@@ -45,10 +45,7 @@ pub struct DatabaseRows {
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowChanges {
     /// Rows that are new or different, with the version they are the state of, and rows that are gone.
-    Since {
-        changed: DatabaseRows,
-        gone: Vec<RemovedRow>,
-    },
+    Since { changed: DatabaseRows, gone: Vec<RemovedRow> },
     /// Everything: the version is too long ago, there are too many changes, or it is not one of this database's history (one
     /// that was restored from a backup is behind its nodes, or has other changes since).
     Everything(DatabaseRows),

@@ -49,9 +49,7 @@ pub enum ShorthandProblem {
     Fraction,
     /// A number with letters behind it.
     #[error("`{found}` is no part of a number")]
-    Letters {
-        found: String,
-    },
+    Letters { found: String },
     /// A limit of 0.
     #[error("a limit of 0 admits nothing")]
     ZeroLimit,
@@ -66,22 +64,16 @@ pub enum ShorthandProblem {
     NoPeriod,
     /// A unit nobody knows.
     #[error("`{found}` is no unit of time")]
-    UnknownUnit {
-        found: String,
-    },
+    UnknownUnit { found: String },
     /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
-    Unexpected {
-        found: String,
-    },
+    Unexpected { found: String },
     /// `by` with nothing behind it.
     #[error("`by` names who is counted")]
     NoDimension,
     /// A dimension nobody knows.
     #[error("`{found}` is nothing a request can be counted by")]
-    UnknownDimension {
-        found: String,
-    },
+    UnknownDimension { found: String },
     /// `header:` with nothing behind it, or with what is no name.
     #[error("`{found}` does not name its {kind}")]
     DimensionName {
@@ -90,9 +82,7 @@ pub enum ShorthandProblem {
         kind: &'static str,
     },
     #[error("`{found}` is named twice")]
-    DimensionTwice {
-        found: String,
-    },
+    DimensionTwice { found: String },
 }
 
 impl ShorthandProblem {

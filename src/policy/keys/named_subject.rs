@@ -41,15 +41,10 @@ pub struct NamedSubject {
 pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
     #[error("the policy counts by {by}, and the key has not exactly one value for each: write `dimensions`")]
-    Key {
-        by: String,
-    },
+    Key { by: String },
     /// A name that means nothing to this policy.
     #[error("the policy does not count by `{name}`, but by {by}")]
-    Unknown {
-        name: String,
-        by: String,
-    },
+    Unknown { name: String, by: String },
     /// A dimension without a value.
     #[error("the policy counts by `{0}`, which is missing")]
     Missing(String),

@@ -46,35 +46,20 @@ pub enum Error {
     NoSlash,
     /// `//`: requests have their slashes merged, so it could never match.
     #[error("an empty segment never matches: slashes of a request are merged before it is routed")]
-    EmptySegment {
-        offset: usize,
-    },
+    EmptySegment { offset: usize },
     /// `.` or `..`: requests have them resolved.
     #[error("`{segment}` never matches: dot segments of a request are resolved before it is routed")]
-    DotSegment {
-        offset: usize,
-        segment: String,
-    },
+    DotSegment { offset: usize, segment: String },
     #[error("`{segment}` never matches: requests are refused where {error}")]
-    Refused {
-        offset: usize,
-        segment: String,
-        error: path::Error,
-    },
+    Refused { offset: usize, segment: String, error: path::Error },
     /// `?` or `#`.
     #[error("`{found}` is not part of a path; write it as %{:02X} if a segment really holds it", *found as u32)]
-    NotPath {
-        offset: usize,
-        found: char,
-    },
+    NotPath { offset: usize, found: char },
     /// A parameter beside other text, or a brace that is none.
     #[error(
         "`{segment}`: a parameter is a whole segment, `{{name}}`; at the end `{{*name}}` may stand behind text"
     )]
-    PartialParam {
-        offset: usize,
-        segment: String,
-    },
+    PartialParam { offset: usize, segment: String },
     /// What stands for something in the patterns of others, and here only for itself.
     #[error("`{segment}`: {}; `{{={segment}}}` is just this text", .dialect.meaning(.segment))]
     Foreign {
@@ -87,10 +72,7 @@ pub enum Error {
     #[error(
         "`{name}` is not a parameter name: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
     )]
-    ParamName {
-        offset: usize,
-        name: String,
-    },
+    ParamName { offset: usize, name: String },
     /// A name used twice.
     #[error("the parameter `{name}` occurs twice in the path")]
     ParamTwice {
@@ -100,15 +82,10 @@ pub enum Error {
     },
     /// `{*rest}` before the end.
     #[error("`{{*{name}}}` matches everything that follows, so it must come last")]
-    RestNotLast {
-        offset: usize,
-        name: String,
-    },
+    RestNotLast { offset: usize, name: String },
     /// `%` without two hex digits.
     #[error("`%` is followed by two hex digits; write %25 for a percent sign")]
-    Percent {
-        offset: usize,
-    },
+    Percent { offset: usize },
     /// More than [`SEGMENTS_MAX`] segments.
     #[error("a path pattern has at most {SEGMENTS_MAX} segments")]
     TooLong,

@@ -94,9 +94,7 @@ pub enum HealthState {
     /// Its checks have failed.
     Unhealthy,
     /// Requests to it have failed; it is left out for so many nanoseconds more.
-    Ejected {
-        left_ns: u64,
-    },
+    Ejected { left_ns: u64 },
     /// It is back, and gets this part of its share.
     WarmingUp {
         /// Per mille.

@@ -36,26 +36,16 @@ pub struct ErrorPageBody {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{}: {source}", .file.display())]
-    Read {
-        file: PathBuf,
-        source: io::Error,
-    },
+    Read { file: PathBuf, source: io::Error },
     /// It is larger than any error should be.
     #[error("{}: an error page has at most {} KiB", .file.display(), BYTES_MAX / 1024)]
-    TooLarge {
-        file: PathBuf,
-    },
+    TooLarge { file: PathBuf },
     /// It is not text in UTF-8.
     #[error("{}: an error page is text in UTF-8", .file.display())]
-    NotText {
-        file: PathBuf,
-    },
+    NotText { file: PathBuf },
     /// A `{...}` in it.
     #[error("{}: {source}", .file.display())]
-    Template {
-        file: PathBuf,
-        source: template::Error,
-    },
+    Template { file: PathBuf, source: template::Error },
     /// The path that stands for all paths.
     #[error(transparent)]
     Pattern(#[from] pattern::Error),
