@@ -13,14 +13,12 @@ use instant_acme::{BodyWrapper, BytesResponse, HttpClient, Problem};
 
 use net::fetch;
 
-/// The client of one keeper.
 #[derive(Clone)]
 pub(super) struct AcmeClient {
     inner: fetch::FetchClient,
     noted: Arc<Mutex<AnswerNotes>>,
 }
 
-/// What is remembered of answers.
 #[derive(Debug, Default)]
 struct AnswerNotes {
     /// How long the authority asks to wait.

@@ -86,7 +86,6 @@ impl CertificateFleet {
         self.put(CERTIFICATE, pem.as_bytes(), left).await
     }
 
-    /// What failed at any node.
     pub(super) async fn attempts(&self) -> Result<FailedAttempts, NotesUnavailable> {
         Ok(self.get_json(ATTEMPTS).await?.unwrap_or_default())
     }

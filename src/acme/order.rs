@@ -85,7 +85,6 @@ pub(super) async fn account(config: &Config, client: &AcmeClient) -> Result<Acco
 /// Who shows an authority what proves a name.
 #[derive(Clone, Copy)]
 pub(super) struct Provers<'a> {
-    /// This process.
     pub(super) challenges: &'a Arc<Challenges>,
     /// The other nodes, if this one is in a fleet.
     pub(super) fleet: Option<&'a CertificateFleet>,

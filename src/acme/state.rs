@@ -54,7 +54,6 @@ impl IssuedCertificate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) struct FailedAttempts {
-    /// In a row.
     pub(super) failures: u32,
     /// No attempt before this time, Unix seconds.
     pub(super) not_before: u64,

@@ -32,7 +32,6 @@ impl PasswordAttempt {
     }
 }
 
-/// New at every start.
 static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| {
     let mut salt = [0; 16];
     // If there are no random numbers, the salt is zero: digests stay correct, and they are kept in memory only.

@@ -30,7 +30,6 @@ use base::identity::Identity;
 /// The configuration of `kind = "basic"`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The file of users.
     pub file: PathBuf,
     /// How long a verified password is believed without hashing it again.
     pub keep: Duration,
@@ -68,7 +67,6 @@ struct UserFile {
 }
 
 impl Users {
-    /// Reads the file.
     pub(super) fn read(config: &Config) -> Result<Users, Error> {
         Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(UserTable::read(config)?) })
     }

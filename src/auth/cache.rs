@@ -11,7 +11,6 @@ use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 
 use base::identity::Identity;
 
-/// A digest of a credential.
 pub type Digest = [u8; SHA256_OUTPUT_LEN];
 
 /// One worker's cache for one authentication method.
@@ -57,7 +56,6 @@ impl Cache {
         Some(identity)
     }
 
-    /// Keeps what was verified.
     pub(super) fn keep(&self, digest: Digest, identity: &Arc<Identity>, generation: u64, until: i64) {
         let verified = VerifiedCredential { identity: Arc::clone(identity), generation, until };
         self.recent.borrow_mut().keep(digest, verified);

@@ -8,7 +8,6 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
 use base::identity::Identity;
 
-/// A name in a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateName {
     /// The first mail address of its alternative names (RFC 5280 section 4.2.1.6).
@@ -17,9 +16,7 @@ pub enum CertificateName {
     SanDns,
     /// The first URI.
     SanUri,
-    /// Its subject's common name.
     SubjectCn,
-    /// Its subject's organisation.
     SubjectO,
     /// Its subject's organisational unit.
     SubjectOu,
@@ -52,7 +49,6 @@ impl fmt::Display for CertificateName {
     }
 }
 
-/// The certificate of one connection.
 #[derive(Debug)]
 pub struct ClientCertificate {
     names: Vec<(CertificateName, Box<str>)>,

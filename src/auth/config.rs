@@ -53,7 +53,6 @@ impl Config {
 pub enum MethodKind {
     /// By nothing: any client that shows no credential of the methods before it.
     Anonymous(AnonymousIdentity),
-    /// By a key.
     ApiKey(keys::Config),
     /// By a token its issuer has signed.
     Jwt(Box<jwt::Config>),
@@ -66,11 +65,8 @@ pub enum MethodKind {
 /// The identity of clients that show no credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnonymousIdentity {
-    /// Their name.
     pub consumer: Option<String>,
-    /// Their organisation.
     pub tenant: Option<String>,
-    /// Their plan.
     pub tier: Option<String>,
 }
 

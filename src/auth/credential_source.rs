@@ -13,7 +13,6 @@ use base::cause::Cause;
 use policy::percent::{self, Plus};
 use policy::query;
 
-/// One place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
     /// The whole value of a header.
@@ -40,7 +39,6 @@ impl fmt::Display for CredentialSource {
 pub enum CarriedCredential<'r> {
     /// No credential; an empty one is none.
     Nothing,
-    /// One.
     One(Cow<'r, [u8]>),
     /// More than one: none of them counts.
     Several,

@@ -17,26 +17,15 @@ use base::whole_file;
 pub enum Error {
     /// It cannot be read.
     #[error("{}: {source}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
+    Unreadable { path: PathBuf, source: std::io::Error },
     /// It is longer than any such file should be.
     #[error("{}: longer than {FILE_BYTES_MAX} bytes", path.display())]
-    TooLong {
-        /// Which file.
-        path: PathBuf,
-    },
-    /// Something in it is wrong.
+    TooLong { path: PathBuf },
     #[error("{}:{line}: {reason}", path.display())]
     Wrong {
-        /// Which file.
         path: PathBuf,
         /// Line, from 1.
         line: usize,
-        /// What.
         reason: String,
     },
 }
@@ -66,7 +55,6 @@ pub(super) struct ParsedFile<T> {
 }
 
 impl<T: DeserializeOwned> ParsedFile<T> {
-    /// Reads and parses a file.
     pub(super) fn read(path: &Path) -> Result<ParsedFile<T>, Error> {
         ParsedFile::parse(path, text(path)?)
     }
@@ -123,7 +111,6 @@ impl CredentialEntry {
         }
     }
 
-    /// Whether it names a consumer.
     pub(super) fn has_consumer(&self) -> bool {
         self.consumer.as_ref().is_some_and(|consumer| !consumer.is_empty())
     }

@@ -27,16 +27,13 @@ pub struct IssuedKeys {
 /// Keys whose digests begin alike.
 type Alike = SmallVec<[Arc<IssuedKey>; 1]>;
 
-/// One key.
 #[derive(Debug)]
 pub struct IssuedKey {
-    /// Its digest.
     pub digest: Digest,
     /// Whom it identifies.
     pub identity: Arc<Identity>,
     /// When it ends, microseconds since the Unix epoch. `None`: not on its own.
     pub expires_us: Option<i64>,
-    /// Whether it is refused.
     pub is_disabled: bool,
 }
 

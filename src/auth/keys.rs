@@ -28,23 +28,18 @@ use base::identity::Identity;
 pub struct Config {
     /// Where a request carries its key.
     pub places: Vec<CredentialSource>,
-    /// Where the keys are.
     pub source: ApiKeySource,
 }
 
-/// Where keys are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApiKeySource {
-    /// In a file.
     File(PathBuf),
-    /// In the database.
     Database,
     /// In both. If a key is in the database, that decides.
     Both(PathBuf),
 }
 
 impl ApiKeySource {
-    /// The file.
     pub fn file(&self) -> Option<&Path> {
         match self {
             ApiKeySource::File(file) | ApiKeySource::Both(file) => Some(file),
@@ -52,7 +47,6 @@ impl ApiKeySource {
         }
     }
 
-    /// Whether the database has keys.
     pub fn has_database(&self) -> bool {
         matches!(self, ApiKeySource::Database | ApiKeySource::Both(_))
     }
@@ -90,7 +84,6 @@ struct ApiKeyFile {
 }
 
 impl ApiKeySet {
-    /// Reads the file.
     pub(super) fn read(config: &Config, issued: &Arc<IssuedKeys>) -> Result<ApiKeySet, Error> {
         let table = config.source.file().map(ApiKeyTable::read).transpose()?.unwrap_or_default();
         let issued = config.source.has_database().then(|| Arc::clone(issued));

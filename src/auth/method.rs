@@ -21,7 +21,6 @@ use net::fetch::Connect;
 /// Why a method cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Its file.
     #[error(transparent)]
     File(#[from] entries::Error),
     /// The keys of its tokens.
@@ -34,7 +33,6 @@ pub enum Error {
 pub struct Method {
     /// Unique in the process.
     pub id: u64,
-    /// What it was made from.
     pub config: Config,
     /// How a refused client is asked for it (RFC 9110 section 11.6.1). `None`: there is nothing to ask for.
     pub challenge: Option<HeaderValue>,

@@ -15,7 +15,6 @@ use base::identity::Identity;
 pub struct Config {
     /// The client's name. A certificate without it identifies nobody.
     pub consumer: CertificateName,
-    /// The organisation.
     pub tenant: Option<CertificateName>,
     /// The tier of all clients with a certificate.
     pub tier: Option<String>,

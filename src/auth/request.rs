@@ -15,11 +15,9 @@ use base::identity::Identity;
 /// The parts of a request that methods look at.
 #[derive(Clone, Copy, Debug)]
 pub struct AuthRequest<'r> {
-    /// Its fields.
     pub headers: &'r HeaderMap,
     /// Its query, without `?`.
     pub query: Option<&'r str>,
-    /// The certificate of its connection.
     pub certificate: Option<&'r ClientCertificate>,
     /// When the request came, since the Unix epoch.
     pub now: Duration,

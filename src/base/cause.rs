@@ -29,7 +29,6 @@ macro_rules! causes {
                 }
             }
 
-            /// For operators.
             pub fn sentence(self) -> &'static str {
                 match self {
                     $(Cause::$name => $sentence,)*
@@ -50,13 +49,11 @@ causes! {
     ApiKeyUnknown: "api-key-unknown", "the API key is unknown";
     /// It has, and its time is over.
     ApiKeyExpired: "api-key-expired", "the API key has expired";
-    /// An operator has disabled it.
     ApiKeyDisabled: "api-key-disabled", "the API key has been disabled";
     /// The database has not been read yet, and there is no copy of it.
     ApiKeysUnread: "api-keys-unread", "the API keys of the database have not been read yet";
     /// The file of users does not have the name.
     UserUnknown: "user-unknown", "the user is unknown";
-    /// The password is another.
     PasswordWrong: "password-wrong", "the password is wrong";
     /// The user's time is over.
     UserExpired: "user-expired", "the user has expired";
@@ -118,7 +115,6 @@ causes! {
     TlsIncompatible: "tls-nothing-in-common", "it shares no TLS version, cipher or protocol with the gateway";
     /// What was said is not TLS, or breaks its rules.
     TlsProtocol: "tls-protocol", "it violates the TLS protocol";
-    /// Nobody listens there.
     ConnectRefused: "connect-refused", "the connection was refused: nothing listens there";
     /// No way leads there.
     ConnectUnreachable: "connect-unreachable", "its network or host is unreachable";
@@ -247,7 +243,6 @@ impl Cause {
 pub struct LastCause(AtomicU8);
 
 impl LastCause {
-    /// It has failed.
     pub fn failed(&self, cause: Cause) {
         self.0.store(cause as u8 + 1, Ordering::Relaxed);
     }

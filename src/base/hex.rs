@@ -3,14 +3,12 @@
 /// A long number and its digits: ids that are written several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Long {
-    /// The number.
     pub number: u128,
     /// Its digits, the highest first.
     pub digits: [u8; 32],
 }
 
 impl Long {
-    /// A number with its digits.
     pub fn of(number: u128) -> Long {
         Long { number, digits: long_digits(number) }
     }
@@ -50,7 +48,6 @@ fn eight(number: u32) -> [u8; 8] {
     (spread + ALL * u64::from(b'0') + letters * LETTERS_BEGIN).to_be_bytes()
 }
 
-/// One in each byte.
 const ALL: u64 = 0x0101_0101_0101_0101;
 /// From the digit that would follow `9` to the letter that does.
 const LETTERS_BEGIN: u64 = (b'a' - b'0' - 10) as u64;

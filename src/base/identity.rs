@@ -24,7 +24,6 @@ pub struct Identity {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims(Vec<(Box<str>, Claim)>);
 
-/// The value of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// A text; numbers, `true` and `false` as JSON writes them.

@@ -48,7 +48,6 @@ impl EvenNumbers {
         EvenNumbers(Cell::new(seed))
     }
 
-    /// The next one.
     pub fn next(&self) -> u64 {
         let next = self.0.get().wrapping_add(GOLDEN);
         self.0.set(next);

@@ -1,5 +1,7 @@
 //! The arithmetic of limits: pure functions from (state, quota, cost, now) to (state, outcome). No I/O, no clock, no tokio.
 
+#![warn(missing_docs)]
+
 mod axis;
 pub mod breaker;
 pub mod charge;

@@ -13,6 +13,8 @@
 //!
 //! README.md beside this file says why it is built so.
 
+#![warn(missing_docs)]
+
 mod check;
 mod exact;
 mod fallback;

@@ -77,7 +77,6 @@ impl<const N: usize> Cells<N> {
         self.rows().next().is_some()
     }
 
-    /// What one worker counted.
     pub(super) fn of_worker(&self, index: usize, slot: usize) -> u64 {
         self.0[index].get().map_or(0, |row| row.read(slot))
     }

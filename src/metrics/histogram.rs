@@ -23,7 +23,6 @@ pub(super) struct HistogramReading {
     pub(super) sum_ns: u64,
 }
 
-/// Durations by bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Durations([u64; BUCKETS]);
 
@@ -41,7 +40,6 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Counts one.
     pub fn record(&mut self, duration: Duration) {
         let duration_ns = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
         self.cells[cell(duration_ns)] += 1;
@@ -61,7 +59,6 @@ impl Distribution {
 }
 
 impl HistogramReading {
-    /// How it is shown.
     pub(super) fn distribution(&self, exemplars: BTreeMap<usize, Exemplar>) -> Distribution {
         let bounds = BOUNDS_NS.into_iter().map(seconds).chain([f64::INFINITY]);
         Distribution {
@@ -85,7 +82,6 @@ impl Durations {
         Durations(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
     }
 
-    /// With others.
     pub fn and(&self, other: &Durations) -> Durations {
         Durations(std::array::from_fn(|index| self.0[index] + other.0[index]))
     }

@@ -70,7 +70,6 @@ pub struct Metrics {
     pub access_log: AccessLog,
     /// Metrics of the log of decisions.
     pub decision_log: AccessLog,
-    /// Spans of traces.
     pub spans: SpanCounters,
 }
 
@@ -190,7 +189,6 @@ impl Metrics {
         lock(&self.outside)
     }
 
-    /// Rows of each series.
     fn rows(&self) -> usize {
         self.workers + 1
     }
@@ -240,12 +238,10 @@ impl fmt::Debug for Metrics {
 }
 
 impl SharedCounter {
-    /// Raises it.
     pub fn add(&self, count: u64) {
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What it stands at.
     pub fn value(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -15,22 +15,17 @@ pub struct Totals {
     pub policies: Vec<(Box<str>, [u64; DECISIONS.len()])>,
     /// Refused requests by reason.
     pub refusals: Vec<(Box<str>, u64)>,
-    /// Connections of all listeners.
     pub connections: ConnectionTotals,
     /// Reloads that took effect.
     pub reloads_succeeded: u64,
-    /// Reloads that failed.
     pub reloads_failed: u64,
     /// Since when it is in force, Unix seconds.
     pub loaded_unix_seconds: u64,
 }
 
-/// Connections of clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionTotals {
-    /// Open now.
     pub open: u64,
-    /// Accepted so far.
     pub accepted: u64,
     /// Closed at once because there were too many.
     pub refused: u64,

@@ -51,20 +51,10 @@ pub enum Error {
     Trust(String),
     /// It cannot be reached, or breaks off.
     #[error("{host}: {source}")]
-    Io {
-        /// The server.
-        host: String,
-        /// What happened.
-        source: std::io::Error,
-    },
+    Io { host: String, source: std::io::Error },
     /// It does not speak HTTP.
     #[error("{host}: {source}")]
-    Http {
-        /// The server.
-        host: String,
-        /// What is wrong.
-        source: hyper::Error,
-    },
+    Http { host: String, source: hyper::Error },
     /// It does not answer in time.
     #[error("{0}: no answer in time")]
     Timeout(String),

@@ -14,12 +14,9 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::unix_socket::{self, Rights};
 
-/// Where it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// TCP.
     Tcp(SocketAddr),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -33,7 +30,6 @@ impl fmt::Display for Bind {
     }
 }
 
-/// An open listener.
 #[derive(Debug)]
 pub struct BoundListener {
     open: ListeningSocket,
@@ -50,7 +46,6 @@ enum ListeningSocket {
 /// A listener's socket, to be handed on.
 #[derive(Debug)]
 pub struct SharedSocket {
-    /// The socket.
     pub socket: OwnedFd,
     is_left: Option<Arc<AtomicBool>>,
 }
@@ -71,7 +66,6 @@ impl SharedSocket {
 
 /// A connection as it was accepted.
 pub enum AcceptedStream {
-    /// Over TCP.
     Tcp(TcpStream),
     /// Over a Unix socket.
     Unix(UnixStream),
@@ -92,24 +86,10 @@ impl AcceptedStream {
 pub enum Error {
     /// The address cannot be listened on.
     #[error("{what} {address}: {source}")]
-    Bind {
-        /// Which listener, for operators.
-        what: &'static str,
-        /// Which address.
-        address: String,
-        /// Why not.
-        source: io::Error,
-    },
+    Bind { what: &'static str, address: String, source: io::Error },
     /// The Unix socket cannot be listened on.
     #[error("{what} {}: {source}", path.display())]
-    Unix {
-        /// Which listener, for operators.
-        what: &'static str,
-        /// Which one.
-        path: PathBuf,
-        /// Why not.
-        source: unix_socket::Error,
-    },
+    Unix { what: &'static str, path: PathBuf, source: unix_socket::Error },
 }
 
 impl BoundListener {

@@ -353,7 +353,6 @@ mod tests {
             .await;
     }
 
-    /// A socket, and its peer.
     async fn pair() -> (QueuedSocket, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback is there");
         let address = listener.local_addr().expect("it is bound");

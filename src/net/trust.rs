@@ -18,7 +18,6 @@ pub struct Trust {
     pub verify: bool,
 }
 
-/// A version of TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrustTlsVersion {
     /// TLS 1.2.
@@ -44,7 +43,6 @@ impl Default for Trust {
 }
 
 impl Trust {
-    /// The files it names.
     pub fn files(&self) -> Vec<&Path> {
         let shown = self.shown.iter().flat_map(|shown| [&shown.cert, &shown.key]);
         self.ca.iter().chain(shown).map(PathBuf::as_path).collect()

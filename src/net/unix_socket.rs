@@ -83,7 +83,6 @@ pub enum Error {
     /// Its owner is nobody.
     #[error("there is no user {0:?} in /etc/passwd")]
     NoUser(String),
-    /// Its group is none.
     #[error("there is no group {0:?} in /etc/group")]
     NoGroup(String),
 }

@@ -6,11 +6,9 @@
 pub enum Piece<'t> {
     /// Text that stands for itself; never empty.
     Literal(String),
-    /// A name between braces.
     Name {
         /// Where its brace stands, bytes into the text.
         offset: usize,
-        /// As written.
         name: &'t str,
     },
 }
@@ -20,16 +18,10 @@ pub enum Piece<'t> {
 pub enum Error {
     /// `{` without `}`.
     #[error("`{{` is not closed; write `{{{{` for a brace itself")]
-    Unclosed {
-        /// Where.
-        offset: usize,
-    },
+    Unclosed { offset: usize },
     /// `}` without `{`.
     #[error("`}}` has no `{{` before it; write `}}}}` for a brace itself")]
-    LoneBrace {
-        /// Where.
-        offset: usize,
-    },
+    LoneBrace { offset: usize },
 }
 
 /// Splits a text.

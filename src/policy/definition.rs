@@ -11,7 +11,6 @@ use super::retry::Retry;
 use crate::json::JsonPath;
 use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
 
-/// One route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteDefinition {
     /// Unique name; made from methods, host and path if the operator gave none.
@@ -120,7 +119,6 @@ pub struct CorsDefinition {
 /// What happens to encoded slashes and backslashes, double encoding and `;` in a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathEscapes {
-    /// The request is refused.
     #[default]
     Refuse,
     /// They stay. The upstream must then read them as the gateway does, as no slash.
@@ -130,7 +128,6 @@ pub enum PathEscapes {
 /// One header that a route requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HeaderMatchDefinition {
-    /// Which header.
     pub name: http::HeaderName,
     /// The exact value; `None`: it only has to be there.
     pub value: Option<String>,
@@ -141,12 +138,10 @@ pub struct HeaderMatchDefinition {
 pub enum ActionDefinition {
     /// Goes to an upstream.
     Forward {
-        /// Which one.
         to: DestinationDefinition,
         /// New path, with the route's parameters in braces. `None`: as it came.
         rewrite: Option<String>,
     },
-    /// Is answered here.
     Respond(RespondDefinition),
     /// Is answered here with what came: the built-in echo upstream.
     Echo,
@@ -184,7 +179,6 @@ pub struct DestinationDefinition {
 }
 
 impl DestinationDefinition {
-    /// One upstream.
     pub fn one(upstream: String) -> DestinationDefinition {
         DestinationDefinition {
             parts: vec![WeightedUpstream { upstream, weight: 1 }],
@@ -197,7 +191,6 @@ impl DestinationDefinition {
 /// Where copies of a route's requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MirrorDefinition {
-    /// The upstream's name.
     pub upstream: String,
     /// How many of the requests are copied, parts per million.
     pub share_ppm: u32,
@@ -208,7 +201,6 @@ pub struct MirrorDefinition {
 /// One upstream of a route, and its share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedUpstream {
-    /// Its name.
     pub upstream: String,
     /// Its share against the others; 0: none.
     pub weight: u32,
@@ -217,7 +209,6 @@ pub struct WeightedUpstream {
 /// A fixed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RespondDefinition {
-    /// Its status.
     pub status: http::StatusCode,
     /// Its headers. Values may hold `{...}`.
     pub headers: Vec<(http::HeaderName, String)>,
@@ -228,7 +219,6 @@ pub struct RespondDefinition {
 /// Header changes of one direction; applied as remove, set, add.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeaderChangesDefinition {
-    /// Removed, all values.
     pub remove: Vec<http::HeaderName>,
     /// Replaced, or added if absent. Values may contain `{...}`.
     pub set: Vec<(http::HeaderName, String)>,
@@ -238,7 +228,6 @@ pub struct HeaderChangesDefinition {
     pub always: bool,
 }
 
-/// One policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyDefinition {
     /// Unique name, as `RateLimit-Policy` shows it.
@@ -271,7 +260,6 @@ pub struct PolicyDefinition {
     pub hot_keys: HotKeyRules,
     /// What it is a candidate for, if it is one.
     pub replaces: Option<CandidateDefinition>,
-    /// Where it was written.
     pub origin: LimitOrigin,
 }
 
@@ -319,7 +307,6 @@ pub enum LimitOrigin {
 }
 
 impl LimitOrigin {
-    /// For programs.
     pub fn word(self) -> &'static str {
         match self {
             LimitOrigin::File => "file",
@@ -341,11 +328,9 @@ impl LimitOrigin {
 /// A tier that policies share: `[tier.*]`. What it leaves open each policy decides for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierDefinition {
-    /// Its name.
     pub name: String,
     /// Its windows; without an algorithm of its own token buckets, which a policy may turn into others.
     pub windows: Vec<Quota>,
-    /// Its own algorithm.
     pub algorithm: Option<Algorithm>,
     /// As [`PolicyDefinition::overshoot_ppm`].
     pub overshoot_ppm: Option<u32>,
@@ -385,7 +370,6 @@ pub struct TiersDefinition {
 /// One tier's part of a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TierPart {
-    /// The tier.
     pub name: String,
     /// How many windows it has. 0: no limit.
     pub windows: usize,
@@ -423,7 +407,6 @@ pub struct Idempotency {
 }
 
 impl Idempotency {
-    /// The default.
     pub const WINDOW: Duration = Duration::from_secs(24 * 3_600);
 }
 
@@ -432,13 +415,10 @@ impl Idempotency {
 pub enum Dimension {
     /// The name of the authenticated identity.
     Consumer,
-    /// The tenant of the identity.
     Tenant,
     /// The client's address: an IPv6 address by its prefix, an IPv4-mapped one as IPv4.
     Ip,
-    /// The route.
     Route,
-    /// The request's method.
     Method,
     /// The host, in the form it is routed by.
     Host,
@@ -587,7 +567,6 @@ pub enum Actual {
     ResponseHeader(http::HeaderName),
     /// The sum of numbers in the upstream's answer, which is JSON or a stream of events.
     ResponseJson(Vec<JsonPath>),
-    /// What the gateway measures.
     Measured(MeasuredUnits),
 }
 
@@ -615,5 +594,4 @@ impl Default for CostDefinition {
     }
 }
 
-/// The default port of https.
 pub const HTTPS_PORT: u16 = 443;

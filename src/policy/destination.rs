@@ -25,7 +25,6 @@ pub struct Destination {
 pub struct Mirror {
     /// Index of the upstream.
     pub upstream: usize,
-    /// Its name.
     pub name: Box<str>,
     /// How many of the requests are copied, parts per million.
     pub share_ppm: u32,
@@ -51,7 +50,6 @@ pub struct UpstreamChoice {
 pub struct ChoiceId(usize);
 
 impl ChoiceId {
-    /// The choice at this position.
     pub(super) const fn new(index: usize) -> ChoiceId {
         ChoiceId(index)
     }
@@ -62,7 +60,6 @@ impl ChoiceId {
     }
 }
 
-/// An upstream and its share.
 #[derive(Clone, Debug)]
 pub struct UpstreamShare {
     /// Its index among the names the table was compiled with.
@@ -98,7 +95,6 @@ impl Destination {
         }
     }
 
-    /// The upstreams with their shares.
     pub fn parts(&self) -> &[UpstreamShare] {
         self.choice.as_ref().map_or(&[], |choice| &choice.parts)
     }

@@ -3,38 +3,28 @@
 use super::matching::{domain, host, pattern};
 use super::template;
 
-/// An error in a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Error {
-    /// Where.
     pub place: DefinitionPlace,
-    /// What.
     pub problem: DefinitionProblem,
 }
 
-/// Which definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionPlace {
-    /// A route.
     Route {
         /// Its index among the route definitions.
         index: usize,
-        /// Its field.
         field: RouteField,
     },
-    /// A policy.
     Policy {
         /// Its index among the policy definitions.
         index: usize,
-        /// Its field.
         field: PolicyField,
     },
-    /// A domain of descriptors.
     Domain {
         /// Its index among the domain definitions.
         index: usize,
-        /// Its field.
         field: DomainField,
     },
 }
@@ -70,9 +60,7 @@ pub enum RouteField {
     Redirect,
     /// `request_headers` or `response_headers`.
     Change {
-        /// Which of the two.
         direction: Direction,
-        /// Which list.
         change: HeaderChange,
         /// Index in the list.
         index: usize,
@@ -82,13 +70,10 @@ pub enum RouteField {
 /// Whose headers are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// The request's.
     Request,
-    /// The response's.
     Response,
 }
 
-/// How a header is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderChange {
     /// `remove`.
@@ -133,35 +118,28 @@ pub enum DomainField {
     InsteadOf(usize),
     /// `rules`: a policy.
     Limit {
-        /// The rule.
         rule: usize,
         /// Index in the list.
         index: usize,
     },
     /// `rules`: what the entries say beside themselves.
     Given {
-        /// The rule.
         rule: usize,
         /// Index in the list.
         index: usize,
     },
 }
 
-/// What is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionProblem {
-    /// A name is empty.
     #[error("a name is needed")]
     EmptyName,
-    /// A name is taken.
     #[error("another one is called `{name}` already")]
     DuplicateName {
-        /// The name.
         name: String,
         /// Index of the definition that has it.
         other: usize,
     },
-    /// A host is invalid.
     #[error(transparent)]
     Host(#[from] host::Error),
     /// A header `Host` that is asked to match several hosts.
@@ -170,53 +148,32 @@ pub enum DefinitionProblem {
     /// A path pattern is invalid.
     #[error(transparent)]
     Pattern(#[from] pattern::Error),
-    /// A template is invalid.
     #[error(transparent)]
     Template(#[from] template::Error),
     /// Two values are required of one header.
     #[error("`{name}` must have two values at once, so the route never matches")]
-    HeaderNeverMatches {
-        /// The header.
-        name: String,
-    },
+    HeaderNeverMatches { name: String },
     /// Two routes that one request matches equally well.
     #[error("route `{other_name}` matches the same requests just as specifically; {}", remedy(*.method_any))]
     Tie {
         /// Index of the other route.
         other: usize,
-        /// Its name.
         other_name: String,
         /// Neither lists methods.
         method_any: bool,
     },
     /// A policy that does not exist.
     #[error("no policy is called `{name}`")]
-    UnknownPolicy {
-        /// As written.
-        name: String,
-    },
-    /// A candidate of itself.
+    UnknownPolicy { name: String },
     #[error("a policy cannot replace itself")]
     ReplacesItself,
-    /// A candidate of a candidate.
     #[error(
         "`{name}` is itself a candidate, of `{replaces}`; write `replaces = \"{replaces}\"`, or finish that trial first"
     )]
-    CandidateOfCandidate {
-        /// As written.
-        name: String,
-        /// What that one replaces.
-        replaces: String,
-    },
+    CandidateOfCandidate { name: String, replaces: String },
     /// A second candidate of one policy.
     #[error("`{name}` has the candidate `{other}` already; try one after the other")]
-    TwoCandidates {
-        /// The policy.
-        name: String,
-        /// Its other candidate.
-        other: String,
-    },
-    /// A candidate with another key.
+    TwoCandidates { name: String, other: String },
     #[error(
         "a candidate counts by the dimensions of `{name}`, in their order; leave `by` out, or try another key as a policy of its own with `shadow = true`"
     )]
@@ -231,70 +188,39 @@ pub enum DefinitionProblem {
     #[error(
         "`{name}` is a candidate of `{replaces}`; name `{replaces}`, and the candidate is asked beside it"
     )]
-    RouteNamesCandidate {
-        /// The candidate.
-        name: String,
-        /// The policy that it replaces.
-        replaces: String,
-    },
+    RouteNamesCandidate { name: String, replaces: String },
     /// A policy named twice by one route, or by one rule of a domain.
     #[error("the policy `{name}` is named twice; it would be charged twice")]
-    PolicyTwice {
-        /// Its name.
-        name: String,
-    },
+    PolicyTwice { name: String },
     /// An upstream that does not exist.
     #[error("no upstream is called `{name}`")]
-    UnknownUpstream {
-        /// As written.
-        name: String,
-    },
+    UnknownUpstream { name: String },
     /// An upstream named twice by one route.
     #[error("the route names the upstream `{name}` twice; give it one weight")]
-    UpstreamTwice {
-        /// Its name.
-        name: String,
-    },
+    UpstreamTwice { name: String },
     /// A mirror that is an upstream of its own route.
     #[error("`{name}` gets the route's requests already; a mirror needs an upstream of its own")]
-    MirrorIsUpstream {
-        /// Its name.
-        name: String,
-    },
+    MirrorIsUpstream { name: String },
     /// No upstream of a route gets any request.
     #[error("all weights are 0; give one of the upstreams a `weight` from 1")]
     NoWeight,
     /// A parameter that the route's path does not have.
     #[error("the route's path has no parameter `{name}`")]
-    ParamNotInPath {
-        /// The parameter.
-        name: String,
-    },
+    ParamNotInPath { name: String },
     /// An authentication method that does not exist.
     #[error("no `[auth.<name>]` is called `{name}`")]
-    UnknownAuth {
-        /// As written.
-        name: String,
-    },
+    UnknownAuth { name: String },
     /// A header no route may change.
     #[error("`{name}` frames messages: only the gateway may set it")]
-    FramingHeader {
-        /// The header.
-        name: String,
-    },
+    FramingHeader { name: String },
     /// A dimension that no route provides.
     #[error("no route with this policy has a parameter `{name}` in its path")]
-    ParamNowhere {
-        /// The parameter.
-        name: String,
-    },
-    /// A dimension given twice.
+    ParamNowhere { name: String },
     #[error("`by` names the dimension twice")]
     DimensionTwice,
     /// A request that could never be admitted.
     #[error("a request of {cost} units is never admitted by a window that holds {capacity}")]
     CostAboveCapacity {
-        /// Units.
         cost: u64,
         /// Units that the smallest window holds: its burst, or its limit if it has no bucket.
         capacity: u64,
@@ -309,12 +235,7 @@ pub enum DefinitionProblem {
     #[error(
         "`{name}` counts by `{dimension}`, and only descriptors have entries: on a route count by `consumer`, `ip` or a header, and let the rule of `[rls]` say it by `dimensions`"
     )]
-    EntryOnRoute {
-        /// The policy.
-        name: String,
-        /// What it counts by.
-        dimension: String,
-    },
+    EntryOnRoute { name: String, dimension: String },
     /// A rule that matches nothing.
     #[error("a rule needs `entries`; write `entries = {{ remote_address = \"*\" }}`")]
     NoEntries,
@@ -334,25 +255,19 @@ pub enum DefinitionProblem {
     },
     /// A rule that stands in its own place, so that nothing would be counted.
     #[error("`{name}` is the rule's own name; it cannot stand in its own place")]
-    InsteadOfItself {
-        /// The name.
-        name: String,
-    },
+    InsteadOfItself { name: String },
     /// A rule that does not exist.
     #[error("no rule of this domain has the name `{name}`{hint}")]
     UnknownRule {
-        /// As written.
         name: String,
         /// What may be meant.
         hint: String,
     },
-    /// A template is invalid.
     #[error(transparent)]
     Given(#[from] domain::descriptor_template::Error),
     /// An entry that the descriptors of a rule do not have.
     #[error("the rule has no entry `{key}`{hint}")]
     UnknownEntry {
-        /// As written.
         key: String,
         /// What may be meant.
         hint: String,
@@ -360,9 +275,7 @@ pub enum DefinitionProblem {
     /// A policy by an entry that the descriptors of a rule do not have.
     #[error("`{policy}` counts by `entry:{key}`, and the rule has no entry `{key}`{hint}")]
     EntryNotInRule {
-        /// The policy.
         policy: String,
-        /// The key.
         key: String,
         /// What may be meant.
         hint: String,
@@ -371,34 +284,18 @@ pub enum DefinitionProblem {
     #[error(
         "`{policy}` counts by `{dimension}`, which no entry of the rule says; write which one does, as in `dimensions = {{ consumer = \"{{user_id}}\" }}`"
     )]
-    DimensionNotGiven {
-        /// The policy.
-        policy: String,
-        /// What it counts by.
-        dimension: String,
-    },
+    DimensionNotGiven { policy: String, dimension: String },
     /// A dimension that no policy of the rule counts by.
     #[error("no policy of the rule counts by `{dimension}`")]
-    GivenInVain {
-        /// The dimension.
-        dimension: String,
-    },
+    GivenInVain { dimension: String },
     /// A policy that must know when a request is over, or lets it wait.
     #[error(
         "`{name}` counts what is in flight, or lets requests wait: an answer to a descriptor is yes or no, and nobody says when its request is over"
     )]
-    EndlessDescriptor {
-        /// The policy.
-        name: String,
-    },
+    EndlessDescriptor { name: String },
     /// More than fit.
     #[error("there are more than {max} {what}")]
-    TooMany {
-        /// Of what.
-        what: &'static str,
-        /// How many there may be.
-        max: usize,
-    },
+    TooMany { what: &'static str, max: usize },
 }
 
 fn remedy(method_any: bool) -> &'static str {

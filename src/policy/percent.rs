@@ -5,7 +5,6 @@
 /// What `+` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plus {
-    /// Itself: in a path.
     Itself,
     /// A space: in a query, as forms write it.
     Space,

@@ -13,7 +13,6 @@ use base::identity::Identity;
 /// Headers have a lifetime of their own, because the found route must not borrow them: they are changed while it is in use.
 #[derive(Clone, Copy, Debug)]
 pub struct RoutingFacts<'r, 'h> {
-    /// The method.
     pub method: &'r Method,
     /// The host: lower case, without port and trailing dot; empty where the request has none.
     pub host: &'r str,
@@ -46,23 +45,16 @@ pub struct Params<'t, 'r> {
 /// What `{...}` in header values and rewrites may stand for in one request. Borrows no headers.
 #[derive(Clone, Copy, Debug)]
 pub struct TemplateValues<'t, 'r> {
-    /// The route's name.
     pub route: &'t str,
     /// The parameters of its path.
     pub params: Params<'t, 'r>,
-    /// The method.
     pub method: &'r Method,
-    /// The host.
     pub host: &'r str,
-    /// The normalised path.
     pub path: &'r str,
     /// The query, without `?`.
     pub query: Option<&'r str>,
-    /// The client.
     pub client_ip: IpAddr,
-    /// Who is calling.
     pub identity: &'r Identity,
-    /// The request's id.
     pub request_id: &'r str,
 }
 

@@ -34,7 +34,6 @@ impl Default for Retry {
     }
 }
 
-/// A set of statuses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statuses(Vec<RangeInclusive<u16>>);
 
@@ -44,7 +43,6 @@ impl Statuses {
         Statuses(ranges)
     }
 
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -54,7 +52,6 @@ impl Statuses {
         self.0.iter().any(|range| range.contains(&status))
     }
 
-    /// The ranges.
     pub fn ranges(&self) -> &[RangeInclusive<u16>] {
         &self.0
     }

@@ -28,7 +28,6 @@ use limit::PolicyId;
 pub struct RouteId(u32);
 
 impl RouteId {
-    /// The route at this position.
     pub const fn new(index: u32) -> RouteId {
         RouteId(index)
     }
@@ -40,12 +39,10 @@ impl RouteId {
     }
 }
 
-/// One route.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Its position in the table, in the order of the definitions.
     pub id: RouteId,
-    /// Its name.
     pub name: Box<str>,
     /// What happens to an admitted request.
     pub action: Action,
@@ -99,7 +96,6 @@ pub struct RouteAccess {
     pub auth: Box<[u16]>,
     /// Which identities may use it. `None`: all.
     pub require: Option<Box<Require>>,
-    /// From where.
     pub addresses: AddressRules,
     /// Which other origins' scripts may use it. `None`: that is left to the upstream.
     pub cors: Option<Box<Cors>>,
@@ -108,7 +104,6 @@ pub struct RouteAccess {
 /// The route that answers a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteMatch<'t, 'r> {
-    /// The route.
     pub route: &'t Route,
     /// Its path's parameters.
     pub params: Params<'t, 'r>,
@@ -119,12 +114,10 @@ pub struct RouteMatch<'t, 'r> {
 pub enum Action {
     /// Goes to an upstream.
     Forward {
-        /// Which one.
         to: Destination,
         /// Its new path. `None`: as it came.
         rewrite: Option<Rewrite>,
     },
-    /// Is answered with this.
     Respond(Respond),
     /// Is answered with what came.
     Echo,
@@ -132,9 +125,7 @@ pub enum Action {
     RedirectHttps(HttpsRedirect),
     /// Is sent elsewhere.
     Redirect {
-        /// Where.
         to: Location,
-        /// With which status.
         status: StatusCode,
     },
 }
@@ -142,11 +133,8 @@ pub enum Action {
 /// A fixed answer.
 #[derive(Clone, Debug)]
 pub struct Respond {
-    /// Its status.
     pub status: StatusCode,
-    /// Its headers.
     pub headers: Box<[(HeaderName, HeaderTemplate)]>,
-    /// Its body.
     pub body: CompiledBody,
 }
 

@@ -57,30 +57,22 @@ pub enum NotFound {
 /// One route and its verdict on a request.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsideredRoute<'t> {
-    /// The route.
     pub route: &'t Route,
-    /// What became of it.
     pub verdict: MatchVerdict<'t>,
 }
 
 /// Whether a route answers a request, or the first reason why not.
 #[derive(Clone, Copy, Debug)]
 pub enum MatchVerdict<'t> {
-    /// It answers.
     Wins,
-    /// It is for other hosts.
     Host,
-    /// Its path does not match.
     Path,
-    /// It is for other methods.
     Method,
     /// A header it asks for is absent or has another value.
     Header(&'t HeaderName),
     /// It matches, but another is more specific.
     LessSpecific {
-        /// The one that answers.
         than: &'t Route,
-        /// In what.
         by: Aspect,
     },
 }
@@ -88,13 +80,9 @@ pub enum MatchVerdict<'t> {
 /// In what one route is more specific than another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aspect {
-    /// The host.
     Host,
-    /// The path.
     Path,
-    /// The method.
     Method,
-    /// The number of headers.
     Headers,
 }
 
@@ -133,7 +121,6 @@ impl RouteTable {
         &self.policies
     }
 
-    /// The policy of a name.
     pub fn policy(&self, name: &str) -> Option<&Policy> {
         let by_name = self.by_name();
         let found = by_name.binary_search_by(|id| (*self.policies[id.index()].name).cmp(name)).ok()?;
@@ -154,7 +141,6 @@ impl RouteTable {
         })
     }
 
-    /// The domain of a name.
     pub fn domain(&self, name: &str) -> Option<&CompiledDomain> {
         self.domains.get(name)
     }

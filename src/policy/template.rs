@@ -15,7 +15,6 @@ use super::request::TemplateValues;
 use base::identity::Claim;
 use base::identity::NO_ADDRESS;
 
-/// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     pub(super) parts: Box<[TemplatePart]>,
@@ -29,7 +28,6 @@ pub(super) enum TemplatePart {
     Claim(Box<str>),
 }
 
-/// What a placeholder stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Placeholder {
     /// The parameter at this segment of the route's path.
@@ -52,12 +50,10 @@ pub enum Error {
     /// A brace without its other one.
     #[error(transparent)]
     Brace(#[from] braces::Error),
-    /// A name nothing has.
     #[error("`{name}` does not exist here; write one of {}", .known.join(", "))]
     UnknownName {
         /// Where its brace stands.
         offset: usize,
-        /// As written.
         name: String,
         /// The names there are: the path's parameters, then the fixed ones.
         known: Vec<String>,
@@ -69,7 +65,6 @@ pub enum Error {
     Ambiguous {
         /// Where its brace stands.
         offset: usize,
-        /// The name.
         name: String,
     },
     /// A literal part no header may hold.
@@ -80,23 +75,16 @@ pub enum Error {
     NotHost,
     /// A placeholder where all values are the same.
     #[error("`{{{name}}}` is of one request, and these fields are the same in every answer")]
-    NotFixed {
-        /// As written.
-        name: String,
-    },
+    NotFixed { name: String },
     /// A rewritten path that does not start with `/`.
     #[error("a rewritten path starts with `/`, or with `{{path}}`")]
     NoSlash,
     /// `?` or `#` in a rewritten path.
     #[error("`{found}` is not part of a path; the query stays as it came")]
-    NotPath {
-        /// The character.
-        found: char,
-    },
+    NotPath { found: char },
     /// What stands for something in the paths of others, and here only for itself.
     #[error("`{found}` is sent literally; write `{{{instead}}}`, or `{encoded}` for the character itself")]
     Foreign {
-        /// As written.
         found: String,
         /// A placeholder that may have been meant.
         instead: String,
@@ -113,10 +101,7 @@ pub enum Error {
     HostOfClient,
     /// A character that no redirect can have.
     #[error("`{}` cannot be a part of a redirect; percent-encode it", .found.escape_default())]
-    NotInLocation {
-        /// The character.
-        found: char,
-    },
+    NotInLocation { found: char },
     /// `.` or `..` in a rewritten path.
     #[error("a rewritten path must not contain `.` or `..` segments")]
     DotSegment,
@@ -128,9 +113,7 @@ pub enum Error {
 /// The value of a header: bytes known beforehand, or made for each request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderTemplate {
-    /// Holds no placeholder.
     Fixed(HeaderValue),
-    /// Holds some.
     Made(Template),
 }
 

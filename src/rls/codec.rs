@@ -5,7 +5,6 @@ use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use super::messages::{RateLimitRequest, RateLimitResponse};
 
-/// The codec of checks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CheckCodec;
 

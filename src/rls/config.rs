@@ -18,9 +18,7 @@ pub struct Config {
 /// A client that may ask: who shows a certificate with this name in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GrpcClient {
-    /// Where in the certificate.
     pub place: CertificateName,
-    /// The name there.
     pub text: String,
 }
 

@@ -13,7 +13,6 @@ use super::limits::PRELUDE;
 use super::stats::RlsStats;
 use auth::mtls::ClientCertificate;
 
-/// TLS of one connection.
 pub(super) struct ConnectionTls {
     pub(super) settings: Arc<ServerConfig>,
     pub(super) clients: Arc<[GrpcClient]>,

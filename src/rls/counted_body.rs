@@ -12,7 +12,6 @@ use tonic::Status;
 
 use super::limits::HELD_BYTES_MAX;
 
-/// The body of a call.
 #[derive(Debug)]
 pub(super) struct CountedBody {
     body: Incoming,

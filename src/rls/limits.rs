@@ -10,7 +10,6 @@ pub(super) const STREAMS_MAX: u32 = 1_024;
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of messages that are not whole, or not answered yet, on all connections of one thread.
 pub(super) const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Descriptors of one request.
 pub(super) const DESCRIPTORS_MAX: usize = 256;
 /// Entries of all descriptors of one request.
 pub(super) const ENTRIES_MAX: usize = 1_024;

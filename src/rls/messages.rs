@@ -42,10 +42,8 @@ pub struct RateLimitDescriptor {
 /// numbers. Texts are bytes here: a client's field need not be UTF-8, and a proxy sends it as it is.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MapEntry {
-    /// Its key.
     #[prost(bytes = "vec", tag = "1")]
     pub key: Vec<u8>,
-    /// Its value.
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
 }
@@ -53,10 +51,8 @@ pub struct MapEntry {
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride`.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct RateLimitOverride {
-    /// How many requests.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// In what time.
     #[prost(enumeration = "RateLimitUnit", tag = "2")]
     pub unit: i32,
 }
@@ -95,10 +91,8 @@ pub struct DescriptorStatus {
 /// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimit {
-    /// How many requests.
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
-    /// In what time.
     #[prost(enumeration = "RateLimitUnit", tag = "2")]
     pub unit: i32,
     /// What operators call it.
@@ -112,7 +106,6 @@ pub struct HeaderValue {
     /// The field's name.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// Its value.
     #[prost(string, tag = "2")]
     pub value: String,
 }
@@ -123,9 +116,7 @@ pub struct HeaderValue {
 pub enum RateLimitCode {
     /// Nothing is said.
     Unknown = 0,
-    /// Within the limit.
     Ok = 1,
-    /// Over it.
     OverLimit = 2,
 }
 
@@ -138,11 +129,8 @@ pub enum RateLimitUnit {
     Unknown = 0,
     /// A second.
     Second = 1,
-    /// A minute.
     Minute = 2,
-    /// An hour.
     Hour = 3,
-    /// A day.
     Day = 4,
     /// Thirty days.
     Month = 5,

@@ -20,15 +20,12 @@ use base::clock;
 use net::descriptors;
 use net::listening::BoundListener;
 
-/// What connections are served with.
 pub struct ServeOptions {
-    /// The threads that serve them.
     pub threads: Threads,
     /// TLS, unless the listener speaks in the clear; it changes when files do.
     pub settings: Option<Arc<ArcSwap<ServerConfig>>>,
     /// Who may ask; empty: whoever can connect.
     pub clients: Arc<[GrpcClient]>,
-    /// What is counted.
     pub stats: RlsStats,
     /// Tells health what is known of it.
     pub health: HealthReporter,

@@ -99,7 +99,6 @@ impl<R: RateLimits> UnaryService<RateLimitRequest> for CheckCall<R> {
     }
 }
 
-/// A decision on its way.
 struct PendingDecision<T>(Pin<Box<dyn Future<Output = Result<T, Status>>>>);
 
 impl<T> Future for PendingDecision<T> {

@@ -26,7 +26,6 @@ pub struct RlsStats {
     connections: Arc<AtomicUsize>,
 }
 
-/// A connection while it counts.
 #[derive(Debug)]
 pub(super) struct ConnectionCount(Arc<AtomicUsize>);
 

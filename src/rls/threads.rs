@@ -24,19 +24,16 @@ use super::service::{RateLimits, RlsService};
 use super::stats::{ConnectionCount, RlsStats};
 use net::listening::AcceptedStream;
 
-/// The threads of a process.
 pub struct Threads {
     threads: Vec<Thread>,
 }
 
 struct Thread {
     handed: mpsc::Sender<HandedConnection>,
-    /// Connections that it has.
     load: Arc<AtomicUsize>,
     joined: thread::JoinHandle<()>,
 }
 
-/// A connection for a thread.
 pub(super) struct HandedConnection {
     socket: OwnedFd,
     is_tcp: bool,

@@ -22,7 +22,6 @@ impl RetryBudget {
         }
     }
 
-    /// Counts a request.
     pub fn request(&self, now_ns: u64) {
         let slot = self.advance(now_ns);
         self.requests[slot].set(self.requests[slot].get().saturating_add(1));

@@ -53,7 +53,6 @@ pub(super) enum LentConnection<B: Body + 'static> {
 pub enum UploadLook {
     /// It has moved since the last look.
     Moved,
-    /// It has not.
     Still,
     /// It is slower than it may be.
     Slow,

@@ -19,13 +19,10 @@ pub struct Config {
     pub balance: Balance,
     /// The cookie that keeps a client at its server. `None`: there is none.
     pub sticky: Option<StickyConfig>,
-    /// What is spoken to them.
     pub http: HttpVersion,
     /// How servers over TLS are checked, and what they are shown.
     pub tls: Trust,
-    /// Bounds of the pool.
     pub connections: PoolBounds,
-    /// Deadlines.
     pub timeouts: UpstreamTimeouts,
     /// When a request is sent a second time.
     pub retry: Retry,
@@ -68,7 +65,6 @@ impl Default for HealthConfig {
 /// How a server is asked whether it works.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheckConfig {
-    /// What it is asked.
     pub probe: HealthProbe,
     /// How often, ±10 %.
     pub every: Duration,
@@ -82,12 +78,9 @@ pub struct HealthCheckConfig {
     pub port: Option<u16>,
 }
 
-/// What a check asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthProbe {
-    /// A GET.
     Http {
-        /// The path, with its query.
         path: String,
         /// The statuses of a server that works.
         status: Statuses,
@@ -167,21 +160,16 @@ impl Default for Eject {
     }
 }
 
-/// One server.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ConfiguredServer {
-    /// Whether TLS is spoken.
     pub tls: bool,
-    /// Where it listens.
     pub place: ServerLocation,
     /// Its share against the others.
     pub weight: u32,
 }
 
-/// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ServerLocation {
-    /// On a TCP port.
     Tcp {
         /// A name or an address, without brackets.
         host: String,
@@ -190,7 +178,6 @@ pub enum ServerLocation {
     },
     /// Where the SRV records of a name say: they have names, ports, weights and priorities of servers.
     Service(String),
-    /// On a Unix socket.
     Unix(PathBuf),
 }
 
@@ -250,7 +237,6 @@ impl ConfiguredServer {
 /// What a server on a Unix socket is called where a host is needed.
 const LOCALHOST: &str = "localhost";
 
-/// How a server is picked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
     /// Each in turn, by weight, unless another one, drawn at random, is less loaded.
@@ -277,9 +263,7 @@ impl Balance {
 /// The cookie that keeps a client at its server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StickyConfig {
-    /// Its name.
     pub cookie: String,
-    /// What it is signed with.
     pub secret: StickySecret,
     /// How long clients keep it. `None`: for a session of their own.
     pub max_age: Option<Duration>,
@@ -340,14 +324,12 @@ pub enum HttpVersion {
 /// `Host` (or `:authority`) sent upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HostHeader {
-    /// As the client sent it.
     #[default]
     Client,
     /// The server's own name and port.
     Server,
 }
 
-/// Bounds of the pool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolBounds {
     /// Open at once, over all workers, per server.

@@ -47,7 +47,6 @@ pub enum ConnectError {
     Tls {
         /// Why, in one word.
         cause: Cause,
-        /// What TLS says.
         source: std::io::Error,
     },
     /// It took too long.
@@ -90,7 +89,6 @@ pub(super) enum FamilyRace<L> {
     New { index: usize, open: OpenConnection },
 }
 
-/// What connecting has come to.
 pub(super) enum ConnectOutcome<S, L> {
     /// A new connection; `Some` if it is not to the server that was asked for.
     New(S, Option<MovedConnection>),

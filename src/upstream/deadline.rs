@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use tokio::time::{Instant as TokioInstant, Sleep, sleep_until};
 
-/// One reusable deadline.
 #[derive(Debug)]
 pub struct ReusableDeadline {
     sleep: Pin<Box<Sleep>>,

@@ -49,10 +49,8 @@ struct NameServers {
     labels: usize,
 }
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DnsAnswer<T> {
-    /// What was asked for.
     pub found: Vec<T>,
     /// How long it holds, as its records say.
     pub ttl: Duration,
@@ -60,14 +58,12 @@ pub struct DnsAnswer<T> {
     pub rank: usize,
 }
 
-/// What an SRV record says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SrvTarget {
     /// Lower ones come first.
     pub priority: u16,
     /// Its share among those of its priority.
     pub weight: u16,
-    /// The port.
     pub port: u16,
     /// The name of the server.
     pub target: String,

@@ -19,22 +19,18 @@ pub enum DnsQuestion {
     Addresses(String, IpVersion),
 }
 
-/// What has been said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DnsAnswers {
     services: AnswerSet<SrvTarget>,
     hosts: BTreeMap<String, HostAddresses>,
 }
 
-/// The answers to one question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct AnswerSet<T> {
-    /// The last good answer.
     good: Vec<T>,
     last: LastAnswer,
 }
 
-/// The last answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LastAnswer {
     /// There was none yet.
@@ -72,7 +68,6 @@ impl DnsAnswers {
         self.hosts = hosts.collect();
     }
 
-    /// What there is to ask.
     pub fn questions(&self, place: &ServerLocation) -> Vec<DnsQuestion> {
         let service = if let ServerLocation::Service(name) = place { Some(name) } else { None };
         let targets: BTreeSet<&String> = self.services.used().iter().map(|service| &service.target).collect();

@@ -59,7 +59,6 @@ impl Error {
 pub enum SendError<B> {
     /// The exchange broke.
     Broken {
-        /// By what.
         error: Error,
         /// What of the request the server cannot have seen.
         unsent: UnsentRequest<B>,

@@ -57,26 +57,20 @@ pub struct NameFailure {
 /// One address of a name, as a process tells it to its successor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RememberedAddress {
-    /// The upstream.
     upstream: String,
     /// The configured name.
     of: String,
     /// What the server is called.
     host: String,
-    /// Where it is.
     address: SocketAddr,
-    /// Its share.
     weight: u32,
 }
 
 /// How one server is, as a process tells it to its successor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RememberedServer {
-    /// The upstream.
     upstream: String,
-    /// Where the server is.
     address: ServerAddress,
-    /// What is known of it.
     known: HealthHandover,
 }
 
@@ -92,7 +86,6 @@ impl RememberedAddress {
 pub struct ServerChanges(AtomicU64);
 
 impl ServerChanges {
-    /// How many there have been.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
@@ -266,7 +259,6 @@ fn known(server: &config::ConfiguredServer, before: Option<(&LiveUpstream, u64)>
         .unwrap_or_default()
 }
 
-/// Numbers upstreams.
 static NEXT_ID: AtomicU64 = AtomicU64::new(0);
 
 #[cfg(test)]

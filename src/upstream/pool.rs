@@ -54,35 +54,28 @@ pub struct Terms {
     pub is_new: bool,
 }
 
-/// Room for one more stream.
 enum StreamRoom<B> {
     /// On a connection that is open.
     Stream(Rc<Http2<B>>),
-    /// On a new one.
     Permit(OwnedSemaphorePermit),
 }
 
 /// Why no connection could be had.
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
-    /// A new one failed.
     #[error("{server}: {source}")]
     Connect {
-        /// Which server.
         server: String,
         /// Its index.
         index: usize,
-        /// Why.
         source: ConnectError,
     },
     /// All are in use, and none came free in time or too many wait already.
     #[error("{server}: all {max} connections are in use")]
     Full {
-        /// Which server.
         server: String,
         /// Its index.
         index: usize,
-        /// The maximum.
         max: usize,
         /// How long was waited, nanoseconds. 0: too many wait already.
         wait_ns: u64,
@@ -164,7 +157,6 @@ where
         (0..self.servers.len()).any(|other| other != server && self.is_usable(other, now))
     }
 
-    /// The next server.
     pub fn choose(&self, wish: ServerPreference, now: Instant) -> usize {
         let load = |index: usize| self.servers[index].exchanges.get();
         self.balancer.next(wish, load, &self.upstream.health, now)

@@ -6,9 +6,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 /// What a server is asked, without the body.
 #[derive(Clone, Debug)]
 pub struct RequestHead {
-    /// How.
     pub method: Method,
-    /// For what.
     pub target: PathAndQuery,
     /// The fields, `Host` among them and none of the hop's.
     pub headers: HeaderMap,
@@ -26,5 +24,4 @@ pub fn put_traceparent(headers: &mut HeaderMap, traceparent: &Traceparent) {
     headers.insert(TRACEPARENT, value);
 }
 
-/// Its name.
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

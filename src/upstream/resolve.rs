@@ -29,7 +29,6 @@ pub struct Resolver {
     /// Questions under way. Not all of them are waited for.
     asked: JoinSet<DnsReply>,
     under_way: BTreeSet<DnsQuestion>,
-    /// When to ask again.
     again: BTreeMap<DnsQuestion, Instant>,
     /// There are more SRV records than are used.
     is_cut: bool,

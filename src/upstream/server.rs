@@ -90,7 +90,6 @@ pub struct SharedServer {
 pub enum ServerAddress {
     /// An IP address and a port.
     Tcp(SocketAddr),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -109,7 +108,6 @@ impl ServerAddress {
 pub struct ServerEndpoint {
     /// The configured place, or that of an SRV record.
     pub place: ServerLocation,
-    /// Where it is.
     pub address: ServerAddress,
     /// Its share against the upstream's others.
     pub weight: u32,

@@ -26,7 +26,6 @@ struct TallyRow {
 /// What was seen of a server over some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TallyCounts {
-    /// Good answers.
     pub answers: u64,
     /// Requests that failed, as for ejections.
     pub failures: u64,
@@ -75,7 +74,6 @@ impl ServerTally {
         add(&self.row.log_ns, log2(first_byte_ns));
     }
 
-    /// A request failed.
     pub fn failed(&self) {
         add(&self.row.failures, 1);
     }
@@ -110,12 +108,10 @@ struct TallyRows {
     gone: TallyCounts,
     /// All that was counted until the last interval ended.
     before: TallyCounts,
-    /// Of the last interval.
     last: TallyCounts,
 }
 
 impl Tallies {
-    /// A row for one worker.
     pub fn row(&self) -> ServerTally {
         let row = Arc::<TallyRow>::default();
         self.kept().rows.push(Arc::clone(&row));

@@ -5,7 +5,6 @@ use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
-/// A value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Json {
     Null,
@@ -22,7 +21,6 @@ impl Json {
         serde_json::from_slice(bytes).ok()
     }
 
-    /// A member of an object.
     pub(super) fn member(&self, name: &str) -> Option<&Json> {
         let Json::Object(members) = self else { return None };
         members.iter().find(|(known, _)| known == name).map(|(_, value)| value)

@@ -24,7 +24,6 @@ struct VerifyingKey {
     key: DecodingKey,
 }
 
-/// What came of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signature {
     Valid,
@@ -218,7 +217,6 @@ fn raw(key: &DecodingKey) -> Vec<u8> {
     }
 }
 
-/// Keys of one set.
 const KEYS_MAX: usize = 1_000;
 
 /// Keys tried for a token that names none.

@@ -35,7 +35,6 @@ use token::SignedToken;
 pub struct Config {
     /// Where a request carries its token.
     pub places: Vec<CredentialSource>,
-    /// Where the keys are.
     pub source: KeySetSource,
     /// How a token may be signed.
     pub algorithms: Vec<Algorithm>,
@@ -45,7 +44,6 @@ pub struct Config {
     pub naming: ClaimNaming,
 }
 
-/// Where keys come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySetSource {
     /// A secret shared with the issuer.
@@ -74,12 +72,7 @@ pub enum Error {
     File(#[from] entries::Error),
     /// It contains no usable keys.
     #[error("{}: {reason}", path.display())]
-    Keys {
-        /// Which file.
-        path: PathBuf,
-        /// Why not.
-        reason: String,
-    },
+    Keys { path: PathBuf, reason: String },
     /// The secret cannot be used.
     #[error("{0}")]
     Secret(String),
@@ -92,7 +85,6 @@ pub(super) struct Verifier {
     /// Claims that policies, header values or routes ask for; others are not kept.
     wanted: Box<[Box<str>]>,
     keys: ArcSwap<KeySet>,
-    /// Where the keys are fetched.
     pub(super) remote: Option<RemoteKeys>,
 }
 
@@ -121,7 +113,6 @@ impl Verifier {
         }
     }
 
-    /// The file of keys.
     pub(super) fn file(&self) -> Option<&Path> {
         match &self.config.source {
             KeySetSource::File(path) => Some(path),

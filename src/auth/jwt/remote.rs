@@ -83,7 +83,6 @@ pub(crate) struct Schedule {
 const RESTING: u8 = 0;
 /// The next one to ask starts a fetch.
 const READY: u8 = 1;
-/// A fetch runs.
 const FETCHING: u8 = 2;
 
 impl RemoteKeys {

@@ -7,7 +7,6 @@ use super::token::SignedToken;
 use base::cause::Cause;
 use base::identity::{Claim, Identity};
 
-/// What is asked of claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimRules {
     /// `iss` must be one of these. Empty: it is not asked for.
@@ -27,9 +26,7 @@ pub struct ClaimRules {
 pub struct ClaimNaming {
     /// The consumer. A token without it identifies nobody.
     pub consumer: Option<String>,
-    /// Its organisation.
     pub tenant: Option<String>,
-    /// Its plan.
     pub tier: Option<String>,
 }
 

@@ -19,7 +19,6 @@ pub(super) struct SignedToken<'t> {
     pub(super) algorithm: Algorithm,
     /// The key it says it is signed with.
     pub(super) kid: Option<String>,
-    /// What it says it is.
     pub(super) typ: Option<String>,
 }
 

@@ -43,7 +43,6 @@ enum Class {
     Other,
 }
 
-/// One of so many.
 fn any(random: &Random, count: usize) -> usize {
     (random.next() >> 40) as usize % count
 }
@@ -137,9 +136,7 @@ fn a_near_miss_takes_as_long_as_any_other_wrong_key() {
     judge("a near miss, or any wrong key", &measure(wrong, refuse));
 }
 
-/// Runs of a class.
 const SAMPLES: usize = 1_000_000;
-/// Keys there are.
 const KEYS: usize = 256;
 /// Where dudect begins to speak of a leak.
 const T_MAX: f64 = 4.5;

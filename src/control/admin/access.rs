@@ -162,7 +162,6 @@ impl CertificateHolder {
 }
 
 impl BearerToken {
-    /// The token with this text.
     pub fn of_text(name: &str, text: &str, role: AdminRole, expires: Option<i64>) -> BearerToken {
         let mut sha256 = [0; SHA256_OUTPUT_LEN];
         sha256.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());

@@ -24,7 +24,6 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// TLS; `None`: it speaks in the clear.
     pub tls: Option<tls::TlsFiles>,
-    /// The certificates of others.
     pub certificates: Vec<NamedCertificate>,
 }
 
@@ -33,9 +32,7 @@ pub struct Config {
 pub struct NamedCertificate {
     /// The name of its bearer, for the audit.
     pub name: String,
-    /// Where in the certificate.
     pub place: CertificateName,
-    /// The name there.
     pub text: String,
     /// What its bearer may do.
     pub role: AdminRole,
@@ -46,7 +43,6 @@ pub struct NamedCertificate {
 pub struct NamedToken {
     /// The name of its bearer, for the audit.
     pub name: String,
-    /// What is known of it.
     pub secret: TokenSecret,
     /// What its bearer may do.
     pub role: AdminRole,
@@ -57,7 +53,6 @@ pub struct NamedToken {
 /// What a gateway knows of a token.
 #[derive(Clone, PartialEq, Eq)]
 pub enum TokenSecret {
-    /// All of it.
     Text(String),
     /// Its SHA-256.
     Digest([u8; SHA256_OUTPUT_LEN]),
@@ -87,7 +82,6 @@ impl Config {
         self.token.as_deref().or(named)
     }
 
-    /// The rules for clients.
     pub fn access(&self) -> AccessRules {
         // DNS rebinding is a threat only to TCP without a token: a browser cannot reach a Unix socket, and a hostile page
         // does not have the token.

@@ -15,7 +15,6 @@ use metrics::usage::Amount;
 pub struct ControlPlane {
     /// The database; `None` while it has not been reached since the start.
     pub database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
-    /// Who may write.
     pub writes: Writes,
     /// Called after each change, so that this node looks for it at once.
     pub changed: Box<dyn Fn() + Send + Sync>,
@@ -36,25 +35,19 @@ pub type Check =
 /// A row that goes before what files say, as it would be.
 #[derive(Clone, Debug)]
 pub enum Proposal {
-    /// A policy.
     Policy {
-        /// Its name.
         name: String,
         /// Its keys; `None`: it is not there.
         document: Option<Value>,
     },
-    /// A limit of a tier.
     Tier {
-        /// The tier.
         tier: String,
-        /// The resource.
         resource: String,
         /// The limit; `None`: it is not there.
         limit: Option<NewTierLimit>,
     },
 }
 
-/// Reads usage by the minute.
 pub type MinutesReader = Box<
     dyn Fn(
             Database,
@@ -64,10 +57,8 @@ pub type MinutesReader = Box<
         + Sync,
 >;
 
-/// Which minutes are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinutesQuery {
-    /// Whose.
     pub holder: CountHolder,
     /// Only as a consumer acts for this tenant.
     pub tenant: Option<String>,
@@ -90,7 +81,6 @@ impl MinutesQuery {
 /// What was decided in each minute, by when it began.
 pub type ByMinute = BTreeMap<Time, Amount>;
 
-/// Usage by the minute.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageMinutes {
     /// Of each policy, by name. Without minutes in which nothing was decided.
@@ -105,7 +95,6 @@ pub type Applied = Box<dyn Fn(i64) -> Pin<Box<dyn Future<Output = bool> + Send>>
 /// Whether changes reach all nodes of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// They do.
     Allowed,
     /// They would not: the database is a file of this machine, and limits are shared through Redis.
     OneNodeOnly,

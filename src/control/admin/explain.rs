@@ -7,7 +7,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use base::identity::NO_ADDRESS;
 use policy::percent::{self, Plus};
 
-/// A request to explain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExplainRequest {
     /// `GET` if the query names none.

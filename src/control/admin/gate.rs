@@ -26,7 +26,6 @@ use base::clock;
 use base::random::Random;
 use net::descriptors;
 
-/// The gate of one endpoint.
 #[derive(Clone)]
 pub(super) struct EndpointGate {
     pub state: Arc<AdminState>,

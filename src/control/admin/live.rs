@@ -34,12 +34,10 @@ impl LiveFeed {
         }
     }
 
-    /// The beat of now.
     pub(super) fn beat(&self) -> u64 {
         self.began.elapsed().as_secs()
     }
 
-    /// When a beat begins.
     pub(super) fn start_of(&self, beat: u64) -> Instant {
         self.began + Duration::from_secs(beat)
     }

@@ -36,7 +36,6 @@ impl Readiness {
         });
     }
 
-    /// The phase now.
     pub fn phase(&self) -> ProcessPhase {
         *self.0.borrow()
     }

@@ -34,7 +34,6 @@ pub(super) struct AdminEndpoint {
     pub operations: Vec<EndpointMethod>,
 }
 
-/// One method of an endpoint.
 pub(super) struct EndpointMethod {
     pub permit: Permit,
     pub handler: MethodRouter<Arc<AdminState>>,

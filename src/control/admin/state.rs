@@ -24,9 +24,7 @@ pub type KeyReader = Box<dyn Fn(&str, &[String], Option<&str>) -> Option<Text> +
 /// The nodes that share limits, and the Redis through which they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FleetNodes {
-    /// How many nodes there are.
     pub count: u32,
-    /// How many shards Redis has.
     pub shards: usize,
     /// How many of these are not asked now, because they do not answer or refuse.
     pub shards_away: usize,
@@ -61,7 +59,6 @@ pub struct AdminState {
     pub shown_key: Box<dyn Fn(&str) -> String + Send + Sync>,
     /// The database, if there is one.
     pub control: Option<ControlPlane>,
-    /// The rules for clients.
     pub access: AccessRules,
 }
 

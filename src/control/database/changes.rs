@@ -22,24 +22,19 @@ use super::time::Time;
 use super::write::RowKind;
 use super::{api_keys, assignments, overrides, policies, resets};
 
-/// Rows as of one version.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatabaseRows {
-    /// The version.
     pub version: i64,
     /// When that version was made, which tells it from the same version of another history: a backup that was put back goes
     /// on from an earlier one. `None`: before the first change, or too long ago.
     #[serde(default)]
     pub made_at: Option<Time>,
-    /// Policies.
     pub policies: Vec<PolicyRow>,
-    /// Limits of tiers.
     pub tiers: Vec<TierLimit>,
     /// Tiers of consumers.
     pub assignments: Vec<Assignment>,
     /// Overrides, without those that ended more than [`ENDED_KEPT`] ago.
     pub overrides: Vec<OverrideRow>,
-    /// API keys.
     pub api_keys: Vec<ApiKeyRow>,
     /// Resets of counts. A copy on disk of an older program has none.
     #[serde(default)]
@@ -50,32 +45,21 @@ pub struct DatabaseRows {
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowChanges {
     /// Rows that are new or different, with the version they are the state of, and rows that are gone.
-    Since {
-        /// New or different.
-        changed: DatabaseRows,
-        /// Gone.
-        gone: Vec<RemovedRow>,
-    },
+    Since { changed: DatabaseRows, gone: Vec<RemovedRow> },
     /// Everything: the version is too long ago, there are too many changes, or it is not one of this database's history (one
     /// that was restored from a backup is behind its nodes, or has other changes since).
     Everything(DatabaseRows),
 }
 
-/// A row that is gone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum RemovedRow {
-    /// A policy, by its name.
     Policy(String),
-    /// A tier's limit.
     Tier {
-        /// The tier.
         tier: String,
-        /// The resource.
         resource: String,
     },
     /// A consumer's tier, by the consumer.
     Assignment(String),
-    /// An override, by its id.
     Override(String),
     /// An API key, by its digest.
     ApiKey(String),
@@ -138,11 +122,8 @@ impl Database {
 /// When a change was made, by the clock of the node that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeTime {
-    /// The change's version.
     pub version: i64,
-    /// Whether it changed a policy.
     pub is_policy: bool,
-    /// When.
     pub at: Time,
 }
 

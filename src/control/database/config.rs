@@ -8,7 +8,6 @@ use sqlx::postgres::PgConnectOptions;
 /// Where policies, tiers, overrides and keys are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Which database.
     pub url: Url,
     /// The password as it stands, in the place of one in the URL, where it would be percent-encoded.
     pub password: Option<Password>,
@@ -219,7 +218,6 @@ pub const PARAMETERS: [&str; 10] = [
 /// The parameter that says which of several servers will do, and its values.
 const SESSION: &str = "target_session_attrs";
 const SESSIONS: [&str; 2] = ["any", "read-write"];
-/// Servers of one database.
 const SERVERS_MAX: usize = 8;
 
 /// Characters of an unknown parameter's name that are shown.

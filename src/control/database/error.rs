@@ -27,34 +27,21 @@ pub enum Error {
     Unreachable {
         /// Which database, without its credentials.
         place: Arc<str>,
-        /// Why.
         reason: String,
     },
     /// The connection broke while a change was being committed, and nobody could say within the deadline whether it was.
     /// The audit log tells once the database is back.
     #[error("{place}: the connection broke during a change, which may have been written: see the audit log")]
-    Unknown {
-        /// Which database.
-        place: Arc<str>,
-    },
+    Unknown { place: Arc<str> },
     /// Operator: it can be read and not written.
     #[error("{place}: cannot be written: {reason}")]
-    ReadOnly {
-        /// Which database.
-        place: Arc<str>,
-        /// Why.
-        reason: String,
-    },
+    ReadOnly { place: Arc<str>, reason: String },
     /// Operator: its disk is full.
     #[error("{place}: its disk is full")]
-    Full {
-        /// Which database.
-        place: Arc<str>,
-    },
+    Full { place: Arc<str> },
     /// Operator: user, password, database or rights are wrong.
     #[error("{place}: access is refused: {reason}")]
     Refused {
-        /// Which database.
         place: Arc<str>,
         /// Why, as the server says it.
         reason: String,
@@ -63,18 +50,12 @@ pub enum Error {
     #[error(
         "{place}: {reason}: stop the gateway and put a backup in its place, or move the file and those ending in -wal and -shm away to start empty"
     )]
-    Corrupt {
-        /// Which database.
-        place: Arc<str>,
-        /// What SQLite says.
-        reason: String,
-    },
+    Corrupt { place: Arc<str>, reason: String },
     /// Operator: a newer gateway has changed the tables.
     #[error(
         "{place}: its tables are those of a newer gateway (migration {found}; this one knows {known}): run that version or a newer one"
     )]
     Newer {
-        /// Which database.
         place: Arc<str>,
         /// The newest migration in it.
         found: i64,
@@ -83,20 +64,10 @@ pub enum Error {
     },
     /// Operator: its tables are not those of the migrations.
     #[error("{place}: {reason}")]
-    Tables {
-        /// Which database.
-        place: Arc<str>,
-        /// What differs.
-        reason: String,
-    },
+    Tables { place: Arc<str>, reason: String },
     /// Us: an error that no other variant is for.
     #[error("{place}: {reason}")]
-    Failed {
-        /// Which database.
-        place: Arc<str>,
-        /// What the library says.
-        reason: String,
-    },
+    Failed { place: Arc<str>, reason: String },
 }
 
 impl Error {

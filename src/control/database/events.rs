@@ -9,12 +9,9 @@ use super::connection::sql::{SqlQuery, SqlRow, number};
 use super::error::Error;
 use super::time::Time;
 
-/// One decision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DecisionEvent {
-    /// The request's id.
     pub request_id: String,
-    /// When it was made.
     pub at: Time,
     /// The gateway that made it.
     pub node: String,
@@ -22,7 +19,6 @@ pub struct DecisionEvent {
     pub consumer: Option<String>,
     /// The tenant, if there is one.
     pub tenant: Option<String>,
-    /// Whether the request was admitted.
     pub is_admitted: bool,
     /// The policy of the window that decided.
     pub policy: String,
@@ -30,7 +26,6 @@ pub struct DecisionEvent {
     pub tier: String,
     /// Units that were counted in that window.
     pub counted: u64,
-    /// The limit of that window.
     pub limit: u64,
     /// All that is known of it.
     pub sample: Json,

@@ -40,7 +40,6 @@ struct AgedRows {
     table: &'static str,
     /// Columns that tell its rows apart.
     key: &'static str,
-    /// The column of their time.
     time: &'static str,
     /// Rows that may go, whatever their age.
     only: &'static str,

@@ -14,9 +14,7 @@ use metrics::usage;
 pub struct UsageMinute {
     /// The policy's name; empty for everybody for whom there was no room.
     pub policy: String,
-    /// When the minute began.
     pub at: Time,
-    /// How much.
     pub amount: usage::Amount,
 }
 
@@ -34,11 +32,9 @@ pub enum UsageHolder<'a> {
 /// Which minutes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageFilter<'a> {
-    /// Whose.
     pub holder: UsageHolder<'a>,
     /// The first and the last policy, by name.
     pub policies: (&'a str, &'a str),
-    /// Since then.
     pub since: Time,
 }
 

@@ -75,7 +75,6 @@ impl RowKind {
 /// Which version of a row a change is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// Any, and none.
     Anything,
     /// No row: `If-None-Match: *`.
     Nothing,
@@ -106,7 +105,6 @@ pub(super) struct WriteTransaction<'a> {
     by: &'a Actor,
     /// The version that the change will have.
     pub(super) version: i64,
-    /// When it is made.
     pub(super) at: Time,
     deadline: Instant,
 }
@@ -119,7 +117,6 @@ pub(super) enum WriteStart<'a, T> {
     Repeated(T),
 }
 
-/// What a change did.
 pub(super) struct ChangeEntry {
     pub(super) kind: RowKind,
     /// The row's key, as `changes` has it.
@@ -132,7 +129,6 @@ pub(super) struct ChangeEntry {
 }
 
 impl ChangeEntry {
-    /// What became of a row.
     pub(super) fn of<T: Serialize>(kind: RowKind, id: &str, old: Option<&T>, new: Option<&T>) -> ChangeEntry {
         let action = match (old, new) {
             (None, _) => "create",
@@ -223,7 +219,6 @@ impl<'a> WriteTransaction<'a> {
         error
     }
 
-    /// Undoes it.
     pub(super) async fn undo(mut self) {
         // A connection that cannot undo is closed, which undoes.
         if self.session.end("ROLLBACK").await.is_ok() {

@@ -11,11 +11,9 @@ use ipnet::IpNet;
 /// Which hops may report a client's address, and in which header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIp {
-    /// Trusted hops.
     pub trust: Vec<IpNet>,
     /// Whoever connects over a Unix socket is a trusted hop, too.
     pub trusts_unix: bool,
-    /// The header that they write.
     pub header: ForwardedHeader,
     /// Bits of an IPv6 address that count as one client.
     pub ipv6_prefix: u8,
@@ -36,7 +34,6 @@ pub enum ForwardedHeader {
 pub struct ErrorPage {
     /// The statuses as they are written: `404`, `5xx`.
     pub key: String,
-    /// The statuses.
     pub statuses: RangeInclusive<u16>,
     /// The file; its name says of what kind it is.
     pub file: PathBuf,
@@ -49,21 +46,17 @@ pub enum LimitHeaders {
     Ietf,
     /// `X-RateLimit-Limit`, `-Remaining`, `-Reset`.
     Legacy,
-    /// Both.
     #[default]
     Both,
-    /// Neither.
     None,
 }
 
 /// Whose answers carry a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldAudience {
-    /// Everybody's.
     Always,
     /// Those to trusted hops.
     Trusted,
-    /// Nobody's.
     Never,
 }
 

@@ -52,7 +52,6 @@ pub struct RequestContext {
     pub left: Option<record::RemainingLimit>,
     /// What it must give back to its limits when it ends.
     pub held: Option<Box<Reservation>>,
-    /// Its attempts at an upstream.
     pub attempts: AttemptFacts,
     /// How it ends, as far as that is known.
     pub outcome: RequestOutcome,
@@ -300,7 +299,6 @@ impl RequestContext {
         }
     }
 
-    /// The status to log.
     fn final_status(&self, reason: Option<Reason>) -> u16 {
         match reason {
             Some(Reason::Panic) => {

@@ -44,7 +44,6 @@ pub struct RequestFacts {
     pub request_id: HeaderValue,
     /// The values of the header fields that the log is configured to show.
     pub shown: record::Values,
-    /// The route that matches it.
     pub route: Option<RouteId>,
     /// Who sent it, if it was authenticated.
     pub identity: Option<Arc<Identity>>,

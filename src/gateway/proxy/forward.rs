@@ -37,11 +37,9 @@ use upstream::{Checkout, Pool};
 /// The parts of a request that forwarding needs, apart from its headers and body.
 #[derive(Debug)]
 pub struct UpstreamRequest<'t, 'r> {
-    /// The client's address.
     pub client: RequestClient,
     /// Which of the fields that the gateway handles are present.
     pub present: HeadersPresent,
-    /// The route that matches it.
     pub route: &'t Route,
     /// The upstream that was chosen for it, if its route chooses.
     pub picked: Option<PickedUpstream>,

@@ -37,7 +37,6 @@ pub struct HeadersPresent {
     pub accept: bool,
     /// `Cookie`.
     pub cookie: bool,
-    /// Those of a trace.
     pub trace: TraceFields,
     /// A name with `_`.
     pub underscore: bool,
@@ -276,7 +275,6 @@ pub struct Hop<'a> {
     pub trusted_peer: bool,
     /// Whether the client's connection uses TLS.
     pub tls: bool,
-    /// The authority of the request.
     pub authority: &'a HeaderValue,
     /// The HTTP version of the request.
     pub version: Version,

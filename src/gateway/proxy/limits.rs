@@ -24,7 +24,6 @@ use policy::{HttpSubject, RouteMatch, RouteTable, RoutingFacts};
 pub enum LimitDecision {
     /// The request goes on.
     Admitted(RateLimitFields),
-    /// The request is refused.
     Refused(Refusal, RateLimitFields),
 }
 

@@ -19,7 +19,6 @@ use policy::counting::Policy;
 use policy::definition::Actual;
 use policy::json::JsonPath;
 
-/// The reservation of one request.
 #[derive(Debug)]
 pub struct Reservation {
     permits: SmallVec<[(Charge, Refund); 1]>,
@@ -46,12 +45,10 @@ enum AnswerState {
         /// The upstream says that it failed.
         is_error: bool,
         is_encoded: bool,
-        /// What reads its body.
         reader: Option<Rc<AnswerReader>>,
     },
 }
 
-/// What a request has used.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestUsage {
     /// Bytes of its body, as far as they came.
@@ -60,7 +57,6 @@ pub struct RequestUsage {
     pub bytes_out: u64,
     /// From the decision to the end.
     pub nanos: u64,
-    /// Now.
     pub now_ns: u64,
 }
 

@@ -53,25 +53,21 @@ pub struct SharedServices {
     pub auth_verifications: metrics::SharedCounter,
     /// What is gathered of usage by the minute. `None`: nothing is.
     pub usage: Option<Arc<usage::UsageCollector>>,
-    /// Samples of decisions.
     pub decisions: Arc<record::decisions::SampleMemory>,
     /// What is gathered of heavy keys. `None`: nothing is.
     pub hot_keys: Option<Arc<hot_keys::KeyCollector>>,
     /// Where finished spans go.
     pub spans: SpanQueue,
-    /// How many workers there are.
     pub workers: usize,
 }
 
 /// One worker's services; they never leave its thread.
 pub struct Services {
-    /// What all workers share.
     pub shared: Arc<SharedServices>,
     /// The worker's cells of the metrics.
     pub metrics: metrics::WorkerToken,
     /// The worker's part of the access log.
     pub log: record::Buffer,
-    /// The worker's samples of decisions.
     pub decisions: record::decisions::SampleBuffer,
     /// The worker's part of usage by the minute.
     pub usage: Option<usage::UsageTally>,

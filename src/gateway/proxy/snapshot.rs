@@ -20,7 +20,6 @@ use observe::trace::Tracer;
 pub struct Snapshot {
     /// Counts the reloads since start.
     pub generation: u64,
-    /// Routes and policies.
     pub table: policy::RouteTable,
     /// Upstreams, in the order the table's routes index them.
     pub upstreams: Vec<Arc<upstream::LiveUpstream>>,
@@ -46,7 +45,6 @@ pub struct Snapshot {
     pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,
     /// Which requests are written to the access log.
     pub sampler: record::StatusSampler,
-    /// Which decisions are sampled.
     pub draws: record::decisions::Draws,
     /// The optional parts of an access log line.
     pub shown: record::LoggedParts,
@@ -61,17 +59,12 @@ pub struct Snapshot {
 /// The metric series of each part of a snapshot, by the same indices, so that counting needs no look-up by name.
 #[derive(Debug)]
 pub struct Series {
-    /// By route.
     pub routes: Vec<Arc<metrics::RouteSeries>>,
     /// For requests that match no route.
     pub no_route: Arc<metrics::RouteSeries>,
-    /// By policy.
     pub policies: Vec<Arc<metrics::PolicySeries>>,
-    /// By policy, and by window.
     pub windows: Vec<Box<[Arc<metrics::WindowSeries>]>>,
-    /// Of all decisions.
     pub latency: Arc<metrics::Latency>,
-    /// By upstream.
     pub upstreams: Vec<Arc<metrics::UpstreamSeries>>,
 }
 
@@ -101,7 +94,6 @@ pub struct WorkerView {
     pub snapshot: Arc<Snapshot>,
     /// How often servers of upstreams had changed when the pools were made.
     pub moves: u64,
-    /// Connections, by upstream.
     pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
     /// Turns, by the table's choices among upstreams.
     pub turns: Box<[EvenNumbers]>,

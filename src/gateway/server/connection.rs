@@ -31,7 +31,6 @@ pub struct ConnectionTask<S: Service> {
 
 /// Why hyper does not drive a connection any more.
 pub enum ConnectionEnd {
-    /// hyper ended it.
     Done(hyper::Result<()>),
     /// All requests are answered and what follows them is not a valid head.
     Refused(FramingFault),

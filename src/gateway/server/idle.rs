@@ -129,7 +129,6 @@ impl<T> IdleConnections<T> {
         }
     }
 
-    /// Closes all of them.
     pub fn close(&self) {
         drop(self.by_deadline.take());
     }

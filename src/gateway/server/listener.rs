@@ -20,7 +20,6 @@ pub struct SharedListener {
     pub config: ArcSwap<config::ListenerConfig>,
     /// `None` in the clear. Replaced by a reload and by a changed certificate.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
-    /// The metrics of this listener.
     pub metrics: Arc<metrics::ListenerSeries>,
     open: AtomicUsize,
     per_ip: Mutex<HashMap<IpAddr, usize>>,

@@ -13,7 +13,6 @@ use tokio_rustls::server::TlsStream;
 use crate::service::activity::{Activity, AnswerProgress, Presence};
 use net::outbox::QueuedSocket;
 
-/// A client's socket.
 #[derive(Debug)]
 pub enum ClientStream {
     Plain(QueuedSocket),

@@ -19,7 +19,6 @@ use crate::service::drain::Drain;
 use crate::service::reason::Reason;
 use base::clock;
 
-/// What ended a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TunnelEnd {
     /// Its client or its server.

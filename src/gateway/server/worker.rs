@@ -19,7 +19,6 @@ use crate::service::overload::Overload;
 /// A command of the control runtime to a worker.
 #[derive(Debug)]
 pub enum WorkerCommand {
-    /// Accept on this socket.
     Listen(Socket, Arc<SharedListener>),
     /// Stop accepting on the listener of this name; its connections go on until they are done.
     Close(String),
@@ -55,12 +54,10 @@ impl Deadlines {
     }
 }
 
-/// What all workers share.
 #[derive(Debug)]
 pub struct WorkerResources {
     /// How far memory pressure has gone, which decides whether connections are accepted.
     pub overload: Arc<Overload>,
-    /// Panics of the workers' threads.
     pub panics: metrics::SharedCounter,
     /// Failures of accept(2) that concern the listening socket.
     pub accept_errors: metrics::SharedCounter,
@@ -78,7 +75,6 @@ pub struct WorkerResources {
 pub struct Worker<S: Service> {
     /// Its number, from 0: its place in `loads` and `orders`.
     pub index: usize,
-    /// What all workers share.
     pub shared: Arc<WorkerResources>,
     /// Answers the requests of its connections.
     pub service: Rc<S>,
@@ -86,7 +82,6 @@ pub struct Worker<S: Service> {
     pub handshakes: Semaphore,
     /// Its connections without a request, as far as they are in the clear.
     pub idle: IdleConnections<ServedConnection<S>>,
-    /// The state of its drain.
     pub drain: Rc<Drain>,
     /// Notified when its last connection has ended: the drain waits for that.
     pub emptied: Notify,
@@ -108,7 +103,6 @@ impl<S: Service> Worker<S> {
         Worker { index, shared, service, handshakes, idle, drain, emptied, memory_is_short }
     }
 
-    /// Connections it serves.
     pub fn connections(&self) -> usize {
         self.shared.loads[self.index].load(Ordering::Relaxed)
     }
@@ -133,12 +127,10 @@ impl<S: Service> Worker<S> {
 /// A connection among its worker's, which a drain waits for: counted in, and counted out when it is dropped, which a
 /// panic does too.
 pub struct CountedConnection<S: Service> {
-    /// The worker that has it.
     pub worker: Rc<Worker<S>>,
 }
 
 impl<S: Service> CountedConnection<S> {
-    /// Counts it in.
     pub fn new(worker: &Rc<Worker<S>>) -> CountedConnection<S> {
         worker.connection_opened();
         CountedConnection { worker: Rc::clone(worker) }
@@ -153,15 +145,12 @@ impl<S: Service> Drop for CountedConnection<S> {
 
 /// A connection that is served: counted in, and counted out when it is dropped, which a panic does too.
 pub struct ServedConnection<S: Service> {
-    /// The worker that serves it.
     pub worker: Rc<Worker<S>>,
-    /// The listener that accepted it.
     pub listener: Arc<SharedListener>,
     _admission: Admission,
 }
 
 impl<S: Service> ServedConnection<S> {
-    /// Counts it in.
     pub fn new(
         worker: &Rc<Worker<S>>,
         listener: Arc<SharedListener>,

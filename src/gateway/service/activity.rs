@@ -79,7 +79,6 @@ impl Presence {
     }
 }
 
-/// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionPhase {
     /// No request, since then.
@@ -202,7 +201,6 @@ impl Activity {
         self.presence.get()
     }
 
-    /// A request has ended.
     pub fn end_exchange(&self, now: Instant) {
         self.exchanges.set(self.exchanges.get().saturating_sub(1));
         self.since.set(now);

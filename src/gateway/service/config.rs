@@ -15,12 +15,10 @@ use policy::access::AddressRules;
 use policy::definition::HttpsRedirect;
 use policy::response::changes::FixedChanges;
 
-/// One listener.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListenerConfig {
     /// Names it in metrics and logs, and finds it again at a reload.
     pub name: String,
-    /// Where it listens.
     pub bind: ListenAddress,
     /// Who may connect, if that is a Unix socket.
     pub rights: Rights,
@@ -63,12 +61,9 @@ pub struct ListenerConfig {
     pub max: Sizes,
 }
 
-/// Where a listener listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// TCP.
     Tcp(SocketAddr),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -96,7 +91,6 @@ impl std::fmt::Display for ListenAddress {
 pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
 impl ListenerConfig {
-    /// A listener with every default.
     pub fn named(name: String) -> ListenerConfig {
         ListenerConfig {
             name,
@@ -150,14 +144,12 @@ pub enum Underscores {
     /// past what the gateway removes.
     #[default]
     Refuse,
-    /// They pass as they are.
     Keep,
 }
 
 /// The deadlines of a client's connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientTimeouts {
-    /// For the TLS handshake.
     pub handshake: Duration,
     /// From the first byte of a head to its last; of a new connection's first head, from accept.
     pub header: Duration,
@@ -172,7 +164,6 @@ pub struct ClientTimeouts {
 pub struct Sizes {
     /// Bytes of a head.
     pub header_bytes: usize,
-    /// Fields of one head.
     pub headers: usize,
     /// Bytes of a request target.
     pub uri_bytes: usize,

@@ -83,7 +83,6 @@ pub struct PeerAddress {
 }
 
 impl PeerAddress {
-    /// Formats the address.
     pub fn new(ip: IpAddr) -> PeerAddress {
         let ip = ip.to_canonical();
         let text = HeaderValue::from_str(&ip.to_string()).unwrap_or(HeaderValue::from_static(""));

@@ -81,7 +81,6 @@ impl Drain {
         Tunnel(self)
     }
 
-    /// Whether any tunnel stands.
     pub fn has_tunnels(&self) -> bool {
         self.tunnels.get() > 0
     }

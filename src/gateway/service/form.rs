@@ -56,7 +56,6 @@ impl ErrorForm {
 /// One media range of an `Accept`.
 struct AcceptRange<'h> {
     kind: &'h str,
-    /// In thousandths.
     weight: u16,
 }
 

@@ -33,7 +33,6 @@ use reason::Reason;
 /// Answers the requests of one worker's connections, on the worker's thread. The server is generic over it, so a request
 /// costs no box and no indirect call for crossing the seam.
 pub trait Service: Sized + 'static {
-    /// The body of an answer.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 
     /// Infallible: a failure is an answer, too, and has been turned into one already. `stream` is the request's over HTTP/2.

@@ -22,7 +22,6 @@ use metrics::{Families, MetricUnit};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum PressureStep {
-    /// Nothing.
     Normal,
     /// Connections end after the current answer: `Connection: close`, or GOAWAY.
     NoKeepAlive,
@@ -123,7 +122,6 @@ impl Overload {
         *self.pressure.lock().unwrap_or_else(PoisonError::into_inner) = Pressure::new(clock::instant());
     }
 
-    /// The step in force.
     pub fn step(&self) -> PressureStep {
         match self.step.load(Ordering::Relaxed) {
             0 => PressureStep::Normal,

@@ -24,11 +24,9 @@ use policy::response::body::push_html;
 /// How one refusal is answered, logged and counted.
 #[derive(Debug)]
 pub struct RefusalProblem<'r> {
-    /// The HTTP status.
     pub status: StatusCode,
     /// The word for logs, metrics and the body.
     pub reason: Reason,
-    /// The gRPC status.
     pub code: GrpcCode,
     /// One sentence for the client.
     pub detail: Cow<'r, str>,
@@ -67,7 +65,6 @@ pub enum GrpcCode {
     PermissionDenied = 7,
     /// A limit has nothing left.
     ResourceExhausted = 8,
-    /// There is no such method.
     Unimplemented = 12,
     /// The request breaks the protocol.
     Internal = 13,

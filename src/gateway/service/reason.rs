@@ -8,7 +8,6 @@ pub enum Reason {
     Malformed,
     /// The head did not come in time.
     HeaderTimeout,
-    /// The target is too long.
     UriTooLong,
     /// The head is too long, or has too many fields.
     HeadersTooLarge,
@@ -18,7 +17,6 @@ pub enum Reason {
     BodyStall,
     /// The body came too slowly for the connection it held upstream, or made room for other requests.
     BodySlow,
-    /// No route matches.
     NoRoute,
     /// Routes match the path, but for other methods.
     MethodNotAllowed,
@@ -36,7 +34,6 @@ pub enum Reason {
     AddressDenied,
     /// Scripts of that origin may not use the route (CORS).
     OriginDenied,
-    /// Over a limit.
     Limited,
     /// A policy whose `when-redis-down` is `deny` could not ask Redis.
     RedisDown,

@@ -21,7 +21,6 @@ pub enum Refusal {
     ExpectationFailed,
     /// Its WebSocket handshake is of a version that the gateway does not know.
     WebSocketVersion,
-    /// The target is too long.
     UriTooLong,
     /// Too many or too long fields.
     HeadersTooLarge,
@@ -29,7 +28,6 @@ pub enum Refusal {
     BodyTooLarge,
     /// The body comes too slowly to hold a connection upstream for it.
     BodySlow,
-    /// No route matches.
     NoRoute,
     /// Routes match the path, but only for these methods.
     MethodNotAllowed(HeaderValue),
@@ -77,7 +75,6 @@ pub enum Refusal {
 /// The limits that a request is over.
 #[derive(Debug)]
 pub struct LimitExceeded {
-    /// Every violated window.
     pub violated: Vec<Violation>,
     /// Seconds to wait, jitter included. `None`: the request can never be admitted.
     pub retry_after_seconds: Option<u64>,
@@ -88,7 +85,6 @@ pub struct LimitExceeded {
 pub struct Violation {
     /// The window's name, the same as in `RateLimit-Policy`.
     pub window: String,
-    /// The policy's name.
     pub policy: String,
     /// Units in one period.
     pub limit: u64,

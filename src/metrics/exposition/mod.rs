@@ -10,7 +10,6 @@ use super::families::{Families, MetricUnit, SampleFamily};
 use super::series::{listener, policy, route, upstream, window};
 use super::{Metrics, lock};
 
-/// A format of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrapeFormat {
     /// Prometheus text 0.0.4.

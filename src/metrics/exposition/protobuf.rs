@@ -12,7 +12,6 @@ use crate::families::{MetricKind, MetricSample, MetricUnit, MetricValue, SampleF
 use crate::grid::Native;
 use crate::histogram::{Distribution, seconds};
 
-/// Writes a family.
 pub(super) fn write(page: &mut Vec<u8>, family: &SampleFamily<'_>) -> fmt::Result {
     message(family).encode_length_delimited(page).map_err(|_| fmt::Error)
 }

@@ -38,7 +38,6 @@ struct KnownKey {
     is_hot: bool,
 }
 
-/// What a policy has decided.
 #[derive(Clone, Copy, Debug)]
 struct PolicyHistory {
     ever: u64,
@@ -58,7 +57,6 @@ pub struct PolicyFacts {
 /// What one key did in one minute.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKeyStat {
-    /// Which.
     pub key: Arc<NamedKey>,
     /// Its decisions in the whole minute.
     pub counts: KeyCounts,
@@ -69,11 +67,8 @@ pub struct HotKeyStat {
 /// A key that has become hot, or is no longer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKeyChange {
-    /// Which.
     pub key: Arc<NamedKey>,
-    /// Whether it is hot now.
     pub is_hot: bool,
-    /// How it stands.
     pub standing: KeyStanding,
 }
 
@@ -90,7 +85,6 @@ pub struct KeyStanding {
     pub of_shard: Option<f64>,
 }
 
-/// Which keys are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotKeyFilter {
     /// The only policy.
@@ -104,9 +98,7 @@ pub struct HotKeyFilter {
 /// A key as it is shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HotKeyReport {
-    /// Which.
     pub key: Arc<NamedKey>,
-    /// Whether it is hot now.
     pub is_hot: bool,
     /// Decisions a second, over the minutes that were asked for.
     pub requests_per_second: f64,
@@ -226,7 +218,6 @@ impl Book {
         (self.since, self.counted.min(self.second))
     }
 
-    /// A minute is over.
     fn close(&mut self, minute: u64) {
         let stat = |known: &KnownKey| {
             let counts = known.of(minute);
@@ -325,12 +316,10 @@ impl Book {
         policies.into_values().flatten().take(ROWS_MAX).collect()
     }
 
-    /// How many keys are hot.
     pub fn hot(&self) -> usize {
         self.keys.values().filter(|known| known.is_hot).count()
     }
 
-    /// The keys that are hot.
     pub fn hot_keys(&self) -> impl Iterator<Item = &Arc<NamedKey>> {
         self.keys.values().filter(|known| known.is_hot).map(|known| &known.named)
     }
@@ -443,7 +432,6 @@ const LESS: f64 = 0.8;
 const YOUNG: u64 = 5;
 /// Seconds that a policy has been known before its keys are judged.
 const SETTLED: u64 = 5;
-/// Minutes that are kept.
 pub const MINUTES_MAX: u64 = 60;
 /// Keys of a policy in a minute that is over.
 pub const EACH_MAX: usize = 20;

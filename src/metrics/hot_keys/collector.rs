@@ -32,7 +32,6 @@ impl KeyCollector {
         book.turn(second, facts)
     }
 
-    /// What is known of keys.
     pub fn book(&self) -> MutexGuard<'_, Book> {
         lock(&self.book)
     }

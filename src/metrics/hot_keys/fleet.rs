@@ -15,9 +15,7 @@ pub struct FleetRow {
     pub key: u64,
     /// The policy that counts by it.
     pub policy: String,
-    /// Who is counted.
     pub name: String,
-    /// Decisions.
     pub requests: u64,
     /// Those of them that were denied.
     pub denied: u64,

@@ -3,7 +3,6 @@
 /// A key, as people know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedKey {
-    /// The key's hash.
     pub key: u64,
     /// The policy that counts by it.
     pub policy: Box<str>,

@@ -18,7 +18,6 @@ pub struct KeyCounts {
 }
 
 impl KeyCounts {
-    /// Adds another to it.
     pub fn add(&mut self, other: KeyCounts) {
         self.requests = self.requests.saturating_add(other.requests);
         self.denied = self.denied.saturating_add(other.denied);
@@ -144,7 +143,6 @@ impl Sketch {
 
 const WAYS: usize = 8;
 const BUCKETS: usize = 256;
-/// Keys of a sketch.
 pub const KEYS: usize = WAYS * BUCKETS;
 /// Bytes of a sketch.
 pub const BYTES: usize = size_of::<SketchBucket>() * BUCKETS;

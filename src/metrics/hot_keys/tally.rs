@@ -22,7 +22,6 @@ struct WorkerSketch {
     shards: Vec<u64>,
     /// Decisions until the shard of one is looked up.
     until_sampled: u64,
-    /// When what is here began.
     second: u64,
 }
 

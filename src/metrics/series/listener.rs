@@ -6,7 +6,6 @@ use std::sync::Arc;
 use crate::cells::{Cells, WorkerToken};
 use crate::families::Families;
 
-/// Connections of one listener.
 #[derive(Debug)]
 pub struct ListenerSeries(Cells<{ slot::SLOTS }>);
 
@@ -21,7 +20,6 @@ pub enum RefusedConnection {
     Overload,
 }
 
-/// Which deadline closed a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionDeadline {
     /// The TLS handshake took too long.
@@ -96,7 +94,6 @@ impl ListenerSeries {
         self.0.count(worker, slot::ANNOUNCEMENT_FAILURES);
     }
 
-    /// A deadline closed a connection.
     pub fn deadline_passed(&self, worker: &WorkerToken, deadline: ConnectionDeadline) {
         self.0.count(worker, slot::DEADLINES_FIRST + deadline as usize);
     }
@@ -109,7 +106,6 @@ impl ListenerSeries {
         self.0.of_worker(index, slot::ACCEPTED)
     }
 
-    /// Connections that are open.
     pub fn open(&self) -> u64 {
         self.0.level(slot::OPEN)
     }
@@ -131,7 +127,6 @@ impl ListenerSeries {
     }
 }
 
-/// The families of listeners.
 pub(crate) fn families(
     listeners: &[(Box<str>, Arc<ListenerSeries>)],
     families: &mut Families<'_>,

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::cells::{Cells, WorkerToken};
 use crate::families::Families;
 
-/// Decisions of one policy.
 #[derive(Debug)]
 pub struct PolicySeries {
     cells: Cells<{ COMPARISONS_FIRST + Comparison::ALL.len() }>,
@@ -36,7 +35,6 @@ pub enum DecidingTier {
     /// This node, by its own table or a lease.
     #[default]
     Local,
-    /// Redis.
     Global,
     /// This node, because Redis did not answer.
     Fallback,
@@ -59,7 +57,6 @@ impl DecidingTier {
 /// What a policy decided of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyDecision {
-    /// Every window admitted it.
     Admitted,
     /// A window was over: the request was refused.
     Denied,
@@ -153,12 +150,10 @@ impl PolicySeries {
         PolicySeries { cells: Cells::new(workers), is_compared: AtomicBool::new(false) }
     }
 
-    /// The policy decided.
     pub fn decided(&self, worker: &WorkerToken, decision: PolicyDecision) {
         self.cells.count(worker, decision as usize);
     }
 
-    /// It was decided there.
     pub fn decided_by(&self, worker: &WorkerToken, tier: DecidingTier) {
         self.cells.count(worker, PolicyDecision::ALL.len() + tier as usize);
     }
@@ -202,7 +197,6 @@ impl PolicySeries {
     }
 }
 
-/// The families of policies.
 pub(crate) fn families(
     policies: &[(Box<str>, Arc<PolicySeries>)],
     families: &mut Families<'_>,

@@ -19,7 +19,6 @@ pub struct RouteSeries {
 /// What a route counts of a finished request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestCounts {
-    /// Status answered.
     pub status: u16,
     /// From its head to the answer's last byte, nanoseconds.
     pub duration_ns: u64,
@@ -29,7 +28,6 @@ pub struct RequestCounts {
     pub bytes_out: u64,
 }
 
-/// Requests of one route.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RouteTotals {
     /// By class of their status: 1xx to 5xx, and what is no status.
@@ -43,7 +41,6 @@ impl RouteSeries {
         RouteSeries { cells: Cells::new(workers), exemplars: Exemplars::default() }
     }
 
-    /// A request is over.
     pub fn finished(&self, worker: &WorkerToken, request: &RequestCounts) {
         let row = self.cells.row(worker);
         row.add(code_slot(request.status), 1);
@@ -127,13 +124,11 @@ impl RouteTotals {
         }
     }
 
-    /// All of them.
     pub fn requests(&self) -> u64 {
         self.classes.iter().sum()
     }
 }
 
-/// The families of routes.
 pub(crate) fn families(routes: &[(Box<str>, Arc<RouteSeries>)], families: &mut Families<'_>) -> fmt::Result {
     let used: Vec<_> = routes.iter().filter(|(_, route)| route.is_used()).collect();
     let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
@@ -166,7 +161,6 @@ pub(crate) fn families(routes: &[(Box<str>, Arc<RouteSeries>)], families: &mut F
     )
 }
 
-/// The families of refusals.
 pub(crate) fn refusal_families(
     refusals: &[(Box<str>, Arc<RefusalSeries>)],
     causes: &[(Box<str>, Arc<RefusalSeries>)],

@@ -53,15 +53,12 @@ pub enum IpVersion {
 }
 
 impl IpVersion {
-    /// Both.
     pub const ALL: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
 
-    /// That of an address.
     pub fn of(address: SocketAddr) -> IpVersion {
         if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }
     }
 
-    /// The other one.
     pub fn other(self) -> IpVersion {
         match self {
             IpVersion::V4 => IpVersion::V6,
@@ -233,7 +230,6 @@ impl UpstreamSeries {
     }
 }
 
-/// The families of upstreams.
 pub(crate) fn families(
     upstreams: &[(Box<str>, Arc<UpstreamSeries>)],
     families: &mut Families<'_>,

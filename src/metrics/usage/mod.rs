@@ -33,11 +33,8 @@ impl UnixMinute {
 /// Who is counted under which policy. The consumer or the tenant may be empty. All three are in [`OTHERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Who<'a> {
-    /// The policy's name.
     pub policy: &'a str,
-    /// The consumer's.
     pub consumer: &'a str,
-    /// The tenant's.
     pub tenant: &'a str,
 }
 
@@ -56,7 +53,6 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Adds another to it.
     pub fn add(&mut self, other: Amount) {
         self.admitted = self.admitted.saturating_add(other.admitted);
         self.denied = self.denied.saturating_add(other.denied);
@@ -67,13 +63,11 @@ impl Amount {
 /// What was decided of somebody in a minute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageRow {
-    /// The policy's name.
     pub policy: String,
     /// The consumer's; may be empty.
     pub consumer: String,
     /// The tenant's; may be empty.
     pub tenant: String,
-    /// How much.
     pub amount: Amount,
 }
 
@@ -85,12 +79,10 @@ pub struct UsageTally {
 }
 
 impl UsageTally {
-    /// An empty one.
     pub fn new(gathered: Arc<UsageCollector>) -> UsageTally {
         UsageTally { gathered, rows: RefCell::default() }
     }
 
-    /// Counts.
     pub fn count(&self, minute: UnixMinute, who: Who<'_>, amount: Amount) {
         let mut minutes = self.rows.borrow_mut();
         // One or two: they are handed over several times a second.
@@ -105,7 +97,6 @@ impl UsageTally {
         rows.count(who, amount, self.gathered.most);
     }
 
-    /// Hands over what was counted.
     pub fn hand_over(&self) {
         let mut minutes = self.rows.borrow_mut();
         if !minutes.is_empty() {

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 
 use super::{Amount, OTHERS, UsageRow, Who};
 
-/// Rows of one minute.
 #[derive(Debug, Default)]
 pub(super) struct MinuteRows {
     named: HashMap<UsageNames, Amount>,

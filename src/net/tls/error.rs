@@ -8,9 +8,7 @@ pub enum Error {
     /// A file cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
-        /// What the file is for.
         part: TlsFile,
-        /// Which file.
         path: PathBuf,
         /// Why, and what to do.
         reason: String,
@@ -26,11 +24,8 @@ pub enum Error {
 /// What a file is for, so that an error can be reported at the key that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFile {
-    /// A chain of certificates.
     Certificate,
-    /// Its private key.
     Key,
-    /// Authorities.
     Authorities,
     /// Lists of revoked certificates.
     Revocations,

@@ -42,7 +42,6 @@ pub struct CertificatePair {
 /// What happens if the files of a pair do not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AbsentPair {
-    /// It is an error.
     Refuse,
     /// A self-signed pair for localhost is made and written there.
     MakeSelfSigned,
@@ -65,7 +64,6 @@ impl CertificatePair {
 /// The files behind the TLS side of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Its certificates.
     pub certs: Vec<CertificatePair>,
     /// How clients' certificates are verified; `None`: none is asked for.
     pub client_auth: Option<ClientAuth>,
@@ -103,7 +101,6 @@ pub enum Demand {
 /// A certificate and its key as read, with what metrics show of it.
 #[derive(Clone, Debug)]
 pub struct ServerCertificate {
-    /// The chain and its key.
     pub key: Arc<CertifiedKey>,
     /// DNS names it is for, lower case.
     pub names: Vec<String>,
@@ -111,7 +108,6 @@ pub struct ServerCertificate {
     pub not_before: i64,
     /// When it expires, Unix seconds.
     pub not_after: i64,
-    /// Where it was read.
     pub path: PathBuf,
     /// It stands in for a certificate that is not there yet.
     pub is_stand_in: bool,

@@ -8,7 +8,6 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 /// What a listener agrees to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TlsPolicy {
-    /// The oldest version.
     pub min_version: ListenerTlsVersion,
     /// The suites, the preferred first. Empty: all that are in [`Suite::all`].
     pub suites: Vec<Suite>,

@@ -19,9 +19,7 @@ pub struct AccessEntry<'a> {
     pub request_id: &'a [u8],
     /// The trace that it is a part of.
     pub trace: Option<TraceIds>,
-    /// The name of this node.
     pub node: &'a str,
-    /// The listener's name.
     pub listener: &'a str,
     /// The client's address, past trusted hops and the PROXY protocol.
     pub client: Option<IpAddr>,
@@ -33,7 +31,6 @@ pub struct AccessEntry<'a> {
     pub tls: &'static str,
     /// The server name in the client's TLS hello.
     pub sni: &'a [u8],
-    /// The request's method.
     pub method: &'a [u8],
     /// The host the request is for, from its target or `Host`.
     pub host: &'a [u8],
@@ -45,11 +42,8 @@ pub struct AccessEntry<'a> {
     pub shown_query: QueryDetail,
     /// The matched route's name.
     pub route: &'a str,
-    /// The consumer, as authenticated.
     pub consumer: &'a str,
-    /// The consumer's tenant.
     pub tenant: &'a str,
-    /// The consumer's tier.
     pub tier: &'a str,
     /// Header fields that lines show, as configured.
     pub fields: &'a [LoggedField],
@@ -63,13 +57,11 @@ pub struct AccessEntry<'a> {
     pub reason: &'static str,
     /// What exactly was wrong, if the reason leaves it open: one of a fixed set of words.
     pub cause: &'static str,
-    /// The limiter's decision.
     pub decision: LoggedDecision<'a>,
     /// Where the limits were decided: `local`, `global` or `fallback`; empty without a decision.
     pub decided: &'static str,
     /// What is left of the limit that binds.
     pub left: Option<RemainingLimit>,
-    /// The upstream's name.
     pub upstream: &'a str,
     /// The upstream's server: as it is configured, and the address of a name.
     pub server: &'a str,
@@ -106,7 +98,6 @@ pub enum LoggedDecision<'a> {
     /// No policy applied, or the request was refused before its limits were decided.
     #[default]
     None,
-    /// All policies admitted it.
     Admitted,
     /// This policy refused it.
     Denied(&'a str),

@@ -5,9 +5,7 @@ use http::HeaderName;
 /// How much of a query is shown, also of the one in a `Referer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueryDetail {
-    /// The whole query.
     Keep,
-    /// No part of it.
     Drop,
     /// The names of parameters, with `*` for each value.
     #[default]

@@ -39,7 +39,6 @@ pub enum Error {
     /// The file cannot be opened for appending.
     #[error("{log} {path}: {source}")]
     Open {
-        /// Which log.
         log: &'static str,
         /// The file as configured.
         path: PathBuf,

@@ -35,7 +35,6 @@ pub use syslog::Syslog;
 /// Where the access log goes, and what it shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessConfig {
-    /// The sink of all lines.
     pub to: Sink,
     /// Parts per million of requests that are logged, by status (`429`) or class (`2xx`). A status that is not named is
     /// always logged.

@@ -10,7 +10,6 @@ pub struct Style {
     pub(super) format: LogFormat,
     /// The header of a message, if lines are messages.
     pub(super) header: Option<Header>,
-    /// The name of this node.
     pub node: Box<str>,
 }
 

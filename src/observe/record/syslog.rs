@@ -29,7 +29,6 @@ pub enum SyslogAddress {
     Udp {
         /// An IPv6 address is without brackets.
         host: String,
-        /// The port.
         port: u16,
     },
 }
@@ -82,7 +81,6 @@ enum SyslogSocket {
 /// What became of the messages of a chunk.
 #[derive(Debug, Default)]
 pub(super) struct SentCounts {
-    /// How many were sent.
     pub(super) sent: u64,
     /// How many of these were cut.
     pub(super) cut: u64,

@@ -6,7 +6,6 @@ use super::message::{AttributeValue, Message};
 #[derive(Debug)]
 pub struct Attributes<'m> {
     message: &'m mut Message,
-    /// The message's field for them.
     field: u32,
 }
 

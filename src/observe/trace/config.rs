@@ -26,13 +26,11 @@ pub struct Config {
     pub service: String,
 }
 
-/// A form of OTLP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OtlpProtocol {
     /// Protobuf in POST requests.
     #[default]
     Http,
-    /// gRPC.
     Grpc,
 }
 
@@ -49,12 +47,9 @@ pub enum Decides {
 /// Whose `traceparent` is heeded. That of others is replaced: the request begins a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceparentTrust {
-    /// That of trusted hops.
     #[default]
     Trusted,
-    /// Everybody's.
     Always,
-    /// Nobody's.
     Never,
 }
 

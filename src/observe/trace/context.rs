@@ -10,7 +10,6 @@ use base::hex::{self, Long};
 /// The ids of a trace and of this gateway's span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceIds {
-    /// The id of the trace.
     pub trace_id: NonZeroU128,
     /// Its digits: of every request they are sent and logged, so they are made once.
     pub digits: [u8; 32],
@@ -61,9 +60,7 @@ pub(super) struct NextSpan {
 /// The span that a request's sender is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteSpan {
-    /// The id of its trace.
     pub trace_id: NonZeroU128,
-    /// Its own id.
     pub span_id: NonZeroU64,
     /// Its flags, as far as they are known.
     pub flags: u8,

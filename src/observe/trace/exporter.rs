@@ -104,7 +104,6 @@ impl Exporter {
     }
 }
 
-/// The task that sends.
 struct SpanSender {
     spans: mpsc::Receiver<FinishedSpan>,
     phase: watch::Receiver<ExporterPhase>,
@@ -121,7 +120,6 @@ struct SpanSender {
     under_way: u64,
 }
 
-/// Sending fails.
 struct ExportFailure {
     /// Spans lost since it began.
     lost: u64,
@@ -340,7 +338,6 @@ const REQUEST_BYTES_MORE: usize = 512;
 const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 /// Spans that may wait for the collector: some MiB.
 const SPANS_QUEUED_MAX: usize = 4_096;
-/// Spans of one batch.
 const BATCH_SPANS_MAX: usize = 512;
 /// How long a span waits for others of its batch.
 const BATCH_EVERY: Duration = Duration::from_secs(1);

@@ -15,7 +15,6 @@ use super::config::{Config, OtlpProtocol};
 use net::fetch::{self, Connect, FetchClient};
 use policy::percent::{self, Plus};
 
-/// A collector.
 pub(super) struct OtlpCollector {
     client: FetchClient,
     url: String,
@@ -36,7 +35,6 @@ pub(super) enum Error {
         status: String,
         /// Its own, if it says any.
         words: String,
-        /// When.
         again: Option<Duration>,
     },
     /// The collector will never take it.

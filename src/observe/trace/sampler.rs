@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU128;
 
-/// A share of all traces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceSampler {
     /// Traces whose randomness is at least this are sampled: the rejection threshold of OpenTelemetry's probability
@@ -20,7 +19,6 @@ impl TraceSampler {
         }
     }
 
-    /// Whether a trace is sampled.
     pub fn draws(self, trace_id: NonZeroU128) -> bool {
         let randomness = trace_id.get() as u64 & (RANDOMNESS - 1);
         randomness >= self.threshold

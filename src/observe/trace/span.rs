@@ -39,7 +39,6 @@ impl FinishedSpan {
         FinishedSpan(message)
     }
 
-    /// Its attributes.
     pub fn attributes(&mut self) -> Attributes<'_> {
         Attributes::of(&mut self.0, field::ATTRIBUTES)
     }

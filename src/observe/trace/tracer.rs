@@ -21,7 +21,6 @@ pub struct Tracer {
 /// The trace that a request is a part of.
 #[derive(Debug)]
 pub struct Trace {
-    /// Its ids.
     pub ids: TraceIds,
     /// The span that who comes next is told of, in the place of the sender's. `None`: the sender's field goes on.
     told: Option<NextSpan>,

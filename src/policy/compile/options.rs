@@ -22,7 +22,6 @@ pub const POLICIES_MAX: usize = 4_000_000;
 /// Dimensions a key may have.
 pub const DIMENSIONS_MAX: usize = 16;
 
-/// Tiers there may be.
 pub const TIERS_MAX: usize = 256;
 
 /// Windows a policy may have, for one tier.

@@ -41,7 +41,6 @@ pub(super) fn compile(
     routes.iter().enumerate().map(|(index, route)| route_of(route, index, &names, errors)).collect()
 }
 
-/// What routes refer to.
 struct RouteNames<'d> {
     policies: HashMap<&'d str, PolicyId>,
     upstreams: HashMap<&'d str, usize>,

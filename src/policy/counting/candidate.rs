@@ -18,7 +18,6 @@ use limit::{PolicyId, Side, Trial};
 pub struct CandidateOf {
     /// The policy that it is to replace.
     pub policy: PolicyId,
-    /// Its name.
     pub name: Box<str>,
     /// The share of the keys that it decides about, millionths.
     pub rollout_ppm: u32,

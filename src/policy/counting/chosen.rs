@@ -11,7 +11,6 @@ use limit::{Charge, PenaltyCheck, PolicyId, Trial};
 /// Some policies of a table, in the order in which they are charged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PolicySelection<'t> {
-    /// All policies of the table.
     pub(crate) policies: &'t [Policy],
     /// Indices of those that decide.
     pub(crate) indices: &'t [PolicyId],
@@ -24,7 +23,6 @@ pub struct PolicySelection<'t> {
 }
 
 impl<'t> PolicySelection<'t> {
-    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }
@@ -40,7 +38,6 @@ impl<'t> PolicySelection<'t> {
         Some(&self.policies[self.indices.first()?.index()])
     }
 
-    /// The policy of a charge.
     pub fn policy_of(&self, charge: &Charge) -> &'t Policy {
         &self.policies[charge.policy.index()]
     }

@@ -26,14 +26,11 @@ use limit::{
     Algorithm, Charge, Key, Penalty, PenaltyCheck, PlanId, PolicyId, Quota, Sharing, Side, Trial, WhenDown,
 };
 
-/// One policy.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// Its place in the table; [`Charge::policy`].
     pub id: PolicyId,
-    /// Its name.
     pub name: Box<str>,
-    /// The dimensions of its key.
     pub by: Box<[Dimension]>,
     /// Its windows; [`Charge::window`] counts them. Those that still count by an algorithm of before come last.
     pub windows: Box<[Window]>,
@@ -59,14 +56,11 @@ pub struct Policy {
     pub(super) origin: LimitOrigin,
     /// What it is a candidate for.
     pub(super) replaces: Option<Box<CandidateOf>>,
-    /// Its candidate.
     pub(super) tried: Option<PolicyId>,
 }
 
-/// One window of a policy.
 #[derive(Clone, Debug)]
 pub struct Window {
-    /// How much.
     pub quota: Quota,
     /// Its name in `RateLimit` and `RateLimit-Policy`: the policy's name, with the period appended if the policy has several
     /// windows (`search-1h`). Unique in a table, and valid between quotation marks.
@@ -81,7 +75,6 @@ pub struct Window {
     pub(super) outgoing: Option<Box<OutgoingWindow>>,
 }
 
-/// The windows of each tier.
 #[derive(Clone, Debug)]
 pub(super) struct Tiers {
     pub parts: Box<[TierWindows]>,
@@ -118,7 +111,6 @@ pub(super) struct RetryMemory {
 /// A policy refuses requests without this dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingDimension<'t> {
-    /// The policy.
     pub policy: PolicyId,
     /// What the request does not have.
     pub dimension: &'t Dimension,

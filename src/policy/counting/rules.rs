@@ -26,7 +26,6 @@ pub(crate) struct PolicyMatches {
     pub path: Option<Pattern>,
 }
 
-/// What a request costs.
 #[derive(Clone, Debug)]
 pub(crate) struct CostRules {
     pub default: u64,
@@ -37,11 +36,9 @@ pub(crate) struct CostRules {
     pub actual: Option<Actual>,
     /// The most that a field may say: as written, or what the smallest window of all tiers holds.
     pub max: u64,
-    /// Whether it is written.
     pub has_max: bool,
 }
 
-/// The cost of some requests.
 #[derive(Clone, Debug)]
 pub(crate) struct CostRule {
     pub methods: Methods,

@@ -24,7 +24,6 @@ pub struct Shorthand {
     pub window: Quota,
     /// Who is counted; empty where nothing is written.
     pub by: Vec<Dimension>,
-    /// Whether a burst is written.
     pub has_burst: bool,
 }
 
@@ -34,14 +33,12 @@ pub struct Shorthand {
 pub struct Error {
     /// The part of the text that is wrong, bytes; empty at its end where something is missing.
     pub span: Range<usize>,
-    /// What is wrong with it.
     pub problem: ShorthandProblem,
 }
 
 /// What is wrong with a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShorthandProblem {
-    /// No number where one belongs.
     #[error("a number of requests belongs here")]
     NoNumber,
     /// A number beyond 64 bits, or a period beyond 500 years.
@@ -52,10 +49,7 @@ pub enum ShorthandProblem {
     Fraction,
     /// A number with letters behind it.
     #[error("`{found}` is no part of a number")]
-    Letters {
-        /// As written.
-        found: String,
-    },
+    Letters { found: String },
     /// A limit of 0.
     #[error("a limit of 0 admits nothing")]
     ZeroLimit,
@@ -70,39 +64,25 @@ pub enum ShorthandProblem {
     NoPeriod,
     /// A unit nobody knows.
     #[error("`{found}` is no unit of time")]
-    UnknownUnit {
-        /// As written.
-        found: String,
-    },
+    UnknownUnit { found: String },
     /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
-    Unexpected {
-        /// As written.
-        found: String,
-    },
+    Unexpected { found: String },
     /// `by` with nothing behind it.
     #[error("`by` names who is counted")]
     NoDimension,
     /// A dimension nobody knows.
     #[error("`{found}` is nothing a request can be counted by")]
-    UnknownDimension {
-        /// As written.
-        found: String,
-    },
+    UnknownDimension { found: String },
     /// `header:` with nothing behind it, or with what is no name.
     #[error("`{found}` does not name its {kind}")]
     DimensionName {
-        /// As written.
         found: String,
         /// `header`, `cookie`, `query` or `param`.
         kind: &'static str,
     },
-    /// A dimension named twice.
     #[error("`{found}` is named twice")]
-    DimensionTwice {
-        /// As written.
-        found: String,
-    },
+    DimensionTwice { found: String },
 }
 
 impl ShorthandProblem {

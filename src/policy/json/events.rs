@@ -36,7 +36,6 @@ enum EventLine {
     Name(usize),
     /// Behind the colon: one space does not count.
     Colon,
-    /// In the data.
     Data,
     /// In another field, or a comment.
     Other,

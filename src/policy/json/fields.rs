@@ -14,7 +14,6 @@ pub struct JsonFields {
     values: Vec<Option<JsonField>>,
 }
 
-/// One field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JsonField {
     /// Its value: a string's text, or a number in the form that all of its spellings have. Empty if it is no number of JSON,

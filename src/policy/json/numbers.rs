@@ -9,7 +9,6 @@ use super::number::units;
 use super::path::JsonPath;
 use super::scanner::{JsonValue, Scanner};
 
-/// What an answer's body is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerForm {
     /// JSON, or several documents one behind the other.

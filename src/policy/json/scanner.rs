@@ -80,18 +80,27 @@ enum ScannerState {
     /// A comma, or the end of the innermost bracket.
     CommaOrEnd,
     /// Inside a string.
-    Text { is_name: bool },
+    Text {
+        is_name: bool,
+    },
     /// Behind a backslash of a string.
-    Escape { is_name: bool },
+    Escape {
+        is_name: bool,
+    },
     /// Inside the digits of a `\u` escape.
-    Hex { is_name: bool, digits: u8, unit: u16 },
-    /// Inside a number.
+    Hex {
+        is_name: bool,
+        digits: u8,
+        unit: u16,
+    },
     Number,
     /// Inside `true`, `false` or `null`, of which so many bytes have come.
-    Word { word: &'static str, at: u8 },
+    Word {
+        word: &'static str,
+        at: u8,
+    },
     /// Behind the only document.
     End,
-    /// This is no JSON.
     Broken,
 }
 

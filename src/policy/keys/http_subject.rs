@@ -21,7 +21,6 @@ use crate::route::RouteMatch;
 /// A request and the route that answers it.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpSubject<'a> {
-    /// The route's name.
     pub route: &'a str,
     /// The parameters of its path.
     pub params: Params<'a, 'a>,

@@ -28,7 +28,6 @@ pub enum SubjectValues {
     Dimensions(Vec<(String, String)>),
 }
 
-/// A subject of one policy.
 #[derive(Clone, Debug)]
 pub struct NamedSubject {
     values: Vec<(Dimension, String)>,
@@ -42,22 +41,13 @@ pub struct NamedSubject {
 pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
     #[error("the policy counts by {by}, and the key has not exactly one value for each: write `dimensions`")]
-    Key {
-        /// Its dimensions.
-        by: String,
-    },
+    Key { by: String },
     /// A name that means nothing to this policy.
     #[error("the policy does not count by `{name}`, but by {by}")]
-    Unknown {
-        /// The name.
-        name: String,
-        /// Its dimensions.
-        by: String,
-    },
+    Unknown { name: String, by: String },
     /// A dimension without a value.
     #[error("the policy counts by `{0}`, which is missing")]
     Missing(String),
-    /// An address that is none.
     #[error("`ip` must be an IP address")]
     Address,
 }

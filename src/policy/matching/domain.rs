@@ -26,7 +26,6 @@ pub use entry::DescriptorEntry;
 pub(crate) use subject::ADDRESSES;
 pub use subject::DescriptorSubject;
 
-/// The rules of one domain.
 #[derive(Clone, Debug)]
 pub struct CompiledDomain {
     pub(crate) name: Box<str>,
@@ -53,12 +52,10 @@ pub struct CompiledRule {
     pub(crate) tries: bool,
 }
 
-/// What a rule does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RuleVerdict {
     /// Its policies decide.
     Limited,
-    /// All pass.
     Unlimited,
     /// None passes.
     Denied,
@@ -80,7 +77,6 @@ pub enum DescriptorMatch<'d> {
 }
 
 impl CompiledDomain {
-    /// Its name.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -27,10 +27,8 @@ pub enum Error {
     /// A star elsewhere than as the first label.
     #[error("`*` matches whole labels in front only: write `*.example.com`")]
     Star,
-    /// A scheme or a port.
     #[error("a host has neither scheme nor port: the listener decides those")]
     SchemeOrPort,
-    /// A character no host has.
     #[error("a host must not contain `{0}`; write names beyond ASCII as `xn--…`")]
     Character(char),
     /// Two dots in a row, or one in front.

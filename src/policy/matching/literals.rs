@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 
-/// The table.
 #[derive(Clone, Debug, Default)]
 pub struct Literals {
     /// A power of two of them, or none.

@@ -15,7 +15,6 @@ pub enum Fit {
     Any,
     /// It is HEAD, and GET is listed.
     ByGet,
-    /// It is listed.
     Listed,
 }
 
@@ -42,7 +41,6 @@ impl Methods {
         (method == Method::HEAD && self.0.contains(&Method::GET)).then_some(Fit::ByGet)
     }
 
-    /// Whether it takes any method.
     pub fn is_any(&self) -> bool {
         self.0.is_empty()
     }

@@ -24,7 +24,6 @@ pub struct Pattern {
     segments: Box<[PatternSegment]>,
 }
 
-/// One segment of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PatternSegment {
     /// Exactly this, normalised.
@@ -43,57 +42,28 @@ pub enum PatternSegment {
 /// What is wrong with a pattern. Offsets are bytes into its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// No slash in front.
     #[error("a path starts with `/`")]
     NoSlash,
     /// `//`: requests have their slashes merged, so it could never match.
     #[error("an empty segment never matches: slashes of a request are merged before it is routed")]
-    EmptySegment {
-        /// Where.
-        offset: usize,
-    },
+    EmptySegment { offset: usize },
     /// `.` or `..`: requests have them resolved.
     #[error("`{segment}` never matches: dot segments of a request are resolved before it is routed")]
-    DotSegment {
-        /// Where.
-        offset: usize,
-        /// The segment as written.
-        segment: String,
-    },
-    /// What requests are refused for.
+    DotSegment { offset: usize, segment: String },
     #[error("`{segment}` never matches: requests are refused where {error}")]
-    Refused {
-        /// Where.
-        offset: usize,
-        /// The segment as written.
-        segment: String,
-        /// Why they are.
-        error: path::Error,
-    },
+    Refused { offset: usize, segment: String, error: path::Error },
     /// `?` or `#`.
     #[error("`{found}` is not part of a path; write it as %{:02X} if a segment really holds it", *found as u32)]
-    NotPath {
-        /// Where.
-        offset: usize,
-        /// The character.
-        found: char,
-    },
+    NotPath { offset: usize, found: char },
     /// A parameter beside other text, or a brace that is none.
     #[error(
         "`{segment}`: a parameter is a whole segment, `{{name}}`; at the end `{{*name}}` may stand behind text"
     )]
-    PartialParam {
-        /// Where.
-        offset: usize,
-        /// The segment as written.
-        segment: String,
-    },
+    PartialParam { offset: usize, segment: String },
     /// What stands for something in the patterns of others, and here only for itself.
     #[error("`{segment}`: {}; `{{={segment}}}` is just this text", .dialect.meaning(.segment))]
     Foreign {
-        /// Where.
         offset: usize,
-        /// The segment as written.
         segment: String,
         /// Whose way of writing it is.
         dialect: Dialect,
@@ -102,34 +72,20 @@ pub enum Error {
     #[error(
         "`{name}` is not a parameter name: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
     )]
-    ParamName {
-        /// Where.
-        offset: usize,
-        /// As written.
-        name: String,
-    },
+    ParamName { offset: usize, name: String },
     /// A name used twice.
     #[error("the parameter `{name}` occurs twice in the path")]
     ParamTwice {
         /// The second one.
         offset: usize,
-        /// Its name.
         name: String,
     },
     /// `{*rest}` before the end.
     #[error("`{{*{name}}}` matches everything that follows, so it must come last")]
-    RestNotLast {
-        /// Where.
-        offset: usize,
-        /// Its name.
-        name: String,
-    },
+    RestNotLast { offset: usize, name: String },
     /// `%` without two hex digits.
     #[error("`%` is followed by two hex digits; write %25 for a percent sign")]
-    Percent {
-        /// Where.
-        offset: usize,
-    },
+    Percent { offset: usize },
     /// More than [`SEGMENTS_MAX`] segments.
     #[error("a path pattern has at most {SEGMENTS_MAX} segments")]
     TooLong,
@@ -242,7 +198,6 @@ impl Pattern {
         Ok(Pattern { text: text.into(), segments: segments.into() })
     }
 
-    /// Its segments, from the left.
     pub fn segments(&self) -> &[PatternSegment] {
         &self.segments
     }

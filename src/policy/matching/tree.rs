@@ -58,7 +58,6 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A new root.
     pub fn plant(&mut self) -> NonZeroU32 {
         self.push()
     }

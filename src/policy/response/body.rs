@@ -11,19 +11,15 @@ use crate::percent::Plus;
 use crate::request::TemplateValues;
 use crate::template::{Error, HEADER_NAMES, Placeholder, Template, TemplatePart, claim, resolve};
 
-/// A compiled body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CompiledBody {
-    /// Holds no placeholder.
     Fixed(Bytes),
-    /// Is made for each request.
     Made(Template, ValueForm),
 }
 
 /// How a value is written into a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueForm {
-    /// As it is.
     Text,
     /// As a part of a JSON string.
     Json,
@@ -75,7 +71,6 @@ impl CompiledBody {
         template.into_iter().flat_map(Template::claims)
     }
 
-    /// The body for one request.
     pub fn render(&self, values: &TemplateValues<'_, '_>) -> Bytes {
         let (template, form) = match self {
             CompiledBody::Fixed(body) => return body.clone(),

@@ -22,7 +22,6 @@ pub struct HeaderChanges {
 /// before anything of it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FixedChanges {
-    /// As they were written.
     pub written: definition::HeaderChangesDefinition,
     changes: HeaderChanges,
 }
@@ -40,7 +39,6 @@ impl FixedChanges {
         Ok(FixedChanges { written, changes })
     }
 
-    /// Changes the headers.
     pub fn apply(&self, headers: &mut HeaderMap) {
         self.changes.apply_with(headers, |template| match template {
             HeaderTemplate::Fixed(value) => Some(value.clone()),
@@ -50,7 +48,6 @@ impl FixedChanges {
 }
 
 impl HeaderChanges {
-    /// Whether there is no change.
     pub fn is_empty(&self) -> bool {
         self.remove.is_empty() && self.set.is_empty() && self.add.is_empty()
     }

@@ -131,7 +131,6 @@ impl MediaRange {
         (is_token(kind) && is_token(subtype)).then(|| MediaRange(text.to_ascii_lowercase().into()))
     }
 
-    /// As it was written.
     pub fn as_str(&self) -> &str {
         &self.0
     }

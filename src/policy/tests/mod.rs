@@ -15,7 +15,6 @@ use super::{CompileOptions, RouteTable, RoutingFacts};
 use crate::Error;
 use base::identity::Identity;
 
-/// A route that echoes.
 fn route(name: &str, path: &str) -> RouteDefinition {
     RouteDefinition::new(name.to_owned(), path.to_owned())
 }

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 
 use super::weights::Weights;
 
-/// Whose turn it is.
 #[derive(Debug)]
 pub(super) struct RoundRobinTurns {
     /// What each server has earned and not been paid.

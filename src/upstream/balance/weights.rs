@@ -5,7 +5,6 @@
 pub(super) struct Weights {
     pub each: Vec<i64>,
     pub total: i64,
-    /// All are the same.
     pub is_even: bool,
 }
 

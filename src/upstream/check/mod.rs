@@ -16,7 +16,6 @@ enum CheckFailure {
     /// Its name has no address.
     #[error("its name does not resolve")]
     Unresolved,
-    /// No connection.
     #[error("no connection: {0}")]
     Connect(std::io::Error),
     /// The whole check took too long.

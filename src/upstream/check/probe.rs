@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 use super::CheckFailure;
 use policy::retry::Statuses;
 
-/// A request of a check.
 pub(super) type Asked = Request<Full<Bytes>>;
 
 /// GET of a path. `authority` is the server's own.

@@ -9,7 +9,6 @@ use crate::{LiveUpstream, SharedServer, Upstream};
 use base::clock;
 use base::random::Random;
 
-/// Begins to watch an upstream.
 pub fn begin(live: &Arc<LiveUpstream>) {
     tokio::spawn(keep_ticking(Arc::downgrade(live)));
     let upstream = live.load();

@@ -74,7 +74,6 @@ pub enum EjectReason {
 }
 
 impl EjectReason {
-    /// Every reason that there is.
     pub const ALL: [EjectReason; 3] = [EjectReason::Failures, EjectReason::SuccessRate, EjectReason::Latency];
 
     /// As metrics and the admin listener have it.
@@ -95,10 +94,7 @@ pub enum HealthState {
     /// Its checks have failed.
     Unhealthy,
     /// Requests to it have failed; it is left out for so many nanoseconds more.
-    Ejected {
-        /// How many.
-        left_ns: u64,
-    },
+    Ejected { left_ns: u64 },
     /// It is back, and gets this part of its share.
     WarmingUp {
         /// Per mille.
@@ -129,9 +125,7 @@ impl HealthState {
 pub struct HealthCounts {
     /// Ejections, in the order of [`EjectReason::ALL`].
     pub ejections: [u64; 3],
-    /// Checks that succeeded.
     pub checks_good: u64,
-    /// Checks that failed.
     pub checks_failed: u64,
 }
 
@@ -429,7 +423,6 @@ impl UpstreamHealth {
         self.servers[server].failures.load(Ordering::Relaxed)
     }
 
-    /// What has been counted.
     pub fn counts(&self) -> HealthCounts {
         HealthCounts {
             ejections: self.ejections.each_ref().map(|count| count.load(Ordering::Relaxed)),

@@ -11,19 +11,9 @@ use crate::tally::TallyCounts;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outlier {
     /// So much of its requests succeeds, and so much of the others', 0 to 1.
-    SuccessRate {
-        /// Its own.
-        own: f64,
-        /// The others' median.
-        others: f64,
-    },
+    SuccessRate { own: f64, others: f64 },
     /// Its answers take so long to the first byte, and the others', nanoseconds.
-    Latency {
-        /// Its own.
-        own_ns: f64,
-        /// The others' median.
-        others_ns: f64,
-    },
+    Latency { own_ns: f64, others_ns: f64 },
 }
 
 impl fmt::Display for Outlier {

@@ -56,7 +56,6 @@ impl ServerStanding {
         standing
     }
 
-    /// A check has ended.
     pub fn checked(&mut self, is_good: bool, rules: &HealthCheckConfig, now_ns: u64) -> Option<HealthChange> {
         if is_good != self.is_unhealthy {
             self.contrary = 0;
@@ -111,7 +110,6 @@ impl ServerStanding {
         self.is_unhealthy
     }
 
-    /// Whether it is ejected.
     pub fn is_ejected(&self) -> bool {
         self.ejected_until_ns > 0
     }

@@ -52,7 +52,6 @@ enum LastCoding {
     Other,
 }
 
-/// Where a body ends.
 #[derive(Debug)]
 pub(super) enum AnswerBody {
     /// After this many more bytes.
@@ -176,7 +175,6 @@ impl FramingFields {
 }
 
 impl AnswerBody {
-    /// Whether the body is complete.
     pub(super) fn is_over(&self) -> bool {
         match self {
             AnswerBody::Length(left) => *left == 0,

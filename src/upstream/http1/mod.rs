@@ -42,7 +42,6 @@ pub struct Http1<B> {
     outgoing: OutgoingRequest<B>,
     /// The error of a failed write, until it is reported: the server may have answered before it closed.
     write_error: Option<io::Error>,
-    /// Whether the request is HEAD.
     to_head: bool,
     /// Which part of the answer comes next.
     incoming: Incoming,

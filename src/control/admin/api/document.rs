@@ -19,7 +19,6 @@ pub(in crate::admin) async fn show() -> Response<Sent> {
     reply::json(document().to_string())
 }
 
-/// The document.
 pub(in crate::admin) fn document() -> &'static Value {
     static DOCUMENT: OnceLock<Value> = OnceLock::new();
     DOCUMENT.get_or_init(|| {

@@ -16,7 +16,6 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::refusal::AdminRefusal;
 
-/// A file of the page.
 struct PageFile {
     name: &'static str,
     content_type: &'static str,
@@ -50,7 +49,6 @@ const PARTS: &[PageFile] = &[
     script!("change.js"),
 ];
 
-/// The page itself.
 pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
     shown(&INDEX, headers)
 }

@@ -114,7 +114,6 @@ async fn ask(admin: &Admin, token: &str, request: &str, headers: &str, body: Opt
     ApiAnswer(client.answer().await)
 }
 
-/// An answer.
 struct ApiAnswer(RawAnswer);
 
 impl ApiAnswer {

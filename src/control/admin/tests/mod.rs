@@ -227,7 +227,6 @@ async fn exchange(
     RawAnswer(String::from_utf8(answer).expect("UTF-8"))
 }
 
-/// An answer as it came.
 struct RawAnswer(String);
 
 impl RawAnswer {

@@ -37,13 +37,11 @@ fn file_id(path: &Path) -> Option<(u64, u64)> {
     Some((metadata.dev(), metadata.ino()))
 }
 
-/// How to connect.
 pub(in crate::database) enum DatabaseOptions {
     Sqlite(Box<SqliteConnectOptions>),
     Postgres(DatabaseServers),
 }
 
-/// An open connection.
 pub(in crate::database) enum DatabaseLink {
     Sqlite(SqliteConnection),
     Postgres(PgConnection),
@@ -176,7 +174,6 @@ impl Session {
         self.answered(answer)
     }
 
-    /// All rows of a statement.
     pub(in crate::database) async fn all(&mut self, query: SqlQuery) -> Result<Vec<SqlRow>, Error> {
         self.checked(&query)?;
         let place = Arc::clone(&self.connections.place);

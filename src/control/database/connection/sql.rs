@@ -110,14 +110,12 @@ fn json_has_nul(json: &Json) -> bool {
     }
 }
 
-/// A row of either database.
 pub(in crate::database) enum SqlRow {
     Sqlite(SqliteRow, Arc<str>),
     Postgres(PgRow, Arc<str>),
 }
 
 impl SqlRow {
-    /// The value of a column.
     pub(in crate::database) fn get<T>(&self, column: &str) -> Result<T, Error>
     where
         T: for<'r> Decode<'r, Sqlite> + Type<Sqlite> + for<'r> Decode<'r, Postgres> + Type<Postgres>,

@@ -18,7 +18,6 @@ use upstream::{Checkout, Pool};
 
 /// What is tried: a request without a body, at one server.
 pub struct HedgeTry {
-    /// The connections.
     pub pool: Rc<Pool<RequestBody>>,
     /// The server, which has been chosen.
     pub server: usize,
@@ -39,11 +38,9 @@ pub type Trying = Pin<Box<dyn Future<Output = Result<ConnectedTry, AcquireError>
 
 /// A try that had a connection.
 pub struct ConnectedTry {
-    /// The connection.
     pub checkout: Checkout<RequestBody>,
     /// The head with the answer's fields, or the request's if there is no answer.
     pub head: RequestHead,
-    /// When it was sent.
     pub sent_at: Instant,
     /// The status, or why there is none.
     pub result: Result<StatusCode, SendError<RequestBody>>,

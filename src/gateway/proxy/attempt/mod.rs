@@ -32,7 +32,6 @@ use upstream::{Checkout, Pool};
 
 /// The attempts to have one request answered.
 pub struct UpstreamAttempt<'a> {
-    /// The connections.
     pub pool: Rc<Pool<RequestBody>>,
     /// Its place among the upstreams.
     pub upstream: usize,
@@ -40,7 +39,6 @@ pub struct UpstreamAttempt<'a> {
     pub wish: ServerPreference,
     /// When it is sent a second time. `None`: when the upstream says so.
     pub retry: Option<&'a Retry>,
-    /// The request.
     pub context: &'a mut RequestContext,
     /// The permit to hold a connection although the first bytes of the body have not come.
     pub early: Option<OwnedSemaphorePermit>,
@@ -379,7 +377,6 @@ impl UpstreamAttempt<'_> {
     }
 }
 
-/// The connection of a try.
 #[derive(Clone, Copy)]
 struct TryConnection {
     server: usize,
@@ -393,7 +390,6 @@ impl TryConnection {
     }
 }
 
-/// What follows a try.
 enum TryOutcome {
     /// The head of an answer has come that the client gets.
     Answered(StatusCode),
@@ -403,11 +399,9 @@ enum TryOutcome {
 
 /// What there is of a request's body to send it again with.
 enum ResendBody {
-    /// It has none.
     Empty,
     /// What is sent of it is kept, as far as there is room.
     Kept(ResendBuffer),
-    /// Nothing.
     Lost,
 }
 

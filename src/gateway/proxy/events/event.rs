@@ -52,9 +52,7 @@ pub struct UnreadHead<'r> {
     pub status: u16,
 }
 
-/// A TLS handshake failed.
 pub struct FailedHandshake<'r> {
-    /// The name of the listener.
     pub listener: &'r str,
     pub ends: Ends,
     pub cause: Cause,

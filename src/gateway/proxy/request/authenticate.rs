@@ -22,7 +22,6 @@ use base::identity::Identity;
 use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
 use policy::{HttpSubject, Route, RouteMatch, RoutingFacts};
 
-/// The result of authentication.
 #[derive(Debug, Default)]
 pub struct AuthenticationResult {
     /// Who sent the request, if the route requires authentication and a method succeeded.

@@ -16,10 +16,8 @@ pub struct BodyCopy {
     end: Option<Box<End>>,
 }
 
-/// What the copy comes to.
 type End = dyn FnOnce(Result<BufferedBody, CopyFailure>);
 
-/// Why there is no copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyFailure {
     /// The body is larger than may be copied.
@@ -57,7 +55,6 @@ impl BodyCopy {
         false
     }
 
-    /// The body is whole.
     pub fn end(mut self) {
         let copied = std::mem::take(&mut self.copied);
         self.tell(Ok(copied));

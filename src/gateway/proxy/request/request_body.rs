@@ -290,7 +290,6 @@ impl StreamingBody {
         Poll::Ready(Some(Ok(frame)))
     }
 
-    /// The next frame of it.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if let Some(gathered) = &mut self.gathered {
             let frame = gathered.take();

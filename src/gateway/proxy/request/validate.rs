@@ -155,7 +155,6 @@ fn name_of<'a>(authority: &'a [u8], port: &[u8]) -> &'a [u8] {
     name.strip_suffix(b".").unwrap_or(name)
 }
 
-/// The host to route by.
 pub fn host(authority: &HeaderValue) -> Cow<'_, str> {
     policy::matching::host::routed(authority.to_str().unwrap_or_default())
 }

@@ -25,7 +25,6 @@ pub struct ErrorPages {
     pattern: Pattern,
 }
 
-/// One body.
 #[derive(Debug)]
 pub struct ErrorPageBody {
     wanted: ErrorPage,
@@ -36,34 +35,17 @@ pub struct ErrorPageBody {
 /// What is wrong with one of the files. All are for the operator.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
     #[error("{}: {source}", .file.display())]
-    Read {
-        /// Which one.
-        file: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
+    Read { file: PathBuf, source: io::Error },
     /// It is larger than any error should be.
     #[error("{}: an error page has at most {} KiB", .file.display(), BYTES_MAX / 1024)]
-    TooLarge {
-        /// Which one.
-        file: PathBuf,
-    },
+    TooLarge { file: PathBuf },
     /// It is not text in UTF-8.
     #[error("{}: an error page is text in UTF-8", .file.display())]
-    NotText {
-        /// Which one.
-        file: PathBuf,
-    },
+    NotText { file: PathBuf },
     /// A `{...}` in it.
     #[error("{}: {source}", .file.display())]
-    Template {
-        /// Which one.
-        file: PathBuf,
-        /// What is wrong with it.
-        source: template::Error,
-    },
+    Template { file: PathBuf, source: template::Error },
     /// The path that stands for all paths.
     #[error(transparent)]
     Pattern(#[from] pattern::Error),

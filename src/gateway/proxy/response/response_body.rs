@@ -34,15 +34,11 @@ pub struct ResponseBody {
 /// Where the bytes come from.
 #[derive(Debug)]
 pub enum BodySource {
-    /// There are none.
     Empty,
-    /// They are here.
     Bytes(Bytes),
     /// The client sends them.
     Echo(RequestBody),
-    /// An upstream does.
     Upstream(Box<Download>),
-    /// Another source, compressed.
     Compressed(Box<CompressedBody>),
     /// Nowhere any more: the client is told so a little later.
     Broken(Option<Box<BodyBreak>>),
@@ -220,7 +216,6 @@ fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
 }
 
 impl ResponseBody {
-    /// No body.
     pub fn empty(context: Option<Box<RequestContext>>) -> ResponseBody {
         ResponseBody::new(BodySource::Empty, context)
     }

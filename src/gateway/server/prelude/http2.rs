@@ -20,7 +20,6 @@ use net::wire::http2::{
     WINDOW_UPDATE, frame,
 };
 
-/// How a client's prelude ended.
 pub enum PreludeEnd {
     /// It has sent a request, or something that hyper has to answer.
     In(ReplayStream),

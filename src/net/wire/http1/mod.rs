@@ -40,7 +40,6 @@ pub enum FramingFault {
     /// One transfer coding that is not known (RFC 9112 section 6.1).
     #[error("the transfer coding is not known")]
     CodingUnknown,
-    /// Both of them.
     #[error("Content-Length beside Transfer-Encoding")]
     LengthAndCoding,
     /// The line in front of a chunk is not `size` or `size;extension`.
@@ -77,7 +76,6 @@ pub struct ScanProgress {
     pub end: ScanEnd,
 }
 
-/// Why a scan ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanEnd {
     /// All bytes may pass.

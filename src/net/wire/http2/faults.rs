@@ -23,7 +23,6 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// For a new connection.
     pub fn new() -> Faults {
         Faults { code: PROTOCOL_ERROR, is_certain: false, last: 0, continued: 0 }
     }

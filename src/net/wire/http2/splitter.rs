@@ -5,7 +5,6 @@
 pub struct FrameHead {
     /// Its type, one of the constants here or any other.
     pub kind: u8,
-    /// Its flags.
     pub flags: u8,
     /// Its stream; 0 is the connection.
     pub stream: u32,

@@ -87,7 +87,6 @@ pub fn fields(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
 /// One representation (RFC 7541 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FieldRepresentation<'a> {
-    /// A field of the table.
     Table(usize),
     /// A name of the table with this value.
     Named(usize, Text<'a>),

@@ -16,7 +16,6 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// None at all.
     pub const OFF: Draws = Draws { admitted_ppm: 0, denied_ppm: 0, per_second_max: 0 };
 
     /// Draws one. `drawn` counts the draws of a worker.

@@ -19,7 +19,6 @@ pub struct SampleMemory {
 #[derive(Debug, Default)]
 struct MemoryState {
     samples: VecDeque<Arc<DecisionSample>>,
-    /// How many there have been.
     taken: u64,
     is_closed: bool,
 }
@@ -73,7 +72,6 @@ impl SampleMemory {
         }
     }
 
-    /// Whether samples are kept.
     pub fn is_kept(&self) -> bool {
         !self.lock().is_closed
     }
@@ -87,7 +85,6 @@ impl SampleMemory {
         }
     }
 
-    /// Takes all that waits.
     pub(super) fn put(&self, waiting: &mut VecDeque<Arc<DecisionSample>>) {
         take(self.lock(), waiting);
     }

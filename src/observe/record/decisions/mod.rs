@@ -25,9 +25,7 @@ pub const RETENTION: Duration = Duration::from_secs(7 * 86_400);
 /// Which decisions are drawn, and where they are written beside the memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionsConfig {
-    /// The log.
     pub to: Sink,
-    /// Which are drawn.
     pub draws: Draws,
     /// Whether the control plane's database gets them, too.
     pub in_database: bool,

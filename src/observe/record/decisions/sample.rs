@@ -38,16 +38,13 @@ pub struct DecisionSample {
     pub windows_left_out: usize,
 }
 
-/// One window of one policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SampledWindow {
-    /// The policy.
     pub policy: Box<str>,
     /// The window's name in `RateLimit`.
     pub window: Box<str>,
     /// What was counted, as `policy::KeyNaming` names it.
     pub key: Box<str>,
-    /// The limit applied.
     pub limit: u64,
     /// The period, nanoseconds; 0 of what is in flight.
     pub period_ns: u64,
@@ -55,7 +52,6 @@ pub struct SampledWindow {
     pub remaining: u64,
     /// Units the request costs.
     pub cost: u64,
-    /// Whether this window admits.
     pub is_allowed: bool,
     /// Whether it refuses nobody.
     pub is_shadow: bool,
@@ -72,7 +68,6 @@ pub struct SampledWindow {
 }
 
 impl SampledWindow {
-    /// Whether it refused the request.
     pub fn refuses(&self) -> bool {
         !self.is_allowed && !self.is_shadow
     }
@@ -92,7 +87,6 @@ impl DecisionSample {
         Some(Duration::from_millis(ms))
     }
 
-    /// For programs.
     pub fn to_json(&self) -> Value {
         let windows: Vec<Value> =
             self.windows.iter().map(|window| object(|add| window.fields(add))).collect();
@@ -118,7 +112,6 @@ impl DecisionSample {
         }
     }
 
-    /// Those that have a value.
     fn fields(&self, add: &mut dyn FnMut(&'static str, SampleValue<'_>)) {
         add("time", SampleValue::Text(&rfc3339(self.time)));
         let texts = [
@@ -154,7 +147,6 @@ impl DecisionSample {
 }
 
 impl SampledWindow {
-    /// Those that have a value.
     fn fields(&self, add: &mut dyn FnMut(&'static str, SampleValue<'_>)) {
         add("policy", SampleValue::Text(&self.policy));
         add("window", SampleValue::Text(&self.window));
@@ -185,7 +177,6 @@ impl SampledWindow {
     }
 }
 
-/// What a field says.
 enum SampleValue<'s> {
     Text(&'s str),
     Number(u64),
@@ -238,7 +229,6 @@ fn rfc3339(time: Duration) -> String {
 
 /// Bytes of a text, before they are escaped.
 const TEXT_BYTES_MAX: usize = 256;
-/// Windows of one sample.
 pub const WINDOWS_MAX: usize = 8;
 
 #[cfg(test)]

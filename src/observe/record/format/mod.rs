@@ -24,7 +24,6 @@ pub enum LogFormat {
     Json,
     /// JSON under the names of the Elastic Common Schema.
     Ecs,
-    /// The Common Log Format.
     Common,
     /// The Combined Log Format, as nginx writes it.
     Combined,

@@ -56,7 +56,6 @@ pub(super) trait FieldNames {
     const SPLIT_HOST: bool;
 }
 
-/// The names of this gateway.
 pub(super) struct OwnNames;
 
 /// The names of the Elastic Common Schema.

@@ -57,7 +57,6 @@ pub enum Error {
     NotShown {
         /// Where its brace stands.
         offset: usize,
-        /// The field.
         name: String,
     },
     /// A control character, which would end a line or hide a part of it.
@@ -68,7 +67,6 @@ pub enum Error {
         "every line would be the same; write what it shows as in `{{client}} \"{{request}}\" {{status}}`"
     )]
     Fixed,
-    /// Too many long values.
     #[error("a line could become longer than {LINE_BYTES_MAX} bytes; name fewer values")]
     TooLong,
 }
@@ -222,7 +220,6 @@ impl LogTemplate {
         Ok(LogTemplate { text: text.into(), separators: Separators::of(&parts), parts: parts.into() })
     }
 
-    /// As it was written.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -26,27 +26,22 @@ pub struct RuleDefinition {
     pub is_ordered: bool,
     /// What the entries say beside themselves, as text with names of entries in braces.
     pub given: Vec<(DescriptorSlot, String)>,
-    /// What is done.
     pub verdict: VerdictDefinition,
 }
 
 /// What an entry must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryMatch {
-    /// Its key.
     pub key: String,
-    /// Its value.
     pub value: ValueMatch,
 }
 
 /// What the value of an entry must be.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValueMatch {
-    /// This text.
     Exact(String),
     /// A text that begins with this one.
     Prefix(String),
-    /// Any.
     Any,
 }
 
@@ -62,7 +57,6 @@ impl ValueMatch {
 }
 
 impl std::fmt::Display for ValueMatch {
-    /// As it is written.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             ValueMatch::Exact(text) => formatter.write_str(text),
@@ -75,7 +69,6 @@ impl std::fmt::Display for ValueMatch {
 /// What a descriptor can be told to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DescriptorSlot {
-    /// The value of a dimension.
     Dimension(Dimension),
     /// The tier whose windows apply.
     Tier,
@@ -96,7 +89,6 @@ impl std::fmt::Display for DescriptorSlot {
 pub enum VerdictDefinition {
     /// These policies decide, at least one.
     Limited(Vec<String>),
-    /// All pass.
     Unlimited,
     /// None passes.
     Denied,

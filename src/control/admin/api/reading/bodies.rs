@@ -10,7 +10,6 @@ use crate::database::{NewApiKey, NewOverride, Time};
 
 pub use crate::admin::api::reading::fields::{At, Flaw};
 
-/// What a body asks for.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParsedBody {
     /// POST `/v1/overrides`, and POST `/api/v1/rate-limits/overrides`.
@@ -21,7 +20,6 @@ pub enum ParsedBody {
     Policy(Value),
 }
 
-/// Whose body it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyEndpoint {
     /// `/v1/overrides`

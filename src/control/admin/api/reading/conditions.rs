@@ -37,7 +37,6 @@ pub(in crate::admin) fn is_met(expected: Expect, present: Option<i64>) -> bool {
     }
 }
 
-/// The tag of a version.
 pub(in crate::admin) fn etag(version: i64) -> HeaderValue {
     // Cannot fail: digits between quotes are valid in a field value.
     HeaderValue::try_from(format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"\""))

@@ -41,9 +41,7 @@ pub enum Excess {
     Settings,
     /// PING, answers to ours included.
     Ping,
-    /// PRIORITY.
     Priority,
-    /// WINDOW_UPDATE.
     WindowUpdate,
     /// HEADERS of a server beyond what we asked for: informational answers without end.
     Headers,
@@ -60,7 +58,6 @@ pub enum Excess {
 }
 
 impl Excess {
-    /// The name in logs.
     pub fn name(self) -> &'static str {
         match self {
             Excess::RapidReset => "rapid reset",
@@ -104,7 +101,6 @@ pub enum HyperRefusal {
     TooLarge,
 }
 
-/// The stream of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamId(u32);
 
@@ -131,7 +127,6 @@ pub struct Meter {
     taken_back: u64,
     refused: Vec<HyperRefusal>,
     broken: u32,
-    /// HEADERS that have come.
     heads: u64,
     /// The last frame belongs to a head, or nothing has come yet.
     is_head: bool,
@@ -155,7 +150,6 @@ pub struct Meter {
     waker: Option<Waker>,
     /// Interim answers that are not written yet, each with its stream.
     interims: VecDeque<(StreamId, Vec<u8>)>,
-    /// Who writes.
     writer: Option<Waker>,
     /// The fields of the last head that was written go on in the next frame.
     is_writing_head: bool,
