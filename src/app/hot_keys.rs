@@ -71,11 +71,6 @@ impl HotKeys {
         Arc::clone(&self.0.gathered)
     }
 
-    /// The part of one thread.
-    pub(crate) fn tally(&self, seed: u64) -> Tally {
-        self.0.gathered.tally(seed)
-    }
-
     /// Counts the keys of a check that the control runtime has decided.
     pub(crate) fn count(&self, naming: &Naming, check: &Check<'_>, subject: &NamedSubject) {
         self.0.limiter.count_keys(&self.checks(), naming, check, |_| Some(subject));

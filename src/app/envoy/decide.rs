@@ -12,7 +12,7 @@ use arc_swap::cache::Cache;
 use smallvec::SmallVec;
 use tonic::Status;
 
-use super::statuses::{self, Answer, Found};
+use super::statuses::{self, Answer, RuleMatch};
 use crate::counts::Counts;
 use base::clock;
 use base::random::Random;
@@ -51,7 +51,7 @@ impl Decider {
             limiter: Arc::clone(&counts.limiter),
             metrics,
             usage: counts.usage.clone().map(usage::Tally::new),
-            hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
+            hot_keys: counts.hot_keys.as_ref().map(|keys| keys.gathered().tally(random.next())),
             decisions,
             stats,
             random,
@@ -116,7 +116,7 @@ impl RateLimits for Decider {
 struct Asking<'t> {
     parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
     /// What was found for each descriptor.
-    found: SmallVec<[Found; 4]>,
+    found: SmallVec<[RuleMatch; 4]>,
     /// The parts that are only looked at.
     looks: SmallVec<[u16; 1]>,
     /// The part whose address counts as the client's.
@@ -145,7 +145,7 @@ impl Decider {
         for ((descriptor, range), matched) in request.descriptors.iter().zip(ranges).zip(matched) {
             let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
             let found = match matched {
-                Matched::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => Found::Denied,
+                Matched::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => RuleMatch::Denied,
                 Matched::Limited(rule) => {
                     let entries = &entries[range.clone()];
                     let subject = DescriptorSubject::new(rule, entries, cost(descriptor, request));
@@ -162,19 +162,19 @@ impl Decider {
                     }
                     let policies = table.chosen_by(rule);
                     asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
-                    Found::Limited
+                    RuleMatch::Limited
                 }
-                Matched::Denied => Found::Denied,
-                Matched::Unlimited | Matched::Replaced => Found::Passed,
+                Matched::Denied => RuleMatch::Denied,
+                Matched::Unlimited | Matched::Replaced => RuleMatch::Passed,
                 Matched::Unknown => {
                     unknown += 1;
-                    Found::Passed
+                    RuleMatch::Passed
                 }
             };
             if descriptor.is_negative_hits {
                 self.stats.negative_hits();
             }
-            asking.is_denied |= found == Found::Denied;
+            asking.is_denied |= found == RuleMatch::Denied;
             asking.found.push(found);
         }
         if unknown > 0 {

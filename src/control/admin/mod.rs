@@ -35,6 +35,8 @@ mod tests;
 mod watched;
 
 pub use access::{Access, Role, Token};
+pub use api::decisions::{DecidedWindow, Decision, DecisionList};
+pub use api::hot_keys::{FleetKey, HotFleet, HotKey, HotKeys, HotMinute};
 pub use api::reading::bodies;
 pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, Secret};
 pub use control::{

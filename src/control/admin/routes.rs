@@ -42,15 +42,8 @@ pub(super) struct Operation {
 
 /// All endpoints, in the order in which `/` lists them.
 pub(super) fn endpoints() -> Vec<Endpoint> {
-    let one = |path: &'static [&'static str; 1], about, operation| Endpoint {
-        shown: path[0],
-        paths: path,
-        about,
-        operations: vec![operation],
-    };
-    vec![
+    let mut all = vec![
         one(&["/"], "this list; to browsers a page", open(OpenTo::Browsers, root)),
-        one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
         one(&["/healthz"], "200 while the process lives", read(Role::Probe, pages::health)),
         one(
             &["/readyz"],
@@ -58,6 +51,27 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             read(Role::Probe, pages::readiness),
         ),
         one(&["/metrics"], "metrics for Prometheus", read(Role::Read, pages::metrics)),
+    ];
+    // Not by an attribute: what nothing calls is left out of the binary all the same.
+    if cfg!(feature = "control") {
+        all.extend(shown());
+        all.extend(control());
+    }
+    all
+}
+
+fn one(path: &'static [&'static str; 1], about: &'static str, operation: Operation) -> Endpoint {
+    endpoint(path, about, vec![operation])
+}
+
+fn endpoint(path: &'static [&'static str; 1], about: &'static str, operations: Vec<Operation>) -> Endpoint {
+    Endpoint { shown: path[0], paths: path, about, operations }
+}
+
+/// What operators look at.
+fn shown() -> Vec<Endpoint> {
+    vec![
+        one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
         one(&["/config"], "the configuration in force, secrets masked", read(Role::Read, pages::config)),
         one(
             &["/v1/live"],
@@ -75,19 +89,10 @@ pub(super) fn endpoints() -> Vec<Endpoint> {
             operations: vec![read(Role::Read, pages::key)],
         },
     ]
-    .into_iter()
-    .chain(control())
-    .collect()
 }
 
 /// The endpoints of the control plane.
 pub(super) fn control() -> Vec<Endpoint> {
-    let endpoint = |path: &'static [&'static str; 1], about, operations| Endpoint {
-        shown: path[0],
-        paths: path,
-        about,
-        operations,
-    };
     vec![
         endpoint(
             &["/v1/overrides"],
@@ -237,7 +242,8 @@ pub(super) fn control() -> Vec<Endpoint> {
 
 /// `/`: the page for browsers; for others every endpoint, a line each.
 async fn root(headers: HeaderMap) -> Response<Body> {
-    let mut response = if wants_html(&headers) { page::index(&headers) } else { list() };
+    let mut response =
+        if cfg!(feature = "control") && wants_html(&headers) { page::index(&headers) } else { list() };
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response
 }

@@ -37,6 +37,23 @@ pub(in crate::database) fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+/// A statement of the library with its values bound, for either database.
+macro_rules! bound {
+    ($query:expr) => {
+        $query.values.iter().fold(
+            sqlx::query(AssertSqlSafe($query.text.as_str())),
+            |query, value| match value {
+                Value::Text(text) => query.bind(text),
+                Value::Integer(number) => query.bind(number),
+                Value::Real(number) => query.bind(number),
+                Value::Flag(flag) => query.bind(flag),
+                Value::Time(time) => query.bind(time),
+                Value::Json(json) => query.bind(json),
+            },
+        )
+    };
+}
+
 impl Query {
     pub(in crate::database) fn new(text: impl Into<String>) -> Query {
         Query { text: text.into(), values: Vec::new() }
@@ -77,27 +94,11 @@ impl Query {
     }
 
     pub(in crate::database) fn sqlite(&self) -> Prepared<'_, Sqlite, SqliteArguments> {
-        let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
-        self.values.iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text),
-            Value::Integer(number) => query.bind(number),
-            Value::Real(number) => query.bind(number),
-            Value::Flag(flag) => query.bind(flag),
-            Value::Time(time) => query.bind(time),
-            Value::Json(json) => query.bind(json),
-        })
+        bound!(self)
     }
 
     pub(in crate::database) fn postgres(&self) -> Prepared<'_, Postgres, PgArguments> {
-        let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
-        self.values.iter().fold(query, |query, value| match value {
-            Value::Text(text) => query.bind(text),
-            Value::Integer(number) => query.bind(number),
-            Value::Real(number) => query.bind(number),
-            Value::Flag(flag) => query.bind(flag),
-            Value::Time(time) => query.bind(time),
-            Value::Json(json) => query.bind(json),
-        })
+        bound!(self)
     }
 }
 
@@ -135,62 +136,25 @@ impl Row {
     }
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(Some(text.to_owned()))
-    }
+macro_rules! values {
+    ($($from:ty => |$value:ident| $made:expr;)*) => {$(
+        impl From<$from> for Value {
+            fn from($value: $from) -> Value {
+                $made
+            }
+        }
+    )*};
 }
 
-impl From<String> for Value {
-    fn from(text: String) -> Value {
-        Value::Text(Some(text))
-    }
-}
-
-impl From<Option<String>> for Value {
-    fn from(text: Option<String>) -> Value {
-        Value::Text(text)
-    }
-}
-
-impl From<i64> for Value {
-    fn from(number: i64) -> Value {
-        Value::Integer(Some(number))
-    }
-}
-
-impl From<f64> for Value {
-    fn from(number: f64) -> Value {
-        Value::Real(number)
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Value {
-        Value::Flag(flag)
-    }
-}
-
-impl From<Time> for Value {
-    fn from(time: Time) -> Value {
-        Value::Time(Some(time))
-    }
-}
-
-impl From<Option<Time>> for Value {
-    fn from(time: Option<Time>) -> Value {
-        Value::Time(time)
-    }
-}
-
-impl From<Json> for Value {
-    fn from(json: Json) -> Value {
-        Value::Json(Some(json))
-    }
-}
-
-impl From<Option<Json>> for Value {
-    fn from(json: Option<Json>) -> Value {
-        Value::Json(json)
-    }
+values! {
+    &str => |text| Value::Text(Some(text.to_owned()));
+    String => |text| Value::Text(Some(text));
+    Option<String> => |text| Value::Text(text);
+    i64 => |number| Value::Integer(Some(number));
+    f64 => |number| Value::Real(number);
+    bool => |flag| Value::Flag(flag);
+    Time => |time| Value::Time(Some(time));
+    Option<Time> => |time| Value::Time(time);
+    Json => |json| Value::Json(Some(json));
+    Option<Json> => |json| Value::Json(json);
 }
