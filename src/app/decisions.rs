@@ -16,18 +16,18 @@ use observe::record::{Buffer, LineLog};
 
 /// What follows the samples; dropping it ends that.
 #[derive(Debug)]
-pub(super) struct Following {
+pub(super) struct SampleWriters {
     tasks: Vec<(JoinHandle<()>, Arc<Notify>)>,
 }
 
-impl Following {
+impl SampleWriters {
     /// Follows the samples from now on. Must be called on the control runtime.
     pub(super) fn start(
         memory: &Arc<SampleMemory>,
         log: &Arc<LineLog>,
         database: Option<impl Fn() -> Option<Database> + Send + Sync + 'static>,
         metrics: &Metrics,
-    ) -> Following {
+    ) -> SampleWriters {
         let shown = Arc::clone(memory);
         metrics.register(move |families| {
             families.counters(
@@ -69,7 +69,7 @@ impl Following {
             let stop = Arc::new(Notify::new());
             (tokio::spawn(recorder.follow(Arc::clone(&stop))), stop)
         });
-        Following { tasks: [(writing, stop)].into_iter().chain(recording).collect() }
+        SampleWriters { tasks: [(writing, stop)].into_iter().chain(recording).collect() }
     }
 
     /// Writes what the workers drew last. They have ended.
@@ -77,13 +77,15 @@ impl Following {
         for (task, stop) in &mut self.tasks {
             stop.notify_one();
             if timeout(LAST_WRITE, task).await.is_err() {
-                tracing::warn!("the last samples of decisions were not written in time");
+                tracing::warn!(
+                    "the last samples of decisions were not written before the stop: they are lost"
+                );
             }
         }
     }
 }
 
-impl Drop for Following {
+impl Drop for SampleWriters {
     fn drop(&mut self) {
         self.tasks.iter().for_each(|(task, _)| task.abort());
     }
@@ -146,7 +148,7 @@ impl Recorder {
                     Ok(_) => {}
                     Err(error) => {
                         if !std::mem::replace(&mut self.is_failing, true) {
-                            tracing::warn!(%error, "samples of decisions are not written to the database for now");
+                            tracing::warn!(%error, "samples of decisions cannot be written to the database; it is tried again");
                         }
                         break;
                     }

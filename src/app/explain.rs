@@ -49,7 +49,7 @@ use upstream::{LiveUpstream, SharedServer};
 
 /// A request to explain.
 #[derive(Debug)]
-pub struct Asked<'a> {
+pub struct ExplainedRequest<'a> {
     /// The request's method.
     pub method: &'a Method,
     /// A URL, or only path and query.
@@ -65,7 +65,7 @@ pub struct Asked<'a> {
 
 /// Where the remaining units of limits are known.
 #[derive(Clone, Copy, Debug)]
-pub enum Known<'l> {
+pub enum LimitSource<'l> {
     /// Nowhere: neither a gateway nor Redis can be asked.
     Nowhere,
     /// Only in Redis, which this limiter can ask.
@@ -125,7 +125,12 @@ pub struct InForce<'s> {
 
 /// Explains a request by what is in force, without its limits' decision: [`Explained::decide`] adds that afterwards, because
 /// it may have to wait for Redis.
-pub fn explain(in_force: &InForce<'_>, known: Known<'_>, asked: &Asked<'_>, now_ns: u64) -> Explained {
+pub fn explain(
+    in_force: &InForce<'_>,
+    known: LimitSource<'_>,
+    asked: &ExplainedRequest<'_>,
+    now_ns: u64,
+) -> Explained {
     let taken = listener::take(in_force.listeners, asked.url, asked.from);
     let mut explained =
         Explained { listener: taken.shown(), refused: taken.unanswered.clone(), ..Explained::default() };
@@ -288,7 +293,7 @@ impl Explained {
     fn pass(
         mut self,
         in_force: &InForce<'_>,
-        known: Known<'_>,
+        known: LimitSource<'_>,
         found: &RouteMatch<'_, '_>,
         arrived: &Arrived,
         facts: RoutingFacts<'_, '_>,
@@ -312,8 +317,8 @@ impl Explained {
         let authenticated =
             identity::authenticate(in_force.auth, &route.access, headers, query, arrived.asks_certificate);
         let authenticated = match known {
-            Known::Gateway(limiter) => authenticated.assigned(limiter.assignments()),
-            Known::Nowhere | Known::SharedTier(_) => authenticated,
+            LimitSource::Gateway(limiter) => authenticated.assigned(limiter.assignments()),
+            LimitSource::Nowhere | LimitSource::SharedTier(_) => authenticated,
         };
         self.identity = authenticated.sentence();
         self.refused = authenticated.refused(&route.access);
@@ -344,14 +349,14 @@ impl Explained {
         &mut self,
         in_force: &InForce<'_>,
         policies: PolicySelection<'_>,
-        known: Known<'_>,
+        known: LimitSource<'_>,
         subject: &HttpSubject<'_>,
         now_ns: u64,
     ) {
         let (limiter, is_gateway) = match known {
-            Known::Nowhere => (None, false),
-            Known::SharedTier(limiter) => (Some(limiter), false),
-            Known::Gateway(limiter) => (Some(limiter), true),
+            LimitSource::Nowhere => (None, false),
+            LimitSource::SharedTier(limiter) => (Some(limiter), false),
+            LimitSource::Gateway(limiter) => (Some(limiter), true),
         };
         let mut check = Check::default();
         let peeked = match limiter {
@@ -367,7 +372,7 @@ impl Explained {
                     limit.overridden = limiter.filter(|_| charge.is_overridden).and_then(|limiter| {
                         let overrides = limiter.overrides();
                         let found = overrides.of(policy, subject.consumer(), subject.tenant(), now_ns)?;
-                        Some(override_view::Shown::of(&found, policy, charge, now_ns))
+                        Some(override_view::OverrideView::of(&found, policy, charge, now_ns))
                     });
                     let names = (subject.consumer(), subject.tenant());
                     limit.tenant_limit =

@@ -72,11 +72,6 @@ impl HotKeys {
         Arc::clone(&self.0.gathered)
     }
 
-    /// The part of one thread.
-    pub(crate) fn tally(&self, seed: u64) -> KeyTally {
-        self.0.gathered.tally(seed)
-    }
-
     /// Counts the keys of a check that the control runtime has decided.
     pub(crate) fn count(&self, naming: &KeyNaming, check: &Check<'_>, subject: &NamedSubject) {
         self.0.limiter.count_keys(&self.checks(), naming, check, |_| Some(subject));

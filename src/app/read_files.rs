@@ -9,7 +9,7 @@ use metrics::Families;
 
 /// A part of the process that reads files of its own, and reads them again when they change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum FileReader {
     /// A listener of clients, by its name.
     Listener(String),
     /// The admin listener.
@@ -26,30 +26,30 @@ pub(super) enum Part {
 
 /// The parts that go on with older content than their files have. Clones share one set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stale(Arc<Mutex<BTreeSet<Part>>>);
+pub(super) struct Stale(Arc<Mutex<BTreeSet<FileReader>>>);
 
-impl Part {
+impl FileReader {
     /// The word for it in labels.
     pub(super) fn word(&self) -> &'static str {
         match self {
-            Part::Listener(_) => "listener",
-            Part::Admin => "admin",
-            Part::Grpc => "grpc",
-            Part::Upstream(_) => "upstream",
-            Part::Auth(_) => "auth",
-            Part::ErrorPages => "errors",
+            FileReader::Listener(_) => "listener",
+            FileReader::Admin => "admin",
+            FileReader::Grpc => "grpc",
+            FileReader::Upstream(_) => "upstream",
+            FileReader::Auth(_) => "auth",
+            FileReader::ErrorPages => "errors",
         }
     }
 
     /// A configuration that comes into force has read its files. Those of the others are fixed at start.
     fn is_published(&self) -> bool {
-        !matches!(self, Part::Admin | Part::Grpc)
+        !matches!(self, FileReader::Admin | FileReader::Grpc)
     }
 }
 
 impl Stale {
     /// The files of a part were read again: they are in use, or refused.
-    pub(super) fn read(&self, part: Part, is_refused: bool) {
+    pub(super) fn read(&self, part: FileReader, is_refused: bool) {
         let mut stale = self.lock();
         match is_refused {
             true => stale.insert(part),
@@ -73,7 +73,7 @@ impl Stale {
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeSet<Part>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<FileReader>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -89,12 +89,12 @@ mod tests {
     fn every_part_has_a_kind() {
         let name = String::new;
         let parts = [
-            Part::Listener(name()),
-            Part::Admin,
-            Part::Grpc,
-            Part::Upstream(name()),
-            Part::Auth(name()),
-            Part::ErrorPages,
+            FileReader::Listener(name()),
+            FileReader::Admin,
+            FileReader::Grpc,
+            FileReader::Upstream(name()),
+            FileReader::Auth(name()),
+            FileReader::ErrorPages,
         ];
         assert_eq!(parts.map(|part| part.word()), KINDS);
     }

@@ -16,7 +16,7 @@ use metrics::Metrics;
 
 /// Who is told what came of a reload, beside the log.
 #[derive(Clone, Copy)]
-pub(super) struct Told<'t> {
+pub(super) struct ReloadReports<'t> {
     pub(super) metrics: &'t Metrics,
     pub(super) last: &'t LastReload,
 }
@@ -27,7 +27,7 @@ pub(super) async fn reload(
     publisher: &mut Publisher,
     control: Option<&Control>,
     logs: &Logs,
-    told: Told<'_>,
+    told: ReloadReports<'_>,
 ) {
     // Log rotation often sends SIGHUP too, as it does to most servers.
     if let Err(error) = logs.reopen() {
@@ -74,7 +74,7 @@ async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
 
 /// Publishes the policies of the database and its tier table, which have changed, beside the files as they are in force: an
 /// edit waits for its SIGHUP.
-pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: Told<'_>) {
+pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: ReloadReports<'_>) {
     match publish(control.files(), publisher, Some(control)).await {
         Ok(changes) => {
             publisher.warn_of_changes();

@@ -88,7 +88,10 @@ impl Alive {
         match turns.iter().zip(&self.turns).position(|(now, before)| now == before) {
             None => alive(),
             Some(worker) => {
-                tracing::error!(worker, "stands still: the watchdog is not told that the process works")
+                tracing::error!(
+                    worker,
+                    "a worker hangs: systemd is not told that the process works, and restarts it after WatchdogSec"
+                )
             }
         }
         self.turns = turns;

@@ -18,7 +18,7 @@ pub(super) struct Stop {
 }
 
 /// What a signal asks for.
-pub(super) enum Asked {
+pub(super) enum SignalRequest {
     /// SIGHUP.
     Reload,
     /// SIGUSR1: reopen the access log after it was rotated.
@@ -45,12 +45,12 @@ impl Signals {
     }
 
     /// Waits for the next signal. Cancel-safe, because `Signal::recv` is.
-    pub(super) async fn next(&mut self) -> Asked {
+    pub(super) async fn next(&mut self) -> SignalRequest {
         tokio::select! {
-            _ = self.hup.recv() => Asked::Reload,
-            _ = self.usr1.recv() => Asked::Reopen,
-            _ = self.usr2.recv() => Asked::Upgrade,
-            () = self.stop.any() => Asked::Stop,
+            _ = self.hup.recv() => SignalRequest::Reload,
+            _ = self.usr1.recv() => SignalRequest::Reopen,
+            _ = self.usr2.recv() => SignalRequest::Upgrade,
+            () = self.stop.any() => SignalRequest::Stop,
         }
     }
 }

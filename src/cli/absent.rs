@@ -36,8 +36,10 @@ macro_rules! absent {
 }
 
 absent! {
+    ctl "control"
     migrate "migrate"
     replay "replay"
     suggest "replay"
     top "top"
+    why "control"
 }

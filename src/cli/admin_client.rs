@@ -5,16 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Collected, Full, Limited};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http_body_util::Full;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -30,14 +26,15 @@ use policy::percent;
 /// Where to ask, and as whom.
 #[derive(Debug)]
 pub(super) struct AdminClient {
-    place: Place,
+    /// Where it asks.
+    pub(super) place: AdminAddress,
     token: Option<String>,
-    within: Duration,
+    pub(super) within: Duration,
 }
 
 /// The address of an admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum AdminAddress {
     /// Host and port.
     Tcp(String),
     /// Over TLS.
@@ -57,42 +54,39 @@ pub(super) struct Secure {
     pub own: Vec<PathBuf>,
 }
 
-impl Place {
+impl AdminAddress {
     /// The listener of a configuration on this machine.
-    pub(super) fn of(admin: &admin::Config) -> Place {
+    pub(super) fn of(admin: &admin::Config) -> AdminAddress {
         match &admin.bind {
             Bind::Tcp(addr) => match &admin.tls {
                 // Another user's program may listen there while the gateway is down; it does not have these keys.
-                Some(tls) => Place::Tls(Secure {
+                Some(tls) => AdminAddress::Tls(Secure {
                     authority: addr.to_string(),
                     trust: Trust { verify: false, ..Trust::default() },
                     own: tls.certs.iter().map(|pair| pair.cert.clone()).collect(),
                 }),
-                None => Place::Tcp(addr.to_string()),
+                None => AdminAddress::Tcp(addr.to_string()),
             },
-            Bind::Unix(path) => Place::Unix(path.clone()),
+            Bind::Unix(path) => AdminAddress::Unix(path.clone()),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AdminAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Tcp(addr) | Place::Tls(Secure { authority: addr, .. }) => formatter.write_str(addr),
-            Place::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            AdminAddress::Tcp(addr) | AdminAddress::Tls(Secure { authority: addr, .. }) => {
+                formatter.write_str(addr)
+            }
+            AdminAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
         }
     }
 }
 
 impl AdminClient {
     /// `within` is the time for one request with its answer.
-    pub(super) fn new(place: Place, token: Option<String>, within: Duration) -> AdminClient {
+    pub(super) fn new(place: AdminAddress, token: Option<String>, within: Duration) -> AdminClient {
         AdminClient { place, token, within }
-    }
-
-    /// Where it asks.
-    pub(super) fn place(&self) -> &Place {
-        &self.place
     }
 
     /// Sends one request and reads the whole answer. `target` is a path with its query; a body is JSON.
@@ -117,36 +111,12 @@ impl AdminClient {
         })
     }
 
-    /// Asks for an answer that does not end, and hands over each piece of it until `each` returns `false`.
-    ///
-    /// # Errors
-    /// If there is no answer in time, or a refusal: its reason.
-    pub(super) fn follow(&self, target: &str, each: &mut dyn FnMut(&[u8]) -> bool) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let request = self.request(&Method::GET, target, String::new())?;
-        runtime.block_on(async {
-            let begun = timeout(self.within, async {
-                match &self.place {
-                    Place::Tcp(addr) => begin(TcpStream::connect(addr).await?, request).await,
-                    Place::Tls(place) => begin(secured(place).await?, request).await,
-                    Place::Unix(path) => begin(UnixStream::connect(path).await?, request).await,
-                }
-            });
-            let begun = begun.await.unwrap_or_else(|_| bail!("it has not answered within {:?}", self.within));
-            let begun = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
-            let mut body =
-                begun.map_err(|refusal| anyhow!("the gateway on {} answers {refusal}", self.place))?;
-            // The server sends something each second.
-            while let Some(frame) = timeout(self.within, body.frame()).await.context("it fell silent")? {
-                if frame?.data_ref().is_some_and(|piece| !each(piece)) {
-                    break;
-                }
-            }
-            Ok(())
-        })
-    }
-
-    fn request(&self, method: &Method, target: &str, body: String) -> anyhow::Result<Request<Full<Bytes>>> {
+    pub(super) fn request(
+        &self,
+        method: &Method,
+        target: &str,
+        body: String,
+    ) -> anyhow::Result<Request<Full<Bytes>>> {
         let mut request = Request::builder().method(method).uri(target).header(HOST, "localhost");
         if let Some(token) = &self.token {
             let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
@@ -162,35 +132,19 @@ impl AdminClient {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Bytes>> {
         match &self.place {
-            Place::Tcp(addr) => Ok(over(TcpStream::connect(addr).await?, request, ANSWER_BYTES_MAX).await?),
-            Place::Tls(place) => Ok(over(secured(place).await?, request, ANSWER_BYTES_MAX).await?),
-            Place::Unix(path) => Ok(over(UnixStream::connect(path).await?, request, ANSWER_BYTES_MAX).await?),
+            AdminAddress::Tcp(addr) => {
+                Ok(over(TcpStream::connect(addr).await?, request, ANSWER_BYTES_MAX).await?)
+            }
+            AdminAddress::Tls(place) => Ok(over(secured(place).await?, request, ANSWER_BYTES_MAX).await?),
+            AdminAddress::Unix(path) => {
+                Ok(over(UnixStream::connect(path).await?, request, ANSWER_BYTES_MAX).await?)
+            }
         }
     }
 }
 
-/// Sends a request over a connection that ends with the answer, and returns the body of a good one, or what another says.
-async fn begin(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    request: Request<Full<Bytes>>,
-) -> anyhow::Result<Result<Incoming, String>> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the runtime, which is this answer's own.
-    tokio::spawn(connection);
-    let answer = sender.send_request(request).await?;
-    let status = answer.status();
-    if status == StatusCode::OK {
-        return Ok(Ok(answer.into_body()));
-    }
-    let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
-    let body = body.map(Collected::to_bytes).unwrap_or_default();
-    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let detail = problem["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
-    Ok(Err(format!("{}: {detail}", status.as_u16())))
-}
-
 /// A connection over TLS to the listener, and to nobody else.
-async fn secured(place: &Secure) -> anyhow::Result<TlsStream<TcpStream>> {
+pub(super) async fn secured(place: &Secure) -> anyhow::Result<TlsStream<TcpStream>> {
     let config = tls::client_config(false, &place.trust)?;
     let host = place.authority.rsplit_once(':').map_or(&*place.authority, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -218,5 +172,3 @@ pub(super) fn encoded(value: impl AsRef<[u8]>) -> String {
 
 /// `explain --all` has a line and a JSON object for each of up to a million routes.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;
-/// The reason of a refusal.
-const REFUSAL_BYTES_MAX: usize = 64 * 1024;

@@ -13,9 +13,9 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-use super::admin_client::{AdminClient, Place, encoded};
+use super::admin_client::{AdminAddress, AdminClient, encoded};
 use super::check::EXIT_CONFIG;
-use app::explain::Asked;
+use app::explain::ExplainedRequest;
 use app::explain_from_outside;
 use base::identity::NO_ADDRESS;
 use config::Config;
@@ -95,8 +95,8 @@ pub fn run(
         return explain_sent(config.admin.as_ref(), id, out);
     }
     let asked = match &config.admin {
-        _ if arguments.offline => Err(Unasked::Offline),
-        None => Err(Unasked::Nobody),
+        _ if arguments.offline => Err(NoExplanation::Offline),
+        None => Err(NoExplanation::Nobody),
         Some(admin) => ask(admin, arguments),
     };
     let why = match asked {
@@ -112,7 +112,7 @@ pub fn run(
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
     let (method, url) = arguments.line();
     let Arguments { from, all, .. } = arguments;
-    let asked = Asked { method: &method, url: &url, headers: &headers, from: *from, all: *all };
+    let asked = ExplainedRequest { method: &method, url: &url, headers: &headers, from: *from, all: *all };
     let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
     let method = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
     let auth_methods = config.auth.iter().map(method).collect::<Result<Vec<_>, _>>()?;
@@ -132,7 +132,7 @@ impl Arguments {
 /// Prints what the running gateway, or its database, knows of a request that was sent.
 fn explain_sent(admin: Option<&admin::Config>, id: &str, out: &mut dyn Write) -> anyhow::Result<u8> {
     let admin = admin.context("gateway.toml turns the admin listener off, so nobody can be asked")?;
-    let client = AdminClient::new(Place::of(admin), admin.own_token().map(str::to_owned), PATIENCE);
+    let client = AdminClient::new(AdminAddress::of(admin), admin.own_token().map(str::to_owned), PATIENCE);
     let target = format!("/v1/decisions/{}", encoded(id));
     let answer = client.ask(&Method::GET, &target, &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
@@ -145,29 +145,29 @@ fn explain_sent(admin: Option<&admin::Config>, id: &str, out: &mut dyn Write) ->
 }
 
 /// The explanation of the running gateway; `None` if none answers.
-fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Answer, Unasked> {
+fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Explanation, NoExplanation> {
     let token = admin.own_token().map(str::to_owned);
-    let client = AdminClient::new(Place::of(admin), token, PATIENCE);
+    let client = AdminClient::new(AdminAddress::of(admin), token, PATIENCE);
     let answer = client.ask(&Method::GET, &target(arguments), &HeaderMap::new(), None);
-    let answer = answer.map_err(|error| Unasked::of(&error))?;
+    let answer = answer.map_err(|error| NoExplanation::of(&error))?;
     if answer.status() != StatusCode::OK {
-        return Err(Unasked::Refused(answer.status().as_u16()));
+        return Err(NoExplanation::Refused(answer.status().as_u16()));
     }
     let explained: Option<serde_json::Value> = serde_json::from_slice(answer.body()).ok();
-    let explained = explained.ok_or(Unasked::Nobody)?;
-    let text = explained["text"].as_str().ok_or(Unasked::Nobody)?;
+    let explained = explained.ok_or(NoExplanation::Nobody)?;
+    let text = explained["text"].as_str().ok_or(NoExplanation::Nobody)?;
     let text = base::words::plain_lines(text);
-    Ok(Answer { text, gateway: explained["gateway"].clone() })
+    Ok(Explanation { text, gateway: explained["gateway"].clone() })
 }
 
 /// The explanation of a running gateway.
-struct Answer {
+struct Explanation {
     text: String,
     /// Its version, and which configuration it runs.
     gateway: serde_json::Value,
 }
 
-impl Answer {
+impl Explanation {
     /// Who has answered, and whether what it runs is what the file says.
     fn notes(&self, config: &Config, has_admin: bool, file: &Path) -> String {
         let bind = match config.admin.as_ref().map(|admin| &admin.bind) {
@@ -192,7 +192,7 @@ impl Answer {
 }
 
 /// Why no running gateway has explained the request.
-enum Unasked {
+enum NoExplanation {
     Nobody,
     /// Somebody listens there and was not asked: the listener wants a certificate, or is not that of the file.
     Unheard(String),
@@ -202,24 +202,24 @@ enum Unasked {
     Refused(u16),
 }
 
-impl Unasked {
-    fn of(error: &anyhow::Error) -> Unasked {
+impl NoExplanation {
+    fn of(error: &anyhow::Error) -> NoExplanation {
         let cause = error.root_cause();
         let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
         match kind {
-            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => Unasked::Nobody,
-            _ => Unasked::Unheard(cause.to_string()),
+            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => NoExplanation::Nobody,
+            _ => NoExplanation::Unheard(cause.to_string()),
         }
     }
 }
 
-impl fmt::Display for Unasked {
+impl fmt::Display for NoExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unasked::Nobody => f.write_str("no gateway answers on the admin address"),
-            Unasked::Unheard(why) => write!(f, "the admin address gives no answer ({why})"),
-            Unasked::Offline => f.write_str("nobody was asked"),
-            Unasked::Refused(status) => write!(f, "the gateway on the admin address answers {status}"),
+            NoExplanation::Nobody => f.write_str("no gateway answers on the admin address"),
+            NoExplanation::Unheard(why) => write!(f, "the admin address gives no answer ({why})"),
+            NoExplanation::Offline => f.write_str("nobody was asked"),
+            NoExplanation::Refused(status) => write!(f, "the gateway on the admin address answers {status}"),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! The command line: parses the arguments and runs one command. Each command is a file; the work is done in `app`.
 
-#[cfg(not(all(feature = "migrate", feature = "replay", feature = "top")))]
+#[cfg(not(all(feature = "control", feature = "migrate", feature = "replay", feature = "top")))]
 mod absent;
 mod admin_client;
 mod check;
 mod completions;
+#[cfg(feature = "control")]
 mod ctl;
 mod explain;
 mod hash_key;
@@ -21,7 +22,9 @@ mod suggest;
 #[cfg(feature = "top")]
 mod top;
 mod upgrade;
+#[cfg(feature = "control")]
 mod whom;
+#[cfg(feature = "control")]
 mod why;
 
 use std::fmt::Display;
@@ -36,6 +39,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use absent::migrate;
 #[cfg(not(feature = "top"))]
 use absent::top;
+#[cfg(not(feature = "control"))]
+use absent::{ctl, why};
 #[cfg(not(feature = "replay"))]
 use absent::{replay, suggest};
 use net::descriptors;
@@ -123,6 +128,7 @@ fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let features = [
         ("acme", cfg!(feature = "acme")),
+        ("control", cfg!(feature = "control")),
         ("migrate", cfg!(feature = "migrate")),
         ("otlp", cfg!(feature = "otlp")),
         ("replay", cfg!(feature = "replay")),
@@ -164,6 +170,8 @@ mod tests {
             (&["migrate", "nginx", "nginx.conf"][..], "migrate", cfg!(feature = "migrate")),
             (&["replay", "--log", "-"], "replay", cfg!(feature = "replay")),
             (&["suggest", "--log", "-"], "replay", cfg!(feature = "replay")),
+            (&["ctl", "usage", "anna"], "control", cfg!(feature = "control")),
+            (&["why", "anna"], "control", cfg!(feature = "control")),
             (&["top"], "top", cfg!(feature = "top")),
         ] {
             let arguments = Arguments::try_parse_from([&["sluicegate"], arguments].concat());

@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use super::check::EXIT_CONFIG;
 use super::replay::{self, Logs, text};
-use ::replay::suggest::{Asked, Error, Suggested, SuggestedWindow, Suggestion, suggest};
+use ::replay::suggest::{Error, SuggestOptions, Suggested, SuggestedWindow, Suggestion, suggest};
 use base::units;
 use policy::counting::shorthand;
 use policy::definition::Dimension;
@@ -68,7 +68,7 @@ pub fn run(
         Ok(options) => options,
         Err(why) => bail!(why),
     };
-    let asked = Asked { by, per_route: arguments.per_route, refuse_ppm: arguments.refuse };
+    let asked = SuggestOptions { by, per_route: arguments.per_route, refuse_ppm: arguments.refuse };
     let suggested = match suggest(&options, &asked, routes) {
         Ok(suggested) => suggested,
         Err(Error::Routes(found)) => {

@@ -6,15 +6,15 @@ use std::{env, fs};
 
 use anyhow::{Context, bail};
 
-use super::admin_client::{AdminClient, Place, Secure};
+use super::admin_client::{AdminAddress, AdminClient, Secure};
 use net::trust::{ClientPair, Trust};
 
 /// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
-pub(super) struct Whom {
+pub(super) struct AdminTarget {
     /// The admin listener, as http://127.0.0.1:9900, https://10.0.0.7:9900 or unix:/run/sluicegate/admin.sock; without it that of --config
     #[arg(long, global = true, value_parser = place)]
-    url: Option<Place>,
+    url: Option<AdminAddress>,
     /// The file of the bearer token; without it the variable SLUICEGATE_TOKEN, or `token` of [admin] in --config
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -30,9 +30,9 @@ pub(super) struct Whom {
     ca: Option<PathBuf>,
 }
 
-fn place(text: &str) -> Result<Place, &'static str> {
+fn place(text: &str) -> Result<AdminAddress, &'static str> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-        return Ok(Place::Unix(path.into()));
+        return Ok(AdminAddress::Unix(path.into()));
     }
     let (authority, is_tls) = match (text.strip_prefix("http://"), text.strip_prefix("https://")) {
         (Some(authority), _) => (authority, false),
@@ -42,13 +42,15 @@ fn place(text: &str) -> Result<Place, &'static str> {
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = authority.rsplit_once(':').ok_or("write its port, as in http://127.0.0.1:9900")?;
     match !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() {
-        true if is_tls => Ok(Place::Tls(Secure { authority: authority.to_owned(), ..Secure::default() })),
-        true => Ok(Place::Tcp(authority.to_owned())),
+        true if is_tls => {
+            Ok(AdminAddress::Tls(Secure { authority: authority.to_owned(), ..Secure::default() }))
+        }
+        true => Ok(AdminAddress::Tcp(authority.to_owned())),
         false => Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
     }
 }
 
-impl Whom {
+impl AdminTarget {
     /// What asks it, so long for one answer. A token by name is never taken from gateway.toml: the audit would name
     /// somebody else.
     ///
@@ -72,21 +74,21 @@ impl Whom {
         };
         let admin =
             loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
-        let place = self.shown_to(Place::of(&admin))?;
+        let place = self.shown_to(AdminAddress::of(&admin))?;
         // Who shows a certificate is its bearer, and not that of the file's token.
         let token = given.or(admin.token.filter(|_| self.cert.is_none()));
         Ok(AdminClient::new(place, token, within))
     }
 
     /// The place with the certificates that were named.
-    fn shown_to(&self, place: Place) -> anyhow::Result<Place> {
+    fn shown_to(&self, place: AdminAddress) -> anyhow::Result<AdminAddress> {
         let shown =
             self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| ClientPair { cert, key });
         match place {
-            Place::Tls(Secure { authority, trust, own }) => {
+            AdminAddress::Tls(Secure { authority, trust, own }) => {
                 let verify = trust.verify || self.ca.is_some();
                 let trust = Trust { ca: self.ca.clone(), shown, verify, ..trust };
-                Ok(Place::Tls(Secure { authority, trust, own }))
+                Ok(AdminAddress::Tls(Secure { authority, trust, own }))
             }
             _ if shown.is_some() || self.ca.is_some() => {
                 bail!("--cert, --key and --ca are for a listener with TLS: write --url https://HOST:PORT")
@@ -105,14 +107,14 @@ mod tests {
 
     #[test]
     fn urls_of_admin_listeners() {
-        let tcp = |text: &str| Ok(Place::Tcp(text.to_owned()));
+        let tcp = |text: &str| Ok(AdminAddress::Tcp(text.to_owned()));
         assert_eq!(place("http://127.0.0.1:9900"), tcp("127.0.0.1:9900"));
         assert_eq!(place("http://[::1]:9900/"), tcp("[::1]:9900"));
         assert_eq!(place("http://gw.internal:80"), tcp("gw.internal:80"));
         let secure = Secure { authority: "gw:1".to_owned(), ..Secure::default() };
         assert!(secure.trust.verify);
-        assert_eq!(place("https://gw:1"), Ok(Place::Tls(secure)));
-        assert_eq!(place("unix:/run/a.sock"), Ok(Place::Unix("/run/a.sock".into())));
+        assert_eq!(place("https://gw:1"), Ok(AdminAddress::Tls(secure)));
+        assert_eq!(place("unix:/run/a.sock"), Ok(AdminAddress::Unix("/run/a.sock".into())));
         for wrong in ["", "unix:", "127.0.0.1:9900", "http://a", "http://:1", "http://a:x", "http://a/b:1"] {
             assert!(place(wrong).is_err(), "{wrong}");
         }

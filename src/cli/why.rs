@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use http::{HeaderMap, Method, StatusCode};
 
-use super::admin_client::{AdminClient, Place, encoded};
+use super::admin_client::{AdminAddress, AdminClient, encoded};
 use base::words::plain_lines;
 
 /// Whom it is about. Clap shows these comments as the help text.
@@ -37,7 +37,7 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn 
         Err(errors) => bail!("{errors}"),
     };
     let admin = loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
-    let client = AdminClient::new(Place::of(&admin), admin.own_token().map(str::to_owned), PATIENCE);
+    let client = AdminClient::new(AdminAddress::of(&admin), admin.own_token().map(str::to_owned), PATIENCE);
     let answer = client.ask(&Method::GET, &arguments.target(), &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {

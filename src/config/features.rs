@@ -11,7 +11,8 @@ pub(crate) struct Feature {
 }
 
 pub(crate) const ACME: Feature = Feature { name: "acme", is_in: cfg!(feature = "acme") };
-pub(crate) const OTLP: Feature = Feature { name: "otlp", is_in: cfg!(feature = "otlp") };
+const CONTROL: Feature = Feature { name: "control", is_in: cfg!(feature = "control") };
+const OTLP: Feature = Feature { name: "otlp", is_in: cfg!(feature = "otlp") };
 pub(crate) const RLS: Feature = Feature { name: "rls", is_in: cfg!(feature = "rls") };
 
 /// Reports sections whose feature is missing.
@@ -36,4 +37,4 @@ impl Feature {
     }
 }
 
-const SECTIONS: [(&str, Feature); 2] = [("rls", RLS), ("trace", OTLP)];
+const SECTIONS: [(&str, Feature); 3] = [("database", CONTROL), ("rls", RLS), ("trace", OTLP)];

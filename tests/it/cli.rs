@@ -348,7 +348,7 @@ fn version_is_printed() {
             concat!(
                 "sluicegate ",
                 env!("CARGO_PKG_VERSION"),
-                "\nfeatures: acme, migrate, otlp, replay, rls, top"
+                "\nfeatures: acme, control, migrate, otlp, replay, rls, top"
             )
         )
     );

@@ -61,7 +61,7 @@ impl Copy {
         if let Err(error) = &kept
             && !self.is_failing
         {
-            tracing::warn!(path = %self.path.display(), %error, "the copy of the control plane cannot be written");
+            tracing::warn!(path = %self.path.display(), %error, "the local copy of the database cannot be written: a start without the database would lack its newest rows");
         }
         self.is_failing = kept.is_err();
     }
@@ -76,7 +76,7 @@ impl Copy {
             Ok(state) => Some(state),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the copy of the control plane cannot be read");
+                tracing::warn!(path = %self.path.display(), %error, "the local copy of the database cannot be read: until the database answers the files alone are in force");
                 None
             }
         }

@@ -193,7 +193,7 @@ impl Follower {
             }
             self.tidied = Some(now);
             if let Err(error) = database.upkeep(self.events_kept).await {
-                tracing::warn!(%error, "what has had its time stays in the control plane's database for now");
+                tracing::warn!(%error, "expired rows of the database cannot be deleted; they have no effect, and it is tried again");
             }
         })
     }

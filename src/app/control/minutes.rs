@@ -82,7 +82,7 @@ impl Usage {
     pub(super) async fn close(&self, shared: &Shared) {
         let Some(database) = shared.opened.get() else { return };
         if timeout(LAST_WRITE, self.write(database, UnixMinute(u64::MAX))).await.is_err() {
-            tracing::warn!("the last minute of usage was not written in time");
+            tracing::warn!("the last minute of usage was not written before the stop: it is lost");
         }
     }
 
@@ -99,21 +99,21 @@ impl Usage {
                 if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written
                 {
                     // It would fail again and hold up those behind it.
-                    tracing::error!(%error, minute = %at, "a minute of usage was not taken");
+                    tracing::error!(%error, minute = %at, "the database refuses a minute of usage: it is lost");
                     self.give_up(waiting.pop_front());
                     continue;
                 }
                 if let Err(error) = written {
                     batch.is_in_doubt = error.is_outage();
                     if !self.is_failing.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(%error, "usage by the minute is not written for now");
+                        tracing::warn!(%error, "usage cannot be written to the database; it waits in memory and is tried again");
                     }
                     break;
                 }
                 waiting.pop_front();
                 self.written.fetch_add(1, Ordering::Relaxed);
                 if self.is_failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!("usage by the minute is written again");
+                    tracing::info!("usage is written to the database again");
                 }
             }
             self.waits.store(waiting.len(), Ordering::Relaxed);

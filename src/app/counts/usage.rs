@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::sources::Counts;
-use crate::views::override_view::Shown;
+use crate::views::override_view::OverrideView;
 use base::clock;
 use control::admin::{
     CountHolder, CountSource, HotKeyUsage, NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown,
@@ -79,7 +79,8 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         };
         let found = counts.limiter.overrides().of(row.policy, subject.consumer(), subject.tenant(), now_ns);
         let windows = own.iter().map(|account| {
-            let shown = found.as_deref().map(|found| Shown::of(found, row.policy, &account.charge, now_ns));
+            let shown =
+                found.as_deref().map(|found| OverrideView::of(found, row.policy, &account.charge, now_ns));
             WindowUsage {
                 overridden: shown.map(|shown| shown.to_json()),
                 tenant_limit: counts.limiter.limit_beneath(

@@ -12,7 +12,7 @@ use arc_swap::cache::Cache;
 use smallvec::SmallVec;
 use tonic::Status;
 
-use super::statuses::{self, Answer, Found};
+use super::statuses::{self, Answer, RuleMatch};
 use crate::counts::Counts;
 use base::clock;
 use base::random::Random;
@@ -56,7 +56,7 @@ impl Decider {
             limiter: Arc::clone(&counts.limiter),
             metrics,
             usage: counts.usage.clone().map(usage::UsageTally::new),
-            hot_keys: counts.hot_keys.as_ref().map(|keys| keys.tally(random.next())),
+            hot_keys: counts.hot_keys.as_ref().map(|keys| keys.gathered().tally(random.next())),
             decisions,
             stats,
             random,
@@ -121,7 +121,7 @@ impl RateLimits for Decider {
 struct Asking<'t> {
     parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
     /// What was found for each descriptor.
-    found: SmallVec<[Found; 4]>,
+    found: SmallVec<[RuleMatch; 4]>,
     /// The parts that are only looked at.
     looks: SmallVec<[u16; 1]>,
     /// The part whose address counts as the client's.
@@ -151,7 +151,7 @@ impl Decider {
             let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
             let found = match matched {
                 DescriptorMatch::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => {
-                    Found::Denied
+                    RuleMatch::Denied
                 }
                 DescriptorMatch::Limited(rule) => {
                     let entries = &entries[range.clone()];
@@ -169,19 +169,19 @@ impl Decider {
                     }
                     let policies = table.chosen_by(rule);
                     asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
-                    Found::Limited
+                    RuleMatch::Limited
                 }
-                DescriptorMatch::Denied => Found::Denied,
-                DescriptorMatch::Unlimited | DescriptorMatch::Replaced => Found::Passed,
+                DescriptorMatch::Denied => RuleMatch::Denied,
+                DescriptorMatch::Unlimited | DescriptorMatch::Replaced => RuleMatch::Passed,
                 DescriptorMatch::Unknown => {
                     unknown += 1;
-                    Found::Passed
+                    RuleMatch::Passed
                 }
             };
             if descriptor.is_negative_hits {
                 self.stats.negative_hits();
             }
-            asking.is_denied |= found == Found::Denied;
+            asking.is_denied |= found == RuleMatch::Denied;
             asking.found.push(found);
         }
         if unknown > 0 {

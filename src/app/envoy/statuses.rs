@@ -12,7 +12,7 @@ use rls::{DescriptorStatus, HeaderValue, RateLimit, RateLimitCode, RateLimitResp
 
 /// What was found for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum RuleMatch {
     /// It passes, and nothing is counted.
     Passed,
     /// It never passes.
@@ -40,13 +40,13 @@ pub(super) fn passed(descriptors: usize) -> RateLimitResponse {
 
 /// The answer to descriptors one of which never passes; `limited` has the statuses of those that policies decide.
 pub(super) fn denied(
-    found: &[Found],
+    found: &[RuleMatch],
     mut limited: impl Iterator<Item = DescriptorStatus>,
 ) -> RateLimitResponse {
-    let status = |found: &Found| match found {
-        Found::Passed => ok(),
-        Found::Denied => over_limit(),
-        Found::Limited => limited.next().unwrap_or_else(ok),
+    let status = |found: &RuleMatch| match found {
+        RuleMatch::Passed => ok(),
+        RuleMatch::Denied => over_limit(),
+        RuleMatch::Limited => limited.next().unwrap_or_else(ok),
     };
     RateLimitResponse {
         overall_code: RateLimitCode::OverLimit.into(),
@@ -66,13 +66,13 @@ fn ok() -> DescriptorStatus {
 
 impl Answer<'_> {
     /// The answer to a check that is decided.
-    pub(super) fn of(&self, found: &[Found], check: &Check<'_>) -> RateLimitResponse {
+    pub(super) fn of(&self, found: &[RuleMatch], check: &Check<'_>) -> RateLimitResponse {
         let overall = if check.is_admitted() { RateLimitCode::Ok } else { RateLimitCode::OverLimit };
         let mut part = 0_u16;
-        let status = |found: &Found| match found {
-            Found::Passed => ok(),
-            Found::Denied => over_limit(),
-            Found::Limited => {
+        let status = |found: &RuleMatch| match found {
+            RuleMatch::Passed => ok(),
+            RuleMatch::Denied => over_limit(),
+            RuleMatch::Limited => {
                 let status = self.status(part, check);
                 part += 1;
                 status

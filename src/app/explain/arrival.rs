@@ -7,8 +7,8 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 
-use super::listener::{self, Taken};
-use super::{Asked, InForce};
+use super::listener::{self, ChosenListener};
+use super::{ExplainedRequest, InForce};
 use gateway::proxy::headers::{self, HeadersPresent};
 use gateway::proxy::request::client;
 use gateway::proxy::request::client::RequestClient;
@@ -54,8 +54,8 @@ pub(super) enum Arrival {
 /// If the gateway would refuse it before that.
 pub(super) fn arrive(
     in_force: &InForce<'_>,
-    taken: &Taken<'_>,
-    asked: &Asked<'_>,
+    taken: &ChosenListener<'_>,
+    asked: &ExplainedRequest<'_>,
 ) -> Result<Arrival, Refusal> {
     let mut head = head(asked);
     let (max, underscores) = match taken.listener {
@@ -134,7 +134,7 @@ fn framed(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
 /// The head that a client sends for a URL: the host of the URL is its `Host`, unless the headers name another one, as
 /// with `curl -H`; a name and a password before it are its `Authorization`. Without any host it is a head of HTTP/1.0,
 /// which needs none.
-fn head(asked: &Asked<'_>) -> request::Parts {
+fn head(asked: &ExplainedRequest<'_>) -> request::Parts {
     let (mut head, ()) = Request::new(()).into_parts();
     head.method = asked.method.clone();
     head.headers = asked.headers.clone();

@@ -26,7 +26,7 @@ pub(super) struct Limit {
     /// Where it was written.
     pub(super) origin: LimitOrigin,
     /// The override that its limit comes from.
-    pub(super) overridden: Option<override_view::Shown>,
+    pub(super) overridden: Option<override_view::OverrideView>,
     /// The limit by the tenant's override, beneath the consumer's own.
     pub(super) tenant_limit: Option<u64>,
     /// The policy's own limit, if the key is so hot that this node decides it alone, by another.
@@ -198,7 +198,7 @@ impl Limit {
             "cost": self.cost,
             "tier": self.tier,
             "from": self.origin.word(),
-            "override": self.overridden.as_ref().map(override_view::Shown::to_json),
+            "override": self.overridden.as_ref().map(override_view::OverrideView::to_json),
             "tenant-limit": self.tenant_limit,
             "hot-key": self.hot_instead_of.map(|own| json!({ "instead-of": own })),
             "remaining": self.remaining,

@@ -10,7 +10,7 @@ use gateway::service::config::{ListenAddress, ListenerConfig};
 
 /// The listener of an explained request.
 #[derive(Debug, Default)]
-pub(super) struct Taken<'l> {
+pub(super) struct ChosenListener<'l> {
     pub(super) listener: Option<&'l ListenerConfig>,
     /// Why this one, if its address is not the URL's, or several could have been meant.
     pub(super) why: Option<String>,
@@ -18,7 +18,7 @@ pub(super) struct Taken<'l> {
     pub(super) unanswered: Option<String>,
 }
 
-impl Taken<'_> {
+impl ChosenListener<'_> {
     /// `edge on 127.0.0.1:8080`, and why this one.
     pub(super) fn shown(&self) -> Option<String> {
         let listener = self.listener?;
@@ -39,8 +39,12 @@ impl Taken<'_> {
 
 /// The listener that a request comes to: the one on the URL's address and port. A URL may also name a host or a port that
 /// something in front of the gateway maps, so a guess is made that says so.
-pub(super) fn take<'l>(listeners: &'l [ListenerConfig], url: &Uri, from: Option<IpAddr>) -> Taken<'l> {
-    let because = |listener: Option<&'l ListenerConfig>, why: String| Taken {
+pub(super) fn take<'l>(
+    listeners: &'l [ListenerConfig],
+    url: &Uri,
+    from: Option<IpAddr>,
+) -> ChosenListener<'l> {
+    let because = |listener: Option<&'l ListenerConfig>, why: String| ChosenListener {
         listener,
         why: Some(why),
         unanswered: None,
@@ -49,14 +53,14 @@ pub(super) fn take<'l>(listeners: &'l [ListenerConfig], url: &Uri, from: Option<
         let mut unix = listeners.iter().filter(|listener| matches!(listener.bind, ListenAddress::Unix(_)));
         return match (unix.next(), unix.next()) {
             (None, _) => because(usual(listeners), "no listener is a Unix socket".to_owned()),
-            (first, None) => Taken { listener: first, ..Taken::default() },
+            (first, None) => ChosenListener { listener: first, ..ChosenListener::default() },
             (first, Some(_)) => because(first, "the first Unix socket of several".to_owned()),
         };
     }
     let Some(scheme) = url.scheme() else {
         let listener = usual(listeners);
         return match listeners.len() {
-            0 | 1 => Taken { listener, ..Taken::default() },
+            0 | 1 => ChosenListener { listener, ..ChosenListener::default() },
             _ => because(listener, "the first that does not only redirect; a URL chooses another".to_owned()),
         };
     };
@@ -70,10 +74,10 @@ pub(super) fn take<'l>(listeners: &'l [ListenerConfig], url: &Uri, from: Option<
         return because(guess, format!("a guess: no listener is on port {port}"));
     };
     let mut taken = match (addresses(url), &on_port[..]) {
-        (None, [only]) => Taken { listener: Some(only), ..Taken::default() },
+        (None, [only]) => ChosenListener { listener: Some(only), ..ChosenListener::default() },
         (None, _) => because(Some(first), format!("the first of {} on port {port}", on_port.len())),
         (Some(addresses), _) => match addresses.iter().find_map(|address| on_address(&on_port, *address)) {
-            Some(listener) => Taken { listener: Some(listener), ..Taken::default() },
+            Some(listener) => ChosenListener { listener: Some(listener), ..ChosenListener::default() },
             None => because(Some(first), format!("a guess: no listener is on {}:{port}", host(url))),
         },
     };

@@ -22,17 +22,17 @@ pub(crate) struct Orders {
     notes: Option<Arc<dyn acme::FleetNotes>>,
     /// How authorities are reached.
     connect: Connect,
-    running: Vec<Running>,
+    running: Vec<RunningKeeper>,
 }
 
-struct Running {
-    wanted: Wanted,
+struct RunningKeeper {
+    wanted: OrderedCertificate,
     task: JoinHandle<()>,
 }
 
 /// A certificate and how it can be proved. A keeper stays as long as both do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wanted {
+struct OrderedCertificate {
     config: acme::Config,
     ways: Vec<Challenge>,
 }
@@ -62,11 +62,11 @@ impl Orders {
             if self.running.iter().any(|running| running.wanted == wanted) {
                 continue;
             }
-            let Wanted { config, ways } = wanted.clone();
+            let OrderedCertificate { config, ways } = wanted.clone();
             let (challenges, counts) = (Arc::clone(&self.challenges), Arc::clone(&self.counts));
             let connect = self.connect.clone();
             let keeper = Keeper::new(config, ways, challenges, connect, counts, self.notes.clone());
-            self.running.push(Running { wanted, task: keeper.spawn() });
+            self.running.push(RunningKeeper { wanted, task: keeper.spawn() });
         }
     }
 
@@ -95,8 +95,8 @@ impl Drop for Orders {
 }
 
 /// One entry for each certificate: several listeners may present the same.
-fn wanted(listeners: &[ListenerConfig]) -> Vec<Wanted> {
-    let mut wanted: Vec<Wanted> = Vec::new();
+fn wanted(listeners: &[ListenerConfig]) -> Vec<OrderedCertificate> {
+    let mut wanted: Vec<OrderedCertificate> = Vec::new();
     for listener in listeners {
         for config in &listener.acme {
             let ways = listener.ways(config, listeners);
@@ -105,7 +105,7 @@ fn wanted(listeners: &[ListenerConfig]) -> Vec<Wanted> {
                     let more: Vec<_> = ways.into_iter().filter(|way| !other.ways.contains(way)).collect();
                     other.ways.extend(more);
                 }
-                None => wanted.push(Wanted { config: config.clone(), ways }),
+                None => wanted.push(OrderedCertificate { config: config.clone(), ways }),
             }
         }
     }

@@ -15,7 +15,7 @@ use limiter::local::Table;
 use limiter::{Fleet, Limiter};
 use metrics::Metrics;
 
-use crate::explain::{Asked, Explained, InForce, Known, explain};
+use crate::explain::{Explained, ExplainedRequest, InForce, LimitSource, explain};
 use crate::fleet::notes::InRedis;
 use crate::live::Shards;
 
@@ -63,7 +63,7 @@ pub fn explain_from_outside(
     config: &Config,
     mut table: policy::RouteTable,
     auth_methods: &[Arc<auth::Method>],
-    asked: &Asked<'_>,
+    asked: &ExplainedRequest<'_>,
 ) -> anyhow::Result<Explained> {
     let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
     let names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
@@ -72,7 +72,7 @@ pub fn explain_from_outside(
     let naming = &config.naming(&salt);
     let Some(redis) = &config.redis else {
         let in_force = InForce { table: &table, auth: auth_methods, naming, client_ip, listeners, upstreams };
-        return Ok(explain(&in_force, Known::Nowhere, asked, clock::now_ns()));
+        return Ok(explain(&in_force, LimitSource::Nowhere, asked, clock::now_ns()));
     };
     table = table.salted(&salt);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -82,7 +82,7 @@ pub fn explain_from_outside(
         let limiter = Limiter::in_fleet(Table::with_memory(0), Fleet::new(link, 0));
         share(&mut table, &limiter);
         global.ready(FIRST_ANSWER).await;
-        let known = Known::SharedTier(&limiter);
+        let known = LimitSource::SharedTier(&limiter);
         let in_force = InForce { table: &table, auth: auth_methods, naming, client_ip, listeners, upstreams };
         let mut explained = explain(&in_force, known, asked, clock::now_ns());
         explained.decide(&limiter).await;
@@ -170,7 +170,7 @@ impl SharedTier {
         while self.limiter.release_all(clock::now_ns()) {
             if clock::instant() >= until {
                 tracing::warn!(
-                    "redis does not take back what this node has leased: it counts as spent until it refills"
+                    "leases cannot be returned to Redis: their units count as spent until they refill"
                 );
                 break;
             }

@@ -10,7 +10,7 @@ use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::lines::say;
 use crate::logs::Logs;
 use crate::service_manager;
-use crate::signals::{Asked, Signals};
+use crate::signals::{SignalRequest, Signals};
 use crate::upgrade::DRAINS;
 use base::clock;
 use config::Shutdown;
@@ -77,7 +77,7 @@ impl Gateway {
         }
         let dropped = self.logs.close(LOG_WAIT);
         if dropped > 0 {
-            tracing::warn!(dropped, "lines of logs were not written in time");
+            tracing::warn!(dropped, "log lines were lost: the reader of a log was too slow during the stop");
         }
         if let Some(admin) = self.admin_serving {
             admin.end().await;
@@ -126,14 +126,14 @@ async fn while_draining(signals: &mut Signals, logs: &Logs, end: End) {
     let mut is_told = end == End::Stop;
     loop {
         match signals.next().await {
-            Asked::Reload => say("draining, SIGHUP is ignored"),
-            Asked::Reopen => reopen(logs),
-            Asked::Upgrade => refuse_upgrade(DRAINS),
-            Asked::Stop if !is_told => {
+            SignalRequest::Reload => say("draining, SIGHUP is ignored"),
+            SignalRequest::Reopen => reopen(logs),
+            SignalRequest::Upgrade => refuse_upgrade(DRAINS),
+            SignalRequest::Stop if !is_told => {
                 say("draining already, a second signal stops at once");
                 is_told = true;
             }
-            Asked::Stop => {
+            SignalRequest::Stop => {
                 say("stopped at once by a second signal");
                 std::process::exit(1);
             }

@@ -27,10 +27,10 @@ use super::logs::Logs;
 use super::publisher::prepare::Prepared;
 use super::publisher::{Process, Publisher};
 use super::read_files::Stale;
-use super::signals::{Asked, Signals};
+use super::signals::{SignalRequest, Signals};
 use super::sockets::listening;
 use super::sockets::listening::Role;
-use super::upgrade::{Beside, Predecessor, Program, Report};
+use super::upgrade::{Predecessor, Program, Report, SpendExchange};
 use super::upkeep::Upkeep;
 use super::utilisation::Utilisation;
 use super::views::last_reload::LastReload;
@@ -61,7 +61,7 @@ pub(super) struct Gateway {
     shared: Arc<WorkerResources>,
     utilisation: Arc<Utilisation>,
     logs: Logs,
-    decisions: decisions::Following,
+    decisions: decisions::SampleWriters,
     exporter: Arc<Exporter>,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::AdminState>)>,
@@ -83,9 +83,9 @@ pub(super) struct Gateway {
     /// Tells the other nodes what this one does.
     telling: Option<tokio::task::JoinHandle<()>>,
     /// What this process and its predecessor tell each other.
-    predecessor: Option<Beside>,
+    predecessor: Option<SpendExchange>,
     /// The same with its successor.
-    successor: Option<Beside>,
+    successor: Option<SpendExchange>,
 }
 
 /// How a process ends.
@@ -189,7 +189,7 @@ impl Gateway {
         let state = Arc::new(state);
         let recorded = control.as_ref().filter(|_| config.decisions.in_database);
         let database = recorded.map(Control::database);
-        let following = decisions::Following::start(&samples, &logs.decisions, database, &metrics);
+        let following = decisions::SampleWriters::start(&samples, &logs.decisions, database, &metrics);
         Ok(Gateway {
             config_path: path.to_owned(),
             publisher,
@@ -310,13 +310,13 @@ impl Gateway {
         loop {
             let due = tokio::select! {
                 asked = signals.next() => match asked {
-                    Asked::Reload => Due::Reload,
-                    Asked::Stop => return End::Stop,
-                    Asked::Reopen => {
+                    SignalRequest::Reload => Due::Reload,
+                    SignalRequest::Stop => return End::Stop,
+                    SignalRequest::Reopen => {
                         reopen(&self.logs);
                         continue;
                     }
-                    Asked::Upgrade => match self.hand_over(signals, &mut upkeep).await {
+                    SignalRequest::Upgrade => match self.hand_over(signals, &mut upkeep).await {
                         Some(end) => return end,
                         None => continue,
                     },
@@ -335,7 +335,7 @@ impl Gateway {
     async fn publish(&mut self, due: Due, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
         let (publisher, path) = (&mut self.publisher, &self.config_path);
         let (logs, control) = (&self.logs, self.control.as_ref());
-        let told = reload::Told { metrics: &self.metrics, last: &self.last_reload };
+        let told = reload::ReloadReports { metrics: &self.metrics, last: &self.last_reload };
         let work = async {
             match due {
                 Due::Reload => reload::reload(path, publisher, control, logs, told).await,
@@ -347,7 +347,7 @@ impl Gateway {
                 Due::Files => {
                     publisher.read_changed_files().await;
                     if let Err(error) = publisher.end_changes().await {
-                        tracing::error!(%error, "algorithms of before count on");
+                        tracing::error!(%error, "changed policies go on counting by their previous algorithm, too; the next look ends it");
                     }
                 }
             }

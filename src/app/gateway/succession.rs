@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::lines::say;
-use crate::signals::{Asked, Signals};
+use crate::signals::{SignalRequest, Signals};
 use crate::upgrade::{Handover, Report, Successor, UnderWay, WITHIN_MAX};
 use crate::upkeep::Upkeep;
 use crate::{error_chain, service_manager};
@@ -30,10 +30,10 @@ impl Gateway {
                     Err(error) => self.not_upgraded(report, &error),
                 },
                 asked = signals.next() => match asked {
-                    Asked::Reload => say("upgrading, SIGHUP is ignored"),
-                    Asked::Reopen => reopen(&self.logs),
-                    Asked::Upgrade => refuse_upgrade("an upgrade is under way"),
-                    Asked::Stop => {
+                    SignalRequest::Reload => say("upgrading, SIGHUP is ignored"),
+                    SignalRequest::Reopen => reopen(&self.logs),
+                    SignalRequest::Upgrade => refuse_upgrade("an upgrade is under way"),
+                    SignalRequest::Stop => {
                         report.end(false, "the process was told to stop meanwhile");
                         return Some(End::Stop);
                     }

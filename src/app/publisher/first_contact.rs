@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::prepare::Kept;
+use super::prepare::ReusedParts;
 use auth::keep_fetching;
 use net::fetch::Connect;
 use upstream::check::watch;
@@ -13,7 +13,7 @@ use upstream::dns::Dns;
 use upstream::resolve::Resolver;
 
 /// Begins to watch servers and to fetch keys. Waits a moment for the first answers, then goes on in the background.
-pub(super) async fn begin(kept: &Kept, connect: &Connect) {
+pub(super) async fn begin(kept: &ReusedParts, connect: &Connect) {
     for upstream in kept.upstreams.iter().filter(|upstream| upstream.begin_watching()) {
         watch::begin(upstream);
     }
@@ -21,7 +21,7 @@ pub(super) async fn begin(kept: &Kept, connect: &Connect) {
 }
 
 /// Asks for the names of new upstreams. Waits a moment for the first answers, then goes on in the background.
-pub(super) async fn resolve(kept: &Kept, dns: &Arc<Dns>) {
+pub(super) async fn resolve(kept: &ReusedParts, dns: &Arc<Dns>) {
     let new = kept.upstreams.iter().filter(|upstream| upstream.begin_resolving());
     let first: Vec<_> = new
         .flat_map(|upstream| Resolver::all(upstream, dns))
@@ -41,7 +41,7 @@ pub(super) async fn resolve(kept: &Kept, dns: &Arc<Dns>) {
     let _ = tokio::time::timeout(FIRST_ANSWERS, all).await;
 }
 
-async fn fetch_keys(kept: &Kept, connect: &Connect) {
+async fn fetch_keys(kept: &ReusedParts, connect: &Connect) {
     let begun: Vec<_> =
         kept.auth.iter().filter_map(|method| Some((method, method.begin_fetching()?))).collect();
     if begun.is_empty() {

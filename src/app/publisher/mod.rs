@@ -22,12 +22,12 @@ use tokio::sync::mpsc::Sender;
 use super::fleet::node_name;
 use super::fleet::orders::Orders;
 use super::logs::Logs;
-use super::read_files::{Part, Stale};
+use super::read_files::{FileReader, Stale};
 use super::sockets::certificates::Expiries;
 use super::sockets::descriptors;
 use super::sockets::inherited::{Closed, Inherited};
 use super::sockets::listeners::Listeners;
-use super::upgrade::{Given, Predecessor};
+use super::upgrade::{PassedSocket, Predecessor};
 use acme::Challenges;
 use base::clock;
 use config::{Config, Definition, Loaded, Report, Shutdown};
@@ -45,8 +45,8 @@ use upstream::dns::{self, Dns};
 use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use changes::Changes;
-use prepare::{Kept, Prepared, prepare_after};
-use watch::{Told, Watch};
+use prepare::{Prepared, ReusedParts, prepare_after};
+use watch::{FileReports, Watch};
 
 /// The parts of the process that a publication changes.
 pub(super) struct Process {
@@ -78,7 +78,7 @@ pub(super) struct Publisher {
     /// The same as text, for the admin listener.
     text: Arc<ArcSwap<String>>,
     current: Arc<ArcSwap<Snapshot>>,
-    kept: Kept,
+    kept: ReusedParts,
     /// Asks for the names of upstreams' servers.
     dns: Arc<Dns>,
     listeners: Listeners,
@@ -98,7 +98,7 @@ impl Publisher {
     pub(super) fn new(process: Process, first: &Config) -> anyhow::Result<Publisher> {
         let mut empty = Definition::new(first.without_parts());
         let table = empty.compile().context("an empty table")?;
-        let (kept, config) = (Kept::default(), empty.config);
+        let (kept, config) = (ReusedParts::default(), empty.config);
         let snapshot =
             snapshot::snapshot(&config, table, &kept, 0, (&process.limiter, &process.metrics), &process.salt);
         let listeners = Listeners::new()?;
@@ -148,7 +148,7 @@ impl Publisher {
     ///
     /// # Errors
     /// If there are no descriptors for them.
-    pub(super) fn share_sockets(&self) -> std::io::Result<Vec<Given>> {
+    pub(super) fn share_sockets(&self) -> std::io::Result<Vec<PassedSocket>> {
         self.listeners.share()
     }
 
@@ -259,7 +259,10 @@ impl Publisher {
         let config = &prepared.loaded.config;
         let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len(), &mut inherited)?;
         for Closed { shown, file } in inherited.close() {
-            tracing::warn!(socket = shown, "no listener takes this socket: it is closed");
+            tracing::warn!(
+                socket = shown,
+                "an inherited socket belongs to no listener of the configuration: it is closed"
+            );
             self.listeners.leave_behind(file);
         }
         self.process.logs.switch(&self.config, config)?;
@@ -302,14 +305,19 @@ impl Publisher {
         let expiries = self.listeners.expiries();
         let upstreams = &self.kept.upstreams;
         expiries.retain(|part| match part {
-            Part::Upstream(name) => upstreams.iter().any(|upstream| upstream.config.name == *name),
+            FileReader::Upstream(name) => upstreams.iter().any(|upstream| upstream.config.name == *name),
             _ => true,
         });
         upstreams.iter().for_each(|upstream| expiries.follow_upstream(&upstream.config));
     }
 
     /// Builds the snapshot in a blocking thread, because with many routes it takes long.
-    async fn make(&self, config: Arc<Config>, table: policy::RouteTable, kept: Kept) -> anyhow::Result<Made> {
+    async fn make(
+        &self,
+        config: Arc<Config>,
+        table: policy::RouteTable,
+        kept: ReusedParts,
+    ) -> anyhow::Result<Publication> {
         let (limiter, metrics) = (Arc::clone(&self.process.limiter), Arc::clone(&self.process.metrics));
         let (before, salt, generation) = (Arc::clone(&self.config), self.process.salt, self.published);
         let in_force = self.current.load_full();
@@ -319,10 +327,10 @@ impl Publisher {
             if changed > 0 {
                 tracing::info!(
                     policies = changed,
-                    "algorithms change: the old ones count on for one period, the stricter decides"
+                    "algorithms of policies change: for one period the previous ones count, too, and the stricter decides"
                 );
             }
-            Made {
+            Publication {
                 changes: Changes::between(&before, &config),
                 text: config.effective(),
                 snapshot: snapshot::snapshot(&config, table, &kept, generation, (&limiter, &metrics), &salt),
@@ -344,7 +352,7 @@ impl Publisher {
     /// Reads certificates, keys and users again whose files have changed. Compiles nothing.
     pub(super) async fn read_changed_files(&mut self) {
         let snapshot = self.current.load_full();
-        let told = Told { metrics: &self.process.metrics, stale: &self.stale };
+        let told = FileReports { metrics: &self.process.metrics, stale: &self.stale };
         self.watch.read_changed(&self.config, &self.kept, &snapshot, &mut self.listeners, &told).await;
     }
 
@@ -378,7 +386,7 @@ const NAMES_MAX: usize = 2_000;
 const SERVERS_MAX: usize = 2_000;
 
 /// What a publication replaces.
-struct Made {
+struct Publication {
     snapshot: Snapshot,
     text: String,
     changes: Changes,

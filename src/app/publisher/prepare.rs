@@ -17,7 +17,7 @@ use upstream::{self, LiveUpstream, ServerChanges};
 /// The objects that a configuration hands on to the next. A part whose configuration stays keeps its object, and so its
 /// connections, verified credentials and fetched keys.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct ReusedParts {
     /// Upstreams, in the order of the configuration.
     pub(super) upstreams: Vec<Arc<LiveUpstream>>,
     /// Counts the changes of their servers: one for the life of the process.
@@ -35,7 +35,7 @@ pub(super) struct Kept {
 pub struct Prepared {
     /// The configuration with its compiled table, and warnings.
     pub loaded: Loaded,
-    pub(super) kept: Kept,
+    pub(super) kept: ReusedParts,
     renewals: Vec<Renewal>,
 }
 
@@ -51,16 +51,16 @@ enum Renewal {
 /// # Errors
 /// Everything that is wrong with it and the files it names.
 pub fn prepare(definition: Definition) -> Result<Prepared, Errors> {
-    prepare_after(definition, &Kept::default())
+    prepare_after(definition, &ReusedParts::default())
 }
 
 /// Prepares the successor of a configuration in force. Nothing in force changes.
-pub(super) fn prepare_after(mut definition: Definition, before: &Kept) -> Result<Prepared, Errors> {
+pub(super) fn prepare_after(mut definition: Definition, before: &ReusedParts) -> Result<Prepared, Errors> {
     let table = definition.compile();
     let claims = table.as_ref().map(|table| table.claims()).unwrap_or_default();
     let claims: Box<[Box<str>]> = claims.into_iter().map(Into::into).collect();
     let (moves, issued) = (Arc::clone(&before.moves), Arc::clone(&before.issued));
-    let kept = Kept { moves, issued, ..Kept::default() };
+    let kept = ReusedParts { moves, issued, ..ReusedParts::default() };
     let mut making = Making { kept, renewals: Vec::new(), wrong: Vec::new() };
     making.wrong.extend(files::check(&definition.config));
     making.upstreams(&definition.config.upstreams, &before.upstreams);
@@ -98,7 +98,7 @@ impl Prepared {
 
 /// The parts built so far, and the errors found.
 struct Making {
-    kept: Kept,
+    kept: ReusedParts,
     renewals: Vec<Renewal>,
     wrong: Vec<Wrong>,
 }

@@ -13,14 +13,14 @@ use observe::record::{LoggedParts, StatusSampler, Style};
 use observe::trace::Tracer;
 use policy::{Policy, RouteTable};
 
-use super::prepare::Kept;
+use super::prepare::ReusedParts;
 
 /// Builds the snapshot and registers its quotas with the limiter and its series with the metrics. Both keep them for
 /// good, so this comes after everything that can fail. `table` is salted already.
 pub(super) fn snapshot(
     config: &Config,
     mut table: RouteTable,
-    kept: &Kept,
+    kept: &ReusedParts,
     generation: u64,
     (limiter, metrics): (&Limiter, &Metrics),
     salt: &[u8; 16],

@@ -7,10 +7,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::prepare::{Kept, client_config};
+use super::prepare::{ReusedParts, client_config};
 use super::stamps::Stamps;
 use crate::files;
-use crate::read_files::{Part, Stale};
+use crate::read_files::{FileReader, Stale};
 use crate::sockets::certificates::Expiries;
 use crate::sockets::listeners::Listeners;
 use config::Config;
@@ -30,17 +30,17 @@ pub(super) struct Watch {
 }
 
 /// What is told how files were read.
-pub(super) struct Told<'p> {
+pub(super) struct FileReports<'p> {
     pub(super) metrics: &'p Metrics,
     pub(super) stale: &'p Stale,
 }
 
-impl Told<'_> {
-    fn read(&self, part: Part) {
+impl FileReports<'_> {
+    fn read(&self, part: FileReader) {
         self.stale.read(part, false);
     }
 
-    fn refused(&self, part: Part) {
+    fn refused(&self, part: FileReader) {
         self.metrics.reload_failed();
         self.stale.read(part, true);
     }
@@ -48,7 +48,7 @@ impl Told<'_> {
 
 impl Watch {
     /// Starts watching the files of these parts.
-    pub(super) fn new(config: &Config, kept: &Kept) -> Watch {
+    pub(super) fn new(config: &Config, kept: &ReusedParts) -> Watch {
         Watch {
             errors: of_errors(&config.error_pages),
             listeners: of_listeners(&config.listeners),
@@ -61,10 +61,10 @@ impl Watch {
     pub(super) async fn read_changed(
         &mut self,
         config: &Config,
-        kept: &Kept,
+        kept: &ReusedParts,
         snapshot: &Snapshot,
         listeners: &mut Listeners,
-        told: &Told<'_>,
+        told: &FileReports<'_>,
     ) {
         self.read_listeners(&config.listeners, listeners, told);
         self.read_errors(&config.error_pages, snapshot, told);
@@ -72,17 +72,17 @@ impl Watch {
         self.read_auth(&kept.auth, told).await;
     }
 
-    fn read_errors(&mut self, wanted: &[ErrorPage], snapshot: &Snapshot, told: &Told<'_>) {
+    fn read_errors(&mut self, wanted: &[ErrorPage], snapshot: &Snapshot, told: &FileReports<'_>) {
         let has_changed = !self.errors.changed(of_errors(wanted)).is_empty();
         let Some(pages) = snapshot.error_pages.as_ref().filter(|_| has_changed) else { return };
         match ErrorPages::read(wanted) {
             Ok(fresh) => {
                 pages.store(Arc::new(fresh));
-                told.read(Part::ErrorPages);
+                told.read(FileReader::ErrorPages);
                 tracing::info!("error pages read again");
             }
             Err(errors) => {
-                told.refused(Part::ErrorPages);
+                told.refused(FileReader::ErrorPages);
                 for (_, error) in errors {
                     tracing::error!(%error, "error pages not read again, the old ones stay");
                 }
@@ -90,13 +90,18 @@ impl Watch {
         }
     }
 
-    fn read_listeners(&mut self, wanted: &[ListenerConfig], listeners: &mut Listeners, told: &Told<'_>) {
+    fn read_listeners(
+        &mut self,
+        wanted: &[ListenerConfig],
+        listeners: &mut Listeners,
+        told: &FileReports<'_>,
+    ) {
         let changed = self.listeners.changed(of_listeners(wanted));
         if changed.is_empty() {
             return;
         }
         for listener in wanted.iter().filter(|listener| changed.contains(&&listener.name)) {
-            let part = Part::Listener(listener.name.clone());
+            let part = FileReader::Listener(listener.name.clone());
             match listeners.read(listener) {
                 Ok(tls) => {
                     listeners.renew(&listener.name, tls);
@@ -108,7 +113,7 @@ impl Watch {
                 }
                 Err(error) => {
                     told.refused(part);
-                    tracing::error!(listener = %listener.name, %error, "certificates not renewed, the old ones stay");
+                    tracing::error!(listener = %listener.name, %error, "changed certificates cannot be used, the old ones stay in use: correct the files");
                 }
             }
         }
@@ -119,12 +124,12 @@ impl Watch {
         &mut self,
         upstreams: &[Arc<upstream::LiveUpstream>],
         expiries: &Expiries,
-        told: &Told<'_>,
+        told: &FileReports<'_>,
     ) {
         let changed = self.upstreams.changed(of_upstreams(upstreams));
         for upstream in upstreams.iter().filter(|upstream| changed.contains(&&upstream.id)) {
             let name = &upstream.config.name;
-            let part = Part::Upstream(name.clone());
+            let part = FileReader::Upstream(name.clone());
             match client_config(&upstream.config) {
                 Ok(tls) => {
                     upstream.renew_tls(tls);
@@ -134,17 +139,17 @@ impl Watch {
                 }
                 Err(error) => {
                     told.refused(part);
-                    tracing::error!(upstream = %name, %error, "certificates not renewed, the old ones stay");
+                    tracing::error!(upstream = %name, %error, "changed certificates cannot be used, the old ones stay in use: correct the files");
                 }
             }
         }
     }
 
-    async fn read_auth(&mut self, methods: &[Arc<auth::Method>], told: &Told<'_>) {
+    async fn read_auth(&mut self, methods: &[Arc<auth::Method>], told: &FileReports<'_>) {
         let changed = self.auth.changed(of_auth(methods));
         for method in methods.iter().filter(|method| changed.contains(&&method.id)) {
             let name = &method.config.name;
-            let part = Part::Auth(name.clone());
+            let part = FileReader::Auth(name.clone());
             let changed = Arc::clone(method);
             // A file may be 256 MiB, too much to parse on the control runtime.
             let reread = tokio::task::spawn_blocking(move || changed.reread().map_err(anyhow::Error::from));
@@ -155,7 +160,7 @@ impl Watch {
                 }
                 Err(error) => {
                     told.refused(part);
-                    tracing::error!(auth = %name, %error, "credentials not read again, the old ones stay");
+                    tracing::error!(auth = %name, %error, "changed credentials cannot be used, the old ones stay in use: correct the files");
                 }
             }
         }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustls::server::ProducesTickets;
 
 use crate::fleet::orders;
-use crate::read_files::Part;
+use crate::read_files::FileReader;
 use acme::Challenges;
 use gateway::service::config::ListenerConfig;
 use metrics::{Families, MetricUnit};
@@ -27,25 +27,25 @@ pub(crate) struct CertificateExpiry {
 
 /// The expiry of every certificate in force, by the part that presents it. Clones share one table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Expiries(Arc<Mutex<BTreeMap<Part, Vec<CertificateExpiry>>>>);
+pub(crate) struct Expiries(Arc<Mutex<BTreeMap<FileReader, Vec<CertificateExpiry>>>>);
 
 impl Expiries {
     /// Replaces those of one part. A certificate that it names twice is kept once, because Prometheus rejects a whole
     /// scrape if two samples have the same labels.
-    pub(crate) fn set(&self, part: Part, mut expiries: Vec<CertificateExpiry>) {
+    pub(crate) fn set(&self, part: FileReader, mut expiries: Vec<CertificateExpiry>) {
         expiries.sort();
         expiries.dedup_by(|one, other| (&one.subject, &one.file) == (&other.subject, &other.file));
         self.lock().insert(part, expiries);
     }
 
     /// Forgets the parts that are gone.
-    pub(crate) fn retain(&self, is_there: impl Fn(&Part) -> bool) {
+    pub(crate) fn retain(&self, is_there: impl Fn(&FileReader) -> bool) {
         self.lock().retain(|part, _| is_there(part));
     }
 
     /// Reads the certificate that is shown to an upstream. While its file cannot be read, the one before stays.
     pub(crate) fn follow_upstream(&self, config: &upstream::Config) {
-        let part = Part::Upstream(config.name.clone());
+        let part = FileReader::Upstream(config.name.clone());
         let Some(shown) = &config.tls.shown else {
             self.set(part, Vec::new());
             return;
@@ -70,9 +70,9 @@ impl Expiries {
             Some(&MetricUnit::Seconds),
             all.iter().map(|(part, expiry, file)| {
                 let (listener, upstream) = match part {
-                    Part::Listener(name) => (name.as_str(), ""),
-                    Part::Upstream(name) => ("", name.as_str()),
-                    Part::Admin | Part::Grpc | Part::Auth(_) | Part::ErrorPages => ("", ""),
+                    FileReader::Listener(name) => (name.as_str(), ""),
+                    FileReader::Upstream(name) => ("", name.as_str()),
+                    FileReader::Admin | FileReader::Grpc | FileReader::Auth(_) | FileReader::ErrorPages => ("", ""),
                 };
                 let labels = [
                     ("of", part.word()),
@@ -86,7 +86,7 @@ impl Expiries {
         )
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Part, Vec<CertificateExpiry>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FileReader, Vec<CertificateExpiry>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

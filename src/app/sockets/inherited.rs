@@ -21,16 +21,16 @@ struct Open {
     name: Option<String>,
     /// Where its listener was told to listen; `None` for systemd's, which listen where systemd was told to.
     bind: Option<String>,
-    /// See [`Taken::owns_file`].
+    /// See [`ListenerSockets::owns_file`].
     owns_file: bool,
-    /// See [`Taken::is_activated`].
+    /// See [`ListenerSockets::is_activated`].
     is_activated: bool,
     socket: Socket,
 }
 
 /// The sockets for one listener.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct ListenerSockets {
     /// None if nothing was there for it.
     pub(crate) sockets: Vec<Socket>,
     /// A predecessor has made the file of the Unix socket, and leaves it to this process. systemd keeps its own.
@@ -111,7 +111,7 @@ impl Inherited {
     /// # Errors
     /// If a socket of systemd's has the listener's name and is of another kind: a listener on TCP knows addresses of
     /// clients, one on a Unix socket does not.
-    pub(crate) fn take(&mut self, name: &str, bind: &str) -> Result<Taken, Misfit> {
+    pub(crate) fn take(&mut self, name: &str, bind: &str) -> Result<ListenerSockets, Misfit> {
         let is_named = |open: &Open| open.name.as_deref() == Some(name);
         let same = self.extract(|open| is_named(open) && open.bind.as_deref() == Some(bind));
         if !same.sockets.is_empty() {
@@ -142,13 +142,17 @@ impl Inherited {
         self.0.drain(..).map(closed).collect()
     }
 
-    fn extract(&mut self, is_wanted: impl Fn(&Open) -> bool) -> Taken {
+    fn extract(&mut self, is_wanted: impl Fn(&Open) -> bool) -> ListenerSockets {
         let (wanted, others) = self.0.drain(..).partition(is_wanted);
         self.0 = others;
         let wanted: Vec<Open> = wanted;
         let owns_file = wanted.iter().any(|open| open.owns_file);
         let is_activated = wanted.iter().any(|open| open.is_activated);
-        Taken { sockets: wanted.into_iter().map(|open| open.socket).collect(), owns_file, is_activated }
+        ListenerSockets {
+            sockets: wanted.into_iter().map(|open| open.socket).collect(),
+            owns_file,
+            is_activated,
+        }
     }
 }
 

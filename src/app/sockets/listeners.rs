@@ -12,13 +12,13 @@ use socket2::Socket;
 use tokio::sync::mpsc::Sender;
 
 use crate::lines::say;
-use crate::read_files::Part;
+use crate::read_files::FileReader;
 use crate::sockets::certificates;
 use crate::sockets::certificates::{CertificateExpiry, Expiries, Tls};
 use crate::sockets::inherited;
-use crate::sockets::inherited::{Inherited, Taken};
+use crate::sockets::inherited::{Inherited, ListenerSockets};
 use crate::sockets::neighbour;
-use crate::upgrade::Given;
+use crate::upgrade::PassedSocket;
 use acme::Challenges;
 use gateway::server::listener::{self, SharedListener};
 use gateway::server::worker::WorkerCommand;
@@ -59,10 +59,10 @@ struct Open {
 
 /// The listeners of a configuration with their new sockets, before any of it is in force.
 pub(crate) struct Prepared {
-    wanted: Vec<Wanted>,
+    wanted: Vec<PlannedListener>,
 }
 
-struct Wanted {
+struct PlannedListener {
     config: config::ListenerConfig,
     tls: Tls,
     /// What it listens on where it is new; `None` where it listens already.
@@ -129,7 +129,7 @@ impl Listeners {
             let sockets = opened.remove(name.as_str());
             let sockets = sockets.map(|had| Sockets::open(config, had, workers));
             let sockets = sockets.transpose().with_context(|| cannot_bind(config))?;
-            prepared.push(Wanted { config: config.clone(), tls, sockets });
+            prepared.push(PlannedListener { config: config.clone(), tls, sockets });
         }
         for wanted in &prepared {
             for socket in wanted.sockets.iter().flat_map(|sockets| &sockets.kept) {
@@ -215,7 +215,7 @@ impl Listeners {
         for name in gone {
             self.close(&name, orders).await;
         }
-        for Wanted { config, tls, sockets } in prepared.wanted {
+        for PlannedListener { config, tls, sockets } in prepared.wanted {
             match sockets {
                 None => {
                     if let Some(open) = self.open.get_mut(&config.name) {
@@ -278,13 +278,13 @@ impl Listeners {
     ///
     /// # Errors
     /// If there are no descriptors for them.
-    pub(crate) fn share(&self) -> std::io::Result<Vec<Given>> {
+    pub(crate) fn share(&self) -> std::io::Result<Vec<PassedSocket>> {
         let sockets = self
             .open
             .iter()
             .flat_map(|(name, open)| open.sockets.iter().map(move |socket| (name, open, socket)));
         let given = |(name, open, socket): (&String, &Open, &Socket)| {
-            Ok(Given {
+            Ok(PassedSocket {
                 name: name.clone(),
                 bind: open.bind.to_string(),
                 owns_file: open.file.is_some(),
@@ -343,11 +343,11 @@ impl Listeners {
 
     fn note_expiries(&self) {
         self.expiries.retain(|part| match part {
-            Part::Listener(name) => self.open.contains_key(name),
+            FileReader::Listener(name) => self.open.contains_key(name),
             _ => true,
         });
         for (name, open) in &self.open {
-            self.expiries.set(Part::Listener(name.clone()), open.expiries.clone());
+            self.expiries.set(FileReader::Listener(name.clone()), open.expiries.clone());
         }
     }
 }
@@ -359,7 +359,7 @@ impl Open {
         if let (ListenAddress::Unix(path), false) = (&self.bind, is_same)
             && let Err(error) = config.rights.give(path)
         {
-            tracing::error!(listener = config.name, %error, "the rights of the Unix socket stay as they are");
+            tracing::error!(listener = config.name, %error, "mode, owner and group of the Unix socket cannot be changed; they stay as they were");
         }
     }
 
@@ -412,7 +412,7 @@ struct Had {
 }
 
 impl Had {
-    fn of(taken: Taken, config: &config::ListenerConfig) -> Had {
+    fn of(taken: ListenerSockets, config: &config::ListenerConfig) -> Had {
         let file = match &config.bind {
             ListenAddress::Unix(path) if taken.owns_file => {
                 unix_socket::SocketFile::inherited(path).map(Arc::new)

@@ -9,10 +9,10 @@ use crate::lines::say;
 use crate::read_files::Stale;
 use crate::sockets::certificates::Expiries;
 use crate::sockets::inherited;
-use crate::sockets::inherited::{Inherited, Taken};
+use crate::sockets::inherited::{Inherited, ListenerSockets};
 use crate::sockets::listeners;
 use crate::sockets::listening_tls::{Settings, Tls};
-use crate::upgrade::Given;
+use crate::upgrade::PassedSocket;
 use net::listening::{Bind, BoundListener, SharedSocket};
 use net::tls;
 
@@ -72,7 +72,8 @@ pub(crate) fn open(
     let place = bind.to_string();
     let what = role.listener();
     let tls = files.map(|files| Tls::read(role, files, expiries)).transpose().context(what)?;
-    let Taken { mut sockets, owns_file, is_activated } = inherited.take(role.name(), &place).context(what)?;
+    let ListenerSockets { mut sockets, owns_file, is_activated } =
+        inherited.take(role.name(), &place).context(what)?;
     let found = sockets.last().and_then(inherited::address);
     let listener = match sockets.pop() {
         Some(socket) => BoundListener::adopt(what, socket, bind, owns_file),
@@ -153,9 +154,9 @@ impl Opened {
 
 impl Serving {
     /// Its socket, for a successor; `None` if there is one already.
-    pub(crate) fn share(&self) -> std::io::Result<Option<Given>> {
+    pub(crate) fn share(&self) -> std::io::Result<Option<PassedSocket>> {
         let Some(socket) = &self.socket else { return Ok(None) };
-        Ok(Some(Given {
+        Ok(Some(PassedSocket {
             name: self.role.name().to_owned(),
             bind: self.place.clone(),
             owns_file: socket.owns_file(),

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::publisher::stamps::Stamps;
-use crate::read_files::{Part, Stale};
+use crate::read_files::{FileReader, Stale};
 use crate::sockets::certificates::{CertificateExpiry, Expiries};
 use crate::sockets::listening::Role;
 use net::tls::{self, ServerCertificate, TlsPolicy};
@@ -85,10 +85,10 @@ fn settings(role: Role, files: &tls::TlsFiles, expiries: &Expiries) -> Result<Ar
     Ok(Arc::new(settings))
 }
 
-fn part(role: Role) -> Part {
+fn part(role: Role) -> FileReader {
     match role {
-        Role::Admin => Part::Admin,
-        Role::Grpc => Part::Grpc,
+        Role::Admin => FileReader::Admin,
+        Role::Grpc => FileReader::Grpc,
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// Where somebody may listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum NeighbourAddress {
     /// There, or on every address of its port.
     Tcp(SocketAddr),
     /// On the Unix socket of this path.
@@ -43,13 +43,13 @@ impl fmt::Display for Neighbour {
 /// A process that listens on `addr`, or on every address of its port. `None` if none can be seen: only root may read
 /// the descriptors of other users' processes.
 pub(crate) fn on(addr: SocketAddr) -> Option<Neighbour> {
-    let inodes = inodes(&Place::Tcp(addr));
+    let inodes = inodes(&NeighbourAddress::Tcp(addr));
     let pid = processes().find(|pid| has_socket(*pid, &inodes))?;
     Some(Neighbour::of(pid))
 }
 
 /// Every process that listens there as far as they can be seen, the oldest first: a socket that is handed on has several.
-pub(crate) fn all_on(place: &Place) -> Vec<Neighbour> {
+pub(crate) fn all_on(place: &NeighbourAddress) -> Vec<Neighbour> {
     let inodes = inodes(place);
     if inodes.is_empty() {
         return Vec::new();
@@ -74,14 +74,16 @@ fn began(pid: u32) -> Option<u64> {
 }
 
 /// The sockets that listen there, as /proc/PID/fd names them.
-fn inodes(place: &Place) -> Vec<String> {
+fn inodes(place: &NeighbourAddress) -> Vec<String> {
     let lines_of = |tables: &[&str], find: &dyn Fn(&str) -> Option<String>| {
         let tables = tables.iter().map(|table| fs::read_to_string(table).unwrap_or_default());
         tables.flat_map(|table| table.lines().filter_map(find).collect::<Vec<_>>()).collect()
     };
     match place {
-        Place::Tcp(addr) => lines_of(&["/proc/net/tcp", "/proc/net/tcp6"], &|line| listening(line, *addr)),
-        Place::Unix(path) => lines_of(&["/proc/net/unix"], &|line| listening_unix(line, path)),
+        NeighbourAddress::Tcp(addr) => {
+            lines_of(&["/proc/net/tcp", "/proc/net/tcp6"], &|line| listening(line, *addr))
+        }
+        NeighbourAddress::Unix(path) => lines_of(&["/proc/net/unix"], &|line| listening_unix(line, path)),
     }
 }
 

@@ -15,13 +15,13 @@ use limiter::local::Relative;
 
 /// The conversation, on two threads. It ends with either process; its journal is closed then.
 #[derive(Debug)]
-pub(crate) struct Beside {
+pub(crate) struct SpendExchange {
     end: Sender<()>,
     /// Says when it has ended.
     over: Receiver<()>,
 }
 
-impl Beside {
+impl SpendExchange {
     /// Begins it, for as long as the other process lives, or until then if that is sooner. `None` if that fails: each counts
     /// alone then, and serves.
     pub(super) fn begin(
@@ -29,11 +29,11 @@ impl Beside {
         with: Relative,
         limiter: &Arc<Limiter>,
         until: Option<Instant>,
-    ) -> Option<Beside> {
-        let begun = Beside::start(line, with, limiter, until);
+    ) -> Option<SpendExchange> {
+        let begun = SpendExchange::start(line, with, limiter, until);
         if let Err(error) = &begun {
             limiter.table().close_journal(with);
-            tracing::warn!(%error, ?with, "what limiter keys spend is not told to the other process");
+            tracing::warn!(%error, ?with, "the two processes of this upgrade do not share what keys spend: limits can be exceeded until the old one ends");
         }
         begun.ok()
     }
@@ -43,7 +43,7 @@ impl Beside {
         with: Relative,
         limiter: &Arc<Limiter>,
         until: Option<Instant>,
-    ) -> std::io::Result<Beside> {
+    ) -> std::io::Result<SpendExchange> {
         line.set_read_timeout(None)?;
         line.set_write_timeout(Some(TOLD_WITHIN))?;
         let (end, ended) = mpsc::channel();
@@ -70,7 +70,7 @@ impl Beside {
             while here.table().hear_spent(with, &mut input, clock::now_ns).is_ok() {}
             let _ = gone.send(());
         })?;
-        Ok(Beside { end, over })
+        Ok(SpendExchange { end, over })
     }
 
     /// Waits until the other process has ended it, but not for long.

@@ -29,7 +29,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use base::clock;
-pub(super) use beside::Beside;
+pub(super) use beside::SpendExchange;
 use channel::Channel;
 use limiter::Limiter;
 use limiter::local;
@@ -74,7 +74,7 @@ pub(super) enum Error {
 }
 
 /// A listening socket for a successor.
-pub(super) struct Given {
+pub(super) struct PassedSocket {
     /// The listener's name.
     pub(super) name: String,
     /// Its address, as its configuration writes it.
@@ -90,7 +90,7 @@ pub(super) struct Given {
 /// What a successor is given.
 pub(super) struct Handover {
     /// The listening sockets.
-    pub(super) sockets: Vec<Given>,
+    pub(super) sockets: Vec<PassedSocket>,
     /// Whose states it takes over.
     pub(super) limiter: Arc<Limiter>,
     /// What limiter keys are hashed with.
@@ -112,7 +112,7 @@ pub(super) struct Successor {
     /// Its process.
     pub(super) pid: u32,
     /// What the two tell each other from here on; `None` if their tables have not the same form.
-    pub(super) beside: Option<Beside>,
+    pub(super) beside: Option<SpendExchange>,
 }
 
 /// An upgrade that is under way, on a thread of its own. Dropped, it ends the successor.
@@ -198,7 +198,7 @@ impl Program {
                 let _ = channel.send(&Word::Serving);
                 let until = clock::instant() + handover.drain;
                 let (line, limiter) = (channel.into_stream(), &handover.limiter);
-                let begin = || Beside::begin(line, Relative::Successor, limiter, Some(until));
+                let begin = || SpendExchange::begin(line, Relative::Successor, limiter, Some(until));
                 let beside = if is_taken_over { begin() } else { None };
                 Ok(Successor { pid: child.id(), beside })
             }
@@ -241,7 +241,7 @@ impl Program {
 
 /// Gives a successor all that it needs, and waits until it serves. The second value is whether it has taken over the table.
 fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, bool)> {
-    let passed = |given: &Given| Passed {
+    let passed = |given: &PassedSocket| Passed {
         name: given.name.clone(),
         bind: given.bind.clone(),
         owns_file: given.owns_file,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use rustix::process::{Pid, getpgid, setpgid};
 
-use super::beside::Beside;
+use super::beside::SpendExchange;
 use super::channel::Channel;
 use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
 use crate::sockets::inherited::Inherited;
@@ -80,7 +80,9 @@ impl Predecessor {
     fn read_states(mut self, limiter: &Limiter) -> anyhow::Result<Predecessor> {
         self.channel.send(&Word::Prepared { states: local::FORMAT }).context("the predecessor is gone")?;
         if self.states != local::FORMAT {
-            tracing::warn!("the predecessor keeps its table in another form: limits begin anew");
+            tracing::warn!(
+                "the counts of the old process cannot be read by this version: all limits start full"
+            );
             return Ok(self);
         }
         let keys = limiter.table().read_states(&mut BufReader::new(&mut self.channel))?;
@@ -94,7 +96,7 @@ impl Predecessor {
     ///
     /// # Errors
     /// If the predecessor is gone.
-    pub(crate) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<Beside>> {
+    pub(crate) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<SpendExchange>> {
         self.channel.send(&Word::Serving).context("the predecessor is gone")?;
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
@@ -104,6 +106,6 @@ impl Predecessor {
         if self.states != local::FORMAT {
             return Ok(None);
         }
-        Ok(Beside::begin(self.channel.into_stream(), Relative::Predecessor, limiter, None))
+        Ok(SpendExchange::begin(self.channel.into_stream(), Relative::Predecessor, limiter, None))
     }
 }

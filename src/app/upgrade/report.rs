@@ -44,7 +44,7 @@ fn is_trusted(asker: &UnixStream) -> bool {
 
 /// What a process that was asked to upgrade itself says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum UpgradeResult {
     /// Its successor serves.
     Done(String),
     /// It drains: it has a successor, or was told to stop.
@@ -55,16 +55,16 @@ pub(super) enum Answer {
     Failed(String),
 }
 
-impl Answer {
+impl UpgradeResult {
     /// The text to show; an error unless the upgrade is done.
     pub(super) fn into_result(self) -> anyhow::Result<String> {
         match self {
-            Answer::Done(text) => Ok(text),
-            Answer::Drains => bail!("{DRAINS}"),
-            Answer::Gone(pid) => {
+            UpgradeResult::Done(text) => Ok(text),
+            UpgradeResult::Drains => bail!("{DRAINS}"),
+            UpgradeResult::Gone(pid) => {
                 bail!("process {pid} has just ended: another upgrade has replaced it, or it was told to stop")
             }
-            Answer::Failed(why) => bail!("{why}"),
+            UpgradeResult::Failed(why) => bail!("{why}"),
         }
     }
 }
@@ -73,10 +73,10 @@ impl Answer {
 ///
 /// # Errors
 /// If it cannot be asked, or does not answer.
-pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
+pub(super) fn ask(pid: u32) -> anyhow::Result<UpgradeResult> {
     let process =
         i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process id is a positive number")?;
-    let Some(asked) = Asked::find(process) else { return Ok(Answer::Gone(pid)) };
+    let Some(asked) = UpgradingProcess::find(process) else { return Ok(UpgradeResult::Gone(pid)) };
     let listener = address(pid).and_then(|address| UnixListener::bind_addr(&address));
     let listener = match listener {
         Err(error) if error.kind() == ErrorKind::AddrInUse => {
@@ -86,7 +86,7 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
         listener => listener.context("the socket for the answer")?,
     };
     match kill_process(process, Signal::USR2) {
-        Err(Errno::SRCH) => return Ok(Answer::Gone(pid)),
+        Err(Errno::SRCH) => return Ok(UpgradeResult::Gone(pid)),
         signalled => signalled.with_context(|| format!("process {pid}"))?,
     }
     let answer = asked.answer(&listener, CALLED_WITHIN)?;
@@ -97,28 +97,28 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<Answer> {
         .with_context(|| format!("process {pid} says nothing"))?;
     let line = shown(line.trim_end());
     match (line.strip_prefix(DONE), line.strip_prefix(FAILED)) {
-        (Some(done), _) => Ok(Answer::Done(done.to_owned())),
-        (None, Some(DRAINS)) => Ok(Answer::Drains),
-        (None, Some(why)) => Ok(Answer::Failed(why.to_owned())),
+        (Some(done), _) => Ok(UpgradeResult::Done(done.to_owned())),
+        (None, Some(DRAINS)) => Ok(UpgradeResult::Drains),
+        (None, Some(why)) => Ok(UpgradeResult::Failed(why.to_owned())),
         (None, None) => bail!("process {pid} ended before it was upgraded"),
     }
 }
 
 /// The process that is asked. Any local user may connect to the socket for its answer, or hold the name of it.
 #[derive(Clone, Copy, Debug)]
-struct Asked {
+struct UpgradingProcess {
     pid: Pid,
     user: Uid,
 }
 
-impl Asked {
+impl UpgradingProcess {
     /// The process of this number; `None` if there is none. Its user is what /proc/PID/status says: the folder belongs to
     /// root where the program has capabilities of its own.
-    fn find(pid: Pid) -> Option<Asked> {
+    fn find(pid: Pid) -> Option<UpgradingProcess> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
         let effective = users.split_ascii_whitespace().nth(1)?.parse().ok()?;
-        Some(Asked { pid, user: Uid::from_raw(effective) })
+        Some(UpgradingProcess { pid, user: Uid::from_raw(effective) })
     }
 
     /// Whether a process is of root or of the gateway's user, as whoever may send the signal is.
@@ -202,7 +202,7 @@ mod tests {
         let mut process = Command::new("true").spawn().expect("it is on every system");
         process.wait().expect("it is a child of ours");
         let answer = ask(process.id()).expect("there is nobody to be signalled");
-        assert_eq!(answer, Answer::Gone(process.id()));
+        assert_eq!(answer, UpgradeResult::Gone(process.id()));
         let said = answer.into_result().expect_err("nobody was upgraded").to_string();
         let expected = format!("process {} has just ended: another upgrade has replaced it", process.id());
         assert!(said.starts_with(&expected), "{said}");
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn only_the_process_that_was_asked_is_heard() {
         let mut process = Command::new("sleep").arg("60").spawn().expect("it is on every system");
-        let asked = Asked::find(Pid::from_child(&process)).expect("it runs");
+        let asked = UpgradingProcess::find(Pid::from_child(&process)).expect("it runs");
         assert_eq!(asked.user, rustix::process::geteuid());
         let name = address(process.id()).expect("a name");
         let listener = UnixListener::bind_addr(&name).expect("nobody has the name");
@@ -221,7 +221,7 @@ mod tests {
         let said = format!("process {} of user {} called in its place", std::process::id(), asked.user);
         assert!(heard.to_string().contains(&said), "{heard}");
         // The one that was asked is heard behind it.
-        let own = Asked { pid: rustix::process::getpid(), ..asked };
+        let own = UpgradingProcess { pid: rustix::process::getpid(), ..asked };
         let _called = UnixStream::connect_addr(&name).expect("anybody may connect");
         assert!(own.answer(&listener, Duration::from_secs(10)).is_ok());
         process.kill().expect("it runs");
@@ -232,7 +232,7 @@ mod tests {
     fn a_name_that_a_stranger_holds_is_told() {
         let peer =
             |uid| UCred { pid: Pid::INIT, uid: Uid::from_raw(uid), gid: rustix::process::Gid::from_raw(uid) };
-        let asked = Asked { pid: rustix::process::getpid(), user: Uid::from_raw(990) };
+        let asked = UpgradingProcess { pid: rustix::process::getpid(), user: Uid::from_raw(990) };
         for trusted in [0, 990] {
             let said = asked.held_by(peer(trusted));
             assert!(said.starts_with("another `sluicegate upgrade` asks process"), "{said}");

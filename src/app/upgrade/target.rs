@@ -9,9 +9,9 @@ use memchr::memmem;
 use rustix::process::Signal;
 
 use super::messages::VARIABLE;
-use super::report::{Answer, ask};
+use super::report::{UpgradeResult, ask};
 use crate::sockets::neighbour;
-use crate::sockets::neighbour::{Neighbour, Place};
+use crate::sockets::neighbour::{Neighbour, NeighbourAddress};
 use config::Config;
 use gateway::service::config::ListenAddress;
 use net::listening;
@@ -83,10 +83,10 @@ pub fn request_where_listening(config: &Config) -> anyhow::Result<String> {
 /// Asks the oldest first. One that drains or has just ended has a successor, which is younger; one whose successor does not
 /// serve yet has to be asked before that one is.
 fn ask_in_turn(gateways: &[Neighbour]) -> anyhow::Result<String> {
-    let mut last = Answer::Drains;
+    let mut last = UpgradeResult::Drains;
     for gateway in gateways {
         last = ask(gateway.pid())?;
-        if !matches!(last, Answer::Drains | Answer::Gone(_)) {
+        if !matches!(last, UpgradeResult::Drains | UpgradeResult::Gone(_)) {
             break;
         }
     }
@@ -94,17 +94,18 @@ fn ask_in_turn(gateways: &[Neighbour]) -> anyhow::Result<String> {
 }
 
 /// Where a gateway of this configuration listens.
-fn places(config: &Config) -> Vec<Place> {
+fn places(config: &Config) -> Vec<NeighbourAddress> {
     let admin = config.admin.iter().map(|admin| &admin.bind);
     let alone = admin.chain(config.grpc.iter().map(|grpc| &grpc.bind)).map(|bind| match bind {
-        listening::Bind::Tcp(addr) => Place::Tcp(*addr),
-        listening::Bind::Unix(path) => Place::Unix(path.clone()),
+        listening::Bind::Tcp(addr) => NeighbourAddress::Tcp(*addr),
+        listening::Bind::Unix(path) => NeighbourAddress::Unix(path.clone()),
     });
     let listeners = config.listeners.iter().map(|listener| match &listener.bind {
-        ListenAddress::Tcp(addr) => Place::Tcp(*addr),
-        ListenAddress::Unix(path) => Place::Unix(path.clone()),
+        ListenAddress::Tcp(addr) => NeighbourAddress::Tcp(*addr),
+        ListenAddress::Unix(path) => NeighbourAddress::Unix(path.clone()),
     });
-    let is_known = |place: &Place| !matches!(place, Place::Tcp(addr) if addr.port() == 0);
+    let is_known =
+        |place: &NeighbourAddress| !matches!(place, NeighbourAddress::Tcp(addr) if addr.port() == 0);
     alone.chain(listeners).filter(is_known).collect()
 }
 

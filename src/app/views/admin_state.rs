@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::counts::Counts;
 use crate::explain;
-use crate::explain::Known;
+use crate::explain::LimitSource;
 use crate::live;
 use crate::publisher::Publisher;
 use crate::views::keys;
@@ -54,14 +54,14 @@ pub(crate) fn state(
         },
         explain: Box::new(move |request| {
             let snapshot = current.load();
-            let asked = explain::Asked {
+            let asked = explain::ExplainedRequest {
                 method: &request.method,
                 url: &request.url,
                 headers: &request.headers,
                 from: request.from,
                 all: request.all,
             };
-            let known = Known::Gateway(&limiter);
+            let known = LimitSource::Gateway(&limiter);
             let names: Vec<&str> = snapshot.upstreams.iter().map(|live| live.config.name.as_str()).collect();
             let in_force = explain::InForce {
                 table: &snapshot.table,

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use crate::views::override_view::Shown;
+use crate::views::override_view::OverrideView;
 use crate::views::redis_view;
 use base::clock;
 use limit::lease_messages::Left;
@@ -84,7 +84,7 @@ pub(crate) fn key(
             }
             shown["from"] = policy.origin_of(charge.window.into()).word().into();
             if let Some(found) = overridden {
-                shown["override"] = Shown::of(&found, policy, charge, now_ns).to_json();
+                shown["override"] = OverrideView::of(&found, policy, charge, now_ns).to_json();
             }
             let beneath = limiter.limit_beneath(policy, (consumer, tenant), charge.window, now_ns);
             if let Some(limit) = beneath {

@@ -10,10 +10,10 @@ use config::Errors;
 
 /// The last reload of this process; shared by who reloads and who is shown it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LastReload(Arc<Mutex<Option<Said>>>);
+pub(crate) struct LastReload(Arc<Mutex<Option<ReloadResult>>>);
 
 #[derive(Clone, Debug)]
-struct Said {
+struct ReloadResult {
     unix_seconds: u64,
     is_in_force: bool,
     text: String,
@@ -48,7 +48,7 @@ impl LastReload {
 
     fn say(&self, is_in_force: bool, mut text: String) {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-        let said = Said { unix_seconds: clock::unix().as_secs(), is_in_force, text };
+        let said = ReloadResult { unix_seconds: clock::unix().as_secs(), is_in_force, text };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
     }
 }

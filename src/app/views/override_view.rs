@@ -8,7 +8,7 @@ use policy::Policy;
 
 /// An override as a window of a policy is under it.
 #[derive(Debug)]
-pub(crate) struct Shown {
+pub(crate) struct OverrideView {
     id: String,
     change: Change,
     reason: String,
@@ -20,11 +20,11 @@ pub(crate) struct Shown {
     instead_of: u64,
 }
 
-impl Shown {
+impl OverrideView {
     /// The override that has changed a charge of this policy.
-    pub(crate) fn of(found: &Override, policy: &Policy, charge: &Charge, now_ns: u64) -> Shown {
+    pub(crate) fn of(found: &Override, policy: &Policy, charge: &Charge, now_ns: u64) -> OverrideView {
         let left_ns = (found.until_ns != u64::MAX).then(|| found.until_ns.saturating_sub(now_ns));
-        Shown {
+        OverrideView {
             id: found.id.to_string(),
             change: found.change,
             reason: found.reason.to_string(),

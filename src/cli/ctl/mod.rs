@@ -20,23 +20,23 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use super::whom::Whom;
+use super::whom::AdminTarget;
 use call::Call;
 
 /// What to do, and where. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    whom: Whom,
+    whom: AdminTarget,
     /// Print the answer as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
-    what: What,
+    what: Resource,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum What {
+enum Resource {
     /// Limits of single consumers and tenants, for a while
     #[command(subcommand)]
     Override(overrides::Command),
@@ -79,21 +79,21 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn 
     Ok(0)
 }
 
-impl What {
+impl Resource {
     fn call(&self) -> anyhow::Result<Call> {
         match self {
-            What::Override(command) => command.call(),
-            What::Policy(command) => command.call(),
-            What::Tier(command) => command.call(),
-            What::Key(command) => command.call(),
-            What::Limit(command) => Ok(command.call()),
-            What::Usage(arguments) => Ok(arguments.call()),
-            What::Reset(arguments) => Ok(arguments.call()),
-            What::HotKeys(arguments) => Ok(arguments.call()),
-            What::Grant(arguments) => Ok(arguments.call()),
-            What::Check(arguments) => Ok(arguments.call()),
-            What::Decisions(arguments) => Ok(arguments.call()),
-            What::Audit(arguments) => Ok(arguments.call()),
+            Resource::Override(command) => command.call(),
+            Resource::Policy(command) => command.call(),
+            Resource::Tier(command) => command.call(),
+            Resource::Key(command) => command.call(),
+            Resource::Limit(command) => Ok(command.call()),
+            Resource::Usage(arguments) => Ok(arguments.call()),
+            Resource::Reset(arguments) => Ok(arguments.call()),
+            Resource::HotKeys(arguments) => Ok(arguments.call()),
+            Resource::Grant(arguments) => Ok(arguments.call()),
+            Resource::Check(arguments) => Ok(arguments.call()),
+            Resource::Decisions(arguments) => Ok(arguments.call()),
+            Resource::Audit(arguments) => Ok(arguments.call()),
         }
     }
 }

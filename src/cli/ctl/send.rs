@@ -81,7 +81,7 @@ fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result
     match read {
         Some(Value::Object(fields)) if answer.status().is_success() => Ok(fields),
         Some(problem) if !answer.status().is_success() => bail!("{}", refusal(client, &answer, &problem)),
-        _ => bail!("the gateway on {} answers {} and no JSON", client.place(), answer.status()),
+        _ => bail!("the gateway on {} answers {} and no JSON", client.place, answer.status()),
     }
 }
 
@@ -101,7 +101,7 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
     if let Some(version) = answer.headers().get(ETAG).filter(|_| status == StatusCode::PRECONDITION_FAILED) {
         said += &format!("; its version is {}", version.to_str().unwrap_or("?").trim_matches('"'));
     }
-    format!("the gateway on {} refuses ({}): {said}", client.place(), status.as_u16())
+    format!("the gateway on {} refuses ({}): {said}", client.place, status.as_u16())
 }
 
 /// The whole of a file, or of standard input if it is `-`.

@@ -2,6 +2,7 @@
 //!
 //! `view.rs` is what is known and chosen, `tables.rs` turns that into rows, `screen.rs` draws it, `source.rs` asks.
 
+mod follow;
 mod numbers;
 mod screen;
 mod source;
@@ -18,15 +19,15 @@ use ratatui::crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::whom::Whom;
-use source::{Question, Told};
-use view::{Next, View};
+use super::whom::AdminTarget;
+use source::{Question, Update};
+use view::{KeyResult, View};
 
 /// Which gateway to watch. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
-    whom: Whom,
+    whom: AdminTarget,
 }
 
 /// Watches until `q` is pressed.
@@ -48,7 +49,7 @@ pub fn run(
     }
     let client = arguments.whom.client(file, WITHIN)?;
     let (tell, told) = mpsc::channel();
-    let view = View::new(client.place().to_string());
+    let view = View::new(client.place.to_string());
     let ask = source::start(client, &tell)?;
     std::thread::Builder::new().name("hang-up".to_owned()).spawn(end_with_terminal)?;
     let mut terminal = ratatui::try_init()?;
@@ -62,7 +63,7 @@ pub fn run(
 fn watch(
     terminal: &mut DefaultTerminal,
     mut view: View,
-    told: &Receiver<Told>,
+    told: &Receiver<Update>,
     ask: &Sender<Question>,
 ) -> io::Result<()> {
     loop {
@@ -79,12 +80,12 @@ fn watch(
             is_changed = true;
             match event::read()? {
                 Event::Key(key) => match view.press(key) {
-                    Next::Go => {}
-                    Next::Ask(question) => {
+                    KeyResult::Go => {}
+                    KeyResult::Ask(question) => {
                         // Nobody hears it only if that thread has panicked, which the terminal would show.
                         let _ = ask.send(question);
                     }
-                    Next::Leave => return Ok(()),
+                    KeyResult::Leave => return Ok(()),
                 },
                 Event::Resize(..)
                 | Event::FocusGained

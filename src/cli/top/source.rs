@@ -7,21 +7,23 @@ use std::thread;
 use std::time::Duration;
 
 use http::{HeaderMap, Method, StatusCode};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::admin_client::{AdminClient, encoded};
+use control::admin::{DecisionList, HotKeyList};
 
 /// News.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum Update {
     /// An event of `/v1/live`.
     Summary(Value),
     /// There are no events, and why.
     Away(String),
     /// `/v1/hot-keys`, or why there are none.
-    HotKeys(Result<Value, String>),
+    HotKeyList(Result<HotKeyList, String>),
     /// `/v1/decisions`, or why there are none.
-    Decisions(Result<Value, String>),
+    Decisions(Result<DecisionList, String>),
     /// The text that answers a question.
     Answer(String),
 }
@@ -39,7 +41,7 @@ pub(super) enum Question {
 ///
 /// # Errors
 /// If a thread does not start.
-pub(super) fn start(client: AdminClient, tell: &Sender<Told>) -> std::io::Result<Sender<Question>> {
+pub(super) fn start(client: AdminClient, tell: &Sender<Update>) -> std::io::Result<Sender<Question>> {
     let client = Arc::new(client);
     let (following, telling) = (Arc::clone(&client), tell.clone());
     thread::Builder::new().name("events".to_owned()).spawn(move || follow(&following, &telling))?;
@@ -48,7 +50,7 @@ pub(super) fn start(client: AdminClient, tell: &Sender<Told>) -> std::io::Result
     thread::Builder::new().name("questions".to_owned()).spawn(move || {
         loop {
             let told = match asked.recv_timeout(ASK_EVERY) {
-                Ok(question) => tell.send(Told::Answer(answer(&client, &question))),
+                Ok(question) => tell.send(Update::Answer(answer(&client, &question))),
                 Err(RecvTimeoutError::Timeout) => look(&client, &tell),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
@@ -61,23 +63,24 @@ pub(super) fn start(client: AdminClient, tell: &Sender<Told>) -> std::io::Result
 }
 
 /// Follows the events, and asks again whenever they end.
-fn follow(client: &AdminClient, tell: &Sender<Told>) {
+fn follow(client: &AdminClient, tell: &Sender<Update>) {
     let mut is_heard = true;
     while is_heard {
         let mut events = Events::default();
         let followed = client.follow("/v1/live", &mut |piece| {
-            is_heard = events.of(piece).into_iter().all(|summary| tell.send(Told::Summary(summary)).is_ok());
+            is_heard =
+                events.of(piece).into_iter().all(|summary| tell.send(Update::Summary(summary)).is_ok());
             is_heard
         });
         let why = followed.map_or_else(|error| app::error_chain(&error), |()| "reconnecting".to_owned());
-        is_heard = is_heard && tell.send(Told::Away(why)).is_ok();
+        is_heard = is_heard && tell.send(Update::Away(why)).is_ok();
         thread::sleep(AGAIN_AFTER);
     }
 }
 
-fn look(client: &AdminClient, tell: &Sender<Told>) -> Result<(), mpsc::SendError<Told>> {
-    tell.send(Told::HotKeys(ask(client, "/v1/hot-keys?limit=5")))?;
-    tell.send(Told::Decisions(ask(client, "/v1/decisions?refused=true&limit=200")))
+fn look(client: &AdminClient, tell: &Sender<Update>) -> Result<(), mpsc::SendError<Update>> {
+    tell.send(Update::HotKeyList(ask(client, "/v1/hot-keys?limit=5")))?;
+    tell.send(Update::Decisions(ask(client, "/v1/decisions?refused=true&limit=200")))
 }
 
 fn answer(client: &AdminClient, question: &Question) -> String {
@@ -87,20 +90,23 @@ fn answer(client: &AdminClient, question: &Question) -> String {
             format!("/v1/explain?method={}&url={}", encoded(method), encoded(url))
         }
     };
-    match ask(client, &target) {
+    match ask::<Value>(client, &target) {
         Ok(answer) => answer["text"].as_str().unwrap_or_default().to_owned(),
         Err(why) => why,
     }
 }
 
-/// The JSON of a good answer, or the reason of another.
-fn ask(client: &AdminClient, target: &str) -> Result<Value, String> {
+/// A good answer, or the reason of another.
+fn ask<T: DeserializeOwned>(client: &AdminClient, target: &str) -> Result<T, String> {
     let answer = client.ask(&Method::GET, target, &HeaderMap::new(), None);
     let answer = answer.map_err(|error| app::error_chain(&error))?;
-    let shown: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     match answer.status() {
-        StatusCode::OK => Ok(shown),
-        status => Err(shown["detail"].as_str().map_or_else(|| format!("it answers {status}"), str::to_owned)),
+        StatusCode::OK => serde_json::from_slice(answer.body())
+            .map_err(|error| format!("the gateway is of another version: {error}")),
+        status => {
+            let shown: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
+            Err(shown["detail"].as_str().map_or_else(|| format!("it answers {status}"), str::to_owned))
+        }
     }
 }
 

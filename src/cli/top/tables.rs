@@ -4,12 +4,13 @@ use serde_json::Value;
 
 use super::numbers::{count, duration, percent, rate};
 use super::view::View;
+use control::admin::{DecidedWindow, DecisionItem, DecisionList, FleetKey, HotKeyList};
 
 /// One of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
     Policies,
-    HotKeys,
+    HotKeyList,
     Refusals,
     Upstreams,
     Redis,
@@ -39,12 +40,12 @@ pub(super) enum Tone {
 
 impl Pane {
     pub(super) const ALL: [Pane; 6] =
-        [Pane::Policies, Pane::HotKeys, Pane::Refusals, Pane::Upstreams, Pane::Redis, Pane::Routes];
+        [Pane::Policies, Pane::HotKeyList, Pane::Refusals, Pane::Upstreams, Pane::Redis, Pane::Routes];
 
     pub(super) fn title(self) -> &'static str {
         match self {
             Pane::Policies => "Policies",
-            Pane::HotKeys => "Hot keys",
+            Pane::HotKeyList => "Hot keys",
             Pane::Refusals => "Refusals",
             Pane::Upstreams => "Upstreams",
             Pane::Redis => "Redis",
@@ -64,7 +65,7 @@ impl Pane {
         let summary = view.summary.as_ref().unwrap_or(&Value::Null);
         match self {
             Pane::Policies => policies(&summary["policies"]),
-            Pane::HotKeys => hot_keys(&view.hot_keys),
+            Pane::HotKeyList => hot_keys(&view.hot_keys),
             Pane::Refusals => refusals(&view.decisions),
             Pane::Upstreams => upstreams(&summary["upstreams"]),
             Pane::Redis => redis(&summary["redis"]),
@@ -150,46 +151,57 @@ fn with_others<'v>(rows: &'v Value, what: &str) -> impl Iterator<Item = (String,
     named.chain((others["count"].as_u64() > Some(0)).then_some((label, others)))
 }
 
-fn hot_keys(known: &Result<Value, String>) -> Table {
+fn hot_keys(known: &Result<HotKeyList, String>) -> Table {
     let columns =
         vec![("key", 0), ("policy", 16), ("requests/s", -11), ("refused/s", -10), ("of policy", -10)];
     let known = match known {
         Ok(known) => known,
         Err(why) => return Table { columns, rows: Vec::new(), none: why.clone() },
     };
-    let items = if known["fleet"].is_null() { &known["items"] } else { &known["fleet"]["items"] };
-    let mut items: Vec<&Value> = items.as_array().into_iter().flatten().collect();
-    let requests = |row: &Value| row["requests-per-second"].as_f64().unwrap_or_default();
-    items.sort_by(|one, other| requests(other).total_cmp(&requests(one)));
-    let row = |key: &Value| Row {
-        cells: vec![
-            text(&key["key"]),
-            text(&key["policy"]),
-            rate(&key["requests-per-second"]),
-            rate(&key["denied-per-second"]),
-            key["of-policy"].as_f64().map_or_else(String::new, percent),
-        ],
-        tone: if key["hot"] == true { Tone::Bad } else { Tone::Plain },
+    let row = |key: &str, policy: &str, [requests, refused]: [f64; 2], of_policy: String, tone| {
+        let cells =
+            vec![key.to_owned(), policy.to_owned(), rate(&requests.into()), rate(&refused.into()), of_policy];
+        (requests, Row { cells, tone })
     };
-    let rows = items.into_iter().map(row).collect();
+    let mut rows: Vec<(f64, Row)> = match &known.fleet {
+        Some(fleet) => {
+            let all = fleet.items.iter().map(
+                |FleetKey { key, policy, requests_per_second, denied_per_second, .. }| {
+                    row(key, policy, [*requests_per_second, *denied_per_second], String::new(), Tone::Plain)
+                },
+            );
+            all.collect()
+        }
+        None => {
+            let own = known.items.iter().map(|it| {
+                let tone = if it.hot { Tone::Bad } else { Tone::Plain };
+                let rates = [it.requests_per_second, it.denied_per_second];
+                row(&it.key, &it.policy, rates, percent(it.of_policy), tone)
+            });
+            own.collect()
+        }
+    };
+    rows.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let rows = rows.into_iter().map(|(_, row)| row).collect();
     Table { columns, rows, none: "no key was counted in the last minute".to_owned() }
 }
 
-fn refusals(known: &Result<Value, String>) -> Table {
+fn refusals(known: &Result<DecisionList, String>) -> Table {
     let columns = vec![("request", 0), ("at", 9), ("policy", 16), ("key", 24)];
     let known = match known {
         Ok(known) => known,
         Err(why) => return Table { columns, rows: Vec::new(), none: why.clone() },
     };
-    let items = known["items"].as_array().into_iter().flatten().filter(|row| row["admitted"] == false);
-    let row = |refusal: &Value| {
-        let window = &refusal["windows"][0];
+    let row = |refusal: &DecisionItem| {
+        let window = refusal.windows.first();
+        let shown = |text: fn(&DecidedWindow) -> &String| window.map(text).cloned().unwrap_or_default();
         // The time of day of a text as RFC 3339 has it, in UTC.
-        let time = text(&refusal["time"]).get(11..19).unwrap_or_default().to_owned();
-        let cells = vec![text(&refusal["request-id"]), time, text(&window["policy"]), text(&window["key"])];
-        Row { cells, tone: Tone::Plain }
+        let time = refusal.time.get(11..19).unwrap_or_default().to_owned();
+        let id = refusal.request_id.clone().unwrap_or_default();
+        Row { cells: vec![id, time, shown(|it| &it.policy), shown(|it| &it.key)], tone: Tone::Plain }
     };
-    Table { columns, rows: items.map(row).collect(), none: "no refusal is remembered".to_owned() }
+    let rows = known.items.iter().filter(|decision| !decision.admitted).map(row).collect();
+    Table { columns, rows, none: "no refusal is remembered".to_owned() }
 }
 
 fn upstreams(upstreams: &Value) -> Table {

@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use serde_json::Value;
 
-use super::source::{Question, Told};
+use super::source::{Question, Update};
 use super::tables::{Pane, refused_in_all};
+use control::admin::{DecisionList, HotKeyList};
 
 pub(super) struct View {
     /// Where the gateway listens.
@@ -14,8 +15,8 @@ pub(super) struct View {
     pub(super) summary: Option<Value>,
     /// Why there are no events. `None`: they come.
     pub(super) away: Option<String>,
-    pub(super) hot_keys: Result<Value, String>,
-    pub(super) decisions: Result<Value, String>,
+    pub(super) hot_keys: Result<HotKeyList, String>,
+    pub(super) decisions: Result<DecisionList, String>,
     /// Requests, and those that policies refused, by second; the newest last.
     pub(super) history: VecDeque<[u64; 2]>,
     pub(super) pane: Pane,
@@ -40,7 +41,7 @@ pub(super) enum Prompt {
 
 /// What follows from a key.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum KeyResult {
     Go,
     Ask(Question),
     Leave,
@@ -60,8 +61,8 @@ impl View {
             place,
             summary: None,
             away: Some("connecting".to_owned()),
-            hot_keys: Ok(Value::Null),
-            decisions: Ok(Value::Null),
+            hot_keys: Err("connecting".to_owned()),
+            decisions: Err("connecting".to_owned()),
             history: VecDeque::new(),
             pane: Pane::Policies,
             scrolled: 0,
@@ -70,16 +71,16 @@ impl View {
         }
     }
 
-    pub(super) fn hear(&mut self, told: Told) {
+    pub(super) fn hear(&mut self, told: Update) {
         match told {
-            Told::Summary(summary) => {
+            Update::Summary(summary) => {
                 self.remember(&summary);
                 (self.summary, self.away) = (Some(summary), None);
             }
-            Told::Away(why) => self.away = Some(why),
-            Told::HotKeys(keys) => self.hot_keys = keys,
-            Told::Decisions(decisions) => self.decisions = decisions,
-            Told::Answer(text) => {
+            Update::Away(why) => self.away = Some(why),
+            Update::HotKeyList(keys) => self.hot_keys = keys,
+            Update::Decisions(decisions) => self.decisions = decisions,
+            Update::Answer(text) => {
                 // Somebody who has closed it does not want it any more.
                 if self.answer.is_some() {
                     self.answer = Some(text);
@@ -100,12 +101,12 @@ impl View {
         }
     }
 
-    pub(super) fn press(&mut self, key: KeyEvent) -> Next {
+    pub(super) fn press(&mut self, key: KeyEvent) -> KeyResult {
         if key.kind == KeyEventKind::Release {
-            return Next::Go;
+            return KeyResult::Go;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
-            return Next::Leave;
+            return KeyResult::Leave;
         }
         match self.typing.take() {
             Some(typing) => self.type_on(typing, key.code),
@@ -113,25 +114,25 @@ impl View {
         }
     }
 
-    fn type_on(&mut self, mut typing: Typing, code: KeyCode) -> Next {
+    fn type_on(&mut self, mut typing: Typing, code: KeyCode) -> KeyResult {
         match code {
-            KeyCode::Esc => return Next::Go,
+            KeyCode::Esc => return KeyResult::Go,
             KeyCode::Enter => return self.asked(&typing),
             KeyCode::Backspace => drop(typing.text.pop()),
             KeyCode::Char(letter) if typing.text.len() < LINE_BYTES_MAX => typing.text.push(letter),
             _ => {}
         }
         self.typing = Some(typing);
-        Next::Go
+        KeyResult::Go
     }
 
-    fn asked(&mut self, typing: &Typing) -> Next {
+    fn asked(&mut self, typing: &Typing) -> KeyResult {
         let text = typing.text.trim();
         if text.is_empty() {
-            return Next::Go;
+            return KeyResult::Go;
         }
         (self.answer, self.scrolled) = (Some(String::new()), 0);
-        Next::Ask(match (typing.what, text.split_once(' ')) {
+        KeyResult::Ask(match (typing.what, text.split_once(' ')) {
             (Prompt::RequestId, _) => Question::Refusal(text.to_owned()),
             (Prompt::Request, Some((method, url))) => {
                 Question::Explain(method.to_uppercase(), url.trim().to_owned())
@@ -140,10 +141,10 @@ impl View {
         })
     }
 
-    fn command(&mut self, code: KeyCode) -> Next {
+    fn command(&mut self, code: KeyCode) -> KeyResult {
         match code {
             KeyCode::Esc if self.answer.is_some() => (self.answer, self.scrolled) = (None, 0),
-            KeyCode::Char('q') => return Next::Leave,
+            KeyCode::Char('q') => return KeyResult::Leave,
             KeyCode::Tab | KeyCode::Right => self.choose(self.pane.next()),
             KeyCode::BackTab | KeyCode::Left => self.choose(self.pane.previous()),
             KeyCode::Up | KeyCode::Char('k') => self.scrolled = self.scrolled.saturating_sub(1),
@@ -154,7 +155,7 @@ impl View {
             KeyCode::Char('e') => self.typing = Some(Typing { what: Prompt::Request, text: String::new() }),
             _ => {}
         }
-        Next::Go
+        KeyResult::Go
     }
 
     fn choose(&mut self, pane: Pane) {
@@ -177,8 +178,8 @@ mod tests {
 
     use super::*;
 
-    fn pressed(view: &mut View, keys: &str) -> Next {
-        let mut next = Next::Go;
+    fn pressed(view: &mut View, keys: &str) -> KeyResult {
+        let mut next = KeyResult::Go;
         for letter in keys.chars() {
             let code = match letter {
                 '\n' => KeyCode::Enter,
@@ -194,33 +195,33 @@ mod tests {
     #[test]
     fn a_gateway_that_does_not_answer_has_no_phase() {
         let mut view = View::new(String::new());
-        view.hear(Told::Summary(json!({ "phase": "ready" })));
+        view.hear(Update::Summary(json!({ "phase": "ready" })));
         assert_eq!(view.phase(), "ready");
-        view.hear(Told::Away("connection refused".to_owned()));
+        view.hear(Update::Away("connection refused".to_owned()));
         assert_eq!(view.phase(), "does not answer");
-        view.hear(Told::Summary(json!({ "phase": "draining" })));
+        view.hear(Update::Summary(json!({ "phase": "draining" })));
         assert_eq!(view.phase(), "draining");
     }
 
     #[test]
     fn lines_become_questions_and_q_leaves_only_between_them() {
         let mut view = View::new(String::new());
-        assert_eq!(pressed(&mut view, "/q-1\n"), Next::Ask(Question::Refusal("q-1".to_owned())));
+        assert_eq!(pressed(&mut view, "/q-1\n"), KeyResult::Ask(Question::Refusal("q-1".to_owned())));
         let explain =
-            |method: &str, url: &str| Next::Ask(Question::Explain(method.to_owned(), url.to_owned()));
+            |method: &str, url: &str| KeyResult::Ask(Question::Explain(method.to_owned(), url.to_owned()));
         assert_eq!(pressed(&mut view, "epost /a b\n"), explain("POST", "/a b"));
         assert_eq!(pressed(&mut view, "e/a\n"), explain("GET", "/a"));
-        view.hear(Told::Answer("because".to_owned()));
+        view.hear(Update::Answer("because".to_owned()));
         assert_eq!(view.answer.as_deref(), Some("because"));
-        assert_eq!(pressed(&mut view, "/\n"), Next::Go, "nothing was typed");
-        assert_eq!(pressed(&mut view, "\x1b"), Next::Go);
+        assert_eq!(pressed(&mut view, "/\n"), KeyResult::Go, "nothing was typed");
+        assert_eq!(pressed(&mut view, "\x1b"), KeyResult::Go);
         assert_eq!(view.answer, None);
-        view.hear(Told::Answer("too late".to_owned()));
+        view.hear(Update::Answer("too late".to_owned()));
         assert_eq!(view.answer, None);
-        assert_eq!(pressed(&mut view, "q"), Next::Leave);
+        assert_eq!(pressed(&mut view, "q"), KeyResult::Leave);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
         pressed(&mut view, "/");
-        assert_eq!(view.press(interrupt), Next::Leave);
+        assert_eq!(view.press(interrupt), KeyResult::Leave);
     }
 
     #[test]
@@ -230,9 +231,9 @@ mod tests {
             json!({ "seconds": seconds, "requests": { "per-second": 4.0 },
             "policies": { "busiest": [{ "denied": 1.0 }], "others": { "count": 1, "penalised": 2.0 } } })
         };
-        view.hear(Told::Summary(event(0.0)));
+        view.hear(Update::Summary(event(0.0)));
         assert!(view.history.is_empty());
-        (0..MOMENTS + 9).for_each(|_| view.hear(Told::Summary(event(1.0))));
+        (0..MOMENTS + 9).for_each(|_| view.hear(Update::Summary(event(1.0))));
         assert_eq!((view.history.len(), view.history[0]), (MOMENTS, [4, 3]));
     }
 }

@@ -9,6 +9,7 @@ fn a_key_whose_feature_is_missing_names_it() {
     for (text, key, feature, is_in) in [
         (acme, "`acme`", "acme", cfg!(feature = "acme")),
         ("[admin]\ngrpc = \"127.0.0.1:9901\"", "`grpc`", "rls", cfg!(feature = "rls")),
+        ("[database]\nurl = \"sqlite:state.db\"", "[database]", "control", cfg!(feature = "control")),
         ("[rls.edge]\ndescriptors = []", "[rls]", "rls", cfg!(feature = "rls")),
         ("[trace]\notlp = \"http://127.0.0.1:4318\"", "[trace]", "otlp", cfg!(feature = "otlp")),
     ] {

@@ -35,7 +35,8 @@ mod tests;
 mod watched_stream;
 
 pub use access::{AccessRules, AdminRole, BearerToken};
-pub use admin_tls::Settings;
+pub use api::decisions::{DecidedWindow, DecisionItem, DecisionList};
+pub use api::hot_keys::{FleetKey, HotFleet, HotKey, HotKeyList, HotMinute};
 pub use api::reading::bodies;
 pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret};
 pub use control::{

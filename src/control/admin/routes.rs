@@ -41,15 +41,8 @@ pub(super) struct EndpointMethod {
 
 /// All endpoints, in the order in which `/` lists them.
 pub(super) fn endpoints() -> Vec<AdminEndpoint> {
-    let one = |path: &'static [&'static str; 1], about, operation| AdminEndpoint {
-        shown: path[0],
-        paths: path,
-        about,
-        operations: vec![operation],
-    };
-    vec![
+    let mut all = vec![
         one(&["/"], "this list; to browsers a page", open(OpenTo::Browsers, root)),
-        one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
         one(&["/healthz"], "200 while the process lives", read(AdminRole::Probe, pages::health)),
         one(
             &["/readyz"],
@@ -57,6 +50,31 @@ pub(super) fn endpoints() -> Vec<AdminEndpoint> {
             read(AdminRole::Probe, pages::readiness),
         ),
         one(&["/metrics"], "metrics for Prometheus", read(AdminRole::Read, pages::metrics)),
+    ];
+    // Not by an attribute: what nothing calls is left out of the binary all the same.
+    if cfg!(feature = "control") {
+        all.extend(shown());
+        all.extend(control());
+    }
+    all
+}
+
+fn one(path: &'static [&'static str; 1], about: &'static str, operation: EndpointMethod) -> AdminEndpoint {
+    endpoint(path, about, vec![operation])
+}
+
+fn endpoint(
+    path: &'static [&'static str; 1],
+    about: &'static str,
+    operations: Vec<EndpointMethod>,
+) -> AdminEndpoint {
+    AdminEndpoint { shown: path[0], paths: path, about, operations }
+}
+
+/// What operators look at.
+fn shown() -> Vec<AdminEndpoint> {
+    vec![
+        one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
         one(&["/config"], "the configuration in force, secrets masked", read(AdminRole::Read, pages::config)),
         one(
             &["/v1/live"],
@@ -78,19 +96,10 @@ pub(super) fn endpoints() -> Vec<AdminEndpoint> {
             operations: vec![read(AdminRole::Read, pages::key)],
         },
     ]
-    .into_iter()
-    .chain(control())
-    .collect()
 }
 
 /// The endpoints of the control plane.
 pub(super) fn control() -> Vec<AdminEndpoint> {
-    let endpoint = |path: &'static [&'static str; 1], about, operations| AdminEndpoint {
-        shown: path[0],
-        paths: path,
-        about,
-        operations,
-    };
     vec![
         endpoint(
             &["/v1/overrides"],
@@ -248,7 +257,8 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
 
 /// `/`: the page for browsers; for others every endpoint, a line each.
 async fn root(headers: HeaderMap) -> Response<Body> {
-    let mut response = if wants_html(&headers) { page::index(&headers) } else { list() };
+    let mut response =
+        if cfg!(feature = "control") && wants_html(&headers) { page::index(&headers) } else { list() };
     response.headers_mut().insert(VARY, HeaderValue::from_static("accept"));
     response
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use sqlx::postgres::PgConnectOptions;
+use super::connection::servers::is_readable;
 
 /// Where policies, tiers, overrides and keys are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Url {
             }
         }
         let each = servers(text).ok_or(UrlError::Servers)?;
-        if each.iter().any(|server| server.parse::<PgConnectOptions>().is_err()) {
+        if !each.iter().all(|server| is_readable(server)) {
             return Err(UrlError::Unreadable);
         }
         Ok(Url::Postgres(text.to_owned()))
@@ -150,7 +150,7 @@ pub(super) fn servers(text: &str) -> Option<Vec<String>> {
 }
 
 /// Whether only servers will do that can be written.
-pub(super) fn needs_writable(text: &str) -> bool {
+pub fn needs_writable(text: &str) -> bool {
     let (_, parameters) = text.split_once('?').unwrap_or((text, ""));
     pairs(parameters).any(|pair| pair == (SESSION, "read-write"))
 }

@@ -303,7 +303,7 @@ impl<'a> WriteTransaction<'a> {
     async fn find_out(self, id: &str) -> Result<(), Error> {
         let WriteTransaction { session, database, deadline, .. } = self;
         // Before another connection is asked for: as many writers as there are connections may stand here.
-        drop(session);
+        session.give_up();
         loop {
             let left = deadline.saturating_duration_since(Instant::from_std(clock::instant()));
             match is_audited(database, id, left).await {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use super::draft::{Draft, Route};
-use super::notes::Place;
+use super::notes::SourceLine;
 
 /// The ports that a place is reached through; 80 and 443 are one, as a site has both.
 pub(super) type Ports = BTreeSet<String>;
@@ -54,7 +54,7 @@ fn is_private(port: &str) -> bool {
 impl Draft {
     /// Closes the routes of a place that is reached through another port than the main one. `first` are those that were
     /// there before it. A route that ties with one of them is not needed: the earlier one takes its requests.
-    pub(super) fn close_apart(&mut self, first: Vec<Route>, place: &Place, what: &str) {
+    pub(super) fn close_apart(&mut self, first: Vec<Route>, place: &SourceLine, what: &str) {
         let apart = std::mem::replace(&mut self.routes, first);
         let why = "it has a port of its own, and all listeners serve all routes here: paths that the others have go to the others, its other routes are closed (501); run a gateway of its own for this port, or give it a host of its own and `allow`";
         self.notes.left_out(place, what, why);

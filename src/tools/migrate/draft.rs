@@ -5,7 +5,7 @@
 use config::printer::text;
 use policy::matching::pattern::Pattern;
 
-use super::notes::{Notes, Place};
+use super::notes::{Notes, SourceLine};
 
 /// Everything that will be printed.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(super) struct KeyEntry {
 
 /// A part of a draft, by its place among those of its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum DraftItem {
     Listener(usize),
     Auth(usize),
     Upstream(usize),
@@ -59,7 +59,7 @@ pub(super) struct Section {
 /// A route. What decides whether two routes tie is typed, the rest is keys.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Route {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) name: String,
     /// Empty: any.
     pub(super) hosts: Vec<String>,
@@ -83,7 +83,7 @@ pub(super) struct Domain {
 /// What is done about some descriptors of a domain.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     /// What it is listed as.
     pub(super) what: String,
     /// Keys and values, in their order.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// A line of a file that was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct SourceLine {
     pub(super) file: String,
     /// From 1.
     pub(super) line: usize,
@@ -16,13 +16,13 @@ pub(super) struct Notes {
     pub(super) left_out: Vec<Note>,
     pub(super) differing: Vec<Note>,
     /// Words that have no effect on answers, each with the first place where it stands.
-    pub(super) needless: BTreeMap<String, Place>,
+    pub(super) needless: BTreeMap<String, SourceLine>,
 }
 
 /// One line of the list.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Note {
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     /// What stands there, cut.
     pub(super) what: String,
     pub(super) why: String,
@@ -30,7 +30,7 @@ pub(super) struct Note {
 
 impl Notes {
     /// Says that something is not done by the new configuration.
-    pub(super) fn left_out(&mut self, place: &Place, what: &str, why: impl Into<String>) {
+    pub(super) fn left_out(&mut self, place: &SourceLine, what: &str, why: impl Into<String>) {
         let note = Note::new(place, what, why.into());
         if !self.left_out.contains(&note) {
             self.left_out.push(note);
@@ -38,7 +38,7 @@ impl Notes {
     }
 
     /// Says that something is done, but not exactly as it was.
-    pub(super) fn differs(&mut self, place: &Place, what: &str, why: impl Into<String>) {
+    pub(super) fn differs(&mut self, place: &SourceLine, what: &str, why: impl Into<String>) {
         let note = Note::new(place, what, why.into());
         if !self.differing.contains(&note) {
             self.differing.push(note);
@@ -46,7 +46,7 @@ impl Notes {
     }
 
     /// Says that something is not needed and changes no answer.
-    pub(super) fn needless(&mut self, place: &Place, word: &str) {
+    pub(super) fn needless(&mut self, place: &SourceLine, word: &str) {
         self.needless.entry(one_line(word)).or_insert_with(|| place.clone());
     }
 
@@ -57,7 +57,7 @@ impl Notes {
 }
 
 impl Note {
-    fn new(place: &Place, what: &str, why: String) -> Note {
+    fn new(place: &SourceLine, what: &str, why: String) -> Note {
         Note { place: place.clone(), what: one_line(what), why }
     }
 }

@@ -5,19 +5,19 @@ use std::path::Path;
 
 use config::printer::{self, Page, array, key, table};
 
-use super::draft::{Domain, Draft, Part, Route, Rule, Section, Verdict, texts};
+use super::draft::{Domain, Draft, DraftItem, Route, Rule, Section, Verdict, texts};
 use super::notes::{Note, Notes, one_line};
 
 /// A draft as text, and where its parts stand.
 pub(super) struct Printed {
     pub(super) text: String,
     /// The byte at which each part begins, in their order. `None`: what begins there belongs to no part.
-    parts: Vec<(usize, Option<Part>)>,
+    parts: Vec<(usize, Option<DraftItem>)>,
 }
 
 impl Printed {
     /// The part that a line, from 1, belongs to.
-    pub(super) fn part(&self, line: usize) -> Option<Part> {
+    pub(super) fn part(&self, line: usize) -> Option<DraftItem> {
         let start: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
         let after = self.parts.partition_point(|(begin, _)| *begin <= start);
         self.parts[..after].last()?.1
@@ -27,16 +27,16 @@ impl Printed {
 /// What is printed so far.
 struct Printer {
     page: Page,
-    parts: Vec<(usize, Option<Part>)>,
+    parts: Vec<(usize, Option<DraftItem>)>,
 }
 
 impl Printer {
     /// What follows belongs to this part.
-    fn begin(&mut self, part: Option<Part>) {
+    fn begin(&mut self, part: Option<DraftItem>) {
         self.parts.push((self.page.0.len(), part));
     }
 
-    fn sections(&mut self, kind: &str, sections: &[Section], part: impl Fn(usize) -> Part) {
+    fn sections(&mut self, kind: &str, sections: &[Section], part: impl Fn(usize) -> DraftItem) {
         for (index, section) in sections.iter().enumerate() {
             self.begin(Some(part(index)));
             self.page.heading(&format!("[{kind}.{}]", key(&section.name)));
@@ -54,17 +54,17 @@ pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) 
         out.page.0.push('\n');
         out.page.key("workers", workers);
     }
-    out.sections("listener", &draft.listeners, Part::Listener);
+    out.sections("listener", &draft.listeners, DraftItem::Listener);
     out.begin(None);
     if !draft.trust.is_empty() {
         out.page.heading("[client-ip]");
         out.page.key("trust", texts(&draft.trust));
     }
-    out.sections("auth", &draft.auth, Part::Auth);
-    out.sections("upstream", &draft.upstreams, Part::Upstream);
-    out.sections("policy", &draft.policies, Part::Policy);
+    out.sections("auth", &draft.auth, DraftItem::Auth);
+    out.sections("upstream", &draft.upstreams, DraftItem::Upstream);
+    out.sections("policy", &draft.policies, DraftItem::Policy);
     for (index, it) in draft.routes.iter().enumerate() {
-        out.begin(Some(Part::Route(index)));
+        out.begin(Some(DraftItem::Route(index)));
         route(&mut out.page, it);
     }
     draft.domains.iter().enumerate().for_each(|(index, it)| domain(&mut out, index, it));
@@ -169,7 +169,7 @@ fn domain(out: &mut Printer, index: usize, domain: &Domain) {
     out.page.heading(&format!("[rls.{}]", key(&domain.name)));
     out.page.0.push_str("descriptors = [\n");
     for (number, it) in domain.rules.iter().enumerate() {
-        out.begin(Some(Part::Rule { domain: index, rule: number }));
+        out.begin(Some(DraftItem::Rule { domain: index, rule: number }));
         out.page.0.push_str(&format!("  {},\n", rule(it)));
     }
     out.begin(None);

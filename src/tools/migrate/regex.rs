@@ -4,7 +4,7 @@ use super::draft::literal_path;
 
 /// A pattern that takes every path that an expression matches.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct PathPattern {
     pub(super) pattern: String,
     /// Whether it takes no others.
     pub(super) is_exact: bool,
@@ -12,14 +12,14 @@ pub(super) struct Found {
 
 /// The pattern of an expression; `None` if segments cannot say it. With `is_prefix` the path may go on behind what an
 /// expression without `$` matches.
-pub(super) fn pattern(expression: &str, is_prefix: bool) -> Option<Found> {
+pub(super) fn pattern(expression: &str, is_prefix: bool) -> Option<PathPattern> {
     let expression = expression.strip_prefix('^').unwrap_or(expression);
     let (expression, is_whole) = match expression.strip_suffix('$').filter(|rest| !rest.ends_with('\\')) {
         Some(rest) => (rest, true),
         None => (expression, !is_prefix),
     };
     let (expression, tail) = without_tail(expression);
-    let mut found = Found { pattern: String::new(), is_exact: true };
+    let mut found = PathPattern { pattern: String::new(), is_exact: true };
     if !expression.is_empty() && !expression.starts_with('/') {
         return None;
     }
@@ -187,7 +187,7 @@ mod tests {
 
     #[track_caller]
     fn is(expression: &str, is_prefix: bool, wanted: Option<(&str, bool)>) {
-        let wanted = wanted.map(|(pattern, is_exact)| Found { pattern: pattern.to_owned(), is_exact });
+        let wanted = wanted.map(|(pattern, is_exact)| PathPattern { pattern: pattern.to_owned(), is_exact });
         assert_eq!(pattern(expression, is_prefix), wanted, "{expression}");
     }
 

@@ -5,8 +5,8 @@
 
 use config::printer;
 
-use super::draft::{Draft, Part, Verdict};
-use super::notes::Place;
+use super::draft::{Draft, DraftItem, Verdict};
+use super::notes::SourceLine;
 use super::print::Printed;
 
 /// The text of the draft, with no part in it that is wrong; errors that belong to no part stay.
@@ -18,7 +18,7 @@ pub(super) fn settle(
     for _ in 0..ROUNDS_MAX {
         let Err(errors) = config::from_text(FILE, &printed.text) else { return (printed.text, None) };
         let part = |(line, message): (usize, &str)| Some((printed.part(line)?, message.to_owned()));
-        let mut wrong: Vec<(Part, String)> = errors.lines().filter_map(part).collect();
+        let mut wrong: Vec<(DraftItem, String)> = errors.lines().filter_map(part).collect();
         wrong.sort();
         wrong.dedup_by(|next, first| next.0 == first.0);
         if wrong.is_empty() {
@@ -33,14 +33,14 @@ pub(super) fn settle(
 }
 
 /// Closes or takes out what is wrong, and whatever names it.
-fn remedy(draft: &mut Draft, part: Part, message: &str) {
+fn remedy(draft: &mut Draft, part: DraftItem, message: &str) {
     let why = |what: &str| format!("{what}: {message}");
     match part {
-        Part::Listener(index) => {
+        DraftItem::Listener(index) => {
             let what = format!("listener {}", printer::key(&draft.listeners.remove(index).name));
-            draft.notes.left_out(&Place::default(), &what, why("it is left out"));
+            draft.notes.left_out(&SourceLine::default(), &what, why("it is left out"));
         }
-        Part::Policy(index) => {
+        DraftItem::Policy(index) => {
             let name = draft.policies.remove(index).name;
             for route in &mut draft.routes {
                 route.limits.retain(|limit| *limit != name);
@@ -50,21 +50,21 @@ fn remedy(draft: &mut Draft, part: Part, message: &str) {
                 domain.rules.retain(|rule| !names(&rule.verdict));
             }
             let what = format!("limit {}", printer::key(&name));
-            draft.notes.left_out(&Place::default(), &what, why("it is left out"));
+            draft.notes.left_out(&SourceLine::default(), &what, why("it is left out"));
         }
-        Part::Auth(index) => {
+        DraftItem::Auth(index) => {
             let name = draft.auth.remove(index).name;
             close_those(draft, "auth", &name, &why("routes that ask for it are closed (501)"));
         }
-        Part::Upstream(index) => {
+        DraftItem::Upstream(index) => {
             let name = draft.upstreams.remove(index).name;
             close_those(draft, "to", &name, &why("routes to it are closed (501)"));
         }
-        Part::Rule { domain, rule } => {
+        DraftItem::Rule { domain, rule } => {
             let rule = draft.domains[domain].rules.remove(rule);
             draft.notes.left_out(&rule.place, &rule.what, why("its requests are not limited"));
         }
-        Part::Route(index) => {
+        DraftItem::Route(index) => {
             let route = &mut draft.routes[index];
             let (place, what) = (route.place.clone(), format!("route {}", route.name));
             if route.is_closed() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::file::Error;
-use super::notes::{Notes, Place};
+use super::notes::{Notes, SourceLine};
 use super::yaml::{self, Node};
 
 /// The text of a file as a tree.
@@ -24,7 +24,7 @@ impl Unread {
     /// Lists every value that was not read, with the reason where one is known.
     pub(super) fn list(&self, root: &Node, file: &str, notes: &mut Notes) {
         for unread in root.unread() {
-            let place = Place { file: file.to_owned(), line: unread.line };
+            let place = SourceLine { file: file.to_owned(), line: unread.line };
             // `clusters[a]` is a part of `clusters`.
             let key = unread.key.split('[').next().unwrap_or_default();
             if self.needless.contains(&key) {

@@ -27,11 +27,11 @@ use siphasher::sip::SipHasher13;
 
 use config::Loaded;
 use differ::{Caller, Differences};
-use logs::{Logs, Next};
+use logs::{Logs, ScheduledRequest};
 pub use options::{Options, Spread};
 use report::Report;
 pub use source::Unreadable;
-use world::World;
+use world::Simulation;
 
 /// Plays logs through a configuration, and through another one that it is compared with.
 ///
@@ -39,9 +39,9 @@ use world::World;
 /// If a log cannot be read.
 pub fn replay(options: &Options, candidate: Loaded, against: Option<Loaded>) -> Result<Report, Unreadable> {
     let mut logs = Logs::open(options)?;
-    let mut candidate = World::new(candidate, options.nodes);
-    let mut other = against.map(|loaded| (World::new(loaded, options.nodes), Differences::default()));
-    while let Some(Next { turn, request, .. }) = logs.request() {
+    let mut candidate = Simulation::new(candidate, options.nodes);
+    let mut other = against.map(|loaded| (Simulation::new(loaded, options.nodes), Differences::default()));
+    while let Some(ScheduledRequest { turn, request, .. }) = logs.request() {
         let node = match options.spread {
             Spread::Turns => ((logs.span().requests - 1) % u64::from(options.nodes)) as usize,
             Spread::Address => (hash(&Caller::address_of(&request)) % u64::from(options.nodes)) as usize,

@@ -14,7 +14,7 @@ use super::source::{Source, Text, Unreadable};
 pub struct Logs {
     logs: Vec<Log>,
     /// The next line of each log that has one.
-    next: BinaryHeap<Reverse<Next>>,
+    next: BinaryHeap<Reverse<ScheduledRequest>>,
     is_begun: bool,
     /// The host of requests whose lines name none.
     host: Option<Box<str>>,
@@ -34,7 +34,7 @@ struct Log {
 }
 
 /// A request and when it is played.
-pub struct Next {
+pub struct ScheduledRequest {
     /// Its time never goes back.
     pub turn: Turn,
     log: usize,
@@ -82,7 +82,7 @@ impl Logs {
     }
 
     /// The next request of all logs.
-    pub fn request(&mut self) -> Option<Next> {
+    pub fn request(&mut self) -> Option<ScheduledRequest> {
         if !self.is_begun {
             self.is_begun = true;
             (0..self.logs.len()).for_each(|log| self.look(log));
@@ -105,7 +105,7 @@ impl Logs {
 
     fn look(&mut self, log: usize) {
         if let Some((turn, request)) = self.logs[log].next() {
-            self.next.push(Reverse(Next { turn, log, request }));
+            self.next.push(Reverse(ScheduledRequest { turn, log, request }));
         }
     }
 
@@ -202,25 +202,25 @@ impl Log {
     }
 }
 
-impl Ord for Next {
-    fn cmp(&self, other: &Next) -> std::cmp::Ordering {
+impl Ord for ScheduledRequest {
+    fn cmp(&self, other: &ScheduledRequest) -> std::cmp::Ordering {
         (self.turn.at_ns, self.log).cmp(&(other.turn.at_ns, other.log))
     }
 }
 
-impl PartialOrd for Next {
-    fn partial_cmp(&self, other: &Next) -> Option<std::cmp::Ordering> {
+impl PartialOrd for ScheduledRequest {
+    fn partial_cmp(&self, other: &ScheduledRequest) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Next {
-    fn eq(&self, other: &Next) -> bool {
+impl PartialEq for ScheduledRequest {
+    fn eq(&self, other: &ScheduledRequest) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Next {}
+impl Eq for ScheduledRequest {}
 
 /// Lines that are held to bring them into order, of all logs together.
 pub const HELD_MAX: usize = 1 << 17;

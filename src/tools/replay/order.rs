@@ -14,10 +14,10 @@ use super::format::time::TIME_MAX_NS;
 
 /// Lines on their way into order.
 pub struct Order<T> {
-    held: BinaryHeap<Reverse<Held<T>>>,
+    held: BinaryHeap<Reverse<PendingLine<T>>>,
     held_max: usize,
     /// Lines whose times are far off, until it is known why.
-    suspects: VecDeque<Held<T>>,
+    suspects: VecDeque<PendingLine<T>>,
     /// The latest time of an ordinary line, as its log says it; `None` before the first.
     clock_ns: Option<u64>,
     /// How far the log's clock was set back.
@@ -60,7 +60,7 @@ pub struct Disorder {
     pub newest_first: bool,
 }
 
-struct Held<T> {
+struct PendingLine<T> {
     began_ns: u64,
     logged_ns: u64,
     /// How far the log's clock was set back when the line was placed.
@@ -93,7 +93,7 @@ impl<T> Order<T> {
         let (first_ns, last_ns) = self.ends_ns.unwrap_or((logged_ns, logged_ns));
         self.ends_ns = Some((first_ns, logged_ns));
         self.later += i64::from(logged_ns > last_ns) - i64::from(logged_ns < last_ns);
-        let held = Held { began_ns, logged_ns, behind_ns: 0, number: self.lines, item };
+        let held = PendingLine { began_ns, logged_ns, behind_ns: 0, number: self.lines, item };
         match self.clock_ns {
             Some(clock_ns) if is_far(clock_ns, logged_ns) => self.suspect(held),
             _ => {
@@ -132,7 +132,7 @@ impl<T> Order<T> {
         // they are so much later that no log pauses so long.
         let is_earlier = self.suspects.front().is_some_and(|first| first.logged_ns < clock_ns);
         let mut before_ns = clock_ns;
-        let is_too_late = |held: &Held<T>| {
+        let is_too_late = |held: &PendingLine<T>| {
             let after_ns = held.logged_ns.saturating_sub(std::mem::replace(&mut before_ns, held.logged_ns));
             after_ns > PAUSE_MAX_NS
         };
@@ -156,7 +156,7 @@ impl<T> Order<T> {
     }
 
     /// Keeps a line that is far off until it is known why.
-    fn suspect(&mut self, held: Held<T>) {
+    fn suspect(&mut self, held: PendingLine<T>) {
         if self.suspects.back().is_some_and(|last| self.disagrees(last, &held)) {
             let last = self.suspects.pop_back();
             // If it goes on where the one before the last was, the last alone was wrong.
@@ -172,7 +172,7 @@ impl<T> Order<T> {
     }
 
     /// Whether a line does not go on where the last one that was far off, too, has been.
-    fn disagrees(&self, last: &Held<T>, held: &Held<T>) -> bool {
+    fn disagrees(&self, last: &PendingLine<T>, held: &PendingLine<T>) -> bool {
         let is_ahead = self.clock_ns.is_some_and(|clock_ns| last.logged_ns > clock_ns);
         // Lines of a log that pauses often are far from each other, too, but each is later.
         let is_later = is_ahead && held.logged_ns >= last.logged_ns;
@@ -216,18 +216,18 @@ impl<T> Order<T> {
     }
 
     /// A line whose time is wrong: its request ends now.
-    fn stray(&mut self, held: Held<T>) {
+    fn stray(&mut self, held: PendingLine<T>) {
         self.disorder.strays += 1;
         let lasted_ns = held.logged_ns.saturating_sub(held.began_ns);
         let began_ns = self.now_ns().saturating_sub(lasted_ns);
-        self.held.push(Reverse(Held { began_ns, behind_ns: self.behind_ns, ..held }));
+        self.held.push(Reverse(PendingLine { began_ns, behind_ns: self.behind_ns, ..held }));
     }
 
-    fn place(&mut self, held: Held<T>) {
+    fn place(&mut self, held: PendingLine<T>) {
         self.placed += 1;
         self.clock_ns = Some(self.clock_ns.map_or(held.logged_ns, |clock_ns| clock_ns.max(held.logged_ns)));
         let began_ns = sum(held.began_ns, self.behind_ns);
-        self.held.push(Reverse(Held { began_ns, behind_ns: self.behind_ns, ..held }));
+        self.held.push(Reverse(PendingLine { began_ns, behind_ns: self.behind_ns, ..held }));
     }
 
     /// The latest time of an ordinary line, with all that the clock was set back.
@@ -246,25 +246,25 @@ fn is_far(clock_ns: u64, logged_ns: u64) -> bool {
     logged_ns > clock_ns.saturating_add(FORWARD_NS) || logged_ns.saturating_add(BACK_NS) < clock_ns
 }
 
-impl<T> Ord for Held<T> {
-    fn cmp(&self, other: &Held<T>) -> Ordering {
+impl<T> Ord for PendingLine<T> {
+    fn cmp(&self, other: &PendingLine<T>) -> Ordering {
         (self.began_ns, self.number).cmp(&(other.began_ns, other.number))
     }
 }
 
-impl<T> PartialOrd for Held<T> {
-    fn partial_cmp(&self, other: &Held<T>) -> Option<Ordering> {
+impl<T> PartialOrd for PendingLine<T> {
+    fn partial_cmp(&self, other: &PendingLine<T>) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> PartialEq for Held<T> {
-    fn eq(&self, other: &Held<T>) -> bool {
+impl<T> PartialEq for PendingLine<T> {
+    fn eq(&self, other: &PendingLine<T>) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl<T> Eq for Held<T> {}
+impl<T> Eq for PendingLine<T> {}
 
 /// Lines are held until others are so far ahead.
 const HORIZON_NS: u64 = 10 * SECOND_NS;

@@ -16,11 +16,11 @@ use limiter::{Done, Link};
 pub struct Redis {
     nodes: u32,
     asked: Mutex<Vec<(usize, Op, Done)>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<RedisState>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct RedisState {
     leased: HashMap<Key, (ScriptModel, u64)>,
     exact: HashMap<Key, (Exact, u64)>,
     /// Permits that each node holds.
@@ -45,7 +45,7 @@ pub struct Wire {
 impl Redis {
     /// For so many nodes.
     pub fn new(nodes: u32) -> Redis {
-        let kept = Kept { nodes: nodes as usize, ..Kept::default() };
+        let kept = RedisState { nodes: nodes as usize, ..RedisState::default() };
         Redis { nodes, asked: Mutex::default(), kept: Mutex::new(kept) }
     }
 
@@ -64,7 +64,7 @@ impl Redis {
     }
 }
 
-impl Kept {
+impl RedisState {
     fn act(&mut self, node: usize, op: &Op, now_ns: u64) -> Result<Reply, Unanswered> {
         // Redis counts microseconds, and is told them when something comes back.
         let now_ns = now_ns / 1_000 * 1_000;

@@ -8,7 +8,7 @@ use super::logs::Read;
 use super::minutes::{Minute, Minutes};
 use super::options::{Options, Span, Spread};
 use super::tally::{Distinct, Most};
-use super::world::World;
+use super::world::Simulation;
 use config::limits::limit_text;
 use policy::Policy;
 
@@ -217,8 +217,8 @@ impl Report {
         options: &Options,
         logs: Vec<Read>,
         span: &Span,
-        candidate: &World,
-        other: Option<&(World, Differences)>,
+        candidate: &Simulation,
+        other: Option<&(Simulation, Differences)>,
     ) -> Report {
         Report {
             logs: logs.into_iter().map(LogReport::of).collect(),
@@ -264,7 +264,7 @@ impl LogReport {
 }
 
 impl WorldReport {
-    fn of(world: &World, top: usize) -> WorldReport {
+    fn of(world: &Simulation, top: usize) -> WorldReport {
         let account: &Account = &world.account;
         let policies = world.table().policies().iter().zip(&account.policies);
         WorldReport {

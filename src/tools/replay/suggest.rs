@@ -7,18 +7,18 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::path::Path;
 
-use super::logs::{Logs, Next};
+use super::logs::{Logs, ScheduledRequest};
 use super::options::Options;
 use super::report::LogReport;
 use super::source::Unreadable;
-use super::world::World;
+use super::world::Simulation;
 use config::{self, Config, Definition, Loaded};
 use limit::{Algorithm, Charge, Key, Quota, State};
 use policy::definition::{self, Dimension, Missing};
 
 /// What to suggest.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct SuggestOptions {
     /// Who is a caller: any number of answers, each a list of dimensions.
     pub by: Vec<Vec<Dimension>>,
     /// Whether each route gets limits of its own.
@@ -85,11 +85,15 @@ struct Group {
 ///
 /// # Errors
 /// If a log cannot be read, or a route has not what callers are told apart by.
-pub fn suggest(options: &Options, asked: &Asked, routes: Option<Config>) -> Result<Suggested, Error> {
+pub fn suggest(
+    options: &Options,
+    asked: &SuggestOptions,
+    routes: Option<Config>,
+) -> Result<Suggested, Error> {
     let mut logs = Logs::open(options)?;
-    let mut world = World::new(counting(asked, routes)?, 1);
+    let mut world = Simulation::new(counting(asked, routes)?, 1);
     let (mut groups, mut room) = (Groups::new(), Room { callers: 0, left_out: 0 });
-    while let Some(Next { turn, request, .. }) = logs.request() {
+    while let Some(ScheduledRequest { turn, request, .. }) = logs.request() {
         let now_ns = world.reading(turn.at_ns);
         world.charges(&request, |route, charges| {
             let route = if asked.per_route { route } else { "" };
@@ -119,7 +123,7 @@ pub fn suggest(options: &Options, asked: &Asked, routes: Option<Config>) -> Resu
     // How many of its requests a caller loses is known only by the windows, so they are played.
     if !options.logs.iter().any(|log| log == Path::new("-")) {
         let mut again = Logs::open(options)?;
-        while let Some(Next { turn, request, .. }) = again.request() {
+        while let Some(ScheduledRequest { turn, request, .. }) = again.request() {
             let now_ns = world.reading(turn.at_ns);
             world.charges(&request, |route, charges| {
                 let route = if asked.per_route { route } else { "" };
@@ -173,7 +177,7 @@ impl Suggestion {
 }
 
 /// A configuration whose routes have these policies and nothing else.
-fn counting(asked: &Asked, routes: Option<Config>) -> Result<Loaded, config::Errors> {
+fn counting(asked: &SuggestOptions, routes: Option<Config>) -> Result<Loaded, config::Errors> {
     let mut config = match routes {
         Some(config) => config,
         None => config::from_text("suggest", EVERYTHING)?.config,

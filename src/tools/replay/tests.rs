@@ -6,16 +6,16 @@ use super::account::Outcome;
 use super::differ::Differences;
 use super::order::Turn;
 use super::request::{Client, Request};
-use super::world::World;
+use super::world::Simulation;
 use base::identity::Identity;
 
 const S: u64 = 1_000_000_000;
 /// A whole day.
 const NOW: u64 = 1_795_046_400 * S;
 
-fn world_of(nodes: u32, text: &str) -> World {
+fn world_of(nodes: u32, text: &str) -> Simulation {
     let loaded = config::from_text("gateway.toml", text);
-    World::new(loaded.unwrap_or_else(|errors| panic!("{errors}")), nodes)
+    Simulation::new(loaded.unwrap_or_else(|errors| panic!("{errors}")), nodes)
 }
 
 fn limited(limit: &str, more: &str) -> String {
@@ -51,7 +51,7 @@ fn at(at_ns: u64) -> Turn {
 }
 
 /// Plays the request so often, with so many nanoseconds between, and counts what is refused.
-fn denied(world: &mut World, request: &Request, times: u64, every_ns: u64) -> u64 {
+fn denied(world: &mut Simulation, request: &Request, times: u64, every_ns: u64) -> u64 {
     let play = |number: u64| {
         let at_ns = request.began_ns + number * every_ns;
         world.play(&Request { began_ns: at_ns, ..request.clone() }, at(at_ns), 0)
@@ -172,7 +172,7 @@ fn nodes_without_redis_count_apart_and_those_with_it_together() {
 #[test]
 fn exact_windows_and_permits_of_a_fleet_are_exact() {
     let fleet = "[redis]\nurl = \"redis://127.0.0.1:1\"";
-    let turns = |world: &mut World, request: &Request, times: u64| {
+    let turns = |world: &mut Simulation, request: &Request, times: u64| {
         let play = |number: u64| world.play(request, at(request.began_ns), (number % 3) as usize);
         (0..times).map(play).filter(|outcome| !outcome.is_denied()).count()
     };

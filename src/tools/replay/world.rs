@@ -37,14 +37,14 @@ use policy::matching::path;
 use policy::{HttpSubject, KeyNaming, Policy, RouteMatch, RouteTable, RoutingFacts, Subject};
 
 /// A configuration that requests are played through.
-pub struct World {
+pub struct Simulation {
     config: Config,
     table: RouteTable,
     nodes: Vec<Arc<Limiter>>,
     redis: Option<Arc<Redis>>,
     naming: KeyNaming,
     /// Requests that are not over and must give something back then.
-    running: BinaryHeap<Reverse<Running>>,
+    running: BinaryHeap<Reverse<RunningRequest>>,
     origin: Option<Origin>,
     swept_ns: u64,
     /// What came of it.
@@ -58,7 +58,7 @@ struct Origin {
     reads_ns: u64,
 }
 
-struct Running {
+struct RunningRequest {
     ends_ns: u64,
     number: u64,
     node: usize,
@@ -67,7 +67,7 @@ struct Running {
 }
 
 /// A request as limits see it, once its client is found and its path is in its one form.
-struct Seen<'r> {
+struct ValidRequest<'r> {
     host: std::borrow::Cow<'r, str>,
     path: path::Canonical<'r>,
     query: Option<String>,
@@ -75,9 +75,9 @@ struct Seen<'r> {
     identity: &'r Identity,
 }
 
-impl World {
+impl Simulation {
     /// A configuration with so many nodes.
-    pub fn new(loaded: Loaded, nodes: u32) -> World {
+    pub fn new(loaded: Loaded, nodes: u32) -> Simulation {
         let Loaded { mut config, table, .. } = loaded;
         if nodes > 1 {
             config.limits.memory = config.limits.memory.min(NODES_BYTES_MAX / nodes as usize);
@@ -95,7 +95,7 @@ impl World {
         }
         let account = Account::new(table.policies());
         let running = BinaryHeap::new();
-        World { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, account }
+        Simulation { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, account }
     }
 
     /// Routes and policies.
@@ -188,7 +188,7 @@ impl World {
                 now_ns: ends_ns,
             };
             let running =
-                held.map(|reservation| Reverse(Running { ends_ns, number, node, spent, reservation }));
+                held.map(|reservation| Reverse(RunningRequest { ends_ns, number, node, spent, reservation }));
             self.running.extend(running);
             if self.running.len() > RUNNING_MAX {
                 let first = self.running.pop();
@@ -199,7 +199,7 @@ impl World {
     }
 
     /// The request as limits see it; `None` if it is refused before them.
-    fn see<'r>(&self, request: &'r Request) -> Option<Seen<'r>> {
+    fn see<'r>(&self, request: &'r Request) -> Option<ValidRequest<'r>> {
         if request.was_refused_before_limits {
             return None;
         }
@@ -221,7 +221,7 @@ impl World {
             Some(Client::Peer(peer)) => client::find(&self.config.client_ip, peer, &request.headers),
             None => client::RequestClient { ip: NO_ADDRESS, trusted_peer: false },
         };
-        Some(Seen {
+        Some(ValidRequest {
             host: host::routed(&request.host),
             path: path::canonical(path).ok()?,
             query: query.map(unmasked),
@@ -238,8 +238,8 @@ impl World {
         }
     }
 
-    fn end(&mut self, running: Running) {
-        let Running { node, spent, mut reservation, .. } = running;
+    fn end(&mut self, running: RunningRequest) {
+        let RunningRequest { node, spent, mut reservation, .. } = running;
         let limiter = &self.nodes[node];
         reservation.turn_came();
         reservation.reconcile(&self.table, limiter, &spent, |_, _| {});
@@ -271,8 +271,8 @@ fn limited<'t, 'r>(
     config: &Config,
     table: &'t RouteTable,
     request: &'r Request,
-    seen: &'r Seen<'r>,
-) -> Result<(RouteMatch<'t, 'r>, Known), Outcome> {
+    seen: &'r ValidRequest<'r>,
+) -> Result<(RouteMatch<'t, 'r>, AuthResult), Outcome> {
     if !listens_to(config, request, seen.client.ip) {
         return Err(Outcome::BeforeLimits);
     }
@@ -288,9 +288,9 @@ fn limited<'t, 'r>(
         return Err(Outcome::Unlimited);
     }
     let known = match (access.auth.is_empty(), request.is_unrecognised) {
-        (true, _) => Known::NotAsked,
-        (false, true) => Known::Refused,
-        (false, false) => Known::AsLogged,
+        (true, _) => AuthResult::NotAsked,
+        (false, true) => AuthResult::Refused,
+        (false, false) => AuthResult::AsLogged,
     };
     Ok((found, known))
 }
@@ -304,14 +304,14 @@ fn listens_to(config: &Config, request: &Request, client: IpAddr) -> bool {
 fn find<'t, 'r>(
     table: &'t RouteTable,
     request: &'r Request,
-    seen: &'r Seen<'r>,
+    seen: &'r ValidRequest<'r>,
 ) -> Option<RouteMatch<'t, 'r>> {
-    pipeline::route(table, &facts(request, seen, Known::NotAsked), seen.path.doubt).ok()
+    pipeline::route(table, &facts(request, seen, AuthResult::NotAsked), seen.path.doubt).ok()
 }
 
 /// What authentication would have found out about a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum AuthResult {
     /// The route does not authenticate.
     NotAsked,
     /// What the line says.
@@ -320,7 +320,7 @@ enum Known {
     Refused,
 }
 
-fn facts<'r>(request: &'r Request, seen: &'r Seen<'r>, known: Known) -> RoutingFacts<'r, 'r> {
+fn facts<'r>(request: &'r Request, seen: &'r ValidRequest<'r>, known: AuthResult) -> RoutingFacts<'r, 'r> {
     RoutingFacts {
         method: &request.method,
         host: &seen.host,
@@ -329,8 +329,8 @@ fn facts<'r>(request: &'r Request, seen: &'r Seen<'r>, known: Known) -> RoutingF
         headers: &request.headers,
         client_ip: seen.client.ip,
         trusted_peer: seen.client.trusted_peer,
-        identity: if known == Known::AsLogged { seen.identity } else { &NOBODY },
-        refused: known == Known::Refused,
+        identity: if known == AuthResult::AsLogged { seen.identity } else { &NOBODY },
+        refused: known == AuthResult::Refused,
         body: None,
     }
 }
@@ -444,25 +444,25 @@ fn salt() -> [u8; 16] {
     std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
 }
 
-impl Ord for Running {
-    fn cmp(&self, other: &Running) -> std::cmp::Ordering {
+impl Ord for RunningRequest {
+    fn cmp(&self, other: &RunningRequest) -> std::cmp::Ordering {
         (self.ends_ns, self.number).cmp(&(other.ends_ns, other.number))
     }
 }
 
-impl PartialOrd for Running {
-    fn partial_cmp(&self, other: &Running) -> Option<std::cmp::Ordering> {
+impl PartialOrd for RunningRequest {
+    fn partial_cmp(&self, other: &RunningRequest) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl PartialEq for Running {
-    fn eq(&self, other: &Running) -> bool {
+impl PartialEq for RunningRequest {
+    fn eq(&self, other: &RunningRequest) -> bool {
         self.cmp(other).is_eq()
     }
 }
 
-impl Eq for Running {}
+impl Eq for RunningRequest {}
 
 /// Requests that are not over; beyond them the first to end gives back what it holds at once.
 const RUNNING_MAX: usize = 1 << 18;

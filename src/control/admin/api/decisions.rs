@@ -50,84 +50,93 @@ struct DecisionOfRequest {
 }
 
 /// Decisions, the newest first.
-#[derive(Debug, Serialize, JsonSchema)]
-struct DecisionList {
-    items: Vec<DecisionItem>,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DecisionList {
+    /// As many as were asked for.
+    pub items: Vec<DecisionItem>,
 }
 
 /// A decision on the limits of one request.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(rename = "Decision")]
-struct DecisionItem {
+pub struct DecisionItem {
+    /// When it was made.
     #[schemars(with = "Time")]
-    time: String,
+    pub time: String,
+    /// Its `x-request-id`, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    request_id: Option<String>,
+    pub request_id: Option<String>,
     /// The gateway that decided.
-    node: String,
+    pub node: String,
+    /// The route that matched.
     #[serde(skip_serializing_if = "Option::is_none")]
-    route: Option<String>,
+    pub route: Option<String>,
     /// Of a check of another proxy, that it asked in.
     #[serde(skip_serializing_if = "Option::is_none")]
-    domain: Option<String>,
+    pub domain: Option<String>,
+    /// Who sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    consumer: Option<String>,
+    pub consumer: Option<String>,
+    /// Whom the consumer acts for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    tenant: Option<String>,
-    admitted: bool,
+    pub tenant: Option<String>,
+    /// Whether it passed.
+    pub admitted: bool,
     /// It was refused because Redis did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    redis_down: Option<bool>,
+    pub redis_down: Option<bool>,
     /// When it would have passed, if nobody had spent in between; missing if it did, or never will.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
-    passes_at: Option<String>,
+    pub passes_at: Option<String>,
     /// From its head to the decision.
-    latency_us: u64,
+    pub latency_us: u64,
     /// Those that refused come first.
-    windows: Vec<DecidedWindow>,
+    pub windows: Vec<DecidedWindow>,
     /// How many windows are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
-    windows_left_out: Option<u64>,
+    pub windows_left_out: Option<u64>,
 }
 
 /// One window of a decision.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-struct DecidedWindow {
-    policy: String,
+pub struct DecidedWindow {
+    /// The policy of the window.
+    pub policy: String,
     /// Its name in `RateLimit-Policy`.
-    window: String,
+    pub window: String,
     /// What was counted: addresses as `[privacy]` has them, no credentials.
-    key: String,
+    pub key: String,
     /// The limit applied.
-    limit: u64,
+    pub limit: u64,
     /// Missing of what is in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
-    period_ms: Option<u64>,
-    remaining: u64,
-    cost: u64,
+    pub period_ms: Option<u64>,
+    /// What is left after it.
+    pub remaining: u64,
+    /// What it costs.
+    pub cost: u64,
     /// Whether this window admitted.
-    allowed: bool,
+    pub allowed: bool,
     /// It refuses nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
-    shadow: Option<bool>,
+    pub shadow: Option<bool>,
     /// How long until it would have admitted; missing if it did, or never will.
     #[serde(skip_serializing_if = "Option::is_none")]
-    wait_ms: Option<u64>,
+    pub wait_ms: Option<u64>,
     /// Where it was decided: `local`, `hot`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
     #[schemars(example = &"lease")]
-    tier: String,
+    pub tier: String,
     /// How old the last word of Redis was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    age_ms: Option<u64>,
+    pub age_ms: Option<u64>,
     /// The override that the limit comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     r#override: Option<String>,
     /// A penalty refused: the client kept sending instead of waiting.
     #[serde(skip_serializing_if = "Option::is_none")]
-    penalty: Option<bool>,
+    pub penalty: Option<bool>,
 }
 
 pub(super) fn describe(document: &mut Document) {

@@ -32,68 +32,78 @@ pub(in crate::admin) struct HotKeyQuery {
 }
 
 /// The keys that use most of each policy, by the policy's name, the heaviest of a policy first.
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "HotKeys")]
-struct HotKeyList {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct HotKeyList {
     /// Over so many minutes.
-    minutes: u64,
+    pub minutes: u64,
     /// At this node.
-    items: Vec<HotKey>,
+    pub items: Vec<HotKey>,
     /// At all nodes of a fleet together, over the minutes that are over; null without one, or if Redis does not answer.
-    fleet: Option<HotFleet>,
+    pub fleet: Option<HotFleet>,
 }
 
 /// A heavy key.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-struct HotKey {
-    policy: String,
+pub struct HotKey {
+    /// The policy that counts it.
+    pub policy: String,
     /// Who is counted: `consumer=alice, route=api`. Credentials are masked, addresses as `[privacy]` has them.
     #[schemars(example = &"consumer=alice, route=api")]
-    key: String,
+    pub key: String,
     /// Tells keys apart that are named alike.
-    id: String,
+    pub id: String,
     /// The shard of Redis that keeps it; null if this node does.
-    shard: Option<String>,
+    pub shard: Option<String>,
     /// Whether it has more than its share now.
-    hot: bool,
-    requests_per_second: f64,
-    denied_per_second: f64,
+    pub hot: bool,
+    /// In the last minute.
+    pub requests_per_second: f64,
+    /// Those of them that were refused.
+    pub denied_per_second: f64,
     /// Its part of the policy's decisions in the last minute, 0 to 1.
-    of_policy: f64,
+    pub of_policy: f64,
     /// Its part of its shard's.
-    of_shard: Option<f64>,
+    pub of_shard: Option<f64>,
     /// The minutes that are over in which it was among the first twenty of its policy.
-    minutes: Vec<HotMinute>,
+    pub minutes: Vec<HotMinute>,
 }
 
 /// A key in a minute.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-struct HotMinute {
+pub struct HotMinute {
     /// When it began.
-    at: Time,
-    requests_per_second: f64,
-    denied_per_second: f64,
+    pub at: Time,
+    /// In this minute.
+    pub requests_per_second: f64,
+    /// Those of them that were refused.
+    pub denied_per_second: f64,
 }
 
 /// Heavy keys of a fleet.
-#[derive(Debug, Serialize, JsonSchema)]
-struct HotFleet {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub struct HotFleet {
     /// How many nodes have told of these minutes.
-    nodes: usize,
-    items: Vec<FleetKey>,
+    pub nodes: usize,
+    /// The heaviest of a policy first.
+    pub items: Vec<FleetKey>,
 }
 
 /// A heavy key of a fleet.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-struct FleetKey {
-    policy: String,
-    key: String,
-    id: String,
-    requests_per_second: f64,
-    denied_per_second: f64,
+pub struct FleetKey {
+    /// The policy that counts it.
+    pub policy: String,
+    /// Who is counted.
+    pub key: String,
+    /// Tells keys apart that are named alike.
+    pub id: String,
+    /// At all nodes.
+    pub requests_per_second: f64,
+    /// Those of them that were refused.
+    pub denied_per_second: f64,
 }
 
 pub(super) fn describe(document: &mut Document) {

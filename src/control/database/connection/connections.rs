@@ -234,6 +234,9 @@ impl Session {
         self.deadline = Instant::from_std(clock::instant()) + within;
     }
 
+    /// Closes the connection, which undoes what was not committed.
+    pub(in crate::database) fn give_up(self) {}
+
     /// Gives the connection back for the next call. Nothing may be open on it.
     pub(in crate::database) fn release(mut self) {
         if let Some(link) = self.link.take().filter(|_| !self.is_makeshift) {

@@ -13,28 +13,9 @@ use crate::database::connection::connections::{ConnectionPool, DatabaseOptions};
 use crate::database::connection::open::Database;
 use crate::database::connection::sql::SqlQuery;
 use crate::database::error::Error;
+use crate::database::hint::{CHANNEL, HintConnection, LatestHint};
 use crate::database::id;
 use crate::database::time::Time;
-
-/// What was heard last. Many hints at once are one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LatestHint {
-    /// The version that the last hint named; `None`: no hint yet, or one that named none.
-    pub version: Option<i64>,
-    /// Whether hints can be heard now. After a time without, anything may have changed.
-    pub ear: HintConnection,
-}
-
-/// The connection that hints come by.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HintConnection {
-    /// It is being made for the first time.
-    Opening,
-    /// What this node tells itself comes back by it.
-    Open,
-    /// It is lost, could not be made, or brings nothing, as behind a pooler of transactions. It is tried again for as long as there are [`DatabaseHints`].
-    Lost(Error),
-}
 
 /// The hints of one database. Its task ends when this is dropped.
 pub struct DatabaseHints {
@@ -176,10 +157,6 @@ impl HintListener {
     }
 }
 
-/// The channel of `NOTIFY`.
-pub const CHANNEL: &str = "sluicegate";
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How often it is tested whether hints come.
-pub const HINTS_TESTED_EACH: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);

@@ -9,6 +9,11 @@ use tokio::time::{Instant, timeout_at};
 
 use base::clock;
 
+/// Whether the library can read the URL of a server.
+pub(in crate::database) fn is_readable(url: &str) -> bool {
+    url.parse::<PgConnectOptions>().is_ok()
+}
+
 /// How to connect to each of them.
 pub(in crate::database) struct DatabaseServers {
     each: Vec<PgConnectOptions>,

@@ -37,6 +37,23 @@ pub(in crate::database) fn number(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
+/// A statement of the library with its values bound, for either database.
+macro_rules! bound {
+    ($query:expr) => {
+        $query.values.iter().fold(
+            sqlx::query(AssertSqlSafe($query.text.as_str())),
+            |query, value| match value {
+                SqlValue::Text(text) => query.bind(text),
+                SqlValue::Integer(number) => query.bind(number),
+                SqlValue::Real(number) => query.bind(number),
+                SqlValue::Flag(flag) => query.bind(flag),
+                SqlValue::Time(time) => query.bind(time),
+                SqlValue::Json(json) => query.bind(json),
+            },
+        )
+    };
+}
+
 impl SqlQuery {
     pub(in crate::database) fn new(text: impl Into<String>) -> SqlQuery {
         SqlQuery { text: text.into(), values: Vec::new() }
@@ -77,27 +94,11 @@ impl SqlQuery {
     }
 
     pub(in crate::database) fn sqlite(&self) -> Prepared<'_, Sqlite, SqliteArguments> {
-        let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
-        self.values.iter().fold(query, |query, value| match value {
-            SqlValue::Text(text) => query.bind(text),
-            SqlValue::Integer(number) => query.bind(number),
-            SqlValue::Real(number) => query.bind(number),
-            SqlValue::Flag(flag) => query.bind(flag),
-            SqlValue::Time(time) => query.bind(time),
-            SqlValue::Json(json) => query.bind(json),
-        })
+        bound!(self)
     }
 
     pub(in crate::database) fn postgres(&self) -> Prepared<'_, Postgres, PgArguments> {
-        let query = sqlx::query(AssertSqlSafe(self.text.as_str()));
-        self.values.iter().fold(query, |query, value| match value {
-            SqlValue::Text(text) => query.bind(text),
-            SqlValue::Integer(number) => query.bind(number),
-            SqlValue::Real(number) => query.bind(number),
-            SqlValue::Flag(flag) => query.bind(flag),
-            SqlValue::Time(time) => query.bind(time),
-            SqlValue::Json(json) => query.bind(json),
-        })
+        bound!(self)
     }
 }
 
@@ -133,62 +134,25 @@ impl SqlRow {
     }
 }
 
-impl From<&str> for SqlValue {
-    fn from(text: &str) -> SqlValue {
-        SqlValue::Text(Some(text.to_owned()))
-    }
+macro_rules! values {
+    ($($from:ty => |$value:ident| $made:expr;)*) => {$(
+        impl From<$from> for SqlValue {
+            fn from($value: $from) -> SqlValue {
+                $made
+            }
+        }
+    )*};
 }
 
-impl From<String> for SqlValue {
-    fn from(text: String) -> SqlValue {
-        SqlValue::Text(Some(text))
-    }
-}
-
-impl From<Option<String>> for SqlValue {
-    fn from(text: Option<String>) -> SqlValue {
-        SqlValue::Text(text)
-    }
-}
-
-impl From<i64> for SqlValue {
-    fn from(number: i64) -> SqlValue {
-        SqlValue::Integer(Some(number))
-    }
-}
-
-impl From<f64> for SqlValue {
-    fn from(number: f64) -> SqlValue {
-        SqlValue::Real(number)
-    }
-}
-
-impl From<bool> for SqlValue {
-    fn from(flag: bool) -> SqlValue {
-        SqlValue::Flag(flag)
-    }
-}
-
-impl From<Time> for SqlValue {
-    fn from(time: Time) -> SqlValue {
-        SqlValue::Time(Some(time))
-    }
-}
-
-impl From<Option<Time>> for SqlValue {
-    fn from(time: Option<Time>) -> SqlValue {
-        SqlValue::Time(time)
-    }
-}
-
-impl From<Json> for SqlValue {
-    fn from(json: Json) -> SqlValue {
-        SqlValue::Json(Some(json))
-    }
-}
-
-impl From<Option<Json>> for SqlValue {
-    fn from(json: Option<Json>) -> SqlValue {
-        SqlValue::Json(json)
-    }
+values! {
+    &str => |text| SqlValue::Text(Some(text.to_owned()));
+    String => |text| SqlValue::Text(Some(text));
+    Option<String> => |text| SqlValue::Text(text);
+    i64 => |number| SqlValue::Integer(Some(number));
+    f64 => |number| SqlValue::Real(number);
+    bool => |flag| SqlValue::Flag(flag);
+    Time => |time| SqlValue::Time(Some(time));
+    Option<Time> => |time| SqlValue::Time(time);
+    Json => |json| SqlValue::Json(Some(json));
+    Option<Json> => |json| SqlValue::Json(json);
 }

@@ -12,7 +12,7 @@ use super::hosts::bare;
 
 /// What a chain asks of connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct ChainMatch {
     /// Names that clients ask for in TLS. Empty: any.
     pub(super) names: Vec<String>,
     /// Ranges of clients' addresses. Empty: any.
@@ -24,7 +24,7 @@ pub(super) struct Asked {
 /// A connection manager, and what its chain asks of connections.
 pub(super) struct Chain<'d> {
     pub(super) manager: &'d Node,
-    pub(super) asked: Asked,
+    pub(super) asked: ChainMatch,
 }
 
 /// What is true of every connection of a listener.
@@ -39,7 +39,12 @@ struct Listening<'a> {
 
 impl<'d> Reading<'d> {
     /// What each chain of a listener asks. `None`, which is listed, if that cannot be said: its routes are closed then.
-    pub(super) fn asked(&mut self, node: &'d Node, chains: &[&'d Node], bind: &str) -> Option<Vec<Asked>> {
+    pub(super) fn asked(
+        &mut self,
+        node: &'d Node,
+        chains: &[&'d Node],
+        bind: &str,
+    ) -> Option<Vec<ChainMatch>> {
         let has_tls = |chain: &&Node| chain.get("transport_socket").is_some();
         // Those of the PROXY protocol and of redirected connections do, and others may.
         let changes = |filter: &Node| {
@@ -53,7 +58,7 @@ impl<'d> Reading<'d> {
             has_clear: !chains.iter().all(has_tls),
             has_tls: chains.iter().any(has_tls),
         };
-        let asked: Vec<Asked> =
+        let asked: Vec<ChainMatch> =
             chains.iter().map(|chain| self.asked_by(chain, has_tls(chain), &listening)).collect();
         let matcher = node.get("filter_chain_matcher");
         if let Some(matcher) = matcher {
@@ -61,7 +66,7 @@ impl<'d> Reading<'d> {
             self.left_out(matcher, "filter_chain_matcher", why);
         }
         // Of two chains for the same names the address decides, which routes do not tell apart.
-        let clash = |one: &Asked, other: &Asked| {
+        let clash = |one: &ChainMatch, other: &ChainMatch| {
             let shares = one.names.is_empty() && other.names.is_empty()
                 || one.names.iter().any(|name| other.names.contains(name));
             shares && one.allow != other.allow
@@ -77,8 +82,8 @@ impl<'d> Reading<'d> {
         is_said.then_some(asked)
     }
 
-    fn asked_by(&mut self, chain: &'d Node, is_tls: bool, listening: &Listening<'_>) -> Asked {
-        let mut asked = Asked::default();
+    fn asked_by(&mut self, chain: &'d Node, is_tls: bool, listening: &Listening<'_>) -> ChainMatch {
+        let mut asked = ChainMatch::default();
         let Some(matched) = chain.get("filter_chain_match") else { return asked };
         let mut lost: Vec<&str> = Vec::new();
         for (key, value) in matched.entries() {
@@ -119,7 +124,7 @@ impl<'d> Reading<'d> {
     }
 }
 
-impl Asked {
+impl ChainMatch {
     /// Adds ranges of clients; `false` if they cannot be said, or are others than those that are there.
     fn add_ranges(&mut self, node: &Node) -> bool {
         let ranges = node.items().iter().map(range).collect::<Option<Vec<_>>>();

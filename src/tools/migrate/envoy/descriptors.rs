@@ -6,7 +6,7 @@ use super::Reading;
 use super::hosts::Around;
 
 /// What an action says of a request.
-enum Said {
+enum EntryValue {
     /// The same of each.
     Fixed(String),
     /// The value of a dimension.
@@ -44,7 +44,7 @@ impl<'d> Reading<'d> {
     }
 
     /// The dimensions that a descriptor counts by; `None` if it is for other requests.
-    fn matching(&mut self, descriptor: &'d Node, said: &[(String, Said)]) -> Option<Vec<String>> {
+    fn matching(&mut self, descriptor: &'d Node, said: &[(String, EntryValue)]) -> Option<Vec<String>> {
         let entries = descriptor.list("entries");
         let keys: Vec<&str> = entries.iter().filter_map(|entry| entry.word("key")).collect();
         if !keys.iter().eq(said.iter().map(|(key, _)| key)) {
@@ -53,10 +53,10 @@ impl<'d> Reading<'d> {
         let mut by = Vec::new();
         for (entry, (_, said)) in entries.iter().zip(said) {
             match (entry.get("value").map(|value| value.text().unwrap_or_default()), said) {
-                (Some(value), Said::Fixed(fixed)) if value != fixed => return None,
-                (_, Said::Fixed(_)) => {}
-                (None | Some(""), Said::Value(dimension)) => by.push(dimension.clone()),
-                (Some(_), Said::Value(_)) => {
+                (Some(value), EntryValue::Fixed(fixed)) if value != fixed => return None,
+                (_, EntryValue::Fixed(_)) => {}
+                (None | Some(""), EntryValue::Value(dimension)) => by.push(dimension.clone()),
+                (Some(_), EntryValue::Value(_)) => {
                     let why = "a limit holds for every value of a field, not for one: write a route that `match`es it";
                     self.left_out(descriptor, "descriptors", why);
                     return None;
@@ -68,18 +68,21 @@ impl<'d> Reading<'d> {
 }
 
 /// The key and the value of an action.
-fn said(action: &Node) -> Option<(String, Said)> {
+fn said(action: &Node) -> Option<(String, EntryValue)> {
     if let Some(fixed) = action.get("generic_key") {
         let key = fixed.word("descriptor_key").unwrap_or("generic_key").to_owned();
-        return Some((key, Said::Fixed(fixed.word("descriptor_value")?.to_owned())));
+        return Some((key, EntryValue::Fixed(fixed.word("descriptor_value")?.to_owned())));
     }
     if let Some(header) = action.get("request_headers") {
         let name = header.word("header_name").filter(|name| is_field(name))?.to_ascii_lowercase();
-        return Some((header.word("descriptor_key")?.to_owned(), Said::Value(format!("header:{name}"))));
+        return Some((
+            header.word("descriptor_key")?.to_owned(),
+            EntryValue::Value(format!("header:{name}")),
+        ));
     }
     if let Some(query) = action.get("query_parameters") {
         let name = query.word("query_parameter_name").filter(|name| is_field(name))?;
-        return Some((query.word("descriptor_key")?.to_owned(), Said::Value(format!("query:{name}"))));
+        return Some((query.word("descriptor_key")?.to_owned(), EntryValue::Value(format!("query:{name}"))));
     }
-    action.has("remote_address").then(|| ("remote_address".to_owned(), Said::Value("ip".to_owned())))
+    action.has("remote_address").then(|| ("remote_address".to_owned(), EntryValue::Value("ip".to_owned())))
 }

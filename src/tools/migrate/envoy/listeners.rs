@@ -7,7 +7,7 @@ use super::super::draft::{Section as Listener, texts, unique};
 use super::super::file;
 use super::super::values::protobuf_time;
 use super::super::yaml::Node;
-use super::chains::{Asked, Chain};
+use super::chains::{Chain, ChainMatch};
 use super::ports::{Side, chains};
 use super::{Reading, kind};
 
@@ -37,7 +37,7 @@ impl<'d> Reading<'d> {
         let asked = self.asked(node, &chains, &bind);
         self.listener_filters(node);
         is_guarded |= asked.is_none();
-        let asked = asked.unwrap_or_else(|| vec![Asked::default(); chains.len()]);
+        let asked = asked.unwrap_or_else(|| vec![ChainMatch::default(); chains.len()]);
         // Clients of all chains are the same ones.
         if let [first, others @ ..] = asked.as_slice()
             && !first.allow.is_empty()

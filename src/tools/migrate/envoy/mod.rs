@@ -21,7 +21,7 @@ use std::path::Path;
 
 use super::draft::Draft;
 use super::file::Error;
-use super::notes::Place;
+use super::notes::SourceLine;
 use super::yaml::Node;
 use super::yaml_file;
 
@@ -64,8 +64,8 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
 }
 
 impl Reading<'_> {
-    fn place(&self, node: &Node) -> Place {
-        Place { file: self.file.clone(), line: node.line }
+    fn place(&self, node: &Node) -> SourceLine {
+        SourceLine { file: self.file.clone(), line: node.line }
     }
 
     /// Lists a value as left out, and everything in it as read.

@@ -4,13 +4,13 @@ use std::cell::Cell;
 use std::path::Path;
 
 use super::super::file::Error;
-use super::super::notes::Place;
+use super::super::notes::SourceLine;
 
 /// A line, as words.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) words: Vec<String>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     used: Cell<bool>,
 }
 
@@ -19,7 +19,7 @@ pub(super) struct Line {
 pub(super) struct Section {
     pub(super) kind: String,
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     pub(super) lines: Vec<Line>,
     /// The section of defaults that holds here: the one it names, or the last one before it.
     pub(super) defaults: Option<usize>,
@@ -83,7 +83,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<Section>, Error> {
     let file = path.display().to_string();
     let mut sections: Vec<Section> = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let place = Place { file: file.clone(), line: index + 1 };
+        let place = SourceLine { file: file.clone(), line: index + 1 };
         let words = words(line).map_err(|message| Error::Syntax {
             file: file.clone(),
             line: index + 1,

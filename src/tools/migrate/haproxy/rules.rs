@@ -4,7 +4,7 @@ use config::printer::{table, text};
 
 use super::super::draft::{Route, texts};
 use super::super::fields::{Fields, TO_CLIENTS, TO_SERVERS};
-use super::super::notes::Place;
+use super::super::notes::SourceLine;
 use super::super::order;
 use super::super::values::is_named;
 use super::Reading;
@@ -693,7 +693,7 @@ fn refuses_all(backend: &Section) -> bool {
 }
 
 /// A route for each path of a condition.
-fn routes(which: &Which, place: &Place) -> Vec<Route> {
+fn routes(which: &Which, place: &SourceLine) -> Vec<Route> {
     let any = [ANY.to_owned()];
     let paths = if which.paths.is_empty() { any.as_slice() } else { which.paths.as_slice() };
     let route = |path: &String| Route {

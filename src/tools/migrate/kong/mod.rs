@@ -16,7 +16,7 @@ use config::printer::text;
 
 use super::draft::{Draft, Route, Section};
 use super::file::Error;
-use super::notes::Place;
+use super::notes::SourceLine;
 use super::yaml::Node;
 use super::yaml_file;
 
@@ -78,8 +78,8 @@ pub(super) fn read(path: &Path, text_of: &str, keys: Option<&Path>, draft: &mut 
 }
 
 impl<'d> Reading<'d> {
-    fn place(&self, node: &Node) -> Place {
-        Place { file: self.file.clone(), line: node.line }
+    fn place(&self, node: &Node) -> SourceLine {
+        SourceLine { file: self.file.clone(), line: node.line }
     }
 
     /// Lists a value as left out, and everything in it as read.

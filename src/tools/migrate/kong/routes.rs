@@ -11,7 +11,7 @@ use super::services::Target;
 use super::{Reading, name_of};
 
 /// Fields that a route asks for, as `headers` of a draft's route has them.
-type Asked = Vec<(String, Option<String>)>;
+type HeaderMatches = Vec<(String, Option<String>)>;
 
 /// A path of a route: the pattern, and what is sent of it if the route's part is taken away.
 struct Path {
@@ -89,9 +89,9 @@ impl<'d> Reading<'d> {
         &mut self,
         node: &'d Node,
         what: &str,
-        headers: Vec<Asked>,
+        headers: Vec<HeaderMatches>,
         common: &mut Common,
-    ) -> Vec<Asked> {
+    ) -> Vec<HeaderMatches> {
         let values = || headers.iter().flatten().filter_map(|(_, value)| value.as_ref());
         if values().next().is_none() {
             return headers;
@@ -249,8 +249,8 @@ fn sent(path: &Path, node: &Node, target: Option<&Target<'_>>) -> Option<String>
 }
 
 /// Every combination of the values of fields; `None` if one of them is an expression.
-fn headers(node: &Node) -> Option<Vec<Asked>> {
-    let mut combinations: Vec<Asked> = vec![Vec::new()];
+fn headers(node: &Node) -> Option<Vec<HeaderMatches>> {
+    let mut combinations: Vec<HeaderMatches> = vec![Vec::new()];
     for (name, values) in node.get("headers").map(Node::entries).unwrap_or_default() {
         let values = values.texts();
         let is_many = combinations.len() * values.len() > COMBINATIONS_MAX;

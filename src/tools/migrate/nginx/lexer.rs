@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use super::super::file::{self, Error};
-use super::super::notes::{Notes, Place};
+use super::super::notes::{Notes, SourceLine};
 
 /// A directive, its arguments and what stands between its braces.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ pub(super) struct Directive {
     pub(super) name: String,
     pub(super) args: Vec<String>,
     pub(super) block: Option<Vec<Directive>>,
-    pub(super) place: Place,
+    pub(super) place: SourceLine,
     /// Whether somebody has read it. What nobody reads is listed as left out.
     used: Cell<bool>,
 }
@@ -117,7 +117,7 @@ impl<'r> Reader<'r> {
             if words.is_empty() {
                 begin = cursor.line;
             }
-            let place = Place { file: cursor.file.clone(), line: begin };
+            let place = SourceLine { file: cursor.file.clone(), line: begin };
             match token {
                 Some(Token::Word(word)) => words.push(word),
                 Some(Token::End) if words.first().is_some_and(|name| name == "include") => {
@@ -143,7 +143,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The directives of the files that a pattern names.
-    fn included(&mut self, words: &[String], place: &Place) -> Result<Vec<Directive>, Error> {
+    fn included(&mut self, words: &[String], place: &SourceLine) -> Result<Vec<Directive>, Error> {
         let pattern = self.directory.join(words.get(1).map_or("", String::as_str));
         let mut directives = Vec::new();
         if !self.is_on_disk {
@@ -179,7 +179,7 @@ impl<'r> Reader<'r> {
     }
 
     /// The files that fit a pattern, sorted; stars and question marks are known in the name alone.
-    fn matching(&mut self, pattern: &Path, place: &Place) -> Vec<PathBuf> {
+    fn matching(&mut self, pattern: &Path, place: &SourceLine) -> Vec<PathBuf> {
         let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let directory = pattern.parent().unwrap_or(Path::new("/")).to_owned();
         if directory.to_string_lossy().contains(['*', '?', '[']) || name.contains('[') {
@@ -227,7 +227,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     pattern[with..].iter().all(|byte| *byte == b'*')
 }
 
-fn directive(words: &mut Vec<String>, place: Place, block: Option<Vec<Directive>>) -> Directive {
+fn directive(words: &mut Vec<String>, place: SourceLine, block: Option<Vec<Directive>>) -> Directive {
     let mut words = std::mem::take(words).into_iter();
     let name = words.next().unwrap_or_default();
     Directive { name, args: words.collect(), block, place, used: Cell::new(false) }

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use super::draft::Draft;
 use super::file::Error;
-use super::notes::Place;
+use super::notes::SourceLine;
 use lexer::{Directive, Reader};
 use real_ip::RealIp;
 use scope::Scope;
@@ -55,7 +55,7 @@ struct Reading<'d> {
 
 /// A place that is closed, as what keeps clients out of it cannot be said.
 struct Closing {
-    place: Place,
+    place: SourceLine,
     /// What all of its paths begin with.
     begin: String,
     /// Whether a route of its own says what it does there, so that only longer paths are closed.

@@ -2,7 +2,7 @@
 //!
 //! All routes are served by both. The server of 443 stays, and what the other one keeps clients out of is closed in it.
 
-use super::super::notes::Place;
+use super::super::notes::SourceLine;
 use super::Reading;
 use super::access::is_guarded;
 use super::lexer::Directive;
@@ -11,7 +11,7 @@ use super::prefix::Match;
 use super::servers::{Server, rules_of};
 
 /// A place of another server that keeps clients out: its line, and what its paths begin with.
-pub(super) type Kept = (Place, String);
+pub(super) type GuardedPath = (SourceLine, String);
 
 impl<'d> Reading<'d> {
     /// Brings servers that one of the two ports alone reaches to one server for each name.
@@ -157,7 +157,7 @@ pub(super) fn only_redirects(block: &Directive) -> bool {
 }
 
 /// The places of a server that keep clients out, or bound what they do.
-fn guarded_locations(block: &Directive) -> Vec<Kept> {
+fn guarded_locations(block: &Directive) -> Vec<GuardedPath> {
     let mut kept = Vec::new();
     for location in block.block().iter().filter(|inside| inside.name == "location") {
         let begin = match Match::of(location) {
@@ -177,7 +177,7 @@ fn guarded_locations(block: &Directive) -> Vec<Kept> {
 }
 
 /// The same, with all of it if the server itself has a guard.
-pub(super) fn guarded(block: &Directive) -> Vec<Kept> {
+pub(super) fn guarded(block: &Directive) -> Vec<GuardedPath> {
     let whole = has_guard(block).then(|| (block.place.clone(), "/".to_owned()));
     guarded_locations(block).into_iter().chain(whole).collect()
 }

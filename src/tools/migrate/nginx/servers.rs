@@ -2,12 +2,12 @@
 
 use super::super::apart::{self, Ports};
 use super::super::draft::{Route, Section, literal_path};
-use super::super::notes::Place;
+use super::super::notes::SourceLine;
 use super::super::order;
 use super::access::{is_guarded, is_redirect};
 use super::lexer::Directive;
 use super::listeners::{Listen, Redirecting};
-use super::ports::{Kept, guarded};
+use super::ports::{GuardedPath, guarded};
 use super::prefix::{Match, rewritten_from};
 use super::scope::Scope;
 use super::{Closing, Reading};
@@ -27,7 +27,7 @@ pub(super) struct Server<'d> {
     /// Whether a name of it is an expression, which is no host.
     pub(super) has_unsaid_names: bool,
     /// Places that another port keeps clients out of, closed here as all ports serve them.
-    pub(super) kept: Vec<Kept>,
+    pub(super) kept: Vec<GuardedPath>,
 }
 
 impl Server<'_> {
@@ -160,7 +160,7 @@ impl<'d> Reading<'d> {
         }
         // Requests for a name that no host can say come to the default server.
         let unsaid = servers.iter().filter(|server| server.has_unsaid_names);
-        let kept: Vec<Kept> = unsaid.flat_map(|server| guarded(server.block)).collect();
+        let kept: Vec<GuardedPath> = unsaid.flat_map(|server| guarded(server.block)).collect();
         if let Some(default) = servers.get_mut(chosen) {
             for (place, begin) in &kept {
                 let why = format!(
@@ -263,7 +263,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes a path, and the routes of a server that are for a part of it. They begin at an index.
-    fn close_below(&mut self, server: &Server<'d>, known: usize, place: &Place, path: String) {
+    fn close_below(&mut self, server: &Server<'d>, known: usize, place: &SourceLine, path: String) {
         let below = self.draft.routes[known..].iter_mut();
         below.filter(|route| order::covers_path(&path, &route.path)).for_each(Route::close);
         let mut route = Route { place: place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
@@ -325,7 +325,7 @@ impl<'d> Reading<'d> {
         let path = at.pattern().filter(|_| is_redirect(found));
         match path.map(|path| (path, self.rewritten(found, &at, &around))) {
             Some((path, Some(Rewritten::Answer(key, value)))) => {
-                let place: Place = found.place.clone();
+                let place: SourceLine = found.place.clone();
                 let mut route = Route { place, hosts: server.hosts.clone(), path, ..Route::default() };
                 route.key(key, value);
                 self.draft.add_route(route, &found.shown());

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use super::draft::{Domain, Draft, legal};
 use super::file::Error;
-use super::notes::Place;
+use super::notes::SourceLine;
 use super::yaml::Node;
 use super::yaml_file;
 
@@ -50,7 +50,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     let mut reading = Reading { draft, file, domain: own, names: BTreeSet::new(), refused: None };
     if reading.domain.name != domain {
         let why = format!("no domain can have this name here: let Envoy ask for `{}`", reading.domain.name);
-        let place = Place {
+        let place = SourceLine {
             file: reading.file.clone(),
             line: root.get("domain").map_or(root.line, |node| node.line),
         };
@@ -68,8 +68,8 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
 }
 
 impl Reading<'_> {
-    fn place(&self, node: &Node) -> Place {
-        Place { file: self.file.clone(), line: node.line }
+    fn place(&self, node: &Node) -> SourceLine {
+        SourceLine { file: self.file.clone(), line: node.line }
     }
 
     /// Lists a value as left out, and everything in it as read.

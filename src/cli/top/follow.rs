@@ -1,0 +1,68 @@
+//! Follows an answer of the admin listener that does not end.
+
+use anyhow::{Context, anyhow, bail};
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Collected, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use crate::admin_client::{AdminAddress, AdminClient, secured};
+
+impl AdminClient {
+    /// Asks for an answer that does not end, and hands over each piece of it until `each` returns `false`.
+    ///
+    /// # Errors
+    /// If there is no answer in time, or a refusal: its reason.
+    pub(super) fn follow(&self, target: &str, each: &mut dyn FnMut(&[u8]) -> bool) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let request = self.request(&Method::GET, target, String::new())?;
+        runtime.block_on(async {
+            let begun = timeout(self.within, async {
+                match &self.place {
+                    AdminAddress::Tcp(addr) => begin(TcpStream::connect(addr).await?, request).await,
+                    AdminAddress::Tls(place) => begin(secured(place).await?, request).await,
+                    AdminAddress::Unix(path) => begin(UnixStream::connect(path).await?, request).await,
+                }
+            });
+            let begun = begun.await.unwrap_or_else(|_| bail!("it has not answered within {:?}", self.within));
+            let begun = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
+            let mut body =
+                begun.map_err(|refusal| anyhow!("the gateway on {} answers {refusal}", self.place))?;
+            // The server sends something each second.
+            while let Some(frame) = timeout(self.within, body.frame()).await.context("it fell silent")? {
+                if frame?.data_ref().is_some_and(|piece| !each(piece)) {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Sends a request over a connection that ends with the answer, and returns the body of a good one, or what another says.
+async fn begin(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+) -> anyhow::Result<Result<Incoming, String>> {
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the runtime, which is this answer's own.
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let status = answer.status();
+    if status == StatusCode::OK {
+        return Ok(Ok(answer.into_body()));
+    }
+    let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
+    let body = body.map(Collected::to_bytes).unwrap_or_default();
+    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+    let detail = problem["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
+    Ok(Err(format!("{}: {detail}", status.as_u16())))
+}
+
+/// The reason of a refusal.
+const REFUSAL_BYTES_MAX: usize = 64 * 1024;

@@ -1,0 +1,214 @@
+//! Stands for connections in a binary that was built without the feature `control`: `config` refuses `[database]`, so none
+//! is opened.
+#![expect(dead_code, reason = "it is there for what would be called if a database were open")]
+
+pub(super) mod connections {
+    use std::convert::Infallible;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::sql::{SqlQuery, SqlRow};
+    use crate::database::error::Error;
+
+    pub(in crate::database) struct ConnectionPool {
+        pub(in crate::database) place: Arc<str>,
+        pub(in crate::database) options: DatabaseOptions,
+    }
+
+    pub(in crate::database) enum DatabaseOptions {
+        Sqlite(Infallible),
+        Postgres(Infallible),
+    }
+
+    pub(in crate::database) enum Session {}
+
+    impl ConnectionPool {
+        pub(in crate::database) async fn session(&self, _: Duration) -> Result<Session, Error> {
+            Err(self.unreachable(super::ABSENT))
+        }
+
+        pub(in crate::database) fn unreachable(&self, reason: &str) -> Error {
+            Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
+        }
+    }
+
+    impl Session {
+        pub(in crate::database) async fn execute(&mut self, _: SqlQuery) -> Result<u64, Error> {
+            match *self {}
+        }
+
+        pub(in crate::database) async fn all(&mut self, _: SqlQuery) -> Result<Vec<SqlRow>, Error> {
+            match *self {}
+        }
+
+        pub(in crate::database) async fn one(&mut self, _: SqlQuery) -> Result<Option<SqlRow>, Error> {
+            match *self {}
+        }
+
+        pub(in crate::database) async fn begin_reading(&mut self) -> Result<(), Error> {
+            match *self {}
+        }
+
+        pub(in crate::database) async fn begin_writing(&mut self) -> Result<(), Error> {
+            match *self {}
+        }
+
+        pub(in crate::database) async fn end(&mut self, _: &'static str) -> Result<(), Error> {
+            match *self {}
+        }
+
+        pub(in crate::database) fn has_listeners(&self) -> bool {
+            match *self {}
+        }
+
+        pub(in crate::database) fn extend(&mut self, _: Duration) {
+            match *self {}
+        }
+
+        pub(in crate::database) fn give_up(self) {
+            match self {}
+        }
+
+        pub(in crate::database) fn release(self) {
+            match self {}
+        }
+    }
+}
+
+pub(super) mod hints {
+    use std::time::Duration;
+
+    use super::open::Database;
+    use crate::database::hint::LatestHint;
+
+    /// There are none.
+    pub enum DatabaseHints {}
+
+    impl Database {
+        /// Listens to nothing.
+        pub fn listen(&self, _: Duration) -> Option<DatabaseHints> {
+            None
+        }
+    }
+
+    impl DatabaseHints {
+        /// Never comes.
+        pub async fn next(&mut self) -> LatestHint {
+            match *self {}
+        }
+    }
+}
+
+pub(super) mod open {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::sync::watch;
+
+    use super::connections::ConnectionPool;
+    use super::sql::{SqlQuery, SqlRow};
+    use crate::database::config::Config;
+    use crate::database::error::Error;
+
+    /// A database that cannot be opened.
+    #[derive(Clone)]
+    pub struct Database {
+        pub(in crate::database) connections: Arc<ConnectionPool>,
+        pub(in crate::database) committed: watch::Sender<i64>,
+    }
+
+    impl Database {
+        /// Opens nothing.
+        ///
+        /// # Errors
+        /// Always.
+        pub async fn open(config: &Config) -> Result<Database, Error> {
+            Err(Error::Refused { place: config.url.to_string().into(), reason: super::ABSENT.to_owned() })
+        }
+
+        /// Opens nothing.
+        ///
+        /// # Errors
+        /// Always.
+        pub async fn open_read_only(config: &Config) -> Result<Database, Error> {
+            Database::open(config).await
+        }
+
+        /// Nothing is open.
+        pub async fn close(&self, _: Duration) {}
+
+        /// Nothing is committed.
+        pub fn committed(&self) -> watch::Receiver<i64> {
+            self.committed.subscribe()
+        }
+
+        pub(in crate::database) async fn read_all<T>(
+            &self,
+            query: SqlQuery,
+            read: fn(&SqlRow) -> Result<T, Error>,
+        ) -> Result<Vec<T>, Error> {
+            let mut session = self.connections.session(CALL_MAX).await?;
+            session.all(query).await?.iter().map(read).collect()
+        }
+    }
+
+    impl std::fmt::Debug for Database {
+        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("Database")
+        }
+    }
+
+    /// The most that a call would take.
+    pub const CALL_MAX: Duration = Duration::from_secs(5);
+    /// The most that opening would take.
+    pub const OPEN_MAX: Duration = Duration::from_secs(30);
+}
+
+pub(super) mod servers {
+    pub(in crate::database) fn is_readable(_: &str) -> bool {
+        true
+    }
+}
+
+pub(super) mod sql {
+    use crate::database::error::Error;
+
+    #[derive(Clone, Debug)]
+    pub(in crate::database) struct SqlQuery;
+
+    pub(in crate::database) enum SqlRow {}
+
+    pub(in crate::database) fn number(count: u64) -> i64 {
+        i64::try_from(count).unwrap_or(i64::MAX)
+    }
+
+    impl SqlQuery {
+        pub(in crate::database) fn new(_: impl Into<String>) -> SqlQuery {
+            SqlQuery
+        }
+
+        pub(in crate::database) fn with(self, _: impl Sized) -> SqlQuery {
+            self
+        }
+
+        pub(in crate::database) fn and(self, _: &'static str, _: impl Sized) -> SqlQuery {
+            self
+        }
+
+        pub(in crate::database) fn then(self, _: &'static str) -> SqlQuery {
+            self
+        }
+    }
+
+    impl SqlRow {
+        pub(in crate::database) fn get<T>(&self, _: &str) -> Result<T, Error> {
+            match *self {}
+        }
+
+        pub(in crate::database) fn wrong(&self, _: &str) -> Error {
+            match *self {}
+        }
+    }
+}
+
+const ABSENT: &str = "this binary was built without the feature `control`";
