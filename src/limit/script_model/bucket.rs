@@ -1,6 +1,6 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{Asked, DEEPEST, EXACT, Granted, LENT_EPOCHS, LENT_SHARE, STAYS_MAX};
+use super::{DEEPEST, EXACT, GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers, STAYS_MAX};
 use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
 use crate::lease_messages::Lent;
 
@@ -55,7 +55,7 @@ impl Record {
     }
 
     /// The record as it is stored and read back: some numbers are floats.
-    fn packed(self, r: &Asked) -> Record {
+    fn packed(self, r: &RenewalNumbers) -> Record {
         Record {
             promised: float(self.promised),
             wanted: float(self.wanted),
@@ -82,7 +82,7 @@ struct Open {
 }
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
-pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
+pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Lent, f64)> {
     let ([at_us, level], floats, [since_us, stays_s], [nodes, nodes_before], plan) = unpack(record)?;
     let [promised, wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
@@ -111,7 +111,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
 }
 
 /// Answers one renewal.
-pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
     let Open { record: mut s, number, ends_us, is_aged, less } = open_any(*saved, now_us, r);
     let old = (less > 0.0).then(|| r.clone().under([s.plan[0], s.plan[1]], s.plan[2]));
     let r = old.as_ref().unwrap_or(r);
@@ -144,13 +144,19 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
             s.nodes = 0f64.max(s.nodes - 1.0);
         }
         *saved = Some(s.packed(r));
-        return Granted { epoch: number, level: s.level - less, ..Granted::default() };
+        return GrantNumbers { epoch: number, level: s.level - less, ..GrantNumbers::default() };
     }
     if less > 0.0 {
         *saved = Some(s.packed(r));
         let level = s.level - less;
         let deny_us = ((1.0 - level) / r.refill * 1e6).floor();
-        return Granted { epoch: number, lasts_us: ends_us - s.at_us, deny_us, level, ..Granted::default() };
+        return GrantNumbers {
+            epoch: number,
+            lasts_us: ends_us - s.at_us,
+            deny_us,
+            level,
+            ..GrantNumbers::default()
+        };
     }
     let (mut rate, mut reported, demand) = (r.rate, r.reported, r.demand.max(0.001));
     if is_first {
@@ -165,7 +171,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let deny_us = lease_deny(&s, r, &n, part);
     let rate = n.rate;
     *saved = Some(s.packed(r));
-    Granted {
+    GrantNumbers {
         epoch: number,
         tokens,
         rate,
@@ -177,7 +183,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
 }
 
 /// Opens a record of any plan. One of another is advanced under that, and then carried over: what was spent stays spent.
-fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let Some(changed) = saved.filter(|saved| saved.plan != [r.limit, r.period_ns, r.burst]) else {
         return open(saved, now_us, r);
     };
@@ -212,7 +218,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
     open
 }
 
-fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let mut now_us = now_us - now_us % TICK_US;
     let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
     if let Some(saved) = saved {
@@ -260,13 +266,13 @@ pub(super) fn number_of(begins_us: f64) -> f64 {
     begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
 }
 
-fn is_young(since_us: f64, r: &Asked) -> bool {
+fn is_young(since_us: f64, r: &RenewalNumbers) -> bool {
     since_us < r.epoch_us / 5.0 + 10000.0
 }
 
 /// Refills within the epoch that begins at `begins_us`, in two steps if the units of the last epoch become too old in
 /// between.
-fn advance(s: &mut Record, r: &Asked, begins_us: f64, to_us: f64) {
+fn advance(s: &mut Record, r: &RenewalNumbers, begins_us: f64, to_us: f64) {
     let aged_us = begins_us + r.epoch_us / 5.0 + 10000.0;
     if s.at_us < aged_us {
         let until_us = to_us.min(aged_us);
@@ -277,7 +283,7 @@ fn advance(s: &mut Record, r: &Asked, begins_us: f64, to_us: f64) {
     }
 }
 
-fn fill(s: &mut Record, r: &Asked, out: f64, to_us: f64) {
+fn fill(s: &mut Record, r: &RenewalNumbers, out: f64, to_us: f64) {
     let cap = (r.burst - out.max(0.0)).max(0.0);
     s.level = cap.min(s.level + (r.refill - s.promised).max(0.0) * ((to_us - s.at_us) / 1e6));
     s.at_us = to_us;
@@ -294,7 +300,7 @@ struct Node {
     left_s: f64,
 }
 
-fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
+fn lease_rate(s: &mut Record, r: &RenewalNumbers, n: &mut Node) {
     let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
     let mut target = (pool * n.share).min(1.3 * n.demand + 0.5 / (r.epoch_us / 1e6));
     if (target - n.rate) * n.left_s < 1.5 || r.is_small() {
@@ -311,7 +317,7 @@ fn lease_rate(s: &mut Record, r: &Asked, n: &mut Node) {
     n.rate += add;
 }
 
-fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64) {
+fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> (f64, f64) {
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
     let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
     let mut expected = n.demand * ahead_s;
@@ -351,11 +357,11 @@ fn lease_tokens(s: &mut Record, r: &Asked, n: &Node, is_aged: bool) -> (f64, f64
 }
 
 /// Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.
-fn is_greedy(s: &Record, r: &Asked) -> bool {
+fn is_greedy(s: &Record, r: &RenewalNumbers) -> bool {
     r.refill * ASKED_S > 1.0 && s.wanted.max(s.wanted_before) > GREEDY * r.refill
 }
 
-fn lease_deny(s: &Record, r: &Asked, n: &Node, part: f64) -> f64 {
+fn lease_deny(s: &Record, r: &RenewalNumbers, n: &Node, part: f64) -> f64 {
     if r.is_small() {
         let (least, wait_min_s) = if is_greedy(s, r) { (3.0, ASKED_S) } else { (1.0, 0.0) };
         let wait_s = if s.level >= least { 0.0 } else { ((1.0 - s.level) / r.refill).max(wait_min_s) };

@@ -28,7 +28,7 @@ impl ScriptModel {
 
     /// Answers a renewal at `now_us` of Redis's clock, microseconds since 1970.
     pub fn renew(&mut self, renewal: &Renewal, now_us: u64) -> Grant {
-        let asked = Asked::from(renewal);
+        let asked = RenewalNumbers::from(renewal);
         let granted = match renewal.plan.quota.algorithm() {
             Algorithm::FixedWindow | Algorithm::SlidingWindow => {
                 window::renew(&mut self.window, now_us as f64, &asked)
@@ -50,7 +50,7 @@ impl ScriptModel {
 /// Reads a record as of `now_us`, and for how long it has been unchanged, nanoseconds. `None` if the bytes are no
 /// record.
 pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
-    let asked = Asked::of(plan);
+    let asked = RenewalNumbers::of(plan);
     let (lent, at_us) = match plan.quota.algorithm() {
         Algorithm::FixedWindow | Algorithm::SlidingWindow => window::look(record, now_us as f64, &asked)?,
         _ => bucket::look(record, now_us as f64, &asked)?,
@@ -70,7 +70,7 @@ fn ns(us: f64) -> u64 {
 
 /// A renewal and its plan, in the numbers of a script.
 #[derive(Clone, Debug, Default)]
-struct Asked {
+struct RenewalNumbers {
     is_sliding: bool,
     limit: f64,
     period_ns: f64,
@@ -92,9 +92,9 @@ struct Asked {
     costs: SmallVec<[f64; 4]>,
 }
 
-impl From<&Renewal> for Asked {
-    fn from(renewal: &Renewal) -> Asked {
-        Asked {
+impl From<&Renewal> for RenewalNumbers {
+    fn from(renewal: &Renewal) -> RenewalNumbers {
+        RenewalNumbers {
             epoch: f64::from(renewal.epoch),
             demand: renewal.demand,
             reported: renewal.reported,
@@ -107,12 +107,12 @@ impl From<&Renewal> for Asked {
             release: renewal.release,
             ahead: renewal.ahead,
             costs: renewal.costs.iter().map(|cost| *cost as f64).collect(),
-            ..Asked::of(&renewal.plan)
+            ..RenewalNumbers::of(&renewal.plan)
         }
     }
 }
 
-impl Asked {
+impl RenewalNumbers {
     /// Units for future requests: none if a waiting request is refused and, if requests have costs of their own, none
     /// below what the waiting ones cost together.
     fn useful(&self, extra: f64, served: f64) -> f64 {
@@ -139,19 +139,19 @@ impl Asked {
     }
 
     /// The plan's numbers, with no renewal.
-    fn of(plan: &Plan) -> Asked {
+    fn of(plan: &Plan) -> RenewalNumbers {
         let quota = &plan.quota;
-        Asked {
+        RenewalNumbers {
             is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
             epoch_us: (plan.sharing.epoch_ns / 1_000) as f64,
-            ..Asked::default()
+            ..RenewalNumbers::default()
         }
         .under([quota.limit(), quota.period_ns()].map(|number| number.get() as f64), quota.capacity() as f64)
     }
 
     /// The same under another plan.
-    fn under(self, [limit, period_ns]: [f64; 2], burst: f64) -> Asked {
-        Asked { limit, period_ns, burst, refill: limit * 1e9 / period_ns, ..self }
+    fn under(self, [limit, period_ns]: [f64; 2], burst: f64) -> RenewalNumbers {
+        RenewalNumbers { limit, period_ns, burst, refill: limit * 1e9 / period_ns, ..self }
     }
 }
 
@@ -248,7 +248,7 @@ pub(super) const SMALL_AHEAD: f64 = 1.5;
 
 /// A grant as a script returns it.
 #[derive(Clone, Copy, Debug, Default)]
-struct Granted {
+struct GrantNumbers {
     epoch: f64,
     tokens: f64,
     rate: f64,

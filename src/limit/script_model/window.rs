@@ -1,7 +1,7 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
-use super::{Asked, Granted, LENT_EPOCHS, LENT_SHARE};
+use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
 use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
 use crate::lease_messages::Lent;
 
@@ -36,7 +36,7 @@ impl Record {
     }
 
     /// Whether a script may have written it.
-    fn is_sound(&self, r: &Asked) -> bool {
+    fn is_sound(&self, r: &RenewalNumbers) -> bool {
         let counts = [self.at_us, self.current, self.previous, self.wanted, self.wanted_before];
         let [limit, period_ns] = self.plan;
         (period_ns == r.period_ns || is_plan([limit, period_ns, limit]))
@@ -44,7 +44,7 @@ impl Record {
     }
 
     /// The record as it is stored and read back: some numbers are floats.
-    fn packed(self, r: &Asked) -> Record {
+    fn packed(self, r: &RenewalNumbers) -> Record {
         Record {
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
@@ -66,7 +66,7 @@ struct Open {
 }
 
 impl Open {
-    fn spent(&self, r: &Asked) -> f64 {
+    fn spent(&self, r: &RenewalNumbers) -> f64 {
         let s = &self.record;
         if !r.is_sliding {
             return s.current;
@@ -75,7 +75,7 @@ impl Open {
     }
 
     /// Time until `units` are left if no node spends any, microseconds.
-    fn wait_us(&self, r: &Asked, units: f64) -> f64 {
+    fn wait_us(&self, r: &RenewalNumbers, units: f64) -> f64 {
         let s = &self.record;
         let most = r.limit - units;
         if self.spent(r) <= most {
@@ -92,7 +92,7 @@ impl Open {
     }
 
     /// Books what a lease returns or owes, in the window in which it was granted.
-    fn settle(&mut self, r: &Asked, delta: f64) {
+    fn settle(&mut self, r: &RenewalNumbers, delta: f64) {
         let s = &mut self.record;
         let given_us = given_us(r.epoch, s.at_us);
         let starts_us = self.window_ends_us - self.period_us;
@@ -107,7 +107,7 @@ impl Open {
 }
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
-pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)> {
+pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Lent, f64)> {
     let ([at_us, current, previous], floats, [since_us, _], [nodes, nodes_before], plan) = unpack(record)?;
     let [wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
@@ -137,7 +137,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &Asked) -> Option<(Lent, f64)>
 }
 
 /// Answers one renewal.
-pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Granted {
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
     let mut open = open(*saved, now_us, r);
     let is_first = r.epoch != open.number;
     open.settle(r, r.delta);
@@ -154,7 +154,11 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
             s.nodes = (s.nodes - 1.0).max(0.0);
         }
         *saved = Some(s.packed(r));
-        return Granted { epoch: open.number, level: r.limit - open.spent(r), ..Granted::default() };
+        return GrantNumbers {
+            epoch: open.number,
+            level: r.limit - open.spent(r),
+            ..GrantNumbers::default()
+        };
     }
     let (mut reported, demand) = (r.reported, r.demand.max(0.001));
     if is_first {
@@ -174,11 +178,11 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &Asked) -> Grant
     let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
     *saved = Some(open.record.packed(r));
-    Granted { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
+    GrantNumbers { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
 }
 
 /// Units for waiting requests, units for future ones, and for how long they may be spent.
-fn lend(open: &mut Open, r: &Asked, demand: f64) -> (f64, f64, f64) {
+fn lend(open: &mut Open, r: &RenewalNumbers, demand: f64) -> (f64, f64, f64) {
     let left = r.limit - open.spent(r);
     let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
     let s = &mut open.record;
@@ -216,7 +220,7 @@ fn given_us(number: f64, now_us: f64) -> f64 {
 }
 
 /// A record under another period: what is spent as of now. A changed limit leaves the units as they are.
-fn carried(saved: Record, now_us: f64, r: &Asked) -> Record {
+fn carried(saved: Record, now_us: f64, r: &RenewalNumbers) -> Record {
     let [limit, period_ns] = saved.plan;
     if period_ns == r.period_ns {
         return saved;
@@ -234,7 +238,7 @@ fn carried(saved: Record, now_us: f64, r: &Asked) -> Record {
     Record { at_us: now_us, current: spent.min(r.limit + (spent - limit).max(0.0)), ..Record::default() }
 }
 
-fn open(saved: Option<Record>, now_us: f64, r: &Asked) -> Open {
+fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let mut now_us = now_us;
     let mut s = Record { at_us: now_us, ..Record::default() };
     if let Some(saved) = saved {

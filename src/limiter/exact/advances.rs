@@ -19,12 +19,12 @@ struct Advance {
     /// Units admitted about which Redis has not answered.
     unanswered: u64,
     /// Units that Redis took and no request has, the oldest first.
-    granted: VecDeque<Granted>,
+    granted: VecDeque<LateGrant>,
 }
 
 /// Units that Redis took for a request that was refused.
 #[derive(Clone, Copy, Debug)]
-struct Granted {
+struct LateGrant {
     /// Its cost is what is left of it.
     charge: Charge,
     /// When Redis took it, microseconds of its clock.
@@ -39,7 +39,7 @@ impl Advances {
         let mut keys = self.0.of(charge.key);
         let granted = &mut keys.get_mut(&charge.key)?.granted;
         // What was given under another plan is left: `take_unused` returns it under that.
-        let alike = |granted: &Granted| granted.charge.plan == charge.plan;
+        let alike = |granted: &LateGrant| granted.charge.plan == charge.plan;
         let mut missing = charge.cost;
         let is_enough = granted.iter().filter(|granted| alike(granted)).any(|granted| {
             missing = missing.saturating_sub(granted.charge.cost);
@@ -87,7 +87,7 @@ impl Advances {
 
     /// Keeps what Redis took for a charge that was refused, for the next requests.
     pub(crate) fn keep(&self, charge: &Charge, taken_us: u64, now_ns: u64) {
-        let granted = Granted { charge: *charge, taken_us, since_ns: now_ns };
+        let granted = LateGrant { charge: *charge, taken_us, since_ns: now_ns };
         self.0.of(charge.key).entry(charge.key).or_default().granted.push_back(granted);
     }
 
@@ -95,7 +95,7 @@ impl Advances {
     pub(crate) fn take_unused(&self, kept_ns: u64, now_ns: u64) -> Vec<(Charge, u64)> {
         let mut unused = Vec::new();
         self.0.retain(|_, advance| {
-            let is_old = |granted: &mut Granted| now_ns.saturating_sub(granted.since_ns) >= kept_ns;
+            let is_old = |granted: &mut LateGrant| now_ns.saturating_sub(granted.since_ns) >= kept_ns;
             while let Some(old) = advance.granted.pop_front_if(is_old) {
                 if old.charge.cost > 0 {
                     unused.push((old.charge, old.taken_us));

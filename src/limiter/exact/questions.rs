@@ -13,11 +13,11 @@ use limit::{Algorithm, Charge, Key};
 
 /// Questions in flight and queued, by the first key of each.
 #[derive(Debug, Default)]
-pub(crate) struct Questions(Striped<Asking>);
+pub(crate) struct Questions(Striped<KeyQuestions>);
 
 /// The questions of one key.
 #[derive(Debug, Default)]
-struct Asking {
+struct KeyQuestions {
     in_flight: usize,
     queued: VecDeque<Question>,
 }
@@ -53,7 +53,7 @@ impl Questions {
     pub(crate) fn begin(&self, question: Question, room: u64, is_ahead: bool) -> Option<Question> {
         match self.0.of(question.key()).entry(question.key()) {
             Entry::Vacant(vacant) => {
-                vacant.insert(Asking { in_flight: 1, queued: VecDeque::new() });
+                vacant.insert(KeyQuestions { in_flight: 1, queued: VecDeque::new() });
                 Some(question)
             }
             Entry::Occupied(mut asking) => {

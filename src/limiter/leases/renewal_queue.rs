@@ -9,11 +9,11 @@ use limit::{Key, PlanId, Wanted};
 
 /// Renewals in flight, by key.
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(Striped<Renewing>);
+pub(crate) struct Renewals(Striped<KeyRenewals>);
 
 /// A key with a renewal in flight.
 #[derive(Debug, Default)]
-struct Renewing {
+struct KeyRenewals {
     /// Requests that the renewal in flight asks units for.
     sent: Vec<Waiter>,
     /// Requests that came later.
@@ -46,7 +46,7 @@ impl Renewals {
                 false
             }
             Entry::Vacant(vacant) => {
-                vacant.insert(Renewing { sent: waiter.into_iter().collect(), queued: Vec::new() });
+                vacant.insert(KeyRenewals { sent: waiter.into_iter().collect(), queued: Vec::new() });
                 true
             }
         }

@@ -206,25 +206,24 @@ impl Limiter {
             Err(why) => (None, why.is_undone()),
         };
         let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
-        let mut is_owing = false;
-        let known = fleet.change_known(key, |under, share| match &grant {
-            Some(grant) if under != leased.plan_id => {
-                // The limit changed while this was in flight; a denial under the old one does not hold.
-                let changed = fleet.plans.get(under).map(|now| grant.under(plan, now));
-                share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
-                share.end_denial();
+        let known = fleet.change_known(key, |under, share| {
+            match &grant {
+                Some(grant) if under != leased.plan_id => {
+                    // The limit changed while this was in flight; a denial under the old one does not hold.
+                    let changed = fleet.plans.get(under).map(|now| grant.under(plan, now));
+                    share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
+                    share.end_denial();
+                }
+                Some(grant) => share.granted(renewal, grant, sent_ns),
+                None => share.lost(renewal, is_unheard),
             }
-            Some(grant) => share.granted(renewal, grant, sent_ns),
-            None => {
-                share.lost(renewal, is_unheard);
-                is_owing = share.owes();
-            }
+            share.owes()
         });
-        if known.is_some() && grant.is_some() {
-            fleet.watched.add(key, leased.plan_id);
-        } else if is_owing {
+        match (known, &grant) {
+            (Some(_), Some(_)) => fleet.watched.add(key, leased.plan_id),
             // No request may come that reports it.
-            fleet.watched.add_left(key, leased.plan_id);
+            (Some(true), None) => fleet.watched.add_left(key, leased.plan_id),
+            _ => {}
         }
         if let Some(grant) = grant.filter(|_| was_alone) {
             self.forgive(fleet, renewal, &grant);
@@ -237,7 +236,7 @@ impl Limiter {
             let attempt = waiter.wait.try_resolve(waiter.index, || match (&grant, known) {
                 (None, _) => Some(unheard(ChargeState::Unanswered)),
                 // Another request may have spent the units. Then ask again, if Redis had more left.
-                (Some(grant), Some(())) => {
+                (Some(grant), Some(_)) => {
                     let is_final = |told| told != Told::Ask || grant.level < cost as f64;
                     let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
                     Some(not_before(said, grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
