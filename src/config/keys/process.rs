@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::policy::naming::Addresses;
+use ::policy::keys::naming::Addresses;
 use gateway::proxy::config::{LimitHeaders, Shown};
 
 use super::Kind::{

@@ -1,6 +1,6 @@
 //! The keys of `[[route]]` and `[compress]`.
 
-use ::policy::compress::Coding;
+use ::policy::response::compress::Coding;
 use ::policy::definition::PathEscapes;
 
 use super::Kind::{

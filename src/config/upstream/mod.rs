@@ -19,8 +19,6 @@ use super::load::text::Text;
 use super::printer::{Page, array, key, table, text, word};
 use super::reader::{Table, Value};
 use super::routes::retry;
-use super::upstream::socket;
-use super::upstream::{health, sticky, trust};
 use super::values::{Keys, Written};
 use base::units::show_share;
 use net::trust::Trust;
