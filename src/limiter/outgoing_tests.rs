@@ -6,8 +6,9 @@ use proptest::prelude::*;
 
 use super::Limiter;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
+use ::policy::Table;
+use ::policy::counting::shorthand;
 use ::policy::definition::{self, Origin, TierPart, Tiers};
-use ::policy::{Table, shorthand};
 use limit::{Algorithm, Penalty, PolicyId, Quota};
 use metrics::Comparison;
 

@@ -9,8 +9,9 @@ use super::Limiter;
 use super::check::Check;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
 use crate::{Change, Holder, Override, Reset};
+use ::policy::Table;
+use ::policy::counting::shorthand;
 use ::policy::definition::{self, Idempotency, Replaces};
-use ::policy::{Table, shorthand};
 use limit::{Algorithm, Penalty, PolicyId};
 use metrics::Comparison;
 

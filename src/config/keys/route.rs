@@ -1,7 +1,7 @@
 //! The keys of `[[route]]` and `[compress]`.
 
-use ::policy::response::compress::Coding;
 use ::policy::definition::PathEscapes;
+use ::policy::response::compress::Coding;
 
 use super::Kind::{
     Any, Bool, Elsewhere, Field, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time, TimeOrOff,
