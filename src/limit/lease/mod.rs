@@ -242,11 +242,6 @@ impl Lease {
         }
     }
 
-    /// Whether it holds no whole unit, even at the lease's end.
-    pub fn holds_nothing(&self) -> bool {
-        self.0.balance() < UNIT
-    }
-
     /// Takes units out of the demand: another window refused the request that wanted them.
     pub fn forget_wanted(&mut self, cost: u64) {
         self.0.set_offered(self.0.offered().saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX)));
