@@ -17,7 +17,7 @@ use super::exact::taken_late::TakenLate;
 use super::fallback::debts::Debts;
 use super::fallback::unsent::Unsent;
 use super::leases::renewal_queue::Renewals;
-use super::leases::watched::Watched;
+use super::leases::sweep_queue::SweepQueue;
 use super::link::Link;
 use super::permits::holdings::Permits;
 use super::plans::Plans;
@@ -34,7 +34,7 @@ pub struct Fleet {
     pub(super) shares: Leases,
     pub(super) plans: Plans,
     pub(super) renewals: Renewals,
-    pub(super) watched: Watched,
+    pub(super) sweep_queue: SweepQueue,
     pub(super) permits: Permits,
     /// How much ahead of need leases are renewed, nanoseconds.
     lead_ns: AtomicU64,
@@ -55,7 +55,7 @@ impl Fleet {
             shares: Leases::with_memory(bytes),
             plans: Plans::default(),
             renewals: Renewals::default(),
-            watched: Watched::default(),
+            sweep_queue: SweepQueue::default(),
             permits: Permits::default(),
             lead_ns: AtomicU64::new(LEAD_MIN_NS),
             addresses: SipHasher13::new(),
@@ -527,17 +527,13 @@ impl Limiter {
             }
             WhenDown::Local if plan.sharing.is_exact() => self.take_share(fleet, charge, now_ns),
             WhenDown::Local => {
-                let fallen = fleet.change(charge, now_ns, |share| {
-                    let is_new = !share.is_fallback() || share.says_nothing(plan, now_ns);
-                    (is_new, fleet.fall_back(share, plan, charge, now_ns))
-                });
+                let fallen =
+                    fleet.change(charge, now_ns, |share| fleet.fall_back(share, plan, charge, now_ns));
                 match fallen {
-                    Some((is_new, (told, left))) => {
-                        if is_new {
-                            fleet.watched.add_left(charge.key, charge.plan);
-                        }
-                        let outcome = outcome_of(told, left);
-                        said(outcome, Refund::Lease)
+                    Some((told, left)) => {
+                        // It is wanted back, and what it spends is told, as soon as Redis answers.
+                        fleet.watch(charge.key, true, now_ns);
+                        said(outcome_of(told, left), Refund::Lease)
                     }
                     // The lease table is full; the other table has an overflow bucket.
                     None => self.take_share(fleet, charge, now_ns),

@@ -242,16 +242,6 @@ impl Lease {
         }
     }
 
-    /// Whether it holds no whole unit, even at the lease's end.
-    pub fn holds_nothing(&self) -> bool {
-        self.0.balance() < UNIT
-    }
-
-    /// Whether it owes a unit or more to Redis.
-    pub fn owes(&self) -> bool {
-        if self.0.has(Flag::Fallback) { self.0.level() >= 1.0 } else { self.0.balance() <= -UNIT }
-    }
-
     /// Takes units out of the demand: another window refused the request that wanted them.
     pub fn forget_wanted(&mut self, cost: u64) {
         self.0.set_offered(self.0.offered().saturating_sub(u32::try_from(cost).unwrap_or(u32::MAX)));

@@ -1,6 +1,8 @@
 //! The messages between a lease and Redis: renewals, grants, returns, and what a lost message means. Debits are reported
 //! at least once and credits at most once, so a lost message can waste units but never admit too many.
 
+mod due;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;

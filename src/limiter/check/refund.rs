@@ -31,15 +31,7 @@ impl Limiter {
             }
             (Refund::Lease, Some(fleet)) => {
                 // If the lease has gone meanwhile, its units were already returned.
-                let held = fleet.change_known(charge.key, |number, share| {
-                    let held_nothing = share.holds_nothing();
-                    share.give_back(charge.cost);
-                    held_nothing.then_some(number)
-                });
-                // The sweep stops watching a key that holds nothing, so one that holds something again is added anew.
-                if let Some(Some(number)) = held {
-                    fleet.watched.add(charge.key, number);
-                }
+                fleet.change_watched(charge.key, taken_ns, |share| share.give_back(charge.cost));
             }
             (Refund::Redis { taken_us }, Some(fleet)) => {
                 self.table.give_back(&fleet.own_part(charge), Place::Slot, taken_ns);
@@ -85,14 +77,8 @@ impl Limiter {
                 }
             }
             (Refund::Lease, Some(fleet)) => {
-                let owing = fleet.change_known(charge.key, |number, share| {
-                    share.owe(more);
-                    share.owes().then_some(number)
-                });
-                // The sweep may have stopped watching the key, and no request may come to report the debt.
-                if let Some(Some(number)) = owing {
-                    fleet.watched.add_left(charge.key, number);
-                }
+                // No request may come that would tell it.
+                fleet.change_watched(charge.key, now_ns, |share| share.owe(more));
             }
             (Refund::Redis { .. }, Some(fleet)) => self.debit_in_redis(fleet, &rest, now_ns),
         }

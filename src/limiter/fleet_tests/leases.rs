@@ -289,3 +289,47 @@ fn what_a_lost_first_renewal_owed_is_reported_by_a_sweep() {
     };
     assert_eq!(told, 1.0);
 }
+
+#[test]
+fn a_cost_that_is_known_after_its_lease_is_told_with_the_next_sweep() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    let decision = decide(&node, &desk, &[charge], NOW);
+    assert_eq!(decision.refund(0), Refund::Lease);
+    let mut now_ns = NOW;
+    // What the lease holds goes back, and nothing is left to look at.
+    for _ in 0..100 {
+        now_ns += 50 * MS;
+        node.sweep(now_ns);
+        desk.answer(now_ns);
+    }
+    node.reconcile(&charge, decision.refund(0), NOW, 501, now_ns);
+    node.sweep(now_ns + 50 * MS);
+    assert_eq!(desk.answer(now_ns + 50 * MS), 1, "no request has to come for it");
+    let other = super::fleet_tests::node(&desk);
+    let left = leased(&other, 1, 1_000);
+    let admitted = (0..1_000).filter(|_| decide(&other, &desk, &[left], now_ns + 50 * MS).is_admitted());
+    assert!((500..=600).contains(&admitted.count()));
+}
+
+#[test]
+fn a_lease_that_may_not_go_is_looked_at_again_and_goes_when_it_may() {
+    let desk = Arc::new(Desk::default());
+    let node = node(&desk);
+    let charge = leased(&node, 1, 1_000);
+    for turn in 0..50 {
+        decide(&node, &desk, &[charge], NOW + turn * MS);
+    }
+    desk.held_back_percent.store(100, Ordering::Relaxed);
+    *desk.is_down.lock().expect("no test panics here") = true;
+    let sweep_for = |from_ns: u64, sweeps: u64| {
+        (1..=sweeps).for_each(|sweep| node.sweep(from_ns + sweep * 50 * MS));
+        desk.queue.lock().expect("no test panics here").len()
+    };
+    assert_eq!(sweep_for(NOW, 100), 0, "nothing is asked of a Redis that is away");
+    *desk.is_down.lock().expect("no test panics here") = false;
+    assert_eq!(sweep_for(NOW + 5 * SECOND, 1), 1, "what it holds goes back when Redis is there again");
+    desk.answer(NOW + 6 * SECOND);
+    assert_eq!(sweep_for(NOW + 6 * SECOND, 100), 0);
+}

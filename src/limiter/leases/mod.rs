@@ -3,4 +3,4 @@
 pub(super) mod renewal_queue;
 pub(super) mod renewals;
 pub(super) mod sweep;
-pub(super) mod watched;
+pub(super) mod sweep_queue;

@@ -135,7 +135,7 @@ impl Limiter {
             share.release(&leased.plan, key, now_ns)
         });
         let release = release.flatten();
-        let Some(release) = release else { return self.renew_next(fleet, leased, now_ns) };
+        let Some(release) = release else { return self.renew_next(fleet, leased, false, now_ns) };
         let (limiter, sent) = (Arc::clone(self), release.clone());
         fleet.link.send(
             Op::Renew(release),
@@ -147,14 +147,11 @@ impl Limiter {
                 {
                     limiter.forgive(fleet, &sent, grant);
                 }
-                let known = fleet.change_known(key, |_, share| {
+                let _ = fleet.change_known(key, |_, share| {
                     share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
                 });
-                if known.is_some() && answer.is_err() {
-                    // What was not returned is the sweep's to return again.
-                    fleet.watched.add(key, leased.plan_id);
-                }
-                limiter.renew_next(fleet, leased, now_ns);
+                // What was not returned is the sweep's to return again.
+                limiter.renew_next(fleet, leased, false, now_ns);
             }),
         );
     }
@@ -181,13 +178,16 @@ impl Limiter {
         fleet.link.send(Op::Renew(Renewal::report(key, Arc::clone(&told.plan), -units)), Box::new(done));
     }
 
-    /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile.
-    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, now_ns: u64) {
+    /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile. Else the sweep looks after the
+    /// lease from here on; `is_left`: nothing was granted.
+    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, is_left: bool, now_ns: u64) {
+        let key = leased.key;
         if let Some((wanted, plan_id)) = fleet.renewals.next(leased.key) {
             // A reload may have changed the plan meanwhile.
             let plan = fleet.plans.get(plan_id).map_or(leased.plan, Arc::clone);
             self.send_renewal(fleet, Leased { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
         }
+        fleet.watch(key, is_left, now_ns);
     }
 
     /// Handles the answer to a renewal: updates the lease, then serves the requests that wait, in order.
@@ -206,25 +206,16 @@ impl Limiter {
             Err(why) => (None, why.is_undone()),
         };
         let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
-        let known = fleet.change_known(key, |under, share| {
-            match &grant {
-                Some(grant) if under != leased.plan_id => {
-                    // The limit changed while this was in flight; a denial under the old one does not hold.
-                    let changed = fleet.plans.get(under).map(|now| grant.under(plan, now));
-                    share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
-                    share.end_denial();
-                }
-                Some(grant) => share.granted(renewal, grant, sent_ns),
-                None => share.lost(renewal, is_unheard),
+        let known = fleet.change_known(key, |under, share| match &grant {
+            Some(grant) if under != leased.plan_id => {
+                // The limit changed while this was in flight; a denial under the old one does not hold.
+                let changed = fleet.plans.get(under).map(|now| grant.under(plan, now));
+                share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
+                share.end_denial();
             }
-            share.owes()
+            Some(grant) => share.granted(renewal, grant, sent_ns),
+            None => share.lost(renewal, is_unheard),
         });
-        match (known, &grant) {
-            (Some(_), Some(_)) => fleet.watched.add(key, leased.plan_id),
-            // No request may come that reports it.
-            (Some(true), None) => fleet.watched.add_left(key, leased.plan_id),
-            _ => {}
-        }
         if let Some(grant) = grant.filter(|_| was_alone) {
             self.forgive(fleet, renewal, &grant);
         }
@@ -236,7 +227,7 @@ impl Limiter {
             let attempt = waiter.wait.try_resolve(waiter.index, || match (&grant, known) {
                 (None, _) => Some(unheard(ChargeState::Unanswered)),
                 // Another request may have spent the units. Then ask again, if Redis had more left.
-                (Some(grant), Some(_)) => {
+                (Some(grant), Some(())) => {
                     let is_final = |told| told != Told::Ask || grant.level < cost as f64;
                     let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
                     Some(not_before(said, grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
@@ -259,7 +250,7 @@ impl Limiter {
         if known.is_some() && grant.is_some() {
             serve_queued(fleet, &leased, now_ns);
         }
-        self.renew_next(fleet, leased, now_ns);
+        self.renew_next(fleet, leased, grant.is_none(), now_ns);
     }
 }
 

@@ -1,19 +1,20 @@
 //! The permits of concurrency windows that this node holds, and the requests that wait for more. It only keeps the
 //! counts; `permits.rs` sends.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use crate::local::striped::Striped;
 use crate::plans::Plans;
 use crate::wait::Waiter;
 use limit::lease_messages::{Hold, Op, Part};
 use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
-/// Held permits, by key.
+/// Held permits, by key. Every request takes and gives one back, so keys do not share a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Permits(Mutex<HashMap<Key, Holding>>);
+pub(crate) struct Permits(Striped<Holding>);
 
 /// Held permits of one key.
 #[derive(Debug)]
@@ -91,30 +92,28 @@ impl Permits {
     /// How many keys have permits, waiting requests, or an unsent message.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.keys().len()
-    }
-
-    fn keys(&self) -> MutexGuard<'_, HashMap<Key, Holding>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.len()
     }
 
     /// Queues a request for a permit.
     pub(crate) fn want(&self, plan: &Arc<Plan>, waiter: Waiter) {
-        let mut keys = self.keys();
-        let holding = keys.entry(waiter.charge.key).or_insert_with(|| Holding::new(&waiter.charge, plan));
+        let key = waiter.charge.key;
+        let mut keys = self.0.of(key);
+        let holding = keys.entry(key).or_insert_with(|| Holding::new(&waiter.charge, plan));
         holding.waiting.push_back(waiter);
     }
 
     /// Keys about which Redis has to be told: held permits were told too long ago, or the shard was down since.
     pub(crate) fn due(&self, now_ns: u64, is_up: impl Fn(Key) -> bool) -> Vec<Key> {
-        let mut keys = self.keys();
-        let due = keys.iter_mut().filter_map(|(key, holding)| {
+        let mut due = Vec::new();
+        self.0.retain(|key, holding| {
             let is_up = is_up(*key);
             let is_aged = now_ns.saturating_sub(holding.told_ns) >= SAID_EVERY_NS;
             holding.is_untold |= holding.held > 0 && (is_aged || !is_up);
-            (holding.is_untold && is_up).then_some(*key)
+            due.extend((holding.is_untold && is_up).then_some(*key));
+            true
         });
-        due.collect()
+        due
     }
 
     /// Records that no answer came. Returns all requests that waited for it.
@@ -129,7 +128,7 @@ impl Permits {
 
     /// The next message about a key and the requests it asks for; `None` if one is in flight or there is nothing to tell.
     pub(crate) fn next(&self, key: Key, plans: &Plans) -> Option<(Op, Asked)> {
-        let mut keys = self.keys();
+        let mut keys = self.0.of(key);
         let holding = keys.get_mut(&key)?;
         if holding.is_in_flight {
             return None;
@@ -150,7 +149,7 @@ impl Permits {
 
     /// Takes permits without Redis if this node's total stays within `share`.
     pub(crate) fn take_fallback(&self, charge: &Charge, plan: &Arc<Plan>, share: &Quota) -> Outcome {
-        let mut keys = self.keys();
+        let mut keys = self.0.of(charge.key);
         let held = keys.get(&charge.key).map_or(0, |holding| holding.held);
         let (State([held, _]), outcome) = State([held, 0]).take(share, charge.cost, 0);
         if outcome.is_admitted() {
@@ -163,13 +162,13 @@ impl Permits {
 
     /// The outcome of `take_fallback`, taking nothing.
     pub(crate) fn foresee(&self, charge: &Charge, share: &Quota) -> Outcome {
-        let held = self.keys().get(&charge.key).map_or(0, |holding| holding.held);
+        let held = self.0.of(charge.key).get(&charge.key).map_or(0, |holding| holding.held);
         State([held, 0]).take(share, charge.cost, 0).1
     }
 
     /// Takes back the permits of a request that is over.
     pub(crate) fn release(&self, charge: &Charge) {
-        let mut keys = self.keys();
+        let mut keys = self.0.of(charge.key);
         let Some(holding) = keys.get_mut(&charge.key) else { return };
         holding.held = holding.held.saturating_sub(charge.cost);
         holding.is_untold = true;
@@ -181,7 +180,7 @@ impl Permits {
 
     /// Records the end of a message.
     fn ended(&self, key: Key, now_ns: u64, note: impl FnOnce(&mut Holding)) {
-        if let Some(holding) = self.keys().get_mut(&key) {
+        if let Some(holding) = self.0.of(key).get_mut(&key) {
             holding.is_in_flight = false;
             holding.told_ns = now_ns;
             note(holding);
