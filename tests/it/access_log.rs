@@ -203,12 +203,12 @@ fn a_pipe_that_nobody_reads_is_said_to_lose_lines_and_when_it_does_no_longer() {
     while lost() == 0.0 {
         (0..500).for_each(|_| assert_eq!(client.get(&path).status, 200));
     }
-    eventually("it is said", || (said("access log is not taken fast enough") == 1).then_some(()));
+    eventually("it is said", || (said("access log is written too slowly") == 1).then_some(()));
     let mut reader = fs::OpenOptions::new().read(true).open(&pipe).expect("the gateway has it open, too");
     std::thread::spawn(move || std::io::copy(&mut reader, &mut std::io::sink()));
     let line = eventually("it is taken again", || {
-        gateway.stderr().into_iter().find(|line| line.contains("access log is taken fast enough again"))
+        gateway.stderr().into_iter().find(|line| line.contains("access log keeps up again"))
     });
     assert!(line.contains(&format!("lines_lost={}", lost())), "{line}: {}", lost());
-    assert_eq!(said("access log is not taken fast enough"), 1);
+    assert_eq!(said("access log is written too slowly"), 1);
 }

@@ -255,7 +255,7 @@ fn certificates_that_are_due_at_once_are_not_ordered_over_and_over() {
     let (authority, state) = (Authority::start(), Directory::new());
     authority.book().validity = (-80 * DAY, 10 * DAY);
     let gateway = Gateway::start(&ordering(&authority, &state.join("")));
-    said(&gateway, "is the clock right?");
+    said(&gateway, "check the system clock");
     let (failures, again) = attempts(&authority, &state.join("")).expect("it counts as a failure");
     assert!(failures == 1 && again > now() + 60);
     assert_eq!(authority.book().orders, 1);
@@ -280,7 +280,7 @@ fn a_certificate_that_cannot_be_written_is_kept_until_it_can() {
     // A folder in the place of the file cannot be replaced by it.
     fs::create_dir_all(file.join("in-the-way")).expect("made");
     let gateway = Gateway::start(&ordering(&authority, &state));
-    said(&gateway, "the certificate was issued but cannot be written");
+    said(&gateway, "issued certificate cannot be written");
     fs::remove_dir_all(&file).expect("removed");
     eventually("it is written", || (issued(&gateway) == 1.0).then_some(()));
     assert_eq!(authority.book().orders, 1, "it was not ordered again");
@@ -306,7 +306,7 @@ fn a_clock_that_is_wrong_orders_once_and_leaves_nothing_behind() {
     // A year ahead the good certificate has long expired, and so has what the authority issues.
     keep(&authority, &state, (-10 * DAY, 80 * DAY));
     let ahead = with_clock("+400d", &text);
-    said(&ahead, "is the clock right?");
+    said(&ahead, "check the system clock");
     let (failures, again) = attempts(&authority, &state).expect("it counts as a failure");
     assert!(failures == 1 && again > now() + 300 * 86_400, "{again}");
     assert_eq!(authority.counts().0, 1);

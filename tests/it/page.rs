@@ -131,7 +131,7 @@ fn two_hundred_watch_and_nobody_else_notices() {
     }
     let refused = watch().response();
     assert_eq!((refused.status, refused.header("retry-after")), (503, Some("10")));
-    assert!(refused.text().contains("too many others watch"), "{}", refused.text());
+    assert!(refused.text().contains("too many live pages are open"), "{}", refused.text());
     assert_eq!((gateway.admin("/readyz").status, gateway.admin("/metrics").status), (200, 200));
     assert_eq!(gateway.get("/a").status, 200);
     // One that goes leaves its place.

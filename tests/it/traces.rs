@@ -310,7 +310,7 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
     for words in [
         "trace export failed: spans are dropped until it works error=the collector refuses spans: 400",
         "for another reason now error=the collector refuses spans: 401 spans_lost=1",
-        "takes spans again spans_lost=2",
+        "accepts spans again spans_lost=2",
         "or warns rejected=1 says=too\\nold",
     ] {
         assert!(said.contains(words), "{words}: {said}");
@@ -362,15 +362,15 @@ fn a_collector_that_is_too_slow_is_said_to_be_and_when_it_is_no_longer() {
     }
     eventually("spans are lost", || (counted(&gateway, "dropped") > 500.0).then_some(()));
     release.send(()).expect("it waits");
-    eventually("it is said", || (said("more spans come than the collector takes") == 1).then_some(()));
+    eventually("it is said", || (said("trace queue is full") == 1).then_some(()));
     drop(release);
     let lost = eventually("it has caught up", || {
         let line =
-            gateway.stderr().into_iter().find(|line| line.contains("takes spans as they come again"))?;
+            gateway.stderr().into_iter().find(|line| line.contains("trace queue has room again"))?;
         line.split("spans_lost=").nth(1)?.split_whitespace().next()?.parse::<f64>().ok()
     });
     assert_eq!(lost, counted(&gateway, "dropped"));
-    assert_eq!(said("more spans come than the collector takes"), 1);
+    assert_eq!(said("trace queue is full"), 1);
 }
 
 #[test]

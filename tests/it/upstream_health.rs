@@ -114,7 +114,7 @@ fn when_no_server_passes_its_checks_all_are_used() {
         assert_eq!(client.get("/").status, 200);
     }
     assert!(servers.iter().all(|server| server.taken() > 0));
-    eventually("it is said once", || (said(&gateway, &["too few servers are usable"]) == 1).then_some(()));
+    eventually("it is said once", || (said(&gateway, &["too few servers are healthy"]) == 1).then_some(()));
     assert_eq!(gateway.metric("sluicegate_upstream_panic", &[]), 1.0);
 }
 

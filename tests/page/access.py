@@ -24,7 +24,7 @@ with chromium() as browser:
         expect(page.at("#sign-in")).to_be_visible()
         expect(page.at("#figures")).to_be_hidden()
         page.sign_in("no such token")
-        expect(page.at("#sign-in-why")).to_contain_text("none of [admin]")
+        expect(page.at("#sign-in-why")).to_contain_text("send one of [admin]")
         picture(page, "sign-in")
         page.sign_in("short-lived")
         page.is_live()
