@@ -3,7 +3,6 @@
 use smallvec::SmallVec;
 
 use crate::{From, Migrated, migrate_text};
-use config;
 use config::Loaded;
 use config::limits::limit_text;
 use limit::Charge;
