@@ -170,7 +170,7 @@ mod tests {
             (&["migrate", "nginx", "nginx.conf"][..], "migrate", cfg!(feature = "migrate")),
             (&["replay", "--log", "-"], "replay", cfg!(feature = "replay")),
             (&["suggest", "--log", "-"], "replay", cfg!(feature = "replay")),
-            (&["ctl", "usage", "anna"], "control", cfg!(feature = "control")),
+            (&["ctl", "usage", "consumer", "anna"], "control", cfg!(feature = "control")),
             (&["why", "anna"], "control", cfg!(feature = "control")),
             (&["top"], "top", cfg!(feature = "top")),
         ] {
