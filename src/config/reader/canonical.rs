@@ -33,6 +33,7 @@ impl Canonical {
     }
 
     /// The text with its secrets.
+    #[cfg(test)]
     pub(crate) fn whole(&self) -> String {
         self.parts(|_, secret| secret)
     }
