@@ -194,6 +194,15 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
     routes::route::read_all(&documents, &auth_names, &mut config, &mut places);
     limits::rls::read_all(&documents, &mut config, &mut places);
     warnings::warn(ctx, &config, &places);
+    check_documents(&documents);
+    if !ctx.has_errors() {
+        config.canonical = canonical::written(ctx, &documents);
+    }
+    (config, places)
+}
+
+/// Reports what an included file includes, and files without anything.
+fn check_documents(documents: &[Table<'_>]) {
     for (file, document) in documents.iter().enumerate() {
         match document.value("include") {
             Some(include) if file > 0 => {
@@ -212,10 +221,6 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
             false => {}
         }
     }
-    if !ctx.has_errors() {
-        config.canonical = canonical::written(ctx, &documents);
-    }
-    (config, places)
 }
 
 /// What is said of a file without any key or table.

@@ -1,5 +1,5 @@
-//! What Cargo does not keep of the crates that ARCHITECTURE.md draws: that the drawing is true, how large a crate may be,
-//! and who imports whom within a crate of several rooms.
+//! What Cargo does not keep of the crates that ARCHITECTURE.md draws: that the drawing is true, how large a crate, a folder
+//! and a function may be, and who imports whom within a crate of several rooms.
 //!
 //! Re-exports are not resolved; the tree has hardly any.
 
@@ -139,4 +139,60 @@ fn crates_stay_within_their_lines() {
         .map(|row| format!("{}: {} lines of {}", row.name, lines[&row.name], row.lines_max))
         .collect();
     assert!(beyond.is_empty(), "{}", beyond.join("\n"));
+}
+
+/// Files that one folder may hold, those of folders in it apart.
+const FILES_MAX: usize = 25;
+
+#[test]
+fn no_folder_holds_more_files_than_a_reader_takes_in() {
+    let mut files: BTreeMap<String, usize> = BTreeMap::new();
+    for (_, file) in Tree::read("src").files() {
+        let folder = file.name.rsplit_once('/').map_or("", |(folder, _)| folder);
+        *files.entry(folder.to_owned()).or_default() += 1;
+    }
+    assert!(files.len() > 20, "no folder was found at all: the reader of the source is broken");
+    files.retain(|_, count| *count > FILES_MAX);
+    assert!(files.is_empty(), "more than {FILES_MAX} files: {files:?}");
+}
+
+/// Lines that a function may have: what fits on a screen.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Functions that have more, and how many. The list only ever shrinks: a function that fits leaves it.
+const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
+    ("app/gateway/mod.rs", "start", 124),
+    ("app/views/admin_state.rs", "state", 84),
+    ("app/views/keys.rs", "key", 74),
+    // A table of endpoints.
+    ("control/admin/routes.rs", "control", 153),
+    ("gateway/proxy/forward.rs", "forward", 80),
+    ("gateway/proxy/pipeline.rs", "pass", 88),
+    ("gateway/proxy/pipeline.rs", "serve", 102),
+    // A `match` that is the table of refusals.
+    ("gateway/service/problem.rs", "of", 80),
+    // A table of metrics.
+    ("metrics/exposition/mod.rs", "process", 91),
+    // A `match` over HAProxy's words.
+    ("tools/migrate/haproxy/conditions.rs", "test", 75),
+    ("tools/migrate/ratelimit/limits.rs", "verdict", 71),
+];
+
+#[test]
+fn a_function_fits_on_a_screen() {
+    let mut long = Vec::new();
+    let tree = Tree::read("src");
+    for (_, file) in tree.files().filter(|(_, file)| !file.is_test) {
+        let functions = file.functions();
+        let over = functions.into_iter().filter(|(_, lines)| *lines > FUNCTION_LINES_MAX);
+        long.extend(over.map(|(name, lines)| (file.name.as_str(), name, lines)));
+    }
+    let is_listed = |(file, name, lines): &(&str, &str, usize)| {
+        LONG_FUNCTIONS.iter().any(|listed| (listed.0, listed.1) == (*file, *name) && *lines <= listed.2)
+    };
+    let grown: Vec<_> = long.iter().filter(|function| !is_listed(function)).collect();
+    assert!(grown.is_empty(), "more than {FUNCTION_LINES_MAX} lines: {grown:?}");
+    let fits = |(file, name, _): &&(&str, &str, usize)| !long.iter().any(|it| (it.0, it.1) == (*file, *name));
+    let shrunk: Vec<_> = LONG_FUNCTIONS.iter().filter(fits).collect();
+    assert!(shrunk.is_empty(), "these fit, so they leave the list: {shrunk:?}");
 }

@@ -112,6 +112,32 @@ impl File {
         &self.tokens
     }
 
+    /// The functions beside its tests, with the lines of each from `fn` to its last brace. The text is as rustfmt writes it: a
+    /// function ends where the first line begins as deep as its own with a brace, one without a body with a semicolon.
+    pub fn functions(&self) -> Vec<(&str, usize)> {
+        let text = self.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let function = |at: usize| {
+            let code = lines[at].trim_start();
+            let (before, rest) = code.split_once("fn ")?;
+            let name = rest.split(|sign| !is_part_of_word(sign)).next().filter(|name| !name.is_empty())?;
+            // `pub(in crate::a)` is `pub` and what it is in.
+            let (visible, marks) = before.split_once(')').unwrap_or(("pub", before));
+            let is_marked =
+                visible.starts_with("pub") && marks.split_whitespace().all(|word| MARKS.contains(&word));
+            let depth = &lines[at][..lines[at].len() - code.len()];
+            let ends = |line: &&str| {
+                let own = line.strip_prefix(depth).filter(|own| !own.starts_with(' '));
+                own.is_some_and(|own| {
+                    own == "}" || own.ends_with(';') || own.starts_with("fn ") && own.ends_with('}')
+                })
+            };
+            let behind = lines[at..].iter().position(ends)?;
+            is_marked.then_some((name, behind + 1))
+        };
+        (0..lines.len()).filter_map(function).collect()
+    }
+
     /// Modules in files of their own that only tests have: `#[cfg(test)] mod tests;`.
     fn tests_below(&self, module: &[String]) -> Vec<Names> {
         let declared = |tokens: &[String]| -> BTreeSet<Names> {
@@ -233,6 +259,9 @@ impl Reading {
         }
     }
 }
+
+/// What stands before `fn`.
+const MARKS: [&str; 3] = ["pub", "const", "async"];
 
 /// Whether a path of more than one name begins here that is not a macro's variable and no visibility.
 fn begins_path(tokens: &[String], at: usize) -> bool {
@@ -545,6 +574,16 @@ mod tests {
         let tokens = without_tests(&tokens(text));
         let left: Vec<String> = Reading::of(&tokens, &[]).found.iter().map(|path| path.join("::")).collect();
         assert_eq!(left, ["f::F", "k"]);
+    }
+
+    #[test]
+    fn functions_are_measured_to_their_last_brace() {
+        let text = "pub(in super::a) const fn a<T>(\n    x: T,\n) -> T {\n    let f = |y| {\n        y\n    };\n    f(x)\n}\n\
+            trait A {\n    fn b(&self);\n    fn c(\n        &self,\n    ) -> u8;\n    fn d(&self) {}\n}\n\
+            /// Says fn e\ntype F = fn (u8);\n#[cfg(test)]\nmod tests {\n    fn g() {\n    }\n}\n";
+        let tree = Tree::new([("lib.rs", text)]);
+        let functions: Vec<_> = tree.files().flat_map(|(_, file)| file.functions()).collect();
+        assert_eq!(functions, [("a", 8), ("b", 1), ("c", 3), ("d", 1)]);
     }
 
     #[test]
