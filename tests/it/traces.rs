@@ -365,8 +365,7 @@ fn a_collector_that_is_too_slow_is_said_to_be_and_when_it_is_no_longer() {
     eventually("it is said", || (said("trace queue is full") == 1).then_some(()));
     drop(release);
     let lost = eventually("it has caught up", || {
-        let line =
-            gateway.stderr().into_iter().find(|line| line.contains("trace queue has room again"))?;
+        let line = gateway.stderr().into_iter().find(|line| line.contains("trace queue has room again"))?;
         line.split("spans_lost=").nth(1)?.split_whitespace().next()?.parse::<f64>().ok()
     });
     assert_eq!(lost, counted(&gateway, "dropped"));
