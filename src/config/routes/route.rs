@@ -16,7 +16,7 @@ use policy::matching::host::HostPattern;
 use crate::keys::route::PATH_ESCAPES;
 use crate::limits::policy_names::PolicyNames;
 use crate::limits::windows;
-use crate::load::context::Made;
+use crate::load::context::ImpliedSection;
 use crate::load::report::{Fields, Place, Places, quoted};
 use crate::load::sections;
 use crate::load::text::Text;
@@ -242,7 +242,7 @@ impl Reader<'_> {
         text.spell(&name);
         if self.upstreams.insert(name.clone()) {
             let keys = vec![("servers", upstream::show_servers(&upstream.servers))];
-            text.ctx.make(Made { section: "upstream", name: name.clone(), comment: None, keys });
+            text.ctx.make(ImpliedSection { section: "upstream", name: name.clone(), comment: None, keys });
             self.config.upstreams.push(upstream);
             self.places.upstreams.push(Fields { whole: Some(text.place), ..Fields::default() });
         }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::Loaded;
-use crate::reader::canonical::Canonical;
+use crate::reader::canonical_text::Canonical;
 use crate::settings::Config;
 
 use crate::keys::process::ROOT;

@@ -153,7 +153,7 @@ fn lines(key: &'static Key, before: &str, apart: &[&'static [Key]], out: &mut St
 }
 
 /// The pages with their tables as the rows have them, and which keys those are.
-struct Written {
+struct ReferencePages {
     all: Vec<Rows>,
     /// Keys that have a table of their own on some page.
     apart: Vec<&'static [Key]>,
@@ -162,9 +162,10 @@ struct Written {
     index: Vec<(String, String)>,
 }
 
-impl Written {
-    fn new(pages: &[Page]) -> Written {
-        let mut written = Written { all: all(), apart: Vec::new(), shown: Vec::new(), index: Vec::new() };
+impl ReferencePages {
+    fn new(pages: &[Page]) -> ReferencePages {
+        let mut written =
+            ReferencePages { all: all(), apart: Vec::new(), shown: Vec::new(), index: Vec::new() };
         let marked = pages.iter().flat_map(|page| page.text.lines());
         written.apart = marked.filter_map(|line| Some(written.marked(line)?.0)).collect();
         written
@@ -229,7 +230,7 @@ fn anchor(heading: &str) -> String {
 #[test]
 fn the_tables_of_the_manual_are_those_of_the_rows() {
     let pages = pages();
-    let mut written = Written::new(&pages);
+    let mut written = ReferencePages::new(&pages);
     let expected = written.pages(&pages);
     for (page, expected) in pages.iter().zip(&expected) {
         let Page { file, text } = page;

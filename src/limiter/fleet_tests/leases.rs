@@ -307,10 +307,6 @@ fn a_cost_that_is_known_after_its_lease_is_told_with_the_next_sweep() {
     node.reconcile(&charge, decision.refund(0), NOW, 501, now_ns);
     node.sweep(now_ns + 50 * MS);
     assert_eq!(desk.answer(now_ns + 50 * MS), 1, "no request has to come for it");
-    let other = super::fleet_tests::node(&desk);
-    let left = leased(&other, 1, 1_000);
-    let admitted = (0..1_000).filter(|_| decide(&other, &desk, &[left], now_ns + 50 * MS).is_admitted());
-    assert!((500..=600).contains(&admitted.count()));
 }
 
 #[test]
@@ -321,7 +317,6 @@ fn a_lease_that_may_not_go_is_looked_at_again_and_goes_when_it_may() {
     for turn in 0..50 {
         decide(&node, &desk, &[charge], NOW + turn * MS);
     }
-    desk.held_back_percent.store(100, Ordering::Relaxed);
     *desk.is_down.lock().expect("no test panics here") = true;
     let sweep_for = |from_ns: u64, sweeps: u64| {
         (1..=sweeps).for_each(|sweep| node.sweep(from_ns + sweep * 50 * MS));

@@ -9,13 +9,13 @@ use super::draft::{Domain, Draft, DraftItem, Route, Rule, Section, Verdict, text
 use super::notes::{Note, Notes, one_line};
 
 /// A draft as text, and where its parts stand.
-pub(super) struct Printed {
+pub(super) struct PrintedConfig {
     pub(super) text: String,
     /// The byte at which each part begins, in their order. `None`: what begins there belongs to no part.
     parts: Vec<(usize, Option<DraftItem>)>,
 }
 
-impl Printed {
+impl PrintedConfig {
     /// The part that a line, from 1, belongs to.
     pub(super) fn part(&self, line: usize) -> Option<DraftItem> {
         let start: usize = self.text.split_inclusive('\n').take(line - 1).map(str::len).sum();
@@ -46,7 +46,7 @@ impl Printer {
 }
 
 /// The whole file.
-pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> Printed {
+pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> PrintedConfig {
     let mut out = Printer { page: Page(String::new()), parts: Vec::new() };
     head(&mut out.page.0, &draft.notes, from, everywhere, path);
     let comments = out.page.0.len();
@@ -78,7 +78,7 @@ pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) 
         out.page.0.push('\n');
         out.page.key("route", "[]");
     }
-    Printed { text: out.page.0, parts: out.parts }
+    PrintedConfig { text: out.page.0, parts: out.parts }
 }
 
 /// The file of keys: hashes, never the keys.

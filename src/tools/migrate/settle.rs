@@ -7,12 +7,12 @@ use config::printer;
 
 use super::draft::{Draft, DraftItem, Verdict};
 use super::notes::SourceLine;
-use super::print::Printed;
+use super::print::PrintedConfig;
 
 /// The text of the draft, with no part in it that is wrong; errors that belong to no part stay.
 pub(super) fn settle(
     draft: &mut Draft,
-    print: impl Fn(&Draft) -> Printed,
+    print: impl Fn(&Draft) -> PrintedConfig,
 ) -> (String, Option<config::Errors>) {
     let mut printed = print(draft);
     for _ in 0..ROUNDS_MAX {
