@@ -200,6 +200,8 @@ const EPOCH_MASK: u32 = (1 << 24) - 1;
 const SEEN_BITS: u32 = 22;
 /// The last arrival is known to this many nanoseconds.
 pub(super) const SEEN_STEP_NS: u64 = 1 << SEEN_BITS;
+/// Reports are noted in steps of this.
+pub(super) const REPORT_STEP_NS: u64 = 1 << REPORT_BITS;
 const REPORT_BITS: u32 = 20;
 
 #[cfg(test)]

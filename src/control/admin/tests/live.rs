@@ -71,7 +71,7 @@ async fn places_of_those_who_watch_are_not_those_of_pages() {
     assert!(first.watch("").await.starts_with("HTTP/1.1 200"));
     let refused = admin.ask("GET /v1/live", "").await;
     assert_eq!(refused.first_line(), "HTTP/1.1 503 Service Unavailable");
-    assert!(refused.has_header("retry-after: 10") && refused.body().contains("watch this gateway"));
+    assert!(refused.has_header("retry-after: 10") && refused.body().contains("live pages are open"));
     assert_eq!(admin.ask("GET /config", "").await.first_line(), "HTTP/1.1 200 OK");
     drop(first);
     let mut again = admin.connect().await;

@@ -1,9 +1,9 @@
 //! When a lease has to be looked at again, so that a sweep finds those with something to do without a look at the others.
 
 use super::super::{Lease, UNIT, rate_of};
-use super::{IDLE_ARRIVALS, IDLE_NS, IDLE_UNITS, QUIET_ARRIVALS, RETURN_NS, SPARSE_NS};
+use super::{HELD_BACK_NS, IDLE_ARRIVALS, IDLE_NS, IDLE_UNITS, QUIET_ARRIVALS, RETURN_NS, SPARSE_NS};
 use crate::Plan;
-use crate::lease::words::{Flag, SEEN_STEP_NS};
+use crate::lease::words::{Flag, REPORT_STEP_NS, SEEN_STEP_NS};
 
 impl Lease {
     /// When it is due if no request comes until then: it is idle ([`Lease::is_idle`]), wanted back
@@ -35,11 +35,16 @@ impl Lease {
         } else {
             None
         };
-        let over_ns = if is_over && balance < 0 { now_ns } else { aged_ns };
+        // A return without an answer is not repeated at once.
+        let again_ns = match self.0.epoch() {
+            0 => self.0.end_ns().saturating_add(HELD_BACK_NS),
+            _ => 0,
+        };
+        let over_ns = if is_over && balance < 0 { now_ns.max(again_ns) } else { aged_ns };
         let rest_ns = match balance {
             ..0 => over_ns,
             0..UNIT => aged_ns.max(denied_until_ns),
-            _ if self.0.epoch() == 0 => self.unseen_for_ns(RETURN_NS as f64, now_ns),
+            _ if self.0.epoch() == 0 => self.unseen_for_ns(RETURN_NS as f64, now_ns).max(again_ns),
             _ => aged_ns.max(self.unseen_for_ns(RETURN_NS as f64, now_ns)),
         };
         Some(idle_ns.unwrap_or(rest_ns).min(rest_ns).min(denial_ns))
@@ -54,17 +59,29 @@ impl Lease {
         let full_ns = self.0.end_ns().saturating_add(refilled_ns.ceil() as u64).saturating_add(1);
         let nothing_ns = full_ns.max(self.0.deny_until_ns());
         match self.has_something_of_redis() {
-            true => nothing_ns.min(self.unseen_for_ns(SPARSE_NS as f64, now_ns)),
+            true => nothing_ns.min(
+                self.unseen_for_ns(SPARSE_NS as f64, now_ns)
+                    .max(self.unreported_for_ns(HELD_BACK_NS, now_ns)),
+            ),
             false => nothing_ns,
         }
     }
 
     /// When no request will have come for so long, in the steps in which arrivals are noted.
     fn unseen_for_ns(&self, quiet_ns: f64, now_ns: u64) -> u64 {
-        let seen_ns = (now_ns - now_ns % SEEN_STEP_NS).saturating_sub(self.0.unseen_ns(now_ns));
-        let steps = (quiet_ns / SEEN_STEP_NS as f64).ceil() as u64;
-        seen_ns.saturating_add(steps.saturating_mul(SEEN_STEP_NS))
+        since_ns(self.0.unseen_ns(now_ns), quiet_ns.ceil() as u64, SEEN_STEP_NS, now_ns)
     }
+
+    /// When the last report will have been so long ago, in the steps in which reports are noted.
+    fn unreported_for_ns(&self, pause_ns: u64, now_ns: u64) -> u64 {
+        since_ns(self.0.unreported_ns(now_ns), pause_ns, REPORT_STEP_NS, now_ns)
+    }
+}
+
+/// When something that was `ago_ns` before now, to a step, will have been `lasts_ns` ago.
+fn since_ns(ago_ns: u64, lasts_ns: u64, step_ns: u64, now_ns: u64) -> u64 {
+    let began_ns = (now_ns - now_ns % step_ns).saturating_sub(ago_ns);
+    began_ns.saturating_add(lasts_ns.div_ceil(step_ns).saturating_mul(step_ns))
 }
 
 #[cfg(test)]
