@@ -2,7 +2,7 @@
 //! fleet when it stops. All of that has a thread of its own, so that no scrape and no call of the admin API makes an answer
 //! late. How leases work is in `limiter`; how Redis is spoken to is in `global`.
 
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{io, thread};
 
@@ -200,16 +200,23 @@ impl SharedTier {
 
 impl RedisThread {
     fn start() -> io::Result<RedisThread> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
-        let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
+        let (tell, told) = mpsc::channel();
+        // The runtime is made there, because one that is dropped in a task, as at an error here, panics.
         let thread = thread::Builder::new().name("redis".into()).spawn(move || {
-            // Ends when its sender is dropped; nothing is sent.
-            let _ = runtime.block_on(stopped);
+            let runtime = match Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(error))),
+            };
+            if tell.send(Ok(runtime.handle().clone())).is_ok() {
+                // Ends when its sender is dropped; nothing is sent.
+                let _ = runtime.block_on(stopped);
+            }
             // A name that is still being looked up must not hold up a stop.
             runtime.shutdown_background();
         })?;
-        Ok(RedisThread { runtime: handle, stop, thread })
+        let runtime = told.recv().map_err(io::Error::other)??;
+        Ok(RedisThread { runtime, stop, thread })
     }
 
     /// Ends the thread and what runs there.
