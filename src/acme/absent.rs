@@ -16,12 +16,10 @@ use net::fetch::Connect;
 pub struct Challenges;
 
 impl Challenges {
-    /// No text.
     pub fn text(&self, _: &str) -> Option<String> {
         None
     }
 
-    /// No certificate.
     pub fn certificate(&self, _: &str) -> Option<Arc<CertifiedKey>> {
         None
     }
@@ -30,17 +28,13 @@ impl Challenges {
 /// What all keepers of a process would share.
 #[derive(Debug, Default)]
 pub struct AcmeCounts {
-    /// None.
     pub issued: AtomicU64,
-    /// None.
     pub failed: AtomicU64,
 }
 
-/// Keeps nothing.
 pub struct Keeper;
 
 impl Keeper {
-    /// A keeper that orders nothing.
     pub fn new(
         _: Config,
         _: Vec<Challenge>,

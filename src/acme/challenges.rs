@@ -16,7 +16,7 @@ use super::config::PATH;
 #[derive(Debug, Default)]
 pub struct Challenges {
     shown: ArcSwap<Vec<OpenChallenge>>,
-    /// Writers replace the whole list, so they take turns.
+    /// Writers take turns, because each replaces the whole list.
     writing: Mutex<()>,
 }
 
@@ -31,13 +31,11 @@ pub(super) enum Proof {
 }
 
 impl Proof {
-    /// By `token` over plain HTTP.
     pub(super) fn http(name: &str, token: &str, authorization: &KeyAuthorization) -> Proof {
         let text = authorization.as_str().to_owned();
         Proof::Http { name: name.to_owned(), token: token.to_owned(), text }
     }
 
-    /// By a certificate in handshakes.
     pub(super) fn tls(name: &str, authorization: &KeyAuthorization) -> Proof {
         Proof::Tls { name: name.to_owned(), digest: authorization.digest().as_ref().to_vec() }
     }
@@ -56,8 +54,8 @@ enum ChallengeAnswer {
 }
 
 impl Challenges {
-    /// The text for a path below [`PATH`]; `None` if nobody here has asked for that token. The token is what proves
-    /// control, so the host that the request names does not matter.
+    /// The text for a path below [`PATH`]; `None` if nobody here has asked for that token. The host that the request
+    /// names does not matter, because the token is what proves control.
     pub fn text(&self, path: &str) -> Option<String> {
         let wanted = path.strip_prefix(PATH)?;
         self.shown.load().iter().find_map(|shown| match &shown.answer {

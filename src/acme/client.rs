@@ -26,12 +26,12 @@ struct AnswerNotes {
     last: Option<AcmeAnswer>,
 }
 
-/// An answer: the protocol's client tells neither what it had asked nor the status.
+/// An answer. It is noted, because the protocol's client tells neither what it had asked nor the status.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{method} {url} answers {status}")]
 pub(super) struct AcmeAnswer {
     method: Method,
-    /// Without its query.
+    /// Without its query, because that may be a secret.
     url: String,
     pub(super) status: StatusCode,
 }
@@ -85,7 +85,6 @@ impl HttpClient for AcmeClient {
     }
 }
 
-/// A question without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{method} {url}: {source}")]
 struct AcmeSilence {
@@ -129,7 +128,8 @@ fn shown(url: &Uri) -> String {
     format!("{scheme}://{}{}", host.unwrap_or_default(), url.path())
 }
 
-/// Only in seconds: that is what authorities write, and a date would be compared with a clock that may be wrong.
+/// Only in seconds, because that is what authorities write, and a date would be compared with a clock that may be
+/// wrong.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }

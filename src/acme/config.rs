@@ -55,7 +55,7 @@ impl Config {
         self.folder().join(format!("{}.attempts.json", self.first_name()))
     }
 
-    /// The account and its key.
+    /// The JSON file of the account and its key.
     pub fn account(&self) -> PathBuf {
         self.folder().join("account.json")
     }

@@ -63,6 +63,7 @@ impl CertificateFleet {
     /// order.
     pub(super) async fn keep_turn(&self) -> ! {
         loop {
+            // Three times as often as needed, so that one renewal that fails does not lose the turn.
             tokio::time::sleep(TURN_LASTS / 3).await;
             if let Err(error) = self.take_turn().await {
                 tracing::debug!(%error, "lock on the certificate order was not renewed");
@@ -70,7 +71,7 @@ impl CertificateFleet {
         }
     }
 
-    /// Gives the turn back. If that fails, it ends on its own.
+    /// Gives the turn back. An error is ignored, because a turn that nobody keeps ends on its own.
     pub(super) async fn end_turn(&self) {
         let _ = self.notes.give_back(&self.name(TURN), &self.node).await;
     }
@@ -109,7 +110,7 @@ impl CertificateFleet {
         Ok(())
     }
 
-    /// Ends what [`CertificateFleet::show`] began.
+    /// Ends what [`CertificateFleet::show`] began. An error is ignored, because the note ends by itself, too.
     pub(super) async fn hide(&self) {
         let _ = self.notes.remove(&self.name(SHOWN)).await;
     }
@@ -145,7 +146,7 @@ impl CertificateFleet {
     async fn get(&self, kind: &str) -> Result<Option<Vec<u8>>, NotesUnavailable> {
         let name = self.name(kind);
         let sealed = self.notes.get(&name).await?;
-        // What does not open is of other nodes under another secret, or nobody's.
+        // What does not open counts as nothing, because it is of nodes under another secret, or nobody's.
         Ok(sealed.and_then(|sealed| self.seal.open(&name, &sealed)))
     }
 
@@ -173,7 +174,6 @@ impl CertificateFleet {
     }
 }
 
-/// The kinds of notes.
 const TURN: &str = "turn";
 const CERTIFICATE: &str = "certificate";
 const ATTEMPTS: &str = "attempts";
@@ -184,7 +184,7 @@ const ID_BYTES: usize = 12;
 const TURN_LASTS: Duration = Duration::from_secs(60);
 /// As long as the longest pause after a failure, and some more.
 const ATTEMPTS_LAST: Duration = Duration::from_secs(7 * 3_600);
-/// Longer than any order.
+/// Longer than any order, so that no proof goes while the authority may look for it.
 const SHOWN_LASTS: Duration = Duration::from_secs(600);
 /// How often a node looks for proofs to show.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

@@ -29,7 +29,7 @@ use net::fetch::{self, Connect};
 pub struct AcmeCounts {
     /// Certificates that were issued and written.
     pub issued: AtomicU64,
-    /// Orders that came to nothing.
+    /// Attempts that came to nothing, also those that were given up because the disk takes no file.
     pub failed: AtomicU64,
     /// Orders take turns, so that two never make two accounts of one authority.
     turn: Mutex<()>,
@@ -47,7 +47,8 @@ pub struct Keeper {
     /// Read again after every error, because the authority may have changed its directory.
     account: Option<Account>,
     advice: Option<Advice>,
-    /// A certificate that could not be written. It is written before anything else is ordered: authorities count.
+    /// A certificate that could not be written. It is written before anything else is ordered, because authorities
+    /// count orders.
     unwritten: Option<String>,
     /// The other nodes that share it. `None`: this node orders for itself.
     fleet: Option<Arc<CertificateFleet>>,
@@ -55,7 +56,7 @@ pub struct Keeper {
 
 /// When the authority wants a certificate replaced, as it said last.
 struct Advice {
-    /// The certificate it is about.
+    /// The certificate that it is about, in DER.
     leaf: Vec<u8>,
     window: Option<RenewalWindow>,
     /// Picks the moment within the window, once.
@@ -110,7 +111,7 @@ impl Keeper {
     async fn keep(mut self) -> ! {
         loop {
             let wait = self.step().await;
-            // Not for longer: the clock may be set, and the files may be replaced.
+            // Not for longer, because the clock may be set, and the files may be replaced.
             sleep(wait.clamp(STEP_MIN, STEP_MAX)).await;
         }
     }
@@ -202,7 +203,7 @@ impl Keeper {
                 return self.attempt(issued, own, now).await;
             }
         }
-        // Another node may have ordered, or failed, between the look and the turn.
+        // Looked at again, because another node may have ordered, or failed, between the look and the turn.
         let wait = match self.share(fleet, issued, now).await {
             Some(wait) => wait,
             None => {
@@ -275,8 +276,8 @@ impl Keeper {
         }
     }
 
-    /// One attempt. It is written down as failed before it begins: a process that dies over and over must not order over
-    /// and over, and a disk that takes no certificate is noticed before the authority has counted one.
+    /// One attempt. It is written down as failed before it begins, so that a process that dies over and over does not
+    /// order over and over, and a disk that takes no certificate is noticed before the authority has counted one.
     async fn attempt(
         &mut self,
         issued: Option<&IssuedCertificate>,
@@ -296,7 +297,7 @@ impl Keeper {
         tell(self.fleet.as_deref(), Some(&attempts)).await;
         match self.order(issued, before.failures).await {
             Ok(pem) => {
-                // Before it is written here: a full disk of this node must not keep it from the others.
+                // Before it is written here, so that a full disk of this node does not keep it from the others.
                 leave(self.fleet.as_deref(), self.config.first_name(), &pem).await;
                 self.write(pem).await
             }
@@ -308,7 +309,7 @@ impl Keeper {
                 let pause = schedule::pause(failures, self.client.take_asked());
                 let attempts =
                     FailedAttempts { failures, not_before: clock::unix().as_secs() + pause.as_secs() };
-                // If it cannot be written, what was written before the attempt counts.
+                // An error is ignored, because what was written before the attempt counts then.
                 let _ = attempts.write(&file).await;
                 tell(self.fleet.as_deref(), Some(&attempts)).await;
                 self.counts.failed.fetch_add(1, Ordering::Relaxed);
@@ -324,9 +325,10 @@ impl Keeper {
         let _turn = self.counts.turn.lock().await;
         let client = self.client.clone();
         let _ = client.take_asked();
-        // Ways take turns: a port that the authority cannot reach must not keep the name without a certificate.
+        // Ways take turns, so that a port that the authority cannot reach does not keep the name without a certificate.
         let by = self.ways[failures as usize % self.ways.len()];
-        // Only where the authority knows the field, and only at first: it refuses a replacement of what was replaced.
+        // Only where the authority knows the field, and only at first, because it refuses a replacement of what was
+        // replaced.
         let has_window = self.advice.as_ref().is_some_and(|advice| advice.window.is_some());
         let replaced = issued.filter(|_| has_window && failures == 0);
         let replaces = replaced.and_then(|issued| CertificateIdentifier::try_from(&issued.leaf).ok());
@@ -397,9 +399,11 @@ const STEP_MIN: Duration = Duration::from_secs(1);
 const STEP_MAX: Duration = Duration::from_secs(60);
 /// How soon the turn to order is asked for again, and what the node that has it may have left by then.
 const TURN_AGAIN: Duration = Duration::from_secs(3);
-/// How soon a certificate that could not be written is written again: until then another one may be presented.
+/// How soon a certificate that could not be written is written again: soon, because until then another one may be
+/// presented.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
-/// A whole order: connections have deadlines of their own, but an authority may answer each in time and finish nothing.
+/// The bound on a whole order. The deadlines of connections do not do, because an authority may answer each in time and
+/// finish nothing.
 const ORDER_WITHIN: Duration = Duration::from_secs(300);
 /// How often an authority is asked when to renew, seconds: what it says, within these (RFC 9773 section 4.3.2).
 const ASK_MIN: u64 = 60;

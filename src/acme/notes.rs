@@ -12,13 +12,10 @@ pub trait FleetNotes: Send + Sync {
     fn give_back<'a>(&'a self, name: &'a str, holder: &'a str) -> NotesAnswer<'a, ()>;
     /// Leaves a value for so long.
     fn put<'a>(&'a self, name: &'a str, value: &'a [u8], lasts: Duration) -> NotesAnswer<'a, ()>;
-    /// The value that is there.
     fn get<'a>(&'a self, name: &'a str) -> NotesAnswer<'a, Option<Vec<u8>>>;
-    /// Takes a value away.
     fn remove<'a>(&'a self, name: &'a str) -> NotesAnswer<'a, ()>;
 }
 
-/// What is asked of [`FleetNotes`].
 pub type NotesAnswer<'a, T> = Pin<Box<dyn Future<Output = Result<T, NotesUnavailable>> + Send + 'a>>;
 
 /// Nobody can be asked at the moment.

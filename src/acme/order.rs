@@ -19,13 +19,11 @@ use super::fleet::CertificateFleet;
 use super::state::IssuedCertificate;
 use base::whole_file;
 
-/// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     /// The authority refuses, cannot be reached, or does not keep to the protocol.
     #[error(transparent)]
     Authority(#[from] instant_acme::Error),
-    /// A challenge cannot be answered.
     #[error(transparent)]
     Challenge(#[from] challenges::Error),
     /// The authority offers no way that the listeners allow.
@@ -251,7 +249,7 @@ pub(super) fn chain(error: &Error, last: Option<AcmeAnswer>) -> String {
         }
         cause = next.source();
     }
-    // An authority may say as much as it likes.
+    // Cut, because an authority may say as much as it likes.
     if let Some((end, _)) = text.char_indices().nth(SAID_CHARS_MAX) {
         text.truncate(end);
     }

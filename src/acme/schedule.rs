@@ -18,7 +18,7 @@ pub(super) struct RenewalWindow {
 }
 
 impl Validity {
-    /// Two thirds of its life, as Let's Encrypt recommends: a month is left of 90 days to mend what goes wrong.
+    /// Two thirds of its life, as Let's Encrypt recommends, so that a month is left of 90 days to mend what goes wrong.
     fn two_thirds(self) -> u64 {
         let life = self.not_after.saturating_sub(self.not_before);
         // Rounded down, to the earlier side.

@@ -1,4 +1,5 @@
-//! The files of one certificate. Every one holds a key or sits beside one, so all are written as [`whole_file`] does.
+//! The files of one certificate. All are written as [`whole_file`] does, because every one holds a key or sits beside
+//! one.
 
 use std::path::Path;
 use std::{fs, io};

@@ -1,7 +1,7 @@
 //! The worker threads, each with services of its own.
 //!
-//! What is polled on them is compiled where it is first put on a runtime, so this is done here and not in the crate that
-//! calls it: the crates above are then built beside this one.
+//! This is done here and not in the crate that calls it, because what is polled on them is compiled where it is first
+//! put on a runtime: the crates above are then built beside this one.
 
 use std::io;
 use std::sync::Arc;

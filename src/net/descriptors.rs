@@ -1,7 +1,7 @@
 //! The limit of file descriptors, and whether the process has run out of them lately.
 //!
-//! Descriptors belong to the process, so this state is global: any code that cannot open one reports it here, and one line a
-//! minute is logged for all.
+//! This state is global, because descriptors belong to the process: any code that cannot open one reports it here, and
+//! one line a minute is logged for all.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,8 +27,8 @@ pub fn keep(limit: u64, kept: u64) {
     FOR_CLIENTS.store(limit - kept.min(limit / 2), Ordering::Relaxed);
 }
 
-/// Whether a client's connection with this descriptor eats into the reserve. The kernel assigns the lowest free number, so a
-/// high one means that all lower ones are taken.
+/// Whether a client's connection with this descriptor eats into the reserve. A high number means that all lower ones
+/// are taken, because the kernel assigns the lowest free one.
 pub fn is_last(descriptor: i32) -> bool {
     u64::try_from(descriptor).is_ok_and(|number| number + 1 >= FOR_CLIENTS.load(Ordering::Relaxed))
 }
@@ -44,6 +44,7 @@ pub fn ran_out(what: &str, error: &dyn std::fmt::Display, now_ns: u64) {
     SHORT_NS.store(now_ns, Ordering::Relaxed);
     let said = SAID_NS.load(Ordering::Relaxed);
     let is_due = said == 0 || now_ns.saturating_sub(said) >= SAID_EVERY_NS;
+    // Exchanged, so that only one of the threads that run out at the same time logs it.
     let is_ours = || SAID_NS.compare_exchange(said, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
     if is_due && is_ours() {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);

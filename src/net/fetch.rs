@@ -1,6 +1,6 @@
-//! The gateway's own requests to authorities and issuers: one connection a request, over TLS unless it is to this machine,
-//! each within a deadline and a bound on the answer. They are rare, so connections are not kept. Requests of clients never
-//! go this way.
+//! The gateway's own requests to authorities and issuers: one connection a request, over TLS unless it is to this
+//! machine, each within a deadline and a bound on the answer. Connections are not kept, because such requests are rare.
+//! Requests of clients never go this way.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -22,7 +22,6 @@ use tokio::time::timeout;
 
 use crate::trust::Trust;
 
-/// How servers are reached.
 #[derive(Clone)]
 pub struct Connect {
     /// Makes what a connection over TLS is made with, or says why it cannot. It reads files.
@@ -37,7 +36,7 @@ pub type Trusted = Result<ClientConfig, String>;
 /// The addresses of a name, or why there are none.
 pub type Found = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Why a request got no answer. The host is named, the rest of the URL may hold a secret.
+/// Why a request got no answer. Only the host is named, because the rest of the URL may hold a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The URL is of plain HTTP to another machine.
@@ -52,7 +51,6 @@ pub enum Error {
     /// It cannot be reached, or breaks off.
     #[error("{host}: {source}")]
     Io { host: String, source: std::io::Error },
-    /// It does not speak HTTP.
     #[error("{host}: {source}")]
     Http { host: String, source: hyper::Error },
     /// It does not answer in time.
@@ -102,8 +100,8 @@ impl FetchClient {
         FetchClient { protocol: FetchProtocol::Http2, ..self }
     }
 
-    /// Sends a request to its absolute URL and reads the whole answer. Redirects are not followed: where to ask is the
-    /// operator's word.
+    /// Sends a request to its absolute URL and reads the whole answer. Redirects are not followed, because where to ask
+    /// is the operator's word.
     ///
     /// # Errors
     /// If there is no whole answer of at most a MiB within this time.
@@ -133,7 +131,7 @@ impl FetchClient {
         let name = name.map_err(|_| Error::Url(host.to_owned()))?;
         let tcp = self.reach(host, port.unwrap_or(443)).await.map_err(io)?;
         let (connect, trust) = (Arc::clone(&self.connect.tls), self.trust.clone());
-        // Read anew for each request: the files may have changed since the last one.
+        // Read anew for each request, because the files may have changed since the last one.
         let tls = tokio::task::spawn_blocking(move || connect(&trust)).await;
         let mut tls = tls.map_err(|error| io(std::io::Error::other(error)))?.map_err(Error::Trust)?;
         if self.protocol == FetchProtocol::Http2 {
@@ -184,7 +182,6 @@ where
 /// Why a connection brought no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionFailure {
-    /// It does not speak HTTP.
     #[error(transparent)]
     Http(#[from] hyper::Error),
     /// The answer is too long, or breaks off.

@@ -1,7 +1,7 @@
 //! Boxes whose content is made where it will lie. `Box::new` makes it on the stack and copies it, which for the future of a
 //! request is several KiB, most of them not yet in use.
 
-/// A box of what `make` returns. `make` has to be inlined for this to differ from `Box::new`.
+/// A box of what `make` returns. `make` has to be inlined; otherwise this does the same as `Box::new`.
 #[inline(always)]
 pub fn boxed<T>(make: impl FnOnce() -> T) -> Box<T> {
     Box::write(Box::new_uninit(), make())

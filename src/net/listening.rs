@@ -33,7 +33,7 @@ impl fmt::Display for Bind {
 #[derive(Debug)]
 pub struct BoundListener {
     open: ListeningSocket,
-    /// Only held: it takes the file of a Unix socket away when the listener goes.
+    /// Only held, so that the file of a Unix socket goes with the listener.
     file: Option<unix_socket::SocketFile>,
 }
 
@@ -67,7 +67,6 @@ impl SharedSocket {
 /// A connection as it was accepted.
 pub enum AcceptedStream {
     Tcp(TcpStream),
-    /// Over a Unix socket.
     Unix(UnixStream),
 }
 
@@ -174,7 +173,7 @@ fn at(what: &'static str, address: String, source: io::Error) -> Error {
 
 fn bind_tcp(address: SocketAddr) -> io::Result<BoundListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-    // Without SO_REUSEADDR a restart fails while connections of the last process are in TIME_WAIT.
+    // Otherwise a restart fails while connections of the last process are in TIME_WAIT.
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
     socket.listen(BACKLOG)?;

@@ -31,11 +31,11 @@ struct QueuedTcp {
     tcp: RefCell<TcpStream>,
     /// Whether a write of it is queued.
     is_queued: Cell<bool>,
-    /// Whether nothing was sent yet.
+    /// Whether nothing was sent yet: then the kernel has room, which the runtime does not know.
     is_new: Cell<bool>,
     /// What the kernel had no room for, in front of everything that is written later.
     unsent: RefCell<Vec<u8>>,
-    /// Why a queued write failed.
+    /// Why a queued write failed, for the socket's next caller.
     error: Cell<Option<ErrorKind>>,
 }
 
@@ -54,7 +54,7 @@ struct QueuedWrite {
     to: Rc<QueuedTcp>,
     /// Where its bytes end in [`Outbox::bytes`].
     end: usize,
-    /// Of the task that wrote.
+    /// Of the task that wrote; woken if the kernel does not take all of it.
     writer: Waker,
 }
 
@@ -62,11 +62,11 @@ thread_local! {
     static OUTBOX: RefCell<Outbox> = RefCell::default();
 }
 
-/// Sends what the sockets of this thread queue, until it is dropped. The first write that is queued wakes it, and tasks are
-/// polled in the order in which they were woken, so its turn comes after all that were ready then.
+/// Sends what the sockets of this thread queue, until it is dropped. Its turn comes after all tasks that were ready,
+/// because the first write that is queued wakes it, and tasks are polled in the order in which they were woken.
 pub async fn deliver() {
     let _end = DeliveryEnd;
-    // Without a task's budget: a write beyond it would be copied, and its writer woken.
+    // Without a task's budget, because a write beyond it would be copied, and its writer woken.
     unconstrained(poll_fn(|cx| {
         OUTBOX.with_borrow_mut(|outbox| {
             outbox.deliverer.get_or_insert_with(|| cx.waker().clone());
@@ -246,6 +246,7 @@ impl QueuedTcp {
             let sent = self.poll_write(&unsent, cx);
             unsent.drain(..sent);
             if unsent.is_empty() {
+                // A new one, so that the memory of the old one is given back.
                 *unsent = Vec::new();
             }
         }
@@ -284,8 +285,8 @@ impl QueuedTcp {
     }
 }
 
-/// How many of `bytes` the kernel takes of a socket's first write. It has room for that, which the runtime learns only when
-/// it asks for events again. Whatever else there is to learn, the second try says.
+/// How many of `bytes` the kernel takes of a socket's first write. It has room for that, which the runtime learns only
+/// when it asks for events again. An error is ignored, because the second try says whatever else there is to learn.
 fn send_unasked(tcp: &TcpStream, bytes: &[u8]) -> usize {
     send(tcp, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL).unwrap_or(0)
 }
@@ -325,9 +326,9 @@ impl AsyncWrite for QueuedSocket {
     }
 }
 
-/// Larger writes pay for waking a peer, and copying them would cost as much.
+/// Larger writes are not queued, because they pay for waking a peer, and copying them would cost as much.
 const WRITE_BYTES_MAX: usize = 8 * 1024;
-/// How many writes wait at most: the first is not to come much later than it was made.
+/// How many writes wait at most, so that the first does not come much later than it was made.
 const WRITES_MAX: usize = 64;
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// How the server is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trust {
     /// PEM, the authorities that may issue its certificate. `None`: the system's.
@@ -20,19 +19,17 @@ pub struct Trust {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TrustTlsVersion {
-    /// TLS 1.2.
     #[default]
     V1_2,
-    /// TLS 1.3.
     V1_3,
 }
 
 /// A certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientPair {
-    /// PEM chain, the leaf first.
+    /// The PEM file of the chain, the leaf first.
     pub cert: PathBuf,
-    /// PEM private key.
+    /// The PEM file of the leaf's private key.
     pub key: PathBuf,
 }
 

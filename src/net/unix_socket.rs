@@ -12,7 +12,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 /// Who may connect: the rights of the socket's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// As chmod(1) takes them.
+    /// The permission bits, as chmod(1) takes them.
     pub mode: u32,
     /// A name of /etc/passwd or a number. `None`: the user of this process.
     pub owner: Option<String>,
@@ -71,16 +71,13 @@ fn number(name: &str, file: &str) -> Result<u32, String> {
 /// Why a Unix socket cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The system refuses.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// Another process answers on it.
     #[error("another process is listening there")]
     InUse,
     /// Something that is not a socket has its name.
     #[error("the file exists and is not a socket: remove it or choose another path")]
     NotASocket,
-    /// Its owner is nobody.
     #[error("there is no user {0:?} in /etc/passwd")]
     NoUser(String),
     #[error("there is no group {0:?} in /etc/group")]
@@ -96,7 +93,7 @@ pub fn bind(path: &Path, rights: &Rights) -> Result<(Socket, SocketFile), Error>
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile::of(path)?;
-    // Nobody can connect before `listen`, so nobody whom the rights exclude ever can.
+    // Before `listen`, so that nobody whom the rights exclude can ever connect.
     rights.give(path)?;
     socket.set_nonblocking(true)?;
     Ok((socket, file))
@@ -113,7 +110,7 @@ fn clear_stale(path: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether a process listens there. It does not wait: a full backlog (EAGAIN) means that one does.
+/// Whether a process listens there. It need not wait, because a full backlog (EAGAIN) means that one does.
 fn is_answered(path: &Path) -> io::Result<bool> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
@@ -163,7 +160,7 @@ impl Drop for SocketFile {
             return;
         }
         if device_and_inode(&self.path).is_ok_and(|found| found == self.device_and_inode) {
-            // If this fails, the next start finds the file stale and replaces it.
+            // An error is ignored, because the next start finds the file stale and replaces it.
             fs::remove_file(&self.path).ok();
         }
     }

@@ -23,7 +23,7 @@ impl Codec for CheckCodec {
     }
 }
 
-/// A usual answer fits: tonic's own buffer of 8 KiB costs an allocation of that size for each.
+/// A usual answer fits. The buffer is small, because tonic's own of 8 KiB costs an allocation of that size for each.
 const ANSWER_BYTES: usize = 512;
-/// No answer is cut: each is written whole.
+/// More than any answer has, so that each is written whole.
 const YIELD_BYTES: usize = 32 * 1024;

@@ -4,10 +4,9 @@ use auth::mtls::{CertificateName, ClientCertificate};
 use net::listening::Bind;
 use net::tls;
 
-/// `grpc` of `[admin]`.
+/// The listener that `grpc` of `[admin]` opens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The listener's address.
     pub bind: Bind,
     /// TLS; `None`: it speaks in the clear.
     pub tls: Option<tls::TlsFiles>,

@@ -63,12 +63,13 @@ pub(super) async fn converse<R: RateLimits>(
             connection.as_mut().graceful_shutdown();
         }
         let polled = connection.as_mut().poll(cx);
-        // What hyper has refused on its own waits for nobody.
+        // Taken out and dropped, because nobody waits for what hyper has refused on its own.
         while meter.borrow_mut().take_refused().is_some() {}
         if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended.err());
         }
-        // Pings find out later whether the client is still there; only one that has not begun to speak needs a deadline.
+        // Only a client that has not begun to speak needs a deadline, because pings find out later whether it is still
+        // there.
         let is_due = is_stopped || !meter.borrow().is_announced();
         if is_due && timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);

@@ -27,7 +27,7 @@ impl ConnectionTls {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => {
                 tracing::debug!(%error, "gRPC connection: TLS handshake failed");
-                // One that just leaves, as probes do, was not refused.
+                // Only then, because a client that just leaves, as probes do, was not refused.
                 if error.get_ref().is_some_and(|error| error.is::<rustls::Error>()) {
                     self.stats.refused_connection();
                 }

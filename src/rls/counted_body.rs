@@ -1,4 +1,4 @@
-//! The body of a call, counted while it is held: what one thread's calls hold together is bounded.
+//! The body of a call, counted while it is held, so that what one thread's calls hold together is bounded.
 
 use std::pin::Pin;
 use std::sync::Arc;

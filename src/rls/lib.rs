@@ -1,10 +1,10 @@
 //! What a real Envoy asks a gateway by gRPC: its rate limit service (`envoy.service.ratelimit.v3.RateLimitService`), beside
 //! health and reflection.
 //!
-//! It has connections, messages and their bounds. It decides nothing: `app` brings a [`RateLimits`] for each of its threads,
-//! which answers from the same snapshot and the same limiter as requests to the proxy. Checks run on threads of their own
-//! (`threads.rs`): on the control runtime a flood of them would hold up probes and reloads, on a worker the requests of its
-//! clients.
+//! It has connections, messages and their bounds. It decides nothing: `app` brings a [`RateLimits`] for each of its
+//! threads, which answers from the same snapshot and the same limiter as requests to the proxy. Checks run on threads
+//! of their own (`threads.rs`), because on the control runtime a flood of them would hold up probes and reloads, on a
+//! worker the requests of its clients.
 
 //!
 //! Without the feature `rls` there is its configuration alone.

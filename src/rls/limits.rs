@@ -1,4 +1,4 @@
-//! The bounds of the gRPC listener. They cannot be configured, since no operator needs to.
+//! The bounds of the gRPC listener. They cannot be configured, because no operator needs to.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(super) const CONNECTIONS_MAX: usize = 4_096;
 /// Calls at once on one connection; the client waits with those beyond.
 pub(super) const STREAMS_MAX: u32 = 1_024;
-/// A message, bytes.
+/// The longest message, packed and unpacked, in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// Bytes of messages that are not whole, or not answered yet, on all connections of one thread.
 pub(super) const HELD_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -25,7 +25,7 @@ pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 pub(super) const PING_WITHIN: Duration = Duration::from_secs(10);
 /// How long calls under way get when the listener ends.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// HTTP/2 flow control.
+/// HTTP/2 flow control: bytes that may come of one call before they are read.
 pub(super) const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 /// The same of a whole connection.
 pub(super) const CONNECTION_WINDOW_BYTES: u32 = 1024 * 1024;

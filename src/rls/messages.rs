@@ -3,11 +3,11 @@
 //! `envoy/type/v3/ratelimit_unit.proto` and `envoy/config/core/v3/base.proto`. Fields that are not here are skipped when they
 //! are read.
 //!
-//! Written by hand: these are eight of some thousand.
+//! Written by hand, because these are eight of some thousand.
 
 use prost_types::Duration;
 
-/// `envoy.service.ratelimit.v3.RateLimitRequest`.
+/// `envoy.service.ratelimit.v3.RateLimitRequest`: what a proxy asks about one request of a client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitRequest {
     /// Under which rules the descriptors are looked for.
@@ -21,7 +21,7 @@ pub struct RateLimitRequest {
     pub hits_addend: u32,
 }
 
-/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`.
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`: what a request is counted by.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitDescriptor {
     /// Its keys and values, in order.
@@ -39,7 +39,7 @@ pub struct RateLimitDescriptor {
 }
 
 /// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.Entry`, and an entry of a map of texts, which has the same
-/// numbers. Texts are bytes here: a client's field need not be UTF-8, and a proxy sends it as it is.
+/// numbers. Texts are bytes here, because a client's field need not be UTF-8, and a proxy sends it as it is.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct MapEntry {
     #[prost(bytes = "vec", tag = "1")]
@@ -48,7 +48,7 @@ pub struct MapEntry {
     pub value: Vec<u8>,
 }
 
-/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride`.
+/// `envoy.extensions.common.ratelimit.v3.RateLimitDescriptor.RateLimitOverride`: a limit that the proxy brings along.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct RateLimitOverride {
     #[prost(uint32, tag = "1")]
@@ -57,10 +57,9 @@ pub struct RateLimitOverride {
     pub unit: i32,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse`.
+/// `envoy.service.ratelimit.v3.RateLimitResponse`: the answer to one check.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimitResponse {
-    /// Whether the request may pass.
     #[prost(enumeration = "RateLimitCode", tag = "1")]
     pub overall_code: i32,
     /// What became of each descriptor, in their order.
@@ -71,7 +70,7 @@ pub struct RateLimitResponse {
     pub response_headers_to_add: Vec<HeaderValue>,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus`.
+/// `envoy.service.ratelimit.v3.RateLimitResponse.DescriptorStatus`: what became of one descriptor.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DescriptorStatus {
     /// Whether this descriptor is over its limit.
@@ -83,38 +82,35 @@ pub struct DescriptorStatus {
     /// What is left of that, units.
     #[prost(uint32, tag = "3")]
     pub limit_remaining: u32,
-    /// When that is whole again.
+    /// From now until that limit is whole again.
     #[prost(message, optional, tag = "4")]
     pub duration_until_reset: Option<Duration>,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`.
+/// `envoy.service.ratelimit.v3.RateLimitResponse.RateLimit`: a limit as the answer describes it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RateLimit {
     #[prost(uint32, tag = "1")]
     pub requests_per_unit: u32,
     #[prost(enumeration = "RateLimitUnit", tag = "2")]
     pub unit: i32,
-    /// What operators call it.
     #[prost(string, tag = "3")]
     pub name: String,
 }
 
-/// `envoy.config.core.v3.HeaderValue`.
+/// `envoy.config.core.v3.HeaderValue`: one field for the answer to the client.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HeaderValue {
-    /// The field's name.
     #[prost(string, tag = "1")]
     pub key: String,
     #[prost(string, tag = "2")]
     pub value: String,
 }
 
-/// `envoy.service.ratelimit.v3.RateLimitResponse.Code`.
+/// `envoy.service.ratelimit.v3.RateLimitResponse.Code`: whether what was asked about may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum RateLimitCode {
-    /// Nothing is said.
     Unknown = 0,
     Ok = 1,
     OverLimit = 2,
@@ -125,18 +121,13 @@ pub enum RateLimitCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum RateLimitUnit {
-    /// None of the others.
     Unknown = 0,
-    /// A second.
     Second = 1,
     Minute = 2,
     Hour = 3,
     Day = 4,
-    /// Thirty days.
     Month = 5,
-    /// 365 days.
     Year = 6,
-    /// Seven days.
     Week = 7,
 }
 

@@ -58,7 +58,8 @@ async fn serve(listener: BoundListener, asked: ServeOptions, mut stopped: onesho
                 }
                 Err(error) => {
                     descriptors::ran_out("the gRPC listener", &error, clock::now_ns());
-                    // The connection stays in the backlog, so `accept` would fail again at once, in a busy loop.
+                    // Not at once, because the connection stays in the backlog: `accept` would fail again and again, in
+                    // a busy loop.
                     time::sleep(ACCEPT_PAUSE).await;
                 }
             },

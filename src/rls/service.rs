@@ -43,7 +43,7 @@ pub(super) struct RlsService<R> {
     pub(super) stats: RlsStats,
     /// Bytes of messages that calls hold.
     pub(super) held: Arc<AtomicUsize>,
-    /// Says when the thread ends.
+    /// Says when the thread ends: its sender is dropped then, and nothing is ever sent.
     pub(super) stopped: watch::Receiver<()>,
 }
 
@@ -55,6 +55,7 @@ impl<R: RateLimits> RlsService<R> {
             SHOULD_RATE_LIMIT => self.check(request).await,
             HEALTH_WATCH => {
                 let answer = infallible(self.health.clone().call(request).await);
+                // Ended with the thread, because a watch never ends by itself.
                 answer.map(|body| Body::new(Until::new(body, self.stopped.clone())))
             }
             path if path.starts_with(HEALTH) => infallible(self.health.clone().call(request).await),
@@ -81,7 +82,6 @@ impl<R: RateLimits> RlsService<R> {
     }
 }
 
-/// One check, in tonic's form.
 struct CheckCall<R>(Rc<RlsService<R>>);
 
 impl<R: RateLimits> UnaryService<RateLimitRequest> for CheckCall<R> {
@@ -109,7 +109,7 @@ impl<T> Future for PendingDecision<T> {
     }
 }
 
-/// Refuses what no proxy sends: each descriptor and entry costs work.
+/// Refuses what no proxy sends, because each descriptor and entry costs work.
 fn bounded(request: &RateLimitRequest) -> Result<(), Status> {
     if request.descriptors.len() > DESCRIPTORS_MAX {
         return Err(Status::invalid_argument(format!("more than {DESCRIPTORS_MAX} descriptors")));

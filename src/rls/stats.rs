@@ -30,7 +30,6 @@ pub struct RlsStats {
 pub(super) struct ConnectionCount(Arc<AtomicUsize>);
 
 impl RlsStats {
-    /// Counts an answer.
     pub fn answered(&self, code: RateLimitCode) {
         match code {
             RateLimitCode::OverLimit => self.over_limit.add(1),

@@ -102,6 +102,7 @@ impl Threads {
     ) -> std::io::Result<()> {
         let least = self.threads.iter().min_by_key(|thread| thread.load.load(Ordering::Relaxed));
         let Some(thread) = least else { return Ok(()) };
+        // Taken out of this runtime, because the thread registers the socket with its own.
         let (socket, is_tcp) = match stream {
             AcceptedStream::Tcp(stream) => {
                 stream.set_nodelay(true)?;
@@ -111,7 +112,7 @@ impl Threads {
         };
         thread.load.fetch_add(1, Ordering::Relaxed);
         let counted = (connected, Load(Arc::clone(&thread.load)));
-        // A thread that does not keep up with its connections takes no more: this one is closed.
+        // If that fails, this one is closed, because a thread that does not keep up with its connections takes no more.
         thread
             .handed
             .try_send(HandedConnection { socket, is_tcp, tls, counted })
@@ -121,6 +122,7 @@ impl Threads {
     /// Lets calls under way end. Returns when they have.
     pub(super) async fn end(self) {
         let joins = self.threads.into_iter().map(|thread| {
+            // First, because the thread ends only when nobody can hand it a connection.
             drop(thread.handed);
             tokio::task::spawn_blocking(move || thread.joined.join().is_ok())
         });
@@ -151,6 +153,7 @@ async fn run<R: RateLimits>(
             _ = tick.tick() => service.rate_limits.upkeep(),
         }
     }
+    // Before the connections are waited for, because this is what tells them to end.
     drop(stop);
     while connections.join_next().await.is_some() {}
     service.rate_limits.upkeep();

@@ -12,7 +12,7 @@ use tonic::body::Body;
 
 /// A body until the listener ends; then the status that says so.
 pub(super) struct Until {
-    /// `None` once it has ended.
+    /// `None` once the listener's end has ended it.
     body: Option<Body>,
     stop: Pin<Box<dyn Future<Output = ()> + Send>>,
 }

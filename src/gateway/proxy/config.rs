@@ -39,7 +39,6 @@ pub struct ErrorPage {
     pub file: PathBuf,
 }
 
-/// Which rate-limit fields responses carry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LimitHeaders {
     /// `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11).
@@ -51,11 +50,10 @@ pub enum LimitHeaders {
     None,
 }
 
-/// Whose answers carry a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldAudience {
     Always,
-    /// Those to trusted hops.
+    /// Only answers to trusted hops carry it.
     Trusted,
     Never,
 }
@@ -67,7 +65,6 @@ pub struct NodeIdentity {
     pub name: Arc<str>,
     /// The same as it stands in a field.
     pub value: HeaderValue,
-    /// Whose answers carry it.
     pub shown: FieldAudience,
     /// Whose answers carry the request's id.
     pub ids_shown: FieldAudience,

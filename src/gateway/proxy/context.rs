@@ -34,11 +34,10 @@ use observe::trace::Trace;
 
 /// One request and everything known about it.
 pub struct RequestContext {
-    /// The connection it came on.
     pub conn: Rc<Conn>,
     /// The services of the worker that serves it.
     pub services: Rc<Services>,
-    /// The snapshot in force when it began, kept to its end: no request is served by two configurations.
+    /// The snapshot in force when it began, kept to its end, so that no request is served by two configurations.
     pub view: Rc<WorkerView>,
     /// Facts of its head, and of its client.
     pub facts: RequestFacts,
@@ -105,8 +104,8 @@ impl RequestContext {
     }
 
     /// Counts its head against the bound on all heads of the connection together, and refuses it if there is no room.
-    /// Only over HTTP/2: there, a connection has many heads at once, and HPACK lets a client repeat a long field in one
-    /// byte.
+    /// Only over HTTP/2, because there a connection has many heads at once, and HPACK lets a client repeat a long field
+    /// in one byte.
     pub fn weigh(&mut self, head: &http::request::Parts) -> Result<(), Refusal> {
         if head.version != Version::HTTP_2 {
             return Ok(());
@@ -123,8 +122,8 @@ impl RequestContext {
         Ok(())
     }
 
-    /// Copies the part of the target that the log shows. The target is a slice of the buffer that the head was read from,
-    /// so keeping it until the answer is sent would keep a large head in memory.
+    /// Copies the part of the target that the log shows. It is copied because the target is a slice of the buffer that
+    /// the head was read from: keeping it until the answer is sent would keep a large head in memory.
     fn copy_target(&mut self) {
         let target = self.facts.uri.path_and_query().map_or("/", |target| target.as_str());
         let shown = target.get(..=record::PATH_BYTES_MAX).unwrap_or(target);
@@ -256,7 +255,6 @@ impl RequestContext {
         }
     }
 
-    /// Time since its head came.
     pub fn elapsed_ns(&self) -> u64 {
         clock::instant().saturating_duration_since(self.facts.started).as_nanos() as u64
     }
@@ -271,7 +269,8 @@ impl RequestContext {
         self.attempts.allowed.total.map(|total| self.facts.started + total)
     }
 
-    /// The reason to log. Only now it is known whether a missing end is the client's, a stall's, the drain's or a panic's.
+    /// The reason to log. Decided last, because only now it is known whether a missing end is the client's, a stall's,
+    /// the drain's or a panic's.
     fn final_reason(&self) -> Option<Reason> {
         if std::thread::panicking() {
             return Some(Reason::Panic);
@@ -288,7 +287,7 @@ impl RequestContext {
     }
 
     /// Why the request's stream is gone: the client left, or the server reset it because the client broke the protocol.
-    /// The server knows only how many requests it reset, not which, so the first that end take that reason.
+    /// The first that end take that reason, because the server knows only how many requests it reset, not which.
     fn why_gone(&self) -> Reason {
         match self.conn.broken.get().checked_sub(1) {
             None => Reason::ClientGone,
@@ -307,7 +306,7 @@ impl RequestContext {
                 PANIC_STATUS
             }
             Some(Reason::Malformed) if self.outcome.reason != reason => problem::BAD_REQUEST_STATUS,
-            // The gateway broke it off, not the client.
+            // Not the client's status, because the gateway broke it off.
             Some(Reason::Drain) if self.outcome.status == CLIENT_GONE_STATUS => DRAIN_STATUS,
             _ => self.outcome.status,
         }

@@ -68,7 +68,7 @@ pub fn windows<'s, S: Subject + 's>(
         .enumerate()
         .map(|(index, (charge, outcome))| (index, charge, outcome))
         .collect();
-    // Stable: among those that refuse, the one that did first stays first.
+    // A stable sort, so that among those that refuse the one that did first stays first.
     decided.sort_by_key(|(_, charge, outcome)| match (outcome.is_admitted(), charge.shadow) {
         (false, false) => 0,
         (false, true) => 1,

@@ -45,9 +45,7 @@ pub struct UpstreamRequest<'t, 'r> {
     pub picked: Option<PickedUpstream>,
     /// The values for the route's templates.
     pub values: TemplateValues<'t, 'r>,
-    /// Whether it came over TLS.
     pub tls: bool,
-    /// The protocol it came by.
     pub version: Version,
 }
 
@@ -56,7 +54,7 @@ impl UpstreamRequest<'_, '_> {
     /// ids of the request and its trace, then applies the route's changes. Returns `traceparent` if it is not among them.
     pub fn rewrite_headers(&self, headers: &mut HeaderMap, context: &RequestContext) -> Option<Traceparent> {
         headers::strip_hop_by_hop(headers, self.present);
-        // The gateway answers `100-continue` itself, when the upstream begins to read the body.
+        // Removed, because the gateway answers `100-continue` itself, when the upstream begins to read the body.
         if self.present.expect {
             headers.remove(EXPECT);
         }
@@ -72,13 +70,13 @@ impl UpstreamRequest<'_, '_> {
         if context.reads_answer() {
             headers.insert(ACCEPT_ENCODING, IDENTITY);
         }
-        // HTTP/2 names the host in `:authority`, and HTTP/1.1 may in its target (RFC 9112 section 3.2.2).
+        // Set, because HTTP/2 names the host in `:authority`, and HTTP/1.1 may in its target (RFC 9112 section 3.2.2).
         if context.facts.uri.authority().is_some() {
             headers.insert(HOST, context.facts.authority.clone());
         }
         let changes = &self.route.request_headers;
         let mut traceparent = context.trace.as_ref().and_then(Trace::traceparent);
-        // The route may change this one, too.
+        // Put among the fields, so that the route may change this one, too.
         if !changes.is_empty()
             && let Some(traceparent) = traceparent.take()
         {
@@ -196,7 +194,7 @@ pub async fn forward(
     let gathered = if h2 { Ok(()) } else { attempt.gather(&mut body).await };
     let sent = match gathered {
         Ok(()) => {
-            // A request to switch the protocol is no copy without what follows it.
+            // Not a request to switch the protocol, because it is no copy without what follows it.
             if let (Some(mirror), None) = (outbound.route.mirror(), &upgrade) {
                 mirror::copy(mirror, attempt.context, &head, &mut body, wants_trailers);
             }
@@ -261,7 +259,8 @@ fn accept(
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return match upgrade {
             Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(context, headers, checkout),
-            // A switch that was not asked for (RFC 9110 section 15.2.2): what follows cannot be read as HTTP.
+            // A switch that was not asked for (RFC 9110 section 15.2.2) is refused, because what follows cannot be read
+            // as HTTP.
             _ => reply::refuse(context, &Refusal::UpstreamBadResponse),
         };
     }
@@ -284,7 +283,7 @@ fn accept(
     }
     let stall = context.attempts.allowed.stall;
     if let (Version::HTTP_2, Some(upload)) = (context.facts.version, &context.outcome.upload) {
-        // From now on the body is one half of a stream, which `stall` watches as a whole.
+        // Settled, because from now on the body is one half of a stream, which `stall` watches as a whole.
         upload.settle();
     }
     let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);
@@ -329,7 +328,7 @@ fn switch(
     let protocol = headers.get(UPGRADE).cloned();
     let present = HeadersPresent::of(&headers);
     headers::strip_hop_by_hop(&mut headers, present);
-    // A 101 has no body. A client that believed the length would read the next protocol as one.
+    // Removed, because a 101 has no body: a client that believed the length would read the next protocol as one.
     headers.remove(CONTENT_LENGTH);
     let (Some(protocol), Some(upgraded)) = (protocol, checkout.into_upgraded()) else {
         return reply::refuse(context, &Refusal::UpstreamBadResponse);
@@ -349,7 +348,7 @@ fn switch(
     response
 }
 
-/// No coding: what an answer costs is read from it as it passes.
+/// No coding, because what an answer costs is read from it as it passes.
 const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 /// How long a tunnel may carry nothing unless its route says otherwise.
 const TUNNEL_IDLE: Duration = Duration::from_secs(3_600);

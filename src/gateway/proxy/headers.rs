@@ -21,21 +21,16 @@ use observe::trace::TraceFields;
 /// for each of twenty names costs more than everything else done to a request's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadersPresent {
-    /// `Connection`.
     pub connection: bool,
     hop_by_hop: bool,
     claims: bool,
     via: bool,
-    /// `Expect`.
     pub expect: bool,
-    /// `Upgrade`.
     pub upgrade: bool,
     te: bool,
     length: bool,
     coding: bool,
-    /// `Accept`.
     pub accept: bool,
-    /// `Cookie`.
     pub cookie: bool,
     pub trace: TraceFields,
     /// A name with `_`.
@@ -43,8 +38,8 @@ pub struct HeadersPresent {
 }
 
 impl HeadersPresent {
-    /// Looks at every name once. The names are repeated here as text instead of using the lists below: a match over text
-    /// compares the length first, and few names have the same length.
+    /// Looks at every name once. The names are repeated here as text instead of using the lists below, because a match
+    /// over text compares the length first, and few names have the same length.
     pub fn of(headers: &HeaderMap) -> HeadersPresent {
         let mut present = HeadersPresent::default();
         for name in headers.keys() {
@@ -129,9 +124,9 @@ pub fn expects_continue_only(headers: &HeaderMap) -> bool {
     lines.all(|line| line.as_bytes().eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// Removes trailers that must not pass. A recipient may merge trailers into the header fields (RFC 9110 section 6.5.1),
-/// so fields about framing, routing or identity, and those that the gateway sets, could override the real ones. Fields
-/// that the next hop may not be able to carry go, too.
+/// Removes trailers that must not pass. Those are fields about framing, routing or identity, and those that the gateway
+/// sets, because a recipient may merge trailers into the header fields (RFC 9110 section 6.5.1), where they could
+/// override the real ones. Fields that the next hop may not be able to carry go, too.
 pub fn clean_trailers(trailers: &mut HeaderMap) {
     let goes = |(name, value)| !is_of_the_message(name) && is_portable(name, value).is_ok();
     let fields: Vec<HeaderName> =
@@ -145,8 +140,8 @@ fn is_of_the_message(name: &HeaderName) -> bool {
     is_protected(name.as_str()) || HOP_BY_HOP.contains(name) || name == CONNECTION
 }
 
-/// The trailers that an answer announces and that may pass, as one `Trailer`; `None` if there are none, or if the answer
-/// has a length: over HTTP/1.1 trailers need chunks.
+/// The trailers that an answer announces and that may pass, as one `Trailer`; `None` if there are none, or if the
+/// answer has a length, because over HTTP/1.1 trailers need chunks.
 pub fn announced_trailers(headers: &HeaderMap, present: HeadersPresent) -> Option<HeaderValue> {
     if !present.hop_by_hop || present.length {
         return None;
@@ -159,7 +154,7 @@ pub fn announced_trailers(headers: &HeaderMap, present: HeadersPresent) -> Optio
 }
 
 fn named_by(connection: &HeaderValue) -> Vec<HeaderName> {
-    // Nearly every message says just this, which names no field: it skips the parsing.
+    // Not parsed, because nearly every message says just this, which names no field.
     if [&b"keep-alive"[..], b"close"].contains(&connection.as_bytes()) {
         return Vec::new();
     }
@@ -194,9 +189,9 @@ pub fn length(value: &[u8]) -> Option<u64> {
 }
 
 /// Makes an answer's length safe for the next hop: without leading zeros, which some parsers read as octal, and removed
-/// from a 204, which must not have one (RFC 9110 section 8.6). A 304 may have one, that of the answer which it is not. It
-/// is removed, too: hyper writes none over HTTP/1.1, and clients over HTTP/2 are told the same. A 205 has no content,
-/// whatever the server sends with it (RFC 9110 section 15.3.6).
+/// from a 204, which must not have one (RFC 9110 section 8.6). A 304 may have one, that of the answer which it is not.
+/// It is removed, too, because hyper writes none over HTTP/1.1, and clients over HTTP/2 are told the same. A 205 has no
+/// content, whatever the server sends with it (RFC 9110 section 15.3.6).
 pub fn tidy_length(headers: &mut HeaderMap, present: HeadersPresent, status: StatusCode) {
     if status == StatusCode::RESET_CONTENT {
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
@@ -281,14 +276,14 @@ pub struct Hop<'a> {
 }
 
 /// Sets the forwarding fields for the upstream. Those of an untrusted peer are removed in both spellings, whichever one
-/// is configured: a server may read the other.
+/// is configured, because a server may read the other.
 pub fn forward_client(
     headers: &mut HeaderMap,
     present: HeadersPresent,
     header: ForwardedHeader,
     hop: &Hop<'_>,
 ) {
-    // One allocation for the fields added here and to the answer, which reuses the map.
+    // Reserved, so that the fields added here and to the answer, which reuses the map, cost one allocation.
     headers.reserve(FIELDS_ADDED);
     let kept = present.claims && hop.trusted_peer;
     if present.claims && !hop.trusted_peer {
@@ -298,7 +293,8 @@ pub fn forward_client(
     }
     match header {
         ForwardedHeader::XForwarded => {
-            // Who came over a Unix socket has no address, and no word that every reader of this field knows.
+            // Not over a Unix socket, because who came over one has no address, and no word that every reader of this
+            // field knows.
             if hop.peer.ip != NO_ADDRESS {
                 append(headers, X_FORWARDED_FOR, hop.peer.text.clone(), kept);
             }
@@ -352,7 +348,7 @@ fn append(headers: &mut HeaderMap, name: HeaderName, element: HeaderValue, is_pr
     headers.insert(name, HeaderValue::from_maybe_shared(bytes::Bytes::from(line)).unwrap_or(element));
 }
 
-/// Joins the `Cookie` fields that HTTP/2 may split (RFC 9113 section 8.2.3): an HTTP/1.1 server reads only one.
+/// Joins the `Cookie` fields that HTTP/2 may split (RFC 9113 section 8.2.3), because an HTTP/1.1 server reads only one.
 pub fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().nth(1).is_none() {
         return;
@@ -372,7 +368,7 @@ pub fn authority(uri: &Uri, headers: &HeaderMap) -> HeaderValue {
 }
 
 /// A request's id: what a trusted hop gave it, else 32 hex digits of its own, then with the number that they are. Bytes
-/// that are no text are no id: nobody could ask for it.
+/// that are no text are no id, because nobody could ask for it.
 pub fn request_id(
     headers: &HeaderMap,
     trusted_peer: bool,
@@ -397,7 +393,6 @@ pub fn is_idempotent(method: &Method) -> bool {
     )
 }
 
-/// `X-Request-Id`.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub(super) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 pub(super) const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");

@@ -22,7 +22,6 @@ use policy::{HttpSubject, RouteMatch, RouteTable, RoutingFacts};
 /// A decision, with the rate-limit fields that its answer carries.
 #[derive(Debug)]
 pub enum LimitDecision {
-    /// The request goes on.
     Admitted(RateLimitFields),
     Refused(Refusal, RateLimitFields),
 }
@@ -68,7 +67,7 @@ pub fn begin<'t>(
             }
             BeginOutcome::Decided(decided)
         }
-        // Every wait is measured: beside it, reading the clock costs nothing.
+        // Every wait is measured, because beside it reading the clock costs nothing.
         Some(pending) => {
             let begun_ns = begun_ns.unwrap_or_else(clock::now_ns);
             BeginOutcome::Waits(Box::new(RedisWait { pending, check, begun_ns }))
@@ -123,7 +122,7 @@ fn end(
     let limiter = &context.services.shared.limiter;
     let is_leased = |charge: &Charge| limiter.is_leased(charge);
     let mut fields = RateLimitFields::new(style, unix_seconds, table, found, charges, decision, is_leased);
-    // Only who is trusted itself, and not whom a trusted hop speaks for: it would pass the field on.
+    // Only who is trusted itself, and not whom a trusted hop speaks for, because it would pass the field on.
     let facts = subject.facts;
     if facts.trusted_peer && client::is_hop(&context.view.snapshot.client_ip, facts.client_ip) {
         fields.debug = debug(context, table, check);
@@ -142,7 +141,7 @@ fn end(
     LimitDecision::Refused(refusal, fields)
 }
 
-/// The value of `RateLimit-Debug`.
+/// The value of `RateLimit-Debug`, for trusted hops only.
 #[cold]
 fn debug(context: &RequestContext, table: &RouteTable, check: &Check<'_>) -> Option<HeaderValue> {
     let index = check.decision.binding?;

@@ -21,7 +21,8 @@ pub fn shed<B>(overload: &Overload, conn: &Conn, version: Version, response: &mu
     if version == Version::HTTP_2 {
         conn.leaving.set(true);
     } else if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        // A 101 needs its own `Connection: upgrade`, and its connection serves no further request anyway.
+        // Not on a 101, because it needs its own `Connection: upgrade`, and its connection serves no further request
+        // anyway.
         response.headers_mut().insert(CONNECTION, CLOSE);
     }
 }

@@ -89,8 +89,8 @@ fn marked(mut headers: HeaderMap, http: HttpVersion, wants_trailers: bool) -> He
     headers
 }
 
-/// `api.example.com-shadow:8080` for `api.example.com:8080`. An address in brackets stays as it is: with anything behind the
-/// bracket it would be none.
+/// `api.example.com-shadow:8080` for `api.example.com:8080`. An address in brackets stays as it is, because with
+/// anything behind the bracket it would be none.
 fn shadow(host: &str) -> Option<HeaderValue> {
     if host.is_empty() || host.starts_with('[') {
         return None;
@@ -110,7 +110,7 @@ struct MirrorCopy {
 impl MirrorCopy {
     /// Sends it in a task of its own, which nobody waits for.
     fn send(mut self, body: RequestBody) {
-        // The services have one themselves.
+        // One more than copies, because the services have one themselves.
         if Rc::strong_count(&self.services.mirrored) > COPIES_MAX {
             return self.count(MirrorOutcome::TooMany);
         }
@@ -123,7 +123,7 @@ impl MirrorCopy {
     }
 
     async fn exchange(&mut self, body: RequestBody) -> MirrorOutcome {
-        // Servers may have left their name while the body was on its way.
+        // Renewed, because servers may have left their name while the body was on its way.
         let view = self.services.renewed(&self.view).unwrap_or_else(|| Rc::clone(&self.view));
         let pool = &view.pools[self.upstream];
         let (timeouts, wait) = (&pool.upstream.config.timeouts, pool.upstream.config.connections.wait);
@@ -173,11 +173,11 @@ async fn exchange(
             let first_byte = clock::instant().saturating_duration_since(sent_at);
             pool.succeeded(server, first_byte.as_nanos() as u64);
         }
-        // The server had closed a connection that was idle, which says nothing of it.
+        // Not counted, because the server had closed a connection that was idle, which says nothing of it.
         Err(SendError::Broken { unsent: UnsentRequest::Request(_), .. }) => {}
         _ => pool.failed(server, clock::now_ns()),
     }
-    // What follows a switch of protocols is no answer.
+    // Not after a switch of protocols, because what follows is no answer.
     sent.is_ok_and(|status| status != StatusCode::SWITCHING_PROTOCOLS) && read_away(checkout).await
 }
 

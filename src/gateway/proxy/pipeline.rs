@@ -52,7 +52,7 @@ pub async fn handle(
 ) -> Result<Response<ResponseBody>, Infallible> {
     let (served, connection, version) = (Rc::clone(&services), Rc::clone(&conn), request.version());
     let is_head = *request.method() == Method::HEAD;
-    // Pinned here: passed by value, the inner future would take its space in this one twice.
+    // Pinned here, because passed by value, the inner future would take its space in this one twice.
     let mut answer = catch_panic(pin!(serve(services, conn, request, stream)))
         .await
         .unwrap_or_else(|request| reply::panicked(&request, &served.last_view().snapshot, &connection));
@@ -60,7 +60,7 @@ pub async fn handle(
         leave_out_content(&mut answer);
     }
     if answer.status().canonical_reason().is_none() && answer.extensions().get::<ReasonPhrase>().is_none() {
-        // Without one hyper writes `<none>`. A phrase may be empty (RFC 9112 section 4).
+        // An empty one, because without any hyper writes `<none>`. A phrase may be empty (RFC 9112 section 4).
         answer.extensions_mut().insert(NO_PHRASE);
     }
     answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
@@ -157,7 +157,7 @@ async fn serve(
         match validated.and_then(|doubt| load_shedding::admit(&services.shared.overload).map(|()| doubt)) {
             Ok(doubt) => doubt,
             Err(refusal) => {
-                // As it was sent, for the log: it may be what is refused.
+                // As it was sent, for the log, because it may be what is refused.
                 context.facts.authority = headers::authority(&head.uri, &head.headers);
                 return reply::refuse(context, &refusal);
             }
@@ -223,7 +223,7 @@ async fn serve(
     };
     let granted = cors.grant(&head.headers);
     let mut response = pass(context, &found, arrived, head.headers, incoming).await;
-    // On refusals, too: without these fields a script cannot read a 401 or a 429 and sees only a network error.
+    // On refusals, too, because without these fields a script cannot read a 401 or a 429 and sees only a network error.
     cors.tell(granted, response.headers_mut());
     response
 }
@@ -247,7 +247,7 @@ pub fn route<'t, 'r>(
     }
 }
 
-/// Answers a CORS preflight. It is neither authenticated nor charged: browsers send it without credentials.
+/// Answers a CORS preflight. It is neither authenticated nor charged, because browsers send it without credentials.
 fn preflight(
     mut context: Box<RequestContext>,
     found: &RouteMatch<'_, '_>,
@@ -311,7 +311,7 @@ async fn pass(
     let mut fields_of_body = None;
     if let Some(paths) = route.body_paths.as_ref().filter(|_| !refused_by_auth) {
         let mut opened = body.open(&mut context, body_max);
-        // Boxed: few routes have policies that read bodies.
+        // Boxed, because few routes have policies that read bodies.
         match Box::pin(gather::fields(&mut context, &mut opened, &headers, paths)).await {
             Ok(fields) => fields_of_body = Some(fields),
             Err(ended) => {
@@ -326,7 +326,7 @@ async fn pass(
     let table = &view.snapshot.table;
     let decided = match limits::begin(&mut context, table, found, &facts) {
         limits::BeginOutcome::Decided(decided) => decided,
-        // Boxed: waiting is rare, and its future would make every request's larger.
+        // Boxed, because waiting is rare, and its future would make every request's larger.
         limits::BeginOutcome::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
     };
     let fields = match decided {
@@ -336,10 +336,10 @@ async fn pass(
         }
     };
     if context.held.is_some() {
-        // Boxed: a timer is large, and few requests wait for their turn.
+        // Boxed, because a timer is large, and few requests wait for their turn.
         Box::pin(context.turn()).await;
     }
-    // Only now, after the limits and the turn in the queue: guessing credentials must not be faster than real requests.
+    // Only after the limits and the turn in the queue, so that guessing credentials is no faster than real requests.
     if let Some(refusal) = &passed.refusal {
         return refused_with(context, refusal, found, &facts, fields);
     }
@@ -374,7 +374,7 @@ enum UnsentBody {
 }
 
 impl UnsentBody {
-    /// Begins to count it.
+    /// Begins to count it against its limit.
     fn open(self, context: &mut RequestContext, bytes_max: u64) -> RequestBody {
         match self {
             UnsentBody::Opened(body) => body,
@@ -390,7 +390,7 @@ impl UnsentBody {
 }
 
 /// The upstream of this request and the key of its server, if its route chooses them anew for each request. Before
-/// credentials are hidden: what a client keeps them by may be one.
+/// credentials are hidden, because what a client keeps them by may be one.
 fn choose(
     context: &RequestContext,
     found: &RouteMatch<'_, '_>,

@@ -27,7 +27,7 @@ pub struct Reservation {
     /// The numbers of the answer that are costs; `None` if its body is not read.
     answer_paths: Option<Arc<[JsonPath]>>,
     answer: AnswerState,
-    /// When all of it was charged: a refund goes to the window of that time.
+    /// When all of it was charged. It is kept because a refund goes to the window of that time.
     taken_ns: u64,
     /// From `taken_ns` to the request's turn; 0 once it has come.
     delay_ns: u64,
@@ -89,7 +89,7 @@ impl Reservation {
                 Algorithm::LeakyBucket if delay_ns > 0 => held.places.push(taken),
                 _ => {}
             }
-            // Permits come back as they were taken.
+            // Not for permits, because they come back as they were taken.
             if let Some(actual) = table.policies()[charge.policy.index()].actual_cost()
                 && charge.quota.algorithm() != Algorithm::Concurrency
             {
@@ -130,7 +130,7 @@ impl Reservation {
             let policy = &table.policies()[charge.policy.index()];
             let Some(units) = policy.cost_in(headers) else { return true };
             limiter.reconcile(charge, *refund, taken_ns, policy.cost_cut(units, charge), now_ns);
-            // The windows of a policy follow each other.
+            // The last one is enough to count each once, because the windows of a policy follow each other.
             if counted.replace(charge.policy) != Some(charge.policy) {
                 count(charge.policy, CostOutcome::Known);
             }
@@ -146,7 +146,7 @@ impl Reservation {
         self.answer = AnswerState::Begun { is_error, is_encoded, reader };
     }
 
-    /// The request was not sent.
+    /// The request was not sent: its answer costs nothing.
     pub fn waive(&mut self) {
         self.answer = AnswerState::Unsent;
     }
@@ -191,7 +191,7 @@ impl Reservation {
                 let units = measured.units(spent.bytes_in, spent.bytes_out, spent.nanos);
                 return (CostOutcome::Known, Some(units));
             }
-            // The head would have settled it.
+            // It stays, because the head would have settled it.
             Some(Actual::ResponseHeader(_)) | None => {
                 let is_begun = matches!(self.answer, AnswerState::Begun { .. });
                 return (if is_begun { CostOutcome::Absent } else { CostOutcome::Cut }, None);

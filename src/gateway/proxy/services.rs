@@ -56,7 +56,6 @@ pub struct SharedServices {
     pub decisions: Arc<record::decisions::SampleMemory>,
     /// What is gathered of heavy keys. `None`: nothing is.
     pub hot_keys: Option<Arc<hot_keys::KeyCollector>>,
-    /// Where finished spans go.
     pub spans: SpanQueue,
     pub workers: usize,
 }
@@ -113,8 +112,8 @@ impl Services {
         }
     }
 
-    /// When the decision that begins now began, nanoseconds, if its duration is to be measured. It is drawn: requests
-    /// come in turns, and every sixteenth one may always be for the same policy.
+    /// When the decision that begins now began, nanoseconds, if its duration is to be measured. It is drawn, because
+    /// requests come in turns, and every sixteenth one may always be for the same policy.
     pub fn time_decision(&self) -> Option<u64> {
         self.random.next().is_multiple_of(TIMED_EVERY).then(clock::now_ns)
     }
@@ -147,13 +146,13 @@ impl Services {
         if Arc::ptr_eq(&current.snapshot, &view.snapshot) {
             return Some(current);
         }
-        // A reload came in between: a request keeps the configuration that it began with.
+        // A reload came in between. Its snapshot is not taken, because a request keeps the configuration that it began
+        // with.
         let pools: Vec<_> = current.pools.iter().chain(&view.pools).map(Rc::clone).collect();
         let renewed = WorkerView::new(&view.snapshot, &self.random).with_pools(&pools, self.random());
         Some(Rc::new(renewed.with_caches(&view.caches)))
     }
 
-    /// Counts a refusal.
     pub fn refused(&self, reason: Reason) {
         self.shared.refusals[reason as usize].count(&self.metrics);
     }
@@ -170,7 +169,6 @@ impl Services {
         calls[index].count(&self.metrics);
     }
 
-    /// A random number; see [`Random`].
     pub fn random(&self) -> u64 {
         self.random.next()
     }
@@ -200,7 +198,7 @@ impl Services {
 impl WorkerView {
     /// A view without connections and credentials, whose turns begin anywhere.
     fn new(snapshot: &Arc<Snapshot>, random: &Random) -> WorkerView {
-        // Counted before the servers are read: a change in between is seen later.
+        // Counted before the servers are read, so that a change in between is seen later.
         let moves = snapshot.moves.count();
         let turns = (0..snapshot.table.choices()).map(|_| EvenNumbers::new(random.next())).collect();
         WorkerView { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }

@@ -33,13 +33,11 @@ pub struct Snapshot {
     pub listeners: Vec<ListenerConfig>,
     /// How a client's address is found.
     pub client_ip: ClientIp,
-    /// What this gateway is called.
     pub node: NodeIdentity,
     /// Names of the tiers that have a table of their own.
     pub tiers: Box<[Box<str>]>,
     /// How keys are named for people.
     pub naming: policy::KeyNaming,
-    /// Which rate-limit fields answers carry.
     pub limit_headers: LimitHeaders,
     /// Own bodies for errors; their files are read again when they change. `None`: there are none.
     pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,

@@ -16,8 +16,8 @@ pub fn named(pool: &Pool<RequestBody>, headers: &HeaderMap) -> Option<usize> {
     pool.upstream.sticky.as_ref()?.named(headers)
 }
 
-/// The upstream among several whose server a request's cookie names, if that server may be used. Also one without a weight:
-/// a client that has begun there may end there.
+/// The upstream among several whose server a request's cookie names, if that server may be used. Also one without a
+/// weight, because a client that has begun there may end there.
 pub fn upstream(
     view: &WorkerView,
     choice: &UpstreamChoice,

@@ -29,8 +29,8 @@ use base::identity::NO_ADDRESS;
 use net::descriptors;
 use upstream::connect::keep_alive;
 
-/// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already
-/// and closes the socket: closing first would reset clients that believe they are connected.
+/// Accepts on one socket until the worker drains. Then it serves the connections that the kernel has accepted already,
+/// and only then closes the socket, because closing it first would reset clients that believe they are connected.
 pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener: Arc<SharedListener>) {
     let socket = match Acceptor::new(socket) {
         Ok(socket) => socket,
@@ -64,7 +64,7 @@ pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener:
         }
     }
     if worker.drain.is_handed_over() {
-        // Another process accepts on the same socket: what waits there is its.
+        // What waits there stays, because another process accepts on the same socket.
         return;
     }
     let mut noop = Context::from_waker(Waker::noop());
@@ -85,7 +85,8 @@ impl Acceptor {
         match socket.domain()? {
             Domain::UNIX => UnixListener::from_std(OwnedFd::from(socket).into()).map(Acceptor::Unix),
             _ => {
-                // Connections take both over, whoever opened the socket, and cost no call of their own for them.
+                // Set here, because connections take both over, whoever opened the socket, and cost no call of their
+                // own for them.
                 keep_alive(&socket)?;
                 socket.set_tcp_nodelay(true)?;
                 TcpListener::from_std(socket.into()).map(Acceptor::Tcp)
@@ -93,8 +94,9 @@ impl Acceptor {
         }
     }
 
-    /// The next connection. One over a Unix socket goes on as a `TcpStream`, too: all that is done with it (reading, writing,
-    /// shutting a side) works on any stream socket, and every other connection is spared a branch in each step.
+    /// The next connection. One over a Unix socket goes on as a `TcpStream`, too, so that every other connection is
+    /// spared a branch in each step: all that is done with it (reading, writing, shutting a side) works on any stream
+    /// socket.
     fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(TcpStream, SocketAddr)>> {
         match self {
             Acceptor::Tcp(socket) => socket.poll_accept(cx),
@@ -107,8 +109,8 @@ impl Acceptor {
     }
 }
 
-/// Waits until there is a descriptor for a client again. Meanwhile new clients wait in the kernel's backlog; accepting
-/// without a pause would spin on the same error.
+/// Waits until there is a descriptor for a client again. Meanwhile new clients wait in the kernel's backlog, because
+/// accepting without a pause would spin on the same error.
 async fn pause<S: Service>(worker: &Worker<S>) {
     let descriptor_is_free = async {
         loop {
@@ -125,8 +127,9 @@ async fn pause<S: Service>(worker: &Worker<S>) {
     }
 }
 
-/// Serves a connection here, or hands it to the worker with the fewest connections if it has clearly fewer. The kernel
-/// spreads connections by a hash, which can leave a core idle if there are few and long-lived ones (HTTP/2).
+/// Serves a connection here, or hands it to the worker with the fewest connections if it has clearly fewer. That is
+/// needed because the kernel spreads connections by a hash, which can leave a core idle if there are few and long-lived
+/// ones (HTTP/2).
 fn place<S: Service>(
     worker: &Rc<Worker<S>>,
     stream: TcpStream,
@@ -146,6 +149,7 @@ fn place<S: Service>(
         && let Err(refused) = worker.shared.orders[other].try_send(order)
         && let WorkerCommand::Adopt(stream, peer, listener) = refused.into_inner()
     {
+        // Served here after all, so that a worker that takes no orders costs no connection.
         adopt(worker, stream, peer, listener);
     }
 }
@@ -256,8 +260,8 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll) {
         };
         let Ok(mut ready) = ready else { break };
         let polled = ready.get_inner_mut().poll(&mut events, Some(Duration::ZERO));
-        // The registration is edge-triggered: it is only cleared once a poll has returned everything, which is when
-        // it returns fewer events than it has room for.
+        // It is only cleared once a poll has returned everything, which is when it returns fewer events than it has
+        // room for, because the registration is edge-triggered.
         if polled.is_err() || events.iter().count() < EVENTS {
             ready.clear_ready();
         }
@@ -266,7 +270,7 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll) {
                 resume(served, idle, first_bytes);
             }
         }
-        // Thousands of clients may wake at once; the worker's other tasks get their turn in between.
+        // The worker's other tasks get their turn in between, because thousands of clients may wake at once.
         tokio::task::yield_now().await;
     }
     worker.idle.close();

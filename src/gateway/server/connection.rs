@@ -68,8 +68,8 @@ impl<S: Service> ConnectionTask<S> {
         ConnectionTask { worker: Rc::clone(worker), listener: Arc::clone(listener), facts: Rc::new(facts) }
     }
 
-    /// Refuses a head over HTTP/1 that takes too long. There is no request to answer through hyper, so the answer is
-    /// written straight to the socket.
+    /// Refuses a head over HTTP/1 that takes too long. The answer is written straight to the socket, because there is
+    /// no request to answer through hyper.
     pub async fn late_http1(&self, mut stream: ClientStream) {
         self.deadline_passed(metrics::ConnectionDeadline::Header);
         let request_id =

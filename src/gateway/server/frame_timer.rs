@@ -12,7 +12,6 @@ use net::wire::http2::Meter;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameExpiry {
-    /// A head takes too long.
     Head,
     /// The client does not read its answers.
     Stall,
@@ -43,8 +42,8 @@ impl FrameTimer {
         now: Instant,
     ) -> Option<FrameExpiry> {
         let meter = self.meter.borrow();
-        // Only bytes of DATA frames count as progress, and only many of them: a window that opens byte by byte holds as
-        // much memory as one that stays shut, and answers to PING go out whatever the windows are.
+        // Only bytes of DATA frames count as progress, and only many of them, because a window that opens byte by byte
+        // holds as much memory as one that stays shut, and answers to PING go out whatever the windows are.
         if !activity.is_reading_owed() || meter.data_sent() - self.sent >= PROGRESS_BYTES_MIN {
             (self.sent, self.sent_at) = (meter.data_sent(), now);
         }

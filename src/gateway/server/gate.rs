@@ -65,7 +65,7 @@ impl FramingGate {
     pub fn into_parts(self, read: Bytes) -> (ClientStream, Bytes) {
         let parts = [&read[..], &self.ready, &self.head, &self.kept];
         let ahead = match parts.iter().map(|part| part.len()).sum::<usize>() {
-            // A new one: an empty `Bytes` may keep its whole buffer alive.
+            // A new one, because an empty `Bytes` may keep its whole buffer alive.
             0 => Bytes::new(),
             all if all == read.len() => read,
             _ => Bytes::from(parts.concat()),
@@ -132,7 +132,7 @@ impl AsyncRead for FramingGate {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
             }
             if this.activity.head_fault().is_some() {
-                // Pending without a waker: the connection checks for a fault after every poll of hyper.
+                // Pending without a waker, because the connection checks for a fault after every poll of hyper.
                 return Poll::Pending;
             }
             ready!(this.poll_held(cx));
@@ -147,7 +147,7 @@ impl AsyncRead for FramingGate {
                 buf.put_slice(&this.kept[..count]);
                 this.kept.advance(count);
             }
-            // If nothing may pass yet, the loop reads on: returning no bytes would mean the end of the stream.
+            // If nothing may pass yet, the loop reads on, because returning no bytes would mean the end of the stream.
             this.scan(buf, before);
         }
         Poll::Ready(Ok(()))
@@ -165,7 +165,8 @@ impl AsyncWrite for FramingGate {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        // The socket is closed next, which says as much. Where a client still sends, its close lingers.
+        // Only flushed, because the socket is closed next, which says as much. Where a client still sends, its close
+        // lingers.
         if matches!(this.io.stream, ClientStream::Plain(_)) && !this.framing.is_in_message() {
             return Pin::new(&mut this.io).poll_flush(cx);
         }

@@ -68,7 +68,7 @@ pub async fn serve<S: Service>(
                         awaited,
                     );
                 }
-                // Its client has not read the last answer.
+                // Not among the idle ones, because its client has not read the last answer.
                 Err(socket) => ClientStream::Plain(socket),
             },
             stream => stream,
@@ -113,8 +113,8 @@ async fn drive<S: Service>(
     ahead: Bytes,
 ) -> Option<ConnectionWait> {
     let mut builder = http1::Builder::new();
-    // Told a number, even its own, hyper fills two arrays of that many fields before it reads a head: a twentieth of all
-    // instructions of a small request.
+    // Only if it differs, because told a number, even its own, hyper fills two arrays of that many fields before it
+    // reads a head: a twentieth of all instructions of a small request.
     if conn.facts.config.max.headers != HYPER_HEADERS_MAX {
         builder.max_headers(conn.facts.config.max.headers);
     }
@@ -163,15 +163,15 @@ async fn drive<S: Service>(
                 return Poll::Ready(ConnectionEnd::Gone);
             }
             match ready!(timer.poll(&conn.facts.activity, cx)) {
-                // The look itself happens in `TrackedStream::poll_flush`: hyper reads nothing while it answers a request, but
-                // it flushes at every poll.
+                // The look itself happens in `TrackedStream::poll_flush`, because hyper reads nothing while it answers
+                // a request, but flushes at every poll.
                 Expiry::Presence => conn.facts.activity.ask_presence(),
                 expiry => return Poll::Ready(ConnectionEnd::Expired(expiry)),
             }
         }
     })
     .await;
-    // Before `served` is taken apart: that drops its requests, and they log whether a stall ended them.
+    // Before `served` is taken apart, because that drops its requests, which log whether a stall ended them.
     conn.facts.stalled.set(matches!(end, ConnectionEnd::Expired(Expiry::Stall)));
     let parts = served.into_parts();
     if matches!(end, ConnectionEnd::Expired(Expiry::Rest)) {

@@ -67,7 +67,7 @@ async fn drive<S: Service>(
     conn.facts.frames.get_or_init(|| Rc::clone(&meter));
     let service = service_fn(|request: Request<Incoming>| {
         let stream = meter.borrow_mut().accepted();
-        // Boxed: hyper spawns it with the stream, and a task's future is copied several times on its way there.
+        // Boxed, because hyper spawns it with the stream, and a task's future is copied several times on its way there.
         let answer = || Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request, stream);
         Box::into_pin(in_place::boxed(answer))
     });
@@ -130,23 +130,23 @@ fn announced(max: &config::Sizes) -> Vec<u8> {
     ])
 }
 
-/// Twice the configured limit: the request pipeline refuses a head above the limit with an answer and a log line, and
-/// hyper's limit is only the second line behind it.
+/// Twice the configured limit, because the request pipeline refuses a head above the limit with an answer and a log
+/// line, and hyper's limit is only the second line behind it.
 fn header_list_bytes_max(max: &config::Sizes) -> u32 {
     (max.header_bytes as u32).saturating_mul(2)
 }
 
 impl<S: Service> ConnectionTask<S> {
-    /// Closes a connection that does not begin with the preface on a listener that speaks only HTTP/2. No GOAWAY is sent:
-    /// the client is evidently not using HTTP/2 (RFC 9113 section 3.4).
+    /// Closes a connection that does not begin with the preface on a listener that speaks only HTTP/2. No GOAWAY is
+    /// sent, because the client is evidently not using HTTP/2 (RFC 9113 section 3.4).
     pub async fn refuse_preface(&self, mut stream: ClientStream) {
         self.refuse_unread(Version::HTTP_2, Reason::Malformed, problem::BAD_REQUEST_STATUS);
         linger::say(&mut stream, &[]).await;
         linger::linger(&stream).await;
     }
 
-    /// Whether a first line that is not HTTP/1 may be a broken HTTP/2 preface: a client that sent one would read an
-    /// HTTP/1.1 answer as frames.
+    /// Whether a first line that is not HTTP/1 may be a broken HTTP/2 preface. It gets no answer then, because a client
+    /// that sent one would read an HTTP/1.1 answer as frames.
     pub fn may_be_preface(&self, fault: FramingFault) -> bool {
         let is_sniffed = self.facts.tls.is_empty() && self.facts.config.http2;
         fault == FramingFault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0

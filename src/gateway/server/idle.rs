@@ -2,8 +2,8 @@
 //!
 //! A task of the runtime with its socket's registration and its timer takes two KiB. Here a connection is only its
 //! socket, what counts it (`T`) and its deadline. An epoll instance apart from the runtime's watches the sockets (the
-//! runtime watches that one descriptor), and the worker's tick checks the deadlines. Nothing is parsed here. Connections
-//! under TLS stay in tasks of their own: their TLS state is larger than all that would be saved.
+//! runtime watches that one descriptor), and the worker's tick checks the deadlines. Nothing is parsed here.
+//! Connections under TLS stay in tasks of their own, because their TLS state is larger than all that would be saved.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,9 +23,8 @@ use base::clock;
 /// A connection in the clear that waits for its client.
 #[derive(Debug)]
 pub struct IdleConnection {
-    /// In non-blocking mode.
+    /// In non-blocking mode, so that a read without bytes does not wait.
     pub socket: TcpStream,
-    /// The addresses of its client.
     pub ends: Ends,
     /// The listener's configuration when the connection was accepted.
     pub config: Arc<config::ListenerConfig>,
@@ -63,7 +62,7 @@ pub enum AwaitedHead {
 pub struct IdleConnections<T> {
     registry: Registry,
     /// By deadline ([`clock::ns_of`]), so that the first entry expires first. If two have the same deadline, the second
-    /// is counted a nanosecond later: the key is the socket's epoll token, too, and must be unique.
+    /// is counted a nanosecond later, because the key is the socket's epoll token, too, and must be unique.
     by_deadline: RefCell<BTreeMap<u64, Box<(T, IdleConnection)>>>,
 }
 

@@ -79,6 +79,6 @@ fn poll_some(
     })
 }
 
-/// How long a rest stays in hyper: most of it comes with the request, or right behind it.
+/// How long a rest stays in hyper. It does at first, because most of it comes with the request, or right behind it.
 pub const LATE_AFTER: Duration = Duration::from_millis(100);
 const READ_BYTES: usize = 8 * 1024;

@@ -1,8 +1,8 @@
 //! The lingering close: how a connection is closed on a client that is still sending. The last answer is sent, our side
 //! shut, and what the client still sends is read and thrown away for a moment.
 //!
-//! If a socket is closed with unread bytes, the kernel resets the connection, and the reset destroys what the client has
-//! not read yet: the very answer that says what was wrong (RFC 9112 section 9.6).
+//! It is needed because the kernel resets a connection whose socket is closed with unread bytes, and the reset destroys
+//! what the client has not read yet: the very answer that says what was wrong (RFC 9112 section 9.6).
 
 use std::io::ErrorKind;
 use std::time::Duration;
@@ -18,6 +18,7 @@ pub async fn say(stream: &mut ClientStream, answer: &[u8]) {
         stream.write_all(answer).await?;
         stream.shutdown().await
     };
+    // An error is ignored, because the connection ends in any case.
     let _ = timeout(QUIET, sent).await;
 }
 
@@ -26,7 +27,7 @@ pub async fn say(stream: &mut ClientStream, answer: &[u8]) {
 pub async fn linger(stream: &ClientStream) {
     let tcp = stream.tcp();
     let drained = async {
-        // From the socket under TLS, too: the bytes are thrown away, so they need no decrypting.
+        // From the socket under TLS, too, because bytes that are thrown away need no decrypting.
         while let Ok(Ok(())) = timeout(QUIET, tcp.readable()).await {
             // Not kept while the client is waited for.
             match tcp.try_read(&mut [0; 8 * 1024]) {
@@ -42,5 +43,5 @@ pub async fn linger(stream: &ClientStream) {
 
 /// How long a client may be silent before it is taken to have read the answer.
 const QUIET: Duration = Duration::from_secs(1);
-/// How long it may go on sending: without a bound, a client that never stops would hold the connection.
+/// How long it may go on sending. It is bounded, because a client that never stops would hold the connection.
 const LINGER: Duration = Duration::from_secs(2);

@@ -26,7 +26,6 @@ pub struct SharedListener {
 }
 
 impl SharedListener {
-    /// A listener with nothing open.
     pub fn new(
         config: config::ListenerConfig,
         tls: Option<Arc<rustls::ServerConfig>>,
@@ -43,7 +42,7 @@ impl SharedListener {
 
     /// Counts a connection in, unless the listener has as many as it may.
     pub fn admit(self: &Arc<Self>) -> Result<Admission, metrics::RefusedConnection> {
-        // Made first: if the connection is refused, dropping it takes the count back.
+        // Made first, so that dropping it takes the count back if the connection is refused.
         let admission = Admission { listener: Arc::clone(self), client: None };
         if self.open.fetch_add(1, Ordering::Relaxed) >= self.config.load().connections_max {
             return Err(metrics::RefusedConnection::Connections);
@@ -63,7 +62,7 @@ pub struct Admission {
 impl Admission {
     /// Counts it under its client, unless that client has as many as it may.
     pub fn of(mut self, client: IpAddr) -> Result<Admission, metrics::RefusedConnection> {
-        // Over a Unix socket all clients would be one.
+        // Not over a Unix socket, because all clients would be one there.
         if client == NO_ADDRESS {
             return Ok(self);
         }
@@ -109,8 +108,8 @@ pub fn bind(addr: SocketAddr) -> io::Result<Socket> {
     let socket = unbound(addr)?;
     socket.set_reuse_port(true)?;
     socket.set_nonblocking(true)?;
-    // Connections take it over. Without it the kernel takes megabytes of an answer at once and nothing more until it has sent a
-    // third, which makes a client that reads slowly look like one that does not read.
+    // Connections take it over. It is set because without it the kernel takes megabytes of an answer at once and
+    // nothing more until it has sent a third, which makes a client that reads slowly look like one that does not read.
     socket.set_tcp_notsent_lowat(UNSENT_BYTES)?;
     socket.bind(&addr.into())?;
     Ok(socket)
@@ -122,8 +121,8 @@ pub fn listen(socket: &Socket) -> io::Result<()> {
     socket.listen(BACKLOG)
 }
 
-/// Fails if anything listens on the address already: without SO_REUSEPORT the kernel refuses to share it. With it, a
-/// second gateway on the address would silently get half of the connections.
+/// Fails if anything listens on the address already, because without SO_REUSEPORT the kernel refuses to share it. With
+/// it, a second gateway on the address would silently get half of the connections.
 pub fn probe(addr: SocketAddr) -> io::Result<()> {
     unbound(addr)?.bind(&addr.into())
 }
@@ -131,7 +130,7 @@ pub fn probe(addr: SocketAddr) -> io::Result<()> {
 fn unbound(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     if addr.is_ipv6() {
-        // "[::]:80" means every address, IPv4 too, whatever the system's default is.
+        // Off, because "[::]:80" means every address, IPv4 too, whatever the system's default is.
         socket.set_only_v6(false)?;
     }
     // Otherwise a restart fails for as long as connections of the last run are in TIME_WAIT.

@@ -1,9 +1,9 @@
 //! The PROXY protocol, versions 1 and 2 (HAProxy, doc/proxy-protocol.txt): a proxy in front of the gateway announces the
 //! client's address before anything else.
 //!
-//! The header is read only from addresses that `proxy-protocol` names, and is required from them: if it were optional,
-//! any client could announce an address of its choice. Nothing past the header is read, because TLS or HTTP begins there.
-//! What else a header says (the destination, the client's TLS) is ignored.
+//! The header is read only from addresses that `proxy-protocol` names, and is required from them, because if it were
+//! optional, any client could announce an address of its choice. Nothing past the header is read, because TLS or HTTP
+//! begins there. What else a header says (the destination, the client's TLS) is ignored.
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,7 +41,8 @@ pub async fn client<S: Service>(
             tracing::warn!(%peer, "connection closed: its PROXY protocol header is missing or invalid");
             None
         }
-        // It closed the connection, as a health check does that only tests whether the port is open.
+        // Neither counted nor logged, because the peer closed the connection, as a health check does that only tests
+        // whether the port is open.
         Err(_) => None,
     }
 }

@@ -73,7 +73,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                 Some(WorkerCommand::Adopt(socket, peer, listener)) => accept::adopt(&worker, socket, peer, listener),
                 Some(WorkerCommand::Leave) => worker.drain.leave(),
                 Some(WorkerCommand::Drain(deadlines)) => break deadlines,
-                // The process is going down without a word: so do we.
+                // At once, because the process is going down without a word.
                 None => break Deadlines::at(clock::instant()),
             },
             _ = tick.tick() => upkeep(&worker),
@@ -87,7 +87,8 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
     }
     loop {
         if worker.connections() == 0 {
-            // From here on other workers keep what they accept; what one of them has sent already is served.
+            // Closed, so that other workers keep what they accept from here on; what one of them has sent already is
+            // served.
             orders.close();
             let Ok(order) = orders.try_recv() else { break };
             if let WorkerCommand::Adopt(socket, peer, listener) = order {

@@ -33,7 +33,7 @@ pub async fn serve<S: Service>(
     mut tcp: TcpStream,
     ends: Ends,
 ) -> Option<IdleConnection> {
-    // The first head counts from accept: a client that connects and stays silent holds nothing for long.
+    // The first head counts from accept, so that a client that connects and stays silent holds nothing for long.
     let accepted = clock::instant();
     let config = listener.config.load_full();
     let mut ahead = BytesMut::new();
@@ -47,8 +47,8 @@ pub async fn serve<S: Service>(
             }
         },
         Some(tls) => {
-            // Boxed, like every long step here: an async function is as large as the largest future that it awaits, and
-            // this one exists once per connection.
+            // Boxed, like every long step here, because an async function is as large as the largest future that it
+            // awaits, and this one exists once per connection.
             let handshake = Box::pin(tls::handshake(worker, listener, &config, tls, (tcp, ends)));
             let (stream, is_http2) = handshake.await?;
             (stream, if is_http2 { ServedProtocol::Http2 } else { ServedProtocol::Http1 })
@@ -120,7 +120,7 @@ async fn first_bytes<S: Service>(
 enum ServedProtocol {
     Http1,
     Http2,
-    /// The first bytes decide ([`sniff`]).
+    /// The first bytes decide which of them it is ([`sniff`]).
     Either,
 }
 
@@ -148,7 +148,7 @@ async fn sniff<S: Service>(
             if begin == PREFACE.len() || ahead[..] != PREFACE[..begin] {
                 return true;
             }
-            // Not past the preface: hyper reads what follows it.
+            // Not past the preface, because hyper reads what follows it.
             let room = PREFACE.len() - begin;
             if (&mut stream).take(room as u64).read_buf(&mut ahead).await.unwrap_or(0) == 0 {
                 // The end of the stream, or an error. Half a head goes on to hyper, which answers it.

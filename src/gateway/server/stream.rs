@@ -21,8 +21,8 @@ pub enum ClientStream {
 }
 
 impl ClientStream {
-    /// Whether TLS holds bytes that have left the socket already. A client may send its request along with the end of
-    /// the handshake; a wait for the socket would then last until the client gives up.
+    /// Whether TLS holds bytes that have left the socket already. Asked before a wait, because a client may send its
+    /// request along with the end of the handshake: a wait for the socket would then last until the client gives up.
     pub fn holds_bytes(&self) -> bool {
         match self {
             ClientStream::Plain(_) => false,
@@ -247,8 +247,8 @@ impl AsyncWrite for TrackedStream {
     }
 }
 
-/// Copies small pieces into one: the kernel takes one buffer faster than a list of them, and TLS makes one record of it
-/// instead of several. `None` if they do not fit.
+/// Copies small pieces into one, because the kernel takes one buffer faster than a list of them, and TLS makes one
+/// record of it instead of several. `None` if they do not fit.
 fn join<'a>(bufs: &[io::IoSlice<'_>], whole: &'a mut [u8; SMALL_BYTES]) -> Option<&'a [u8]> {
     let mut filled = 0;
     for buf in bufs {

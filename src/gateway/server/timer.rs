@@ -17,14 +17,12 @@ use crate::service::activity::{Activity, ConnectionPhase};
 use crate::service::config::ClientTimeouts;
 use base::clock;
 
-/// Which deadline passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expiry {
     /// It has been without a request for long enough to be taken out of hyper.
     IdleConnection,
     /// It has been without a request for so long that it is closed.
     Idle,
-    /// A head takes too long.
     Head,
     /// The client has neither sent what it owes nor read what was sent for too long.
     Stall,
@@ -34,8 +32,9 @@ pub enum Expiry {
     Presence,
 }
 
-/// Looks at the activity periodically instead of being set by every request: a request costs it nothing, and a deadline
-/// is met to within a quarter of itself. The first look comes early, because many connections have only one request.
+/// Looks at the activity periodically instead of being set by every request, so that a request costs it nothing; a
+/// deadline is met to within a quarter of itself. The first look comes early, because many connections have only one
+/// request.
 pub struct ConnectionTimer<'a> {
     timeouts: &'a ClientTimeouts,
     /// How long an idle connection stays in hyper; `None` over HTTP/2, where it always does.
@@ -85,7 +84,8 @@ impl<'a> ConnectionTimer<'a> {
             if self.is_set && !self.sleep.is_elapsed() {
                 return Poll::Pending;
             }
-            // Without budget left, tokio schedules the task again and does not register the sleep's waker.
+            // Only with budget left, because without it tokio schedules the task again and does not register the
+            // sleep's waker.
             self.is_set = tokio::task::coop::has_budget_remaining();
             ready!(self.sleep.as_mut().poll(cx));
             let now = clock::instant();
@@ -135,7 +135,7 @@ impl<'a> ConnectionTimer<'a> {
             ConnectionPhase::Busy => activity.rest_since().and_then(|since| {
                 (!activity.is_write_blocked() && past(since, LATE_AFTER)).then_some(Expiry::Rest)
             }),
-            // The client has not read everything yet, so the connection is not idle; the stall above bounds that.
+            // Not idle, because the client has not read everything yet; the stall above bounds that.
             _ if activity.is_write_blocked() => None,
             ConnectionPhase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),
             ConnectionPhase::Idle(since) if self.idle_after.is_some_and(|after| past(since, after)) => {
@@ -153,8 +153,8 @@ impl<'a> ConnectionTimer<'a> {
 }
 
 impl ConnectionTimer<'_> {
-    /// Whether a client moves just enough bytes to keep the stall's deadline from passing. Checked over HTTP/1 only: an
-    /// HTTP/2 stream may be open for hours and carry a message now and then.
+    /// Whether a client moves just enough bytes to keep the stall's deadline from passing. Checked over HTTP/1 only,
+    /// because an HTTP/2 stream may be open for hours and carry a message now and then.
     fn is_dripping(&mut self, activity: &Activity, now: Instant) -> bool {
         let (since, moved) = self.owed;
         let is_due = now.saturating_duration_since(since) >= self.timeouts.body_stall;

@@ -24,18 +24,19 @@ pub async fn handshake<S: Service>(
     (tcp, ends): (TcpStream, Ends),
 ) -> Option<(ClientStream, bool)> {
     let accept = async {
-        // A handshake costs a signature before the client has proved anything, so only so many run at once.
+        // Only so many run at once, because a handshake costs a signature before the client has proved anything.
         let _permit = worker.handshakes.acquire().await;
         tokio_rustls::TlsAcceptor::from(tls).accept(QueuedSocket::new(tcp)).await
     };
     match timeout(worker.handshake_deadline(config.timeouts.handshake), accept).await {
         Ok(Ok(stream)) => {
             if stream.get_ref().1.alpn_protocol() == Some(acme::ALPN) {
-                // The authority has seen the certificate that it asked for, and nothing follows (RFC 8737 section 4).
+                // Closed, because the authority has seen the certificate that it asked for, and nothing follows (RFC
+                // 8737 section 4).
                 return None;
             }
-            // A client that offers no protocol speaks HTTP/1.1, since HTTP/2 over TLS must be negotiated (RFC 9113 section
-            // 3.2). A listener without HTTP/1.1 takes HTTP/2 from it, by prior knowledge, and nothing else.
+            // A client that offers no protocol speaks HTTP/1.1, because HTTP/2 over TLS must be negotiated (RFC 9113
+            // section 3.2). A listener without HTTP/1.1 takes HTTP/2 from it, by prior knowledge, and nothing else.
             let agreed = stream.get_ref().1.alpn_protocol();
             let is_http2 = agreed == Some(b"h2") || (agreed.is_none() && !config.http1);
             Some((ClientStream::Tls(Box::new(stream)), is_http2))

@@ -21,7 +21,7 @@ use base::clock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TunnelEnd {
-    /// Its client or its server.
+    /// Its client or its server has ended it.
     Sides,
     Drain,
 }
@@ -66,9 +66,9 @@ pub async fn run(conn: &Conn, switched: UpstreamTunnel, client: ClientStream, re
     tunnelled.request.complete();
 }
 
-/// Copies both ways. A drain ends a tunnel whose server has ended its side. A WebSocket client is sent a close frame and
-/// has [`CLOSE_WAIT`] to answer it. Any other tunnel goes on until the drain's deadline ends the worker: there is no way
-/// to say goodbye in an unknown protocol.
+/// Copies both ways. A drain ends a tunnel whose server has ended its side. A WebSocket client is sent a close frame
+/// and has [`CLOSE_WAIT`] to answer it. Any other tunnel goes on until the drain's deadline ends the worker, because
+/// there is no way to say goodbye in an unknown protocol.
 async fn copy<C, U>(drain: &Drain, up: Up<'_, C, U>, down: Down<'_, U, C>) -> io::Result<TunnelEnd>
 where
     C: AsyncRead + AsyncWrite + Unpin,

@@ -42,13 +42,13 @@ pub struct Deadlines {
 }
 
 impl Deadlines {
-    /// Everything at once.
+    /// All moments at once, for a process that goes down without a word.
     pub fn at(now: Instant) -> Deadlines {
         Deadlines { idle: now, tunnels: now, requests: now }
     }
 
-    /// When the worker ends. Tunnels have their farewell whichever moment comes first: one that ended with the requests
-    /// would break off without a close frame.
+    /// When the worker ends. Tunnels have their farewell whichever moment comes first, because one that ended with the
+    /// requests would break off without a close frame.
     pub fn end(&self, has_tunnels: bool) -> Instant {
         if has_tunnels { self.requests.max(self.tunnels + TUNNEL_FAREWELL) } else { self.requests }
     }
@@ -90,7 +90,6 @@ pub struct Worker<S: Service> {
 }
 
 impl<S: Service> Worker<S> {
-    /// A worker without connections.
     pub fn new(
         index: usize,
         shared: Arc<WorkerResources>,

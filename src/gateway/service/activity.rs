@@ -52,7 +52,7 @@ pub enum AnswerProgress {
 /// Whether a client that waits for its answer is still connected, over HTTP/1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// Nothing says otherwise.
+    /// Nothing that has been looked at says otherwise.
     There,
     /// It has ended its side and has been sent something since: if it has closed both sides, a reset will come.
     Silent,
@@ -63,7 +63,7 @@ pub enum Presence {
         /// [`Activity::moved`] at the first look: if it changes, the body goes on and acts as the probe.
         moved: u64,
     },
-    /// It has closed both sides.
+    /// It has closed both sides, or reset the connection.
     Gone,
 }
 
@@ -81,7 +81,7 @@ impl Presence {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionPhase {
-    /// No request, since then.
+    /// No request, and none since that time.
     Idle(Instant),
     /// A head has begun to arrive at that time.
     Head(Instant),
@@ -122,7 +122,7 @@ impl Activity {
         Activity { last_status: Cell::new(last_status), ..Activity::new(now) }
     }
 
-    /// Requests count before heads: a connection may read the next head while it answers.
+    /// Requests count before heads, because a connection may read the next head while it answers.
     pub fn phase(&self) -> ConnectionPhase {
         match (self.exchanges.get(), self.heading.get()) {
             (0, _) if self.rest.get() => ConnectionPhase::Busy,
@@ -166,7 +166,6 @@ impl Activity {
         self.asks_presence.set(true);
     }
 
-    /// Whether [`Activity::mind_presence`] was called.
     pub fn is_presence_minded(&self) -> bool {
         self.minds_presence.get()
     }
@@ -181,7 +180,6 @@ impl Activity {
         self.presence.set(presence);
     }
 
-    /// What [`Activity::answer`] was told last.
     pub fn answer_at_hand(&self) -> AnswerProgress {
         self.answer.get()
     }
@@ -196,7 +194,6 @@ impl Activity {
         self.write_blocked.set(is_blocked);
     }
 
-    /// What the last check found.
     pub fn presence(&self) -> Presence {
         self.presence.get()
     }
@@ -245,7 +242,6 @@ impl Activity {
         self.head_fault.get().filter(|_| !self.is_busy() && !self.is_write_blocked())
     }
 
-    /// Whether requests are being served.
     pub fn is_busy(&self) -> bool {
         self.exchanges.get() > 0
     }
@@ -284,7 +280,6 @@ impl Activity {
         self.heads.get()
     }
 
-    /// Gives back what [`Activity::hold_head`] counted.
     pub fn release_head(&self, bytes: usize) {
         self.heads.set(self.heads.get().saturating_sub(bytes));
     }
@@ -346,7 +341,8 @@ impl Activity {
     /// `count` of `bytes` have been sent.
     pub fn on_write(&self, bytes: &[u8], count: usize) {
         self.moved.set(self.moved.get().wrapping_add(count as u64));
-        // hyper answers a head that it cannot parse without calling the service. The log learns the status here.
+        // The log learns the status here, because hyper answers a head that it cannot parse without calling the
+        // service.
         if self.exchanges.get() == 0
             && let Some(digits) = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3))
         {

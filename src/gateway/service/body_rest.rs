@@ -75,7 +75,7 @@ impl BodyRest {
         if is_whole {
             activity.end_rest(clock::instant());
         } else {
-            // Never idle again: what is left of the body must not be taken for a request. hyper ends the connection.
+            // Never idle again, so that what is left of the body is not taken for a request. hyper ends the connection.
             self.is_cut.set(true);
         }
     }

@@ -22,7 +22,6 @@ pub struct ListenerConfig {
     pub bind: ListenAddress,
     /// Who may connect, if that is a Unix socket.
     pub rights: Rights,
-    /// HTTP/1.1 is served.
     pub http1: bool,
     /// HTTP/2 is served: by ALPN over TLS, by prior knowledge in the clear.
     pub http2: bool,
@@ -38,7 +37,7 @@ pub struct ListenerConfig {
     pub underscores: Underscores,
     /// The authorities of client certificates. `None`: clients are not asked for one.
     pub client_auth: Option<tls::ClientAuth>,
-    /// The clients that may connect.
+    /// The clients that may connect, by their addresses.
     pub addresses: AddressRules,
     /// Proxies that announce their clients by the PROXY protocol. From them a header is required, from all others it is
     /// not accepted.
@@ -51,11 +50,10 @@ pub struct ListenerConfig {
     pub response_headers: FixedChanges,
     /// Another process may listen on the address, too; the kernel spreads connections over both.
     pub reuse_port: bool,
-    /// Connections at once.
+    /// Connections at once; those beyond are closed.
     pub connections_max: usize,
     /// For each client address; for IPv6, each /64.
     pub connections_per_ip_max: usize,
-    /// Deadlines of its connections.
     pub timeouts: ClientTimeouts,
     /// What its clients may send at most.
     pub max: Sizes,
@@ -120,7 +118,7 @@ impl ListenerConfig {
     /// How control of the names of one of its certificates can be proved, the preferred way first.
     pub fn ways(&self, ordered: &acme::Config, listeners: &[ListenerConfig]) -> Vec<Challenge> {
         let has_plain = listeners.iter().any(|other| other.certs.is_empty() && other.http1);
-        // The authority has no certificate to show.
+        // Not where one is required, because the authority has no certificate to show.
         let insists = self.client_auth.as_ref().is_some_and(|auth| auth.demand == tls::Demand::Require);
         let possible = [(Challenge::Http01, has_plain), (Challenge::TlsAlpn01, !insists)];
         let possible = possible.into_iter().filter(|(_, is_possible)| *is_possible).map(|(way, _)| way);
@@ -140,8 +138,8 @@ impl ListenerConfig {
 /// What happens to a request that has fields with `_` in their names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Underscores {
-    /// It is refused: many servers (all that speak CGI or WSGI) read them as the fields with `-`, so a client could slip
-    /// past what the gateway removes.
+    /// It is refused, because many servers (all that speak CGI or WSGI) read them as the fields with `-`, so a client
+    /// could slip past what the gateway removes.
     #[default]
     Refuse,
     Keep,
@@ -169,7 +167,7 @@ pub struct Sizes {
     pub uri_bytes: usize,
     /// The default for routes that set no limit of their own.
     pub body_bytes: u64,
-    /// HTTP/2 streams at once.
+    /// HTTP/2 streams at once on one connection.
     pub streams: u32,
 }
 
@@ -188,7 +186,6 @@ pub struct OverloadConfig {
 pub enum MemoryLimit {
     /// As much as the machine has or the control group allows, whichever is less.
     Machine,
-    /// This many bytes.
     Bytes(u64),
     /// No limit: no work is shed.
     Unbounded,

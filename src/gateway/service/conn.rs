@@ -32,7 +32,6 @@ pub struct Conn {
     pub sni: Box<str>,
     /// The client's certificate, if it sent one.
     pub certificate: Option<Box<ClientCertificate>>,
-    /// What the connection is doing.
     pub activity: Rc<Activity>,
     /// What is left of its current request's body.
     pub rest: BodyRest,
@@ -92,7 +91,6 @@ impl PeerAddress {
 
 /// The upstream's side of a tunnel, until the server takes it.
 pub struct UpstreamTunnel {
-    /// The connection to the server.
     pub upstream: UpgradedStream,
     /// Whether the bytes are WebSocket frames: only then can a drain say goodbye.
     pub is_websocket: bool,
@@ -104,7 +102,6 @@ pub struct UpstreamTunnel {
 
 /// A request whose connection has become a tunnel. A trait, because the request itself is `proxy`'s.
 pub trait SwitchedRequest {
-    /// Counts bytes of the tunnel.
     fn add_bytes(&mut self, from_client: u64, to_client: u64);
 
     /// The client or the server ended the tunnel.

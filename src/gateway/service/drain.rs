@@ -30,7 +30,7 @@ impl Drop for Tunnel<'_> {
     }
 }
 
-/// Something that happens once.
+/// Something that happens once, and that tasks wait for.
 #[derive(Debug, Default)]
 struct Moment {
     has_come: Cell<bool>,
@@ -45,7 +45,7 @@ impl Moment {
     }
 
     async fn wait(&self) {
-        // Made before the flag is read: `notify_waiters` wakes only those that exist already.
+        // Made before the flag is read, because `notify_waiters` wakes only those that exist already.
         let comes = self.comes.notified();
         if !self.has_come.get() {
             comes.await;
@@ -75,7 +75,7 @@ impl Drain {
         self.tunnels_end.come();
     }
 
-    /// One more tunnel stands.
+    /// Counts a tunnel for as long as the value lives.
     pub fn tunnel(&self) -> Tunnel<'_> {
         self.tunnels.update(|tunnels| tunnels + 1);
         Tunnel(self)
@@ -106,7 +106,6 @@ impl Drain {
         self.leaves.has_come.get() && !self.closes_idle()
     }
 
-    /// Whether [`Drain::cut`] was called.
     pub fn is_cut(&self) -> bool {
         self.cuts.has_come.get()
     }
@@ -131,7 +130,7 @@ impl Drain {
         self.tunnels_end.wait().await;
     }
 
-    /// Ready at the deadline.
+    /// Ready at the deadline, as [`Drain::cut`] says.
     pub async fn cuts(&self) {
         self.cuts.wait().await;
     }
@@ -145,7 +144,7 @@ impl Drain {
         poll(&self.leaves, leaves, cx)
     }
 
-    /// The same of [`Drain::idle_closes`].
+    /// The same as [`Drain::poll_leaves`], of [`Drain::idle_closes`].
     pub fn poll_idle_closes<F>(&self, closes: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
     where
         F: Future<Output = ()>,
@@ -153,7 +152,7 @@ impl Drain {
         poll(&self.idle_closes, closes, cx)
     }
 
-    /// The same of [`Drain::cuts`].
+    /// The same as [`Drain::poll_leaves`], of [`Drain::cuts`].
     pub fn poll_cuts<F>(&self, cuts: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
     where
         F: Future<Output = ()>,

@@ -11,7 +11,6 @@ pub enum ErrorForm {
     /// `application/problem+json` (RFC 9457): for programs, and for whoever has no preference.
     #[default]
     Json,
-    /// `text/plain`.
     Text,
     /// `text/html`: for browsers.
     Html,

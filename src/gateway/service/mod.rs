@@ -30,8 +30,8 @@ use conn::Conn;
 use net::wire::http2::StreamId;
 use reason::Reason;
 
-/// Answers the requests of one worker's connections, on the worker's thread. The server is generic over it, so a request
-/// costs no box and no indirect call for crossing the seam.
+/// Answers the requests of one worker's connections, on the worker's thread. The server is generic over it, so that a
+/// request costs no box and no indirect call for crossing the seam.
 pub trait Service: Sized + 'static {
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + 'static;
 

@@ -3,8 +3,8 @@
 //!
 //! The control runtime reads the process's resident memory a few times a second and sets one of four steps; a request
 //! reads the step with one relaxed load. Each step includes the ones before it. A step is left once memory has fallen
-//! clearly below its mark, or has not risen for a while: an allocator does not return all that was freed to the system,
-//! so resident memory may stay high although there is room again.
+//! clearly below its mark, or has not risen for a while, because an allocator does not return all that was freed to the
+//! system, so resident memory may stay high although there is room again.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -139,7 +139,7 @@ impl Overload {
         }
     }
 
-    /// Measures the memory in use and sets the step. It reads files under /proc, so workers must not call it.
+    /// Measures the memory in use and sets the step. Workers must not call it, because it reads files under /proc.
     pub fn look(&self) {
         let config = self.config.load();
         let resident = resident_bytes().unwrap_or(0);
@@ -191,7 +191,6 @@ impl Overload {
     }
 }
 
-/// Resident memory of this process.
 fn resident_bytes() -> Option<u64> {
     kilobytes(&fs::read_to_string("/proc/self/status").ok()?, "VmRSS:")
 }
@@ -212,7 +211,8 @@ fn group_bytes(line: &str) -> Option<u64> {
         "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
         _ => return None,
     };
-    // In a container, /sys/fs/cgroup is the container's own group, while the path is the host's and does not exist.
+    // All groups up to the root are asked, because in a container /sys/fs/cgroup is the container's own group, while
+    // the path is the host's and does not exist.
     let group = Path::new(root).join(path.trim_start_matches('/'));
     let up = group.ancestors().take_while(|group| group.starts_with(root));
     up.filter_map(|group| fs::read_to_string(group.join(file)).ok()?.trim().parse().ok()).min()
@@ -226,7 +226,8 @@ fn kilobytes(page: &str, name: &str) -> Option<u64> {
 
 /// If memory has not risen for this long, a step is left although memory is above its mark.
 const STILL: Duration = Duration::from_secs(30);
-/// How far below its mark memory must fall before a step is left: without a margin, steps would flap at every look.
+/// How far below its mark memory must fall before a step is left, because without a margin, steps would flap at every
+/// look.
 const MARGIN_PPM: u64 = 20_000;
 
 #[cfg(test)]

@@ -47,9 +47,8 @@ enum Extra<'r> {
     Challenges(&'r [HeaderValue]),
     /// The protocol and its version that a client may switch to (RFC 6455 section 4.2.2).
     WebSocketVersion,
-    /// Over HTTP/1 the connection ends with the answer. HTTP/2 need not: its frames say where a request ends.
+    /// Over HTTP/1 the connection ends with the answer. HTTP/2 need not, because its frames say where a request ends.
     Close,
-    /// The violated windows.
     Limits(&'r LimitExceeded),
 }
 
@@ -59,18 +58,15 @@ enum Extra<'r> {
 pub enum GrpcCode {
     /// No other code fits.
     Unknown = 2,
-    /// It took too long.
     DeadlineExceeded = 4,
     /// The client is known and may not.
     PermissionDenied = 7,
-    /// A limit has nothing left.
     ResourceExhausted = 8,
     Unimplemented = 12,
     /// The request breaks the protocol.
     Internal = 13,
     /// Clients may try again.
     Unavailable = 14,
-    /// The client is not authenticated.
     Unauthenticated = 16,
 }
 
@@ -83,7 +79,7 @@ impl<'r> RefusalProblem<'r> {
         use Reason as R;
         use StatusCode as S;
         match refusal {
-            // Close: after a malformed head it is not safe to say where the next request begins.
+            // Closed, because after a malformed head it is not safe to say where the next request begins.
             Refusal::Malformed(what) => row(S::BAD_REQUEST, R::Malformed, C::Internal, *what).close(),
             Refusal::Framing(fault) => RefusalProblem::of_framing(*fault).close(),
             Refusal::MethodNotServed =>
@@ -101,7 +97,7 @@ impl<'r> RefusalProblem<'r> {
                 row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the header fields are too many or too long"),
             Refusal::BodyTooLarge =>
                 row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route allows"),
-            // Close: the rest of the body will not be read (RFC 9110 section 15.5.9).
+            // Closed, because the rest of the body will not be read (RFC 9110 section 15.5.9).
             Refusal::BodySlow =>
                 row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body comes too slowly").close(),
             Refusal::ClientGone =>
@@ -111,7 +107,7 @@ impl<'r> RefusalProblem<'r> {
             Refusal::MethodNotAllowed(allow) =>
                 row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not serve the method")
                     .with(Extra::Allow(allow)),
-            // One text for every cause: saying what is wrong with a credential would help to guess one.
+            // One text for every cause, because saying what is wrong with a credential would help to guess one.
             Refusal::Unauthenticated(challenges, cause) =>
                 row(S::UNAUTHORIZED, R::Unauthenticated, C::Unauthenticated, "this route requires valid credentials")
                     .with(Extra::Challenges(challenges)).because(*cause),
@@ -125,7 +121,7 @@ impl<'r> RefusalProblem<'r> {
                 row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address is not allowed"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
-            // 503 and not 429: too many requests in flight mean a slow service, not a client that is too fast.
+            // 503 and not 429, because too many requests in flight mean a slow service, not a client that is too fast.
             Refusal::Limited(limited) if limited.is_in_flight() =>
                 row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
             Refusal::Limited(limited) =>
@@ -260,7 +256,7 @@ impl<'r> RefusalProblem<'r> {
              <meta name=\"viewport\" content=\"width=device-width\">\n\
              <title>{status}</title>\n<h1>{status}</h1>\n<p>"
         );
-        // Names of policies stand in it, which the operator chose.
+        // Escaped, because names of policies stand in it, which the operator chose.
         push_html(&self.detail, &mut page);
         page.push_str(&format!("</p>\n<p><small>{}", self.reason.code()));
         if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
@@ -396,7 +392,8 @@ fn written(
     answer
 }
 
-/// The reason for an answer that hyper gave on its own, derived from the status it chose: its error says no more.
+/// The reason for an answer that hyper gave on its own, derived from the status it chose, because its error says no
+/// more.
 pub fn reason_of_parse_status(status: u16) -> Reason {
     match status {
         414 => Reason::UriTooLong,
@@ -405,7 +402,6 @@ pub fn reason_of_parse_status(status: u16) -> Reason {
     }
 }
 
-/// The status of [`header_timeout`].
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
 /// Logged for a malformed request over HTTP/2, which is refused by a reset and gets no status.
 pub const BAD_REQUEST_STATUS: u16 = 400;
@@ -413,7 +409,7 @@ pub const BAD_REQUEST_STATUS: u16 = 400;
 pub const HEADERS_TOO_LARGE_STATUS: u16 = 431;
 /// Logged for a request over HTTP/2 that was refused because there were too many at once.
 pub const UNAVAILABLE_STATUS: u16 = 503;
-/// draft-ietf-httpapi-ratelimit-headers-11, section 5.
+/// The problem type of draft-ietf-httpapi-ratelimit-headers-11, section 5.
 const QUOTA_EXCEEDED: &str = "https://iana.org/assignments/http-problem-types#quota-exceeded";
 const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -51,9 +51,7 @@ pub enum Reason {
     UpstreamReset,
     /// The upstream's answer is not valid HTTP.
     UpstreamBadResponse,
-    /// The client went away first.
     ClientGone,
-    /// A bug in the gateway.
     Panic,
     /// The client reset requests over and over before they were answered; the connection was closed.
     RapidReset,
@@ -70,7 +68,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The word in logs, metrics and answers. Operators' dashboards depend on it: it never changes.
+    /// The word in logs, metrics and answers. It never changes, because operators' dashboards depend on it.
     pub fn code(self) -> &'static str {
         match self {
             Reason::Malformed => "malformed",

@@ -68,7 +68,6 @@ pub enum Refusal {
     ClientGone,
     /// Memory or file descriptors run out.
     Overloaded,
-    /// A bug in the gateway.
     Panic,
 }
 
@@ -80,7 +79,6 @@ pub struct LimitExceeded {
     pub retry_after_seconds: Option<u64>,
 }
 
-/// One violated window.
 #[derive(Debug)]
 pub struct Violation {
     /// The window's name, the same as in `RateLimit-Policy`.

@@ -61,8 +61,8 @@ fn system_authorities() -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// Accepts any certificate, for `verify = false`. The signature of the handshake is still checked, so the server must at
-/// least have the key of the certificate that it sends.
+/// Accepts any certificate, for `verify = false`. The signature of the handshake is still checked, so that the server
+/// must at least have the key of the certificate that it sends.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

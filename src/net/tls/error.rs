@@ -5,18 +5,16 @@ use std::path::{Path, PathBuf};
 /// Why the configured TLS cannot be used. All variants are for the operator to resolve.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file cannot be used.
     #[error("{}: {reason}", path.display())]
     File {
         part: TlsFile,
         path: PathBuf,
-        /// Why, and what to do.
+        /// Why, and what the operator is to do.
         reason: String,
     },
     /// No certificate authority is known to check servers by.
     #[error("no certificate authority of the system can be read{}", listed(.0))]
     NoRoots(Vec<String>),
-    /// Rustls refuses the configuration.
     #[error(transparent)]
     Rustls(#[from] rustls::Error),
 }
@@ -27,7 +25,6 @@ pub enum TlsFile {
     Certificate,
     Key,
     Authorities,
-    /// Lists of revoked certificates.
     Revocations,
 }
 

@@ -44,7 +44,7 @@ pub fn leaf(path: &Path) -> Result<CertificateDer<'static>, Error> {
     Ok(certificates(path, TlsFile::Certificate)?.swap_remove(0))
 }
 
-/// Certificates, one at least.
+/// The certificates of a PEM file, one at least.
 fn certificates(path: &Path, part: TlsFile) -> Result<Vec<CertificateDer<'static>>, Error> {
     let text = read(path, part)?;
     let found = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
@@ -62,7 +62,7 @@ fn certificates(path: &Path, part: TlsFile) -> Result<Vec<CertificateDer<'static
     Ok(found)
 }
 
-/// The first private key.
+/// The first private key of a PEM file.
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     let text = read(path, TlsFile::Key)?;
     PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
@@ -81,7 +81,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, Error> {
     })
 }
 
-/// Authorities, one at least.
+/// The authorities of a PEM file, one at least.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path, TlsFile::Authorities)? {
@@ -131,7 +131,7 @@ fn holds(text: &[u8], wanted: &str) -> bool {
 
 const UNKNOWN_KEY: &str = "its private key is of an unsupported kind: use RSA from 2048 bits, \
                            ECDSA over P-256, P-384 or P-521, or Ed25519";
-/// The revocation list of a large authority has some tens of megabytes.
+/// So much, because the revocation list of a large authority has some tens of megabytes.
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// How every certificate in DER begins (X.690 section 8.9).
 const DER_SEQUENCE: u8 = 0x30;

@@ -31,9 +31,9 @@ pub use protocol::{ListenerTlsVersion, Suite, TlsPolicy};
 /// One certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificatePair {
-    /// PEM chain, the leaf first.
+    /// The PEM file of the chain, the leaf first.
     pub cert: PathBuf,
-    /// PEM private key.
+    /// The PEM file of the leaf's private key.
     pub key: PathBuf,
     /// What happens if there are no such files.
     pub absent: AbsentPair,
@@ -92,9 +92,7 @@ impl ClientAuth {
 /// Whether clients need a certificate. One that is sent must be valid in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
-    /// Clients may send one.
     Ask,
-    /// The handshake fails without one.
     Require,
 }
 
@@ -106,7 +104,7 @@ pub struct ServerCertificate {
     pub names: Vec<String>,
     /// From when it is valid, Unix seconds.
     pub not_before: i64,
-    /// When it expires, Unix seconds.
+    /// Until when it is valid, Unix seconds.
     pub not_after: i64,
     pub path: PathBuf,
     /// It stands in for a certificate that is not there yet.
@@ -153,8 +151,8 @@ pub fn server_config(
     tickets: Arc<dyn ProducesTickets>,
     challenged: Option<AlpnChallenge>,
 ) -> Result<ServerConfig, Error> {
-    // A resumed session sends no certificate. It must not outlive the authorities that verified it, nor be resumed on
-    // another listener. Ticket keys of its own for each configuration prevent both.
+    // Each configuration has ticket keys of its own, because a resumed session sends no certificate: it must not
+    // outlive the authorities that verified it, nor be resumed on another listener.
     let tickets = if client_auth.is_some() { self::tickets()? } else { tickets };
     let mut config = ServerConfig::builder_with_provider(protocol.provider())
         .with_protocol_versions(&protocol.supported())?
@@ -174,7 +172,7 @@ pub fn server_config(
     }
     // The last, so that a client that offers a version of HTTP, too, gets HTTP.
     config.alpn_protocols.extend(challenged.map(|challenged| challenged.alpn.to_vec()));
-    // The server's order is what TLS scanners recommend; all offered suites are strong.
+    // The server's order, because TLS scanners recommend it; all offered suites are strong.
     config.ignore_client_order = true;
     config.ticketer = tickets;
     config.send_tls13_tickets = 1;
@@ -197,8 +195,8 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     let roots = Arc::new(files::authorities(ca)?);
     let mut builder = WebPkiClientVerifier::builder_with_provider(roots, provider());
     if let Some(crl) = crl {
-        // A leaf whose issuer has no list in the file is refused. Intermediate authorities need no list.
-        // Nor does a list that is over say who is good now.
+        // A leaf whose issuer has no list in the file is refused. Intermediate authorities need no list. A list that is
+        // over is refused, too, because it does not say who is good now.
         let lists = files::revocations(crl)?;
         builder = builder.with_crls(lists).only_check_end_entity_revocation().enforce_revocation_expiration();
     }
@@ -213,7 +211,7 @@ fn client_verifier(client_auth: Option<&ClientAuth>) -> Result<Arc<dyn ClientCer
     })
 }
 
-/// Makes keys of session tickets. Keep them over reloads, or no session resumes after one.
+/// Makes keys of session tickets. Keep them over reloads; otherwise no session resumes after one.
 pub fn tickets() -> Result<Arc<dyn ProducesTickets>, Error> {
     Ok(aws_lc_rs::Ticketer::new()?)
 }

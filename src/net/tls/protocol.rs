@@ -5,7 +5,6 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
-/// What a listener agrees to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TlsPolicy {
     pub min_version: ListenerTlsVersion,
@@ -16,10 +15,8 @@ pub struct TlsPolicy {
 /// A version of TLS; there are no older ones here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ListenerTlsVersion {
-    /// RFC 5246.
     #[default]
     Tls12,
-    /// RFC 8446.
     Tls13,
 }
 
@@ -40,7 +37,7 @@ impl Suite {
 
     /// The name that IANA registered.
     pub fn name(self) -> String {
-        // rustls marks those of TLS 1.3 by their version.
+        // Replaced, because rustls marks those of TLS 1.3 by their version.
         self.0.suite().as_str().unwrap_or_default().replacen("TLS13_", "TLS_", 1)
     }
 

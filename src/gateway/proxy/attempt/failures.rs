@@ -33,7 +33,7 @@ impl UpstreamAttempt<'_> {
     /// Handles a failure to get a connection. Nothing was sent, so another server may be tried: returns the one to avoid.
     pub(super) fn not_acquired(&mut self, error: &AcquireError) -> Result<Option<usize>, Refusal> {
         let Some((refusal, server)) = self.no_connection(error) else { return Ok(self.wish.avoid) };
-        // A server that takes no requests has done no work for this one.
+        // Free, because a server that takes no requests has done no work for this one.
         let is_free = matches!(refusal, Refusal::UpstreamNoStreams);
         let may_go = server.is_some() && self.retry().on_connect;
         if may_go && (is_free && self.again_unprocessed() || self.again()) {
@@ -78,8 +78,8 @@ impl UpstreamAttempt<'_> {
                         let elsewhere = is_another.then_some(*index);
                         (Refusal::UpstreamNoStreams, metrics::ExchangeOutcome::PoolExhausted, elsewhere)
                     }
-                    // The handshake would fail again at the same server. Another one is checked in the same way, so going there
-                    // weakens nothing.
+                    // Only at another server, because the handshake would fail again at the same one. The other is
+                    // checked in the same way, so that going there weakens nothing.
                     ConnectError::Tls { cause, .. } => {
                         let is_another = self.pool.has_usable_server_beside(*index, clock::instant());
                         let elsewhere = is_another.then_some(*index);
@@ -134,7 +134,8 @@ impl UpstreamAttempt<'_> {
         whole: ResendBody,
     ) -> Result<RequestBody, Refusal> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "upstream connection failed before the response");
-        // Over TLS 1.3 a server refuses our certificate only after our side has finished the handshake.
+        // Looked at here, too, because over TLS 1.3 a server refuses our certificate only after our side has finished
+        // the handshake.
         if let Some(cause) = error.tls_cause() {
             self.count().exchanged(self.cells(), metrics::ExchangeOutcome::ConnectFailed);
             self.pool.upstream.servers[server].last_connect.failed(cause);

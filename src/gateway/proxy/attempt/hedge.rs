@@ -23,7 +23,6 @@ pub struct HedgeTry {
     pub server: usize,
     /// Over a new connection.
     pub is_new: bool,
-    /// A copy of the request's head.
     pub head: RequestHead,
     /// Whether `Host` is the server's own.
     pub names_server: bool,

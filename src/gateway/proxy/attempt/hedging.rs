@@ -37,7 +37,7 @@ impl UpstreamAttempt<'_> {
         let anew = self.anew.take();
         let server = anew.unwrap_or_else(|| self.pool.choose(self.wish, now));
         let mut first = self.try_at(server, anew.is_some(), head, names_server, now);
-        // If the client leaves, that is where its request was.
+        // Noted before the answer, because that is where its request was if the client leaves.
         self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server });
         self.context.attempts.is_awaiting_head = true;
         let tried = match timeout(after, &mut first).await {
@@ -136,7 +136,7 @@ impl UpstreamAttempt<'_> {
             }
         };
         self.tried(&tried);
-        // The refusal would be the client's answer if there were no other try.
+        // A refusal is dropped, because it would be the client's answer only if there were no other try.
         let ConnectedTry { checkout, head, result, .. } = tried;
         if let Ok(TryOutcome::Answered(_)) =
             self.conclude(TryConnection::of(&checkout), result, &head.headers, false, ResendBody::Empty)

@@ -67,13 +67,14 @@ impl UpstreamAttempt<'_> {
         head: &mut RequestHead,
         mut body: RequestBody,
     ) -> Result<(StatusCode, Checkout<RequestBody>), Refusal> {
-        // An HTTP/1.0 client need not name a host, but HTTP/1.1 must have one (RFC 9112 section 3.2).
+        // The server's own is named then, because an HTTP/1.0 client need not name a host, but HTTP/1.1 must have one
+        // (RFC 9112 section 3.2).
         let is_nameless = self.context.facts.authority.is_empty() && !head.headers.contains_key(HOST);
         let names_server = is_nameless || self.pool.upstream.config.host == HostHeader::Server;
         let hints = EarlyHints::of(self.context).map(|hints| move |fields: &HeaderMap| hints.pass(fields));
         loop {
             self.look_for_servers();
-            // A request with a body cannot be repeated: what was sent of the body is not kept.
+            // A request with a body cannot be repeated, because what was sent of the body is not kept.
             let may_repeat = matches!(body, RequestBody::Empty) && headers::is_idempotent(&head.method);
             let may_try_again = may_repeat && self.may_retry();
             if let Some(after) = self.retry().hedge_after
@@ -85,7 +86,7 @@ impl UpstreamAttempt<'_> {
                     None => continue,
                 }
             }
-            // The answer's fields take the place of the request's.
+            // Copied, because the answer's fields take the place of the request's.
             let spare = (may_try_again && !self.retry().on_status.is_empty()).then(|| head.headers.clone());
             let now = self.context.facts.started + self.context.attempts.steps.ready();
             let anew = self.anew.take();
@@ -147,7 +148,7 @@ impl UpstreamAttempt<'_> {
         if matches!(body, RequestBody::Empty) {
             return ResendBody::Empty;
         }
-        // Over HTTP/1.1 no server says so.
+        // Only over HTTP/2, because over HTTP/1.1 no server says so.
         let kept =
             if self.is_h2() { body.keep(self.pool.upstream.config.uploads.gather_bytes) } else { None };
         kept.map_or(ResendBody::Lost, ResendBody::Kept)
@@ -252,7 +253,7 @@ impl UpstreamAttempt<'_> {
             rate_min: config.uploads.rate_min,
             stall: match self.context.facts.version {
                 Version::HTTP_2 => self.context.conn.config.timeouts.body_stall,
-                // The client connection's timer watches for stalls.
+                // Without a bound, because the client connection's timer watches for stalls.
                 _ => Duration::MAX,
             },
             response: self.context.attempts.allowed.response,
@@ -261,8 +262,8 @@ impl UpstreamAttempt<'_> {
         checkout.watch(progress, bounds, self.early.take(), clock::instant());
     }
 
-    /// Whether a request that no server has done anything with goes again at no cost: that adds no work to a server's, so only
-    /// a few such tries are counted, and not against the budget.
+    /// Whether a request that no server has done anything with goes again at no cost, because that adds no work to a
+    /// server's: only a few such tries are counted, and not against the budget.
     fn again_unprocessed(&mut self) -> bool {
         let attempts = &mut self.context.attempts;
         if attempts.unprocessed >= UNPROCESSED_MAX {
@@ -274,9 +275,10 @@ impl UpstreamAttempt<'_> {
         true
     }
 
-    /// Whether a request that died with a connection that was kept goes to the same server over a new one. Its server closes
-    /// such a connection at any time, and a firewall forgets it without a word: that says nothing of the server, and all that
-    /// are kept may have died together. So it is no retry of `budget`, and for each request happens once.
+    /// Whether a request that died with a connection that was kept goes to the same server over a new one. It is no
+    /// retry of `budget`, and happens once for each request, because a server closes such a connection at any time, and
+    /// a firewall forgets it without a word: that says nothing of the server, and all that are kept may have died
+    /// together.
     fn may_go_anew(
         &self,
         used: TryConnection,
@@ -323,7 +325,7 @@ impl UpstreamAttempt<'_> {
         let waited = checkout.wait_ns + checkout.connect_ns + before;
         let immediate = waited == 0 && self.context.attempts.retries == 0;
         let steps = &self.context.attempts.steps;
-        // If a connection was at hand, the step before has just ended: no need to read the clock again.
+        // The clock is not read again if a connection was at hand, because the step before has just ended.
         let sent = if immediate { steps.decide.max(steps.verified) } else { self.context.elapsed_ns() };
         self.context.attempts.steps.sent = sent;
     }
@@ -344,7 +346,8 @@ impl UpstreamAttempt<'_> {
 
     /// Until when an answer's head is waited for.
     fn response_deadline(&self, may_follow: bool) -> Instant {
-        // The deadline counts from this attempt: time spent on connecting or an earlier attempt is not the server's.
+        // The deadline counts from this attempt, because time spent on connecting or an earlier attempt is not the
+        // server's.
         let from = self.context.facts.started + Duration::from_nanos(self.context.attempts.steps.sent);
         let at = from + self.response_time(may_follow);
         self.context.ends().map_or(at, |ends| at.min(ends))

@@ -112,8 +112,8 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
     services.log.write(&snapshot.sampler, &snapshot.style, &entry);
 }
 
-/// Only refused client certificates get a line: their owners ask operators why. Other failed handshakes do not, so that
-/// port scanners cannot fill the log.
+/// Only refused client certificates get a line, because their owners ask operators why. Other failed handshakes do not,
+/// so that port scanners cannot fill the log.
 pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
     if !event.cause.is_of_certificate() {
         return;

@@ -103,7 +103,7 @@ fn request(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>, pattern
     let own_scheme = if event.conn.tls.is_empty() { "http" } else { "https" };
     let scheme = asked.and_then(|asked| asked.scheme).unwrap_or(own_scheme);
     attributes.text("url.scheme", scheme.as_bytes());
-    // The target of CONNECT has no path, but a span must.
+    // A slash for CONNECT, because its target has no path, but a span must.
     let path = Some(facts.uri.path()).filter(|path| !path.is_empty()).unwrap_or("/");
     attributes.text("url.path", path.as_bytes());
     if let Some(query) = facts.uri.query() {
@@ -147,7 +147,7 @@ fn client(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
 }
 
 fn answer(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
-    // The answer after a panic is sent when its request has ended.
+    // After a panic, too, because its answer is sent when the request has ended.
     if !event.outcome.is_unanswered() || event.reason == Some(Reason::Panic) {
         attributes.number("http.response.status_code", u64::from(event.status));
     }
@@ -214,7 +214,8 @@ fn add_steps(span: &mut FinishedSpan, start: Duration, steps: &StepTimings) {
     }
 }
 
-/// A method that the conventions know; clients can make up others, and each would be a value of its own.
+/// A method that the conventions know. All others are one, because clients can make them up, and each would be a value
+/// of its own.
 fn known_method(method: &Method) -> &str {
     match method.as_str() {
         known @ ("GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "CONNECT" | "OPTIONS" | "TRACE" | "PATCH") => {

@@ -54,7 +54,8 @@ pub async fn identify(
     let has_verified = Cell::new(false);
     let may_try = |wait: &PendingCheck| {
         has_verified.set(true);
-        // Fetching keys was counted already, when the signature of the same token was about to be verified.
+        // Not counted, because fetching keys was counted already, when the signature of the same token was about to be
+        // verified.
         if matches!(wait, PendingCheck::Keys(_)) {
             return true;
         }
@@ -67,8 +68,8 @@ pub async fn identify(
         context.attempts.steps.verified = context.elapsed_ns();
     }
     let Some((identity, _)) = outcome.known else {
-        // 503 and not 401 if a credential was not verified: it may be right. The limits that decide next usually answer
-        // 429 instead.
+        // 503 and not 401 if a credential was not verified, because it may be right. The limits that decide next
+        // usually answer 429 instead.
         if let Some((_, cause)) = outcome.unverified {
             return AuthenticationResult::refused(Refusal::AuthBusy(cause));
         }
@@ -109,7 +110,8 @@ pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &m
         for place in config.places() {
             match place {
                 CredentialSource::Header(name) => drop(headers.remove(name)),
-                // A credential of another scheme is not this method's; it may be meant for the upstream.
+                // Only of its own scheme, because a credential of another is not this method's: it may be meant for the
+                // upstream.
                 CredentialSource::Bearer => {
                     match credential_source::authorization(headers, config.scheme()) {
                         CarriedCredential::Nothing => {}
@@ -129,9 +131,10 @@ pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &m
     uri
 }
 
-/// Whether a costly verification may begin: whether the limits that need no identity have room. If not, the answer is 429
-/// in any case, so no password is hashed and no signature verified, and a client that guesses does not slow others down.
-/// Nothing is charged here. Limits that count by identity are not asked: they may admit the client once it is known.
+/// Whether a costly verification may begin: whether the limits that need no identity have room. If not, the answer is
+/// 429 in any case: no password is hashed and no signature verified, so that a client that guesses does not slow others
+/// down. Nothing is charged here. Limits that count by identity are not asked: they may admit the client once it is
+/// known.
 fn may_try(context: &RequestContext, found: &RouteMatch<'_, '_>, facts: &RoutingFacts<'_, '_>) -> bool {
     let policies = context.view.snapshot.table.chosen(found.route, true);
     let (limiter, now_ns) = (&context.services.shared.limiter, clock::ns_of(context.facts.started));

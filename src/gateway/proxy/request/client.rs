@@ -23,7 +23,7 @@ pub struct RequestClient {
 
 /// Finds the client behind `peer`: the peer itself unless it is a trusted hop; else the first address from the right of
 /// the forwarding header that is not a trusted hop. An unreadable element ends the walk, and the hop before it is the
-/// client: everything to its left could be forged.
+/// client, because everything to its left could be forged.
 pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> RequestClient {
     let peer = peer.to_canonical();
     if !is_hop(config, peer) {
@@ -95,7 +95,7 @@ pub fn asked(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> ForwardedT
 /// Whether the other end of a connection is a trusted hop.
 pub fn is_hop(config: &ClientIp, peer: IpAddr) -> bool {
     let peer = peer.to_canonical();
-    // A hop that calls itself by the same address is none of this host: only the connection itself shows that.
+    // A hop that calls itself by the same address is none of this host, because only the connection itself shows that.
     (peer == NO_ADDRESS && config.trusts_unix) || is_trusted(config, peer)
 }
 
@@ -113,8 +113,8 @@ fn listed<'h>(
     all.filter(|element| !element.trim_ascii().is_empty())
 }
 
-/// The elements of one line of the forwarding header, from the right. Reading from that side, nothing a client wrote to
-/// the left (garbage, an unclosed quote) changes how the elements of trusted hops are read.
+/// The elements of one line of the forwarding header, from the right. It is read from that side, so that nothing a
+/// client wrote to the left (garbage, an unclosed quote) changes how the elements of trusted hops are read.
 fn elements(header: ForwardedHeader, line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut left = Some(line);
     std::iter::from_fn(move || {
@@ -128,8 +128,8 @@ fn elements(header: ForwardedHeader, line: &[u8]) -> impl Iterator<Item = &[u8]>
     })
 }
 
-/// The last comma outside quoted strings (RFC 9110 section 5.6.4). A hop may quote text that the client chose, such as
-/// its host, so a comma in quotes must not split an element.
+/// The last comma outside quoted strings (RFC 9110 section 5.6.4). A comma in quotes does not split an element, because
+/// a hop may quote text that the client chose, such as its host.
 fn last_comma(line: &[u8]) -> Option<usize> {
     let mut quoted = false;
     line.iter().enumerate().rev().find_map(|(at, &byte)| {

@@ -54,7 +54,7 @@ pub async fn gather(
             gathered.map(|()| None).map_err(GatherFailure::Body)
         }
         Poll::Ready(Err(error)) => Err(GatherFailure::Body(error)),
-        // Boxed: timers are large, and few bodies wait.
+        // Boxed, because timers are large, and few bodies wait.
         Poll::Ready(Ok(())) | Poll::Pending => Box::pin(wait(context, body, upstream, &room)).await,
     }
 }
@@ -95,8 +95,8 @@ pub async fn fields(
     Ok(JsonFields::read(paths, streaming.pieces(FIELDS_BYTES)))
 }
 
-/// How long a body may stand still. Over HTTP/1.1 the connection's timer watches for stalls. Over HTTP/2 it cannot: other
-/// streams move meanwhile.
+/// How long a body may stand still. Over HTTP/1.1 the connection's timer watches for stalls. Over HTTP/2 it cannot,
+/// because other streams move meanwhile.
 fn stall_of(context: &RequestContext) -> Duration {
     match context.facts.version {
         Version::HTTP_2 => context.conn.config.timeouts.body_stall,
@@ -162,7 +162,7 @@ async fn wait(
 }
 
 /// A permit to go on before enough is gathered: not before `after`, and only when one is free. It is tried periodically
-/// instead of waited for in the semaphore's queue: a body that has gathered enough meanwhile needs none.
+/// instead of waited for in the semaphore's queue, because a body that has gathered enough meanwhile needs none.
 async fn early_permit(early: &Arc<Semaphore>, after: Duration) -> OwnedSemaphorePermit {
     sleep(after).await;
     loop {
@@ -179,7 +179,7 @@ const FIELDS_BYTES: usize = 64 * 1024;
 const STEP_BYTES: usize = 1024;
 /// When a body of known, small length may go on although it is not whole.
 const SMALL_EARLY_AFTER: Duration = Duration::from_secs(10);
-/// When any other body may: its client may be waiting for an answer to the first piece.
+/// When any other body may: soon, because its client may be waiting for an answer to the first piece.
 const EARLY_AFTER: Duration = Duration::from_secs(1);
 /// How long a body waits to go on if there is no room to gather more of it.
 const NO_ROOM_WAIT: Duration = Duration::from_secs(1);

@@ -1,10 +1,10 @@
 //! What becomes of a request's body that was not read to its end before the answer.
 //!
-//! Over HTTP/2 it is kept for a moment. Dropping such a body resets its stream (RFC 9113 section 8.1), and many clients
-//! that meet the reset while they send report an error and lose the answer. While the body is kept, the client may send
-//! what its window allows, reads the answer, and stops on its own. Nothing is read from it, and the number of kept bodies
-//! is bounded. Over HTTP/1.1 a short one is read behind the answer ([`service::rest`](crate::service::body_rest)), so that the
-//! connection stays; a longer one ends it.
+//! Over HTTP/2 it is kept for a moment, because dropping such a body resets its stream (RFC 9113 section 8.1), and many
+//! clients that meet the reset while they send report an error and lose the answer. While the body is kept, the client
+//! may send what its window allows, reads the answer, and stops on its own. Nothing is read from it, and the number of
+//! kept bodies is bounded. Over HTTP/1.1 a short one is read behind the answer
+//! ([`service::rest`](crate::service::body_rest)), so that the connection stays; a longer one ends it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -74,8 +74,8 @@ impl Body for ReceivedBody {
     type Data = Bytes;
     type Error = Error;
 
-    /// Over HTTP/2 a body is whole only with END_STREAM (RFC 9113 section 8.1). Of one whose client resets its stream with
-    /// NO_ERROR hyper says that it has ended.
+    /// Over HTTP/2 a body is whole only with END_STREAM (RFC 9113 section 8.1). That is looked at here, because hyper
+    /// says of one whose client resets its stream with NO_ERROR that it has ended.
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let received = self.get_mut();
         let Some(incoming) = &mut received.incoming else { return Poll::Ready(None) };
@@ -89,7 +89,7 @@ impl Body for ReceivedBody {
             (Poll::Ready(None | Some(Err(_))), rest) => *rest = DropTarget::Dropped,
             // It has been asked for now.
             (_, DropTarget::Read { is_awaited, .. }) => *is_awaited = false,
-            // hyper says so over HTTP/1 alone.
+            // Said here, because hyper says so over HTTP/1 alone.
             (Poll::Pending, DropTarget::Kept { awaited, .. }) => {
                 if let Some((conn, stream)) = awaited.take() {
                     conn.say_continue(stream);

@@ -34,9 +34,9 @@ pub fn asked_for(
     Ok(Some(protocol))
 }
 
-/// The protocol that a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` over HTTP/1.1. Never
-/// h2c, which would carry requests past the gateway's limits, and not a choice of several: the gateway must know which
-/// protocol it carries.
+/// The protocol that a client asks to switch to: `Connection: upgrade` and one protocol in `Upgrade` over HTTP/1.1.
+/// Never h2c, which would carry requests past the gateway's limits, and not a choice of several, because the gateway
+/// must know which protocol it carries.
 fn wanted(version: Version, headers: &HeaderMap, present: HeadersPresent) -> Option<HeaderValue> {
     if version != Version::HTTP_11 || !present.upgrade || !present.connection {
         return None;

@@ -24,8 +24,8 @@ pub fn head(
     underscores: Underscores,
 ) -> Result<(), Refusal> {
     if matches!(head.method, Method::CONNECT | Method::TRACE) {
-        // CONNECT is for forward proxies; TRACE would show a client the fields that the gateway adds (RFC 9110 section
-        // 9.3.8).
+        // Refused, because CONNECT is for forward proxies, and TRACE would show a client the fields that the gateway
+        // adds (RFC 9110 section 9.3.8).
         return Err(Refusal::MethodNotServed);
     }
     if length(&head.uri) > max.uri_bytes {
@@ -40,7 +40,7 @@ pub fn head(
     one_authority(head)?;
     headers::check_named(&head.headers, present).map_err(Refusal::Malformed)?;
     if present.underscore && underscores == Underscores::Refuse {
-        // CGI and its successors read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
+        // Refused, because CGI and its successors read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
         return Err(Refusal::Malformed("the name of a field has an underscore"));
     }
     if present.expect && !headers::expects_continue_only(&head.headers) {
@@ -57,9 +57,9 @@ pub fn asks_server(head: &request::Parts) -> bool {
     head.method == Method::OPTIONS && head.uri.path() == "*"
 }
 
-/// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20): what the handshake
-/// established, above all a client certificate, holds only for that name. A connection or request that names no host is
-/// for the default host.
+/// Refuses a request for another host than the TLS connection was made to (RFC 9110 section 15.5.20), because what the
+/// handshake established, above all a client certificate, holds only for that name. A connection or request that names
+/// no host is for the default host.
 pub fn sni(sni: &str, host: &str) -> Result<(), Refusal> {
     let name = sni.strip_suffix('.').unwrap_or(sni);
     let is_for_it = name.is_empty() || host.is_empty() || name.eq_ignore_ascii_case(host);
@@ -80,7 +80,7 @@ pub fn normalise(uri: &mut Uri) -> Result<Option<path::Error>, Refusal> {
         None => path,
     };
     let mut parts = std::mem::take(uri).into_parts();
-    // Encoding can make a path longer than a `Uri` may be.
+    // This may fail, because encoding can make a path longer than a `Uri` may be.
     parts.path_and_query = Some(PathAndQuery::from_maybe_shared(target).map_err(|_| Refusal::UriTooLong)?);
     *uri = Uri::from_parts(parts).map_err(|_| Refusal::Malformed("the request target is not a path"))?;
     Ok(doubt)

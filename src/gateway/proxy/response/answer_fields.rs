@@ -17,13 +17,14 @@ pub fn add(context: &RequestContext, headers: &mut HeaderMap) {
     if is_told(snapshot.node.ids_shown, snapshot, conn) {
         tell_id(context.facts.request_id.clone(), conn, headers);
     } else if snapshot.node.ids_shown == FieldAudience::Trusted {
-        // An upstream was told the id, and may say it again.
+        // Removed, because an upstream was told the id, and may say it again.
         headers.remove(X_REQUEST_ID);
     }
     conn.config.response_headers.apply(headers);
 }
 
-/// Says a request's id on its answer. Each id is said once: in HPACK's table it would push out what repeats.
+/// Says a request's id on its answer. It is not indexed as a rule, because each id is said once: in HPACK's table it
+/// would push out what repeats.
 pub fn tell_id(mut id: HeaderValue, conn: &Conn, headers: &mut HeaderMap) {
     id.set_sensitive(!keeps_names(conn));
     headers.insert(X_REQUEST_ID, id);

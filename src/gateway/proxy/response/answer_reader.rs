@@ -25,7 +25,6 @@ impl AnswerReader {
         AnswerReader { paths: Arc::clone(paths), numbers, is_whole: Cell::new(false) }
     }
 
-    /// Reads the next piece.
     pub fn push(&self, data: Option<&Bytes>) {
         if let Some(data) = data {
             self.numbers.borrow_mut().push(data);
@@ -42,8 +41,8 @@ impl AnswerReader {
         self.is_whole.get()
     }
 
-    /// The sum of the last numbers at these paths. `None` if there is none, or one is missing in an answer that was cut: it
-    /// might have come.
+    /// The sum of the last numbers at these paths. `None` if there is none, or one is missing in an answer that was
+    /// cut, because it might have come.
     pub fn sum(&self, paths: &[JsonPath]) -> Option<u64> {
         let numbers = self.numbers.borrow();
         let of = |path: &JsonPath| {
@@ -67,7 +66,7 @@ pub enum Readable {
     Yes(AnswerForm),
     /// It is in a coding, although none was asked for.
     Encoded,
-    /// It is something else.
+    /// It is something else, which is not read.
     No,
 }
 

@@ -31,7 +31,8 @@ impl CompressionTerms {
     pub fn of(rules: &Arc<Compress>, context: &RequestContext, headers: &HeaderMap) -> Box<CompressionTerms> {
         let lines = headers.get_all(ACCEPT_ENCODING).iter().filter_map(|line| line.to_str().ok());
         let mut choice = rules.choose(lines);
-        // An HTTP/1.0 client would read to the end of the connection, and could not tell a whole answer from half of one.
+        // Not for HTTP/1.0, because its client would read to the end of the connection, and could not tell a whole
+        // answer from half of one.
         let is_old = context.facts.version == Version::HTTP_10;
         if is_old || has(headers, &CACHE_CONTROL, NO_TRANSFORM) {
             choice.coding = None;
@@ -63,14 +64,14 @@ impl CompressionTerms {
         }
         add_vary(answer.headers_mut());
         let slots = &self.services.compressions;
-        // The services have one themselves.
+        // The bound itself counts as free, because the services have one themselves.
         let is_free = Rc::strong_count(slots) <= COMPRESSIONS_MAX;
         let has_room = is_free && self.services.shared.overload.step() == PressureStep::Normal;
         let Some(coding) = self.choice.coding.filter(|_| has_room) else { return answer };
         let headers = answer.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.0.name()));
         headers.remove(CONTENT_LENGTH);
-        // A range would be one of the compressed bytes, of which no two runs make the same.
+        // Removed, because a range would be one of the compressed bytes, of which no two runs make the same.
         headers.remove(ACCEPT_RANGES);
         if let Entry::Occupied(mut tag) = headers.entry(ETAG)
             && let Some(weak) = weakened(tag.get())
@@ -87,7 +88,7 @@ impl CompressionTerms {
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         !has_own_form
             && self.rules.takes(kind)
-            // Messages of gRPC have a compression of their own.
+            // Not messages of gRPC, because they have a compression of their own.
             && !kind.get(..GRPC.len()).is_some_and(|start| start.eq_ignore_ascii_case(GRPC))
             && (self.rules.set_cookie || !headers.contains_key(SET_COOKIE))
             && !BOUND.iter().any(|name| headers.contains_key(name))
@@ -123,9 +124,9 @@ impl CompressionTerms {
     }
 }
 
-/// Takes `Range` out of a request whose `If-Range` is a weak entity tag, which none matches (RFC 9110 section 13.1.5). Servers
-/// that compare weakly would take the tag of a compressed answer for theirs and send a part of the plain bytes, which the
-/// client would append to compressed ones.
+/// Takes `Range` out of a request whose `If-Range` is a weak entity tag, which none matches (RFC 9110 section 13.1.5).
+/// It is taken out because servers that compare weakly would take the tag of a compressed answer for theirs and send a
+/// part of the plain bytes, which the client would append to compressed ones.
 pub fn ignore_false_range(headers: &mut HeaderMap) {
     let is_weak = |tag: &HeaderValue| matches!(tag.as_bytes(), [b'W' | b'w', b'/', ..]);
     if headers.get_all(IF_RANGE).iter().any(is_weak) {
@@ -134,7 +135,8 @@ pub fn ignore_false_range(headers: &mut HeaderMap) {
     }
 }
 
-/// The weak form of a strong entity tag: compressed bytes are not those that the tag was made for (RFC 9110 section 8.8.1).
+/// The weak form of a strong entity tag. It takes its place, because compressed bytes are not those that the tag was
+/// made for (RFC 9110 section 8.8.1).
 fn weakened(tag: &HeaderValue) -> Option<HeaderValue> {
     let tag = tag.as_bytes();
     tag.starts_with(b"\"").then(|| HeaderValue::from_bytes(&[b"W/", tag].concat()).ok()).flatten()

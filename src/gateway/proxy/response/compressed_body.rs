@@ -22,7 +22,7 @@ use policy::response::compress::Coding;
 pub struct CompressedBody {
     source: BodySource,
     coding: (Coding, u32),
-    /// Made with the first byte: the answer to a HEAD needs none.
+    /// Made with the first byte, because the answer to a HEAD needs none.
     encoder: Option<Encoder>,
     /// Bytes of the source that the encoder has not taken.
     input: Bytes,
@@ -40,7 +40,7 @@ enum Stage {
     Reading,
     /// The source pauses: what the encoder holds comes out.
     Flushing,
-    /// The source has ended.
+    /// The source has ended: what the encoder holds is the last.
     Finishing,
     Ended,
 }
@@ -48,7 +48,7 @@ enum Stage {
 /// The source's failure, which is passed on after what came before it.
 struct SourceFailure {
     error: Error,
-    /// Whether hyper has had a turn to send that: it drops what it has not sent when a body fails.
+    /// Whether hyper has had a turn to send that. It gets one, because it drops what it has not sent when a body fails.
     is_due: bool,
 }
 
@@ -68,7 +68,6 @@ impl CompressedBody {
         }
     }
 
-    /// Whether nothing follows.
     pub fn is_end_stream(&self) -> bool {
         self.stage == Stage::Ended && self.trailers.is_none()
     }
@@ -97,7 +96,8 @@ impl CompressedBody {
                 return Poll::Ready(Some(Ok(Frame::data(piece))));
             }
             if taken >= INPUT_BYTES_MAX {
-                // A text that shrinks to almost nothing fills no piece for long: other requests have their turn.
+                // Other requests have their turn, because a text that shrinks to almost nothing fills no piece for
+                // long.
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -214,8 +214,8 @@ impl Encoder {
     }
 }
 
-/// The window of zstd and brotli: 256 KiB. Their own default of megabytes would be the memory of each answer under way,
-/// and makes answers of the usual size no smaller.
+/// The window of zstd and brotli: 256 KiB. Not their own default of megabytes, because that would be the memory of each
+/// answer under way, and makes answers of the usual size no smaller.
 const WINDOW_LOG: u32 = 18;
 /// Entries of zstd's tables, which high levels would make many times as large.
 const TABLE_LOG: u32 = 17;

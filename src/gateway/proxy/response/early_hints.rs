@@ -1,5 +1,5 @@
-//! Early hints of an upstream (103, RFC 8297), passed on before its answer. Clients over HTTP/2 get them; over HTTP/1.1 no browser
-//! uses them, and there are clients that take an interim answer for the answer.
+//! Early hints of an upstream (103, RFC 8297), passed on before its answer. Only clients over HTTP/2 get them, because
+//! over HTTP/1.1 no browser uses them, and there are clients that take an interim answer for the answer.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ pub struct EarlyHints {
 }
 
 impl EarlyHints {
-    /// `None`: the client gets none.
+    /// `None` over HTTP/1.1, where the client gets none.
     pub fn of(context: &RequestContext) -> Option<EarlyHints> {
         Some(EarlyHints {
             stream: context.facts.stream?,

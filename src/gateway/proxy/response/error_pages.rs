@@ -43,7 +43,7 @@ pub enum Error {
     /// It is not text in UTF-8.
     #[error("{}: an error page is text in UTF-8", .file.display())]
     NotText { file: PathBuf },
-    /// A `{...}` in it.
+    /// A placeholder `{...}` in it is wrong.
     #[error("{}: {source}", .file.display())]
     Template { file: PathBuf, source: template::Error },
     /// The path that stands for all paths.
@@ -65,7 +65,7 @@ impl ErrorPages {
                 Err(error) => wrong.push((index, error)),
             }
         }
-        // One status goes before a class, as the exact name does everywhere.
+        // Sorted, so that one status goes before a class, as the exact name does everywhere.
         pages.sort_by_key(|page| page.wanted.statuses.end() - page.wanted.statuses.start());
         if wrong.is_empty() { Ok(ErrorPages { pages, pattern }) } else { Err(wrong) }
     }

@@ -44,8 +44,9 @@ pub fn timeout(headers: &HeaderMap) -> Option<Duration> {
     .map(|asked| asked.min(TIMEOUT_MAX))
 }
 
-/// Whether the head of an answer ends a call, without a body (Trailers-Only), by a fault of the server's: the statuses that
-/// stand for a 5xx, as Envoy maps them. Not UNIMPLEMENTED: it is the client that has called a method that is not there.
+/// Whether the head of an answer ends a call, without a body (Trailers-Only), by a fault of the server's: the statuses
+/// that stand for a 5xx, as Envoy maps them. Not UNIMPLEMENTED, because it is the client that has called a method that
+/// is not there.
 pub fn is_servers_fault(fields: &HeaderMap) -> bool {
     let Some(status) = fields.get(GRPC_STATUS) else { return false };
     SERVERS_FAULTS.iter().any(|code| status.as_bytes() == code.as_bytes())
@@ -100,7 +101,7 @@ fn number(field: u8, value: u64) -> Vec<u8> {
     out
 }
 
-/// A length-delimited field.
+/// A length-delimited field in the same encoding.
 fn bytes(field: u8, value: &[u8]) -> Vec<u8> {
     let mut out = vec![field << 3 | 2];
     push_varint(value.len() as u64, &mut out);
@@ -123,7 +124,7 @@ const CALL: &str = "application/grpc";
 const RETRY_INFO: &str = "type.googleapis.com/google.rpc.RetryInfo";
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const TIMEOUT_DIGITS_MAX: usize = 8;
-/// A clock takes no time in eleven thousand years, which eight digits of hours would be.
+/// Bounded, because a clock takes no time in eleven thousand years, which eight digits of hours would be.
 const TIMEOUT_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");

@@ -18,7 +18,7 @@ use policy::{RouteMatch, RouteTable, Window};
 pub struct RateLimitFields {
     ietf: Option<(HeaderValue, HeaderValue)>,
     legacy: Option<[u64; 3]>,
-    /// When the decision was made.
+    /// When the decision was made, by the wall clock.
     unix_seconds: u64,
     remaining: u64,
     /// `RateLimit-Debug`, for who may see it.
@@ -69,9 +69,9 @@ impl RateLimitFields {
     /// Puts the fields on an answer. What an upstream's fields of the same names say stays where it is tighter: its items
     /// are joined with the gateway's own, and the older fields tell the least of both.
     ///
-    /// Most values change with every answer. In HPACK's table they would push out fields that do repeat, so they are
-    /// marked as never indexed (RFC 7541 section 7.1.3). If `kept`, they are indexed all the same, for their names (see
-    /// `answer_fields::keeps_names`).
+    /// Most values are marked as never indexed (RFC 7541 section 7.1.3), because they change with every answer: in
+    /// HPACK's table they would push out fields that do repeat. If `kept`, they are indexed all the same, for their
+    /// names (see `answer_fields::keeps_names`).
     pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
         let changing = |mut value: HeaderValue| {
             value.set_sensitive(!kept);
@@ -114,8 +114,8 @@ fn limit(charge: &Charge) -> u64 {
     charge.quota.capacity().min(SF_INTEGER_MAX)
 }
 
-/// What is told to be left, never more than the limit: the quota that one address has while Redis is down is larger than
-/// that of its policy.
+/// What is told to be left, never more than the limit, because the quota that one address has while Redis is down is
+/// larger than that of its policy.
 pub fn remaining(charge: &Charge, outcome: &Outcome) -> u64 {
     outcome.remaining.min(limit(charge))
 }
@@ -128,7 +128,7 @@ fn item(window: &Window, remaining: u64, reset_seconds: u64) -> Option<HeaderVal
     text.extend_from_slice(window.label.as_bytes());
     text.extend_from_slice(b"\";r=");
     text.extend_from_slice(digits.format(remaining).as_bytes());
-    // A permit comes back when a request ends, so there is no time to give.
+    // Not for permits, because they come back when a request ends: there is no time to give.
     if window.quota.algorithm() != Algorithm::Concurrency {
         text.extend_from_slice(b";t=");
         text.extend_from_slice(digits.format(reset_seconds).as_bytes());

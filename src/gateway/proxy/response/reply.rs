@@ -97,7 +97,7 @@ fn operators_body(context: &RequestContext, status: StatusCode) -> Option<(Bytes
     let (snapshot, facts) = (&context.view.snapshot, &context.facts);
     let pages = snapshot.error_pages.as_ref()?.load();
     let page = pages.find(status, facts.form)?;
-    // Of a request that is refused for its authority it is whatever was sent.
+    // Checked, because of a request that is refused for its authority it is whatever was sent.
     let authority = facts.authority.to_str().ok().filter(|text| is_authority(text)).unwrap_or_default();
     let (host, path) = (routed(authority), facts.uri.path());
     let values = TemplateValues {
@@ -135,7 +135,7 @@ pub fn panicked(request: &PanicReply, snapshot: &Snapshot, conn: &Conn) -> Respo
     response(status, headers, ResponseBody::bytes(bytes, None))
 }
 
-/// A route's fixed answer.
+/// Gives the fixed answer of a route's `respond`.
 pub fn respond(
     mut context: Box<RequestContext>,
     fixed: &Respond,

@@ -31,12 +31,11 @@ pub struct ResponseBody {
     is_held: bool,
 }
 
-/// Where the bytes come from.
 #[derive(Debug)]
 pub enum BodySource {
     Empty,
     Bytes(Bytes),
-    /// The client sends them.
+    /// The client sends them, and gets them back.
     Echo(RequestBody),
     Upstream(Box<Download>),
     Compressed(Box<CompressedBody>),
@@ -115,8 +114,8 @@ impl Download {
         }
     }
 
-    /// The next frame, or an error if a deadline has passed. The clock is read only when the timer fires, so a frame that
-    /// comes in time costs no clock reading; in exchange a stall is noticed after one to two times `stall`.
+    /// The next frame, or an error if a deadline has passed. The clock is read only when the timer fires, so that a
+    /// frame that comes in time costs no clock reading; in exchange a stall is noticed after one to two times `stall`.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Some(Err(error)));
@@ -124,8 +123,8 @@ impl Download {
         let Some(checkout) = &mut self.checkout else { return Poll::Ready(None) };
         let polled = checkout.poll_frame(cx);
         if let Poll::Ready(Some(Err(error))) = polled {
-            // hyper drops what it has not sent yet when a body fails. So the error is returned one poll later, after hyper
-            // has sent what came before the break.
+            // The error is returned one poll later, after hyper has sent what came before the break, because hyper
+            // drops what it has not sent yet when a body fails.
             self.failed = Some(error.into());
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -156,7 +155,7 @@ impl Download {
     }
 
     /// Whether the answer stalls, or the request's body, which may still be on its way, is too slow. While that body
-    /// moves, the answer does not count as stalled: a server may answer only what it has read.
+    /// moves, the answer does not count as stalled, because a server may answer only what it has read.
     fn poll_deadlines(&mut self, cx: &mut Context<'_>) -> Poll<Error> {
         let Some(checkout) = &mut self.checkout else { return Poll::Pending };
         if checkout.poll_yield(cx).is_ready() {
@@ -193,12 +192,12 @@ impl Download {
         self.checkout.as_ref().is_none_or(upstream::Checkout::is_answered)
     }
 
-    /// The length of the rest.
     fn size_hint(&self) -> SizeHint {
         self.checkout.as_ref().map_or_else(|| SizeHint::with_exact(0), upstream::Checkout::size_hint)
     }
 
-    /// Gives the connection back as soon as the last byte has come from the server: a slow client holds no connection.
+    /// Gives the connection back as soon as the last byte has come from the server, so that a slow client holds no
+    /// connection.
     fn finish(&mut self) {
         if let Some(checkout) = self.checkout.take() {
             checkout.finish(self.now.unwrap_or_else(clock::instant));
@@ -240,7 +239,6 @@ impl ResponseBody {
         self.is_held = is_held;
     }
 
-    /// These bytes.
     pub fn bytes(bytes: Bytes, context: Option<Box<RequestContext>>) -> ResponseBody {
         ResponseBody::new(BodySource::Bytes(bytes), context)
     }
@@ -307,9 +305,9 @@ impl ResponseBody {
         self
     }
 
-    /// Whether the client is told of a failure later than it is known. Over HTTP/2 the reset throws away what the stream has
-    /// not sent, and many clients what they have not read: without a pause they would see nothing of the answer. It is a
-    /// fixed one, since a client need not read at all.
+    /// Whether the client is told of a failure later than it is known. Over HTTP/2 the reset throws away what the
+    /// stream has not sent, and many clients what they have not read: without a pause they would see nothing of the
+    /// answer. It is a fixed one, because a client need not read at all.
     fn is_told_later(&self) -> bool {
         let is_known = matches!(self.source, BodySource::Broken(_));
         let is_http2 = |context: &RequestContext| context.facts.version == Version::HTTP_2;
@@ -324,7 +322,8 @@ impl ResponseBody {
                 context.outcome.bytes_out += frame.data_ref().map_or(0, Bytes::len) as u64;
             }
             Some(Err(Error::Timeout)) => {
-                // The time of the whole exchange is the client's or the route's, not the server's.
+                // Not blamed otherwise, because the time of the whole exchange is the client's or the route's, not the
+                // server's.
                 if !context.is_past_total() {
                     context.judge_failed();
                 }
@@ -342,7 +341,7 @@ impl ResponseBody {
             None => context.judge_good(),
         }
         let ended = match frame {
-            // Trailers are the last frame: hyper does not poll again after them.
+            // Trailers end it, because hyper does not poll again after them.
             Some(Ok(frame)) => match frame.trailers_ref() {
                 Some(trailers) => {
                     context.trailed(trailers);
@@ -410,7 +409,8 @@ impl Body for ResponseBody {
 
 impl Drop for ResponseBody {
     fn drop(&mut self) {
-        // hyper never polls an empty body, nor again after a frame that was the last: such answers are complete, too.
+        // Such answers are complete, too, because hyper never polls an empty body, nor again after a frame that was the
+        // last.
         let is_end = self.is_end_stream();
         if is_end && let Some(context) = &mut self.context {
             context.complete();

@@ -27,7 +27,7 @@ impl UpstreamLimit {
         let listed = headers.get(RATELIMIT).and_then(|_| UpstreamLimit::in_list(headers));
         let legacy = headers.get(X_RATELIMIT_REMAINING).and_then(|remaining| {
             let field = |name: HeaderName| headers.get(name).and_then(number);
-            // Some send the time, some the seconds until then; no time is that small.
+            // Told apart by their size, because some send the time, some the seconds until then; no time is that small.
             let reset = field(X_RATELIMIT_RESET).map(|reset| match reset {
                 ..LEAST_TIME => reset,
                 _ => reset.saturating_sub(unix_seconds),

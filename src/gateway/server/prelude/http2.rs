@@ -41,7 +41,8 @@ pub async fn wait(
     let mut hello = PreludeBytes::default();
     let mut answered = 0;
     let (mut standing, mut begun) = (PreludeStage::Begun, since);
-    // A client that comes while others are told to leave has its first request answered, or it would come again at once.
+    // A client that comes while others are told to leave has its first request answered; otherwise it would come again
+    // at once.
     let is_late = conn.drain.wants_last_answers();
     loop {
         let before = std::mem::replace(&mut standing, hello.follow());
@@ -70,7 +71,7 @@ pub async fn wait(
             Ok(Ok(0)) => return PreludeEnd::Gone(io::ErrorKind::UnexpectedEof.into()),
             Ok(Ok(_)) => {}
             Ok(Err(error)) => return PreludeEnd::Gone(error),
-            // hyper sends the idle client its GOAWAY.
+            // Handed to hyper, because it sends the idle client its GOAWAY.
             Err(_) if standing == PreludeStage::Introduced => {
                 return PreludeEnd::In(ReplayStream::new(io, hello, answered));
             }
@@ -96,7 +97,7 @@ enum PreludeStage {
     Introduced,
     /// A part of the introduction or of a head has come.
     Begun,
-    /// hyper has to answer something.
+    /// hyper has to answer something, or to refuse it.
     Hyper,
 }
 
@@ -161,7 +162,7 @@ fn goes_on(frame: FrameHead, payload: &[u8]) -> bool {
             let (settings, rest) = payload.as_chunks::<SETTING_BYTES>();
             rest.is_empty() && settings.iter().all(is_setting)
         }
-        // So small that even FRAMES_MAX of them cannot overflow a window.
+        // Only small ones, so that even FRAMES_MAX of them cannot overflow a window.
         WINDOW_UPDATE => matches!(payload, [a, b, _, c] if *a < 8 && (*b, *c) != (0, 0)),
         _ => frame.flags & END_HEADERS == 0,
     }
@@ -201,7 +202,7 @@ impl ReplayStream {
         if self.passing == 0 {
             let mut rest = buf;
             match Splitter::new().next(&mut rest) {
-                // h2 writes a SETTINGS frame in one piece, so it is never split over two calls.
+                // Whole, because h2 writes a SETTINGS frame in one piece: it is never split over two calls.
                 Some(head) if head.kind == SETTINGS && rest.len() >= head.length as usize => {
                     self.answered -= 1;
                     return Poll::Ready(Ok(buf.len() - rest.len() + head.length as usize));
@@ -226,7 +227,7 @@ impl AsyncRead for ReplayStream {
         let count = this.said.len().min(buf.remaining());
         buf.put_slice(&this.said.split_to(count));
         if this.said.is_empty() {
-            // An empty `Bytes` would keep the whole buffer alive.
+            // A new one, because an empty `Bytes` would keep the whole buffer alive.
             this.said = Bytes::new();
         }
         Poll::Ready(Ok(()))
@@ -286,7 +287,7 @@ const ACKNOWLEDGED: [u8; 9] = [0, 0, 0, SETTINGS, ACK, 0, 0, 0, 0];
 const ANSWERED: u8 = 2;
 /// The client connection preface (RFC 9113 section 3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Parameters (RFC 9113 section 6.5.2).
+/// Parameters of SETTINGS (RFC 9113 section 6.5.2).
 const ENABLE_PUSH: u16 = 2;
 pub const MAX_CONCURRENT_STREAMS: u16 = 3;
 pub const INITIAL_WINDOW_SIZE: u16 = 4;

@@ -11,7 +11,6 @@ pub(super) struct MessageHead {
     upgrade: bool,
 }
 
-/// The value of `Transfer-Encoding`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum TransferCoding {
     #[default]
@@ -19,7 +18,7 @@ enum TransferCoding {
     Chunked,
     /// One coding that is not supported.
     Unknown,
-    /// Anything else.
+    /// Anything else, which readers may take for different things.
     Unclear,
 }
 
@@ -68,7 +67,7 @@ impl MessageHead {
                 }
             }
             b'u' => {
-                // The gateway never switches to h2c, so nothing has to wait for that answer.
+                // h2c does not count, because the gateway never switches to it: nothing has to wait for that answer.
                 let is_h2c =
                     |value: &[u8]| value.get(..2).is_some_and(|start| start.eq_ignore_ascii_case(b"h2"));
                 self.upgrade |= value(line, b"upgrade:").is_some_and(|value| !is_h2c(value));
@@ -83,7 +82,8 @@ impl MessageHead {
         match (self.coding, self.length) {
             (TransferCoding::None, length) => Ok(BodyEnd::Length(length.unwrap_or(0))),
             (_, Some(_)) => Err(FramingFault::LengthAndCoding),
-            // A server of HTTP/1.0 does not know the coding and would read the chunks as the next request.
+            // Refused, because a server of HTTP/1.0 does not know the coding and would read the chunks as the next
+            // request.
             _ if self.is_http_10 => Err(FramingFault::Coding),
             (TransferCoding::Chunked, None) => Ok(BodyEnd::Chunked),
             (TransferCoding::Unknown, None) => Err(FramingFault::CodingUnknown),
@@ -130,12 +130,12 @@ fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Only digits, without a leading zero, which some parsers read as octal.
+/// Only digits, without a leading zero, because some parsers read that as octal.
 fn length(value: &[u8]) -> Result<u64, FramingFault> {
     let is_plain = value.iter().all(u8::is_ascii_digit) && (value.len() == 1 || !value.starts_with(b"0"));
     let digits = std::str::from_utf8(value).ok().filter(|_| is_plain);
     let length: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(FramingFault::Length)?;
-    // Many servers keep a length in a signed 64-bit integer.
+    // No more than that, because many servers keep a length in a signed 64-bit integer.
     if i64::try_from(length).is_ok() { Ok(length) } else { Err(FramingFault::Length) }
 }
 
@@ -143,7 +143,8 @@ fn coding(value: &[u8]) -> TransferCoding {
     if value.eq_ignore_ascii_case(b"chunked") {
         return TransferCoding::Chunked;
     }
-    // `identity` was removed from HTTP. Some servers still read it as "use Content-Length", so it is not merely unknown.
+    // `identity` is not merely unknown, because some servers still read it as "use Content-Length", although it was
+    // removed from HTTP.
     let is_one = value.iter().all(u8::is_ascii_alphanumeric) && !value.is_empty();
     if is_one && !value.eq_ignore_ascii_case(b"identity") {
         TransferCoding::Unknown

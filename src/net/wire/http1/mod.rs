@@ -1,10 +1,10 @@
 //! Decides where one request ends and the next begins, once and strictly, before hyper reads the bytes.
 //!
-//! hyper accepts forms that a server behind the gateway may read differently, which is how requests are smuggled: a line
-//! that ends in a bare LF, a length beside chunks, a list of codings, blanks after a chunk's size. [`Framing`] follows
-//! the bytes of an HTTP/1 connection through heads and bodies and refuses all of these (RFC 9112 sections 2.2, 6 and 7).
-//! What passes has the same framing in every reader, so hyper and `Framing` cannot get out of step. Whether a field or a
-//! target is valid is not checked here. It does no I/O.
+//! hyper accepts forms that a server behind the gateway may read differently, which is how requests are smuggled: a
+//! line that ends in a bare LF, a length beside chunks, a list of codings, blanks after a chunk's size. [`Framing`]
+//! follows the bytes of an HTTP/1 connection through heads and bodies and refuses all of these (RFC 9112 sections 2.2,
+//! 6 and 7). What passes has the same framing in every reader, so that hyper and `Framing` cannot get out of step.
+//! Whether a field or a target is valid is not checked here. It does no I/O.
 
 mod head;
 
@@ -59,16 +59,13 @@ pub enum FramingFault {
 /// Where the body of a message ends (RFC 9112 section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyEnd {
-    /// After this many bytes.
     Length(u64),
-    /// After the last chunk.
     Chunked,
 }
 
-/// How far bytes may pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanProgress {
-    /// How many bytes may pass.
+    /// How many bytes may pass, from the first.
     pub passed: usize,
     /// How many of these are whole heads and their bodies as far as they have come; the rest is the begin of a head.
     pub whole: usize,
@@ -78,7 +75,6 @@ pub struct ScanProgress {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanEnd {
-    /// All bytes may pass.
     Bytes,
     /// A request to switch the protocol ends here. What follows must wait for its answer, which decides whether it is
     /// HTTP.
@@ -101,7 +97,7 @@ pub struct Framing {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum FramingState {
-    /// Before a request line.
+    /// Before a request line, where a message may begin.
     #[default]
     Start,
     Fields,
@@ -117,8 +113,8 @@ enum FramingState {
 }
 
 impl Framing {
-    /// Follows `bytes` as far as they may pass; after a fault nothing may. If a message's head ends within `bytes` and its
-    /// body has a fault within them, the whole message is refused: nothing has acted on it yet.
+    /// Follows `bytes` as far as they may pass; after a fault nothing may. If a message's head ends within `bytes` and
+    /// its body has a fault within them, the whole message is refused, because nothing has acted on it yet.
     pub fn scan(&mut self, bytes: &[u8]) -> ScanProgress {
         let mut at = 0;
         let mut message = None;
@@ -306,7 +302,7 @@ fn chunk_size(line: &[u8]) -> Result<u64, FramingFault> {
     if !is_plain || line.len() > CHUNK_LINE_BYTES_MAX {
         return Err(FramingFault::ChunkSize);
     }
-    // No digits are not a number, and more than sixteen do not fit 64 bits.
+    // At most sixteen, because more do not fit 64 bits. No digits are no number.
     let size = std::str::from_utf8(size).ok().filter(|size| size.len() <= 16);
     size.and_then(|size| u64::from_str_radix(size, 16).ok()).ok_or(FramingFault::ChunkSize)
 }

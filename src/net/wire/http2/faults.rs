@@ -1,9 +1,9 @@
 //! Finds which rule a peer has broken, for the error code of the GOAWAY.
 //!
 //! hyper detects faults and ends the connection, but sends PROTOCOL_ERROR for nearly all of them. The heads of frames
-//! distinguish more: a length that a frame type cannot have, DATA on a stream that has ended. Nothing is refused here, so
-//! a wrong guess costs only a wrong error code. Fields are not decoded, so a fault in HPACK stays PROTOCOL_ERROR (RFC
-//! 9113 section 4.3 has COMPRESSION_ERROR for it).
+//! distinguish more: a length that a frame type cannot have, DATA on a stream that has ended. A wrong guess costs only
+//! a wrong error code, because nothing is refused here. A fault in HPACK stays PROTOCOL_ERROR, because fields are not
+//! decoded (RFC 9113 section 4.3 has COMPRESSION_ERROR for it).
 
 use super::splitter::{
     ACK, CONTINUATION, DATA, END_HEADERS, FrameHead, GOAWAY, HEADERS, PADDED, PING, PRIORITY, PUSH_PROMISE,
@@ -16,7 +16,7 @@ pub struct Faults {
     /// What would be wrong with the last frame if hyper refuses it now. Once a fault is certain, it stays.
     code: u8,
     is_certain: bool,
-    /// The highest stream opened.
+    /// The highest stream opened; those above it are idle.
     last: u32,
     /// The stream whose fields continue in the next frame; 0 if none.
     continued: u32,
@@ -39,7 +39,7 @@ impl Faults {
         }
         match self.broken(head) {
             Some(code) => self.is_certain_of(code),
-            // Not if it is padded: more padding than payload is another fault, which the head does not show.
+            // Not if it is padded, because more padding than payload is another fault, which the head does not show.
             None if head.kind == DATA && head.flags & PADDED == 0 => self.code = STREAM_CLOSED,
             None if may_be_refused(head) => self.code = PROTOCOL_ERROR,
             None => {}

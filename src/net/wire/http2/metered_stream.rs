@@ -36,7 +36,8 @@ impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     /// Sends a GOAWAY with the reason, if that is possible at once, and returns the error that ends the stream.
     fn close(&mut self, cx: &mut Context<'_>) -> io::Error {
         let (before, code) = match self.meter.borrow().excess() {
-            // Our SETTINGS may not have been sent yet, and must come first; an empty frame is valid for both sides.
+            // Behind an empty SETTINGS, because ours may not have been sent yet and must come first; it is valid for
+            // both sides.
             Some(Excess::Unannounced) => (frame(SETTINGS, 0, 0, &[]), PROTOCOL_ERROR),
             Some(Excess::PseudoTrailers | Excess::PseudoAnswer) => (Vec::new(), PROTOCOL_ERROR),
             _ => (Vec::new(), ENHANCE_YOUR_CALM),
@@ -52,7 +53,7 @@ impl<S: AsyncWrite + Unpin> MeteredStream<S> {
         io::Error::new(io::ErrorKind::QuotaExceeded, "too many frames")
     }
 
-    /// Writes the interim answers that are due. They are not counted: the meter would take them for answers.
+    /// Writes the interim answers that are due. They are not counted, because the meter would take them for answers.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
             while !self.unsent.is_empty() {
@@ -70,7 +71,7 @@ impl<S: AsyncWrite + Unpin> MeteredStream<S> {
     }
 
     /// The bytes to write instead of `bytes`, if these end in hyper's GOAWAY with PROTOCOL_ERROR and the fault is known
-    /// more exactly. Only the code differs, so a write that is cut within the frame stays in step.
+    /// more exactly. Only the code differs, so that a write that is cut within the frame stays in step.
     fn reworded(&self, bytes: &[u8]) -> Option<Vec<u8>> {
         let (rest, goaway) = bytes.split_last_chunk::<GOAWAY_BYTES>()?;
         let (code, before) = goaway.split_last()?;

@@ -8,7 +8,7 @@ pub struct FrameHead {
     pub flags: u8,
     /// Its stream; 0 is the connection.
     pub stream: u32,
-    /// Bytes of payload.
+    /// Bytes of its payload, which comes behind the head.
     pub length: u32,
     /// The error code of RST_STREAM and GOAWAY; 0 for every other frame.
     pub code: u32,
@@ -134,7 +134,7 @@ fn has_code(head: &[u8; HEAD_BYTES]) -> bool {
 
 fn parse(head: &[u8; HEAD_BYTES], code: u32) -> FrameHead {
     let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-    // The first bit is reserved.
+    // Without the first bit, because it is reserved.
     let stream = u32_at(head, 5) & 0x7fff_ffff;
     FrameHead { kind: head[3], flags: head[4], stream, length, code }
 }
@@ -143,15 +143,12 @@ fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-/// A piece of a body.
 pub const DATA: u8 = 0;
-/// Fields of a message.
 pub const HEADERS: u8 = 1;
 /// Which stream matters more, as RFC 7540 had it.
 pub const PRIORITY: u8 = 2;
 /// The end of one stream by force.
 pub const RST_STREAM: u8 = 3;
-/// Parameters of the connection.
 pub const SETTINGS: u8 = 4;
 /// A request that the server makes up: never ours, nor taken.
 pub const PUSH_PROMISE: u8 = 5;
@@ -159,7 +156,6 @@ pub const PUSH_PROMISE: u8 = 5;
 pub const PING: u8 = 6;
 /// The end of the connection, announced.
 pub const GOAWAY: u8 = 7;
-/// More may be sent.
 pub const WINDOW_UPDATE: u8 = 8;
 /// More of the fields of the last frame.
 pub const CONTINUATION: u8 = 9;

@@ -33,9 +33,9 @@ pub struct Beginning {
     pub is_interim: bool,
 }
 
-/// Looks at the pseudo-headers in the fields of a server, trailers included. They come first (the implementation refuses
-/// others), so this ends at the first field that is none: two or three bytes, as a rule. A field of the dynamic table
-/// may be a status that came before.
+/// Looks at the pseudo-headers in the fields of a server, trailers included. This ends at the first field that is none
+/// (two or three bytes, as a rule), because they come first: the implementation refuses others. A field of the dynamic
+/// table may be a status that came before.
 pub fn beginning(mut block: &[u8]) -> Beginning {
     let mut found = Beginning::default();
     let (mut is_first, mut has_status) = (true, false);
@@ -90,7 +90,6 @@ enum FieldRepresentation<'a> {
     Table(usize),
     /// A name of the table with this value.
     Named(usize, Text<'a>),
-    /// A name and a value.
     Literal(Text<'a>, Text<'a>),
     /// A new size of the dynamic table.
     Resize,

@@ -24,7 +24,6 @@ use super::trailers;
 /// Who is at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerSide {
-    /// A client: it opens streams.
     Client,
     /// A server: it answers on ours.
     Server,
@@ -35,11 +34,11 @@ pub enum PeerSide {
 pub enum Excess {
     /// Requests taken back before they were answered (CVE-2023-44487).
     RapidReset,
-    /// RST_STREAM in all.
+    /// RST_STREAM in all, whatever became of their requests.
     Reset,
-    /// SETTINGS, answers to ours included.
+    /// SETTINGS, including those that acknowledge ours.
     Settings,
-    /// PING, answers to ours included.
+    /// PING, including those that answer ours.
     Ping,
     Priority,
     WindowUpdate,
@@ -121,7 +120,7 @@ pub struct Meter {
     last: u32,
     /// Requests nobody has read yet, in the order they came.
     unread: VecDeque<UnreadStream>,
-    /// Requests without an answer.
+    /// Streams of requests that hyper has handed over and nobody has answered.
     unanswered: Vec<u32>,
     answered: u64,
     taken_back: u64,
@@ -264,7 +263,7 @@ impl Meter {
                 let fields = trailers::fields(head, payload).unwrap_or_default();
                 self.answered_with(fields, head.flags & END_STREAM != 0)
             }
-            // hyper refuses a larger one.
+            // Not a larger one, because hyper refuses it.
             _ if head.length <= FRAME_BYTES_MAX => {
                 self.gathered = Some((head, Vec::new()));
                 Ok(())
@@ -459,7 +458,7 @@ impl Meter {
 
     fn reset_by_client(&mut self, stream: u32) -> Result<(), Excess> {
         if let Some(unread) = self.unread.iter_mut().find(|unread| unread.stream == stream) {
-            // hyper still hands it over later, so it keeps its place in the order.
+            // It keeps its place in the order, because hyper still hands it over later.
             unread.is_reset = true;
         } else if let Some(place) = self.unanswered.iter().position(|open| *open == stream) {
             self.unanswered.swap_remove(place);
@@ -643,6 +642,7 @@ impl Meter {
 
     /// Whether `bytes`, if they are written next, end at the end of a frame.
     pub fn ends_between_frames(&self, mut bytes: &[u8]) -> bool {
+        // A copy, because these bytes are not written yet.
         let mut writes = self.writes.clone();
         while writes.next(&mut bytes).is_some() {}
         writes.is_between_frames()
@@ -684,9 +684,9 @@ const HEADER_TABLE_SIZE: u8 = 1;
 const TABLE_BYTES: u32 = 4_096;
 /// `:status: 100` in HPACK, in no table (RFC 7541 section 6.2.2), so that it stands beside any head of hyper's.
 const STATUS_100: &[u8] = b"\x08\x03100";
-/// The same of 103.
+/// `:status: 103` in the same form.
 const STATUS_103: &[u8] = b"\x08\x03103";
-/// RFC 9113 section 6.5.2: SETTINGS_MAX_CONCURRENT_STREAMS.
+/// The number of SETTINGS_MAX_CONCURRENT_STREAMS (RFC 9113 section 6.5.2).
 const MAX_CONCURRENT_STREAMS: u8 = 3;
 /// Kinds that are counted by the second; the numbers of [`Excess`] index them.
 const COUNTED: usize = Excess::Unread as usize + 1;
