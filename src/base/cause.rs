@@ -55,7 +55,6 @@ causes! {
     /// The file of users does not have the name.
     UserUnknown: "user-unknown", "the user is unknown";
     PasswordWrong: "password-wrong", "the password is wrong";
-    /// The user's time is over.
     UserExpired: "user-expired", "the user has expired";
     /// Not a signed token in its compact form, too long, or with a header nobody here knows.
     TokenMalformed: "token-malformed", "the token is malformed";
@@ -65,17 +64,14 @@ causes! {
     TokenKeyUnknown: "token-key-unknown", "the key that the token names is unknown";
     /// The signature is none of the key's.
     TokenSignature: "token-signature", "the token's signature is wrong";
-    /// Its `typ` is another.
     TokenType: "token-type", "the token has another `typ`";
     /// A claim of `required` is missing, a date is none, or the claims are no object.
     TokenClaims: "token-claims", "a claim of the token is missing or malformed";
-    /// Its `iss` is another.
     TokenIssuer: "token-issuer", "the token is from another `iss`";
     /// Its `aud` holds none of ours.
     TokenAudience: "token-audience", "the token is for another `aud`";
     /// `nbf` or `iat` lies in the future.
     TokenEarly: "token-not-yet-valid", "the token is not valid yet";
-    /// `exp` has passed.
     TokenExpired: "token-expired", "the token has expired";
     /// The claim that names the consumer names nobody.
     TokenConsumer: "token-without-consumer", "the token does not name a consumer";
@@ -85,11 +81,8 @@ causes! {
     CertificateExpired: "certificate-expired", "the client's certificate has expired";
     /// The certificate has no name of the kind asked for.
     CertificateConsumer: "certificate-without-consumer", "the certificate does not name a consumer";
-    /// `require` names other consumers.
     ConsumerNotAllowed: "consumer-not-allowed", "the route is for other consumers";
-    /// `require` names other tenants.
     TenantNotAllowed: "tenant-not-allowed", "the route is for other tenants";
-    /// `require` names other tiers.
     TierNotAllowed: "tier-not-allowed", "the route is for other tiers";
     /// `require` asks for a claim that is not there or says something else.
     ClaimNotAllowed: "claim-not-allowed", "the route asks for another claim";
@@ -116,7 +109,6 @@ causes! {
     /// What was said is not TLS, or breaks its rules.
     TlsProtocol: "tls-protocol", "it violates the TLS protocol";
     ConnectRefused: "connect-refused", "the connection was refused: nothing listens there";
-    /// No way leads there.
     ConnectUnreachable: "connect-unreachable", "its network or host is unreachable";
     /// The other end closed the connection before anything was sent.
     ConnectReset: "connect-reset", "it reset the connection";
@@ -155,7 +147,8 @@ impl Cause {
     fn of_certificate(error: &CertificateError) -> Cause {
         use CertificateError as Wrong;
         match error {
-            // The signature is wrong if another authority has the same name, or the authority has a new key.
+            // A wrong signature means the same, because another authority may have the name, or the authority a new
+            // key.
             Wrong::UnknownIssuer | Wrong::BadSignature => Cause::TlsUnknownIssuer,
             Wrong::Expired | Wrong::ExpiredContext { .. } => Cause::TlsExpired,
             Wrong::NotValidYet | Wrong::NotValidYetContext { .. } => Cause::TlsEarly,
@@ -198,7 +191,7 @@ impl Cause {
             if let Some(tls) = error.downcast_ref::<rustls::Error>() {
                 return Some(Cause::of_tls(tls));
             }
-            // An I/O error hides what it wraps from `source`.
+            // Looked into first, because an I/O error hides what it wraps from `source`.
             next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
                 Some(inner) => Some(inner),
                 None => error.source(),
@@ -210,7 +203,7 @@ impl Cause {
     /// What the operating system says of a connection that could not be made.
     pub fn of_connect(error: &io::Error) -> Cause {
         match error.kind() {
-            // The path of a Unix socket that is not there is a port that is not open.
+            // A missing path is refused, too, because it is to a Unix socket what a closed port is to TCP.
             io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Cause::ConnectRefused,
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Cause::ConnectUnreachable,
             io::ErrorKind::ConnectionReset
@@ -244,6 +237,7 @@ pub struct LastCause(AtomicU8);
 
 impl LastCause {
     pub fn failed(&self, cause: Cause) {
+        // One more than its number, so that 0 is left to say that it works.
         self.0.store(cause as u8 + 1, Ordering::Relaxed);
     }
 

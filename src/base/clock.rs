@@ -32,10 +32,10 @@ pub fn ahead_ns() -> i64 {
 /// once this process has read the clock.
 pub fn resume(ahead_ns: i64) {
     let reads_ns = monotonic_ns().saturating_add_signed(ahead_ns);
+    // Ignored if the clock has been read, because times of its scale are in use by then.
     let _ = ORIGIN.set(ClockOrigin { instant: Instant::now(), reads_ns });
 }
 
-/// Where the scale begins.
 struct ClockOrigin {
     instant: Instant,
     reads_ns: u64,

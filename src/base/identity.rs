@@ -20,7 +20,7 @@ pub struct Identity {
     pub claims: Claims,
 }
 
-/// Named statements about a client. There are few, so a search through a vector is enough.
+/// Named statements about a client. A search through a vector is enough, because there are few.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims(Vec<(Box<str>, Claim)>);
 

@@ -10,7 +10,7 @@ pub struct Random(Cell<u64>);
 impl Random {
     /// A source with this seed. Sources with equal seeds give equal numbers.
     pub fn new(seed: u64) -> Random {
-        // xorshift never leaves the state 0.
+        // At least 1, because xorshift never leaves the state 0.
         Random(Cell::new(seed.max(1)))
     }
 

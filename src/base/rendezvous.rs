@@ -38,7 +38,7 @@ pub fn mixed(key: u64, number: u64) -> u64 {
 /// An exponentially distributed time at the rate of the weight: the least of several is each one's with the probability
 /// that its weight asks for.
 fn bid(random: u64, weight: u32) -> f64 {
-    // 53 bits are what an f64 holds; the half keeps the logarithm finite.
+    // 53 bits, because an f64 holds no more; the half is added so that the logarithm stays finite.
     let uniform = ((random >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     -uniform.ln() / f64::from(weight)
 }

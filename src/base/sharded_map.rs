@@ -84,7 +84,7 @@ impl<K: Clone + Eq + Hash, V: Clone> ShardedMap<K, V> {
         for (key, value) in all {
             maps[self.place(&key)].insert(key, value);
         }
-        // Before the first of them can be found: while the count is 0 nobody looks.
+        // Before the first of them can be found, because nobody looks while the count is 0.
         self.keys.store(maps.iter().map(HashMap::len).sum(), Ordering::Relaxed);
         for (shard, map) in self.shards.iter().zip(maps) {
             shard.store((!map.is_empty()).then(|| Arc::new(map)));
@@ -123,7 +123,7 @@ impl<K: Clone + Eq + Hash, V: Clone> ShardedMap<K, V> {
 
     fn store(&self, shard: &ArcSwapOption<Shard<K, V>>, map: Shard<K, V>, before: usize) {
         let after = map.len();
-        // A key must not be missed by a count that comes late, so it grows first and shrinks last.
+        // The count grows first and shrinks last, so that a key is not missed by a count that comes late.
         if after > before {
             self.keys.fetch_add(after - before, Ordering::Relaxed);
         }

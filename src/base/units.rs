@@ -15,7 +15,7 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
         let unit_end = after.find(|character: char| !character.is_ascii_alphabetic()).unwrap_or(after.len());
         let (_, unit_ms) =
             *DURATION_UNITS.iter().find(|(unit, _)| *unit == &after[..unit_end]).ok_or(DURATION_HINT)?;
-        // Units must fall, each once: `30s1m` is more likely a typing error than meant.
+        // Units must fall, each once, because `30s1m` is more likely a typing error than meant.
         if unit_ms >= last_unit_ms {
             return Err(DURATION_HINT);
         }

@@ -8,13 +8,14 @@ use std::path::Path;
 /// Reads a file of at most so many bytes.
 ///
 /// # Errors
-/// If it cannot be read, is longer, or is not a regular file: who opens a pipe waits for its writer, and so would everything
-/// else that is read after it.
+/// If it cannot be read, is longer, or is not a regular file. A pipe is none, because who opens it waits for its
+/// writer, and so would everything else that is read after it.
 pub fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     let mut bytes = Vec::new();
+    // One byte more than allowed, so that a file that is too long is noticed and not read whole.
     File::open(path)?.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > bytes_max {
         true => Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("longer than {bytes_max} bytes"))),
@@ -53,16 +54,17 @@ fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     remove(fresh)?;
     let written = write_new(fresh, content).and_then(|()| fs::rename(fresh, path));
     if written.is_err() {
+        // Its error is ignored, because the caller is told why the write failed.
         let _ = remove(fresh);
     }
     written?;
-    // Without this a power cut may undo the rename.
+    // The folder, too, because otherwise a power cut may undo the rename.
     File::open(folder)?.sync_all()
 }
 
 fn write_new(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
-    // Before the rename: it must never show a file whose content is not on the disk yet.
+    // Before the rename, so that it never shows a file whose content is not on the disk yet.
     file.sync_all()
 }

@@ -9,8 +9,8 @@ pub fn steers(character: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// A text in one line, with a replacement for each character that [`steers`]. What somebody else has written must not steer
-/// the terminal.
+/// A text in one line, with a replacement for each character that [`steers`], so that what somebody else has written
+/// does not steer the terminal.
 pub fn plain(text: &str) -> String {
     text.chars().map(|one| if steers(one) { char::REPLACEMENT_CHARACTER } else { one }).collect()
 }

@@ -43,7 +43,6 @@ impl Require {
     }
 }
 
-/// Addresses that may come in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
     /// Admits only these. Empty: all.
@@ -53,9 +52,9 @@ pub struct AddressRules {
 }
 
 impl AddressRules {
-    /// Whether a client is admitted. `client` must be canonical, that is, not an IPv4-mapped IPv6 address. Behind a translator
-    /// it is denied for the IPv4 address that it carries, too, but not allowed for it: the translator's address is all that
-    /// is proven.
+    /// Whether a client is admitted. `client` must be canonical, that is, not an IPv4-mapped IPv6 address. Behind a
+    /// translator it is denied for the IPv4 address that it carries, too, but not allowed for it, because the
+    /// translator's address is all that is proven.
     pub fn admit(&self, client: IpAddr) -> bool {
         let has = |networks: &[IpNet], ip| networks.iter().any(|network| network.contains(&ip));
         !has(&self.deny, client)

@@ -1,7 +1,6 @@
 //! Splits a text with `{...}` into its literal parts and its names. `{{` and `}}` are literal braces. What a name means is
 //! the caller's.
 
-/// A part of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece<'t> {
     /// Text that stands for itself; never empty.

@@ -104,8 +104,8 @@ impl Route {
         self.remembers = all().any(|policy| policy.idempotency.is_some());
         self.penalises = all().any(|policy| policy.penalty.is_some());
         self.tries = all().any(|policy| policy.tried.is_some() || policy.is_changing());
-        // The windows of a policy by tier depend on the identity, and those of one that has a candidate on the key, so
-        // the field cannot be built beforehand.
+        // Not built beforehand, because the windows of a policy by tier depend on the identity, and those of one that
+        // has a candidate on the key.
         let depends = self.tries || own().any(|policy| policy.tiers.is_some());
         let count = own().map(|policy| policy.own).sum();
         self.windows = if depends { usize::MAX } else { count };
@@ -135,7 +135,7 @@ fn joined<'p>(paths: impl Iterator<Item = &'p JsonPath>) -> Option<Arc<[JsonPath
     (!paths.is_empty()).then(|| paths.into_iter().cloned().collect())
 }
 
-/// Checks that indices fit their types. If they do not, nothing else can be checked.
+/// Checks that indices fit their types. Otherwise nothing else can be checked.
 fn check_counts(routes: usize, policies: usize, errors: &mut CompileErrors) {
     if policies > POLICIES_MAX {
         let problem = DefinitionProblem::TooMany { what: "policies", max: POLICIES_MAX };
@@ -166,9 +166,10 @@ fn check_params(
         });
         params.collect()
     };
-    // One pass over the routes for all policies: there may be a million of each, so no loop over both.
+    // One pass over the routes for all policies, because there may be a million of each.
     let mut using: HashMap<&str, Vec<usize>> = HashMap::new();
-    // A candidate counts by the parameters of the policy that it is to replace, which routes name.
+    // Candidates are left out, because they count by the parameters of the policy that they are to replace, which
+    // routes name.
     let named = policies.iter().filter(|policy| policy.replaces.is_none());
     for policy in named.filter(|policy| !params(policy).is_empty()) {
         using.insert(&policy.name, Vec::new());

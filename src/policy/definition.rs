@@ -21,7 +21,6 @@ pub struct RouteDefinition {
     pub path: String,
     /// Methods, upper case. Empty: any.
     pub methods: Vec<http::Method>,
-    /// Headers a request must carry.
     pub headers: Vec<HeaderMatchDefinition>,
     /// Names of the policies that apply, in the order written.
     pub limits: Vec<String>,
@@ -43,7 +42,6 @@ pub struct RouteDefinition {
     pub retry: Option<Retry>,
     /// How its answers are compressed; routes share the rules. `None`: they are not.
     pub compress: Option<Arc<Compress>>,
-    /// Who may use it.
     pub access: AccessDefinition,
 }
 
@@ -86,14 +84,12 @@ impl RouteDefinition {
     }
 }
 
-/// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessDefinition {
     /// Names of the authentication methods, in the order they are tried. Empty: the route does not authenticate.
     pub auth: Vec<String>,
     /// Which identities may use it. `None`: all.
     pub require: Option<Require>,
-    /// Which addresses may use it.
     pub addresses: AddressRules,
     /// Which other origins' scripts may use it. `None`: the upstream decides.
     pub cors: Option<CorsDefinition>,
@@ -136,7 +132,6 @@ pub struct HeaderMatchDefinition {
 /// What happens to an admitted request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionDefinition {
-    /// Goes to an upstream.
     Forward {
         to: DestinationDefinition,
         /// New path, with the route's parameters in braces. `None`: as it came.
@@ -147,7 +142,6 @@ pub enum ActionDefinition {
     Echo,
     /// Is sent to the same path over https.
     RedirectHttps(HttpsRedirect),
-    /// Is sent elsewhere.
     Redirect {
         /// A path or a URL, with `{...}`.
         to: String,
@@ -206,7 +200,6 @@ pub struct WeightedUpstream {
     pub weight: u32,
 }
 
-/// A fixed answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RespondDefinition {
     pub status: http::StatusCode,
@@ -242,7 +235,6 @@ pub struct PolicyDefinition {
     pub missing: Missing,
     /// Which requests of its routes it counts. Empty: all.
     pub matches: MatchesDefinition,
-    /// Units a request costs.
     pub cost: CostDefinition,
     /// Counted and reported, never rejected.
     pub shadow: bool,
@@ -336,7 +328,6 @@ pub struct TierDefinition {
     pub overshoot_ppm: Option<u32>,
     /// As [`PolicyDefinition::when_down`].
     pub when_down: Option<WhenDown>,
-    /// Where its windows were written.
     pub origin: LimitOrigin,
 }
 
@@ -377,7 +368,6 @@ pub struct TierPart {
     pub overshoot_ppm: u32,
     /// As [`PolicyDefinition::when_down`].
     pub when_down: WhenDown,
-    /// Where its windows were written.
     pub origin: LimitOrigin,
 }
 
@@ -422,7 +412,8 @@ pub enum Dimension {
     Method,
     /// The host, in the form it is routed by.
     Host,
-    /// The value of a header other than `Host`. `Host` has many spellings, so [`Dimension::Host`] counts its normal form.
+    /// The value of a header other than `Host`, whose normal form counts by [`Dimension::Host`], because it has many
+    /// spellings.
     Header(http::HeaderName),
     /// The value of a query parameter, percent-decoded.
     Query(String),
@@ -446,7 +437,8 @@ impl Dimension {
         matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
     }
 
-    /// Whether clients that authentication refuses have it. Their bodies are not read.
+    /// Whether clients that authentication refuses have it. A field of the body is none, because their bodies are not
+    /// read.
     pub fn is_of_strangers(&self) -> bool {
         !self.needs_identity() && !matches!(self, Dimension::Body(_))
     }
@@ -478,9 +470,9 @@ impl PolicyDefinition {
         }
     }
 
-    /// How much more than a window a fleet may admit, as a fraction of it, if this many millionths are written. A policy
-    /// that counts denied requests has no leases, because Redis must count them. Nor has one whose costs are reconciled
-    /// with answers: by then the lease is over, and a refund or a debt belongs to the whole fleet.
+    /// How much more than a window a fleet may admit, as a fraction of it, if this many millionths are written. A
+    /// policy that counts denied requests has no leases, because Redis must count them. Nor has one whose costs are
+    /// reconciled with answers, because by then the lease is over, and a refund or a debt belongs to the whole fleet.
     pub fn overshoot(&self, written_ppm: u32) -> f64 {
         let is_exact = self.count_denied || self.cost.actual.is_some();
         if is_exact { 0.0 } else { f64::from(written_ppm) / 1e6 }
@@ -543,7 +535,6 @@ pub struct MatchesDefinition {
     pub path: Option<String>,
 }
 
-/// Units a request costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CostDefinition {
     /// The cost if no rule fits.
@@ -573,9 +564,7 @@ pub enum Actual {
 /// How much of what the gateway measures is one unit; what is begun counts whole, and several are added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredUnits {
-    /// Bytes of the request's body.
     pub request_bytes: Option<NonZeroU64>,
-    /// Bytes of the answer's body.
     pub response_bytes: Option<NonZeroU64>,
     /// From the decision to the end of the answer. Not zero.
     pub response_time: Option<Duration>,

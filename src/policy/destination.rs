@@ -14,16 +14,15 @@ use base::rendezvous;
 pub struct Destination {
     /// Index of the upstream; of several the first.
     pub upstream: usize,
-    /// What each request is chosen by; `None`: all go to `upstream`. Boxed: most routes have none.
+    /// What each request is chosen by; `None`: all go to `upstream`. Boxed, because most routes have none.
     pub choice: Option<Box<UpstreamChoice>>,
-    /// Where copies of requests go. Boxed: most routes have none.
+    /// Where copies of requests go. Boxed, because most routes have none.
     pub mirror: Option<Box<Mirror>>,
 }
 
 /// Where copies of a route's requests go.
 #[derive(Clone, Debug)]
 pub struct Mirror {
-    /// Index of the upstream.
     pub upstream: usize,
     pub name: Box<str>,
     /// How many of the requests are copied, parts per million.
@@ -75,7 +74,6 @@ pub struct UpstreamShare {
 /// What is chosen for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PickedUpstream {
-    /// Index of the upstream.
     pub upstream: usize,
     /// What its server is kept by, as a number. `None`: nothing.
     pub key: Option<u64>,
@@ -115,7 +113,7 @@ impl Mirror {
 
     /// Whether the request that takes this turn is copied. Turns are the numbers of [`Turns`](base::random::Turns).
     pub fn is_chosen(&self, turn: u64) -> bool {
-        // Rounded down, so below a million.
+        // Rounded down, so that it is below a million.
         ((u128::from(turn) * 1_000_000) >> 64) < u128::from(self.share_ppm)
     }
 }
@@ -166,7 +164,7 @@ fn drawn<'p, I: Iterator<Item = &'p UpstreamShare>>(
     parts: impl Fn() -> I,
 ) -> Option<&'p UpstreamShare> {
     let total: u64 = parts().map(|part| u64::from(part.weight)).sum();
-    // Rounded down, so below the total.
+    // Rounded down, so that it is below the total.
     let mut left = ((u128::from(point) * u128::from(total)) >> 64) as u64;
     parts().find(|part| match left.checked_sub(u64::from(part.weight)) {
         None => true,
@@ -188,6 +186,7 @@ pub struct Affinity {
 impl Affinity {
     /// Callers are told apart by this dimension; an IPv6 address counts with so many bits.
     pub fn new(by: Dimension, ipv6_prefix: u8) -> Affinity {
+        // Without the process's salt, so that every process finds the same numbers.
         let keys = KeyMaker::new(&[0; 16], "", 1, std::slice::from_ref(&by), Missing::Skip, ipv6_prefix);
         Affinity { by, keys }
     }

@@ -32,17 +32,11 @@ pub enum DefinitionPlace {
 /// A field of a route definition; numbers are indices into lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouteField {
-    /// `name`.
     Name,
-    /// `hosts`.
     Host(usize),
-    /// `path`.
     Path,
-    /// `headers`.
     Header(usize),
-    /// `limits`.
     Limit(usize),
-    /// `access.auth`.
     Auth(usize),
     /// `action`: the upstreams' names and weights.
     Upstream,
@@ -62,7 +56,6 @@ pub enum RouteField {
     Change {
         direction: Direction,
         change: HeaderChange,
-        /// Index in the list.
         index: usize,
     },
 }
@@ -76,22 +69,16 @@ pub enum Direction {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderChange {
-    /// `remove`.
     Remove,
-    /// `set`.
     Set,
-    /// `add`.
     Add,
 }
 
 /// A field of a policy definition; numbers are indices into lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PolicyField {
-    /// `name`.
     Name,
-    /// `by`.
     By(usize),
-    /// `windows`.
     Window(usize),
     /// `matches`: the path.
     MatchPath,
@@ -101,7 +88,6 @@ pub enum PolicyField {
     CostRule(usize),
     /// `cost`: the most a field may say.
     CostMax,
-    /// `replaces`.
     Replaces,
     /// `replaces`: its `rollout`.
     Rollout,
@@ -110,7 +96,6 @@ pub enum PolicyField {
 /// A field of a domain definition; numbers are indices into lists, the first of them that of the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DomainField {
-    /// `name`.
     Name,
     /// `rules`: the entries.
     Entries(usize),
@@ -119,13 +104,11 @@ pub enum DomainField {
     /// `rules`: a policy.
     Limit {
         rule: usize,
-        /// Index in the list.
         index: usize,
     },
     /// `rules`: what the entries say beside themselves.
     Given {
         rule: usize,
-        /// Index in the list.
         index: usize,
     },
 }
@@ -145,7 +128,6 @@ pub enum DefinitionProblem {
     /// A header `Host` that is asked to match several hosts.
     #[error("a header has one exact value; write `host = \"*.example.com\"` on the route itself")]
     HostWildcard,
-    /// A path pattern is invalid.
     #[error(transparent)]
     Pattern(#[from] pattern::Error),
     #[error(transparent)]
@@ -156,7 +138,6 @@ pub enum DefinitionProblem {
     /// Two routes that one request matches equally well.
     #[error("route `{other_name}` matches the same requests just as specifically; {}", remedy(*.method_any))]
     Tie {
-        /// Index of the other route.
         other: usize,
         other_name: String,
         /// Neither lists methods.
@@ -293,7 +274,6 @@ pub enum DefinitionProblem {
         "`{name}` counts what is in flight, or lets requests wait: an answer to a descriptor is yes or no, and nobody says when its request is over"
     )]
     EndlessDescriptor { name: String },
-    /// More than fit.
     #[error("there are more than {max} {what}")]
     TooMany { what: &'static str, max: usize },
 }

@@ -2,7 +2,6 @@
 //!
 //! It does not normalise whole paths of requests: [`super::matching::path`] does.
 
-/// What `+` stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plus {
     Itself,

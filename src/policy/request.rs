@@ -46,7 +46,6 @@ pub struct Params<'t, 'r> {
 #[derive(Clone, Copy, Debug)]
 pub struct TemplateValues<'t, 'r> {
     pub route: &'t str,
-    /// The parameters of its path.
     pub params: Params<'t, 'r>,
     pub method: &'r Method,
     pub host: &'r str,

@@ -38,7 +38,6 @@ impl Default for Retry {
 pub struct Statuses(Vec<RangeInclusive<u16>>);
 
 impl Statuses {
-    /// Those of these ranges.
     pub fn new(ranges: Vec<RangeInclusive<u16>>) -> Statuses {
         Statuses(ranges)
     }

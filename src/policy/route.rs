@@ -54,7 +54,6 @@ pub struct Route {
     pub response_headers: HeaderChanges,
     /// Longest request body, bytes. `None`: no limit.
     pub body_bytes_max: Option<u64>,
-    /// Whether `Connection: upgrade` may pass.
     pub upgrade: bool,
     /// Whether one of its policies must be told when an admitted request ends, to give back a permit or reconcile a cost.
     pub holds: bool,
@@ -76,7 +75,6 @@ pub struct Route {
     pub retry: Option<Retry>,
     /// How its answers are compressed. `None`: they are not.
     pub compress: Option<Arc<Compress>>,
-    /// Who may use it.
     pub access: RouteAccess,
     /// Those of its policies that need no identity. They charge clients that authentication refuses, so that guessing is limited.
     pub strangers: Box<[PolicyId]>,
@@ -89,7 +87,6 @@ pub struct Route {
     pub(super) windows: usize,
 }
 
-/// Who may use a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteAccess {
     /// Indices of the methods to authenticate, in the order they are tried. Empty: none is asked for.
@@ -105,32 +102,27 @@ pub struct RouteAccess {
 #[derive(Clone, Copy, Debug)]
 pub struct RouteMatch<'t, 'r> {
     pub route: &'t Route,
-    /// Its path's parameters.
     pub params: Params<'t, 'r>,
 }
 
 /// What happens to an admitted request.
 #[derive(Clone, Debug)]
 pub enum Action {
-    /// Goes to an upstream.
     Forward {
         to: Destination,
         /// Its new path. `None`: as it came.
         rewrite: Option<Rewrite>,
     },
     Respond(Respond),
-    /// Is answered with what came.
     Echo,
     /// Is sent to the same path over https.
     RedirectHttps(HttpsRedirect),
-    /// Is sent elsewhere.
     Redirect {
         to: Location,
         status: StatusCode,
     },
 }
 
-/// A fixed answer.
 #[derive(Clone, Debug)]
 pub struct Respond {
     pub status: StatusCode,
@@ -256,7 +248,8 @@ impl<'t, 'r> RouteMatch<'t, 'r> {
 impl HeaderMatch {
     pub(super) fn holds(&self, facts: &RoutingFacts<'_, '_>) -> bool {
         if self.name == HOST {
-            // The field has many spellings, and over HTTP/2 it may be absent, so the normalised host is compared.
+            // The normalised host is compared, because the field has many spellings, and over HTTP/2 it may be
+            // absent.
             let host = facts.host.as_bytes();
             return self.value.as_deref().map_or(!host.is_empty(), |value| value == host);
         }

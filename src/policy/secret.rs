@@ -28,7 +28,8 @@ const LAST_WORDS: [&str; 11] = [
     "signature",
 ];
 
-/// Fields whose key opens something; many another key only names something (`cache-key`, `idempotency-key`).
+/// Whole names of fields whose key opens something, because many another key only names something (`cache-key`,
+/// `idempotency-key`).
 const KEYS: [&str; 4] = ["key", "x-key", "access-key", "x-access-key"];
 
 /// Replaces a secret in everything that is shown.

@@ -42,7 +42,6 @@ pub struct RouteTable {
     pub(super) by_name: OnceLock<Box<[PolicyId]>>,
 }
 
-/// No route answers a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotFound {
     /// None would, whatever the method: 404.
@@ -106,7 +105,6 @@ impl RouteTable {
         self
     }
 
-    /// The routes, by index.
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
@@ -116,7 +114,6 @@ impl RouteTable {
         self.choices
     }
 
-    /// The policies, by index.
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
@@ -187,6 +184,7 @@ impl RouteTable {
     /// Gives every window, and what remembers retries, its plan, for a fleet that shares them.
     pub fn share(&mut self, mut plan: impl FnMut(&Policy, &Quota, Sharing) -> PlanId) {
         for policy in &mut self.policies {
+            // Taken out, because the policy itself is lent to `plan` meanwhile.
             let mut windows = std::mem::take(&mut policy.windows);
             for (number, window) in windows.iter_mut().enumerate() {
                 window.plan = Some(plan(policy, &window.quota, policy.sharing(number, &window.quota)));
@@ -231,8 +229,8 @@ impl RouteTable {
             .collect()
     }
 
-    /// The policies of a route; of a client that authentication did not recognise, those that need no identity. Nobody
-    /// knows whose retry such a request is, so it is charged whatever key it names.
+    /// The policies of a route; of a client that authentication did not recognise, those that need no identity. Its
+    /// request is charged whatever key it names, because nobody knows whose retry that is.
     pub fn chosen<'t>(&'t self, route: &'t Route, is_unrecognised: bool) -> PolicySelection<'t> {
         PolicySelection {
             policies: &self.policies,

@@ -52,7 +52,6 @@ pub enum Error {
     Brace(#[from] braces::Error),
     #[error("`{name}` does not exist here; write one of {}", .known.join(", "))]
     UnknownName {
-        /// Where its brace stands.
         offset: usize,
         name: String,
         /// The names there are: the path's parameters, then the fixed ones.
@@ -117,13 +116,12 @@ pub enum HeaderTemplate {
     Made(Template),
 }
 
-/// What cannot be the value of a header: it begins or ends with a blank, or holds a control character. Without the header the
-/// next hop would not know of whom, or what, the request is.
+/// What cannot be the value of a header: it begins or ends with a blank, or holds a control character. The request is
+/// refused then, because without the header the next hop would not know of whom, or what, the request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnfitHeaderValue {
     /// What a credential says of its owner.
     Identity,
-    /// A parameter of the path.
     Param,
 }
 
@@ -334,7 +332,7 @@ impl Rewrite {
                 TemplatePart::Claim(name) => push_segment(&claim(name, values), &mut out),
             }
         }
-        // A server that builds a URL from `//host/…` would read `host` as the authority.
+        // One slash is left, because a server that builds a URL from `//host/…` would read `host` as the authority.
         let doubled = out.bytes().take_while(|&byte| byte == b'/').count();
         out.drain(..doubled.saturating_sub(1));
         if out.contains("/.") {
@@ -458,7 +456,7 @@ impl Placeholder {
         let identity = values.identity;
         Cow::Borrowed(match self {
             Placeholder::Param(index) => values.params.at(index),
-            // Who came over a Unix socket has none.
+            // Nothing, because who came over a Unix socket has no address.
             Placeholder::Ip if values.client_ip == NO_ADDRESS => "",
             Placeholder::Ip => {
                 let mut text = String::new();

@@ -6,7 +6,7 @@ use http::header::ACCEPT;
 
 use metrics::ScrapeFormat;
 
-/// `*/*` gets the plain text, since older scrapers that send it read nothing else.
+/// `*/*` gets the plain text, because older scrapers that send it read nothing else.
 pub(super) fn format(headers: &HeaderMap) -> ScrapeFormat {
     let accept: Vec<_> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let weight = |kind: &str, parameters: &[&str]| {
@@ -15,7 +15,7 @@ pub(super) fn format(headers: &HeaderMap) -> ScrapeFormat {
     };
     let text = weight("text/plain", &[]);
     let open_metrics = weight("application/openmetrics-text", &[]);
-    // Messages of another kind, or without lengths, are other formats.
+    // With both parameters, because messages of another kind, or without lengths, are other formats.
     let protobuf = weight("application/vnd.google.protobuf", &[PROTO, "encoding=delimited"]);
     if protobuf > open_metrics.max(text) {
         ScrapeFormat::Protobuf

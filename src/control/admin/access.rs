@@ -16,14 +16,15 @@ use auth::mtls::ClientCertificate;
 /// What a client may do. Each role includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminRole {
-    /// May read `/healthz` and `/readyz`. Orchestrators and load balancers must always get those, and seldom have a token.
+    /// May read `/healthz` and `/readyz`. That needs no credentials, because orchestrators and load balancers must
+    /// always get those, and seldom have a token.
     #[default]
     Probe,
-    /// May read every page.
+    /// May read every page, and change nothing.
     Read,
     /// May also change what single consumers and tenants get: overrides, tiers.
     Operate,
-    /// May also change everything else.
+    /// May also change everything else: policies and API keys.
     Admin,
 }
 
@@ -57,11 +58,8 @@ pub struct AccessRules {
 pub struct BearerToken {
     /// The name of its bearer, for the audit.
     pub name: String,
-    /// Its SHA-256.
     pub digest: [u8; SHA256_OUTPUT_LEN],
-    /// What its bearer may do.
     pub role: AdminRole,
-    /// When it ends, Unix seconds.
     pub expires: Option<i64>,
 }
 
@@ -70,7 +68,7 @@ pub struct BearerToken {
 pub(super) struct CertificateHolder {
     who: String,
     role: AdminRole,
-    /// The certificate's end, Unix seconds: a connection may outlive it.
+    /// The certificate's end, Unix seconds. It is asked for, because a connection may outlive it.
     not_after: i64,
 }
 
@@ -80,7 +78,7 @@ pub(super) struct ProvenClient {
     /// The name of a token or a certificate, or [`NOBODY`].
     pub who: String,
     pub role: AdminRole,
-    /// When that ends, Unix seconds: an answer may last longer.
+    /// When that ends, Unix seconds. It is kept, because an answer may last longer.
     pub expires: Option<i64>,
 }
 
@@ -103,7 +101,8 @@ impl AccessRules {
         }
         let proven = match (bearer(headers), vouched) {
             (Some(given), _) => self.by_token(given, unix_seconds)?,
-            // Who sends something else than a bearer token means to be somebody else than the certificate's bearer.
+            // Not with something else than a bearer token, because who sends that means to be somebody else than the
+            // certificate's bearer.
             (None, Some(vouched)) if !headers.contains_key(AUTHORIZATION) => vouched.proven(unix_seconds)?,
             (None, _) => return Err(AdminRefusal::NoToken),
         };
@@ -156,6 +155,7 @@ impl CertificateHolder {
         Ok(ProvenClient {
             who: self.who.clone(),
             role: self.role,
+            // A second more, because a certificate is good in its last second, and `expires` is the first without.
             expires: Some(self.not_after.saturating_add(1)),
         })
     }

@@ -44,9 +44,7 @@ struct ActivityState {
 enum AdminPhase {
     /// A head is being received: the first of the connection, or a later one of which a byte has come.
     Head,
-    /// A request is being answered.
     Answer,
-    /// Between two requests.
     Idle,
     /// The last answer is written; the connection lingers so that the client can read it.
     Closing,
@@ -132,6 +130,7 @@ impl AdminActivity {
             return;
         }
         if !present.is_whole && present.is_stream {
+            // Begun anew, because a reader that has taken something is not stalled.
             present.since = Instant::now();
         } else if present.is_whole {
             present.enter(AdminPhase::Idle);
@@ -160,7 +159,8 @@ impl ActivityState {
     }
 }
 
-/// An answer's body. hyper drops it when it has taken all of it, which is the only sign of that.
+/// An answer's body. It is watched, because hyper drops it when it has taken all of it, which is the only sign of
+/// that.
 #[derive(Debug)]
 pub(super) struct TrackedBody {
     body: axum::body::Body,

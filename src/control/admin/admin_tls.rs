@@ -19,7 +19,6 @@ use auth::mtls::ClientCertificate;
 /// The settings in force; they change when files do.
 pub type Settings = Arc<ArcSwap<ServerConfig>>;
 
-/// What connections over TLS need.
 #[derive(Clone)]
 pub(super) struct AdminTls {
     pub settings: Settings,
@@ -48,6 +47,7 @@ impl AdminTls {
         let shown =
             stream.get_ref().1.peer_certificates().and_then(|chain| ClientCertificate::read(chain.first()?));
         if let Some(vouched) = shown.and_then(|certificate| self.state.access.vouched(&certificate)) {
+            // Never set before, because a connection has one handshake.
             let _ = activity.vouched.set(vouched);
         }
         converse(stream, router, activity, limits, stopped).await;

@@ -10,14 +10,11 @@ use auth::mtls::CertificateName;
 use net::listening::Bind;
 use net::tls;
 
-/// `[admin]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// The listener's address.
     pub bind: Bind,
     /// The bearer token of the admin, who is named `token`. Never logged.
     pub token: Option<String>,
-    /// The bearer tokens of others.
     pub tokens: Vec<NamedToken>,
     /// Hosts that requests may name beside loopback's if there is no token, in the form of
     /// [`canonical_host`](super::canonical_host).
@@ -34,19 +31,15 @@ pub struct NamedCertificate {
     pub name: String,
     pub place: CertificateName,
     pub text: String,
-    /// What its bearer may do.
     pub role: AdminRole,
 }
 
-/// One of `tokens`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedToken {
     /// The name of its bearer, for the audit.
     pub name: String,
     pub secret: TokenSecret,
-    /// What its bearer may do.
     pub role: AdminRole,
-    /// When it ends, Unix seconds.
     pub expires: Option<i64>,
 }
 
@@ -83,19 +76,20 @@ impl Config {
     }
 
     pub fn access(&self) -> AccessRules {
-        // DNS rebinding is a threat only to TCP without a token: a browser cannot reach a Unix socket, and a hostile page
-        // does not have the token.
+        // DNS rebinding is a threat only to TCP without a token, because a browser cannot reach a Unix socket, and a
+        // hostile page does not have the token.
         let hosts = match &self.bind {
             Bind::Tcp(address) if !self.asks_for_credentials() => {
-                // The operator has written this address, so clients may name it.
+                // Clients may name this address, because the operator has written it.
                 let bound = Some(address.ip()).filter(|ip| !ip.is_unspecified());
                 let bound = bound.map(|ip| canonical_host(&ip.to_string()));
                 Some(self.hosts.iter().cloned().chain(bound).collect())
             }
             Bind::Tcp(_) | Bind::Unix(_) => None,
         };
-        // Only its owner can connect to a Unix socket. Every process of this machine can connect to loopback, and so can a
-        // web page in a browser. The page cannot read the answer, but that would not stop it from changing something.
+        // Who comes over a Unix socket is the admin, because only its owner can connect to it. Every process of this
+        // machine can connect to loopback, and so can a web page in a browser. The page cannot read the answer, but
+        // that would not stop it from changing something.
         let without_token = match &self.bind {
             Bind::Unix(_) => AdminRole::Admin,
             Bind::Tcp(_) => AdminRole::Read,

@@ -89,7 +89,6 @@ pub struct UsageMinutes {
     pub others: ByMinute,
 }
 
-/// Waits for a version.
 pub type Applied = Box<dyn Fn(i64) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// Whether changes reach all nodes of the fleet.

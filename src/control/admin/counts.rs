@@ -15,7 +15,6 @@ use metrics::hot_keys;
 use policy::definition::Dimension;
 use policy::{Policy, SubjectValues};
 
-/// The counts of limits.
 pub struct LimitCounts {
     /// Decides checks, as requests are decided.
     pub check: Checks,
@@ -36,7 +35,6 @@ pub struct LimitCounts {
 /// Names that are in force, sorted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamesInForce {
-    /// Policies.
     pub policies: Vec<String>,
     /// Tiers that a policy has windows for.
     pub tiers: Vec<String>,
@@ -51,9 +49,8 @@ pub type HotKeysReader =
 pub struct HotKeysShown {
     /// Whether there is the policy that was asked about.
     pub is_known: bool,
-    /// At this node.
     pub own: Vec<hot_keys::HotKeyReport>,
-    /// The names of their shards.
+    /// The names of their shards, by number.
     pub shards: BTreeMap<u16, String>,
     /// How many nodes have told of the minutes that are over, and their keys together; `None`: there is no fleet, or Redis
     /// does not answer.
@@ -68,26 +65,21 @@ pub type Checks = Box<
     dyn Fn(Vec<CheckQuestion>, bool) -> Pin<Box<dyn Future<Output = Vec<CheckResult>> + Send>> + Send + Sync,
 >;
 
-/// Answers what has been spent.
 pub type Usage =
     Box<dyn Fn(UsageQuestion) -> Pin<Box<dyn Future<Output = Vec<PolicyUsage>> + Send>> + Send + Sync>;
 
-/// Prepares a grant.
 pub type Grants = Box<dyn Fn(UnitGrant) -> Pin<Box<dyn Future<Output = GrantOutcome> + Send>> + Send + Sync>;
 
 /// Whose counts are asked for or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CountHolder {
-    /// A consumer, by name.
     Consumer(String),
-    /// A tenant, by name.
     Tenant(String),
 }
 
 /// A question what has been spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuestion {
-    /// By whom.
     pub holder: CountHolder,
     /// The only policy that is asked about.
     pub policy: Option<String>,
@@ -98,9 +90,8 @@ pub struct UsageQuestion {
     /// By the name of a policy the window that it was last seen to decide about the holder by: its tier, if nothing else
     /// says which.
     pub seen: BTreeMap<String, String>,
-    /// Policies behind this name.
+    /// Policies whose names come behind this one.
     pub after: Option<String>,
-    /// So many policies at most.
     pub limit: usize,
 }
 
@@ -233,16 +224,13 @@ pub enum CountSource {
     NodeWithoutRedis,
 }
 
-/// Units to be given back.
+/// Units to be given back to a consumer or a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitGrant {
-    /// To whom.
     pub holder: CountHolder,
-    /// Of this policy.
     pub policy: String,
     /// The tenant that a consumer acts for.
     pub tenant: Option<String>,
-    /// How many.
     pub units: u64,
     /// The id of the reset that it will be.
     pub id: String,
@@ -264,16 +252,13 @@ pub enum GrantOutcome {
     NoPolicy,
     /// The policy is by tier, and this gateway does not know the consumer's: none was assigned.
     NoTier,
-    /// Redis did not answer.
     NoRedis,
 }
 
 /// A question whether one subject may spend units of one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckQuestion {
-    /// The policy's name.
     pub policy: String,
-    /// The subject's values.
     pub named: SubjectValues,
     /// The tier that its credential would name.
     pub tier: Option<String>,
@@ -285,7 +270,6 @@ pub struct CheckQuestion {
     pub at: Option<Time>,
 }
 
-/// The answer to a check.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CheckResult {
     /// The units are spent, or would be.
@@ -297,7 +281,6 @@ pub enum CheckResult {
         /// How long the subject has to wait in a queue before it goes on; 0: not at all.
         delay_seconds: f64,
     },
-    /// Nothing is spent.
     Refused {
         /// Units left of the window that refuses for the longest.
         remaining: Option<u64>,

@@ -19,7 +19,6 @@ use super::reply;
 use super::state::AdminState;
 use base::clock;
 
-/// `/v1/live`
 pub(super) async fn show(
     Of(state): Of<Arc<AdminState>>,
     Extension(client): Extension<RequestAuthor>,
@@ -64,7 +63,7 @@ impl Body for EventStreamBody {
             return Poll::Ready(None);
         }
         let state = Arc::clone(&self.state);
-        // The client asks again, and the next answer may be a successor's.
+        // Over, because the client asks again, and the next answer may be a successor's.
         self.is_over = state.readiness.phase() == ProcessPhase::Draining;
         let beat = state.live.beat().max(self.next);
         self.next = beat + 1;

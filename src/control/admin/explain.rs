@@ -43,7 +43,6 @@ pub(super) enum Error {
 }
 
 impl ExplainRequest {
-    /// Reads a query string: `method=GET&url=%2Fa&from=192.0.2.1&header=x-a%3A1&header=x-b%3A2`.
     pub(super) fn parse(query: &str) -> Result<ExplainRequest, Error> {
         let (mut method, mut url, mut from, mut all) = (None, None, None, None);
         let mut headers = HeaderMap::new();
@@ -98,8 +97,9 @@ fn parse_header(text: &str) -> Result<(HeaderName, HeaderValue), Error> {
     Ok((name, value))
 }
 
-/// Decodes a value; `+` is a space, as forms and `curl --data-urlencode` write it. Routing takes a broken `%` as itself,
-/// but here it is an operator's slip, and the explanation would be of another request than was meant.
+/// Decodes a value; `+` is a space, as forms and `curl --data-urlencode` write it. Routing takes a broken `%` as
+/// itself. It is refused here, because it is an operator's slip, and the explanation would be of another request than
+/// was meant.
 fn decode(text: &str) -> Result<String, Error> {
     if !percent::is_well_formed(text) {
         return Err(Error::Encoding);

@@ -1,7 +1,7 @@
 //! Checks every request before its handler: host, credentials, method, role, a free place among the pages being shown or
 //! the clients that watch; then reads the body.
 //!
-//! The order matters: a client that may not see an endpoint must not learn its methods, nor take a place.
+//! The order matters, because a client that may not see an endpoint must not learn its methods, nor take a place.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use net::descriptors;
 #[derive(Clone)]
 pub(super) struct EndpointGate {
     pub state: Arc<AdminState>,
-    /// Permits of all connections together.
+    /// Places for the answers of all connections together.
     pub places: AnswerSlots,
     pub body_deadline: Duration,
     /// The operations behind it; empty for paths that are no endpoint.
@@ -39,16 +39,15 @@ pub(super) struct EndpointGate {
 /// How many answers there may be at once.
 #[derive(Clone)]
 pub(super) struct AnswerSlots {
-    /// Of pages being shown.
     pub pages: Arc<Semaphore>,
-    /// Of answers that do not end: those who watch must not keep scrapers out.
+    /// Of answers that do not end, so that those who watch do not keep scrapers out.
     pub streams: Arc<Semaphore>,
 }
 
 /// What an operation requires of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
-    /// GET allows HEAD too.
+    /// The method of the operation; GET allows HEAD too.
     pub method: Method,
     pub role: AdminRole,
     pub open_to: OpenTo,
@@ -94,11 +93,9 @@ pub(super) fn wants_html(headers: &HeaderMap) -> bool {
 pub(super) struct RequestAuthor {
     /// The name of a token or a certificate.
     pub who: String,
-    /// What it may do.
     pub role: AdminRole,
-    /// When that ends, Unix seconds.
     pub expires: Option<i64>,
-    /// `None` over a Unix socket.
+    /// The client's address; `None` over a Unix socket.
     pub from: Option<IpAddr>,
     /// The request's id, which its answer has as `X-Request-Id`.
     pub request_id: String,
@@ -119,7 +116,7 @@ pub(super) async fn pass(
             let from = request.extensions().get::<Arc<AdminActivity>>().and_then(|activity| activity.from);
             let ProvenClient { who, role, expires } = proven;
             let client = RequestAuthor { who, role, expires, from, request_id: request_id.clone() };
-            // What spends units comes as often as requests do; it is counted where they are.
+            // Not what spends units, because that comes as often as requests do; it is counted where they are.
             if permit.method != Method::GET && permit.role > AdminRole::Read {
                 let RequestAuthor { who, from, request_id, .. } = &client;
                 let (method, path) = (&permit.method, request.uri().path());
@@ -140,7 +137,7 @@ pub(super) async fn pass(
             }
         }
     };
-    // Cannot fail: hex digits are valid in a field value.
+    // Cannot fail, because hex digits are valid in a field value.
     if let Ok(id) = HeaderValue::try_from(request_id) {
         response.headers_mut().insert(X_REQUEST_ID, id);
     }
@@ -168,6 +165,7 @@ impl EndpointGate {
         if headers.get_all(AUTHORIZATION).iter().count() > 1 {
             return Err(AdminRefusal::TwoAuthorizations);
         }
+        // The least role of all methods first, so that a client without it does not learn them.
         let least = self.operations.iter().map(|operation| operation.role_of(request)).min();
         let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
         access.check(least.ok_or(AdminRefusal::NoSuchPage)?, headers, vouched, now)?;
@@ -195,7 +193,7 @@ impl EndpointGate {
         });
         let allow = methods.collect::<Vec<_>>().join(", ");
         let is_read = self.operations.iter().all(|operation| operation.method == Method::GET);
-        // Cannot fail: methods are tokens (RFC 9110 section 9.1), which are valid in a field value.
+        // Cannot fail, because methods are tokens (RFC 9110 section 9.1), which are valid in a field value.
         let allow = HeaderValue::try_from(allow).unwrap_or(HeaderValue::from_static(""));
         if is_read { AdminRefusal::OnlyRead(allow) } else { AdminRefusal::Method(allow) }
     }

@@ -17,7 +17,8 @@ pub(super) fn is_liked(headers: &HeaderMap) -> bool {
     rules.choose(lines).coding.is_some()
 }
 
-/// The page in gzip; as it is if it is short. It takes some milliseconds a megabyte, so it is done off the runtime.
+/// The page in gzip; as it is if it is short. It is done off the runtime, because it takes some milliseconds a
+/// megabyte.
 pub(super) async fn packed(page: Vec<u8>) -> (Vec<u8>, bool) {
     if page.len() < BYTES_MIN {
         return (page, false);

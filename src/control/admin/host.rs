@@ -7,8 +7,9 @@ use http::Request;
 use http::header::HOST;
 use http::uri::Authority;
 
-/// Whether a request names only loopback and `own` hosts, in its target and in `Host`. A probe may also name any address,
-/// or no host: orchestrators probe by address, some load balancers send no `Host`, and rebinding needs a name.
+/// Whether a request names only loopback and `own` hosts, in its target and in `Host`. A probe may also name any
+/// address, or no host, because orchestrators probe by address, some load balancers send no `Host`, and rebinding
+/// needs a name.
 pub(super) fn is_served<B>(request: &Request<B>, own: &[String], is_probe: bool) -> bool {
     let fields = request.headers().get_all(HOST).iter();
     let fields = fields.map(|field| field.to_str().ok().and_then(|field| field.parse::<Authority>().ok()));
@@ -21,8 +22,8 @@ pub(super) fn is_served<B>(request: &Request<B>, own: &[String], is_probe: bool)
     })
 }
 
-/// Whether the authority has user information, as in `evil.example@localhost`. `Host` must not (RFC 9110 section 7.2),
-/// and another parser may take it for the host.
+/// Whether the authority has user information, as in `evil.example@localhost`. It is refused, because `Host` must not
+/// (RFC 9110 section 7.2), and another parser may take it for the host.
 fn has_user(authority: &Authority) -> bool {
     authority.as_str().contains('@')
 }

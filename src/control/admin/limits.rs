@@ -1,5 +1,5 @@
-//! The bounds of the admin listener: connections, sizes and deadlines. They cannot be configured, since no operator needs
-//! to; tests use shorter ones.
+//! The bounds of the admin listener: connections, sizes and deadlines. They cannot be configured, because no operator
+//! needs to; tests use shorter ones.
 
 use std::time::Duration;
 
@@ -8,7 +8,6 @@ use std::time::Duration;
 pub(super) struct AdminLimits {
     /// Connections without a page: silent and idle ones, probes, refusals. Beyond this the quietest is closed.
     pub waiting_max: usize,
-    /// Pages being shown at once.
     pub pages_max: usize,
     /// Clients that watch `/v1/live` at once, beside those pages.
     pub streams_max: usize,

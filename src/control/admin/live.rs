@@ -13,7 +13,7 @@ pub type Summary = Box<dyn FnMut() -> String + Send>;
 
 /// What all who watch are shown.
 pub struct LiveFeed {
-    /// Beats are counted from here.
+    /// When it was made; beats are counted from here.
     began: Instant,
     made: Mutex<LiveFrame>,
 }
@@ -26,7 +26,6 @@ struct LiveFrame {
 }
 
 impl LiveFeed {
-    /// Shows these summaries.
     pub fn new(summary: Summary) -> LiveFeed {
         LiveFeed {
             began: Instant::now(),
@@ -42,8 +41,8 @@ impl LiveFeed {
         self.began + Duration::from_secs(beat)
     }
 
-    /// The event of a beat: whoever asks first has it made. The last one is made anew: what others were shown in the same
-    /// beat does not say that it is.
+    /// The event of a beat: whoever asks first has it made. The last one is made anew, because what others were shown
+    /// in the same beat does not say that it is.
     pub(super) fn event(&self, beat: u64, is_last: bool) -> Bytes {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if made.made_for < Some((beat, is_last)) {

@@ -1,9 +1,9 @@
 //! The admin listener: health, metrics, the configuration in force, explanations, keys of limits, a page for browsers, over
 //! HTTP/1.1.
 //!
-//! It runs on the control runtime, has its own listener, and shares only [`AdminState`] with the data plane, so a client that
-//! holds its connections open delays no request. `routes.rs` is the table of all endpoints; those
-//! that change something are in `api`.
+//! It runs on the control runtime, has its own listener, and shares only [`AdminState`] with the data plane, so that
+//! a client that holds its connections open delays no request. `routes.rs` is the table of all endpoints; those that
+//! change something are in `api`.
 
 mod accept;
 mod access;

@@ -29,8 +29,8 @@ pub(super) async fn health() -> Response<Body> {
     reply::text(StatusCode::OK, "ok\n")
 }
 
-/// `/readyz`; with `?verbose` a second line says how this node stands to its database, which decides nothing: a node
-/// serves on without it.
+/// `/readyz`; with `?verbose` a second line says how this node stands to its database, which decides nothing, because
+/// a node serves on without it.
 pub(super) async fn readiness(Of(state): Of<Arc<AdminState>>, uri: Uri) -> Response<Body> {
     let (status, word) = match state.readiness.phase() {
         _ if descriptors::is_short(clock::now_ns()) => {
@@ -48,7 +48,6 @@ pub(super) async fn readiness(Of(state): Of<Arc<AdminState>>, uri: Uri) -> Respo
     }
 }
 
-/// `/metrics`
 pub(super) async fn metrics(Of(state): Of<Arc<AdminState>>, headers: HeaderMap) -> Response<Body> {
     let format = accept::format(&headers);
     let page = state.metrics.encode(format);
@@ -58,18 +57,15 @@ pub(super) async fn metrics(Of(state): Of<Arc<AdminState>>, headers: HeaderMap) 
     response
 }
 
-/// `/config`
 pub(super) async fn config(Of(state): Of<Arc<AdminState>>) -> Response<Body> {
     reply::text(StatusCode::OK, (state.config)())
 }
 
-/// `/v1/explain`
 pub(super) async fn explain(Of(state): Of<Arc<AdminState>>, uri: Uri) -> Answer {
     let request = ExplainRequest::parse(uri.query().unwrap_or_default())?;
     Ok(reply::json((state.explain)(&request).await))
 }
 
-/// `/v1/upstreams`
 pub(super) async fn upstreams(Of(state): Of<Arc<AdminState>>) -> Response<Body> {
     reply::json((state.upstreams)())
 }
@@ -87,7 +83,7 @@ pub(super) struct AboutKey {
     tenant: Option<Name>,
 }
 
-/// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, since a value may contain `/`.
+/// `/v1/keys/{policy}/{value}…`. The path is split before each part is decoded, because a value may contain `/`.
 pub(super) async fn key(Of(state): Of<Arc<AdminState>>, Query(asked): Query<AboutKey>, uri: Uri) -> Answer {
     let parts: Option<Vec<String>> = uri.path().split('/').skip(3).map(decoded).collect();
     let parts = parts.ok_or(AdminRefusal::Encoding)?;

@@ -13,7 +13,6 @@ pub struct Readiness(Arc<watch::Sender<ProcessPhase>>);
 pub enum ProcessPhase {
     /// Not every listener is open yet.
     Starting,
-    /// The process serves requests.
     Ready,
     /// The process is going to stop.
     Draining,
@@ -26,8 +25,8 @@ impl Default for Readiness {
 }
 
 impl Readiness {
-    /// Enters a later phase. An earlier one is ignored: a start that finishes after the stop signal must not make a
-    /// draining process ready.
+    /// Enters a later phase. An earlier one is ignored, because a start that finishes after the stop signal must not
+    /// make a draining process ready.
     pub fn enter(&self, phase: ProcessPhase) {
         self.0.send_if_modified(|now| {
             let is_later = phase > *now;
@@ -40,11 +39,10 @@ impl Readiness {
         *self.0.borrow()
     }
 
-    /// Waits until the process drains.
     pub(super) fn draining(&self) -> impl Future<Output = ()> + Send + 'static {
         let mut phases = self.0.subscribe();
         async move {
-            // Who drops the phase is over, too.
+            // The result is ignored, because who drops the phase is over, too.
             let _ = phases.wait_for(|phase| *phase == ProcessPhase::Draining).await;
         }
     }

@@ -13,12 +13,12 @@ use crate::database;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum AdminRefusal {
-    /// The message does not repeat the host, which the client chose.
+    /// The message does not repeat the host, because the client chose it.
     #[error(
         "without a token this listener answers only to loopback hosts: add the host to `hosts` of [admin]"
     )]
     WrongHost,
-    /// A hop before this one may have checked the other value.
+    /// Refused, because a hop before this one may have checked the other value.
     #[error("`Authorization` was sent more than once")]
     TwoAuthorizations,
     #[error("no such endpoint: / lists them")]
@@ -33,15 +33,15 @@ pub(super) enum AdminRefusal {
     TokenExpired,
     #[error("the client certificate of this connection has expired: connect with a new one")]
     CertificateExpired,
-    /// Of a listener without tokens.
+    /// A change, asked of a listener without tokens.
     #[error("this changes something: set `token` of [admin] and send it as a bearer token")]
     ReadOnly,
     #[error("this needs the role `{}`, and these credentials have `{}`", needs.word(), has.word())]
     RoleTooLow { has: AdminRole, needs: AdminRole },
-    /// With the value of `Allow`.
+    /// The method is none that reads; with the value of `Allow`.
     #[error("this endpoint is read-only")]
     OnlyRead(HeaderValue),
-    /// With the value of `Allow`.
+    /// The path has no such method; with the value of `Allow`.
     #[error("this endpoint does not allow the method: `Allow` lists those it does")]
     Method(HeaderValue),
     #[error("too many admin requests at once: try again")]
@@ -126,7 +126,7 @@ impl AdminRefusal {
 }
 
 impl AdminRefusal {
-    /// The same of a body that was read in other words than those it was written in: it has no places there.
+    /// The same without places, because the body was read in other words than those it was written in.
     pub(super) fn of_whole(mut self) -> AdminRefusal {
         if let AdminRefusal::Invalid(flaws) = &mut self {
             flaws.iter_mut().for_each(|flaw| flaw.at = At::Body(String::new()));
@@ -209,7 +209,7 @@ impl AdminRefusal {
             | AdminRefusal::NotReached
             | AdminRefusal::NoRedis
             | AdminRefusal::Overtaken => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
-            // Places come free when somebody closes a page, which may take a while.
+            // Later, because places come free when somebody closes a page, which may take a while.
             AdminRefusal::TooManyStreams => Some((RETRY_AFTER, HeaderValue::from_static("10"))),
             AdminRefusal::Changed(version) => version.map(|version| (ETAG, etag(version))),
             AdminRefusal::Database(error) => of_database(&error).1.map(|after| (RETRY_AFTER, after.into())),
@@ -257,9 +257,10 @@ fn of_database(error: &database::Error) -> (StatusCode, Option<u16>) {
         Error::Conflict { .. } => (StatusCode::PRECONDITION_FAILED, None),
         Error::KeyReused | Error::Invalid(_) => (StatusCode::UNPROCESSABLE_ENTITY, None),
         Error::Unreachable { .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(1)),
-        // The change may be there: a client that tries again does so with its `Idempotency-Key`, or looks first.
+        // No time for another try, because the change may be there: a client sends its `Idempotency-Key` again, or
+        // looks first.
         Error::Unknown { .. } => (StatusCode::GATEWAY_TIMEOUT, None),
-        // An operator must act, which takes a while.
+        // Much later, because an operator must act, which takes a while.
         Error::ReadOnly { .. }
         | Error::Full { .. }
         | Error::Refused { .. }

@@ -61,7 +61,7 @@ pub(super) struct FaultLocation {
 pub(super) fn problem(status: StatusCode, detail: String, errors: Vec<RequestFault>) -> Response<Body> {
     let title = status.canonical_reason().unwrap_or_default();
     let problem = AdminProblem { title, status: status.as_u16(), detail, errors };
-    // Cannot fail: it has only texts as names.
+    // Cannot fail, because it has only texts as names.
     with_type(status, "application/problem+json", serde_json::to_string(&problem).unwrap_or_default())
 }
 

@@ -28,7 +28,7 @@ use super::{events, page, pages, reply};
 pub(super) struct AdminEndpoint {
     /// The path as `/` lists it.
     pub shown: &'static str,
-    /// The paths in axum's syntax.
+    /// The paths as axum writes them, of which there may be several.
     pub paths: &'static [&'static str],
     pub about: &'static str,
     pub operations: Vec<EndpointMethod>,
@@ -51,7 +51,7 @@ pub(super) fn endpoints() -> Vec<AdminEndpoint> {
         ),
         one(&["/metrics"], "metrics for Prometheus", read(AdminRole::Read, pages::metrics)),
     ];
-    // Not by an attribute: what nothing calls is left out of the binary all the same.
+    // Not by an attribute, because what nothing calls is left out of the binary all the same.
     if cfg!(feature = "control") {
         all.extend(shown());
         all.extend(control());
@@ -71,7 +71,6 @@ fn endpoint(
     AdminEndpoint { shown: path[0], paths: path, about, operations }
 }
 
-/// What operators look at.
 fn shown() -> Vec<AdminEndpoint> {
     vec![
         one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
@@ -90,7 +89,7 @@ fn shown() -> Vec<AdminEndpoint> {
         ),
         AdminEndpoint {
             shown: "/v1/keys/{policy}/{value}",
-            // A policy without dimensions has no value, and a value may be empty.
+            // Two paths, because a policy without dimensions has no value, and a value may be empty.
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
             about: "what is left of a policy's windows for one key; a value for each dimension",
             operations: vec![read(AdminRole::Read, pages::key)],
@@ -214,7 +213,8 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         endpoint(
             &["/v1/limits:check"],
             "whether subjects may spend units of policies; spends them",
-            // Whether a check spends stands in its body, where the handler looks. Nor is each one a line of the log.
+            // The role to read is enough here, because whether a check spends stands in its body, where the handler
+            // looks. Nor is each one a line of the log.
             vec![change(Method::POST, AdminRole::Read, on(MethodFilter::POST, checks::check))],
         ),
         endpoint(
@@ -328,8 +328,8 @@ pub(super) fn router(endpoints: Vec<AdminEndpoint>, state: &Arc<AdminState>, lim
     };
     let gated = |operations: Vec<EndpointMethod>| {
         let permits = operations.iter().map(|operation| operation.permit.clone()).collect();
-        // The gate refuses methods without an operation. This fallback is never called, but without one axum adds an
-        // `Allow` of its own to those refusals, which would tell a client without the token the methods.
+        // The gate refuses methods without an operation, so that this fallback is never called. Otherwise axum adds
+        // an `Allow` of its own to those refusals, which tells a client without the token the methods.
         let none: MethodRouter<Arc<AdminState>> = any(async || AdminRefusal::NoSuchPage);
         let methods = operations.into_iter().fold(none, |methods, one| methods.merge(one.handler));
         methods.layer(from_fn_with_state(gate(permits), gate::pass))

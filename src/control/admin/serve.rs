@@ -51,7 +51,7 @@ impl ClosableConnections {
     /// Adds a connection. If more than `max` have no page, closes the one that has been quiet the longest.
     fn add(&mut self, task: AbortHandle, activity: &Arc<AdminActivity>, max: usize) {
         self.0.push((task, Arc::downgrade(activity)));
-        // A connection that has ended has dropped its activity.
+        // Those that have ended go, which is seen because they have dropped their activity.
         self.0.retain(|(_, activity)| activity.strong_count() > 0);
         let quiet = self.0.iter().filter_map(|(_, activity)| activity.upgrade()?.quiet_since());
         if quiet.count() > max {
@@ -107,7 +107,8 @@ pub(super) async fn serve_within(
                     descriptors::ran_out("the admin listener", &error, clock::now_ns());
                     if spare.take().is_none() {
                         waiting.end_quietest();
-                        // The connection stays in the backlog, so `accept` would fail again at once, in a busy loop.
+                        // A pause, because the connection stays in the backlog, and `accept` would fail again at
+                        // once, in a busy loop.
                         time::sleep(ACCEPT_PAUSE).await;
                     }
                 }

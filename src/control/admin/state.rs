@@ -1,4 +1,5 @@
-//! What the pages show, as values and functions that `app` fills in. So `admin` depends on no module of its floor.
+//! What the pages show, as values and functions that `app` fills in, so that `admin` depends on no module of its
+//! floor.
 
 use std::fmt;
 use std::pin::Pin;
@@ -32,9 +33,7 @@ pub struct FleetNodes {
 
 /// What the admin listener shows, and its rules for clients.
 pub struct AdminState {
-    /// Shown at `/metrics`.
     pub metrics: Arc<Metrics>,
-    /// Shown at `/readyz`.
     pub readiness: Readiness,
     /// The effective configuration as text, secrets masked: `/config`.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
@@ -53,9 +52,9 @@ pub struct AdminState {
     pub counts: LimitCounts,
     /// The nodes that share limits; `None`: this gateway counts alone.
     pub nodes: Box<dyn Fn() -> Option<FleetNodes> + Send + Sync>,
-    /// Samples of decisions: `/v1/decisions`.
+    /// The last samples of decisions, which `/v1/decisions` shows.
     pub decisions: Arc<SampleMemory>,
-    /// How a key's name is shown now, whenever it was made: `[privacy]` may have become stricter since.
+    /// How a key's name is shown now, whenever it was made, because `[privacy]` may have become stricter since.
     pub shown_key: Box<dyn Fn(&str) -> String + Send + Sync>,
     /// The database, if there is one.
     pub control: Option<ControlPlane>,

@@ -12,7 +12,8 @@ use super::activity::AdminActivity;
 use super::limits::LINGER_BYTES_MAX;
 use net::wire::http1::{Framing, ScanEnd, ScanProgress};
 
-/// No head has a NUL, and no size of a chunk. The ends of lines let hyper look at a head that it has seen a part of.
+/// What hyper refuses, because no head has a NUL, and no size of a chunk. The ends of lines let hyper look at a head
+/// that it has seen a part of.
 const REFUSED: &[u8] = b"\0\n\n";
 
 pub(super) struct WatchedStream<S> {
@@ -55,7 +56,7 @@ impl<S> WatchedStream<S> {
             at += passed;
             match end {
                 ScanEnd::Bytes => {}
-                // Nothing here switches the protocol.
+                // Passed on, because nothing here switches the protocol.
                 ScanEnd::Upgrade => self.framing.release(),
                 ScanEnd::Head(_) | ScanEnd::Body(_) => {
                     buffer.set_filled(at);
@@ -104,15 +105,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// hyper flushes after its last write of an answer, so a completed flush means that the answer is out.
+    /// Told here, because hyper flushes after its last write of an answer: a completed flush means that the answer is
+    /// out.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         self.activity.flushed();
         Poll::Ready(Ok(()))
     }
 
-    /// A lingering close: closing a socket that holds unread bytes makes the kernel send a reset, and a client that gets
-    /// the reset before it has read the answer loses the answer.
+    /// A lingering close, because closing a socket that holds unread bytes makes the kernel send a reset, and a
+    /// client that gets the reset before it has read the answer loses the answer.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.is_shut {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;

@@ -43,27 +43,20 @@ pub struct ApiKeyRow {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewApiKey {
-    /// As [`ApiKeyRow::digest`].
     #[serde(skip)]
     pub digest: String,
-    /// As [`ApiKeyRow::consumer`].
     pub consumer: String,
-    /// As [`ApiKeyRow::tenant`].
     pub tenant: Option<String>,
-    /// As [`ApiKeyRow::tier`].
     pub tier: Option<String>,
-    /// As [`ApiKeyRow::claims`].
     pub claims: Map<String, Json>,
-    /// As [`ApiKeyRow::expires_at`].
     pub expires_at: Option<Time>,
 }
 
 /// Which keys to list. A field that is `None` leaves none out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ApiKeyFilter {
-    /// Those whose digest begins so.
+    /// Those whose digest begins with these hex digits.
     pub digest_prefix: Option<String>,
-    /// Those of this consumer.
     pub consumer: Option<String>,
 }
 
@@ -162,7 +155,7 @@ impl Database {
     pub async fn api_keys(&self, page: &PageRange, filter: &ApiKeyFilter) -> Result<Vec<ApiKeyRow>, Error> {
         let mut query = select().and("WHERE digest >", page.after());
         if let Some(prefix) = &filter.digest_prefix {
-            // Digits of hex end at `f`.
+            // Up to `g`, because digits of hex end at `f`.
             query = query.and("AND digest >=", prefix.as_str()).and("AND digest <", format!("{prefix}g"));
         }
         if let Some(consumer) = &filter.consumer {
@@ -172,7 +165,8 @@ impl Database {
     }
 }
 
-/// The audit log has the first digits of a digest: enough to find a key, too few to look for it elsewhere.
+/// The audit log has the first digits of a digest, because they are enough to find a key, and too few to look for it
+/// elsewhere.
 fn entry(old: Option<&ApiKeyRow>, new: Option<&ApiKeyRow>) -> ChangeEntry {
     let digest = old.or(new).map_or("", |row| &row.digest);
     let shown: String = digest.chars().take(DIGITS_SHOWN).collect();

@@ -40,11 +40,10 @@ pub struct AuditEntry {
 /// Which entries to list. A field that is `None` leaves none out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Those of this actor.
     pub who: Option<String>,
     /// Those about this row, as in `override/01H…`, or about all of a kind, as in `override`.
     pub what: Option<String>,
-    /// Those from then on.
+    /// Those that were made then or later.
     pub since: Option<Time>,
 }
 
@@ -77,7 +76,7 @@ impl Database {
         }
         query = match &filter.what {
             Some(what) if what.contains('/') => query.and("AND what =", what.as_str()),
-            // `0` is the character after `/`.
+            // Up to `0`, because it is the character after `/`.
             Some(kind) => query.and("AND what >=", format!("{kind}/")).and("AND what <", format!("{kind}0")),
             None => query,
         };

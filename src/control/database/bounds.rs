@@ -1,4 +1,5 @@
-//! Lengths of texts, the same as the tables have in their checks: a message that says which is longer serves a client better.
+//! Lengths of texts, the same as the tables have in their checks, because a message that says which is longer serves
+//! a client better.
 
 use super::error::Error;
 

@@ -1,7 +1,7 @@
 //! What the nodes follow: everything as of one version, or what has changed since one.
 //!
-//! Every row carries the version of its last change, so rows that changed are found by that; `changes` names those that are
-//! gone.
+//! Every row carries the version of its last change, so that rows that changed are found by that; `changes` names
+//! those that are gone.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -31,7 +31,6 @@ pub struct DatabaseRows {
     pub made_at: Option<Time>,
     pub policies: Vec<PolicyRow>,
     pub tiers: Vec<TierLimit>,
-    /// Tiers of consumers.
     pub assignments: Vec<Assignment>,
     /// Overrides, without those that ended more than [`ENDED_KEPT`] ago.
     pub overrides: Vec<OverrideRow>,
@@ -168,7 +167,7 @@ async fn is_of_this_history(
     let Some(known) = known else { return Ok(true) };
     match made_at(session, since).await? {
         Some(at) => Ok(at == known),
-        // The last version is kept for ever. Of an earlier one nobody can say.
+        // Only of the last version, because it is kept for ever, and of an earlier one nobody can say.
         None => Ok(since == version),
     }
 }
@@ -241,7 +240,7 @@ fn gone((kind, id): Name) -> Option<RemovedRow> {
             let (tier, resource) = tiers::names(&id)?;
             RemovedRow::Tier { tier, resource }
         }
-        // A kind of a newer program's: this one has no such rows.
+        // Left out, because it is a kind of a newer program's: this one has no such rows.
         _ => return None,
     })
 }
@@ -260,7 +259,7 @@ impl DatabaseRows {
     }
 }
 
-/// All rows of all tables, a page at a time: a server ends a statement that takes seconds.
+/// All rows of all tables, a page at a time, because a server ends a statement that takes seconds.
 async fn everything(session: &mut Session, version: i64) -> Result<DatabaseRows, Error> {
     let ended = Time::now().before(ENDED_KEPT);
     let policy = |after: &str| policies::select().and("WHERE id >", after).then("ORDER BY id");
@@ -305,7 +304,7 @@ async fn pages<T>(
 
 /// The most that reading everything takes: a million overrides need a few seconds.
 pub const STATE_MAX: Duration = Duration::from_secs(60);
-/// For how long an override that has ended is still told: the clocks of nodes differ by seconds.
+/// For how long an override that has ended is still told, because the clocks of nodes differ by seconds.
 pub const ENDED_KEPT: Duration = Duration::from_secs(60);
 /// Rows that changed since a version, at most; beyond that everything is read.
 const CHANGES_MAX: i64 = 50_000;

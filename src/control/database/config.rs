@@ -36,7 +36,6 @@ impl Config {
 /// A database. `Debug` and `Display` show no user and no password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Url {
-    /// A file of this machine.
     Sqlite(PathBuf),
     /// A server, as libpq writes it: `postgres://user:password@host:port/name?sslmode=verify-full`. Valid as
     /// [`Url::postgres`] has checked it.
@@ -56,7 +55,6 @@ impl fmt::Debug for Password {
 /// Why a URL of PostgreSQL cannot be used. It quotes nothing of the URL but names of parameters.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UrlError {
-    /// It begins otherwise.
     #[error("is neither a file of SQLite nor a server of PostgreSQL")]
     Scheme,
     /// Its parts cannot be told from each other, or one has no value that is known.
@@ -85,7 +83,8 @@ impl Url {
         if !SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
             return Err(UrlError::Scheme);
         }
-        // The library only warns of parameters that it does not know, and shows their values in that.
+        // Looked at here, because the library only warns of parameters that it does not know, and shows their values
+        // in that.
         let (_, parameters) = text.split_once('?').unwrap_or((text, ""));
         for (name, value) in pairs(parameters) {
             if name == "password" {
@@ -174,7 +173,7 @@ impl fmt::Display for Url {
         match self {
             Url::Sqlite(path) => write!(formatter, "sqlite:{}", path.display()),
             Url::Postgres(url) => {
-                // The user's part ends at the last `@` before the parameters. In doubt too much is hidden.
+                // Up to the last `@` before the parameters, so that in doubt too much is hidden.
                 let rest = url.split_once("://").map_or("", |(_, rest)| rest);
                 let (rest, _) = rest.split_once('?').unwrap_or((rest, ""));
                 let place = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
@@ -195,7 +194,6 @@ pub const COPY_UNWRITTEN: &str = "/var/lib/sluicegate/control.json";
 
 /// Rows of usage for each minute if nothing is written.
 pub const USAGE_ROWS_UNWRITTEN: usize = 1_000;
-/// The most of them.
 pub const USAGE_ROWS_MAX: u64 = 20_000;
 
 /// How a URL of PostgreSQL begins.

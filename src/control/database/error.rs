@@ -23,7 +23,7 @@ pub enum Error {
     /// Operator, or time: the database does not answer, or not within the deadline.
     #[error("{place}: {reason}")]
     Unreachable {
-        /// Which database, without its credentials.
+        /// Which database it is, without its credentials.
         place: Arc<str>,
         reason: String,
     },
@@ -34,7 +34,7 @@ pub enum Error {
     /// Operator: it can be read and not written.
     #[error("{place}: cannot be written: {reason}")]
     ReadOnly { place: Arc<str>, reason: String },
-    /// Operator: its disk is full.
+    /// Operator: the disk that the database is on is full.
     #[error("{place}: its disk is full")]
     Full { place: Arc<str> },
     /// Operator: user, password, database or rights are wrong.
@@ -55,7 +55,7 @@ pub enum Error {
     )]
     Newer {
         place: Arc<str>,
-        /// The newest migration in it.
+        /// The newest migration that the database has.
         found: i64,
         /// The newest that this program has.
         known: i64,
@@ -69,7 +69,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the database was not reached or its answer is not known: the connection is of no more use.
+    /// Whether the database was not reached or its answer is not known, so that the connection is of no more use.
     pub fn is_outage(&self) -> bool {
         matches!(self, Error::Unreachable { .. } | Error::Unknown { .. })
     }

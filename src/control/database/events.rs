@@ -13,7 +13,6 @@ use super::time::Time;
 pub struct DecisionEvent {
     pub request_id: String,
     pub at: Time,
-    /// The gateway that made it.
     pub node: String,
     /// The consumer, if one is known.
     pub consumer: Option<String>,
@@ -103,7 +102,8 @@ fn added(events: &[DecisionEvent]) -> SqlQuery {
     query
 }
 
-/// Rows of one statement: eleven values each, and a statement has 32,766 at most.
+/// Rows of one statement. There are no more, because each has eleven values, and a statement has 32,766 at most.
 const ROWS_AT_ONCE: usize = 500;
-/// Decisions of one request that are shown: a hop that is trusted may send one id again and again.
+/// Decisions of one request that are shown. There is a bound, because a hop that is trusted may send one id again and
+/// again.
 const OF_REQUEST_MAX: i64 = 100;

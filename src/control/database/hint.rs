@@ -24,7 +24,7 @@ pub enum HintConnection {
     Lost(Error),
 }
 
-/// The channel of `NOTIFY`.
+/// The channel of `NOTIFY` on which nodes tell of changes.
 pub const CHANNEL: &str = "sluicegate";
 /// How often it is tested whether hints come.
 pub const HINTS_TESTED_EACH: Duration = Duration::from_secs(30);

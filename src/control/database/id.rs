@@ -8,7 +8,8 @@ use super::time::Time;
 /// A new id, in the form of a ULID: 48 bits of milliseconds and 80 others, in Crockford's base 32.
 pub(super) fn new(now: Time, version: i64) -> String {
     let mut random = [0; 16];
-    // A system without random bytes has ended the process before: no TLS listener would have opened.
+    // This does not fail, because a system without random bytes has ended the process before: no TLS listener would
+    // have opened.
     rand::fill(&mut random).expect("the system has random bytes");
     encoded(now, version, u128::from_be_bytes(random))
 }

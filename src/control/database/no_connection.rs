@@ -81,18 +81,15 @@ pub(super) mod hints {
     use super::open::Database;
     use crate::database::hint::LatestHint;
 
-    /// There are none.
     pub enum DatabaseHints {}
 
     impl Database {
-        /// Listens to nothing.
         pub fn listen(&self, _: Duration) -> Option<DatabaseHints> {
             None
         }
     }
 
     impl DatabaseHints {
-        /// Never comes.
         pub async fn next(&mut self) -> LatestHint {
             match *self {}
         }
@@ -118,7 +115,7 @@ pub(super) mod open {
     }
 
     impl Database {
-        /// Opens nothing.
+        /// Opens nothing, because the feature is not built in.
         ///
         /// # Errors
         /// Always.
@@ -126,7 +123,7 @@ pub(super) mod open {
             Err(Error::Refused { place: config.url.to_string().into(), reason: super::ABSENT.to_owned() })
         }
 
-        /// Opens nothing.
+        /// Opens nothing, because the feature is not built in.
         ///
         /// # Errors
         /// Always.
@@ -134,10 +131,8 @@ pub(super) mod open {
             Database::open(config).await
         }
 
-        /// Nothing is open.
         pub async fn close(&self, _: Duration) {}
 
-        /// Nothing is committed.
         pub fn committed(&self) -> watch::Receiver<i64> {
             self.committed.subscribe()
         }

@@ -30,7 +30,7 @@ impl Database {
             session.release();
             return known;
         }
-        // Nobody else gets the key meanwhile; a connection that is lost gives it up.
+        // Within the transaction, so that nobody else gets the key meanwhile; a connection that is lost gives it up.
         let answer = act.await;
         let keep = "UPDATE idempotency_keys SET answer = $1 WHERE who = $2 AND key = $3";
         let keep = SqlQuery::new(keep).with(answer.clone()).with(who).with(once.key.as_str());

@@ -48,7 +48,7 @@ pub struct OverrideRow {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "override-type", content = "value", rename_all = "kebab-case")]
 pub enum OverrideKind {
-    /// Sets it, up to [`ABSOLUTE_MAX`].
+    /// Sets the limit, to [`ABSOLUTE_MAX`] at most.
     Absolute(NonZeroU64),
     /// Multiplies it; finite and above 0.
     Multiplicative(f64),
@@ -77,34 +77,25 @@ impl JsonSchema for OverrideKind {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct NewOverride {
-    /// As [`OverrideRow::user_id`].
     pub user_id: Option<String>,
-    /// As [`OverrideRow::tenant_id`].
     pub tenant_id: Option<String>,
-    /// As [`OverrideRow::policy`].
     pub policy: Option<String>,
-    /// As [`OverrideRow::kind`].
     #[serde(flatten)]
     pub kind: OverrideKind,
     /// As [`OverrideRow::reason`], 1 to 4,096 characters.
     pub reason: String,
-    /// As [`OverrideRow::expires_at`].
     pub expires_at: Option<Time>,
 }
 
 /// Whom a lasting limit is for: exactly these names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OverrideNames {
-    /// As [`OverrideRow::user_id`].
     pub user: Option<String>,
-    /// As [`OverrideRow::tenant_id`].
     pub tenant: Option<String>,
-    /// As [`OverrideRow::policy`].
     pub policy: Option<String>,
 }
 
 impl OverrideNames {
-    /// The values of [`LASTING`].
     fn bound_to(&self, query: SqlQuery) -> SqlQuery {
         query.with(self.user.clone()).with(self.tenant.clone()).with(self.policy.clone())
     }
@@ -113,11 +104,8 @@ impl OverrideNames {
 /// Which overrides to list. A field that is `None` leaves none out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OverrideFilter {
-    /// Those of this consumer.
     pub user_id: Option<String>,
-    /// Those of this tenant.
     pub tenant_id: Option<String>,
-    /// Those for this policy alone.
     pub policy: Option<String>,
     /// Those that have not ended by then.
     pub live_at: Option<Time>,
@@ -309,7 +297,7 @@ fn row(id: String, new: NewOverride, write: &WriteTransaction<'_>, by: &Actor) -
 
 async fn insert(session: &mut Session, made: &OverrideRow) -> Result<(), Error> {
     let (word, value) = match made.kind {
-        // Exact up to ABSOLUTE_MAX.
+        // Exact, because it is ABSOLUTE_MAX at most.
         OverrideKind::Absolute(limit) => (ABSOLUTE, limit.get() as f64),
         OverrideKind::Multiplicative(factor) => (MULTIPLICATIVE, factor),
     };
@@ -340,7 +328,7 @@ pub(super) fn read(row: &SqlRow) -> Result<OverrideRow, Error> {
     let value: f64 = row.get("value")?;
     let kind = match row.get::<String>("override_type")?.as_str() {
         MULTIPLICATIVE => OverrideKind::Multiplicative(value),
-        // The column holds whole numbers up to 2^53; a fraction that was written by hand is rounded.
+        // Rounded, because a fraction may have been written by hand: the column holds whole numbers up to 2^53.
         _ => NonZeroU64::new(value.round() as u64)
             .map(OverrideKind::Absolute)
             .ok_or_else(|| row.wrong("an absolute override is below 1"))?,
@@ -359,8 +347,8 @@ pub(super) fn read(row: &SqlRow) -> Result<OverrideRow, Error> {
     })
 }
 
-/// The largest absolute override: the whole numbers up to this are exact in both databases' floating point, and in JSON for
-/// every reader (RFC 8259 section 6).
+/// The largest absolute override, because the whole numbers up to this are exact in both databases' floating point,
+/// and in JSON for every reader (RFC 8259 section 6).
 pub const ABSOLUTE_MAX: u64 = (1 << 53) - 1;
 const REASON_CHARS_MAX: usize = 4_096;
 /// Lasting limits of exactly these names: [`OverrideNames::bound_to`] has the values.

@@ -1,11 +1,10 @@
 //! Pages of a list: where one begins and how long it is.
 
-/// A part of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRange {
     /// The key of the last row of the page before; `None`: the first page.
     pub after: Option<String>,
-    /// Rows, at most [`ROWS_MAX`].
+    /// Rows of the page, at most [`ROWS_MAX`].
     pub limit: u32,
 }
 

@@ -43,11 +43,8 @@ pub struct NewReset {
     /// As [`ResetRow::id`], by [`NewReset::id`].
     #[serde(skip)]
     pub id: String,
-    /// As [`ResetRow::user_id`].
     pub user_id: Option<String>,
-    /// As [`ResetRow::tenant_id`].
     pub tenant_id: Option<String>,
-    /// As [`ResetRow::policy`].
     pub policy: Option<String>,
     /// As [`ResetRow::units`], up to 2^53, and only with a policy.
     pub units: Option<u64>,
@@ -56,7 +53,7 @@ pub struct NewReset {
 }
 
 impl NewReset {
-    /// An id for a new one: what counts begin with is written under it before the row is.
+    /// An id for a new one, before it is made, because what counts begin with is written under it before the row is.
     pub fn id() -> String {
         id::new(Time::now(), 0)
     }
@@ -85,7 +82,7 @@ impl Database {
         }
         let covered = "DELETE FROM count_resets WHERE user_id IS NOT DISTINCT FROM $1 \
                        AND tenant_id IS NOT DISTINCT FROM $2 AND ($3 IS NULL OR policy = $3) RETURNING id";
-        // PostgreSQL wants to know the type of a value that may be NULL before it compares it.
+        // Cast, because PostgreSQL wants to know the type of a value that may be NULL before it compares it.
         let covered = covered.replace("$3 IS NULL", "CAST($3 AS text) IS NULL");
         for row in write.session.all(named(covered, &new)).await? {
             write.name(RowKind::Reset, &row.get::<String>("id")?).await?;
@@ -123,7 +120,7 @@ fn named(text: impl Into<String>, new: &NewReset) -> SqlQuery {
 }
 
 async fn insert(write: &mut WriteTransaction<'_>, made: &ResetRow) -> Result<(), Error> {
-    // The column of an absent number has no value of its type.
+    // Written into the text, because the column of an absent number has no value of its type.
     let units = made.units.map_or("NULL".to_owned(), |units| units.to_string());
     let insert =
         format!("INSERT INTO count_resets ({COLUMNS}) VALUES ($1, $2, $3, $4, {units}, $5, $6, $7, $8)");

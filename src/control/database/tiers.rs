@@ -40,17 +40,12 @@ pub struct TierLimit {
 /// A tier's limit that is to be written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewTierLimit {
-    /// As [`TierLimit::tier`].
     pub tier: String,
-    /// As [`TierLimit::resource`].
     pub resource: String,
-    /// As [`TierLimit::limit_value`].
     pub limit_value: NonZeroU64,
-    /// As [`TierLimit::window_seconds`].
     pub window_seconds: NonZeroU64,
-    /// As [`TierLimit::burst_multiplier`]; `None`: [`BURST_MULTIPLIER`].
+    /// As [`TierLimit::burst_multiplier`]; `None`: the default, [`BURST_MULTIPLIER`].
     pub burst_multiplier: Option<f64>,
-    /// As [`TierLimit::algorithm`].
     pub algorithm: Option<String>,
 }
 
@@ -60,7 +55,7 @@ pub fn key(tier: &str, resource: &str) -> String {
     serde_json::json!([tier, resource]).to_string()
 }
 
-/// The names in a [`key`].
+/// The names in a [`key`]; `None` if it is none.
 pub fn names(key: &str) -> Option<(String, String)> {
     serde_json::from_str(key).ok()
 }

@@ -23,17 +23,14 @@ pub struct Time(pub i64);
 pub struct TimeError;
 
 impl Time {
-    /// The wall clock's time.
     pub fn now() -> Time {
         Time(i64::try_from(clock::unix().as_micros()).unwrap_or(i64::MAX))
     }
 
-    /// So much later.
     pub fn after(self, duration: Duration) -> Time {
         Time(self.0.saturating_add(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// So much earlier.
     pub fn before(self, duration: Duration) -> Time {
         Time(self.0.saturating_sub(i64::try_from(duration.as_micros()).unwrap_or(i64::MAX)))
     }

@@ -26,7 +26,7 @@ impl Database {
             DatabaseOptions::Sqlite(_) => session.forget(&EVENTS, now.before(events_kept)).await?,
             DatabaseOptions::Postgres(_) => session.turn_months(now, now.before(events_kept)).await?,
         }
-        // The most rows by far, so they come last and have time of their own.
+        // Last, and with time of their own, because they are the most rows by far.
         session.extend(CALL_MAX);
         session.forget(&BATCHES, now.before(BATCHES_KEPT)).await?;
         session.forget(&MINUTES, now.before(MINUTES_KEPT)).await?;
@@ -59,7 +59,7 @@ impl Session {
     /// Makes the tables of this month's events and the next's, and drops those of months that ended before `over`.
     async fn turn_months(&mut self, now: Time, over: Time) -> Result<(), Error> {
         self.begin_writing().await?;
-        // One node at a time, until the commit.
+        // Under a lock until the commit, so that one node at a time does it.
         self.all(SqlQuery::new("SELECT pg_advisory_xact_lock($1)").with(MONTHS_LOCK)).await?;
         let tables = "SELECT relname::text AS name FROM pg_inherits JOIN pg_class ON oid = inhrelid \
                       WHERE inhparent = 'rate_limit_events'::regclass";
@@ -70,7 +70,7 @@ impl Session {
             let name = events_of(month);
             if !tables.contains(&name) {
                 let end = month.month().1;
-                // Numbers and nothing else: no quotes to escape.
+                // No quotes are escaped, because there are numbers and nothing else.
                 let make = format!(
                     "CREATE TABLE {name} PARTITION OF rate_limit_events \
                      FOR VALUES FROM ('{month}') TO ('{end}')"
@@ -78,7 +78,8 @@ impl Session {
                 self.execute(SqlQuery::new(make)).await?;
             }
         }
-        // Names have the order of their months. Tables that somebody named otherwise are left alone.
+        // Compared as texts, because names have the order of their months. Tables that somebody named otherwise are
+        // left alone.
         let kept = events_of(over);
         let is_over =
             |name: &&String| name.starts_with(EVENTS_PREFIX) && name.len() == kept.len() && **name < kept;
@@ -105,7 +106,7 @@ const CHANGES: AgedRows = AgedRows {
     table: "changes",
     key: "version, kind, id",
     time: "at",
-    // The last one tells nodes which history this is.
+    // Not the last one, because it tells nodes which history this is.
     only: "version < (SELECT version FROM control_version)",
 };
 const KEYS: AgedRows = AgedRows { table: "idempotency_keys", key: "who, key", time: "at", only: "1 = 1" };
@@ -128,7 +129,7 @@ const CHANGES_KEPT: Duration = Duration::from_secs(24 * 3_600);
 const ENDED_LISTED: Duration = Duration::from_secs(24 * 3_600);
 /// How long usage by the minute is kept: a day is shown, and the minute in which it began.
 const MINUTES_KEPT: Duration = Duration::from_secs(24 * 3_600 + 60);
-/// For longer than any node keeps a batch that it could not write.
+/// For longer than any node keeps a batch that it could not write, so that none is added twice.
 const BATCHES_KEPT: Duration = Duration::from_secs(24 * 3_600);
 const ROWS_AT_ONCE: u64 = 5_000;
 /// The number of the lock under which months are turned: "sluicega" as bytes.

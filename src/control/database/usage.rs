@@ -18,7 +18,6 @@ pub struct UsageMinute {
     pub amount: usage::Amount,
 }
 
-/// Whose minutes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UsageHolder<'a> {
     /// A consumer's, of all tenants or as it acts for one.
@@ -29,7 +28,6 @@ pub enum UsageHolder<'a> {
     Others,
 }
 
-/// Which minutes are asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsageFilter<'a> {
     pub holder: UsageHolder<'a>,
@@ -125,5 +123,5 @@ fn read(row: &SqlRow) -> Result<UsageMinute, Error> {
 
 const SUMS: &str = "SELECT policy, minute, CAST(SUM(admitted) AS bigint) AS admitted, \
     CAST(SUM(denied) AS bigint) AS denied, CAST(SUM(units) AS bigint) AS units FROM usage_minutes WHERE";
-/// Rows of one statement: seven values each, and a statement has 32,766 at most.
+/// Rows of one statement. There are no more, because each has seven values, and a statement has 32,766 at most.
 const ROWS_AT_ONCE: usize = 500;

@@ -41,20 +41,15 @@ pub struct IdempotentRequest {
     pub request: String,
 }
 
-/// What kind of row a change is about.
+/// What kind of row a change is about: one of `policies`, `rate_limit_configs`, `user_rate_tiers`,
+/// `rate_limit_overrides`, `api_keys` or `count_resets`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RowKind {
-    /// `policies`
     Policy,
-    /// `rate_limit_configs`
     Tier,
-    /// `user_rate_tiers`
     Assignment,
-    /// `rate_limit_overrides`
     Override,
-    /// `api_keys`
     ApiKey,
-    /// `count_resets`
     Reset,
 }
 
@@ -76,11 +71,11 @@ impl RowKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
     Anything,
-    /// No row: `If-None-Match: *`.
+    /// There must be no row: `If-None-Match: *`.
     Nothing,
-    /// Any row: `If-Match: *`.
+    /// There must be a row: `If-Match: *`.
     Something,
-    /// This one: `If-Match`.
+    /// The row must have this version: `If-Match`.
     Version(i64),
 }
 
@@ -111,7 +106,7 @@ pub(super) struct WriteTransaction<'a> {
 
 /// A request that may come again, at its beginning.
 pub(super) enum WriteStart<'a, T> {
-    /// It has not come before.
+    /// It has not come before, and goes on.
     New(WriteTransaction<'a>),
     /// It has, and this was the answer.
     Repeated(T),
@@ -135,7 +130,7 @@ impl ChangeEntry {
             (Some(_), Some(_)) => "replace",
             (Some(_), None) => "delete",
         };
-        // Rows are made of texts and numbers, which JSON can hold.
+        // This does not fail, because rows are made of texts and numbers, which JSON can hold.
         let json = |row: Option<&T>| row.and_then(|row| serde_json::to_value(row).ok());
         ChangeEntry { kind, id: id.to_owned(), shown: id.to_owned(), action, old: json(old), new: json(new) }
     }
@@ -152,8 +147,8 @@ impl<'a> WriteTransaction<'a> {
         .await
     }
 
-    /// Begins one that changes no row that the nodes follow. It waits for its turn all the same: of two requests under one
-    /// idempotency key the second finds what the first has written.
+    /// Begins one that changes no row that the nodes follow. It waits for its turn all the same, so that of two
+    /// requests under one idempotency key the second finds what the first has written.
     pub(super) async fn begin_unversioned(
         database: &'a Database,
         by: &'a Actor,
@@ -220,7 +215,7 @@ impl<'a> WriteTransaction<'a> {
     }
 
     pub(super) async fn undo(mut self) {
-        // A connection that cannot undo is closed, which undoes.
+        // An error is ignored, because a connection that cannot undo is closed, which undoes.
         if self.session.end("ROLLBACK").await.is_ok() {
             self.session.release();
         }
@@ -247,7 +242,7 @@ impl<'a> WriteTransaction<'a> {
         let what = format!("{}/{}", entry.kind.word(), entry.shown);
         let (database, version) = (self.database, self.version);
         let answer = self.commit_audited(entry.action, &what, entry.old, entry.new, answer).await?;
-        // Of two that were committed at once the second may come here first.
+        // The greater one, because of two that were committed at once the second may come here first.
         database.committed.send_modify(|last| *last = version.max(*last));
         Ok(answer)
     }
@@ -277,7 +272,7 @@ impl<'a> WriteTransaction<'a> {
         self.session.execute(entry).await?;
         if let Some(once) = &self.by.once {
             let answer = serde_json::to_value(&answer).unwrap_or_default();
-            // A key that is there by now is one that nobody has used for a day.
+            // In its place, because a key that is there by now is one that nobody has used for a day.
             let keep = "INSERT INTO idempotency_keys (who, key, request, answer, at) VALUES ($1, $2, $3, $4, $5) \
                         ON CONFLICT (who, key) DO UPDATE \
                         SET request = excluded.request, answer = excluded.answer, at = excluded.at";
@@ -302,7 +297,7 @@ impl<'a> WriteTransaction<'a> {
     /// Whether a commit that was not answered was made: its entry in the audit log is there, or never will be.
     async fn find_out(self, id: &str) -> Result<(), Error> {
         let WriteTransaction { session, database, deadline, .. } = self;
-        // Before another connection is asked for: as many writers as there are connections may stand here.
+        // Before another connection is asked for, because as many writers as there are connections may stand here.
         session.give_up();
         loop {
             let left = deadline.saturating_duration_since(Instant::from_std(clock::instant()));
@@ -320,8 +315,8 @@ impl<'a> WriteTransaction<'a> {
     }
 }
 
-/// Looks for an entry of the audit log behind the lock that every writer holds until it is done: a commit that the
-/// database has received is over then.
+/// Looks for an entry of the audit log behind the lock that every writer holds until it is done, so that a commit
+/// that the database has received is over then.
 async fn is_audited(database: &Database, id: &str, within: Duration) -> Result<bool, Error> {
     let mut session = database.connections.session(within).await?;
     session.begin_writing().await?;

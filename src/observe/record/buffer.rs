@@ -59,8 +59,8 @@ impl Buffer {
     #[inline]
     fn has_room(&self, lines: &mut LineBuffer) -> bool {
         if lines.chunk.text.len() > CHUNK_BYTES_MAX - LINE_BYTES_MAX {
-            // Every line since the chunk was due has found the lock taken. The chunk is full, so this is the last
-            // attempt before lines are dropped.
+            // Every line since the chunk was due has found the lock taken. It is tried once more, because lines are
+            // dropped otherwise.
             self.hand_over_from(&mut lines.chunk);
             if lines.chunk.lines > 0 {
                 self.lose(1);
@@ -91,6 +91,7 @@ impl Buffer {
 
     fn give_up(&self, chunk: &mut Chunk) {
         self.lose(chunk.lines);
+        // Emptied, so that the lines to come find room.
         chunk.clear();
     }
 
@@ -109,8 +110,8 @@ impl Drop for Buffer {
     }
 }
 
-/// A chunk of this size is handed over. A writer is woken, and pages of the file are begun and ended, once for each: a quarter of
-/// this took a third more processor time a line.
+/// A chunk of this size is handed over. It is not smaller, because a writer is woken, and pages of the file are begun
+/// and ended, once for each: a quarter of this took a third more processor time a line.
 const CHUNK_BYTES_DUE: usize = 128 * 1024;
-/// A due chunk has room for one more line, however long.
+/// A due chunk has room for one more line, however long, so that it may find the lock taken.
 const _: () = assert!(CHUNK_BYTES_DUE <= CHUNK_BYTES_MAX - LINE_BYTES_MAX);

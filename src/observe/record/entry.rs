@@ -40,7 +40,6 @@ pub struct AccessEntry<'a> {
     pub query: Option<&'a [u8]>,
     /// How much of the query is shown.
     pub shown_query: QueryDetail,
-    /// The matched route's name.
     pub route: &'a str,
     pub consumer: &'a str,
     pub tenant: &'a str,
@@ -140,6 +139,5 @@ impl<'a> LoggedDecision<'a> {
 pub struct RemainingLimit {
     /// Units that the window admits at once.
     pub limit: u64,
-    /// Units left.
     pub remaining: u64,
 }

@@ -40,7 +40,6 @@ pub enum Error {
     #[error("{log} {path}: {source}")]
     Open {
         log: &'static str,
-        /// The file as configured.
         path: PathBuf,
         /// The operating system's reason.
         source: io::Error,
@@ -53,8 +52,8 @@ pub enum Error {
 impl LineLog {
     /// Opens the sink and starts the writer.
     ///
-    /// The writer is a thread of its own and not a task: a pipe nobody reads may block it for ever, and must
-    /// block nothing else.
+    /// The writer is a thread of its own and not a task, because a pipe that nobody reads may block it for ever, and
+    /// must block nothing else.
     pub fn open(sink: &Sink, metrics: &AccessLog) -> Result<LineLog, Error> {
         LineLog::named(ACCESS_LOG, "access-log", sink, metrics)
     }
@@ -76,6 +75,7 @@ impl LineLog {
         metrics: &AccessLog,
     ) -> Result<LineLog, Error> {
         let queue = Arc::new(Queue::default());
+        // The queue is told, so that nobody makes lines for a log that is off.
         if matches!(output, Output::Off) {
             queue.switch(Output::Off);
         }
@@ -102,7 +102,7 @@ impl LineLog {
         Ok(OpenSink { output: open(self.name, sink)?, sink: sink.clone() })
     }
 
-    /// Continues in another sink.
+    /// Continues in another sink from the writer's next chunk on.
     pub fn put(&self, opened: OpenSink) {
         let mut current = self.sink.lock().unwrap_or_else(PoisonError::into_inner);
         self.queue.switch(opened.output);
@@ -126,8 +126,8 @@ impl LineLog {
         Ok(())
     }
 
-    /// Says when lines begin to find no room, because the sink takes them too slowly or not at all, and when all find room
-    /// again. The writer cannot: it may be stuck in a write.
+    /// Says when lines begin to find no room, because the sink takes them too slowly or not at all, and when all find
+    /// room again. The writer cannot, because it may be stuck in a write.
     pub fn look(&self) {
         let (lost, has_room) = self.queue.take_crowded_out();
         let mut crowded = self.crowded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,8 +150,9 @@ impl LineLog {
         self.queue.flush(wait)
     }
 
-    /// Waits, at most for `wait`, until every chunk is written, and ends the writer; one that is stuck is left behind.
-    /// Returns how many lines were lost. Drop the buffers first: they hand over their last lines then.
+    /// Waits, at most for `wait`, until every chunk is written, and ends the writer; one that is stuck is left
+    /// behind. Returns how many lines were lost. Drop the buffers first, because they hand over their last lines
+    /// then.
     pub fn close(self, wait: Duration) -> u64 {
         self.queue.flush(wait);
         let lost = self.queue.close();
@@ -183,6 +184,7 @@ impl ChunkWriter {
             match task {
                 Task::Switch(output) => {
                     self.output = output;
+                    // Reset, because a line that was cut short stands in the output before.
                     self.is_torn = false;
                 }
                 Task::Write(chunk) => {
@@ -210,7 +212,8 @@ impl ChunkWriter {
         };
         let sent = match &error {
             None => chunk.lines,
-            // A disk that becomes full, say, takes a part: the lines of it that went out whole can be read.
+            // Counted, because a disk that becomes full takes a part, and the lines of it that went out whole can be
+            // read.
             Some(_) => text[..written].iter().filter(|byte| **byte == b'\n').count() as u64,
         };
         SentCounts { sent, error, ..SentCounts::default() }
@@ -246,6 +249,7 @@ fn write_whole(output: &mut impl Write, text: &[u8], is_torn: &mut bool) -> (usi
                 done += written;
                 *is_torn = text[done - 1] != b'\n';
             }
+            // Tried again, because a signal says nothing about the output.
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return (done, Some(error)),
         }
@@ -271,13 +275,13 @@ fn open(log: &'static str, sink: &Sink) -> Result<Output, Error> {
 fn append_to(path: &Path) -> io::Result<File> {
     let is_pipe = path.metadata().is_ok_and(|metadata| metadata.file_type().is_fifo());
     let mut options = OpenOptions::new();
-    // Opening a named pipe only for writing would block until a reader opens it.
+    // For reading, too, because opening a named pipe only for writing blocks until a reader opens it.
     options.append(true).read(is_pipe).create(!is_pipe).mode(FILE_MODE).open(path)
 }
 
 /// The access log's name for operators.
 const ACCESS_LOG: &str = "access log";
-/// A log holds clients' addresses, so other users of the machine may not read it.
+/// Other users of the machine may not read a log, because it holds clients' addresses.
 const FILE_MODE: u32 = 0o640;
 
 #[cfg(test)]

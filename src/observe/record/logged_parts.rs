@@ -1,7 +1,7 @@
 //! The optional parts of a log line: chosen header fields, and how much of the query.
 //!
-//! A value in a query may be a secret (a password reset, a login code, a signed link), so unless the operator asks for
-//! more, only the names of parameters are logged.
+//! Unless the operator asks for more, only the names of a query's parameters are logged, because a value may be a
+//! secret (a password reset, a login code, a signed link).
 
 use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -26,7 +26,7 @@ impl LoggedParts {
     /// The parts that a configuration names; none if the log is off.
     pub fn new(config: &AccessConfig) -> LoggedParts {
         let fields = if config.to == Sink::Off { &[][..] } else { &config.headers };
-        // The line's writer expects fields with a key of their own first.
+        // Sorted, because the line's writer expects fields with a key of their own first.
         let mut fields: Vec<LoggedField> = fields.iter().map(|name| field(name, &config.format)).collect();
         fields.sort_by_key(|field| !field.is_own);
         LoggedParts { query: config.query, fields: fields.into() }
@@ -90,11 +90,12 @@ fn value(headers: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     HeaderValue::from_bytes(&all.join(&b", "[..])).ok()
 }
 
-/// Copies values into memory of their own, clipped to what a line shows. A value shares the buffer its head was read
-/// from, and would keep all of it alive for as long as the request lasts.
+/// Copies values into memory of their own, clipped to what a line shows, because a value shares the buffer its head
+/// was read from, and would keep all of it alive for as long as the request lasts.
 pub fn detach(values: &mut Values) {
     for value in values.iter_mut().flatten() {
         let bytes = value.as_bytes();
+        // One byte more than is shown, so that the line marks the cut.
         let shown = bytes.get(..=FIELD_BYTES_MAX).unwrap_or(bytes);
         if let Ok(detached) = HeaderValue::from_bytes(shown) {
             *value = detached;

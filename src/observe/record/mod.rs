@@ -39,11 +39,9 @@ pub struct AccessConfig {
     /// Parts per million of requests that are logged, by status (`429`) or class (`2xx`). A status that is not named is
     /// always logged.
     pub sample: Vec<(StatusMatch, u32)>,
-    /// Header fields that lines show.
     pub headers: Vec<HeaderName>,
     /// How much of a query lines show.
     pub query: QueryDetail,
-    /// The form of the lines.
     pub format: LogFormat,
 }
 
@@ -59,18 +57,14 @@ impl Default for AccessConfig {
     }
 }
 
-/// The destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sink {
-    /// Standard output.
     Stdout,
-    /// Standard error.
     Stderr,
     /// A file, appended to; it is opened again on SIGHUP, so that it can be rotated.
     File(PathBuf),
     /// A syslog daemon, a message a line.
     Syslog(Syslog),
-    /// No log is written.
     Off,
 }
 

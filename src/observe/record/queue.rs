@@ -19,7 +19,6 @@ pub(super) struct Chunk {
     pub(super) lines: u64,
 }
 
-/// Where the writer writes.
 #[derive(Debug)]
 pub(super) enum Output {
     Stdout,
@@ -63,7 +62,6 @@ struct QueueState {
     chunks: VecDeque<Chunk>,
     spare: Vec<Chunk>,
     output: Option<Output>,
-    /// Whether the output is none.
     off: bool,
     /// Lines of the chunk that the writer is writing.
     writing: u64,
@@ -107,6 +105,7 @@ impl Queue {
         }
         let empty = state.spare.pop().unwrap_or_else(Chunk::with_room);
         state.chunks.push_back(std::mem::replace(chunk, empty));
+        // Released first, so that the writer does not wake only to wait for the lock.
         drop(state);
         self.work.notify_one();
         OfferOutcome::Taken
@@ -152,7 +151,6 @@ impl Queue {
         self.progress.notify_all();
     }
 
-    /// Whether lines reach anything.
     pub(super) fn is_written(&self) -> bool {
         !self.lock().off
     }
@@ -189,7 +187,7 @@ impl Queue {
     }
 }
 
-/// Size of a chunk: room for about a hundred lines more after it is due, in case the lock is taken.
+/// Size of a chunk: room for about a hundred lines more after it is due, because the lock may be taken then.
 pub(super) const CHUNK_BYTES_MAX: usize = 200 * 1024;
 /// Chunks that may wait for the writer: 6.3 MiB.
 pub(super) const CHUNKS_MAX: usize = 32;

@@ -1,5 +1,5 @@
-//! Draws which requests get a line: a share of each status. It draws from a counter, so the same traffic gives the same
-//! log.
+//! Draws which requests get a line: a share of each status. It draws from a counter, so that the same traffic gives
+//! the same log.
 
 use super::{AccessConfig, Sink, StatusMatch};
 
@@ -56,8 +56,8 @@ pub(super) fn is_drawn(ppm: u32, drawn: &mut u64) -> bool {
     (u128::from(mix(*drawn)) * u128::from(WHOLE_PPM)) >> 64 < u128::from(ppm)
 }
 
-/// SplitMix64: its finaliser over its Weyl sequence. Taking every nth request would fall into step with periodic
-/// traffic.
+/// SplitMix64: its finaliser over its Weyl sequence, because taking every nth request would fall into step with
+/// periodic traffic.
 fn mix(count: u64) -> u64 {
     let mut bits = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -65,7 +65,6 @@ fn mix(count: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// A share of 100 %.
 pub(super) const WHOLE_PPM: u32 = 1_000_000;
 /// Statuses with an entry in the table. Higher ones use the last entry, which no rule can name.
 const STATUSES: u16 = 1_001;

@@ -6,7 +6,6 @@ use super::{AccessConfig, LogFormat, Sink};
 /// How lines are written. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// The form of a line.
     pub(super) format: LogFormat,
     /// The header of a message, if lines are messages.
     pub(super) header: Option<Header>,

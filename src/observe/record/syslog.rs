@@ -12,7 +12,6 @@ use super::format::date;
 /// Where messages go, and what they say of themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Syslog {
-    /// Who takes the messages.
     pub to: SyslogAddress,
     /// The facility, 0 to 23 (RFC 5424 section 6.2.1).
     pub facility: u8,
@@ -20,10 +19,8 @@ pub struct Syslog {
     pub severity: u8,
 }
 
-/// Who takes messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyslogAddress {
-    /// A Unix socket for datagrams.
     Unix(PathBuf),
     /// A host, by address or name, and a port.
     Udp {
@@ -93,8 +90,8 @@ impl SyslogSender {
         SyslogSender { to, socket: None }
     }
 
-    /// Sends each line as a message of its own. It stops at the first that nobody takes in time: the lines behind it would
-    /// wait as long.
+    /// Sends each line as a message of its own. It stops at the first that nobody takes in time, because the lines
+    /// behind it would wait as long.
     pub(super) fn send_lines(&mut self, text: &[u8]) -> SentCounts {
         let mut outcome = SentCounts::default();
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
@@ -113,11 +110,12 @@ impl SyslogSender {
         if let Some(socket) = &self.socket {
             match socket.send(message) {
                 Ok(()) => return Ok(()),
-                // Who does not read now does not read over a new connection.
+                // Not connected anew, because who does not read now does not read over a new connection.
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
                     return Err(error);
                 }
-                // Started again, perhaps: then its socket is another one. Over UDP this is the answer to a message before.
+                // Connected anew, because a receiver that was started again has another socket. Over UDP this is the
+                // answer to a message before.
                 Err(_) => self.socket = None,
             }
         }
@@ -164,6 +162,7 @@ fn cut(line: &[u8]) -> &[u8] {
         return line;
     }
     let is_inside = |end: &usize| line[*end] & 0xc0 == 0x80;
+    // Three bytes back are enough, because a character of UTF-8 has four at most.
     let end = (MESSAGE_BYTES_MAX - 3..=MESSAGE_BYTES_MAX).rev().find(|end| !is_inside(end));
     &line[..end.unwrap_or(MESSAGE_BYTES_MAX)]
 }

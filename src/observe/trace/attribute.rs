@@ -2,7 +2,6 @@
 
 use super::message::{AttributeValue, Message};
 
-/// Adds attributes to a message.
 #[derive(Debug)]
 pub struct Attributes<'m> {
     message: &'m mut Message,
@@ -20,7 +19,7 @@ impl Attributes<'_> {
             return;
         }
         let kept = text.get(..TEXT_BYTES_MAX).unwrap_or(text);
-        // Nearly always; to decode it would take five times as long.
+        // Told apart, because nearly all is ASCII, and to decode it would take five times as long.
         if kept.is_ascii() {
             self.message.attribute(self.field, key, AttributeValue::Text(kept));
         } else {

@@ -20,7 +20,6 @@ pub struct Config {
     pub sample_ppm: u32,
     /// What decides whether a request is sampled that is a part of a trace already.
     pub decides: Decides,
-    /// Whose traces are continued.
     pub parent: TraceparentTrust,
     /// The name of the service, as traces show it.
     pub service: String,

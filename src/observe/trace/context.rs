@@ -11,7 +11,7 @@ use base::hex::{self, Long};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceIds {
     pub trace_id: NonZeroU128,
-    /// Its digits: of every request they are sent and logged, so they are made once.
+    /// Its digits, made once, because they are sent and logged with every request.
     pub digits: [u8; 32],
     /// The id of the span; `None` if none is sent to the collector.
     pub span_id: Option<NonZeroU64>,
@@ -43,7 +43,7 @@ impl TraceIds {
             Some(id) => text[36..52].copy_from_slice(&hex::digits(id.get())),
             None => text[36..52].copy_from_slice(&self.digits[16..]),
         }
-        // Known flags are less than ten.
+        // A digit, because known flags are less than ten.
         text[54] += span.flags & KNOWN_FLAGS;
         text
     }
@@ -82,7 +82,7 @@ impl RemoteSpan {
             return None;
         }
         let version = digits(&known[..2])? as u8;
-        // Later versions may append fields, this one has none.
+        // Only a later version may be longer, because it may append fields.
         let is_whole = rest.is_empty() || version > 0 && rest[0] == b'-';
         if version == INVALID_VERSION || !is_whole {
             return None;
@@ -122,7 +122,6 @@ pub const SAMPLED: u8 = 1;
 const RANDOM: u8 = 2;
 const KNOWN_FLAGS: u8 = SAMPLED | RANDOM;
 const INVALID_VERSION: u8 = 0xff;
-/// Bytes of version 00.
 pub const TRACEPARENT_BYTES: usize = 55;
 
 #[cfg(test)]

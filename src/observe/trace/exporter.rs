@@ -17,7 +17,6 @@ use super::otlp::{CollectorReply, Error, OtlpCollector};
 use super::span::FinishedSpan;
 use net::fetch::Connect;
 
-/// Where workers leave finished spans.
 #[derive(Clone, Debug)]
 pub struct SpanQueue {
     queue: mpsc::Sender<FinishedSpan>,
@@ -81,7 +80,6 @@ impl Exporter {
         Exporter { spans, connect, phase, task: tokio::spawn(sender.run()) }
     }
 
-    /// Where workers leave spans.
     pub fn spans(&self) -> &SpanQueue {
         &self.spans
     }
@@ -99,6 +97,7 @@ impl Exporter {
         self.phase.send_modify(|phase| phase.is_closing = true);
         let Exporter { mut task, .. } = self;
         if timeout(within, &mut task).await.is_err() {
+            // Ended, so that what is left is counted as dropped.
             task.abort();
         }
     }
@@ -121,7 +120,6 @@ struct SpanSender {
 }
 
 struct ExportFailure {
-    /// Spans lost since it began.
     lost: u64,
     /// The trouble that was logged last.
     kind: String,
@@ -152,8 +150,8 @@ impl SpanSender {
         }
     }
 
-    /// Waits a moment for more spans of the same batch. It looks for them now and then: who waits for a span is woken by each, and
-    /// so is a processor.
+    /// Waits a moment for more spans of the same batch. It looks for them now and then, because who waits for a span
+    /// is woken by each, and so is a processor.
     async fn gather(&mut self, batch: &mut Vec<FinishedSpan>) {
         let due = Instant::now() + BATCH_EVERY;
         let mut phase = self.phase.clone();
@@ -174,10 +172,11 @@ impl SpanSender {
     async fn send(&mut self, spans: Vec<FinishedSpan>) {
         let count = spans.len() as u64;
         let Some(target) = self.phase.borrow().target.clone() else {
-            // Nobody expects them anywhere.
+            // Reset, because nobody expects them anywhere.
             self.crowded_out.store(0, Ordering::Relaxed);
             return self.metrics.dropped.add(count);
         };
+        // Noted, so that these are counted as lost if the task ends meanwhile.
         self.under_way = count;
         let (target, resource) = &*target;
         let request = request(resource, &spans);
@@ -189,7 +188,8 @@ impl SpanSender {
             };
             let again = match &error {
                 Error::Away(_) => Some(pause),
-                // One that asks for no wait, or for one that is over by its clock, is still busy.
+                // At least the pause, because one that asks for no wait, or for one that is over by its clock, is
+                // still busy.
                 Error::Busy { again, .. } => Some(again.unwrap_or_default().max(pause).min(PAUSE_MAX)),
                 Error::Refused { .. } => None,
             };
@@ -266,6 +266,7 @@ impl SpanSender {
 impl Drop for SpanSender {
     /// What was not sent in time.
     fn drop(&mut self) {
+        // Closed first, so that no span comes while they are counted.
         self.spans.close();
         let mut left = std::mem::take(&mut self.under_way);
         while self.spans.try_recv().is_ok() {
@@ -284,7 +285,7 @@ impl Drop for SpanSender {
 
 /// Waits until the exporter is being closed, or is gone.
 async fn closing(phase: &mut watch::Receiver<ExporterPhase>) {
-    // The guard that it gives must not be held across an await.
+    // Dropped at once, because the guard that it gives must not be held across an await.
     let _ = phase.wait_for(|phase| phase.is_closing).await;
 }
 
@@ -319,7 +320,6 @@ fn request(resource: &Message, spans: &[FinishedSpan]) -> Bytes {
     request.into_bytes()
 }
 
-/// The field of `Resource`.
 const RESOURCE_ATTRIBUTES: u32 = 1;
 /// Fields of `InstrumentationScope`.
 const SCOPE_NAME: u32 = 1;
@@ -328,7 +328,6 @@ const SCOPE_VERSION: u32 = 2;
 const OWNER: u32 = 1;
 const OWNED: u32 = 2;
 const SCHEMA_URL: u32 = 3;
-/// The field of `ExportTraceServiceRequest`.
 const RESOURCE_SPANS: u32 = 1;
 /// Bytes before a span in a request, at most.
 const SPAN_BYTES_MORE: usize = 8;

@@ -1,12 +1,12 @@
 //! A message of Protocol Buffers, written field by field into one buffer.
 //!
-//! A span as a value of its own is some eighty allocations that another thread frees, and is measured four times before it is
-//! written: more than everything else that a sampled request pays.
+//! It is written at once, because a span as a value of its own is some eighty allocations that another thread frees,
+//! and is measured four times before it is written: more than everything else that a sampled request pays.
 
 use bytes::Bytes;
 use prost::encoding::{WireType, encode_varint, encoded_len_varint};
 
-/// What is being written. Fields that are empty or 0 are left out, as readers take them for that.
+/// What is being written. Fields that are empty or 0 are left out, because readers take a missing one for that.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message(Vec<u8>);
 
@@ -23,7 +23,6 @@ impl Message {
         Message(Vec::with_capacity(bytes))
     }
 
-    /// Adds text, or bytes.
     pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
         if !bytes.is_empty() {
             self.nested(field, bytes);
@@ -43,7 +42,6 @@ impl Message {
         }
     }
 
-    /// Adds a `fixed32`.
     pub(super) fn fixed32(&mut self, field: u32, number: u32) {
         if number > 0 {
             put_key(field, WireType::ThirtyTwoBit, &mut self.0);
@@ -51,7 +49,6 @@ impl Message {
         }
     }
 
-    /// Adds a `fixed64`.
     pub(super) fn fixed64(&mut self, field: u32, number: u64) {
         if number > 0 {
             put_key(field, WireType::SixtyFourBit, &mut self.0);
@@ -100,8 +97,8 @@ fn put_key(field: u32, wire: WireType, out: &mut Vec<u8>) {
     put_varint(u64::from(field << 3 | wire as u32), out);
 }
 
-/// Adds a number. Nearly all of the two hundred in a span are lengths and keys of one byte, which prost's own function, a
-/// call for each, takes three times as long for.
+/// Adds a number, by hand because nearly all of the two hundred in a span are lengths and keys of one byte, which
+/// prost's own function, a call for each, takes three times as long for.
 #[inline]
 fn put_varint(number: u64, out: &mut Vec<u8>) {
     match u8::try_from(number) {

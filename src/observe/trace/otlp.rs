@@ -57,7 +57,7 @@ pub(super) struct CollectorReply {
 }
 
 impl Error {
-    /// What tells one trouble from another: not the words, which may differ with each batch.
+    /// What tells one trouble from another: not the words, because they may differ with each batch.
     pub(super) fn kind(&self) -> String {
         match self {
             Error::Away(error) => error.to_string(),
@@ -76,7 +76,8 @@ fn said(words: &str) -> String {
 
 impl OtlpCollector {
     pub(super) fn new(config: &Config, connect: &Connect) -> OtlpCollector {
-        // What a span says is no secret that only TLS may carry: collectors of a cluster seldom have it.
+        // Also in the clear, because collectors of a cluster seldom have TLS, and what a span says is no secret that
+        // only TLS may carry.
         let client = FetchClient::new(connect.clone(), config.trust.clone()).also_in_the_clear();
         OtlpCollector {
             client: match config.protocol {
@@ -169,7 +170,7 @@ fn taken_over_grpc(answer: &Response<Bytes>) -> Result<CollectorReply, Error> {
         }
         Some(code) => Err(Error::Refused { status: format!("code {code} of gRPC"), words: words() }),
         None if answer.status() == StatusCode::OK => Err(Error::refused("200 and no code of gRPC")),
-        // Of a proxy on the way.
+        // By the status of HTTP, because a proxy on the way has answered.
         None => Err(refused(answer.status(), answer.headers())),
     }
 }
@@ -242,7 +243,7 @@ fn message(value: &HeaderValue) -> String {
     shown(&percent::decode(&text, Plus::Itself).collect::<Vec<_>>())
 }
 
-/// A collector's words as the log may show them: cut, and nothing in them ends a line.
+/// A collector's words as the log may show them: cut, and escaped so that nothing in them ends a line.
 fn shown(words: &[u8]) -> String {
     let words = words.get(..WORDS_BYTES_MAX).unwrap_or(words);
     String::from_utf8_lossy(words).trim().escape_debug().to_string()

@@ -13,7 +13,7 @@ impl TraceSampler {
     /// A sampler of so many parts per million.
     pub fn new(sample_ppm: u32) -> TraceSampler {
         let rejected_ppm = u64::from(WHOLE_PPM - sample_ppm.min(WHOLE_PPM));
-        // Rounded down: never fewer than asked for, and all of them at 100 %.
+        // Rounded down, so that never fewer are sampled than asked for, and all of them at 100 %.
         TraceSampler {
             threshold: (u128::from(rejected_ppm) * u128::from(RANDOMNESS) / u128::from(WHOLE_PPM)) as u64,
         }
@@ -25,7 +25,6 @@ impl TraceSampler {
     }
 }
 
-/// A share of 100 %.
 const WHOLE_PPM: u32 = 1_000_000;
 /// Values of 56 bits.
 const RANDOMNESS: u64 = 1 << 56;

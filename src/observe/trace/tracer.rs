@@ -72,8 +72,8 @@ impl Tracer {
     /// Begins or continues a request's trace, and removes the fields that do not go on. `is_trusted`: the sender is a
     /// trusted hop.
     ///
-    /// `traceparent` is not put into the map: it goes out with every request, and a map takes several times what it takes
-    /// to write it. What continues a trace that nobody samples keeps its field as it came.
+    /// `traceparent` is not put into the map, because it goes out with every request, and a map takes several times
+    /// what it takes to write it. What continues a trace that nobody samples keeps its field as it came.
     pub fn begin(
         &self,
         headers: &mut HeaderMap,
@@ -98,7 +98,7 @@ impl Tracer {
         match &mut trace.sampled {
             _ if !fields.state => {}
             _ if sent.is_none() || !is_heeded => {
-                // It belongs to a `traceparent` that is not there or not valid, or to another trace.
+                // Removed, because it belongs to a `traceparent` that is not there or not valid, or to another trace.
                 headers.remove(TRACESTATE);
             }
             Some(sampled) => sampled.state = state(headers),
@@ -131,7 +131,8 @@ impl Tracer {
         let id = own_id.unwrap_or_else(|| Long::of_halves(random(), random()));
         let ids = TraceIds::known(id, None);
         let is_sampled = self.sampler.draws(ids.trace_id);
-        // A span that nobody records needs no id of its own.
+        // Otherwise the last digits of its trace are its id, because a span that nobody records needs none of its
+        // own.
         let is_told_apart = is_sampled || ids.trace_id.get() as u64 == 0;
         let span_id = is_told_apart.then(|| nonzero(random()));
         let (own, flags) = (span_id.filter(|_| is_sampled), u8::from(is_sampled));

@@ -86,7 +86,8 @@ fn link(
     }
 }
 
-/// A route names the policies in force, and not so many that are tried that a request could not tell them apart.
+/// A route names the policies in force, and not so many that are tried, because a request could not tell more of them
+/// apart.
 fn check_routes(
     definitions: &[definition::PolicyDefinition],
     routes: &[definition::RouteDefinition],

@@ -34,7 +34,7 @@ pub(super) fn compile(
     domains.iter().enumerate().map(|(index, domain)| domain_of(domain, index, &names, errors)).collect()
 }
 
-/// Reports routes with a policy that counts by entries of descriptors: requests have none.
+/// Reports routes with a policy that counts by entries of descriptors, because requests have none.
 pub(super) fn check_routes(
     routes: &[definition::RouteDefinition],
     policies: &[definition::PolicyDefinition],
@@ -67,7 +67,6 @@ pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut CompiledDomain>, po
     }
 }
 
-/// What rules refer to.
 struct DomainNames<'d> {
     policies: &'d [definition::PolicyDefinition],
     by_name: HashMap<&'d str, usize>,
@@ -194,14 +193,15 @@ fn rule_of(
         check_policy(rule, &names.policies[policy], &mut wrong);
     }
     let used = |given: &DescriptorSlot| match given {
-        // Who it is decides which override applies, and an address what holds while Redis is down.
+        // Always used, because who it is decides which override applies, and an address what holds while Redis is
+        // down.
         DescriptorSlot::Tier
         | DescriptorSlot::Dimension(Dimension::Consumer | Dimension::Tenant | Dimension::Ip) => true,
         DescriptorSlot::Dimension(dimension) => {
             policies.iter().any(|policy| names.policies[policy.index()].by.contains(dimension))
         }
     };
-    // With a policy that is not there, it cannot be said.
+    // Only if all policies are known, because a missing one may be what uses it.
     let is_known = policies.len() == limits.len();
     for (index, (given, _)) in
         rule.given.iter().enumerate().filter(|(_, (given, _))| is_known && !used(given))
@@ -242,7 +242,7 @@ fn given_of(
             Ok(template) => template,
             Err(error) => {
                 errors.domain(domain, field, error);
-                // No second error about what it would have given.
+                // Empty, so that no second error is about what it would have given.
                 DescriptorTemplate::default()
             }
         };
@@ -308,5 +308,5 @@ fn hint(key: &str, keys: &[&str]) -> String {
 
 /// Entries that a rule may have.
 const ENTRIES_MAX: usize = 32;
-/// Entries that may come in any order: each order is a branch of its own, 24 of four.
+/// Entries that may come in any order; no more, because each order is a branch of its own, 24 of four.
 const UNORDERED_MAX: usize = 4;

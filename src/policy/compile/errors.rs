@@ -1,10 +1,9 @@
-//! Mistakes in definitions, collected with their places: all of them are reported at once.
+//! Mistakes in definitions, collected with their places so that all of them are reported at once.
 
 use std::collections::HashMap;
 
 use crate::error::{DefinitionPlace, DefinitionProblem, DomainField, Error, PolicyField, RouteField};
 
-/// Mistakes so far.
 #[derive(Default)]
 pub(super) struct CompileErrors {
     pub found: Vec<Error>,

@@ -3,7 +3,7 @@
 /// What a table needs beside the definitions.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileOptions<'o> {
-    /// Keys of limits are hashed under it. The same salt after a reload keeps the same keys.
+    /// Keys of limits are hashed under it. It stays the same after a reload, so that keys do.
     pub salt: [u8; 16],
     /// Bits of an IPv6 address that make one client, at most 128.
     pub ipv6_prefix: u8,
@@ -13,13 +13,11 @@ pub struct CompileOptions<'o> {
     pub auth: &'o [String],
 }
 
-/// Routes a table may have.
 pub const ROUTES_MAX: usize = 1_000_000;
 
 /// Policies a table may have: a few of its own for each route.
 pub const POLICIES_MAX: usize = 4_000_000;
 
-/// Dimensions a key may have.
 pub const DIMENSIONS_MAX: usize = 16;
 
 pub const TIERS_MAX: usize = 256;

@@ -115,7 +115,8 @@ fn tiers_of(policy: &definition::PolicyDefinition, tiers: &definition::TiersDefi
     };
     let parts: Box<[TierWindows]> = tiers.parts.iter().map(part).collect();
     let default = parts.iter().find(|part| *part.tier == *tiers.default);
-    // A default that is not listed has no windows; a configuration names none such.
+    // A default that is not listed has no windows; nothing else is done about it, because a configuration names none
+    // such.
     let default = default.map_or(0..0, |part| part.range.clone());
     Tiers { parts, default }
 }
@@ -129,7 +130,8 @@ fn memory_of(idempotency: &definition::Idempotency) -> RetryMemory {
 
 fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String>) -> Box<[Window]> {
     let windows = policy.windows.iter().enumerate().map(|(number, quota)| {
-        // What may stand unescaped in a structured-fields string (RFC 9651, section 3.3.3).
+        // Other characters are replaced, because only these may stand unescaped in a structured-fields string (RFC
+        // 9651, section 3.3.3).
         let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
         let mut label: String =
             policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
@@ -217,6 +219,7 @@ fn cost_of(policy: &definition::PolicyDefinition, index: usize, errors: &mut Com
             errors.policy(index, field, DefinitionProblem::CostTwice { other });
         }
     }
+    // The most specific first, so that the first path that fits is the one that counts.
     rules.sort_by(|left, right| left.path.cmp_specific(&right.path));
     compiled(rules)
 }

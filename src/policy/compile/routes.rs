@@ -136,7 +136,7 @@ fn header_matches_of(
         match headers.iter_mut().find(|earlier| earlier.name == header.name) {
             None => headers.push(header),
             Some(earlier) if earlier.agrees_with(&header) => {
-                // The one with a value asks for all that the other does.
+                // The later one is taken, because one with a value asks for all that the other does.
                 if earlier.value.is_none() {
                     *earlier = header;
                 }
@@ -253,7 +253,8 @@ fn respond_of(
             return None;
         }
     };
-    // Without a type a browser guesses one, and a value that a client chose could make it guess HTML.
+    // A type is added, because without one a browser guesses, and a value that a client chose could make it guess
+    // HTML.
     if kind.is_none() && matches!(body, CompiledBody::Made(..)) {
         headers.push((CONTENT_TYPE, HeaderTemplate::Fixed(TEXT)));
     }
@@ -291,7 +292,7 @@ fn destination_of(
         errors.route(index, RouteField::Sticky, DefinitionProblem::ParamNotInPath { name: name.clone() });
     }
     let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, index, names, errors));
-    // An error has been reported where there is none.
+    // Where there is none any index will do, because an error has been reported.
     let upstream = parts.first().map_or(0, |part| part.upstream);
     let sticky = to.sticky.clone().map(|by| Affinity::new(by, names.ipv6_prefix));
     let choice = (parts.len() > 1)
@@ -299,7 +300,8 @@ fn destination_of(
     Destination { upstream, choice, mirror }
 }
 
-/// A mirror has connections of its own: copies that a server is slow to answer would make requests to it wait.
+/// A mirror has connections of its own, because copies that a server is slow to answer would make requests to it
+/// wait.
 fn mirror_of(
     mirror: &definition::MirrorDefinition,
     parts: &[UpstreamShare],

@@ -36,8 +36,8 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Comp
     }
 }
 
-/// The routes of a leaf so far, by the headers they ask for: of many that differ in the value of one header, none need
-/// be compared with all others.
+/// The routes of a leaf so far, by the headers they ask for, so that of many that differ in the value of one header
+/// none need be compared with all others.
 #[derive(Default)]
 struct EarlierRoutes<'r> {
     groups: Vec<HeaderGroup<'r>>,
@@ -77,7 +77,8 @@ impl<'r> EarlierRoutes<'r> {
         let (names, values) = headers_of(route);
         let mut found = Vec::new();
         for group in &self.groups {
-            // Where two ask for the same headers, no request satisfies both but with the same values.
+            // Where two ask for the same headers, only the same values count, because no request satisfies both
+            // otherwise.
             let routes = match group.names == names {
                 true => group.by_values.get(&values),
                 false => Some(&group.routes).filter(|_| group.names.len() == names.len()),

@@ -1,9 +1,9 @@
 //! Candidates: policies that are tried beside the one they are to replace (`replaces`). Which of the two decides about a
 //! subject is a matter of its key; the other is compared with it.
 //!
-//! The share of the keys that a candidate decides about (`rollout`) is chosen by a hash with a seed of its own, without the
-//! process's salt: the keys of a share are the same on every node and after every start, and no other hash of a key says
-//! which they are. A larger share keeps the keys of a smaller one.
+//! The share of the keys that a candidate decides about (`rollout`) is chosen by a hash with a seed of its own,
+//! without the process's salt, so that the keys of a share are the same on every node and after every start, and no
+//! other hash of a key says which they are. A larger share keeps the keys of a smaller one.
 
 use std::hash::Hasher;
 
@@ -21,7 +21,7 @@ pub struct CandidateOf {
     pub name: Box<str>,
     /// The share of the keys that it decides about, millionths.
     pub rollout_ppm: u32,
-    /// The hasher of keys, after the candidate's name: each candidate is tried on keys of its own.
+    /// The hasher of keys, after the candidate's name, so that each candidate is tried on keys of its own.
     pub(crate) state: SipHasher13,
 }
 
@@ -29,6 +29,7 @@ impl CandidateOf {
     /// For a candidate of this name.
     pub(crate) fn new(candidate: &str, (policy, name): (PolicyId, &str), rollout_ppm: u32) -> CandidateOf {
         let mut state = SipHasher13::new_with_keys(SEED.0, SEED.1);
+        // With its length, so that no name and value together pass for another's.
         state.write(&(candidate.len() as u64).to_le_bytes());
         state.write(candidate.as_bytes());
         CandidateOf { policy, name: name.into(), rollout_ppm, state }
@@ -74,7 +75,7 @@ impl Policy {
         match replaces.rollout_ppm {
             0 => false,
             WHOLE_PPM => true,
-            // Both policies count by the same dimensions.
+            // Either one's values do, because both policies count by the same dimensions.
             _ => values().is_some_and(|values| replaces.takes(&values)),
         }
     }
@@ -94,7 +95,6 @@ impl Policy {
 
 /// Any number would do that no other hash of keys begins with.
 const SEED: (u64, u64) = (0x7472_6961_6c20_6f66, 0x6361_6e64_6964_6174);
-/// A share of everything.
 pub const WHOLE_PPM: u32 = 1_000_000;
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl<'t> PolicySelection<'t> {
         &self.policies[charge.policy.index()]
     }
 
-    /// The address that counts as one client: policies of one table cut it alike.
+    /// The address that counts as one client, by the first policy, because policies of one table cut it alike.
     pub fn client_of(&self, subject: &impl Subject) -> IpAddr {
         let address = subject.address();
         self.policies.first().map_or(address, |policy| policy.keys.client(address))
@@ -66,6 +66,7 @@ impl<'t> PolicySelection<'t> {
             true => self.asked(subject, 0).try_for_each(|(policy, trial)| policy.charge(subject, trial, out)),
         };
         if charged.is_err() {
+            // Taken back, so that a policy before the one that refuses charges nothing.
             out.truncate(before);
         }
         charged
@@ -131,7 +132,8 @@ impl<'t> PolicySelection<'t> {
         if !self.penalises {
             return SmallVec::new();
         }
-        // A policy's charges are adjacent, and the first window's comes first.
+        // Only the first charge of a policy is looked at, because its charges are adjacent, and the first window's
+        // comes first.
         let firsts = charges.iter().enumerate().filter(|(index, charge)| {
             index.checked_sub(1).is_none_or(|before| !charges[before].is_beside(charge))
         });

@@ -207,7 +207,7 @@ impl Policy {
     /// The penalty to check for a request whose first charge of this policy is `charge`; `None` if the policy has none.
     pub(super) fn penalty_check(&self, charge: &Charge) -> Option<PenaltyCheck> {
         let rule = self.penalty?;
-        // A change of the algorithm frees nobody from a penalty.
+        // The algorithm is taken out of the key, so that a change of it frees nobody from a penalty.
         let key = AlgorithmBits::of(charge.quota.algorithm()).applied(charge.key);
         let key = Key::new(key.bits() ^ PENALTY_KEY_BITS);
         let Charge { part, shadow, trial, .. } = *charge;
@@ -241,14 +241,15 @@ impl Policy {
             }
             Err(_) => return Ok(()),
         };
-        // Windows of one algorithm have the same keys in all tiers, so a client whose tier changes keeps what it has used.
+        // Keys go by the place in the tier, so that a client whose tier changes keeps what it has used under the same
+        // algorithm.
         let first = range.start;
         let charge = |key, window: &Window, number: usize| Charge {
             key,
             quota: window.quota,
             cost,
             policy: self.id,
-            // A policy has far fewer windows than that.
+            // This never saturates, because a policy has far fewer windows than that.
             window: u16::try_from(number).unwrap_or(u16::MAX),
             shadow,
             count_denied: self.count_denied,
@@ -367,10 +368,10 @@ impl Policy {
 /// bucket's is what it holds and how long it fills: of `r` units left none is beyond the `q` that are said.
 pub fn item(label: &str, quota: &Quota) -> String {
     let limit = quota.capacity().min(SF_INTEGER_MAX);
-    // Whole seconds, rounded up: a client that believes it never comes too early.
+    // Whole seconds, rounded up so that a client that believes it never comes too early.
     let seconds = quota.whole_ns().div_ceil(1_000_000_000).min(SF_INTEGER_MAX);
     match quota.algorithm() {
-        // What is in flight has no window, but a unit (the quota units of the same draft).
+        // A unit and no window, because what is in flight has no period (the quota units of the same draft).
         Algorithm::Concurrency => format!("\"{label}\";q={limit};qu=\"concurrent-requests\""),
         _ => format!("\"{label}\";q={limit};w={seconds}"),
     }

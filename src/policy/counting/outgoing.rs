@@ -2,7 +2,7 @@
 //! it knew, and the stricter of the two decides. Each has keys of its own (`AlgorithmBits`), so that neither touches what the
 //! other knows, and what was spent before the change stays spent without being translated.
 //!
-//! All windows of one policy are charged together or not at all. So the new window spends only what both admit.
+//! All windows of one policy are charged together or not at all, so that the new window spends only what both admit.
 
 use crate::counting::{Policy, Window, item};
 use limit::{Algorithm, Charge, Quota, WhenDown};
@@ -85,7 +85,8 @@ impl Policy {
             let mut last = own;
             let of = u16::try_from(own).unwrap_or(u16::MAX);
             for (quota, outgoing) in before.counting_at(self.tier_of(own), self.place(own), now_ns) {
-                // What is in flight has no period, and is given back to where it was taken.
+                // What is in flight does not go on, because it has no period, and is given back to where it was
+                // taken.
                 let is_over = outgoing.until_ns <= now_ns || quota.algorithm() == Algorithm::Concurrency;
                 let Ok(number) = u16::try_from(windows.len()) else { break };
                 if is_over || known.contains(&quota.algorithm()) {
@@ -109,7 +110,6 @@ impl Policy {
         self.windows = windows.into();
     }
 
-    /// Its own windows alone.
     pub(crate) fn let_go(&mut self) {
         let own = self.windows.iter().take(self.own).cloned();
         self.windows = own.map(|window| Window { before: None, ..window }).collect();
@@ -144,7 +144,7 @@ fn quota_of(before: &Quota, now: &Quota) -> Quota {
         return *before;
     }
     let scaled = before.multiplied(now.limit().get() as f64 / before.limit().get() as f64);
-    // Some algorithms do not take every limit.
+    // Otherwise the old quota stays, because some algorithms do not take every limit.
     if scaled.limit() == now.limit() { scaled } else { *before }
 }
 

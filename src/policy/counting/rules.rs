@@ -19,7 +19,6 @@ pub struct PolicyRules {
     pub(crate) idempotency: Option<HeaderName>,
 }
 
-/// Which requests a policy counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PolicyMatches {
     pub methods: Methods,
@@ -73,8 +72,8 @@ impl PolicyRules {
         read_cost(answer, name, u64::MAX)
     }
 
-    /// A cost that is known later, cut to the most that it may be for a window. That is a window of the client's own tier, so
-    /// unless a maximum is written, it is what this window holds.
+    /// A cost that is known later, cut to the most that it may be for a window: what is written as the maximum, or
+    /// what this window holds, because that is one of the client's own tier.
     pub(crate) fn cost_cut(&self, units: u64, quota: &Quota) -> u64 {
         units.min(if self.cost.has_max { self.cost.max } else { quota.capacity() })
     }
@@ -112,6 +111,7 @@ impl CostRules {
     fn by_rule(&self, method: &Method, path: &str) -> u64 {
         let mut best: Option<(&CostRule, Fit)> = None;
         for rule in &self.rules {
+            // The paths are sorted, so that nothing behind the best one can be as specific.
             if best.is_some_and(|(known, _)| known.path.cmp_specific(&rule.path).is_ne()) {
                 break;
             }
@@ -148,12 +148,13 @@ fn read_cost(headers: &HeaderMap, name: &HeaderName, max: u64) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
+    // It saturates, so that a number too long for 64 bits is cut like any other that is too large.
     let units =
         digits.iter().fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
     Some(units.min(max))
 }
 
-/// The value of a field that came once.
+/// The value of a field that came once; otherwise none, because two could say different things.
 fn only_value<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Option<&'h HeaderValue> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?;

@@ -17,7 +17,6 @@ use crate::definition::Dimension;
 use crate::json::JsonPath;
 use limit::{Algorithm, Quota};
 
-/// A limit as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shorthand {
     /// The window, as a token bucket whose burst is its limit if none is written, or as concurrency.
@@ -50,19 +49,15 @@ pub enum ShorthandProblem {
     /// A number with letters behind it.
     #[error("`{found}` is no part of a number")]
     Letters { found: String },
-    /// A limit of 0.
     #[error("a limit of 0 admits nothing")]
     ZeroLimit,
-    /// A burst of 0.
     #[error("a burst of 0 admits nothing")]
     ZeroBurst,
-    /// A period of 0.
     #[error("a period of 0 has no end")]
     ZeroPeriod,
     /// Neither `/` nor `per`.
     #[error("a limit is so many requests in a period")]
     NoPeriod,
-    /// A unit nobody knows.
     #[error("`{found}` is no unit of time")]
     UnknownUnit { found: String },
     /// A word that belongs elsewhere or nowhere.
@@ -71,7 +66,6 @@ pub enum ShorthandProblem {
     /// `by` with nothing behind it.
     #[error("`by` names who is counted")]
     NoDimension,
-    /// A dimension nobody knows.
     #[error("`{found}` is nothing a request can be counted by")]
     UnknownDimension { found: String },
     /// `header:` with nothing behind it, or with what is no name.
@@ -86,7 +80,6 @@ pub enum ShorthandProblem {
 }
 
 impl ShorthandProblem {
-    /// What to write instead.
     pub fn hint(&self) -> &'static str {
         match self {
             ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
@@ -135,7 +128,7 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
     if reader.takes_in_flight() {
         let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
         reader.end()?;
-        // The period is no part of what it says.
+        // Any period would do, because it is no part of what it says.
         let window = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
         return Ok(Shorthand { window, by, has_burst: false });
     }
@@ -174,7 +167,8 @@ pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
         Some(("header", name)) => {
             let wrong = |_| ShorthandProblem::DimensionName { found: found(), kind: "header" };
             let name = http::HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
-            // The field has many spellings, and over HTTP/2 it may be absent, so the normalised host counts.
+            // The normalised host counts instead, because the field has many spellings, and over HTTP/2 it may be
+            // absent.
             Ok(if name == http::header::HOST { Dimension::Host } else { Dimension::Header(name) })
         }
         Some(("query", name)) => name_of("query", name).map(Dimension::Query),
@@ -196,7 +190,7 @@ pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
 pub fn dimension_of_choice(text: &str) -> Result<Dimension, ShorthandProblem> {
     match text.split_once(':').unwrap_or((text, "")) {
         ("path", "") if text == "path" => Ok(Dimension::Path),
-        // A name of a header field is a token, as that of a cookie is.
+        // It is checked like a name of a header field, because both are tokens.
         ("cookie", name) if http::HeaderName::from_bytes(name.as_bytes()).is_ok() => {
             Ok(Dimension::Cookie(name.to_owned()))
         }
@@ -239,6 +233,7 @@ impl<'t> ShorthandReader<'t> {
                 problem: ShorthandProblem::Letters { found: found.to_owned() },
             });
         }
+        // Back to before the word, so that whoever reads on finds it.
         self.at = start;
         NonZeroU64::new(number).ok_or(Error { span, problem: zero })
     }
@@ -261,7 +256,7 @@ impl<'t> ShorthandReader<'t> {
             problem: ShorthandProblem::UnknownUnit { found: unit.to_owned() },
         })?;
         let wrong = |problem| Error { span: start..self.at, problem };
-        // The arithmetic of limits has room for times up to 2^63 nanoseconds.
+        // Not more, because the arithmetic of limits has room for times up to 2^63 nanoseconds.
         let period_ns = count.checked_mul(unit_ns).filter(|ns| i64::try_from(*ns).is_ok());
         NonZeroU64::new(period_ns.ok_or_else(|| wrong(ShorthandProblem::TooLarge))?)
             .ok_or_else(|| wrong(ShorthandProblem::ZeroPeriod))

@@ -77,7 +77,7 @@ impl EventScanner {
         if matches!(self.line, EventLine::Data) {
             self.scanner.push(&rest[..end.unwrap_or(rest.len())], &mut *found);
             if end.is_some() {
-                // Lines of one event are joined by line feeds.
+                // Pushed on, because lines of one event are joined by line feeds.
                 self.scanner.push(b"\n", found);
             }
         }

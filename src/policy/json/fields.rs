@@ -19,8 +19,9 @@ pub struct JsonField {
     /// Its value: a string's text, or a number in the form that all of its spellings have. Empty if it is no number of JSON,
     /// or one that is too long to be kept.
     pub text: Box<str>,
-    /// Whether another reader may find another value: it came again with another one or with none that counts, it
-    /// is a number that is not JSON's or too long, or what stands behind it is no JSON. Servers differ in what they take then.
+    /// Whether another reader may find another value: it came again with another one or with none that counts, it is
+    /// a number that is not JSON's or too long, or what stands behind it is no JSON. It is marked, because servers
+    /// differ in what they take then.
     pub differs: bool,
     /// The largest number that it was.
     pub units: Option<u64>,

@@ -21,9 +21,9 @@ pub fn units(text: &[u8]) -> Option<u64> {
     Some(number.ceil() as u64)
 }
 
-/// The one text of all spellings of a JSON number: `7`, `7.0`, `7e0` and `70e-1` are `7`. Whole numbers of 64 bits are told
-/// apart exactly; others are what a reader in double precision finds, as most are, or they could be varied in digits that it
-/// does not see. `None` if it is no number of JSON, or too large for such a reader.
+/// The one text of all spellings of a JSON number: `7`, `7.0`, `7e0` and `70e-1` are `7`. Whole numbers of 64 bits
+/// are told apart exactly; others are what a reader in double precision finds, as most are, because otherwise they
+/// could be varied in digits that it does not see. `None` if it is no number of JSON, or too large for such a reader.
 pub fn canonical(text: &[u8]) -> Option<Cow<'_, str>> {
     let size = text.strip_prefix(b"-").unwrap_or(text);
     let (digits, rest) = size.split_at(size.iter().take_while(|byte| byte.is_ascii_digit()).count());
@@ -60,7 +60,7 @@ fn whole(digits: &[u8], tail: &[u8]) -> Option<u64> {
     significant.parse::<u64>().ok()?.checked_mul(10_u64.checked_pow(zeros)?)
 }
 
-/// So many digits always fit 64 bits.
+/// A whole number of so many digits stays as it is, because it always fits 64 bits.
 const WHOLE_DIGITS_MAX: usize = 19;
 
 /// Digits without a leading zero.

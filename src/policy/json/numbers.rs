@@ -48,7 +48,8 @@ impl Numbers {
         let found = |index: usize, value: JsonValue<'_>| {
             let number = match value {
                 JsonValue::Number(text) => units(text),
-                // Longer than any number of units: whoever writes it must not be charged less than for a large one.
+                // The most there is, because whoever writes a longer number must not be charged less than for a large
+                // one.
                 JsonValue::LongNumber { is_negative: false } => Some(u64::MAX),
                 _ => None,
             };

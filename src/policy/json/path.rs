@@ -39,7 +39,6 @@ impl JsonPath {
         Ok(JsonPath(names))
     }
 
-    /// Its names, the outermost first.
     pub fn names(&self) -> &[Box<str>] {
         &self.0
     }

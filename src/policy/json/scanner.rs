@@ -37,7 +37,6 @@ pub struct Scanner {
     /// Whether anything behind the first document is broken, and paths lead through objects only.
     is_of_one: bool,
     state: ScannerState,
-    /// Open brackets.
     depth: u8,
     /// One bit for each open bracket, the innermost lowest: whether it is an array's.
     arrays: u128,
@@ -111,8 +110,8 @@ impl Scanner {
         Scanner::before(paths, false)
     }
 
-    /// A scanner of a single document: it is broken by what stands behind it, but for white space. Nothing is found in lists:
-    /// which of several values is meant would be a guess.
+    /// A scanner of a single document: it is broken by what stands behind it, but for white space. Nothing is found
+    /// in lists, because which of several values is meant would be a guess.
     pub fn of_one(paths: Arc<[JsonPath]>) -> Scanner {
         Scanner::before(paths, true)
     }
@@ -210,7 +209,7 @@ impl Scanner {
             b'-' | b'0'..=b'9' => {
                 self.begin_token(self.is_wanted());
                 self.state = ScannerState::Number;
-                // The byte is the number's first.
+                // Not read yet, because the byte is the number's first.
                 return 0;
             }
             _ => self.state = ScannerState::Broken,
@@ -298,12 +297,12 @@ impl Scanner {
         if !self.keeps_token || bytes.is_empty() {
             return;
         }
-        // The second half of a character did not come.
+        // No text any more, because the second half of a character did not come, or because the token is too long.
         self.is_token_void |= self.high.take().is_some() || self.token.len() + bytes.len() > TOKEN_BYTES_MAX;
         if !self.is_token_void {
             self.token.extend_from_slice(bytes);
         } else if self.token.is_empty() {
-            // Of a long number the sign is asked for.
+            // One byte is kept, so that the sign of a long number can be asked for.
             self.token.push(bytes[0]);
         }
     }
@@ -337,7 +336,8 @@ impl Scanner {
     fn read_escape(&mut self, byte: u8, is_name: bool) -> usize {
         self.state = ScannerState::Text { is_name };
         let plain: &[u8] = match byte {
-            // Digits are no end of a string, so only a token that is kept needs to know what they mean.
+            // Only for a token that is kept, because digits are no end of a string, and no other needs to know what
+            // they mean.
             b'u' if self.keeps_token => {
                 self.state = ScannerState::Hex { is_name, digits: 0, unit: 0 };
                 return 1;
@@ -391,7 +391,7 @@ impl Scanner {
             let place = self.objects() - 1;
             for (index, followed) in (0..).zip(&self.followed) {
                 let is_here = followed.depth == self.depth;
-                // A path that is followed to here has a name for here.
+                // This cannot be out of bounds, because a path that is followed to here has a name for here.
                 if is_here && *self.paths[usize::from(index)].names()[place].as_bytes() == *self.token {
                     self.hits.push(index);
                 }
@@ -455,7 +455,8 @@ impl Scanner {
     }
 }
 
-/// The most open brackets; deeper JSON counts as broken. As serde_json, whose users read the rest.
+/// The most open brackets; deeper JSON counts as broken, because serde_json, whose users read the rest, takes no
+/// more.
 pub const DEPTH_MAX: u8 = 128;
 /// The longest name or value that is read; longer ones count as others than those that are looked for.
 pub const TOKEN_BYTES_MAX: usize = 256;

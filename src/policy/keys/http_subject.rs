@@ -22,9 +22,7 @@ use crate::route::RouteMatch;
 #[derive(Clone, Copy, Debug)]
 pub struct HttpSubject<'a> {
     pub route: &'a str,
-    /// The parameters of its path.
     pub params: Params<'a, 'a>,
-    /// The request itself.
     pub facts: &'a RoutingFacts<'a, 'a>,
 }
 
@@ -54,14 +52,15 @@ impl Subject for HttpSubject<'_> {
             }
             Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
             Dimension::Body(path) => {
-                // As with a header: the upstream reads one of two values, and a client could vary the other.
+                // Two values count as none, because the upstream reads one of them, and a client could vary the
+                // other.
                 let Some(field) = facts.body.and_then(|body| body.get(path)) else { return true };
                 text(&field.text);
                 return !field.differs;
             }
             // Policies read `address` instead, because they cut it to their IPv6 prefix.
             Dimension::Ip => {}
-            // A table with such a policy on a route does not compile.
+            // Nothing to write, because a table with such a policy on a route does not compile.
             Dimension::Entry(_) => {}
         }
         true
@@ -92,8 +91,9 @@ impl Subject for HttpSubject<'_> {
     }
 }
 
-/// Appends a field's value, of a credential its one form. The same line twice is one value. Lines that differ count as absent: the upstream reads one of
-/// them, and a client could vary the other to get a new key each time. Cookies may come in pieces (RFC 9113 section 8.2.3).
+/// Appends a field's value, of a credential its one form. The same line twice is one value. Lines that differ count
+/// as absent, because the upstream reads one of them, and a client could vary the other to get a new key each time.
+/// Cookies may come in pieces (RFC 9113 section 8.2.3).
 fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bool {
     let mut lines = headers.get_all(name).iter();
     let Some(first) = lines.next() else { return true };
@@ -116,9 +116,9 @@ fn write_cookie(name: &str, headers: &HeaderMap, out: &mut Encoded) -> bool {
     values.all(|value| value == first)
 }
 
-/// Appends the decoded value of a query parameter. Names are compared decoded: `%61=1` is `a=1`. Values that differ count as
-/// absent, as in a field: some servers take the first, some the last. So does a value beside a `;`, which some servers take
-/// for a `&`.
+/// Appends the decoded value of a query parameter. Names are compared decoded: `%61=1` is `a=1`. Values that differ
+/// count as absent, as in a field, because some servers take the first, some the last. So does a value beside a `;`,
+/// which some servers take for a `&`.
 fn write_query(name: &str, text: &str, out: &mut Encoded) -> bool {
     if query::is_ambiguous(text, name) {
         return false;

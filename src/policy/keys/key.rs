@@ -1,7 +1,7 @@
 //! Keys of limits: hashes the values of a policy's dimensions to 128 bits.
 //!
 //! A key is made of SipHash-1-3-128, under the process's salt, of an encoding in which every part carries its length
-//! and its kind, so no two different inputs have one encoding:
+//! and its kind, so that no two different inputs have one encoding:
 //!
 //! ```text
 //! key    = hash(salt, prefix ‖ value ‖ value …)            one value for each dimension, in order
@@ -65,11 +65,9 @@ const GOLDEN: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 /// Why a subject has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoKey {
-    /// The policy does not apply.
     Skip,
     /// The request is to be refused: this dimension has no value.
     Reject {
-        /// Index in the policy's `by`.
         dimension: usize,
     },
 }
@@ -160,8 +158,8 @@ impl KeyMaker {
         Key::new(state.finish128().as_u128())
     }
 
-    /// The key under which an idempotency key is remembered. The client's values come first and carry their length, so no
-    /// client can meet the idempotency key of another.
+    /// The key under which an idempotency key is remembered. The client's values come first and carry their length,
+    /// so that no client can meet the idempotency key of another.
     pub fn memory(&self, values: &[u8], idempotency: &[u8]) -> Key {
         let mut state = self.memory;
         state.write(values);
@@ -191,7 +189,7 @@ pub struct DecodedValue {
     pub substituted: bool,
 }
 
-/// Decodes an encoding into its values. It allocates: for operators, not for traffic.
+/// Decodes an encoding into its values. It is for operators, not for traffic, because it allocates.
 pub fn values(encoded: &[u8]) -> Vec<DecodedValue> {
     let mut values = Vec::new();
     let mut rest = encoded;

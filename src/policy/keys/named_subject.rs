@@ -45,7 +45,6 @@ pub enum SubjectError {
     /// A name that means nothing to this policy.
     #[error("the policy does not count by `{name}`, but by {by}")]
     Unknown { name: String, by: String },
-    /// A dimension without a value.
     #[error("the policy counts by `{0}`, which is missing")]
     Missing(String),
     #[error("`ip` must be an IP address")]
@@ -71,7 +70,8 @@ impl NamedSubject {
         let of = |dimension| values.iter().find(|(by, _)| *by == dimension).map(|(_, value)| value.as_str());
         let address = of(Dimension::Ip).map(str::parse).transpose().map_err(|_| SubjectError::Address)?;
         let lacks = |by: &&Dimension| of((*by).clone()).is_none();
-        // The client's address takes the place of what is missing, if the policy says so. There is no client here.
+        // An address is needed then, because the client's takes the place of what is missing, and there is no client
+        // here.
         let needs = |by: &&Dimension| **by == Dimension::Ip || policy.missing == Missing::Ip;
         if let (None, Some(by)) = (address, policy.by.iter().filter(lacks).find(needs)) {
             return Err(SubjectError::Missing(by.to_string()));
@@ -133,7 +133,7 @@ impl Subject for NamedSubject {
 }
 
 fn of_key(policy: &Policy, key: &str) -> Result<Vec<(Dimension, String)>, SubjectError> {
-    // A single value may contain what would stand between two.
+    // A single value is not split, because it may contain what would stand between two.
     let values: Vec<&str> = if policy.by.len() == 1 { vec![key] } else { key.split(':').collect() };
     if values.len() != policy.by.len() {
         return Err(SubjectError::Key { by: by(policy) });
@@ -164,7 +164,8 @@ fn by(policy: &Policy) -> String {
 }
 
 /// An address for who has named none. It counts if Redis is down and the policy admits everybody within a limit by
-/// address: subjects without an address must not share that one. The first half differs, since a policy may cut the other.
+/// address, so that subjects without an address do not share that one. The first half differs, because a policy may
+/// cut the other.
 pub(crate) fn stand_in<'v, N: AsRef<str>>(values: impl Iterator<Item = (N, &'v str)>) -> IpAddr {
     let mut state = SipHasher13::new();
     for (name, value) in values {

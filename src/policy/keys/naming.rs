@@ -87,7 +87,7 @@ impl KeyNaming {
                 name.push_str(", ");
             }
             let value = match dimension {
-                // It stands for the dimension that is missing.
+                // Its name is shown with it, because it stands for the dimension that is missing.
                 _ if value.substituted => format!("{dimension}{ABSENT}{})", self.octets(&value.bytes)),
                 Dimension::Ip => format!("ip={}", self.octets(&value.bytes)),
                 _ if self.is_secret(dimension) => format!("{dimension}={MASK}"),
@@ -132,13 +132,14 @@ impl KeyNaming {
         match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
             (Ok(octets), _) => self.address(octets.into()),
             (_, Ok(octets)) => self.address(octets.into()),
-            // What a program asked about need not be an address.
+            // As a text otherwise, because what a program asked about need not be an address.
             _ => text(octets, VALUE_BYTES_MAX),
         }
     }
 
-    /// A name that may have been made under another `[privacy]`, with its addresses cut as they are now. What is hashed stays.
-    /// A network stays too, unless addresses are hashed now: it cannot become the word of its address, so it is masked.
+    /// A name that may have been made under another `[privacy]`, with its addresses cut as they are now. What is
+    /// hashed stays. A network stays too, unless addresses are hashed now: it is masked then, because it cannot
+    /// become the word of its address.
     pub fn cut_again(&self, name: &str) -> String {
         if self.addresses == AddressDetail::Whole || !name.contains("ip=") {
             return name.to_owned();
@@ -148,7 +149,7 @@ impl KeyNaming {
                 return format!("ip={}", self.address_again(address));
             }
             match part.split_once(ABSENT) {
-                // Quotes around a value that a client chose.
+                // Left as it is, because quotes show a value that a client chose.
                 Some((dimension, _)) if dimension.contains('"') => part.to_owned(),
                 Some((dimension, rest)) => {
                     let (address, end) = rest.strip_suffix(')').map_or((rest, ""), |address| (address, ")"));
@@ -165,7 +166,7 @@ impl KeyNaming {
         match text.parse() {
             Ok(address) => self.address(address),
             Err(_) if is_network && self.addresses == AddressDetail::Hash => MASK.to_owned(),
-            // It was cut where a name ends.
+            // Masked, because it was cut where a name ends.
             Err(_) if text.ends_with('…') => MASK.to_owned(),
             Err(_) => text.to_owned(),
         }
@@ -214,7 +215,7 @@ pub fn text(bytes: &[u8], bytes_max: usize) -> String {
         Ok(text) if !kept.is_empty() && kept.iter().all(is_plain) => text.to_owned(),
         _ => {
             let mut quoted = String::from("\"");
-            // Writing to a text does not fail.
+            // The result is ignored, because writing to a text does not fail.
             let _ = write!(quoted, "{}", kept.escape_ascii());
             quoted.push('"');
             quoted

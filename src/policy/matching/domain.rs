@@ -103,6 +103,7 @@ impl CompiledDomain {
         descriptors: impl IntoIterator<Item = &'e [DescriptorEntry<'e>]>,
     ) -> SmallVec<[DescriptorMatch<'_>; 4]> {
         if !self.replaces {
+            // One after the other, because no rule takes the place of another.
             return descriptors.into_iter().map(|entries| self.find(entries)).collect();
         }
         let rules = descriptors.into_iter().map(|entries| self.rule(entries));
@@ -132,7 +133,6 @@ impl CompiledRule {
         self.index
     }
 
-    /// What other rules call it.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }

@@ -121,9 +121,9 @@ pub fn routed(authority: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a request may name this authority: a host as routes have them, in any case and with at most one trailing dot, or
-/// an IPv6 address in brackets; then an optional port. This is narrower than RFC 3986 section 3.2.2, whose percent signs
-/// and delimiters occur in no real host, and which servers read in more than one way.
+/// Whether a request may name this authority: a host as routes have them, in any case and with at most one trailing
+/// dot, or an IPv6 address in brackets; then an optional port. This is narrower than RFC 3986 section 3.2.2, because
+/// its percent signs and delimiters occur in no real host, and which servers read in more than one way.
 pub fn is_authority(text: &str) -> bool {
     if let Some(rest) = text.strip_prefix('[') {
         let Some((address, port)) = rest.split_once(']') else { return false };
@@ -134,7 +134,7 @@ pub fn is_authority(text: &str) -> bool {
         Some((host, port)) => (host, is_port(port)),
         None => (text, true),
     };
-    // A dot after a dot, or at the start, means an empty label.
+    // It begins as if behind a dot, because a dot after a dot, or at the start, means an empty label.
     let mut before = b'.';
     let is_name = host.bytes().all(|byte| {
         let follows = byte != b'.' || before != b'.';

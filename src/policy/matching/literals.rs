@@ -1,8 +1,8 @@
 //! The literal children of all nodes of a tree, in one hash table from (parent, text) to child.
 //!
 //! A lookup touches two cache lines, the slot and its text; texts that several parents share are stored once. Open
-//! addressing, linear probing, at most half full. The hash is fast and not keyed: the operator's routes fill the table, so a
-//! client can neither add to it nor make a probe longer than the longest run in it.
+//! addressing, linear probing, at most half full. The hash is fast and not keyed, because the operator's routes fill
+//! the table, so a client can neither add to it nor make a probe longer than the longest run in it.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -15,7 +15,7 @@ pub struct Literals {
     texts: String,
     /// The position of each text in `texts`; used only while building.
     interned: HashMap<Box<str>, u32>,
-    /// Length of the longest text, bytes: a longer segment is not even hashed.
+    /// Length of the longest text, bytes, so that a longer segment is not even hashed.
     text_bytes_max: usize,
 }
 
@@ -38,7 +38,7 @@ impl Literals {
         let hash = hash(parent, text);
         let mask = self.slots.len() - 1;
         let mut at = hash as usize & mask;
-        // Terminates, because at least half of the slots are empty.
+        // It ends, because at least half of the slots are empty.
         while let Some(slot) = &self.slots[at] {
             if slot.tag == tag(hash) && slot.parent == parent && self.text(slot) == text.as_bytes() {
                 return Some(slot.child);

@@ -1,15 +1,14 @@
 //! The canonical form of a request's path, which routes, limits and upstreams all get.
 //!
-//! Unreserved bytes are decoded, others encoded with upper-case digits, slashes merged and dot segments resolved (RFC 3986
-//! section 6.2.2). A path that servers read in more than one way is refused: an upstream that decodes once more than the
-//! gateway would serve a path that no limit has counted.
+//! Unreserved bytes are decoded, others encoded with upper-case digits, slashes merged and dot segments resolved (RFC
+//! 3986 section 6.2.2). A path that servers read in more than one way is refused, because an upstream that decodes
+//! once more than the gateway would serve a path that no limit has counted.
 
 use std::borrow::Cow;
 
 use crate::percent;
 use crate::percent::{Plus, hex, is_path_byte, is_unreserved};
 
-/// Why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
 pub enum Error {

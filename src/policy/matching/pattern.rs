@@ -17,7 +17,6 @@ use std::fmt;
 use crate::matching::path;
 use crate::percent;
 
-/// A compiled path pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
     text: Box<str>,
@@ -44,10 +43,10 @@ pub enum PatternSegment {
 pub enum Error {
     #[error("a path starts with `/`")]
     NoSlash,
-    /// `//`: requests have their slashes merged, so it could never match.
+    /// `//`, which never matches, because requests have their slashes merged.
     #[error("an empty segment never matches: slashes of a request are merged before it is routed")]
     EmptySegment { offset: usize },
-    /// `.` or `..`: requests have them resolved.
+    /// `.` or `..`, which never match, because requests have them resolved.
     #[error("`{segment}` never matches: dot segments of a request are resolved before it is routed")]
     DotSegment { offset: usize, segment: String },
     #[error("`{segment}` never matches: requests are refused where {error}")]
@@ -73,7 +72,6 @@ pub enum Error {
         "`{name}` is not a parameter name: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
     )]
     ParamName { offset: usize, name: String },
-    /// A name used twice.
     #[error("the parameter `{name}` occurs twice in the path")]
     ParamTwice {
         /// The second one.
@@ -163,7 +161,7 @@ impl Error {
     }
 }
 
-/// Segments a pattern may have; bounds how much of a request's path a match ever looks at.
+/// Segments a pattern may have, so that a match never looks at more of a request's path.
 pub const SEGMENTS_MAX: usize = 64;
 
 impl Pattern {

@@ -6,8 +6,8 @@
 //! no more than one of 64. It knows paths only; methods and headers are the visitor's, which is why a walk
 //! goes on until the visitor is content.
 //!
-//! With 10,000 routes, cache misses take the time, not comparisons. So nodes are small and lie in the order they were made
-//! (those of one route beside each other), and all literal children are in one table.
+//! Because cache misses and not comparisons take the time with 10,000 routes, nodes are small and lie in the order
+//! they were made (those of one route beside each other), and all literal children are in one table.
 
 use std::num::NonZeroU32;
 
@@ -91,7 +91,7 @@ impl Tree {
         let mut next = Some((root, FIRST));
         while let Some((index, at)) = next {
             let node = &self.nodes[index as usize];
-            // A rest takes all that is left, so its node is visited as at the end of the path.
+            // Visited as at the end of the path, because a rest takes all that is left.
             left.extend(node.rest.map(|rest| (rest.get(), path.len())));
             if is_end(path, at) {
                 if !node.routes.is_empty()

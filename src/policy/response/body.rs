@@ -1,7 +1,7 @@
 //! The body of a fixed answer, with `{...}` for what a request brings.
 //!
 //! Unlike in a header, a brace means something only in front of a name: JSON and style sheets keep theirs. Values are
-//! written so that they stay text in the body's type: a client must not be able to put markup into a page.
+//! written so that they stay text in the body's type and a client cannot put markup into a page.
 
 use bytes::Bytes;
 
@@ -93,7 +93,8 @@ impl CompiledBody {
 }
 
 impl ValueForm {
-    /// The form of this type. One that is made for each request may be any, so it is taken for the one that replaces most.
+    /// The form of this type. One that is made for each request is taken for the one that replaces most, because it
+    /// may be any.
     fn of(content_type: Option<&str>) -> ValueForm {
         let kind = content_type.unwrap_or_default().to_ascii_lowercase();
         match &*kind {
@@ -108,6 +109,7 @@ impl ValueForm {
             ValueForm::Text => out.push_str(text),
             ValueForm::Json => {
                 let quoted = serde_json::Value::from(text).to_string();
+                // Without the quotes, because the body has its own around the value.
                 out.push_str(&quoted[1..quoted.len() - 1]);
             }
             ValueForm::Html => push_html(text, out),

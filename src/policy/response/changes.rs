@@ -18,8 +18,8 @@ pub struct HeaderChanges {
     pub always: bool,
 }
 
-/// What a listener does to the headers of every answer. The values are the same in all of them: a request may be refused
-/// before anything of it is known.
+/// What a listener does to the headers of every answer. The values are the same in all of them, because a request may
+/// be refused before anything of it is known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FixedChanges {
     pub written: definition::HeaderChangesDefinition,
@@ -79,15 +79,17 @@ impl HeaderChanges {
         }
         let mut before = None;
         for (name, template) in &self.set {
-            // Several values of one field are adjacent: the first replaces what the client sent, the others are appended.
+            // Several values of one field are adjacent, so that the first replaces what the client sent, and the
+            // others are appended.
             let joins = before.replace(name) == Some(name);
-            // What a client chose must not stand where the next hop reads another host out of it.
+            // Only a host, because what a client chose must not stand where the next hop reads another host out of
+            // it.
             let is_sendable = |value: &HeaderValue| *name != HOST || names_host(value);
             match render(template).filter(is_sendable) {
                 Some(value) if joins => drop(headers.append(name.clone(), value)),
                 Some(value) => drop(headers.insert(name.clone(), value)),
                 None if joins => {}
-                // A request needs a `Host`, so it keeps its own.
+                // It keeps its own, because a request needs a `Host`.
                 None if *name == HOST => {}
                 None => drop(headers.remove(name)),
             }
@@ -105,8 +107,8 @@ pub(crate) fn names_host(value: &HeaderValue) -> bool {
     value.to_str().is_ok_and(is_authority)
 }
 
-/// Whether a header frames messages or belongs to one connection. No route may change it in either direction: the next
-/// hop would find other message boundaries than the gateway wrote (request smuggling).
+/// Whether a header frames messages or belongs to one connection. No route may change it in either direction, because
+/// the next hop would find other message boundaries than the gateway wrote (request smuggling).
 pub fn is_framing(name: &HeaderName) -> bool {
     FRAMING.contains(&name.as_str())
 }

@@ -45,13 +45,12 @@ impl Coding {
     }
 
     fn is(self, name: &str) -> bool {
-        // `x-gzip` is an alias (RFC 9110 section 8.4.1.3).
+        // Both names, because `x-gzip` is an alias (RFC 9110 section 8.4.1.3).
         name.eq_ignore_ascii_case(self.name())
             || (self == Coding::Gzip && name.eq_ignore_ascii_case("x-gzip"))
     }
 }
 
-/// The rules of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compress {
     /// The media types that are compressed.

@@ -87,8 +87,8 @@ pub fn check_origin(text: &str) -> Result<(), NotAnOrigin> {
 }
 
 impl Cors {
-    /// Compiles the rules of a route that serves these methods. Invalid origins are left out, since `check_origin` has reported
-    /// them.
+    /// Compiles the rules of a route that serves these methods. Invalid origins are left out, because `check_origin`
+    /// has reported them.
     pub(crate) fn new(written: &definition::CorsDefinition, methods: &Methods) -> Cors {
         let names: Vec<&str> = match written.methods.is_empty() {
             false => written.methods.iter().map(Method::as_str).collect(),
@@ -159,7 +159,7 @@ impl Cors {
 
     fn tell_origin(&self, granted: Option<HeaderValue>, headers: &mut HeaderMap) {
         if !self.is_any() {
-            // A cache must not serve this answer to another origin.
+            // Told to caches, so that they do not serve this answer to another origin.
             headers.append(VARY, VARY_ORIGIN);
         }
         let Some(granted) = granted else { return };

@@ -1,6 +1,7 @@
 //! Where a redirect sends a client: a path, or a URL whose host is fixed or the request's own.
 //!
-//! No value that a client chooses can become the host: such a redirect would lend this name to anybody's page.
+//! No value that a client chooses can become the host, because such a redirect would lend this name to anybody's
+//! page.
 
 use std::fmt::Write as _;
 
@@ -13,7 +14,6 @@ use crate::percent::Plus;
 use crate::request::TemplateValues;
 use crate::template::{Error, HEADER_NAMES, Placeholder, Template, TemplatePart, push_path, push_segment};
 
-/// A compiled `Location`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     template: Template,
@@ -68,7 +68,7 @@ impl Location {
                 TemplatePart::Claim(name) => push_segment(&crate::template::claim(name, values), &mut out),
             }
         }
-        // Browsers read `//host` and `/\host` as another host.
+        // One slash is left, because browsers read `//host` and `/\host` as another host.
         let doubled = out.bytes().take_while(|byte| matches!(byte, b'/' | b'\\')).count();
         out.drain(..doubled.saturating_sub(1));
         if let Some(query) = values.query.filter(|_| self.keeps_query) {
@@ -114,7 +114,7 @@ fn check_host(template: &Template) -> Result<(), Error> {
         match parts.next() {
             None | Some(TemplatePart::Value(Placeholder::Path)) => break,
             Some(TemplatePart::Literal(text)) => host.push_str(text),
-            // A host's name is in place of the request's.
+            // Any letter will do, because it stands for the request's host.
             Some(TemplatePart::Value(Placeholder::Host)) => host.push('h'),
             Some(TemplatePart::Value(_) | TemplatePart::Claim(_)) => return Err(Error::HostOfClient),
         }

@@ -13,7 +13,7 @@ pub fn weighted(line: &str) -> impl Iterator<Item = (&str, u16)> {
 
 fn thousandths(text: &str) -> u16 {
     let weight = text.parse::<f32>().unwrap_or(0.0);
-    // The cast saturates, and makes 0 of what is not a number.
+    // The cast is safe, because it saturates, and makes 0 of what is not a number.
     (weight.clamp(0.0, 1.0) * f32::from(WHOLE)) as u16
 }
 

@@ -23,7 +23,6 @@ pub(in crate::admin) struct DryRun {
     new: Value,
 }
 
-/// `?dry-run=true`
 pub(super) fn dry_run_parameter() -> Value {
     json!({
         "name": "dry-run", "in": "query", "required": false, "schema": { "type": "boolean" },
@@ -31,7 +30,6 @@ pub(super) fn dry_run_parameter() -> Value {
     })
 }
 
-/// `Idempotency-Key`
 pub(super) fn idempotency_key() -> Value {
     let about = "A request that comes again within a day is answered as before, and does nothing";
     let schema = json!({
@@ -40,13 +38,11 @@ pub(super) fn idempotency_key() -> Value {
     header("idempotency-key", about, &schema)
 }
 
-/// `If-Match`
 pub(super) fn if_match() -> Value {
     let schema = json!({ "type": "string", "pattern": r#"^(\*|"[0-9]{1,18}")$"#, "examples": ["*"] });
     header("if-match", "The tag that the row must still have, or `*`", &schema)
 }
 
-/// `If-None-Match`
 pub(super) fn if_none_match() -> Value {
     let schema = json!({ "type": "string", "pattern": r"^\*$", "examples": ["*"] });
     header("if-none-match", "`*`: there must be no row yet", &schema)
@@ -64,9 +60,8 @@ pub(in crate::admin) fn row(status: StatusCode, version: i64, shown: &impl Seria
     answer
 }
 
-/// JSON.
 pub(in crate::admin) fn json(shown: &impl Serialize) -> Response<Body> {
-    // Cannot fail: the types of answers have only texts as names.
+    // Cannot fail, because the types of answers have only texts as names.
     reply::json(serde_json::to_string(shown).unwrap_or_default())
 }
 

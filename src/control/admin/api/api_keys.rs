@@ -118,7 +118,7 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
     }
     let made = change.database.add_api_key(&change.by, new).await?;
     change.in_force(made.version).await;
-    // A request that came before has made another key, which nobody knows any more but its client.
+    // Left out if it is another, because what a request before this has made nobody knows any more but its client.
     let key = (made.digest == digest).then_some(key);
     Ok(answer::row(StatusCode::CREATED, made.version, &ApiKeyMade { key, row: made }))
 }
@@ -164,7 +164,7 @@ pub(in crate::admin) async fn patch(
         let new = ApiKeyRow { disabled, expires_at, ..old.clone() };
         return Ok(answer::dry_run(json!(old), json!(new)));
     }
-    // What was read here is kept where the client says nothing, so nobody may have changed it since.
+    // Nobody may have changed the row since, because what was read here is kept where the client says nothing.
     let read = Expect::Version(old.version);
     let new = change.database.change_api_key(&change.by, &old.digest, disabled, expires_at, read).await?;
     change.in_force(new.version).await;
@@ -248,9 +248,7 @@ fn is_text(text: &str) -> bool {
 }
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no API key with this digest");
-/// Hex digits of a SHA-256.
+/// Hex digits that a SHA-256 has.
 const DIGEST_DIGITS: usize = 64;
-/// Claims of a key.
 const CLAIMS_MAX: usize = 64;
-/// Texts of a claim.
 const CLAIM_VALUES_MAX: usize = 64;

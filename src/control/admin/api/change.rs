@@ -60,7 +60,8 @@ impl ChangeRequest {
         (control.check)(proposal).await.map_err(AdminRefusal::Invalid)
     }
 
-    /// Refuses a tier that no policy, no tier table and no route in force names: whoever has misspelt the name would not notice.
+    /// Refuses a tier that no policy, no tier table and no route in force names, because whoever has misspelt the
+    /// name would not notice.
     pub(in crate::admin) fn must_be_tier(&self, tier: &str) -> Result<(), AdminRefusal> {
         let tiers = (self.state.counts.names)().tiers;
         if tiers.iter().any(|known| known == tier) {
@@ -69,8 +70,9 @@ impl ChangeRequest {
         Err(AdminRefusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
     }
 
-    /// Waits until this node has a change in force, so that the client's next request already meets it. A node that is slow
-    /// to follow holds up the answer for [`IN_FORCE_WITHIN`]: the change is committed either way.
+    /// Waits until this node has a change in force, so that the client's next request already meets it. A node that
+    /// is slow to follow holds up the answer for [`IN_FORCE_WITHIN`] at most, because the change is committed either
+    /// way.
     pub(in crate::admin) async fn in_force(&self, version: i64) {
         let Some(control) = &self.state.control else { return };
         (control.changed)();
@@ -79,8 +81,8 @@ impl ChangeRequest {
         }
     }
 
-    /// The same for a row that is gone, whose version was that of an earlier change: the database is at the deletion's or
-    /// at a later one. If it cannot say, the answer does not wait.
+    /// The same for a row that is gone, whose version was that of an earlier change. The database's own will do,
+    /// because it is at the deletion's or at a later one. If it cannot say, the answer does not wait.
     pub(in crate::admin) async fn deletion_in_force(&self) {
         match self.database.version().await {
             Ok(version) => self.in_force(version).await,
@@ -115,7 +117,7 @@ impl FromRequestParts<Arc<AdminState>> for ChangeRequest {
         }
         let client = parts.extensions.get::<RequestAuthor>().ok_or(AdminRefusal::NoSuchPage)?;
         let RequestAuthor { who, from, request_id, .. } = client.clone();
-        // PUT and DELETE are idempotent as they are (RFC 9110 section 9.2.2).
+        // Of a POST alone, because PUT and DELETE are idempotent as they are (RFC 9110 section 9.2.2).
         let key = key.filter(|_| parts.method == Method::POST);
         let once = key.map(|key| IdempotentRequest { key, request: parts.uri.path().to_owned() });
         let by = Actor { who, from, request_id, once };
@@ -138,7 +140,6 @@ fn reached(control: &ControlPlane) -> Result<Database, AdminRefusal> {
     (control.database)().ok_or(AdminRefusal::NotReached)
 }
 
-/// A body of JSON.
 pub(in crate::admin) struct JsonBody {
     pub fields: BodyFields,
     /// The SHA-256 of what it says, in hex.
@@ -146,7 +147,6 @@ pub(in crate::admin) struct JsonBody {
 }
 
 impl JsonBody {
-    /// Reads all of it.
     pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(
         self,
     ) -> Result<T, AdminRefusal> {
@@ -158,20 +158,22 @@ impl<S: Send + Sync> FromRequest<S> for JsonBody {
     type Rejection = AdminRefusal;
 
     async fn from_request(request: Request, state: &S) -> Result<JsonBody, AdminRefusal> {
-        // A web page can send other types blindly to any host, but this one only if the host allows it.
+        // Asked for, because a web page can send other types blindly to any host, but this one only if the host
+        // allows it.
         if !is_json(request.headers()) {
             return Err(AdminRefusal::ContentType);
         }
-        // The gate has read it, so nothing can go wrong here.
+        // Nothing can go wrong here, because the gate has read it.
         let body = Bytes::from_request(request, state).await.map_err(|_| AdminRefusal::BodyBroken)?;
         let fields = BodyFields::parse(&body).map_err(AdminRefusal::Invalid)?;
-        // Of what it says, not of its bytes: who sends it again may write spaces and names in another order.
+        // Of what it says and not of its bytes, because who sends it again may write spaces and names in another
+        // order.
         let digest = digest_text(fields.clone().whole().to_string().as_bytes());
         Ok(JsonBody { fields, digest })
     }
 }
 
-/// Whether the body is said to be JSON; a `charset` is allowed, since JSON is always UTF-8 (RFC 8259 section 8.1).
+/// Whether the body is said to be JSON; a `charset` is allowed, because JSON is always UTF-8 (RFC 8259 section 8.1).
 fn is_json(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let (Some(first), None) = (types.next(), types.next()) else { return false };

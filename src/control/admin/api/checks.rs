@@ -1,7 +1,7 @@
 //! `/v1/limits:check` and `/v1/is-allowed`: whether a subject may spend units of a policy, on the counts that requests of
 //! routes are counted on.
 //!
-//! Their names are not those of the other endpoints: clients of other limiters know these forms.
+//! Their names are not those of the other endpoints, because clients of other limiters know these forms.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -358,7 +358,6 @@ impl From<CheckResult> for CheckVerdict {
 
 /// The fields of a single check.
 const OF_ONE: [&str; 7] = ["policy", "key", "dimensions", "tier", "cost", "dry", "now"];
-/// Checks of one request.
 const CHECKS_MAX: usize = 1_000;
 /// The most that a request may cost in gateway.toml, too.
 const COST_MAX: u64 = 1_000_000_000;

@@ -156,7 +156,7 @@ pub(in crate::admin) async fn show(
     Of(state): Of<Arc<AdminState>>,
     PathValues([id]): PathValues<1>,
 ) -> Answer {
-    // As samples have it.
+    // Escaped and cut, because samples have it so.
     let id = printable(id.as_bytes());
     let samples = state.decisions.find(&id);
     let mut items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
@@ -223,7 +223,7 @@ pub(super) async fn refusals_of(
         has_answered = kept.is_ok();
         refusals.extend(kept.unwrap_or_default());
     }
-    // Of the database's, those among the last ones of all policies.
+    // Chosen here, because the database has given the last ones of all policies.
     let refuses = |refusal: &Value| {
         let mut windows = refusal["windows"].as_array().into_iter().flatten();
         policy.is_none_or(|policy| {
@@ -248,7 +248,7 @@ pub(super) fn newest_of(state: &AdminState, consumer: &str) -> Vec<Value> {
     newest.iter().map(|sample| sample.to_json()).collect()
 }
 
-/// Cuts addresses in the names of keys as `[privacy]` says now: a sample was made under what it said then.
+/// Cuts addresses in the names of keys as `[privacy]` says now, because a sample was made under what it said then.
 fn cut_addresses(state: &AdminState, samples: &mut [Value]) {
     let windows = samples.iter_mut().filter_map(|sample| sample["windows"].as_array_mut()).flatten();
     for key in windows.filter_map(|window| window.get_mut("key")) {
@@ -258,7 +258,6 @@ fn cut_addresses(state: &AdminState, samples: &mut [Value]) {
     }
 }
 
-/// Decisions that are looked at.
 const REFUSALS_MAX: u32 = 100;
 
 fn database(state: &AdminState) -> Option<Database> {

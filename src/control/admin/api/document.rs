@@ -14,7 +14,6 @@ use super::{
 };
 use crate::admin::reply;
 
-/// `/v1/openapi.json`
 pub(in crate::admin) async fn show() -> Response<Sent> {
     reply::json(document().to_string())
 }

@@ -168,7 +168,7 @@ fn fleet_row(row: &FleetRow, minutes: u64) -> FleetKey {
     }
 }
 
-/// A key's hash tells keys apart whose names are masked or cut alike.
+/// A key's hash, because names may be masked or cut alike.
 fn id(key: u64) -> String {
     format!("{key:016x}")
 }

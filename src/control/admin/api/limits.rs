@@ -88,7 +88,7 @@ pub(in crate::admin) async fn put(
 ) -> Answer {
     let LimitBody { limit, reason } = body.read()?;
     let reason = reason.0;
-    // It would have no effect, and whoever has misspelt the name would not notice.
+    // Refused, because it would have no effect, and whoever has misspelt the name would not notice.
     if !(state.counts.counts_by)(&action, &Dimension::Consumer) {
         let at = At::Parameter("action".to_owned());
         let detail = "no policy of this name that counts by `consumer` is in force".to_owned();
@@ -136,7 +136,7 @@ fn names(key: String, action: String) -> OverrideNames {
 fn shown(row: OverrideRow) -> ConsumerLimit {
     let limit = match row.kind {
         OverrideKind::Absolute(limit) => Some(limit),
-        // The database looks for absolute ones alone.
+        // Never there, because the database looks for absolute ones alone.
         OverrideKind::Multiplicative(_) => None,
     };
     ConsumerLimit {

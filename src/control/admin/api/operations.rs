@@ -18,7 +18,6 @@ pub(super) struct Document {
     answered: SchemaGenerator,
 }
 
-/// An operation.
 pub(super) struct OperationDocument<'d> {
     document: &'d mut Document,
     path: String,
@@ -27,7 +26,6 @@ pub(super) struct OperationDocument<'d> {
 }
 
 impl Document {
-    /// One without operations.
     pub(super) fn new() -> Document {
         let generator =
             |contract: fn(SchemaSettings) -> SchemaSettings| contract(schema::generator()).into_generator();
@@ -91,7 +89,6 @@ impl Document {
 }
 
 impl OperationDocument<'_> {
-    /// What it does.
     pub(super) fn about(mut self, about: &str) -> Self {
         self.said["summary"] = about.into();
         self
@@ -106,7 +103,6 @@ impl OperationDocument<'_> {
         self
     }
 
-    /// The parameters of its query.
     pub(super) fn query<T: JsonSchema + 'static>(mut self) -> Self {
         let schema = schema::of::<T>();
         for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
@@ -131,13 +127,11 @@ impl OperationDocument<'_> {
         self
     }
 
-    /// That it looks at `Idempotency-Key`.
     pub(super) fn once(mut self) -> Self {
         self.parameter(answer::idempotency_key());
         self
     }
 
-    /// Its body.
     pub(super) fn body<T: JsonSchema>(mut self) -> Self {
         let schema = self.document.read.subschema_for::<T>().to_value();
         self.said["requestBody"] =
@@ -145,7 +139,6 @@ impl OperationDocument<'_> {
         self
     }
 
-    /// What it answers.
     pub(super) fn answers<T: JsonSchema>(self, about: &str) -> Self {
         let schema = self.document.answered.subschema_for::<T>().to_value();
         self.response("200", about, JSON, schema)
@@ -169,7 +162,6 @@ impl OperationDocument<'_> {
         self.changes().body::<B>().answers_or_dry_run::<T>().tagged("200")
     }
 
-    /// That it deletes a row.
     pub(super) fn deletes(self) -> Self {
         let mut operation = self.changes();
         operation.said["responses"]["204"] = json!({ "description": "It is deleted." });

@@ -120,7 +120,6 @@ pub(super) const NAMES: OverrideFieldNames = OverrideFieldNames {
     nobody: "whom it is for is missing: write `user-id` or `tenant-id`",
 };
 
-/// Fields that exclude each other.
 const ENDS: [&str; 3] = ["duration", "duration-minutes", "expires-at"];
 
 impl OverrideFieldNames {
@@ -150,7 +149,6 @@ impl OverrideFieldNames {
         ])
     }
 
-    /// Looks at what they say.
     pub(super) fn check(&self, fields: &mut BodyFields) {
         if !fields.has(self.user) && !fields.has(self.tenant) {
             fields.wrong_together(self.nobody);
@@ -223,7 +221,6 @@ pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): Pa
     Ok(answer::nothing())
 }
 
-/// What a deletion would delete.
 pub(super) async fn dry_delete(
     change: &ChangeRequest,
     id: &str,
@@ -272,7 +269,6 @@ pub(super) fn new_override(mut fields: BodyFields, now: Time) -> Result<NewOverr
 }
 
 impl OverrideBody {
-    /// The override.
     pub(super) fn made(self, now: Time) -> Result<NewOverride, AdminRefusal> {
         let minutes = self.duration_minutes.map(|minutes| Duration::from_secs(60 * minutes));
         let after = self.duration.map(|duration| duration.0).or(minutes);
@@ -280,7 +276,7 @@ impl OverrideBody {
         in_the_future(expires_at, now)?;
         let text = |name: Option<Name>| name.map(|name| name.0);
         let kind = match self.override_type {
-            // It was looked at: a whole number above 0.
+            // Nothing is cut off, because it was looked at: a whole number above 0.
             OverrideType::Absolute => {
                 OverrideKind::Absolute(NonZeroU64::new(self.value as u64).unwrap_or(NonZeroU64::MIN))
             }
@@ -297,7 +293,7 @@ impl OverrideBody {
     }
 }
 
-/// Refuses an override for a policy that it would not change: whoever has misspelt the name would not notice.
+/// Refuses an override for a policy that it would not change, because whoever has misspelt the name would not notice.
 fn must_have_effect(state: &AdminState, new: &NewOverride) -> Result<(), AdminRefusal> {
     let Some(policy) = &new.policy else { return Ok(()) };
     let counts_by = |dimension| (state.counts.counts_by)(policy, &dimension);
@@ -309,7 +305,7 @@ fn must_have_effect(state: &AdminState, new: &NewOverride) -> Result<(), AdminRe
     Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
 }
 
-/// Refuses an end that is over: the client's clock is wrong, or its time zone.
+/// Refuses an end that is over, because then the client's clock is wrong, or its time zone.
 pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRefusal> {
     match end {
         Some(end) if end <= now => Err(AdminRefusal::Unusable(vec![Flaw::in_body(
@@ -331,7 +327,7 @@ pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
 /// Said in both forms of the API.
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("Override not found");
 
-/// What a limit is multiplied by at most: whoever means more means no limit at all.
+/// What a limit is multiplied by at most, because whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;
-/// As durations of gateway.toml.
+/// The most minutes that an override may last, as durations of gateway.toml.
 pub(super) const MINUTES_MAX: u64 = DURATION_MAX.as_secs() / 60;

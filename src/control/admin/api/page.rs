@@ -33,7 +33,7 @@ pub(in crate::admin) struct ListPage<T> {
 }
 
 impl PageQuery {
-    /// The rows to read for this page: one more than it has, to see whether there is another page.
+    /// The rows to read for this page: one more than it has, so that it is seen whether there is another page.
     pub(in crate::admin) fn rows(&self) -> database::PageRange {
         database::PageRange { after: self.after.as_ref().map(|after| after.0.clone()), limit: self.limit + 1 }
     }

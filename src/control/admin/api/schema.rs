@@ -108,7 +108,7 @@ pub(super) fn words(schema: &Value) -> Option<Vec<&str>> {
 pub(super) const SPAN: &str = "time-span";
 /// Not all that is read: whatever matches is at least a second and at most 366 days.
 const SPAN_PATTERN: &str = "^([1-9][0-9]?d)?([1-9][0-9]{0,2}h)?([1-9][0-9]{0,3}m)?([1-9][0-9]{0,4}s)?$";
-/// PostgreSQL takes no NUL, and logs and terminals no control characters.
+/// What such texts match, because PostgreSQL takes no NUL, and logs and terminals no control characters.
 pub(super) const NO_CONTROL_CHARACTERS: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 /// Characters of an id, a name or a reason at most, where the database has a bound, too.
 pub(in crate::admin) const ID_CHARS_MAX: usize = 256;

@@ -140,5 +140,5 @@ fn shown(new: &NewTierLimit) -> Value {
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no limit of this tier for this resource");
 
-/// A higher limit is surely a typing error, as a higher cost is in gateway.toml.
+/// A higher limit is refused, because it is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;

@@ -146,6 +146,7 @@ pub(in crate::admin) async fn show(
 ) -> Answer {
     let holder = holder(&kind, id)?;
     if let Some(minutes) = about.minutes {
+        // Fewer rows, so that all minutes of a page together are bounded.
         let most = u32::try_from(MINUTE_ROWS_MAX / minutes).unwrap_or(u32::MAX);
         about.page.limit = about.page.limit.min(most);
     }
@@ -237,7 +238,7 @@ pub(in crate::admin) async fn grant(
     let new = new_reset(holder.clone(), Some(policy.clone()), Some(units), reason.0);
     let is_dry = change.is_dry_run;
     for _ in 0..ATTEMPTS_MAX {
-        // Each attempt has an id of its own: what another one has prepared is nobody's.
+        // Each attempt has an id of its own, because what another one has prepared is nobody's.
         let new = NewReset { id: NewReset::id(), ..new.clone() };
         let (holder, policy, tenant) = (holder.clone(), policy.clone(), tenant.clone());
         let grant = UnitGrant { holder, policy, tenant, units, id: new.id.clone(), is_dry };
@@ -259,7 +260,7 @@ pub(in crate::admin) async fn grant(
                 change.in_force(made.version).await;
                 return Ok(answer::row(StatusCode::OK, made.version, &made));
             }
-            // Another reset came between, or has not come here yet.
+            // Tried again, because another reset came between, or has not come here yet.
             Err(database::Error::Conflict { version }) => change.in_force(version.unwrap_or_default()).await,
             Err(error) => return Err(error.into()),
         }
@@ -275,7 +276,7 @@ fn holder(kind: &str, id: String) -> Result<CountHolder, AdminRefusal> {
     }
 }
 
-/// A misspelt name would reset nothing, and nobody would notice.
+/// Refuses a name that is misspelt, because it would reset nothing, and nobody would notice.
 fn check_policy(state: &AdminState, holder: &CountHolder, policy: &str) -> Result<(), AdminRefusal> {
     let dimension = match holder {
         CountHolder::Consumer(_) => Dimension::Consumer,

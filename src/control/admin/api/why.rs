@@ -114,7 +114,7 @@ pub(in crate::admin) async fn show(
         lines.push(("refused", "the database does not answer: what only it knows is not shown".to_owned()));
     }
     let text = lines.iter().fold(String::new(), |mut text, (about, said)| {
-        // Writing to a text does not fail.
+        // The result is ignored, because writing to a text does not fail.
         let _ = writeln!(text, "{about:<9} {}", steady(said));
         text
     });
@@ -124,7 +124,7 @@ pub(in crate::admin) async fn show(
 
 type Line = (&'static str, String);
 
-/// A name that is not in force would be answered with nothing, which looks like an answer.
+/// Refuses a name that is not in force, because it would be answered with nothing, which looks like an answer.
 fn check_names(state: &AdminState, policy: Option<&str>, tier: Option<&str>) -> Result<(), AdminRefusal> {
     if policy.is_none() && tier.is_none() {
         return Ok(());
@@ -261,7 +261,7 @@ fn keeps_out(policy: &PolicyUsage, window: &WindowUsage) -> bool {
     is_in_force && !policy.is_shadow && window.period_seconds.is_some()
 }
 
-/// The penalties of this node, and those that refusals of others tell of. Each node remembers its own.
+/// The penalties of this node, and those that refusals of others tell of, because each node remembers its own.
 fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refusals: &[Value]) -> Vec<Line> {
     let now = Time::now();
     let ruled = || own.iter().chain(tenants).filter_map(|policy| Some((policy, policy.penalty.as_ref()?)));
@@ -459,11 +459,8 @@ fn windows(usage: &[PolicyUsage]) -> impl Iterator<Item = (&PolicyUsage, &Window
     usage.iter().flat_map(|policy| policy.windows.iter().flatten().map(move |window| (policy, window)))
 }
 
-/// Policies that are looked at.
 const POLICIES_MAX: usize = 50;
-/// Lines about penalties.
 const PENALTIES_SHOWN: usize = 10;
-/// Refusals that are shown.
 const REFUSALS_SHOWN: usize = 5;
 
 #[cfg(test)]

@@ -53,7 +53,6 @@ pub(super) fn index(headers: &HeaderMap) -> Response<Body> {
     shown(&INDEX, headers)
 }
 
-/// `/page/{file}`
 pub(super) async fn part(
     Path(name): Path<String>,
     headers: HeaderMap,
@@ -73,7 +72,7 @@ fn shown(file: &PageFile, headers: &HeaderMap) -> Response<Body> {
     let fields = response.headers_mut();
     let fixed: [(HeaderName, &'static str); 7] = [
         (CONTENT_TYPE, file.content_type),
-        // Asked for again each time: after an upgrade all files must be of one version.
+        // Asked for again each time, because after an upgrade all files must be of one version.
         (CACHE_CONTROL, "no-cache"),
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -82,12 +81,12 @@ fn shown(file: &PageFile, headers: &HeaderMap) -> Response<Body> {
         (OPENER_POLICY, "same-origin"),
     ];
     fields.extend(fixed.map(|(name, value)| (name, HeaderValue::from_static(value))));
-    // Cannot fail: hex digits in quotes are valid in a field value.
+    // Cannot fail, because hex digits in quotes are valid in a field value.
     fields.extend(HeaderValue::from_str(tag).ok().map(|tag| (ETAG, tag)));
     response
 }
 
-/// One tag for all files, which change together: with the program.
+/// One tag for all files, because they change together: with the program.
 fn tag() -> &'static str {
     static TAG: OnceLock<String> = OnceLock::new();
     TAG.get_or_init(|| {

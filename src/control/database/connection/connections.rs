@@ -1,7 +1,8 @@
 //! Connections to the database: a few open ones, each used by one call at a time, and every wait on one with a deadline.
 //!
-//! Not the library's pool: of a server that refuses connections that says only that the wait was too long, and it waits
-//! without a bound for an answer on a connection that is given back, so a server that hangs would hold all of them.
+//! Not the library's pool, because that says of a server that refuses connections only that the wait was too long,
+//! and waits without a bound for an answer on a connection that is given back: a server that hangs would hold all of
+//! them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -47,8 +48,8 @@ pub(in crate::database) enum DatabaseLink {
     Postgres(PgConnection),
 }
 
-/// A connection during one call. Dropped before [`Session::release`] it is closed, which undoes what was not committed: so a
-/// call that fails or is dropped anywhere leaves nothing behind.
+/// A connection during one call. Dropped before [`Session::release`] it is closed, which undoes what was not
+/// committed, so that a call that fails or is dropped anywhere leaves nothing behind.
 pub(in crate::database) struct Session {
     connections: Arc<ConnectionPool>,
     link: Option<DatabaseLink>,
@@ -82,14 +83,15 @@ impl ConnectionPool {
         Ok(Session { connections, link: Some(link), is_makeshift, deadline, _permit: permit })
     }
 
-    /// An idle connection that still answers. After one that does not the others are closed, too: the server was
-    /// restarted, or the way to it is cut.
+    /// An idle connection that still answers. After one that does not the others are closed, too, because the server
+    /// was restarted, or the way to it is cut.
     async fn tested(&self, deadline: Instant) -> Option<DatabaseLink> {
         loop {
             let mut link = self.idle().pop()?;
             let patience = deadline.min(Instant::from_std(clock::instant()) + TEST_MAX);
             let answer = match &mut link {
-                // The file has no way to it that could break, but somebody may have put another in its place, or none.
+                // By its name, because the file has no way to it that could break, but somebody may have put another
+                // in its place, or none.
                 DatabaseLink::Sqlite(_) => {
                     Ok(if self.is_the_file() { Ok(()) } else { Err(sqlx::Error::PoolClosed) })
                 }
@@ -135,7 +137,7 @@ impl ConnectionPool {
             let _all = self.permits.acquire_many(CONNECTIONS_MAX as u32).await;
             let links = std::mem::take(&mut *self.idle());
             for link in links {
-                // Nobody is left to be told that one was broken.
+                // The result is ignored, because nobody is left to be told that one was broken.
                 let _ = match link {
                     DatabaseLink::Sqlite(connection) => connection.close().await,
                     DatabaseLink::Postgres(connection) => connection.close().await,
@@ -258,9 +260,10 @@ impl Session {
             Err(_) => self.connections.unreachable("no answer within the deadline"),
         };
         match error {
-            // What comes on this connection later would be the answer to another statement.
+            // Closed, because what comes on this connection later would be the answer to another statement.
             Error::Unreachable { .. } => self.link = None,
-            // A server that can only be read may be the standby of one that can be written, which new connections find.
+            // Closed with all others, because a server that can only be read may be the standby of one that can be
+            // written, which new connections find.
             Error::ReadOnly { .. } => {
                 self.link = None;
                 self.connections.idle().clear();
@@ -271,7 +274,8 @@ impl Session {
     }
 }
 
-/// Connections at once: of SQLite one writes at a time, of PostgreSQL a fleet of hundreds of nodes shares a few hundred.
+/// Connections at once. They are few, because only one at a time writes into SQLite, and a fleet of hundreds of nodes
+/// shares the few hundred of PostgreSQL.
 const CONNECTIONS_MAX: usize = 4;
 /// How long a connection may take to show that it still works.
 const TEST_MAX: Duration = Duration::from_secs(1);

@@ -57,7 +57,7 @@ fn of_sqlite(place: Arc<str>, code: u32, error: &dyn DatabaseError) -> Error {
     }
 }
 
-/// By SQLSTATE (PostgreSQL, appendix A).
+/// What an error means, by its SQLSTATE (PostgreSQL, appendix A).
 fn of_postgres(place: Arc<str>, error: &dyn DatabaseError) -> Error {
     let code = error.code().unwrap_or_default().into_owned();
     let reason = error.message().to_owned();

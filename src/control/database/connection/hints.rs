@@ -39,7 +39,7 @@ impl DatabaseHints {
     /// Waits for the next hint, or until the connection is made or lost. Nothing is lost if the wait is given up.
     pub async fn next(&mut self) -> LatestHint {
         if self.heard.changed().await.is_err() {
-            // The task ends only with this; if it has panicked there is nothing to wait for.
+            // For ever, because the task ends only with this: if it has panicked there is nothing to wait for.
             std::future::pending::<()>().await;
         }
         self.heard.borrow_and_update().clone()
@@ -77,7 +77,7 @@ impl HintListener {
         }
     }
 
-    /// Listens at the first server that lets it: a standby does not.
+    /// Listens at the first server that lets it, because a standby does not.
     async fn connect(&self) -> Result<PgListener, Error> {
         let mut failed = self.lost("there is no server to listen at");
         if let DatabaseOptions::Postgres(servers) = &self.connections.options {
@@ -107,8 +107,9 @@ impl HintListener {
         }
     }
 
-    /// Tells hints until they come no more; returns why. Only what comes shows that any do: a pooler of transactions takes
-    /// `LISTEN` and drops what is notified, and a connection that is cut without a word looks like one on which nothing happens.
+    /// Tells hints until they come no more; returns why. Only what comes shows that any do, because a pooler of
+    /// transactions takes `LISTEN` and drops what is notified, and a connection that is cut without a word looks like
+    /// one on which nothing happens.
     async fn hear(&self, listener: &mut PgListener) -> Error {
         loop {
             if let Err(error) = self.notify().await {

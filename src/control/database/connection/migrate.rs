@@ -14,8 +14,8 @@ use crate::database::connection::connections::{ConnectionPool, DatabaseLink, Dat
 use crate::database::connection::sql::SqlQuery;
 use crate::database::error::Error;
 
-/// Applies the migrations that the database lacks. Nothing is written if it lacks none, so a login that may only use the
-/// tables is enough once somebody has made them.
+/// Applies the migrations that the database lacks. Nothing is written if it lacks none, so that a login that may only
+/// use the tables is enough once somebody has made them.
 pub(in crate::database) async fn up(
     connections: &Arc<ConnectionPool>,
     within: Duration,
@@ -37,11 +37,11 @@ pub(in crate::database) async fn up(
 
 /// Where bringing the tables up to date failed.
 enum MigrationFailure {
-    /// Nothing had been applied.
+    /// Nothing had been applied, so that the tables are as they were.
     Before(Error),
-    /// A migration was being applied. SQLite has no lock for migrations: of two processes that make the same file the slower
-    /// one fails half way, undoes that, and finds the tables made. What fails for good fails again until a short patience is
-    /// over.
+    /// A migration was being applied. It is tried again, because SQLite has no lock for migrations: of two processes
+    /// that make the same file the slower one fails half way, undoes that, and finds the tables made. What fails for
+    /// good fails again until a short patience is over.
     Applying(Error),
 }
 
@@ -59,8 +59,8 @@ async fn try_up(
     apply(connections, deadline).await.map_err(MigrationFailure::Applying)
 }
 
-/// Whether another process holds the file, which passes. SQLite does not wait for one that turns the file to WAL or
-/// recovers it, whatever the busy timeout.
+/// Whether another process holds the file, which passes. It is tried again then, because SQLite does not wait for one
+/// that turns the file to WAL or recovers it, whatever the busy timeout.
 fn is_contended(connections: &ConnectionPool, error: &Error) -> bool {
     matches!(connections.options, DatabaseOptions::Sqlite(_)) && error.is_outage()
 }
@@ -139,16 +139,17 @@ async fn apply(connections: &Arc<ConnectionPool>, deadline: Instant) -> Result<(
     let (mut link, _) = connections.open(deadline).await?;
     let applied = timeout_at(deadline, async {
         match &mut link {
-            // Not `run`, whose future the compiler takes for one that must stay on its thread.
+            // Not `run`, because the compiler takes its future for one that must stay on its thread.
             DatabaseLink::Sqlite(connection) => SQLITE.run_direct(None, connection, false).await,
             DatabaseLink::Postgres(connection) => {
-                // Waits for another node's migration under a lock, as long as the deadline allows.
+                // Without timeouts of the server, so that it waits for another node's migration as long as the
+                // deadline allows.
                 connection.execute("SET lock_timeout = 0; SET statement_timeout = 0").await?;
                 POSTGRES.run_direct(None, connection, false).await
             }
         }
     });
-    // The connection is closed, which gives up the lock if the migration failed.
+    // The connection is closed, so that the lock is given up if the migration failed.
     match applied.await {
         Ok(Ok(())) => Ok(()),
         Ok(Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _))) => {
@@ -178,8 +179,8 @@ static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
     ])
 });
 
-/// The migrations of one kind of database, in their order. Not by the library's macro, for which it would be built a second
-/// time.
+/// The migrations of one kind of database, in their order. Not by the library's macro, because the library would be
+/// built a second time for it.
 fn migrator<const N: usize>(texts: [&'static str; N]) -> Migrator {
     let migration = |(version, text)| {
         let description = Cow::Borrowed("tables of the control plane");

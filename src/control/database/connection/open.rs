@@ -97,7 +97,8 @@ impl fmt::Debug for Database {
 /// Makes an empty file that only this user reads. A file that exists keeps its mode.
 async fn make_file(path: &Path, place: &Arc<str>) -> Result<(), Error> {
     let path = path.to_owned();
-    // Never opened if it exists: closing it would end the locks that SQLite holds on it for this process (POSIX, fcntl).
+    // Never opened if it exists, because closing it would end the locks that SQLite holds on it for this process
+    // (POSIX, fcntl).
     let make = move || OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path).map(drop);
     let made = tokio::task::spawn_blocking(make).await.unwrap_or_else(|error| Err(io::Error::other(error)));
     match made {
@@ -112,7 +113,7 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(path)
         .journal_mode(SqliteJournalMode::Wal)
-        // What was answered is on the disk: an operator was told that it holds.
+        // On the disk before it is answered, because an operator is told that it holds.
         .synchronous(SqliteSynchronous::Full)
         .busy_timeout(BUSY_MAX)
         .pragma("journal_size_limit", WAL_BYTES_KEPT)

@@ -54,7 +54,7 @@ impl DatabaseServers {
         let mut failed = None;
         let mut left = u32::try_from(self.each.len()).unwrap_or(u32::MAX);
         for (index, options) in self.ordered() {
-            // One that is silent leaves the others their share.
+            // For a share of the time, so that one that is silent leaves the others theirs.
             let now = Instant::from_std(clock::instant());
             let patience = now + deadline.saturating_duration_since(now) / left.max(1);
             left -= 1;

@@ -1,4 +1,5 @@
-//! Statements and rows of either database. Both know `$1`, `RETURNING` and `ON CONFLICT`, so a statement has one text.
+//! Statements and rows of either database. Both know `$1`, `RETURNING` and `ON CONFLICT`, so that a statement has one
+//! text.
 //!
 //! The texts are this program's own; what comes from outside is always a value.
 
@@ -14,14 +15,13 @@ use sqlx::{AssertSqlSafe, Decode, Postgres, Row as _, Sqlite, Type};
 use crate::database::error::Error;
 use crate::database::time::Time;
 
-/// A statement with its values.
 #[derive(Clone, Debug)]
 pub(in crate::database) struct SqlQuery {
     text: String,
     values: Vec<SqlValue>,
 }
 
-/// A value of a statement. PostgreSQL wants to know the type of a NULL, too.
+/// A value of a statement. A NULL has a type, too, because PostgreSQL wants to know it.
 #[derive(Clone, Debug)]
 pub(in crate::database) enum SqlValue {
     Text(Option<String>),
@@ -68,12 +68,11 @@ impl SqlQuery {
     /// Appends `text` and the number of one more value.
     pub(in crate::database) fn and(mut self, text: &'static str, value: impl Into<SqlValue>) -> SqlQuery {
         self.values.push(value.into());
-        // Writing into a string cannot fail.
+        // The result is ignored, because writing into a string cannot fail.
         let _ = write!(self.text, " {text} ${}", self.values.len());
         self
     }
 
-    /// Appends `text`.
     pub(in crate::database) fn then(mut self, text: &'static str) -> SqlQuery {
         self.text.push(' ');
         self.text.push_str(text);

@@ -31,8 +31,8 @@ impl<'r> Decode<'r, Sqlite> for Time {
     }
 }
 
-// The library has types of its own for timestamptz only together with a crate of times. On the wire it is a number:
-// microseconds since 2000 (PostgreSQL, "Date/Time Types": 8 bytes, resolution 1 microsecond).
+// By hand, because the library has types of its own for timestamptz only together with a crate of times. On the wire
+// it is a number: microseconds since 2000 (PostgreSQL, "Date/Time Types": 8 bytes, resolution 1 microsecond).
 
 impl Type<Postgres> for Time {
     fn type_info() -> PgTypeInfo {
@@ -48,12 +48,12 @@ impl Encode<'_, Postgres> for Time {
 
 impl<'r> Decode<'r, Postgres> for Time {
     fn decode(value: PgValueRef<'r>) -> Result<Time, BoxDynError> {
-        // `infinity` is the largest number, and stays about that.
+        // It saturates, because `infinity` is the largest number, and so stays about that.
         <i64 as Decode<'r, Postgres>>::decode(value).map(|micros| Time(micros.saturating_add(SINCE_2000)))
     }
 }
 
-/// 2000-01-01, PostgreSQL's epoch.
+/// PostgreSQL's epoch, 2000-01-01, in microseconds since that of Unix.
 const SINCE_2000: i64 = 946_684_800_000_000;
 /// The type's number, which is fixed in PostgreSQL's catalogue (`pg_type.dat`).
 const TIMESTAMPTZ: Oid = Oid(1184);

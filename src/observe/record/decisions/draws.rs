@@ -26,19 +26,20 @@ impl Draws {
     }
 
     pub(super) fn room(&self, is_admitted: bool) -> u32 {
+        // Admitted requests take at most half, so that refusals find room beside them.
         if is_admitted { self.per_second_max.div_ceil(2) } else { self.per_second_max }
     }
 }
 
 impl Default for Draws {
-    /// Every refusal, no admission.
+    /// Every refusal, so that a person who has only a request's id learns why; no admission.
     fn default() -> Draws {
         Draws { admitted_ppm: 0, denied_ppm: WHOLE_PPM, per_second_max: PER_SECOND }
     }
 }
 
-/// How many samples were taken in the second that runs. Once it is full, a taker only reads it, so a flood of refusals does
-/// not pass the word from core to core.
+/// How many samples were taken in the second that runs. Once it is full, a taker only reads it, so that a flood of
+/// refusals does not pass the word from core to core.
 #[derive(Debug, Default)]
 pub(super) struct SampleBudget(AtomicU64);
 
@@ -47,7 +48,7 @@ impl SampleBudget {
     pub(super) fn take(&self, second: u64, max: u32) -> bool {
         let mut word = self.0.load(Ordering::Relaxed);
         loop {
-            // A worker may be a moment behind another: the later second counts for both.
+            // The later second counts for both, because a worker may be a moment behind another.
             let next = word.max(second << 32);
             if next & 0xffff_ffff >= u64::from(max) {
                 return false;

@@ -23,12 +23,11 @@ struct MemoryState {
     is_closed: bool,
 }
 
-/// How far somebody has read.
 #[derive(Debug, Default)]
 pub struct SampleCursor(u64);
 
 impl SampleMemory {
-    /// Samples of this request, the oldest first: an id that a trusted hop chose may come again.
+    /// Samples of this request, the oldest first. There may be several, because a trusted hop may choose an id again.
     pub fn find(&self, request_id: &str) -> Vec<Arc<DecisionSample>> {
         let state = self.lock();
         state.samples.iter().filter(|sample| &*sample.request_id == request_id).cloned().collect()
@@ -36,7 +35,7 @@ impl SampleMemory {
 
     /// The newest samples of which this holds, the newest first, at most so many.
     pub fn newest(&self, holds: impl Fn(&DecisionSample) -> bool, most: usize) -> Vec<Arc<DecisionSample>> {
-        // Cloned first: what a caller compares may take longer than a lock should be held.
+        // Cloned first, because what a caller compares may take longer than a lock should be held.
         let samples: Vec<_> = self.lock().samples.iter().rev().cloned().collect();
         samples.into_iter().filter(|sample| holds(sample)).take(most).collect()
     }
@@ -62,8 +61,8 @@ impl SampleMemory {
         self.dropped.value()
     }
 
-    /// Whether samples are kept from now on. If not, those that are here go: an operator who turns them off wants nobody to
-    /// read them any more. A request that began before may still bring one, which is not taken.
+    /// Whether samples are kept from now on. If not, those that are here go, because an operator who turns them off
+    /// wants nobody to read them any more. A request that began before may still bring one, which is not taken.
     pub fn keep(&self, is_kept: bool) {
         let mut state = self.lock();
         state.is_closed = !is_kept;
@@ -81,6 +80,8 @@ impl SampleMemory {
         match self.state.try_lock() {
             Ok(state) => take(state, waiting),
             Err(TryLockError::Poisoned(poisoned)) => take(poisoned.into_inner(), waiting),
+            // Not waited for, so that no request stands still. What waits is offered again, with the next tick at the
+            // latest.
             Err(TryLockError::WouldBlock) => {}
         }
     }
@@ -102,6 +103,7 @@ impl SampleMemory {
 
 fn take(mut state: MutexGuard<'_, MemoryState>, waiting: &mut VecDeque<Arc<DecisionSample>>) {
     if state.is_closed {
+        // Forgotten, because a request that began before samples were turned off may still bring one.
         waiting.clear();
     }
     for sample in waiting.drain(..) {

@@ -13,7 +13,7 @@ pub fn told(sample: &Value) -> String {
         (false, true) => "was refused because Redis did not answer",
         (false, false) => "was refused",
     };
-    // Writing to a text does not fail.
+    // The result is ignored, because writing to a text does not fail.
     let _ = writeln!(
         text,
         "request   {} {done} at {} by node {}{}",
@@ -38,7 +38,7 @@ pub fn told(sample: &Value) -> String {
             let later = wait_ms.map_or_else(String::new, |ms| format!(", {} later", seconds(ms)));
             let _ = writeln!(text, "passes    at {at}{later}, if nobody spends in between");
         }
-        // That which lets it wait longest may be among those.
+        // Without how much later, because the window that lets it wait longest may be among those.
         (false, Some(at)) => {
             let _ = writeln!(text, "passes    at {at}, if nobody spends in between");
         }

@@ -14,7 +14,6 @@ pub struct DecisionSample {
     pub time: Duration,
     /// The request's id; empty of another proxy's check, which has none.
     pub request_id: Box<str>,
-    /// The gateway that made it.
     pub node: Arc<str>,
     /// The route; empty of another proxy's check.
     pub route: Box<str>,
@@ -24,7 +23,6 @@ pub struct DecisionSample {
     pub consumer: Box<str>,
     /// The tenant that the consumer acts for; empty without one.
     pub tenant: Box<str>,
-    /// Whether the request may pass.
     pub is_admitted: bool,
     /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
@@ -34,7 +32,6 @@ pub struct DecisionSample {
     pub latency_ns: u64,
     /// The windows it was decided by, those that refused first.
     pub windows: Box<[SampledWindow]>,
-    /// How many more there were.
     pub windows_left_out: usize,
 }
 
@@ -48,9 +45,7 @@ pub struct SampledWindow {
     pub limit: u64,
     /// The period, nanoseconds; 0 of what is in flight.
     pub period_ns: u64,
-    /// Units left.
     pub remaining: u64,
-    /// Units the request costs.
     pub cost: u64,
     pub is_allowed: bool,
     /// Whether it refuses nobody.
@@ -76,13 +71,13 @@ impl SampledWindow {
 impl DecisionSample {
     /// When the request would have passed, since the Unix epoch, to a millisecond; `None`: never, or nobody knows when.
     pub fn passes_at(&self) -> Option<Duration> {
-        // What is in flight tells nobody when it ends, nor does Redis when it is back.
+        // Nobody knows, because what is in flight does not say when it ends, nor does Redis when it is back.
         let is_known = |window: &SampledWindow| !window.refuses() || window.period_ns > 0;
         if self.is_redis_down || !self.windows.iter().all(is_known) {
             return None;
         }
         let at = self.time + Duration::from_nanos(self.wait_ns?);
-        // Rounded up: a millisecond before a window ends it is not over.
+        // Rounded up, because a millisecond before a window ends it is not over.
         let ms = u64::try_from(at.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         Some(Duration::from_millis(ms))
     }
@@ -162,6 +157,7 @@ impl SampledWindow {
             add("shadow", SampleValue::Flag(true));
         }
         if let Some(wait_ns) = self.wait_ns.filter(|_| !self.is_allowed) {
+            // Rounded up, so that who waits as long does not come too early.
             add("wait-ms", SampleValue::Number(wait_ns.div_ceil(1_000_000)));
         }
         add("tier", SampleValue::Text(self.tier));
@@ -206,7 +202,7 @@ fn object(add_all: impl FnOnce(&mut dyn FnMut(&'static str, SampleValue<'_>))) -
     Value::Object(fields)
 }
 
-/// Appends a field to a line. Its text is ASCII, so nothing in the line could steer a terminal.
+/// Appends a field to a line. Its text is ASCII, so that nothing in the line can steer a terminal.
 fn push_field(line: &mut Vec<u8>, name: &str, shown: &SampleValue<'_>) {
     line.extend_from_slice(b",\"");
     line.extend(name.bytes().map(|byte| if byte == b'-' { b'_' } else { byte }));

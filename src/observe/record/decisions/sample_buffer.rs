@@ -20,12 +20,12 @@ pub struct SampleBuffer {
 }
 
 impl SampleBuffer {
-    /// The hand of a worker.
     pub fn new(memory: Arc<SampleMemory>) -> SampleBuffer {
         SampleBuffer { memory, waiting: RefCell::default(), drawn: Cell::new(0), dropped: Cell::new(0) }
     }
 
-    /// Draws whether a decision in this second of the monotonic clock is sampled. Only then its facts need be gathered.
+    /// Draws whether a decision in this second of the monotonic clock is sampled, so that facts are gathered of those
+    /// alone.
     #[inline]
     pub fn draws(&self, draws: &Draws, is_admitted: bool, second: impl FnOnce() -> u64) -> bool {
         let mut drawn = self.drawn.get();
@@ -71,6 +71,7 @@ impl SampleBuffer {
 
 impl Drop for SampleBuffer {
     fn drop(&mut self) {
+        // This waits for the lock, because no tick comes any more.
         self.memory.put(&mut self.waiting.borrow_mut());
         self.memory.dropped.add(self.dropped.take());
     }

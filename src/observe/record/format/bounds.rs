@@ -9,7 +9,6 @@ use crate::record::{FIELD_NAME_BYTES_MAX, FIELDS_MAX};
 pub(super) const NAME_BYTES_MAX: usize = 256;
 /// Bytes kept of a request id.
 pub(super) const ID_BYTES_MAX: usize = 128;
-/// Bytes kept of a method.
 pub(super) const METHOD_BYTES_MAX: usize = 32;
 /// The longest possible line: a header, six times the bytes kept of each text, and room for everything else.
 pub(in crate::record) const LINE_BYTES_MAX: usize = HEADER_BYTES_MAX

@@ -7,7 +7,7 @@ use time::{Date, OffsetDateTime};
 /// `2026-11-21T12:26:08`: without the fraction and the `Z`.
 pub(in crate::record) type Text = [u8; 19];
 
-/// The second as text. RFC 3339 cannot write a year after 9999, so later seconds give the last one of that year.
+/// The second as text. Later ones than the year 9999 give its last second, because RFC 3339 cannot write more.
 pub(in crate::record) fn text(unix_seconds: u64) -> Text {
     let seconds = unix_seconds.min(LAST_SECOND);
     let date = OffsetDateTime::from_unix_timestamp(seconds as i64).map_or(Date::MIN, OffsetDateTime::date);

@@ -1,10 +1,10 @@
 //! Any bytes as a part of a line, in printable ASCII only.
 //!
-//! What a client sends may hold line feeds, terminal sequences, right-to-left overrides or bytes that are not text. In JSON
-//! everything but printable ASCII is written as `\u....`, and bytes that are not UTF-8 as U+FFFD; in texts as `\x..`, byte
-//! by byte, as nginx does. So a line is safe on any terminal and in any parser, and nobody can forge another one.
+//! What a client sends may hold line feeds, terminal sequences, right-to-left overrides or bytes that are not text.
+//! In JSON everything but printable ASCII is written as `\u....`, and bytes that are not UTF-8 as U+FFFD; in texts as
+//! `\x..`, byte by byte, as nginx does, so that a line is safe on any terminal and in any parser, and nobody can
+//! forge another one.
 
-/// How bytes are escaped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
     /// For the inside of a JSON string.
@@ -54,6 +54,7 @@ impl Escape {
 
 fn push_byte(out: &mut Vec<u8>, byte: u8, is_bare: bool) {
     match byte {
+        // The backslash, too, so that it begins nothing but an escape.
         b'"' | b'\\' => out.extend_from_slice(&hex(byte)),
         b' ' if is_bare => out.extend_from_slice(&hex(byte)),
         b' '..=b'~' => out.push(byte),
@@ -76,8 +77,8 @@ pub(super) fn is_plain(bytes: &[u8]) -> bool {
     marks == 0
 }
 
-/// Not zero if one of the eight bytes is a quote, a backslash or not printable ASCII. It does not say which: a borrow
-/// in the subtraction may also mark the byte above.
+/// Not zero if one of the eight bytes is a quote, a backslash or not printable ASCII. It does not say which, because
+/// a borrow in the subtraction may also mark the byte above.
 fn marks(word: [u8; 8]) -> u64 {
     let word = u64::from_le_bytes(word);
     let all = |byte: u8| u64::from_le_bytes([byte; 8]);

@@ -9,7 +9,7 @@ use crate::record::{AccessEntry, Style};
 
 pub(in crate::record) use super::bounds::LINE_BYTES_MAX;
 
-/// Writes lines, and keeps the text of the current second between them, which saves writing the date again.
+/// Writes lines, and keeps the text of the current second between them, so that the date is written once a second.
 #[derive(Debug)]
 pub(in crate::record) struct Formatter {
     unix_seconds: u64,

@@ -158,7 +158,7 @@ fn push_text(out: &mut Vec<u8>, key: &[u8], text: &[u8], bytes_max: usize) {
     out.push(b'"');
 }
 
-/// Appends a text that is one of ours and needs no escapes.
+/// Appends a text without escapes, because it is one of ours.
 fn push_word(out: &mut Vec<u8>, key: &[u8], word: &'static str) {
     if word.is_empty() {
         return;

@@ -16,7 +16,6 @@ pub use target::{PATH_BYTES_MAX, shown_query};
 pub use template::{Error, LogTemplate};
 pub use value::push_address;
 
-/// The form of the lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// JSON under the names of this gateway.

@@ -1,8 +1,8 @@
 //! The names of the fields of a JSON line: this gateway's own, and those of the Elastic Common Schema. What has no name
 //! there is under `sluicegate.`.
 
-/// The keys of a line, as bytes up to the value. The opening quote of a text is part of its key, which saves one copy for
-/// each field.
+/// The keys of a line, as bytes up to the value. The opening quote of a text is part of its key, so that each field
+/// takes one copy less.
 pub(super) trait FieldNames {
     /// The brace, and everything up to the time.
     const TIME: &'static [u8];
@@ -131,7 +131,7 @@ impl FieldNames for EcsNames {
     const LISTENER: &'static [u8] = text_key!("sluicegate.listener");
     const CLIENT: &'static [u8] = text_key!("client.ip");
     const PEER: &'static [u8] = text_key!("source.ip");
-    // The fields `ip` hold addresses alone.
+    // Keys of their own, because the fields `ip` hold addresses alone.
     const CLIENT_UNIX: &'static [u8] = text_key!("client.address");
     const PEER_UNIX: &'static [u8] = text_key!("source.address");
     const PROTOCOL: &'static [u8] = text_key!("http.version");
@@ -166,7 +166,7 @@ impl FieldNames for EcsNames {
     const FIRST_BYTE: &'static [u8] = key!("sluicegate.first_byte_us");
     const BYTES_IN: &'static [u8] = key!("http.request.body.bytes");
     const BYTES_OUT: &'static [u8] = key!("http.response.body.bytes");
-    // Nanoseconds.
+    // A thousand, because `event.duration` is in nanoseconds.
     const TOTAL_TIMES: u64 = 1_000;
     const CUT_VERSIONS: bool = true;
     const SPLIT_HOST: bool = true;

@@ -36,7 +36,7 @@ pub(super) fn push_parameters(
         return escape.push(out, query, left);
     }
     for (index, pair) in query.split(|byte| *byte == b'&').enumerate() {
-        // A parameter without `=` may be a bare value, so it is masked.
+        // A parameter without `=` is masked, because it may be a bare value.
         let equals = pair.iter().position(|byte| *byte == b'=');
         let (name, is_hidden) = match equals {
             Some(equals) => (&pair[..=equals], equals + 1 < pair.len()),
@@ -91,7 +91,7 @@ fn public(url: &[u8]) -> (&[u8], &[u8]) {
     }
     let (scheme, rest) = url.split_at(slash + 2);
     let authority = rest.iter().position(|byte| matches!(byte, b'/' | b'?'));
-    // A value is clipped before it comes here: of one without an end it is not known what it was.
+    // Nothing of an authority without an end is shown, because the value was clipped and nobody knows what it was.
     let Some(authority) = authority.or((url.len() <= FIELD_BYTES_MAX).then_some(rest.len())) else {
         return (scheme, &[]);
     };

@@ -1,7 +1,7 @@
-//! Lines as a text of the operator's own: `{client} "{request}" {status}`. A name is a key of the JSON line, or one of a few
-//! that only texts need. A value between quotes has no quote in it. Another one has no blank, and nothing of what stands
-//! beside a value that clients choose: of `{client}|{user_agent}` no `|`. So no value can look like two; what is not there
-//! is `-`.
+//! Lines as a text of the operator's own: `{client} "{request}" {status}`. A name is a key of the JSON line, or one
+//! of a few that only texts need. A value between quotes has no quote in it. Another one has no blank, and nothing of
+//! what stands beside a value that clients choose: of `{client}|{user_agent}` no `|`, so that no value can look like
+//! two; what is not there is `-`.
 
 use http::header::{HeaderName, REFERER, USER_AGENT};
 
@@ -15,7 +15,6 @@ use crate::record::field::FIELD_BYTES_MAX;
 use base::hex;
 use policy::braces::{self, Piece};
 
-/// A compiled format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogTemplate {
     text: Box<str>,
@@ -42,10 +41,8 @@ pub enum Error {
     /// A brace without its other one.
     #[error(transparent)]
     Brace(#[from] braces::Error),
-    /// A name nothing has.
     #[error("`{{{name}}}` does not exist here; write one of {}, or `{{header:x-name}}`", known().join(", "))]
     Unknown {
-        /// Where its brace stands.
         offset: usize,
         /// As written, between the braces.
         name: String,
@@ -84,7 +81,6 @@ impl Error {
     }
 }
 
-/// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LogValue {
     Time,
@@ -243,7 +239,8 @@ impl Separators {
     fn of(parts: &[LogPart]) -> Separators {
         let mut found = 0;
         for (index, _) in parts.iter().enumerate().filter(|(_, part)| part.is_open()) {
-            // A reader who knows the format looks for what stands behind a value; one who splits lines, for marks on either side.
+            // Both sides count, because who knows the format looks for what stands behind a value, and who splits
+            // lines for marks on either side.
             let before = index.checked_sub(1).and_then(|index| parts[index].literal()?.last());
             let before = before.filter(|byte| !byte.is_ascii_alphanumeric());
             let behind = parts.get(index + 1).and_then(|part| part.literal()?.first());
@@ -267,7 +264,7 @@ impl Separators {
         let mut rest = &*value;
         while let Some((byte, behind)) = rest.split_first() {
             match rest.split_at_checked(ESCAPE_BYTES) {
-                // A backslash begins nothing but an escape.
+                // Passed over whole, because a backslash begins nothing but an escape.
                 Some((escaped, behind)) if *byte == b'\\' => {
                     out.extend_from_slice(escaped);
                     rest = behind;
@@ -443,7 +440,7 @@ fn push_number(out: &mut Vec<u8>, number: Option<u64>) {
     }
 }
 
-/// Three digits, as readers of the Common Log Format expect them: `000` if no answer was sent.
+/// Three digits, because readers of the Common Log Format expect them: `000` if no answer was sent.
 fn push_status(out: &mut Vec<u8>, status: u16) {
     let mut digits = [b'0'; 3];
     date::put(&mut digits, u64::from(status));

@@ -16,7 +16,6 @@ pub struct DomainDefinition {
 /// What is done about some descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleDefinition {
-    /// What other rules call it.
     pub name: Option<String>,
     /// Names of rules that do not count where a request matches them beside this one.
     pub instead_of: Vec<String>,
@@ -29,7 +28,6 @@ pub struct RuleDefinition {
     pub verdict: VerdictDefinition,
 }
 
-/// What an entry must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryMatch {
     pub key: String,
@@ -84,7 +82,6 @@ impl std::fmt::Display for DescriptorSlot {
     }
 }
 
-/// What a rule does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerdictDefinition {
     /// These policies decide, at least one.

@@ -61,7 +61,8 @@ impl DescriptorTemplate {
         })
     }
 
-    /// The text for a descriptor. Nothing at all if one of its entries is empty: half a value would be another's.
+    /// The text for a descriptor. Nothing at all if one of its entries is empty, because half a value would be
+    /// another's.
     pub fn text(&self, entries: &[DescriptorEntry<'_>]) -> String {
         let mut out = Encoded::new();
         self.write(entries, &mut out);
@@ -86,8 +87,9 @@ impl DescriptorTemplate {
     }
 }
 
-/// Appends the value of the entry of a key. If several have it, all their values in their order, with commas between them:
-/// each of them is a part of who is counted. A comma of a value is escaped then, so that two lists differ as their values do.
+/// Appends the value of the entry of a key. If several have it, all their values in their order, with commas between
+/// them, because each of them is a part of who is counted. A comma of a value is escaped then, so that two lists
+/// differ as their values do.
 pub(super) fn write_values(key: &str, entries: &[DescriptorEntry<'_>], out: &mut Encoded) {
     let mut values = entries.iter().filter(|entry| entry.key == key).map(|entry| entry.value);
     let Some(first) = values.next() else { return };

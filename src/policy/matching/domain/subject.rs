@@ -1,6 +1,6 @@
 //! A descriptor as a subject of policies: its entries are its dimensions, and its rule gives what they do not say.
 //!
-//! Values are believed: who sends descriptors is a proxy of the operator's own.
+//! Values are believed, because who sends descriptors is a proxy of the operator's own.
 
 use std::net::IpAddr;
 use std::num::NonZeroU64;

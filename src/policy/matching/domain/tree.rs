@@ -1,8 +1,8 @@
 //! The tree that a domain's rules make: a level for each entry of a descriptor.
 //!
-//! Of the branches of one level that fit an entry the most specific is taken: the exact value, then the longest prefix, then
-//! any value. There is no way back: if the branch leads to no rule, no less specific one is tried. So a descriptor costs
-//! one look-up for each of its entries, whatever rules there are.
+//! Of the branches of one level that fit an entry the most specific is taken: the exact value, then the longest
+//! prefix, then any value. There is no way back: if the branch leads to no rule, no less specific one is tried, so
+//! that a descriptor costs one look-up for each of its entries, whatever rules there are.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -89,7 +89,7 @@ impl DomainTree {
 
     /// The rule for a descriptor with these entries.
     pub fn find(&self, entries: &[DescriptorEntry<'_>]) -> Option<usize> {
-        // A descriptor with more entries than any rule has needs no walk.
+        // Not walked, because a descriptor with more entries than any rule has meets none.
         if entries.len() > self.depth {
             return None;
         }

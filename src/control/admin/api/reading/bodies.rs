@@ -12,7 +12,7 @@ pub use crate::admin::api::reading::fields::{At, Flaw};
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParsedBody {
-    /// POST `/v1/overrides`, and POST `/api/v1/rate-limits/overrides`.
+    /// A POST of `/v1/overrides`, or of `/api/v1/rate-limits/overrides`.
     Override(NewOverride),
     /// POST `/v1/api-keys`; its digest is empty.
     ApiKey(NewApiKey),
@@ -20,15 +20,12 @@ pub enum ParsedBody {
     Policy(Value),
 }
 
+/// What a body is for: `/v1/overrides`, `/api/v1/rate-limits/overrides`, `/v1/api-keys` or `/v1/policies/{id}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyEndpoint {
-    /// `/v1/overrides`
     Overrides,
-    /// `/api/v1/rate-limits/overrides`
     SnakeOverrides,
-    /// `/v1/api-keys`
     ApiKeys,
-    /// `/v1/policies/{id}`
     Policies,
 }
 
@@ -46,7 +43,7 @@ pub fn read(endpoint: BodyEndpoint, body: &[u8], now: Time) -> Result<ParsedBody
     };
     asked.map_err(|refusal| match refusal {
         AdminRefusal::Invalid(flaws) | AdminRefusal::Unusable(flaws) => flaws,
-        // Reading refuses for nothing else.
+        // Never another, because reading refuses for nothing else.
         other => vec![Flaw::of_body(other.to_string())],
     })
 }

@@ -1,6 +1,6 @@
 //! Conditional changes: `ETag`, `If-Match`, `If-None-Match` (RFC 9110 section 13), and `Idempotency-Key`.
 //!
-//! The tag of a row is its version, so a client that has read version 7 can ask that nobody changed it since.
+//! The tag of a row is its version, so that a client that has read version 7 can ask that nobody changed it since.
 
 use http::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue};
@@ -18,11 +18,11 @@ pub(in crate::admin) fn expected(headers: &HeaderMap) -> Result<Expect, Flaw> {
         }
         (None, None) => Ok(Expect::Anything),
         (None, Some(_)) => Ok(Expect::Nothing),
-        // One or the other does not hold, whatever there is (RFC 9110 section 13.2.2).
+        // Never met, because one or the other does not hold, whatever there is (RFC 9110 section 13.2.2).
         (Some(_), Some(_)) => Ok(Expect::Version(NO_VERSION)),
         (Some(b"*"), None) => Ok(Expect::Something),
         (Some(tag), None) if tag.contains(&b',') => Err(flaw("if-match", "must be one tag")),
-        // A tag that is not ours is no row's.
+        // Never met either, because a tag that is not ours is no row's.
         (Some(tag), None) => Ok(Expect::Version(version(tag).unwrap_or(NO_VERSION))),
     }
 }
@@ -38,7 +38,7 @@ pub(in crate::admin) fn is_met(expected: Expect, present: Option<i64>) -> bool {
 }
 
 pub(in crate::admin) fn etag(version: i64) -> HeaderValue {
-    // Cannot fail: digits between quotes are valid in a field value.
+    // Cannot fail, because digits between quotes are valid in a field value.
     HeaderValue::try_from(format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"\""))
 }
 
@@ -74,7 +74,7 @@ fn flaw(name: &'static str, detail: &str) -> Flaw {
     Flaw { at: At::Header(name), detail: format!("`{name}` {detail}") }
 }
 
-/// Versions count from 1.
+/// A version that no row has, because they count from 1.
 const NO_VERSION: i64 = -1;
 const IDEMPOTENCY_KEY_NAME: &str = "idempotency-key";
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static(IDEMPOTENCY_KEY_NAME);

@@ -36,14 +36,12 @@ impl Flaw {
     }
 }
 
-/// A place in a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     /// In the body: a JSON Pointer without its `#`; empty for the whole body.
     Body(String),
     /// A parameter of the query, or of the path.
     Parameter(String),
-    /// A header field.
     Header(&'static str),
 }
 
@@ -55,7 +53,6 @@ pub struct BodyFields {
 }
 
 impl BodyFields {
-    /// Parses a body.
     pub fn parse(body: &[u8]) -> Result<BodyFields, Vec<Flaw>> {
         match json::parse(body) {
             Ok(Value::Object(entries)) => Ok(BodyFields { entries, flaws: Vec::new() }),
@@ -86,7 +83,6 @@ impl BodyFields {
         }
     }
 
-    /// Whether the field is there.
     pub fn has(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
@@ -96,7 +92,6 @@ impl BodyFields {
         self.entries.get(name).filter(|value| !value.is_null())
     }
 
-    /// Whether the field is `null`.
     pub fn is_null(&self, name: &str) -> bool {
         self.entries.get(name).is_some_and(Value::is_null)
     }
@@ -107,7 +102,7 @@ impl BodyFields {
         if !self.flaws.is_empty() {
             return Err(self.flaws);
         }
-        // What the schema lets pass is what the type takes.
+        // This does not fail, because what the schema lets pass is what the type takes.
         serde_json::from_value(Value::Object(self.entries))
             .map_err(|error| vec![Flaw::of_body(format!("the body cannot be read: {error}"))])
     }
@@ -157,7 +152,7 @@ fn check(schema: &Value, name: &str, value: &mut Value, at: &str, flaws: &mut Ve
             let (least, most) = (bound("minItems").unwrap_or(0), bound("maxItems").unwrap_or(u64::MAX));
             if (least..=most).contains(&(values.len() as u64)) {
                 for (number, value) in values.iter_mut().enumerate() {
-                    // Whoever has made so many mistakes has made them all alike.
+                    // No more are looked for, because whoever has made so many mistakes has made them all alike.
                     if flaws.len() < UNKNOWN_MAX {
                         check(&schema["items"], name, value, &format!("{at}/{number}"), flaws);
                     }
@@ -259,7 +254,7 @@ fn about(schema: &Value) -> String {
     letters.next().map(|first| first.to_lowercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// "`a`, `b` and `c`"
+/// Names as a list in words: "`a`, `b` and `c`".
 pub(in crate::admin::api) fn all(names: &[&str]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     match names.as_slice() {
@@ -268,8 +263,8 @@ pub(in crate::admin::api) fn all(names: &[&str]) -> String {
     }
 }
 
-/// What is wrong with a text that is stored and shown: PostgreSQL takes no NUL, and a log or a terminal no control
-/// character.
+/// What is wrong with a text that is stored and shown. Control characters are refused, because PostgreSQL takes no
+/// NUL, and a log or a terminal none of them.
 pub fn text_flaw(text: &str, chars_max: usize) -> Option<String> {
     if text.is_empty() || text.chars().count() > chars_max {
         Some(format!("must have 1 to {chars_max} characters"))
@@ -280,7 +275,8 @@ pub fn text_flaw(text: &str, chars_max: usize) -> Option<String> {
     }
 }
 
-/// The whole number that a JSON number is. Beyond 2^53 its sender and its reader may not mean the same one.
+/// The whole number that a JSON number is. None is beyond 2^53, because its sender and its reader may not mean the
+/// same one.
 fn whole(number: f64) -> Option<u64> {
     let is_whole = number.fract() == 0.0 && (0.0..=INTEGER_MAX as f64).contains(&number);
     is_whole.then_some(number as u64)
@@ -297,7 +293,7 @@ fn pointer(name: &str) -> String {
 /// The greatest integer that every reader of JSON takes for the same (RFC 8259 section 6).
 pub const INTEGER_MAX: u64 = (1 << 53) - 1;
 
-/// Unknown fields that an answer lists; a body of 1 MiB may have 200,000.
+/// Unknown fields that an answer lists. There is a bound, because a body of 1 MiB may have 200,000.
 const UNKNOWN_MAX: usize = 16;
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use serde_json::{Map, Value};
 pub(in crate::admin::api) fn parse(text: &[u8]) -> Result<Value, String> {
     match serde_json::from_slice(text) {
         Ok(StrictValue(value)) => Ok(value),
-        // The message names places and kinds of tokens, and repeats nothing but a name that occurs twice.
+        // Passed on as it is, because the message names places and kinds of tokens, and repeats nothing but a name
+        // that occurs twice.
         Err(error) => Err(error.to_string()),
     }
 }

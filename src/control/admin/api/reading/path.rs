@@ -15,7 +15,7 @@ impl<S: Send + Sync, const N: usize> FromRequestParts<S> for PathValues<N> {
     type Rejection = AdminRefusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<PathValues<N>, AdminRefusal> {
-        // The only way in which a path that was found can be wrong is its encoding.
+        // Its words are not needed, because the only way in which a path that was found can be wrong is its encoding.
         let found =
             RawPathParams::from_request_parts(parts, state).await.map_err(|_| AdminRefusal::Encoding)?;
         let flaws: Vec<Flaw> = found

@@ -1,7 +1,7 @@
 //! Reads the parameters of a query as a type, each at most once, and collects what is wrong with them.
 //!
-//! As with [`crate::admin::api::reading::fields`], the schema of the type says what they may be, and all others are unknown. A misspelt `dry-run`
-//! must not become a change.
+//! As with [`crate::admin::api::reading::fields`], the schema of the type says what they may be, and all others are
+//! unknown, so that a misspelt `dry-run` does not become a change.
 
 use axum::extract::FromRequestParts;
 use http::request::Parts;
@@ -68,7 +68,7 @@ pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(
     if !flaws.is_empty() {
         return Err(flaws);
     }
-    // What the schema lets pass is what the type takes.
+    // This does not fail, because what the schema lets pass is what the type takes.
     serde_json::from_value(Value::Object(values))
         .map_err(|error| vec![Flaw { at: At::Parameter(String::new()), detail: error.to_string() }])
 }
@@ -76,7 +76,7 @@ pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(
 /// A parameter's text as the value that its schema asks for.
 fn value_of(schema: &Value, name: &str, text: String) -> Result<Value, String> {
     let mut value = match schema::type_of(schema) {
-        // `+5` and `5.0` are no numbers of a query.
+        // Digits alone, because `+5` and `5.0` are no numbers of a query.
         "integer" => {
             let is_plain = text.bytes().all(|byte| byte.is_ascii_digit());
             text.parse::<u64>().ok().filter(|_| is_plain).into()

@@ -76,7 +76,7 @@ pub(in crate::admin::api) fn policy(
     keys.insert("by".to_owned(), dimensions(&flat.key_type.0).unwrap_or_default().into());
     keys.insert("limit".to_owned(), limit.into());
     if let Some(algorithm) = flat.algorithm {
-        // A word that is none is refused by who knows the words.
+        // Not looked at here, because a word that is none is refused by who knows the words.
         keys.insert("algorithm".to_owned(), algorithm.0.to_lowercase().replace('_', "-").into());
     }
     let when_down = flat.fail_mode.map(|mode| match mode {
@@ -106,7 +106,7 @@ impl FlatPolicy {
         // Without a window the shortest in which the limit is a whole number.
         let windows = self.window_sec.as_ref().map_or(WINDOWS.as_slice(), std::slice::from_ref);
         let exact = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
-        // In the longest of them rounding changes the rate least.
+        // In the longest of them, because there rounding changes the rate least.
         let nearest = || windows.last().and_then(|window| Some((nearest(rate * *window as f64)?, window)));
         let (limit, window) = exact.or_else(nearest).ok_or(
             "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one",
@@ -122,6 +122,7 @@ impl FlatPolicy {
 /// A product of a decimal number that is meant as a whole one: 0.1 a second is 6 a minute.
 fn whole(number: f64) -> Option<u64> {
     let rounded = number.round();
+    // Nearly whole will do, because few decimal numbers are exact in floating point.
     let is_whole = (number - rounded).abs() <= rounded * 1e-9;
     nearest(number).filter(|_| is_whole)
 }
