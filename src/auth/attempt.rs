@@ -34,7 +34,7 @@ impl PasswordAttempt {
 
 static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| {
     let mut salt = [0; 16];
-    // If there are no random numbers, the salt is zero: digests stay correct, and they are kept in memory only.
+    // If there are no random numbers, the salt is zero, because digests stay correct, and they are kept in memory only.
     let _ = SystemRandom::new().fill(&mut salt);
     salt
 });

@@ -37,14 +37,14 @@ impl AuthOutcome<'_> {
 
 /// Asks the methods in turn. `may_try` says whether a credential may be verified that takes more than a lookup: a client
 /// that guesses is held up by its limits there. An anonymous method does not recognise a client whose credential another
-/// method has refused, or a wrong credential would be worth more than none.
+/// method has refused, because otherwise a wrong credential would be worth more than none.
 pub async fn authenticate<'m>(
     methods: impl Iterator<Item = (&'m Method, &'m Cache)>,
     asked: &AuthRequest<'_>,
     may_try: impl Fn(&PendingCheck) -> bool,
 ) -> AuthOutcome<'m> {
     let mut outcome = AuthOutcome::default();
-    // The upstream may read the field that was not verified here.
+    // Refused, because the upstream may read the field that was not verified here.
     if credential_source::is_ambiguous(asked.headers) {
         outcome.refused.push(("authorization", Cause::CredentialTwice));
         return outcome;
@@ -79,7 +79,7 @@ pub fn authenticate_at_once<'m>(
     let outcome = pin!(authenticate(methods, asked, |wait| matches!(wait, PendingCheck::Token)));
     match outcome.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
-        // Cannot be: `may_try` forbids everything that waits.
+        // Cannot be, because `may_try` forbids everything that waits.
         Poll::Pending => AuthOutcome::default(),
     }
 }
@@ -99,7 +99,7 @@ async fn check(
     }
     match checked {
         MethodAnswer::Wait(wait) if !matches!(wait, PendingCheck::Token) && may_try(&wait) => {
-            // Boxed: rare, and larger than all the rest.
+            // Boxed, because it is rare and larger than all the rest.
             Box::pin(method.resolve(wait, asked, cache)).await
         }
         checked => checked,

@@ -1,7 +1,8 @@
 //! Names and passwords (RFC 7617), against a file of argon2id hashes.
 //!
-//! Hashing is slow on purpose, so it runs on blocking threads, few at a time, and never on a worker. A verified password is
-//! remembered for a while. An unknown name takes as long as a wrong password, so that timing does not reveal names.
+//! Because hashing is slow on purpose, it runs on blocking threads, few at a time, and never on a worker. A verified
+//! password is remembered for a while. An unknown name takes as long as a wrong password, so that timing does not
+//! reveal names.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -109,15 +110,18 @@ impl Users {
         if let Some(identity) = cache.find(&attempt.digest, table.generation, now) {
             return MethodAnswer::Known(identity);
         }
+        // An unknown name is hashed against another user's hash, because otherwise the time would tell that it is one.
         let own = table.users.get(attempt.name.as_str()).cloned();
         let Some(user) = own.clone().or_else(|| table.anybody.clone()) else {
             return MethodAnswer::Refused(Cause::UserUnknown);
         };
         let PasswordAttempt { digest, password, .. } = attempt;
         let is_right = tokio::task::spawn_blocking(move || {
+            // The thread holds the turn, because it hashes on when the request that waits for it is dropped.
             let _turn = turn;
             Argon2::default().verify_password(&password, &user.hash.password_hash()).is_ok()
         });
+        // False if the thread panicked, because nothing is verified then.
         let is_right = is_right.await.unwrap_or(false);
         let user = match own {
             None => return MethodAnswer::Refused(Cause::UserUnknown),
@@ -167,7 +171,8 @@ impl UserTable {
     }
 }
 
-/// Parses a hash, and refuses one that takes too much memory or time: each request with a password would pay for it.
+/// Parses a hash, and refuses one that takes too much memory or time, because each request with a password would pay
+/// for it.
 fn affordable(text: &str) -> Result<PasswordHashString, &'static str> {
     let wrong = "`hash` is an argon2id hash as `sluicegate hash-key --basic` prints it";
     let hash = PasswordHash::new(text).map_err(|_| wrong)?;
@@ -221,7 +226,7 @@ fn turns() -> usize {
 const CREDENTIAL_BYTES_MAX: usize = 2_048;
 /// Requests that may wait for a turn.
 const WAITING_MAX: usize = 256;
-/// How long one may wait.
+/// How long a request may wait for its turn to hash.
 const TURN_WAIT: Duration = Duration::from_secs(5);
 const MEMORY_KIB_MAX: u32 = 256 * 1024;
 const PASSES_MAX: u32 = 16;

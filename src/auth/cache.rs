@@ -51,6 +51,7 @@ impl Cache {
             return Some(verified).filter(is_good).map(|verified| Arc::clone(&verified.identity));
         }
         let verified = recent.old.remove(digest).filter(|verified| is_good(&verified))?;
+        // Kept among the young ones, so that what is asked for again outlives the old ones.
         let identity = Arc::clone(&verified.identity);
         recent.keep(*digest, verified);
         Some(identity)

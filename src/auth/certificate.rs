@@ -104,7 +104,7 @@ impl ClientCertificate {
     /// Remembers whom the method of this number has found in it.
     pub(super) fn keep(&self, method: u64, identity: &Arc<Identity>) {
         let mut identities = self.identities.borrow_mut();
-        // Reloads make new methods, so a long connection could collect identities of many.
+        // Because reloads make new methods, a long connection could collect identities of many.
         if identities.len() >= IDENTITIES_MAX {
             identities.clear();
         }

@@ -11,7 +11,6 @@ use base::identity::Identity;
 pub struct Config {
     /// Its name; also the realm of its challenge.
     pub name: String,
-    /// How it recognises a client.
     pub kind: MethodKind,
     /// Whether the upstream sees the credential.
     pub pass: bool,
@@ -48,7 +47,6 @@ impl Config {
     }
 }
 
-/// How a client is recognised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MethodKind {
     /// By nothing: any client that shows no credential of the methods before it.
@@ -90,7 +88,7 @@ pub(super) fn challenge(config: &Config) -> Option<HeaderValue> {
         MethodKind::Anonymous(_) => return None,
         MethodKind::Basic(_) => format!("Basic realm=\"{realm}\", charset=\"UTF-8\""),
         _ if config.places().contains(&CredentialSource::Bearer) => format!("Bearer realm=\"{realm}\""),
-        // IANA has no scheme for certificates, which clients send in the handshake, but a 401 needs a challenge.
+        // Our own scheme, because a 401 needs a challenge and IANA has none for certificates.
         MethodKind::Mtls(_) => format!("ClientCertificate realm=\"{realm}\""),
         // Nor for credentials in a header or a query.
         MethodKind::ApiKey(_) | MethodKind::Jwt(_) => {

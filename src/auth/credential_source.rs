@@ -19,7 +19,7 @@ pub enum CredentialSource {
     Header(HeaderName),
     /// What follows `Bearer` in `Authorization` (RFC 6750 section 2.1).
     Bearer,
-    /// A query parameter, decoded. URLs end up in logs and histories, so this is the least safe place.
+    /// A query parameter, decoded. The least safe place, because URLs end up in logs and histories.
     Query(String),
 }
 

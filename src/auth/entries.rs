@@ -15,7 +15,6 @@ use base::whole_file;
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
     #[error("{}: {source}", path.display())]
     Unreadable { path: PathBuf, source: std::io::Error },
     /// It is longer than any such file should be.

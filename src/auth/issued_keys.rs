@@ -30,7 +30,6 @@ type Alike = SmallVec<[Arc<IssuedKey>; 1]>;
 #[derive(Debug)]
 pub struct IssuedKey {
     pub digest: Digest,
-    /// Whom it identifies.
     pub identity: Arc<Identity>,
     /// When it ends, microseconds since the Unix epoch. `None`: not on its own.
     pub expires_us: Option<i64>,
@@ -99,8 +98,8 @@ fn put(alike: &mut Alike, key: IssuedKey) {
     alike.push(Arc::new(key));
 }
 
-/// The first eight bytes of a digest, which maps compare in variable time. That helps no attacker, who cannot choose a
-/// digest's bytes without breaking SHA-256.
+/// The first eight bytes of a digest, which maps compare in variable time. That helps no attacker, because nobody can
+/// choose a digest's bytes without breaking SHA-256.
 pub(super) fn prefix(digest: &[u8]) -> u64 {
     digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
 }

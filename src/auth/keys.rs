@@ -1,7 +1,8 @@
 //! API keys: random texts that a client sends with every request. Only their SHA-256 is stored, in a file or in the table of
 //! those that change while traffic runs.
 //!
-//! A fast digest is enough for random texts, which cannot be guessed. It is not for passwords; see [`super::basic`].
+//! A fast digest is enough for random texts, because they cannot be guessed. It is not for passwords; see
+//! [`super::basic`].
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -108,7 +109,7 @@ impl ApiKeySet {
         let found = issued.unwrap_or_else(|| self.table.load().find(digest, asked.unix_seconds()));
         match found {
             Ok(identity) => MethodAnswer::Known(identity),
-            // It may be right: nobody has said yet which keys there are.
+            // It may be right, because nobody has said yet which keys there are.
             Err(Cause::ApiKeyUnknown) if self.issued.as_ref().is_some_and(|it| !it.is_filled()) => {
                 MethodAnswer::Unverified(Some(Cause::ApiKeysUnread))
             }

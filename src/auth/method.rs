@@ -167,6 +167,7 @@ impl Method {
     pub async fn resolve(&self, wait: PendingCheck, asked: &AuthRequest<'_>, cache: &Cache) -> MethodAnswer {
         match (wait, &self.loaded) {
             (PendingCheck::Keys(mut rounds), _) => {
+                // A timeout is no error here, because the token is judged by the keys that there are by then.
                 let _ = tokio::time::timeout(KEYS_WAIT, rounds.changed()).await;
             }
             (PendingCheck::Password(attempt), LoadedMethod::Basic(users)) => {

@@ -1,7 +1,7 @@
 //! Client certificates: the name that a certificate authority has vouched for.
 //!
-//! The handshake has verified the certificate by the listener's authorities. A resumed session keeps its certificate without
-//! another verification, so its expiry is checked at every request.
+//! The handshake has verified the certificate by the listener's authorities. Because a resumed session keeps its
+//! certificate without another verification, its expiry is checked at every request.
 
 use std::sync::Arc;
 

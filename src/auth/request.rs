@@ -38,9 +38,8 @@ impl AuthRequest<'_> {
 pub enum MethodAnswer {
     /// The request carries no credential of this kind.
     Absent,
-    /// The client is recognised.
     Known(Arc<Identity>),
-    /// The credential is invalid. The cause is for operators; a client that learned it could guess better.
+    /// The credential is invalid. The cause is for operators only, because a client that learned it could guess better.
     Refused(Cause),
     /// The credential was not verified: too many are being verified, or what it is compared with is not known yet, which
     /// has a cause.

@@ -6,12 +6,11 @@ use std::num::NonZeroU64;
 
 use super::{Answer, Outcome};
 
-/// The axis of one quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Axis {
     /// Ticks a nanosecond are `rate / 2^rate_shift`; the top bit of `rate` is set.
     rate: u64,
-    /// `2^126 / rate`, rounded up.
+    /// `2^126 / rate`, rounded up; `reset_ns` multiplies by it.
     inverse: u64,
     /// At most 126.
     rate_shift: u8,
@@ -56,14 +55,14 @@ impl Axis {
             return u64::MAX - now_ns;
         }
         let (dividend, rate) = (target << self.rate_shift, u128::from(self.rate));
-        // Not `div_ceil`, which divides a second time for the remainder.
+        // Not `div_ceil`, because that divides a second time for the remainder.
         let down_ns = dividend / rate;
         let at_ns = down_ns + u128::from(down_ns * rate < dividend);
         u64::try_from(at_ns).unwrap_or(u64::MAX).saturating_sub(now_ns)
     }
 
-    /// Nanoseconds until `missing` ticks are refilled, late by up to one tick. It is only shown, never promised as
-    /// `wait_ns` is, so it multiplies by the inverse instead of dividing.
+    /// Nanoseconds until `missing` ticks are refilled, late by up to one tick. Because it is only shown, never promised
+    /// as `wait_ns` is, it multiplies by the inverse instead of dividing.
     #[inline]
     pub(super) fn reset_ns(&self, missing: u64) -> u64 {
         let wait_ns = (u128::from(missing) * u128::from(self.inverse)) >> (126 - self.rate_shift);

@@ -19,14 +19,14 @@ pub struct Breaker {
     closed_ns: u64,
 }
 
-/// Which calls may pass.
+/// Which calls to the shard may pass at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Every call.
+    /// Every call may pass.
     Closed,
-    /// One call in [`TRIED_EVERY`].
+    /// One call in [`TRIED_EVERY`] may pass, until the breaker has been open for [`OPEN_NS`].
     Open,
-    /// One call in [`HALF_OPEN_EVERY`].
+    /// One call in [`HALF_OPEN_EVERY`] may pass, until one of them has an end.
     HalfOpen,
 }
 
@@ -44,12 +44,12 @@ struct Second {
 }
 
 impl Breaker {
-    /// A closed one.
+    /// A closed breaker that has counted no call yet.
     pub fn new() -> Breaker {
         Breaker { state: State::Closed, seconds: [Second::default(); SECONDS], closed_ns: 0 }
     }
 
-    /// Which calls may pass now.
+    /// Which calls may pass now: an open breaker becomes half-open by time alone.
     pub fn phase(&self, now_ns: u64) -> Phase {
         match self.state {
             State::Closed => Phase::Closed,
@@ -58,13 +58,13 @@ impl Breaker {
         }
     }
 
-    /// A call succeeded.
+    /// A call succeeded. An open breaker closes once enough of them have, which depends on why it opened.
     pub fn succeeded(&mut self, now_ns: u64) {
         match &mut self.state {
             State::Closed => self.count(now_ns, 0),
             State::Open { missing, .. } if *missing > 1 => *missing -= 1,
             State::Open { since_ns, .. } => {
-                // After a short outage few keys have to come back, so there is no ramp.
+                // There is no ramp after a short outage, because few keys have to come back.
                 let was_long = now_ns.saturating_sub(*since_ns) >= SECOND_NS;
                 self.closed_ns = if was_long { now_ns } else { 0 };
                 self.state = State::Closed;
@@ -73,7 +73,7 @@ impl Breaker {
         }
     }
 
-    /// A call failed, or had no answer in time. `jitter` is any number: it spreads the ends of open breakers.
+    /// A call failed, or had no answer in time. `jitter` is any number, so that the ends of open breakers spread.
     pub fn failed(&mut self, now_ns: u64, jitter: u64) {
         match &mut self.state {
             State::Closed => {
@@ -92,7 +92,7 @@ impl Breaker {
         }
     }
 
-    /// The shard refused a connection or cannot be reached. That is certain, so it opens without more samples.
+    /// The shard refused a connection or cannot be reached. It opens without more samples, because that is certain.
     pub fn refused(&mut self, now_ns: u64, jitter: u64) {
         match &mut self.state {
             State::Open { until_ns, missing, .. } if now_ns < *until_ns => *missing = 1,

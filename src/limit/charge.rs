@@ -8,11 +8,11 @@ use super::{Key, PlanId, PolicyId, Quota};
 pub struct Charge {
     /// The window's key: policy, window and dimension values, hashed.
     pub key: Key,
-    /// How much is allowed.
+    /// How much is allowed, in which time, and by which algorithm.
     pub quota: Quota,
-    /// Units this request costs.
+    /// Units that the request takes if it is admitted.
     pub cost: u64,
-    /// The policy that asks.
+    /// The policy that asks, by its place in its table.
     pub policy: PolicyId,
     /// Index of the window in its policy.
     pub window: u16,

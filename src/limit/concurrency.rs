@@ -1,7 +1,8 @@
 //! Concurrency: permits for requests in flight. A permit is taken until it is given back; time does not free it.
 //!
-//! When one will be free is unknown, so a refusal says one second, the shortest wait that `Retry-After` can express. If
-//! the quota changes, the count stays (other algorithms scale it), because each permit comes back as it was taken.
+//! Because it is unknown when one will be free, a refusal says one second, the shortest wait that `Retry-After` can
+//! express. If the quota changes, the count stays (other algorithms scale it), because each permit comes back as it was
+//! taken.
 
 use super::{Answer, Outcome, Quota};
 

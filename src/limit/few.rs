@@ -13,7 +13,7 @@ use super::{Answer, Outcome, Quota};
 /// How a window of few units divides its period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Steps {
-    /// Steps of a period.
+    /// Into how many steps a period is divided, at most `COUNT_MAX`.
     pub(super) count: u16,
     /// Binary digits that the code of a unit has beside its count of zeros.
     digits: u8,
@@ -36,7 +36,6 @@ impl Steps {
     }
 }
 
-/// The units of one key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Few {
     /// The step of the newest unit, `INDEX_BITS` of it.
@@ -64,7 +63,6 @@ impl Few {
         few
     }
 
-    /// The reverse of `from_words`.
     pub(super) fn into_words(self, steps: Steps) -> [u64; 2] {
         let (mut bits, mut at, mut before) = (0u128, 0, 0);
         for age in &self.ages[..self.len] {
@@ -89,7 +87,6 @@ impl Few {
         self
     }
 
-    /// Takes `cost` if it fits.
     pub(super) fn take(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> (Few, Outcome) {
         let (limit, step) = (quota.limit().get(), step_of(quota, steps, now_ns));
         let few = self.at(steps, step);
@@ -158,7 +155,6 @@ impl Few {
         few
     }
 
-    /// Whether nothing is missing.
     pub(super) fn is_full(self, quota: &Quota, steps: Steps, now_ns: u64) -> bool {
         self.at(steps, step_of(quota, steps, now_ns)).len == 0
     }
@@ -269,9 +265,9 @@ fn step_within(quota: &Quota, steps: Steps, now_ns: u64) -> u64 {
 
 /// The most units of such a window.
 const FEW_MAX: u64 = 32;
-/// The most steps.
+/// The most steps that a period is divided into.
 const COUNT_MAX: u64 = 32_768;
-/// Bits of the units.
+/// Bits of the two words that hold units; the others hold the step of the newest.
 const BITS: u32 = 84;
 const LATER_MASK: u64 = (1 << (BITS - 64)) - 1;
 /// Bits of the newest unit's step.

@@ -5,12 +5,10 @@
 
 use super::{Answer, Outcome, Quota};
 
-/// The count of one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counter {
     /// Which window: its start divided by the period.
     pub(super) index: u64,
-    /// Units spent in it.
     pub(super) count: u64,
 }
 
@@ -22,7 +20,6 @@ impl Counter {
         Counter { index, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }
     }
 
-    /// Takes `cost` if it fits.
     pub(super) fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (Counter, Outcome) {
         let current = self.at(quota, now_ns);
         let limit = limit_of(quota);
@@ -64,7 +61,6 @@ impl Counter {
         Counter { count: self.count.saturating_sub(cost), ..self }
     }
 
-    /// Whether nothing is missing.
     pub(super) fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
         self.at(quota, now_ns).count == 0
     }

@@ -14,12 +14,12 @@ pub struct PolicyId(u32);
 pub struct PlanId(NonZeroU32);
 
 impl PolicyId {
-    /// The policy at this place.
+    /// The policy at this place of its table.
     pub const fn new(index: u32) -> PolicyId {
         PolicyId(index)
     }
 
-    /// Its place in its table.
+    /// Its place in the table it was compiled into.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -27,12 +27,12 @@ impl PolicyId {
 }
 
 impl PlanId {
-    /// The plan of this number.
+    /// The plan that was given this number.
     pub const fn new(number: NonZeroU32) -> PlanId {
         PlanId(number)
     }
 
-    /// Its number.
+    /// Its number, which no other plan has or gets.
     #[inline]
     pub const fn number(self) -> NonZeroU32 {
         self.0

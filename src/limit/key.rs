@@ -3,15 +3,15 @@
 //! `policy::keys::key` makes keys by a keyed hash; this type only carries them. It does not know what
 //! was hashed, and nothing can be read back from it.
 
-/// Names one counter, here and in Redis. Its bits are as good as random, so users take parts of it instead of hashing
-/// again, and take different parts where one choice must not decide another: the shard of a ring and the stripe of a
-/// lock come from the high half, the home slot in a table from the low half.
+/// Names one counter, here and in Redis. Because its bits are as good as random, users take parts of it instead of
+/// hashing again, and take different parts where one choice must not decide another: the shard of a ring and the stripe
+/// of a lock come from the high half, the home slot in a table from the low half.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(transparent)]
 pub struct Key(u128);
 
 impl Key {
-    /// The key with these bits.
+    /// The key with these bits, which have to be as good as random.
     pub const fn new(bits: u128) -> Key {
         Key(bits)
     }
@@ -22,7 +22,7 @@ impl Key {
         self.0
     }
 
-    /// The upper 64 bits.
+    /// The upper 64 bits, which choose the shard of a ring and the stripe of a lock.
     #[inline]
     pub const fn high(self) -> u64 {
         (self.0 >> 64) as u64

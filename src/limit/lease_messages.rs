@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::{Charge, Key, Outcome, Plan};
 
-/// What a node asks.
+/// What a node asks Redis about its shared windows.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     /// A lease: what the node used and wants of one key.
@@ -17,9 +17,9 @@ pub enum Op {
     Take(SmallVec<[Part; 2]>),
     /// Undoes a `Take`, or ends what a concurrency window counted. Applied at most once.
     Return {
-        /// What was taken.
+        /// The charges that were taken, with the units that go back.
         parts: SmallVec<[Part; 2]>,
-        /// When, as `Taken::at_us` said.
+        /// When they were taken, microseconds of Redis's clock, as `Taken::at_us` said.
         taken_us: u64,
     },
     /// What is left, with nothing spent: for operators.
@@ -35,30 +35,30 @@ pub enum Op {
     Hold(Hold),
 }
 
-/// What a node has in flight of a concurrency window. It is said in full each time, so what is said twice, or lost,
-/// is right again with the next.
+/// What a node has in flight of a concurrency window. It is said in full each time, so that what is said twice, or
+/// lost, is right again with the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
     /// The window, and the units it wants more; 0: none, it gave some back or says that it is still there.
     pub part: Part,
-    /// Units it holds.
+    /// Units that the node's requests hold, all of them together.
     pub held: u64,
     /// How long it holds them unless it says so again, microseconds.
     pub lasts_us: u64,
 }
 
-/// One exact charge.
+/// One exact charge, as Redis is asked for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Part {
-    /// The window's key.
+    /// The key that Redis counts the window by.
     pub key: Key,
-    /// The window.
+    /// The window, and how the fleet shares it.
     pub plan: Arc<Plan>,
-    /// Units.
+    /// Units that the charge takes.
     pub cost: u64,
     /// Counted and reported; it keeps no other part from being taken.
     pub shadow: bool,
-    /// Counted even when refused.
+    /// Counted even when it is refused (`count-denied`).
     pub count_denied: bool,
 }
 
@@ -78,17 +78,17 @@ impl Part {
 /// What a node says of its share of one key. Rates are units a second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Renewal {
-    /// The window's key.
+    /// The key of the window that is leased.
     pub key: Key,
-    /// The window.
+    /// The window, and how the fleet shares it.
     pub plan: Arc<Plan>,
     /// The epoch of the lease it holds, 24 bits; 0: it holds none.
     pub epoch: u32,
-    /// Its demand.
+    /// The demand that the node has measured.
     pub demand: f64,
     /// The demand it told earlier in that epoch.
     pub reported: f64,
-    /// The rate it holds.
+    /// The rate that accrues to the lease it holds.
     pub rate: f64,
     /// Units that requests wait for: each is granted all it costs, or nothing.
     pub pending: u64,
@@ -100,7 +100,7 @@ pub struct Renewal {
     pub spent: f64,
     /// Units it spent without holding them, less those it gives back.
     pub delta: f64,
-    /// Units it keeps.
+    /// Units that it holds and keeps for requests to come.
     pub keep: f64,
     /// It wants no lease any more: its rate goes back too.
     pub release: bool,
@@ -132,12 +132,12 @@ impl Renewal {
     }
 }
 
-/// What Redis gives.
+/// What Redis gives in answer to a renewal.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Grant {
     /// The epoch it is for, 1 to 2^24 - 1.
     pub epoch: u32,
-    /// Units to spend.
+    /// Units that the node may spend without asking.
     pub tokens: f64,
     /// Units a second that accrue to the node until the lease ends.
     pub rate: f64,
@@ -155,7 +155,7 @@ pub struct Grant {
 /// What Redis did with a `Take`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Taken {
-    /// Redis's clock, microseconds since 1970.
+    /// When it did so: Redis's clock, microseconds since 1970.
     pub at_us: u64,
     /// What each part's window said, in their order.
     pub outcomes: SmallVec<[Outcome; 2]>,
@@ -166,15 +166,15 @@ pub struct Taken {
 /// What Redis answers, each to its kind of question.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// To `Renew`.
+    /// The answer to `Renew`: units and a rate, or for how long to deny.
     Grant(Grant),
-    /// To `Take` and `Hold`.
+    /// The answer to `Take` and `Hold`: whether all fit, and what each window said.
     Taken(Taken),
-    /// To `Return` and `Debit`.
+    /// The answer to `Return`, `Debit` and `Repay`: it was applied.
     Returned,
-    /// To `Peek`.
+    /// The answer to `Peek`: what a charge would be told.
     Peeked(Outcome),
-    /// To `Look`.
+    /// The answer to `Look`: what operators are shown.
     Seen(Seen),
 }
 
@@ -192,7 +192,7 @@ pub struct Seen {
 pub enum Left {
     /// Every admission is Redis's: the answer to the charge that was asked about.
     Exact(Outcome),
-    /// Nodes hold leases of it.
+    /// Nodes hold leases of it, so what is left is in part with them.
     Lent(Lent),
 }
 

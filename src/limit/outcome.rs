@@ -1,13 +1,13 @@
 //! [`Outcome`]: the decision of one window on one request. Being limited is a value, not an error.
 
-/// Whether a window admits.
+/// Whether a window admits a cost and, if not, when it would.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// The cost fits.
+    /// The cost fits into what is left.
     Admitted,
     /// It does not fit now. It fits exactly this long from now if nobody spends in between, and not a nanosecond earlier.
     Later {
-        /// Nanoseconds, at least 1.
+        /// How long from now, nanoseconds; at least 1.
         retry_after_ns: u64,
     },
     /// It never fits, because the cost is more than a full window holds.
@@ -27,7 +27,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// An outcome of these parts.
+    /// An outcome of these parts; `reset_ns` in nanoseconds, until the window is whole.
     #[inline]
     pub fn new(answer: Answer, remaining: u64, reset_ns: u64) -> Outcome {
         let wait_ns = match answer {
@@ -61,7 +61,7 @@ impl Outcome {
         Outcome { remaining: self.remaining.saturating_add(back), ..self }
     }
 
-    /// Whether the cost fits.
+    /// Whether the cost fits, be it after a delay.
     #[inline]
     pub fn is_admitted(&self) -> bool {
         self.wait_ns <= 0

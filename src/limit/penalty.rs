@@ -45,7 +45,7 @@ impl Penalty {
         self.after
     }
 
-    /// Length of a stretch, nanoseconds.
+    /// Length of a stretch in which denials are counted, nanoseconds.
     pub fn within_ns(&self) -> u64 {
         self.within_ns
     }
@@ -55,7 +55,7 @@ impl Penalty {
         self.factor
     }
 
-    /// The longest penalty, seconds.
+    /// The longest that one penalty lasts, however many strikes there were, seconds.
     pub fn max_seconds(&self) -> u32 {
         self.max_seconds
     }
@@ -72,11 +72,11 @@ pub struct PenaltyCheck {
     pub key: Key,
     /// When a penalty begins, and how long it lasts.
     pub rule: Penalty,
-    /// The policy.
+    /// The policy whose rule it is.
     pub policy: PolicyId,
     /// Which of the subjects it is of, as [`Charge::part`](super::Charge::part).
     pub part: u16,
-    /// Counted and reported, never refused.
+    /// Counted and reported, but never a reason to refuse (`shadow`).
     pub shadow: bool,
     /// Its policy's part in a trial.
     pub trial: Option<Trial>,
@@ -92,7 +92,7 @@ impl PenaltyCheck {
 }
 
 /// The denials and the penalty of one key, in ticks of about a millisecond. It can be read without the rule it was
-/// written under, so a reload that changes the rule needs no conversion. All zero: no denial.
+/// written under, so that a reload that changes the rule needs no conversion. All zero: no denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// When the last denial was.

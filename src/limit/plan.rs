@@ -11,9 +11,9 @@ use super::{Algorithm, Quota};
 pub struct Plan {
     /// The policy's name, which is part of the names of its keys in Redis.
     pub policy: Arc<str>,
-    /// How much.
+    /// How much is allowed, in which time, and by which algorithm.
     pub quota: Quota,
-    /// How it is shared.
+    /// How exactly the fleet keeps it, and what happens without Redis.
     pub sharing: Sharing,
 }
 
@@ -44,7 +44,7 @@ pub enum WhenDown {
     Local,
     /// Everything is admitted, within a coarse limit by address.
     Allow,
-    /// Everything is denied.
+    /// Every request that the policy charges is denied.
     Deny,
 }
 
@@ -68,10 +68,11 @@ impl Sharing {
         let epoch_ns = match quota.algorithm() {
             _ if overshoot <= 0.0 || quota.is_few() => return exact,
             Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
-            // What accrues to nodes that do not spend it must not outgrow the burst.
+            // Shorter under a small burst, because what accrues to nodes that do not spend it must not outgrow the
+            // burst.
             Algorithm::TokenBucket => period_ns / 2.0 * (quota.capacity() as f64 / limit).min(1.0),
             Algorithm::FixedWindow => period_ns / 8.0,
-            // Logs, queues and permits are exact by nature; no part of them can be lent.
+            // Logs, queues and permits are exact by nature, because no part of them can be lent.
             Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
         };
         // Every node renews once an epoch, however many there are.
@@ -105,7 +106,7 @@ impl Sharing {
             _ if self.is_exact() => 0.0,
             // Every node may owe one unit.
             Algorithm::TokenBucket if nodes <= self.spare => f64::from(nodes) + drift,
-            // Else only nodes whose lease is two units or more may, which are at most half of the units lent.
+            // Otherwise only nodes whose lease is two units or more may, which are at most half of the units lent.
             Algorithm::TokenBucket => f64::from(self.spare).min(per_life / 2.0) + drift,
             Algorithm::SlidingWindow => per_life * (1.0 + AGE_SHARE) + drift,
             _ => drift,
@@ -151,7 +152,7 @@ pub(super) const SMALL: f64 = 12.0;
 const TICK_NS: u64 = 4_000;
 /// The shortest life of a lease, nanoseconds.
 pub const EPOCH_MIN_NS: u64 = 50_000_000;
-/// The longest, nanoseconds.
+/// The longest life of a lease, nanoseconds.
 pub const EPOCH_MAX_NS: u64 = 500_000_000;
 /// The longest of a bucket that holds a minute of refill, which half of is `LONG_MIN_NS`.
 const EPOCH_LONG_NS: u64 = 1_500_000_000;

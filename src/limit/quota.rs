@@ -6,12 +6,12 @@ use super::axis::Axis;
 use super::few::Steps;
 use super::sliding_log;
 
-/// How a window counts.
+/// How a window counts, as `algorithm` of a policy says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
     /// Refills continuously; stored as one theoretical arrival time (GCRA, ITU-T I.371).
     TokenBucket,
-    /// Counts in aligned windows.
+    /// Counts in windows that begin at multiples of the period.
     FixedWindow,
     /// Two counters; the last window counts by the part of it that still overlaps.
     SlidingWindow,
@@ -24,7 +24,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms that a policy can name.
     pub const ALL: [Algorithm; 6] = [
         Algorithm::TokenBucket,
         Algorithm::FixedWindow,
@@ -34,7 +34,7 @@ impl Algorithm {
         Algorithm::Concurrency,
     ];
 
-    /// The algorithm of a number.
+    /// The algorithm that [`Algorithm::number`] gives this number.
     pub fn of_number(number: u8) -> Option<Algorithm> {
         Algorithm::ALL.into_iter().find(|algorithm| algorithm.number() == number)
     }
@@ -125,27 +125,27 @@ impl Quota {
         Quota::new(self.algorithm, part(self.limit), self.period_ns, part(self.burst))
     }
 
-    /// The limit for one address with `when-redis-down = "allow"`: ten times the window, since clients that the policy
-    /// tells apart may share an address. Always a bucket, so that nobody waits in a queue and no log is kept.
+    /// The limit for one address with `when-redis-down = "allow"`: ten times the window, because clients that the
+    /// policy tells apart may share an address. Always a bucket, so that nobody waits in a queue and no log is kept.
     pub fn for_address(self) -> Quota {
         let tenfold = |whole: u64| NonZeroU64::new(whole.saturating_mul(10)).unwrap_or(NonZeroU64::MIN);
         let (limit, capacity) = (tenfold(self.limit.get()), tenfold(self.capacity()));
         Quota::new(Algorithm::TokenBucket, limit, self.period_ns, capacity)
     }
 
-    /// How it counts.
+    /// How its window counts what is spent.
     #[inline]
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
     }
 
-    /// Units admitted in one period.
+    /// Units that the window admits in one period.
     #[inline]
     pub fn limit(&self) -> NonZeroU64 {
         self.limit
     }
 
-    /// Length of the period, nanoseconds.
+    /// Length of the period that the limit is for, nanoseconds.
     #[inline]
     pub fn period_ns(&self) -> NonZeroU64 {
         self.period_ns

@@ -1,9 +1,9 @@
 //! Sliding log: the time of every unit. Exact at every instant: within any stretch of one period it admits at most
 //! `limit` units. Meant for what is billed.
 //!
-//! It keeps one word for each unit, so its memory is bounded by its limit (by twice its limit if costs are reconciled),
-//! which the configuration keeps small ([`LIMIT_MAX`]). A unit taken at `t` counts until just before `t + period`. Unlike
-//! the other states it is not a plain value: it is changed in place, under the lock of its shard.
+//! Because it keeps one word for each unit, its memory is bounded by its limit (by twice its limit if costs are
+//! reconciled), which the configuration keeps small ([`LIMIT_MAX`]). A unit taken at `t` counts until just before
+//! `t + period`. Unlike the other states it is not a plain value: it is changed in place, under the lock of its shard.
 //!
 //! A unit that is owed takes the place of one that expires: its time is when that happens. So a debt is one more limit
 //! for one more period; what more is owed is forgiven, because each unit of it would need a word.
@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 
 use super::{Answer, Outcome, Quota};
 
-/// The log of one key.
+/// The log of one key: the time of each unit that still counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     /// When each unit was taken, nanoseconds, the oldest first.
@@ -99,7 +99,7 @@ impl Log {
         self.times_ns.drain(from..from + same.min(usize::try_from(cost).unwrap_or(usize::MAX)));
     }
 
-    /// Whether nothing is missing.
+    /// Whether nothing is missing, and it can be dropped without loss.
     pub fn is_full(&self, quota: &Quota, now_ns: u64) -> bool {
         self.reset_ns(quota, now_ns) == 0
     }
@@ -120,12 +120,12 @@ impl Log {
         (grown - capacity).saturating_mul(size_of::<u64>())
     }
 
-    /// Memory it holds, bytes.
+    /// Memory that it holds for times of units, bytes.
     pub fn bytes(&self) -> usize {
         self.times_ns.capacity() * size_of::<u64>()
     }
 
-    /// How many of the oldest are over. Few are not yet forgotten, so they are looked at in turn.
+    /// How many of the oldest are over. They are looked at in turn, because few are not yet forgotten.
     fn over(&self, quota: &Quota, now_ns: u64) -> usize {
         let period_ns = quota.period_ns().get();
         self.times_ns.iter().take_while(|time_ns| time_ns.saturating_add(period_ns) <= now_ns).count()
@@ -146,7 +146,7 @@ impl Log {
             self.times_ns.extend(std::iter::repeat_n(now_ns, count));
             return;
         }
-        // Threads read the clock a little apart: near the end there is a place for it, where `give_back` looks.
+        // Its place is near the end, because threads read the clock a little apart; `give_back` looks there.
         let at = self.times_ns.partition_point(|time_ns| *time_ns <= now_ns);
         (0..count).for_each(|_| self.times_ns.insert(at, now_ns));
     }

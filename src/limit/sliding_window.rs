@@ -31,7 +31,6 @@ impl Pair {
         ]
     }
 
-    /// The reverse of `into_words`.
     pub(super) fn from_words([first, second]: [u64; 2]) -> Pair {
         let index = ((first & HALF_MASK) << HALF_BITS) | (second & HALF_MASK);
         Pair { index, previous: first >> HALF_BITS, current: second >> HALF_BITS }
@@ -54,7 +53,6 @@ impl Pair {
         Pair { index: self.index.saturating_add(windows) & INDEX_MASK, previous, current }
     }
 
-    /// Takes `cost` if it fits.
     pub(super) fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (Pair, Outcome) {
         let pair = self.at(quota, now_ns);
         let limit = limit_of(quota);
@@ -138,8 +136,8 @@ impl Pair {
         self.index.saturating_add(windows).saturating_mul(quota.period_ns().get()).saturating_sub(now_ns)
     }
 
-    /// The first instant at which `cost <= limit` fits. The estimate shrinks linearly within each window, so it can be
-    /// solved for.
+    /// The first instant at which `cost <= limit` fits. It can be solved for, because the estimate shrinks
+    /// linearly within each window.
     fn retry_after_ns(self, quota: &Quota, cost: u64, now_ns: u64) -> u64 {
         let period = quota.period_ns().get();
         let room = limit_of(quota) - cost;

@@ -186,8 +186,8 @@ impl State {
         }
     }
 
-    /// A state with nothing left, for a key whose old state cannot be read. Concurrency starts with nothing taken instead:
-    /// nobody would ever give back made-up permits.
+    /// A state with nothing left, for a key whose old state cannot be read. Concurrency starts with nothing taken
+    /// instead, because nobody would ever give back made-up permits.
     pub fn spent(quota: &Quota, now_ns: u64) -> State {
         State::with_used(quota, (1, 1), now_ns)
     }

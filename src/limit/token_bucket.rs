@@ -4,11 +4,11 @@
 //! rather than of nanoseconds: `position(now) = now * limit * 2^shift / period` is what has been refilled since the
 //! clock began, in ticks of `2^-shift` units, and the state is the position at which the bucket will be full again.
 //! A cost is then a whole number of ticks whatever the quota, so neither spending nor giving back rounds; the only
-//! rounding is in `position`, taken of absolute time, so it cannot add up: over any interval at most `burst` + what
+//! rounding is in `position`, taken of absolute time so that it cannot add up: over any interval at most `burst` + what
 //! refills + less than two ticks is admitted (a tick is under a nanosecond's refill, unless the burst needs coarser
 //! ones to fit 62 bits).
 //!
-//! `limit * 2^shift / period` is kept as a binary fraction of 64 digits, rounded down, so a position costs one
+//! `limit * 2^shift / period` is kept as a binary fraction of 64 digits, rounded down, so that a position costs one
 //! multiplication; by the end of the clock it is at most one tick behind the exact one, never ahead.
 //!
 //! The clock is read as at most 2^60 ns (36 years), and positions end at 2^62 (of units, where more than four a
@@ -18,7 +18,6 @@
 use super::axis::TICKS_MAX;
 use super::{Answer, Outcome, Quota};
 
-/// Takes `cost` if it fits.
 #[inline]
 pub(super) fn take(state: u64, quota: &Quota, cost: u64, now_ns: u64) -> (u64, Outcome) {
     let axis = quota.axis();
@@ -54,7 +53,6 @@ pub(super) fn give_back(state: u64, quota: &Quota, cost: u64) -> u64 {
     state.saturating_sub(quota.axis().ticks(cost))
 }
 
-/// Whether nothing is missing.
 pub(super) fn is_full(state: u64, quota: &Quota, now_ns: u64) -> bool {
     state <= quota.axis().position(now_ns)
 }

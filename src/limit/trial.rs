@@ -17,7 +17,7 @@ pub struct Trial {
 /// What a policy of a trial does about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// It decides.
+    /// It decides whether the request is refused.
     Decides,
     /// It is charged as if it decided, and refuses nothing.
     Compared,
@@ -49,11 +49,11 @@ impl Trial {
 pub struct Worlds(u32);
 
 impl Worlds {
-    /// None of them.
+    /// No world, not even the request's own.
     pub const NONE: Worlds = Worlds(0);
     /// The request's own, in which it is decided.
     pub const OWN: Worlds = Worlds(1);
-    /// All of them.
+    /// Every world: the request's own and those of all trials.
     pub const ALL: Worlds = Worlds(u32::MAX);
 
     /// Whether all of these are among them.
@@ -62,7 +62,7 @@ impl Worlds {
         self.0 & others.0 == others.0
     }
 
-    /// Adds these.
+    /// Adds these worlds to the set.
     #[inline]
     pub fn add(&mut self, others: Worlds) {
         self.0 |= others.0;

@@ -100,7 +100,7 @@ impl Fleet {
         keys.map(|key| self.link.deadline(key)).max().unwrap_or_default()
     }
 
-    /// The table of leases.
+    /// This node's leases of all keys that the fleet shares.
     pub fn leases(&self) -> &Leases {
         &self.shares
     }
@@ -213,7 +213,7 @@ impl Fleet {
     }
 
     /// Whether a request may overdraw the lease by one unit instead of waiting. Each node may owe one, so this needs at
-    /// least as many spare units as nodes, or the fleet would exceed its `overshoot`.
+    /// least as many spare units as nodes; otherwise the fleet would exceed its `overshoot`.
     pub fn may_owe(&self, charge: &Charge, plan: &Plan) -> bool {
         charge.cost == 1 && self.link.nodes() <= plan.sharing.spare && self.link.is_quick(charge.key)
     }
@@ -226,7 +226,7 @@ impl Fleet {
                 Told::Admitted { renew: true }
             }
             Told::Denied { .. } if share.is_denial_old(now_ns) && self.link.is_quick(charge.key) => Told::Ask,
-            // Only Redis knows how long a cost above one has to wait in a sliding window.
+            // Redis is asked, because only it knows how long a cost above one has to wait in a sliding window.
             Told::Denied { .. }
                 if charge.cost > 1
                     && plan.quota.algorithm() == Algorithm::SlidingWindow
@@ -248,7 +248,7 @@ impl Fleet {
     ) -> Option<Outcome> {
         let retry_after_ns = match self.link.is_quick(charge.key) {
             true => share.refuses(plan, charge.cost, now_ns),
-            // Redis cannot be asked again, so no recheck.
+            // No recheck, because Redis cannot be asked again.
             false => share.refused_for(plan, charge.cost, now_ns),
         }?;
         let (remaining, reset_ns) = share.estimate(plan, now_ns);
@@ -272,7 +272,7 @@ impl Fleet {
     }
 
     /// Whether a key stays in fallback a little longer, so that a Redis that has just come back does not meet every key of
-    /// every node at once. Chosen by bits of the key, so all nodes bring the same keys back first.
+    /// every node at once. Chosen by bits of the key, so that all nodes bring the same keys back first.
     pub(super) fn is_held_back(&self, key: Key) -> bool {
         self.shares.peek(key).is_some_and(|(_, words)| self.is_held_back_as(key, &Lease::from_words(words)))
     }
@@ -287,7 +287,7 @@ impl Fleet {
         self.link.answers(key) && !self.link.is_quick(key)
     }
 
-    /// Whether Redis is asked about a key that this node cannot decide: nobody waits for a slow one.
+    /// Whether Redis is asked about a key that this node cannot decide. A slow one is not, because nobody waits for it.
     pub(super) fn is_asked(&self, key: Key) -> bool {
         self.link.is_quick(key) && !self.is_held_back(key)
     }
@@ -401,15 +401,15 @@ impl Limiter {
             let taken = self.table.take(charge, now_ns);
             return said(taken.outcome, Refund::Table(taken.place));
         };
-        // Every window holds at least one unit, so only larger costs can be too large.
+        // Only larger costs can be too large, because every window holds at least one unit.
         if charge.cost > 1 && charge.cost > plan.quota.capacity() {
             return (ChargeState::Refused, self.foresee(charge, now_ns));
         }
         let known = if !plan.sharing.is_exact() {
             self.spend_lease(fleet, plan, charge, now_ns)
         } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
-            // Permits may be free again at any moment, so no denial is remembered. A policy that counts denials has to
-            // tell Redis each of them.
+            // No denial is remembered, because permits may be free again at any moment. A policy that counts denials
+            // has to tell Redis each of them.
             None
         } else {
             denied_before(fleet, plan, charge, now_ns).map(|denied| {
@@ -434,7 +434,7 @@ impl Limiter {
 
     /// Decides a charge without waiting, because its shard is down or slower than a request may wait. A slow shard is
     /// still asked for a lease for later requests. A key that has one already spends beyond it no more than its part of what
-    /// Redis said is left, else the node would spend both the lease and its fallback share.
+    /// Redis said is left, because otherwise the node would spend both the lease and its fallback share.
     fn without_answer(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -572,7 +572,7 @@ pub(super) fn coarse_outcome(plan: &Plan, outcome: Outcome) -> Outcome {
 /// The outcome of a charge that Redis has denied before, while that denial lasts.
 pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Outcome> {
     let refused = fleet.change_known(charge.key, |under, share| {
-        // A reload has changed the limit, so the denial no longer holds.
+        // The denial no longer holds, because a reload has changed the limit.
         if under != charge.plan {
             share.end_denial();
             return None;

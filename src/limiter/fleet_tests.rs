@@ -81,7 +81,6 @@ impl Desk {
         }
     }
 
-    /// Loses everything asked so far.
     fn lose(&self, now_ns: u64) {
         self.refuse(now_ns, Unanswered::Lost);
     }

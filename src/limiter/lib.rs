@@ -5,9 +5,9 @@
 //! leases, `permits` for concurrency), and by this node's fallback while Redis is down. A request waits for Redis at
 //! most `redis.deadline`. The way of one request: `check` → `attempt` → `fleet` → `renewals` or `exact` → `wait`.
 //!
-//! Charges are taken in the order given, not the one with the least left first: finding that order costs a look at
-//! every key, while a refund is exact and takes nanoseconds. Between a take and its refund another thread may find the
-//! units missing and be refused; it never finds too many.
+//! Charges are taken in the order given, not the one with the least left first, because finding that order costs a look
+//! at every key, while a refund is exact and takes nanoseconds. Between a take and its refund another thread may find
+//! the units missing and be refused; it never finds too many.
 //!
 //! It does not know the names of policies, headers, or statuses.
 //!
@@ -74,7 +74,7 @@ pub struct Limiter {
     hot: hot::Hot,
 }
 
-/// The decision on one request.
+/// What was decided about one request, and by whom.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// The outcome of each charge, in the order of the charges. If the request is refused, `remaining` is what is left
@@ -106,7 +106,7 @@ pub struct Decision {
 enum Elsewhere {
     /// Redis, which was asked for it.
     Redis,
-    /// This node, without Redis.
+    /// This node without Redis, as `when-redis-down` of the policy says.
     Fallback,
     /// Nobody: another window had refused the request, and this one was not asked.
     Nobody,
@@ -129,7 +129,7 @@ impl From<IpAddr> for ClientAddress {
 }
 
 impl Decision {
-    /// Whether the request may pass.
+    /// Whether the request may pass in its own world, whatever its trials say.
     #[inline]
     pub fn is_admitted(&self) -> bool {
         !self.refused.has(Worlds::OWN)
@@ -254,7 +254,7 @@ impl Limiter {
         plan.is_some_and(|plan| !plan.sharing.is_exact())
     }
 
-    /// This node's own counters.
+    /// The table of what this node counts on its own.
     pub fn table(&self) -> &Table {
         &self.table
     }

@@ -7,7 +7,7 @@ use crate::global::config::deadline_of;
 use limit::Key;
 use limit::lease_messages::{Op, Reply, Unanswered};
 
-/// Carries questions to Redis.
+/// Carries questions to Redis and brings its answers back.
 pub trait Link: Send + Sync {
     /// Sends an operation without waiting. `done` is called exactly once, from any thread, possibly before this returns.
     fn send(&self, op: Op, done: Done);
@@ -54,7 +54,7 @@ pub trait Link: Send + Sync {
         0
     }
 
-    /// The name of a shard.
+    /// The name of a shard in logs and metrics.
     fn shard_name(&self, _shard: usize) -> Option<String> {
         None
     }

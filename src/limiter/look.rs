@@ -13,11 +13,11 @@ use limit::lease_messages::{Op, Part, Reply, Seen, Unanswered};
 /// What came of a look in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
-    /// What it holds.
+    /// What Redis holds of the window, read without spending.
     Seen(Seen),
     /// The key's shard is known to be away.
     Away,
-    /// Nothing came back in time.
+    /// Nothing came back in the time that operators wait.
     Late,
     /// The shard refused: it is loading, a replica, or the key holds something else.
     Refused,

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use limit::{Plan, PlanId, Quota, WhenDown};
 
-/// All plans.
+/// The plans of every configuration so far, by their numbers.
 #[derive(Debug, Default)]
 pub struct Plans {
-    /// Each block is twice as long as the one before, and no entry ever moves, so a plan is read by its number without a
-    /// lock and without a reference count.
+    /// Each block is twice as long as the one before, and no entry ever moves, so that a plan is read by its number
+    /// without a lock and without a reference count.
     blocks: [OnceLock<Block>; BLOCKS],
     /// Locked only to add a plan.
     numbers: Mutex<HashMap<Arc<Plan>, PlanId>>,

@@ -24,12 +24,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether Redis has answered everything.
+    /// Whether Redis has answered everything that this request waits for.
     pub fn is_resolved(&self) -> bool {
         self.wait.is_resolved()
     }
 
-    /// How long it waits.
+    /// How long it waits: the longest that one of its keys is given.
     pub fn deadline(&self) -> Duration {
         let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
         self.limiter

@@ -37,7 +37,7 @@ impl RetryBudget {
         fits
     }
 
-    /// Whether one more retry fits. A few always do, or a quiet upstream would never see one.
+    /// Whether one more retry fits. A few always do, because otherwise a quiet upstream would never see one.
     pub fn has_room(&self, now_ns: u64) -> bool {
         self.advance(now_ns);
         let requests: u64 = self.requests.iter().map(|count| u64::from(count.get())).sum();

@@ -23,11 +23,10 @@ use base::clock;
 use metrics::IpVersion;
 
 /// A connection lent to one exchange. Dropped before [`Checkout::finish`], it takes an HTTP/1.1 connection down with
-/// it and resets an HTTP/2 stream: the server learns that nobody listens.
+/// it and resets an HTTP/2 stream, so that the server learns that nobody listens.
 #[derive(Debug)]
 pub struct Checkout<B: Body + 'static> {
     pub(super) pool: Rc<Pool<B>>,
-    /// Index of the server.
     pub server: usize,
     /// How long it took to come free, nanoseconds. 0: nothing was waited for.
     pub wait_ns: u64,
@@ -36,7 +35,7 @@ pub struct Checkout<B: Body + 'static> {
     /// The version of IP over which a connection was not there soon enough, so that the request goes over the other one.
     pub around: Option<IpVersion>,
     pub(super) connection: Option<LentConnection<B>>,
-    /// The request's body while it is on its way. Boxed: most have none.
+    /// The request's body while it is on its way. Boxed, because most have none.
     pub(super) upload: Option<Box<Upload>>,
     /// Counted among the uploads that were let in and have no connection yet.
     pub(super) is_entering: bool,
@@ -77,7 +76,7 @@ where
         let mut is_stale = false;
         match connection {
             LentConnection::Http1(connection) => {
-                // One that was waited for may have been closed since; others have just been looked at.
+                // Only one that was waited for is looked at again, because others have just been.
                 is_stale = self.wait_ns + self.connect_ns > 0 && !connection.is_idle();
                 connection.begin(head, body);
             }
@@ -105,7 +104,7 @@ where
         early: Option<OwnedSemaphorePermit>,
         now: Instant,
     ) {
-        // Requests share connections of HTTP/2: none of them holds one, and a stream may well be quiet.
+        // Not over HTTP/2, because requests share its connections: none holds one, and a stream may well be quiet.
         let (uploads, bounds) = match &self.connection {
             Some(LentConnection::Http1(_)) => {
                 (Some(&self.pool.upstream.servers[self.server].uploads), bounds)
@@ -155,7 +154,6 @@ where
         }
     }
 
-    /// Whether the answer is whole.
     pub fn is_answered(&self) -> bool {
         match self.connection.as_ref().expect(HELD) {
             LentConnection::Http1(connection) => connection.is_answered(),

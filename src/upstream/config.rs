@@ -133,7 +133,6 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Servers are not compared.
     pub const OFF: Outliers = Outliers {
         success_rate_percent: None,
         latency_times: None,
@@ -141,7 +140,6 @@ impl Outliers {
         requests_min: 100,
     };
 
-    /// Whether servers are compared.
     pub fn is_on(&self) -> bool {
         self.success_rate_percent.is_some() || self.latency_times.is_some()
     }
@@ -183,8 +181,8 @@ pub enum ServerLocation {
 
 impl ConfiguredServer {
     /// The name that its certificate is for. Of a service it is the service's domain and not the target of a record,
-    /// which whoever forges an answer chooses (RFC 6125 section 6.2.1). A Unix socket has none and is called as nginx
-    /// calls it.
+    /// because whoever forges an answer chooses that (RFC 6125 section 6.2.1). A Unix socket has none and is called as
+    /// nginx calls it.
     pub fn name(&self) -> &str {
         match &self.place {
             ServerLocation::Tcp { host, .. } => host,
@@ -271,7 +269,7 @@ pub struct StickyConfig {
     pub path: String,
     /// Whether clients send it with requests that come from other sites.
     pub same_site: SameSite,
-    /// Whether it is `Secure` even if the connection is not: TLS may end before this gateway.
+    /// Whether it is `Secure` even if the connection is not, because TLS may end before this gateway.
     pub is_secure: bool,
 }
 
@@ -348,7 +346,6 @@ pub struct PoolBounds {
     pub streams: usize,
 }
 
-/// Deadlines of one exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTimeouts {
     /// TCP and TLS handshake.

@@ -33,13 +33,11 @@ use net::descriptors;
 use net::outbox::QueuedSocket;
 use net::wire::http2::{Meter, MeteredStream, PeerSide};
 
-/// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The server's name has no address.
     #[error("its name does not resolve")]
     Unresolved,
-    /// The operating system's answer.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The TLS handshake failed: who is there is not whom the configuration means, or refuses us.
@@ -49,13 +47,11 @@ pub enum ConnectError {
         cause: Cause,
         source: std::io::Error,
     },
-    /// It took too long.
     #[error("not connected within {0:?}")]
     Timeout(Duration),
     /// The process has no descriptor for it; the server is not to blame.
     #[error("{0}")]
     Descriptors(std::io::Error),
-    /// The HTTP handshake broke.
     #[error("{0}")]
     Http(#[from] hyper::Error),
     /// The connection is open, and the server takes no streams on it.
@@ -128,8 +124,8 @@ pub(super) struct NewHttp2<B> {
 }
 
 /// Opens an HTTP/2 connection to server `index`, unless a way `beside` it is faster, and drives it until it ends. It is open
-/// once the server has sent its SETTINGS, as for gRPC's clients: requests sent before could be more than it takes at once,
-/// and a server that refuses our certificate over TLS 1.3 says so in their place.
+/// once the server has sent its SETTINGS, as for gRPC's clients, because requests sent before could be more than it
+/// takes at once, and a server that refuses our certificate over TLS 1.3 says so in their place.
 pub(super) async fn http2<B, L>(
     upstream: &Upstream,
     index: usize,
@@ -156,7 +152,7 @@ where
         let mut builder = http2::Builder::new(LocalExecutor);
         builder
             .initial_stream_window_size(WINDOW_BYTES)
-            // Of all streams together: else answers that some clients do not read hold up those of all others.
+            // Of all streams together: otherwise answers that some clients do not read hold up those of all others.
             .initial_connection_window_size(WINDOW_BYTES.saturating_mul(streams).min(WINDOW_BYTES_MAX))
             .max_header_list_size(HEAD_BYTES);
         let (sender, connection) = builder.handshake(stream).await.map_err(broken)?;
@@ -290,8 +286,8 @@ fn not_connected(error: io::Error) -> ConnectError {
 
 /// Connects to a Unix socket. The caller bounds how long that takes.
 ///
-/// A server whose queue is full answers EAGAIN at once (connect(2)), where TCP sends its SYN again: a short burst must
-/// not become an error only because the server is on the same machine.
+/// A server whose queue is full answers EAGAIN at once (connect(2)), where TCP sends its SYN again; it is tried again,
+/// because a short burst must not become an error only because the server is on the same machine.
 pub(super) async fn unix(path: &Path) -> io::Result<UnixStream> {
     let mut pause = QUEUE_FULL_PAUSE_MIN;
     loop {
@@ -339,8 +335,8 @@ fn ended_early(error: Option<hyper::Error>, tls_fault: &TlsFault) -> ConnectErro
     }
 }
 
-/// A stream that keeps the fault of TLS that ends it: hyper drops what its connection fails with, and tells requests
-/// that it is closed.
+/// A stream that keeps the fault of TLS that ends it, because hyper drops what its connection fails with, and tells
+/// requests that it is closed.
 #[derive(Debug)]
 struct FaultRecorder {
     stream: Box<dyn ServerStream>,
@@ -435,7 +431,8 @@ const KEEP_ALIVE_RETRIES: u32 = 4;
 const BESIDE_AFTER: Duration = Duration::from_millis(250);
 /// Read at once of a connection that takes no more: an alert is no byte of it, and everything else is lost.
 const LAST_BYTES: usize = 1_024;
-/// How soon a Unix socket whose queue is full is tried again: a server that works empties its queue within microseconds.
+/// How soon a Unix socket whose queue is full is tried again, because a server that works empties its queue within
+/// microseconds.
 const QUEUE_FULL_PAUSE_MIN: Duration = Duration::from_millis(1);
 /// How soon at the latest, if the queue stays full.
 const QUEUE_FULL_PAUSE_MAX: Duration = Duration::from_millis(50);

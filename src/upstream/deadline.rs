@@ -1,7 +1,7 @@
 //! A timer that is cheap to push back.
 //!
-//! Almost no deadline of a proxy ever comes: each exchange sets one and then ends. Entering and leaving the
-//! runtime's timer wheel for each would cost more than the decision about a limit, so a deadline moves later for
+//! Almost no deadline of a proxy ever comes: each exchange sets one and then ends. Because entering and leaving the
+//! runtime's timer wheel for each would cost more than the decision about a limit, a deadline moves later for
 //! nothing: the underlying sleep stays where it is, fires early once, and is then set to what is wanted by then.
 
 use std::future::Future;
@@ -18,7 +18,6 @@ pub struct ReusableDeadline {
 }
 
 impl ReusableDeadline {
-    /// A deadline at `at`.
     pub fn new(at: Instant) -> ReusableDeadline {
         ReusableDeadline { sleep: Box::pin(sleep_until(TokioInstant::from_std(at))), at }
     }
@@ -35,8 +34,8 @@ impl ReusableDeadline {
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.sleep.as_mut().poll(cx).is_pending() {
-                // A peer that never pauses uses up what a task may do in one turn, in every turn, and then the runtime
-                // lets no timer be ready either.
+                // Looked at here, because a peer that never pauses uses up what a task may do in one turn, in every
+                // turn, and then the runtime lets no timer be ready either.
                 let is_hidden =
                     !tokio::task::coop::has_budget_remaining() && base::clock::instant() >= self.at;
                 return if is_hidden { Poll::Ready(()) } else { Poll::Pending };

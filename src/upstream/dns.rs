@@ -30,7 +30,6 @@ pub struct Config {
     pub servers: Vec<SocketAddr>,
 }
 
-/// Asks name servers.
 #[derive(Debug)]
 pub struct Dns {
     config: Config,
@@ -40,8 +39,8 @@ pub struct Dns {
 /// Who is asked, and by which rules names are completed.
 #[derive(Clone, Debug)]
 struct NameServers {
-    /// A resolver for each name server, in the order in which they are asked. One resolver for all of them would wait for
-    /// the other servers, until its time is over, before it asks for a truncated answer over TCP.
+    /// A resolver for each name server, in the order in which they are asked, because one resolver for all of them
+    /// would wait for the other servers, until its time is over, before it asks for a truncated answer over TCP.
     each: Arc<[TokioResolver]>,
     /// Search domains.
     ends: Arc<[Name]>,
@@ -65,11 +64,9 @@ pub struct SrvTarget {
     /// Its share among those of its priority.
     pub weight: u16,
     pub port: u16,
-    /// The name of the server.
     pub target: String,
 }
 
-/// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The name servers' word, or that there was none.
@@ -107,7 +104,6 @@ impl Error {
 type Stamp = [Option<SystemTime>; 2];
 
 impl Dns {
-    /// Asks these.
     pub fn new(config: Config) -> Dns {
         Dns { config, built: Mutex::new(None) }
     }
@@ -290,7 +286,8 @@ impl NameServers {
 /// The first of these names that a server knows, and which one that is.
 ///
 /// # Errors
-/// Why one failed, if one did: the library would say only what there is of the last one, which may be no name at all.
+/// Why one failed, if one did, because the library would say only what there is of the last one, which may be no name
+/// at all.
 async fn first_name(
     server: TokioResolver,
     names: Vec<Name>,

@@ -10,7 +10,6 @@ use super::dns::{DnsAnswer, Error, SrvTarget};
 use super::server::{ServerAddress, ServerEndpoint};
 use metrics::IpVersion;
 
-/// One question to name servers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DnsQuestion {
     /// The SRV records of a name.
@@ -214,8 +213,8 @@ impl HostAddresses {
         host
     }
 
-    /// Its addresses. If the families were found behind different search domains, those of the first one: the others are of
-    /// another name.
+    /// Its addresses. If the families were found behind different search domains, those of the first one, because the
+    /// others are of another name.
     fn used(&self) -> Vec<IpAddr> {
         let families = || self.0.iter().filter(|family| !family.part.used().is_empty());
         let rank = families().map(|family| family.rank).min().unwrap_or_default();

@@ -16,7 +16,6 @@ pub enum Error {
     /// of the handshake is done.
     #[error("TLS: {}", .0.sentence())]
     Tls(Cause),
-    /// The connection broke.
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The request's body broke off, or is not as long as its head says.
@@ -57,13 +56,11 @@ impl Error {
 /// Why no head of an answer came.
 #[derive(Debug)]
 pub enum SendError<B> {
-    /// The exchange broke.
     Broken {
         error: Error,
         /// What of the request the server cannot have seen.
         unsent: UnsentRequest<B>,
     },
-    /// The deadline passed.
     Timeout,
     /// The request's body came too slowly, or yielded to other requests.
     Slow,

@@ -69,7 +69,7 @@ where
     /// A stream on the least loaded connection that has room for one.
     pub(super) fn share(&self, now: Instant, streams_max: usize) -> Option<Rc<Http2<B>>> {
         let mut shared = self.connections.borrow_mut();
-        // Dropping the pool's handle does not cut streams: a connection ends with its last one.
+        // Dropping the pool's handle does not cut streams, because a connection ends with its last one.
         shared.retain(|connection| !connection.sender.is_closed() && connection.is_usable(now));
         let with_room = shared.iter().filter(|connection| connection.has_room(streams_max));
         let least = with_room.min_by_key(|connection| connection.streams.get())?;
@@ -175,8 +175,8 @@ impl<B> Http2<B> {
         now.saturating_duration_since(since)
     }
 
-    /// Whether neither side's bound on its streams is reached. Of a server that takes none now none is asked for: hyper would
-    /// keep the request until its deadline.
+    /// Whether neither side's bound on its streams is reached. Of a server that takes none now none is asked for,
+    /// because hyper would keep the request until its deadline.
     fn has_room(&self, streams_max: usize) -> bool {
         let taken = self.meter.borrow().streams_taken() as usize;
         self.streams.get() < streams_max.min(taken)
@@ -235,7 +235,6 @@ impl<B> Http2Exchange<B> {
         }
     }
 
-    /// Whether the answer is complete.
     pub(super) fn is_answered(&self) -> bool {
         self.body.as_ref().is_none_or(Body::is_end_stream)
     }
@@ -278,8 +277,9 @@ where
                 let unsent = match (failed.take_message(), is_unprocessed(failed.error(), &meter)) {
                     (Some(request), _) => UnsentRequest::Request(Some(request.into_body())),
                     (None, Some(is_graceful)) => UnsentRequest::Unprocessed { is_graceful },
-                    // The meter does not know on which stream an interim answer came, so after any of them no request
-                    // counts as unanswered; they are rare. Of a malformed answer it is not known how much had come.
+                    // Because the meter does not know on which stream an interim answer came, after any of them no
+                    // request counts as unanswered; they are rare. Of a malformed answer it is not known how much had
+                    // come.
                     (None, None) if meter.has_interim() || is_malformed => UnsentRequest::Answered,
                     (None, None) => UnsentRequest::Nothing,
                 };

@@ -1,5 +1,5 @@
-//! An upstream as it is now. Its servers come and go with its names, so what workers use is one immutable set of servers
-//! ([`Upstream`]), replaced whole; this is the place where the newest one is found. It asks no name server.
+//! An upstream as it is now. Because its servers come and go with its names, what workers use is one immutable set of
+//! servers ([`Upstream`]), replaced whole; this is the place where the newest one is found. It asks no name server.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -138,7 +138,7 @@ impl LiveUpstream {
         name: ResolvedName,
         now_ns: u64,
     ) -> Option<Arc<Upstream>> {
-        // Held to the end: one change after the other.
+        // Held to the end, so that one change comes after the other.
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = names[index].endpoints == name.endpoints;
         names[index] = name;
@@ -152,8 +152,8 @@ impl LiveUpstream {
         next.go_on_from(&before, now_ns);
         let next = Arc::new(next);
         self.current.store(Arc::clone(&next));
-        // In this order: a worker that sees the count sees the servers, and one that is told that a server has left
-        // sees the count.
+        // In this order, so that a worker that sees the count sees the servers, and one that is told that a server has
+        // left sees the count.
         self.moves.0.fetch_add(1, Ordering::Release);
         before.leave_for(&next);
         Some(next)
@@ -316,7 +316,7 @@ mod tests {
             assert_eq!(server.has_left(), index < half);
         }
         assert_eq!(after.leaving.len(), half);
-        // Compared with each other they would take minutes.
+        // So long is enough, because only a comparison of each with all others would take minutes.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }

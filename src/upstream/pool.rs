@@ -201,7 +201,7 @@ where
             HttpVersion::H1 => match if terms.is_new { None } else { pool.take_idle(now) } {
                 Some(idle) => Some(LentConnection::Http1(idle)),
                 None => {
-                    // Boxed, here and below: connecting is rare and its future large, and the future of every
+                    // Boxed, here and below, because connecting is rare and its future large, and the future of every
                     // request would carry it along, copied each time a request is handed to hyper.
                     let connection = Box::pin(within(ends, self.open_or_wait(server, &mut checkout))).await?;
                     Some(LentConnection::Http1(connection))
@@ -299,7 +299,7 @@ where
             if waited >= bounds.wait / 2 {
                 shared.uploads.ask_slowest_to_yield(Some(uploads::SLOW));
             }
-            // Other workers may hold all connections and use none of them: they give up those that are idle.
+            // Counted, so that other workers, which may hold all connections and use none, give up those that are idle.
             let _wanted = (!has_room()).then(|| WaitingCount::new(&pool.waiting, shared));
             tokio::time::sleep(UPLOAD_LOOK).await;
         }
@@ -452,7 +452,7 @@ where
         let share = |other: usize| self.servers[other].shared.share(clock::instant(), bounds.streams);
         let opened = connect::http2(&self.upstream, index, || self.beside(index, share)).await;
         let opened = match opened {
-            // Its stream is reserved: nothing may come between.
+            // Nothing may come between, because its stream is reserved.
             Ok(ConnectOutcome::Open((other, connection), slow)) => {
                 self.move_to(other, slow, checkout);
                 checkout.wait_ns += since(opening);
@@ -598,7 +598,7 @@ where
                 Err(back) => connection = back,
             }
         }
-        // Somebody on another worker waits for a permit: closing this one gives it.
+        // Closed, because somebody on another worker waits for its permit.
         if self.upstream.servers[server].waiting.load(Ordering::Relaxed) > 0 {
             return;
         }

@@ -46,7 +46,6 @@ struct ResolverLog {
     unanswered: BTreeSet<(String, IpVersion)>,
 }
 
-/// The answer to one question.
 enum DnsReply {
     Services(String, Result<DnsAnswer<SrvTarget>, Error>),
     Addresses(String, IpVersion, Result<DnsAnswer<IpAddr>, Error>),
@@ -384,8 +383,8 @@ async fn found(
     first
 }
 
-/// Each address once, without those no server can have, in an order that does not depend on the answer's: name servers
-/// turn their records to spread connections. Says whether there were too many.
+/// Each address once, without those no server can have, in an order that does not depend on the answer's, because name
+/// servers turn their records to spread connections. Says whether there were too many.
 fn tidy(mut endpoints: Vec<ServerEndpoint>) -> (Vec<ServerEndpoint>, bool) {
     endpoints.retain(|endpoint| {
         let ip = endpoint.address.tcp().map(|address| address.ip());
@@ -398,9 +397,9 @@ fn tidy(mut endpoints: Vec<ServerEndpoint>) -> (Vec<ServerEndpoint>, bool) {
     (endpoints, is_cut)
 }
 
-/// The addresses without those of a family that leads nowhere from here, if the other one does: many machines have IPv6
-/// addresses and no way to the world. Both are tried at once, each with the time that RFC 8305 (Happy Eyeballs) gives the
-/// first one alone, but here and not by requests. With the version of IP that is left out.
+/// The addresses without those of a family that leads nowhere from here, if the other one does, because many machines
+/// have IPv6 addresses and no way to the world. Both are tried at once, each with the time that RFC 8305 (Happy
+/// Eyeballs) gives the first one alone, but here and not by requests. With the version of IP that is left out.
 async fn of_families_with_a_way(endpoints: Vec<ServerEndpoint>) -> (Vec<ServerEndpoint>, Option<IpVersion>) {
     let is_v4 = |endpoint: &ServerEndpoint| endpoint.address.tcp().is_some_and(|address| address.is_ipv4());
     let (v4, v6): (Vec<_>, Vec<_>) = endpoints.into_iter().partition(is_v4);
@@ -431,9 +430,9 @@ async fn is_reachable(endpoints: &[ServerEndpoint]) -> bool {
     tokio::time::timeout(TRY_WITHIN, any).await.unwrap_or(false)
 }
 
-/// An answer that holds for less is used for so long: a TTL of 0 must not make a loop.
+/// An answer that holds for less is used for so long, because a TTL of 0 must not make a loop.
 const TTL_MIN: Duration = Duration::from_secs(1);
-/// One that holds for longer is asked for again after so long: whoever wrote a day has forgotten it.
+/// One that holds for longer is asked for again after so long, because whoever wrote a day has forgotten it.
 const TTL_MAX: Duration = Duration::from_secs(300);
 /// How soon a name is asked for again that had no answer.
 const RETRY: Duration = Duration::from_secs(2);

@@ -28,8 +28,8 @@ pub struct Upstream {
     pub config: Config,
     /// One an address, in the order of `config.servers`.
     pub servers: Vec<Arc<SharedServer>>,
-    /// Where each server stands among them. A set of many is made anew at each change of a name, so no server is looked for
-    /// by comparing it with all others.
+    /// Where each server stands among them. Because a set of many is made anew at each change of a name, no server is
+    /// looked for by comparing it with all others.
     positions: HashMap<ServerId, usize>,
     /// Servers of former sets that some request may still use.
     pub leaving: Vec<Weak<SharedServer>>,
@@ -37,7 +37,6 @@ pub struct Upstream {
     pub(super) tls: Option<Arc<ArcSwap<rustls::ClientConfig>>>,
     /// One a request that may take a connection before the first bytes of its body are there.
     pub early: Arc<Semaphore>,
-    /// Which servers may be used.
     pub health: UpstreamHealth,
     /// The cookies that keep clients at their servers.
     pub sticky: Option<StickyCookies>,

@@ -1,5 +1,5 @@
-//! A strict JSON reader: a name that occurs twice in an object is an error. Two readers of one token must never see two
-//! identities in it (RFC 8725 section 2.4).
+//! A strict JSON reader: a name that occurs twice in an object is an error, because two readers of one token must never
+//! see two identities in it (RFC 8725 section 2.4).
 
 use std::fmt;
 
@@ -42,7 +42,8 @@ impl Json {
     }
 
     /// A name: a text that is not empty, or a whole number in its digits, as issuers write ids of their database
-    /// though RFC 7519 section 4.1.2 asks for a text. A fraction or an exponent has several spellings, so it is none.
+    /// though RFC 7519 section 4.1.2 asks for a text. A fraction or an exponent is none, because it has several
+    /// spellings.
     pub(super) fn name(&self) -> Option<Box<str>> {
         match self {
             Json::Text(text) => (!text.is_empty()).then(|| text.as_str().into()),

@@ -8,10 +8,9 @@ use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, crypto};
 
 use super::token::SignedToken;
 
-/// Keys that belong together.
 #[derive(Debug)]
 pub(super) struct KeySet {
-    /// Unique in the process: what was verified by one set is not taken for verified by another.
+    /// Unique in the process, so that what was verified by one set is not taken for verified by another.
     pub(super) generation: u64,
     keys: Vec<VerifyingKey>,
 }
@@ -33,7 +32,6 @@ pub(super) enum Signature {
 }
 
 impl KeySet {
-    /// A set without keys.
     pub(super) fn empty() -> KeySet {
         KeySet::new(Vec::new())
     }
@@ -49,7 +47,7 @@ impl KeySet {
     /// Where it is too short for every algorithm that is allowed (RFC 7518 section 3.2).
     pub(super) fn of_secret(secret: &str, allowed: &[Algorithm]) -> Result<KeySet, String> {
         let algorithms: Vec<Algorithm> = allowed.iter().copied().filter(|it| is_long(secret, *it)).collect();
-        // Without any algorithm the configuration is refused for that, and the secret is not to blame.
+        // Where none is allowed, the secret is not to blame, because the configuration is refused for that.
         if algorithms.is_empty() && !allowed.is_empty() {
             if allowed.iter().all(|algorithm| secret_bytes_min(*algorithm).is_none()) {
                 return Err(
@@ -173,7 +171,7 @@ fn of_jwk(jwk: &Jwk, allowed: &[Algorithm]) -> Option<VerifyingKey> {
     (!algorithms.is_empty()).then(|| VerifyingKey { kid: common.key_id.clone(), algorithms, key })
 }
 
-/// Public keys in PEM, one or several. A certificate is none: whether it is to be believed is another question.
+/// Public keys in PEM, one or several. A certificate is none, because whether it is to be believed is another question.
 fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, String> {
     let mut keys = Vec::new();
     for block in text.split_inclusive("-----END").map(str::trim_start) {
@@ -203,7 +201,7 @@ fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, String
 }
 
 fn public_key(pem: &[u8]) -> Option<DecodingKey> {
-    // In this order: the reader of RSA keys takes whatever is left.
+    // In this order, because the reader of RSA keys takes whatever is left.
     DecodingKey::from_ec_pem(pem)
         .or_else(|_| DecodingKey::from_ed_pem(pem))
         .or_else(|_| DecodingKey::from_rsa_pem(pem))

@@ -38,9 +38,7 @@ pub struct Config {
     pub source: KeySetSource,
     /// How a token may be signed.
     pub algorithms: Vec<Algorithm>,
-    /// What it must claim.
     pub rules: ClaimRules,
-    /// Which claims identify the client.
     pub naming: ClaimNaming,
 }
 
@@ -64,10 +62,8 @@ impl std::fmt::Debug for JwtSecret {
     }
 }
 
-/// Why keys cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Their file cannot be read.
     #[error(transparent)]
     File(#[from] entries::Error),
     /// It contains no usable keys.
@@ -78,7 +74,6 @@ pub enum Error {
     Secret(String),
 }
 
-/// Verifies tokens.
 #[derive(Debug)]
 pub(super) struct Verifier {
     config: Config,
@@ -202,6 +197,7 @@ fn read(config: &Config) -> Result<KeySet, Error> {
         }
         KeySetSource::File(path) => KeySet::of_text(&text(path)?, &config.algorithms)
             .map_err(|reason| Error::Keys { path: path.clone(), reason }),
+        // None yet, because they are fetched later, on the control runtime.
         KeySetSource::Url(_) => Ok(KeySet::empty()),
     }
 }

@@ -42,10 +42,8 @@ impl Config {
     }
 }
 
-/// Why keys were not fetched.
 #[derive(Debug, thiserror::Error)]
 enum Error {
-    /// The issuer gives no answer.
     #[error(transparent)]
     Fetch(#[from] fetch::Error),
     /// It answers something else.
@@ -73,7 +71,6 @@ pub(crate) struct RemoteKeys {
 /// How the fetches of one issuer go.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    /// The last fetch failed.
     has_failed: bool,
     /// A token with an unknown key asked for the next fetch; it is not the one that comes anyway.
     is_wanted: bool,
@@ -101,6 +98,7 @@ impl RemoteKeys {
     /// Asks for a key that is not here. Where a fetch runs or begins now: what tells that it is over.
     pub(super) fn ask_for(&self, kid: Option<&str>) -> Option<watch::Receiver<u64>> {
         let name = self.hasher.hash_one(kid);
+        // Before the phase is read, because otherwise a fetch that ends in between would be waited for in vain.
         let rounds = self.rounds.subscribe();
         let phase = self.phase.load(Ordering::Acquire);
         {
@@ -144,7 +142,8 @@ impl RemoteKeys {
                 if schedule.has_failed {
                     tracing::info!(auth = %name, "JWT keys can be fetched again");
                 }
-                // A name that a fetch did not bring is not asked for again before the next scheduled fetch.
+                // Kept otherwise: a name that a fetch did not bring is not asked for again before the next scheduled
+                // one.
                 if *changed || !schedule.is_wanted {
                     self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 }
@@ -183,5 +182,5 @@ impl RemoteKeys {
     }
 }
 
-/// Unknown names kept; more are asked for without being remembered.
+/// Unknown names kept: so many at most, because clients choose them. More are asked for without being remembered.
 const UNKNOWN_MAX: usize = 1_024;

@@ -17,11 +17,9 @@ pub struct ClaimRules {
     pub typ: Option<String>,
     /// How far clocks may differ.
     pub leeway: Duration,
-    /// Claims that must be there.
     pub required: Vec<String>,
 }
 
-/// Which claims identify the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimNaming {
     /// The consumer. A token without it identifies nobody.
@@ -86,7 +84,8 @@ impl ClaimRules {
 
 impl ClaimNaming {
     /// The identity a token gives, with those of its claims that anything asks for. `None` if the claim that names the
-    /// consumer is absent or empty: limits by consumer would not hold for such a client, and it would be admitted.
+    /// consumer is absent or empty, because limits by consumer would not hold for such a client, and it would be
+    /// admitted.
     pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Option<Identity> {
         let name = |claim: &Option<String>| claims.path(claim.as_deref()?)?.name();
         let consumer = name(&self.consumer);

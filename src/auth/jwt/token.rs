@@ -67,8 +67,6 @@ impl<'t> SignedToken<'t> {
     }
 }
 
-/// Longest token.
 const TOKEN_BYTES_MAX: usize = 8 * 1024;
 
-/// Longest name of a key.
 const KID_BYTES_MAX: usize = 256;

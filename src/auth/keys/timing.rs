@@ -94,7 +94,7 @@ fn table(random: &Random) -> (ApiKeyTable, Vec<String>) {
 #[ignore = "what it finds is the machine's noise too; run it by itself"]
 fn where_a_digest_differs_takes_no_time() {
     let (table, _) = table(&Random::seeded());
-    // Both lie behind the prefix by which they are found, so both are compared.
+    // Both are compared, because both lie behind the prefix by which they are found.
     let flipped = [8, 31].map(|at| {
         let digests = table.keys.iter().map(|key| {
             let mut digest = key.digest;

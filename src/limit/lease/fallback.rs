@@ -22,12 +22,12 @@ impl Lease {
         if !self.0.has(Flag::Fallback) {
             self.begin(plan, &ceiling, now_ns);
         }
-        // Threads read the clock slightly apart; never refill the same time twice.
+        // The later of both, because threads read the clock slightly apart and the same time must not refill twice.
         let now_ns = now_ns.max(self.0.end_ns());
         let rate = self.fallback_rate(&ceiling, now_ns);
         let gone_s = seconds(now_ns.saturating_sub(self.0.end_ns()));
         let refilled = self.0.balance().saturating_add((rate * gone_s * UNIT as f64) as i64);
-        // The bucket may fill up to `cost`, so a request that costs more than its burst is admitted in the end.
+        // The bucket may fill up to `cost`, so that a request that costs more than its burst is admitted in the end.
         let cap = ((ceiling.burst * UNIT as f64) as i64).max(fixed(cost));
         let left = refilled.min(cap).saturating_sub(fixed(cost));
         if left < 0 {
@@ -36,8 +36,9 @@ impl Lease {
             let wait_ns = if rate > 0.0 { (missing / rate * 1e9) as u64 } else { longest_ns };
             return Told::Denied { retry_after_ns: wait_ns.max(1) };
         }
-        // Limits over short periods refill in Redis meanwhile, so what was spent within the rate is no debt. But a bucket is
-        // full there when Redis is back: of what this node has spent it owes what its part of the bucket lacks.
+        // Because limits over short periods refill in Redis meanwhile, what was spent within the rate is no debt. But a
+        // bucket is full there when Redis is back: of what this node has spent it owes what its part of the bucket
+        // lacks.
         let is_covered = is_away && plan.quota.period_ns().get() < DEBT_PERIOD_NS;
         let is_bucket = plan.quota.algorithm() == Algorithm::TokenBucket;
         let covered = if is_covered && !is_bucket { rate * gone_s } else { 0.0 };
@@ -121,7 +122,7 @@ impl Lease {
         let given_back = (-owed.min(0.0) * UNIT as f64) as i64;
         self.0.set_balance(self.0.balance().saturating_sub(given_back));
         self.0.set_level(0.0);
-        // What nobody was lent is spent: Redis must not take it for units that a node still holds.
+        // What nobody was lent is spent, because Redis must not take it for units that a node still holds.
         (owed.max(0.0), owed, 0.0)
     }
 
@@ -149,13 +150,14 @@ struct Ceiling {
 
 impl Ceiling {
     fn new(quota: &Quota, nodes: u32, is_away: bool) -> Ceiling {
-        // A slow Redis still lends to the other nodes, and a share of one unit is not two.
+        // Not twice under a slow Redis, because it still lends to others; nor of a unit, because a share of one is not
+        // two.
         let leases =
             if is_away && quota.limit().min(quota.burst()).get() > u64::from(nodes) { 2.0 } else { 1.0 };
         let lease = if nodes == 0 { 0.0 } else { (leases / f64::from(nodes)).min(1.0) };
-        // A slow Redis still gets all debts, so each of its answers divides what is left among all nodes anew.
+        // Because a slow Redis still gets all debts, each of its answers divides what is left among all nodes anew.
         let of_level = if is_away { 1.0 } else { 1.0 / f64::from(nodes.max(1)) };
-        // A window's limit is all it admits, so half of the share is burst and half accrues over the window.
+        // Because a window's limit is all it admits, half of the share is burst and half accrues over the window.
         let half = match quota.algorithm() {
             Algorithm::FixedWindow | Algorithm::SlidingWindow if leases > 1.0 => 0.5,
             _ => 1.0,

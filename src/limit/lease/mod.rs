@@ -28,7 +28,7 @@ pub struct Lease(Words);
 /// What a lease answers to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Taken.
+    /// The cost was taken; Redis need not be asked.
     Admitted {
         /// The lease should be renewed now, without waiting for it.
         renew: bool,
@@ -38,7 +38,7 @@ pub enum Told {
         /// When to try again, nanoseconds; at least 1.
         retry_after_ns: u64,
     },
-    /// Redis has to be asked.
+    /// Not taken: Redis has to be asked, and decides.
     Ask,
 }
 
@@ -59,9 +59,9 @@ pub struct View {
     pub demand: f64,
     /// How long ago the last report to Redis was, nanoseconds, in steps of a millisecond.
     pub told_ns: u64,
-    /// It decides without Redis.
+    /// It decides without Redis, which is down or too slow.
     pub is_fallback: bool,
-    /// It holds a lease.
+    /// It has a lease, whether or not that has ended; not in fallback.
     pub has_lease: bool,
 }
 
@@ -109,7 +109,7 @@ impl Lease {
         Lease(Words(words))
     }
 
-    /// Its six words.
+    /// Its six words, as a slot of the table keeps them.
     #[inline]
     pub fn into_words(self) -> [u64; 6] {
         self.0.0
@@ -183,8 +183,8 @@ impl Lease {
         }
         let rate = self.0.rate();
         let is_in_flight = self.0.has(Flag::InFlight);
-        // Denied until the rate has accrued the cost: the answer in flight would bring no more than the rate, unless
-        // plenty is left in Redis.
+        // Denied until the rate has accrued the cost, because the answer in flight would bring no more than the rate,
+        // unless plenty is left in Redis.
         let grace_ns = if lead_ns > LEAD_MIN_NS { lead_ns } else { GRACE_NS };
         if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && !self.is_plenty(&plan.quota) {
             let held = self.held(now_ns).saturating_add(self.advanced(now_ns, lead_ns));
@@ -261,8 +261,8 @@ impl Lease {
         self.deny_until(now_ns.saturating_add(wait_ns));
     }
 
-    /// Forgets a denial. It is not set to end now: a thread that has read the clock before would still find it, and for
-    /// a cost that was never refused.
+    /// Forgets a denial. It is not set to end now, because a thread that has read the clock before would still find it,
+    /// and for a cost that was never refused.
     pub fn end_denial(&mut self) {
         self.deny_until(0);
     }
@@ -280,7 +280,7 @@ impl Lease {
         }
         let change = Change::between(old, new);
         let before = self.held(now_ns);
-        // Under a shorter epoch Redis promises the rate anew before the old one would have ended.
+        // Ended sooner, because under a shorter epoch Redis promises the rate anew before the old one would have ended.
         let sooner_ns = old.sharing.epoch_ns.saturating_sub(new.sharing.epoch_ns);
         self.0.set_end_ns(self.0.end_ns().min(self.0.end_ns().saturating_sub(sooner_ns).max(now_ns)));
         let unit = UNIT as f64;
@@ -371,7 +371,7 @@ impl Lease {
         let gone_ns = now_ns.saturating_sub(self.0.end_ns().max(1));
         let refilled = match gone_ns {
             0 => 0.0,
-            // Redis has said nothing about this key yet, so assume it is full.
+            // Assumed to be full, because Redis has said nothing about this key yet.
             _ if self.0.end_ns() == 0 && !self.0.has(Flag::Fallback) => whole,
             _ => gone_ns as f64 / unit_ns,
         };

@@ -429,7 +429,7 @@ fn in_fallback_a_lease_keeps_its_rate_and_moves_to_twice_the_share() {
     assert!((19..=21).contains(&admitted(20, 30)));
 }
 
-/// Or of eight units that are left, one here and seven in Redis, a request of eight would have none.
+/// Otherwise, of eight units that are left, one here and seven in Redis, a request of eight would have none.
 #[test]
 fn what_is_held_goes_back_for_a_cost_that_only_redis_can_serve_whole() {
     let plan = plan();
@@ -530,7 +530,7 @@ fn a_store_that_refuses_is_as_good_as_away() {
     assert!(told <= 21.0, "the rest has refilled: {told}");
 }
 
-/// Or Redis would count what was spent as held, and show it so to operators.
+/// Otherwise Redis would count what was spent as held, and show it so to operators.
 #[test]
 fn what_fallback_owes_is_reported_as_spent() {
     for release in [false, true] {
@@ -717,7 +717,7 @@ fn a_changed_limit_keeps_what_is_held_and_raises_no_rate() {
     assert_eq!(lease.held_or_owed(now), -30.0);
 }
 
-/// Else the sweep would do nothing but repeat it as long as Redis refuses.
+/// Otherwise the sweep would do nothing but repeat it as long as Redis refuses.
 #[test]
 fn a_return_that_nobody_took_is_sent_again_but_not_at_once() {
     let plan = plan();
@@ -777,7 +777,7 @@ fn under_a_shorter_epoch_a_lease_ends_with_it() {
     }
 }
 
-/// Else what Redis said is left would be spent here, in fallback, and once more while it hears of that.
+/// Otherwise what Redis said is left would be spent here, in fallback, and once more while it hears of that.
 #[test]
 fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
     for (nodes, part) in [(1, 8), (2, 4)] {

@@ -15,7 +15,7 @@ use crate::{Key, Plan};
 /// The units that waiting requests need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// The sum of their costs.
+    /// What the waiting requests cost together, units.
     pub units: u64,
     /// The cost of each, in the order in which they came; empty: one unit each.
     pub costs: SmallVec<[u64; 2]>,
@@ -29,7 +29,7 @@ impl Wanted {
         Wanted::by([cost].into_iter().filter(|cost| *cost > 0))
     }
 
-    /// For requests with these costs.
+    /// For waiting requests with these costs, in the order in which they came.
     pub fn by(costs: impl Iterator<Item = u64> + Clone) -> Wanted {
         let units = costs.clone().fold(0, u64::saturating_add);
         let is_a_unit_each = costs.clone().all(|cost| cost == 1);
@@ -49,7 +49,7 @@ impl Lease {
     pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, wanted: Wanted, now_ns: u64) -> Renewal {
         let spent = self.spent();
         if now_ns > self.0.end_ns() + NUMBERED_NS {
-            // Epoch numbers wrap, so by now another epoch may have this number.
+            // The number is dropped, because epoch numbers wrap and by now another epoch may have it.
             self.0.set_lease(self.0.rate(), 0);
         }
         let hint = self.hint(now_ns);
@@ -95,8 +95,8 @@ impl Lease {
             self.0.set_lease(0.0, 0);
             self.0.set_balance((-owed * UNIT as f64) as i64);
         }
-        // In the same epoch the balance already includes what the old rate accrues until the lease's end, so only the
-        // difference of the rates is added. The time by which the two ends differ is in neither, so nothing counts
+        // Because in the same epoch the balance already includes what the old rate accrues until the lease's end, only
+        // the difference of the rates is added. The time by which the two ends differ is in neither, so nothing counts
         // twice.
         let rate_before = if grant.epoch == self.0.epoch() { self.0.rate() } else { 0.0 };
         self.0.set_end_ns(match grant.lasts_ns {
@@ -129,7 +129,7 @@ impl Lease {
     /// Redis may have got it: a debt is reported again, a credit is not.
     pub fn lost(&mut self, renewal: &Renewal, is_unheard: bool) {
         self.take_back(renewal, is_unheard);
-        // If Redis may have got `spent`, it is not reported twice.
+        // `spent` is not reported twice, because Redis may have got it unless it certainly did not.
         let untold = if is_unheard { renewal.spent } else { 0.0 };
         self.0.set_last_grant((untold - self.spent_of(0.0)).max(0.0));
         self.0.lower(Flag::InFlight);
@@ -177,7 +177,8 @@ impl Lease {
             if self.0.epoch() == 0 && now_ns < self.0.end_ns() + HELD_BACK_NS {
                 return false;
             }
-            // A debt is reported at once. Units wait a little: the next request's renewal would return them anyway.
+            // A debt is reported at once. Units wait a little, because the next request's renewal would return them
+            // anyway.
             return self.0.balance() < 0 || self.0.balance() >= UNIT && self.0.unseen_ns(now_ns) >= RETURN_NS;
         }
         let least_ns = if self.0.has(Flag::Sparse) { SPARSE_NS } else { IDLE_NS };
@@ -186,8 +187,8 @@ impl Lease {
         self.0.balance() >= IDLE_UNITS * UNIT && self.0.unseen_ns(now_ns) as f64 >= quiet_ns
     }
 
-    /// Marks the lease as sparse if this request comes after a pause that the reported demand does not explain. Requests
-    /// have become rarer but have not stopped, so the next such pause does not mean that the lease is idle.
+    /// Marks the lease as sparse if this request comes after a pause that the reported demand does not explain. Because
+    /// requests have become rarer but have not stopped, the next such pause does not mean that the lease is idle.
     pub(super) fn note_pause(&mut self, now_ns: u64) {
         let unseen_ns = self.0.unseen_ns(now_ns);
         let least_s = seconds(unseen_ns.saturating_sub(words::SEEN_STEP_NS));
@@ -256,8 +257,8 @@ impl Lease {
         self.0.set_lease(0.0, 0);
         self.0.set_last_grant(0.0);
         self.0.set_reported(0.0);
-        // The denial was computed from a demand that is gone. The next demand is measured from the last request on, so
-        // the silence since counts.
+        // The denial was computed from a demand that is gone. The next demand is measured from the last request on,
+        // so that the silence since counts.
         self.0.set_deny_until_ns(0);
         self.0.set_offered(0);
         self.0.set_reported_at(now_ns.saturating_sub(self.0.unseen_ns(now_ns)));
@@ -302,7 +303,7 @@ impl Lease {
         // Without the arrival that caused this report: a report always has one, however short the time.
         let arrived = f64::from(self.0.offered().saturating_sub(1));
         let measured_s = seconds(self.0.unreported_ns(now_ns));
-        // With shorter samples one node could claim nearly the whole limit.
+        // Not less, because with shorter samples one node could claim nearly the whole limit.
         let sample_s = measured_s.max(SAMPLE_MIN_S);
         let demand = if before == 0.0 {
             UNKNOWN
@@ -367,7 +368,8 @@ const RETURN_NS: u64 = 1_500_000_000;
 /// As `IDLE_NS`, for a sparse lease.
 const SPARSE_NS: u64 = 200_000_000;
 /// How long after a return the next one is sent. At the end of an outage Redis may refuse the returns of many keys for a
-/// while; without a pause the sweep would do nothing but repeat them, and other keys would wait behind them.
+/// while; there is a pause, because without one the sweep would do nothing but repeat them, and other keys would wait
+/// behind them.
 const HELD_BACK_NS: u64 = 200_000_000;
 /// A key that was asked for within this time resumes its lease at once when Redis is back.
 const WANTED_NS: u64 = 1_000_000_000;

@@ -70,7 +70,7 @@ impl Words {
         (self.0[3] >> 16) << TICK_BITS
     }
 
-    /// Rounds down: a client is let ask a microsecond early rather than kept out late.
+    /// Rounds down, so that a client is let ask a microsecond early rather than kept out late.
     pub(super) fn set_deny_until_ns(&mut self, until_ns: u64) {
         self.0[3] = (ticks(until_ns) << 16) | (self.0[3] & 0xffff);
     }
@@ -181,7 +181,7 @@ pub(super) fn rounded(demand: f64) -> f64 {
 
 /// A binary fraction of 8 digits: the upper bits of an f32 without its sign.
 fn encode(demand: f64) -> u16 {
-    // 0 means unknown, so a known demand is never rounded to it. The largest f32 fits 16 bits.
+    // A known demand is never rounded to 0, because that means unknown. The largest f32 fits 16 bits.
     (((demand.max(0.0) as f32).min(f32::MAX).to_bits() >> 15) as u16).max(u16::from(demand > 0.0))
 }
 

@@ -110,7 +110,6 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     Some((lent, at_us))
 }
 
-/// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
     let Open { record: mut s, number, ends_us, is_aged, less } = open_any(*saved, now_us, r);
     let old = (less > 0.0).then(|| r.clone().under([s.plan[0], s.plan[1]], s.plan[2]));
@@ -289,7 +288,6 @@ fn fill(s: &mut Record, r: &RenewalNumbers, out: f64, to_us: f64) {
     s.at_us = to_us;
 }
 
-/// The node that renews.
 struct Node {
     demand: f64,
     /// Its share of the fleet's demand, from 0 to 1.
@@ -395,7 +393,8 @@ fn lease_deny(s: &Record, r: &RenewalNumbers, n: &Node, part: f64) -> f64 {
     (n.left_s.min(wait_s) * 1e6).floor()
 }
 
-/// The step in which a record keeps the time since its epoch began: an epoch may have more than 19 bits of microseconds.
+/// The step in which a record keeps the time since its epoch began, because an epoch may have more than 19 bits of
+/// microseconds.
 const TICK_US: f64 = 4.0;
 /// A fleet is greedy if its demand is more than this many times the refill.
 const GREEDY: f64 = 2.0;

@@ -13,7 +13,7 @@ use super::lease_messages::{Grant, Lent, Renewal};
 use super::plan::SMALL;
 use super::{Algorithm, Plan};
 
-/// Redis's record of one key.
+/// Redis's record of one key, and what the scripts make of it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ScriptModel {
     bucket: Option<bucket::Record>,

@@ -137,7 +137,7 @@ fn what_is_asked_in_the_last_millisecond_of_an_epoch_is_for_the_next() {
     let renewed = model.renew(&again, NOW + 499_100);
     assert_ne!(renewed.epoch, held.epoch);
     assert_eq!(renewed.lasts_ns, SECOND / 2);
-    // The record was advanced to the end of the epoch, so the last millisecond must not refill a second time.
+    // The last millisecond must not refill twice, because the record was advanced to the end of the epoch.
     let other = model.renew(&wants(&plan, 5_000.0, 0), NOW + 499_900);
     assert_eq!((other.epoch, other.lasts_ns), (renewed.epoch, SECOND / 2));
 }
@@ -285,8 +285,8 @@ fn a_grant_near_the_limit_has_a_reserve_and_the_last_units_are_not_one_nodes() {
     let plan = plan(1_000, 1_000);
     let mut model = ScriptModel::default();
     model.renew(&wants(&plan, 10.0, 800), NOW);
-    // The rate covers its demand, so the units are two standard deviations of the four requests expected until the next
-    // renewal.
+    // Because the rate covers its demand, the units are two standard deviations of the four requests expected until the
+    // next renewal.
     let near = model.renew(&wants(&plan, 10.0, 0), NOW + 1);
     assert!(near.rate >= 10.0 && near.tokens == 4.0, "{near:?}");
     for node in 0..10 {
@@ -332,7 +332,7 @@ fn a_return_after_the_bucket_refilled_is_nothing_new() {
     let full = model.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level;
     assert!(full > 950.0);
     let emptied = model.renew(&wants(&plan, 5_000.0, 1_000), NOW + 2_000_001);
-    // All granted units are spent, so only the level matters.
+    // Only the level matters, because all granted units are spent.
     let told = Renewal { epoch: emptied.epoch, spent: emptied.tokens, ..wants(&plan, 5_000.0, 0) };
     let emptied = model.renew(&told, NOW + 2_000_001);
     let back = Renewal { epoch: held.epoch, delta: -300.0, ..wants(&plan, 1.0, 0) };

@@ -136,7 +136,6 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     Some((lent, at_us))
 }
 
-/// Answers one renewal.
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
     let mut open = open(*saved, now_us, r);
     let is_first = r.epoch != open.number;
@@ -165,7 +164,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
         reported = 0.0;
         s.nodes = (s.nodes + 1.0).min(65535.0);
         s.out += r.keep;
-        // Units kept from another window will be spent in this one, so they count here.
+        // Units kept from another window count here, because they will be spent in this one.
         if is_new {
             s.current += r.keep;
         }

@@ -208,7 +208,7 @@ impl Limiter {
             }
             self.refund_refused(charge, state, taken_ns);
         }
-        // All is refunded now: a window that several of these charge must not be looked at before.
+        // All is refunded now, because a window that several of these charge must not be looked at before.
         for (index, (charge, state)) in charges.iter().zip(states).enumerate() {
             if !decision.is_refused_to(charge) {
                 continue;
@@ -237,8 +237,8 @@ impl Limiter {
         }
     }
 
-    /// Refunds a charge of a refused request. One that counts denials stays taken, except concurrency: a refused request is
-    /// not in flight.
+    /// Refunds a charge of a refused request. One that counts denials stays taken, except concurrency, because a
+    /// refused request is not in flight.
     fn refund_refused(self: &Arc<Self>, charge: &Charge, state: &ChargeState, taken_ns: u64) {
         let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
         match (state, &self.fleet) {
@@ -253,7 +253,7 @@ impl Limiter {
         }
     }
 
-    /// Renews leases that run low. Only after admission: a request that another window refused is no demand.
+    /// Renews leases that run low. Only after admission, because a request that another window refused is no demand.
     fn renew_all(
         self: &Arc<Self>,
         charges: &[Charge],

@@ -9,14 +9,11 @@ use limit::{Answer, Outcome};
 /// at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChargeState {
-    /// Its units are taken.
     Taken {
-        /// Where a refund goes.
         refund: Refund,
         /// Its lease runs low and should be renewed if the request is admitted.
         renews: bool,
     },
-    /// It does not fit.
     Refused,
     /// It would fit, but was not taken because another charge refuses the request.
     Fits,
@@ -77,14 +74,14 @@ pub enum Refund {
     Table(Place),
     /// To this node's table, under this node's share of the quota: it was decided by fallback, perhaps after a wait.
     Fallback {
-        /// Where in the table.
+        /// Where in the table the units were taken.
         place: Place,
-        /// When, nanoseconds.
+        /// When they were taken, nanoseconds of the monotonic clock.
         taken_ns: u64,
     },
     /// To the lease.
     Lease,
-    /// To Redis. It needs the time of its own clock, to find the window in which it took the charge.
+    /// To Redis. It needs the time of its own clock, so that it finds the window in which it took the charge.
     Redis {
         /// Microseconds since 1970.
         taken_us: u64,

@@ -37,7 +37,7 @@ impl Limiter {
         u16::try_from(fleet.link.shard(charge.key)).ok()
     }
 
-    /// The name of a shard.
+    /// The name of a shard in logs and metrics; `None` without Redis.
     pub fn shard_name(&self, shard: u16) -> Option<String> {
         self.fleet.as_ref()?.link.shard_name(shard.into())
     }
@@ -45,7 +45,8 @@ impl Limiter {
 
 impl Check<'_> {
     /// Whether the fleet shares a charge, or would if it were not so hot that each node decides it alone. Such a key has its
-    /// part of its shard's decisions still, or it would be taken for cooler than it is, or for all that there is.
+    /// part of its shard's decisions still, because otherwise it would be taken for cooler than it is, or for all that
+    /// there is.
     fn is_shared(&self, charge: &Charge) -> bool {
         let window = || self.policies.policy_of(charge).windows.get(usize::from(charge.window));
         charge.plan.is_some()

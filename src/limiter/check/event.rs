@@ -15,18 +15,18 @@ pub struct Event {
 /// What one policy decided, once however many windows it has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
-    /// The policy.
+    /// The policy, by its place in its table.
     pub policy: PolicyId,
     /// Which of the subjects it decided about, if there are several; else 0.
     pub part: u16,
-    /// In one word.
+    /// What it decided, in one word for metrics and logs.
     pub decision: PolicyDecision,
-    /// Who decided.
+    /// Which tier decided it, for metrics and logs.
     pub tier: DecidingTier,
 }
 
 impl Event {
-    /// All of them.
+    /// What each policy decided, in the order in which that was known.
     pub fn counts(&self) -> &[Count] {
         &self.counts
     }

@@ -10,23 +10,23 @@ use crate::fleet::{DOWN_RETRY_NS, Fleet, coarse_outcome, lease_outcome, others_s
 use crate::{ClientAddress, Limiter};
 use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, Told, WhenDown};
 
-/// Who decides a charge.
+/// Who would decide a charge of this client now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decider {
     /// This node: the window is its own, or its lease or a denial that it remembers decides.
     Node,
     /// Redis, which a request would ask; `outcome` is only what this node remembers.
     Redis,
-    /// This node without Redis.
+    /// This node without Redis, which is down or too slow.
     Fallback,
 }
 
 /// What a charge would be told.
 #[derive(Clone, Copy, Debug)]
 pub struct Foretold {
-    /// Who decides it.
+    /// Who would decide it, so whose word `outcome` is.
     pub decider: Decider,
-    /// The outcome.
+    /// What the charge would be told, with nothing spent.
     pub outcome: Outcome,
     /// The outcome if Redis does not answer.
     pub without_redis: Outcome,

@@ -11,9 +11,9 @@ use limit::{Algorithm, PlanId, Quota, sliding_log};
 /// A limit that a subject brings itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OwnLimit {
-    /// Units.
+    /// Units that it allows in `period_ns`.
     pub limit: NonZeroU64,
-    /// In this time, nanoseconds.
+    /// The time in which it allows so many, nanoseconds.
     pub period_ns: NonZeroU64,
 }
 
@@ -24,7 +24,6 @@ pub(crate) struct Given(Mutex<Known>);
 #[derive(Debug, Default)]
 struct Known {
     entries: HashMap<Base, Entry>,
-    /// How many of them hold.
     held: usize,
     /// When those that nobody brings any more were last looked for.
     swept_ns: u64,

@@ -41,7 +41,7 @@ use policy::{MissingDimension, PolicySelection, Subject};
 pub struct Check<'t> {
     /// What the subject is charged. A retry is not charged again.
     pub charges: SmallVec<[Charge; 4]>,
-    /// The decision on these charges.
+    /// What was decided of its charges; valid once the check is finished.
     pub decision: Decision,
     /// What each policy decided, for metrics and logs.
     pub event: Event,
@@ -79,7 +79,7 @@ pub enum Pending {
 }
 
 impl Check<'_> {
-    /// Whether the subject may pass.
+    /// Whether the subject may pass, by every policy that decides.
     pub fn is_admitted(&self) -> bool {
         self.missing.is_none() && self.decision.is_admitted()
     }
@@ -148,7 +148,7 @@ impl Limiter {
                 let asked_ns = clock::now_ns();
                 let _ = timeout(deadline, recall.resolved()).await;
                 let Some(waiting) = self.recalled(recall, subject, check).map(Box::new) else { return };
-                // Both waits share one deadline, since the client waits for their sum.
+                // Both waits share one deadline, because the client waits for their sum.
                 let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
                 (waiting, deadline.saturating_sub(waited))
             }
@@ -198,7 +198,7 @@ impl Limiter {
         left: Duration,
         check: &mut Check<'_>,
     ) {
-        // A timeout is no error here: `resume` decides with the answers that have arrived.
+        // A timeout is no error here, because `resume` decides with the answers that have arrived.
         let _ = timeout(left, waiting.resolved()).await;
         self.resume(waiting, clock::now_ns(), &mut check.decision);
         self.conclude_check(check);
@@ -248,7 +248,7 @@ impl Limiter {
         if policies.charges(subject, &mut check.charges).is_err() {
             return false;
         }
-        // Before penalties are looked at: a reset ends them.
+        // Before penalties are looked at, because a reset ends them.
         self.override_charges(policies, subject, &mut check.charges, now_ns);
         if self.is_kept_out(&policies.penalty_checks(&check.charges), now_ns) {
             return false;
@@ -264,7 +264,8 @@ impl Limiter {
         if check.charges.is_empty() {
             return None;
         }
-        // Before `route_tenant` changes the keys: penalties are recorded on this node only, under the unrouted key.
+        // Before `route_tenant` changes the keys, because penalties are recorded on this node only, under the unrouted
+        // key.
         check.penalties = check.policies.penalty_checks(&check.charges);
         self.route_tenant(&mut check.charges, subject.tenant());
         self.hot.keep_local(&mut check.charges);
@@ -310,8 +311,8 @@ impl Limiter {
         if check.policies.tries() {
             check.compare();
         }
-        // Only after admission: two requests with one key that arrive together are both charged, but none passes
-        // under a key that nothing was paid for.
+        // Only after admission, so that two requests with one key that arrive together are both charged, but none
+        // passes under a key that nothing was paid for.
         let Check { memories, decision, .. } = check;
         let paid = memories.iter().filter(|memory| !decision.is_refused_to(memory));
         paid.for_each(|memory| self.remember(memory, now_ns));
@@ -346,8 +347,8 @@ fn first_charge<'c>(charges: &'c [Charge], memory: &Charge) -> Option<&'c Charge
 
 impl Check<'_> {
     /// Drops the charges of policies that have already charged this subject, and keeps in `memories` only those that
-    /// have not. Concurrency is charged again: a retry is in flight like any other request. `is_free` is asked with a memory
-    /// and the first charge of its policy.
+    /// have not. Concurrency is charged again, because a retry is in flight like any other request. `is_free` is asked
+    /// with a memory and the first charge of its policy.
     fn pass_retries(&mut self, is_free: impl Fn(&Charge, &Charge) -> bool) {
         let Check { charges, memories, event, .. } = self;
         memories.retain(|memory| {

@@ -8,8 +8,8 @@ use policy::PolicySelection;
 
 impl Limiter {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
-    /// counts as one more denial, so a client that keeps asking prolongs its penalty; but not by what only `looks`, the
-    /// numbers of such parts.
+    /// counts as one more denial, so that a client that keeps asking prolongs its penalty; but not by what only
+    /// `looks`, the numbers of such parts.
     ///
     /// In a trial of two policies the penalty of one does not keep the other from being charged. Then it returns false, and
     /// `decision` says which charges are kept out; decide the others with [`Limiter::decide_kept_out`].
@@ -40,7 +40,7 @@ impl Limiter {
         if !charges.iter().all(|charge| decision.is_refused_to(charge)) {
             return false;
         }
-        // Windows that are used up refuse the request, too, and perhaps for longer than the penalty.
+        // Looked at all the same, because windows that are used up refuse the request, too, perhaps for longer.
         decision.outcomes.extend(charges.iter().map(|charge| self.foresee_refused(charge, now_ns)));
         for (index, _) in charges.iter().enumerate().filter(|(_, charge)| charge.plan.is_some()) {
             decision.note_elsewhere(index, Elsewhere::Nobody);
@@ -65,7 +65,7 @@ impl Limiter {
                 let is_own = (charge.policy, charge.part) == (penalty.policy, penalty.part);
                 is_own && is_timed(charge) && !outcome.is_admitted()
             });
-            // A cost that never fits has no wait that the client could have ignored.
+            // Not a cost that never fits, because it has no wait that the client could have ignored.
             if let Some(told_ns) = own.filter_map(|(_, outcome)| outcome.retry_after_ns()).max() {
                 penalty.wait_ns = self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns);
                 begins |= penalty.wait_ns > 0;
@@ -105,7 +105,7 @@ impl Decision {
                 let retry_after_ns = penalty.wait_ns.max(told_ns);
                 let reset_ns = outcome.reset_ns.max(retry_after_ns);
                 *outcome = Outcome::new(Answer::Later { retry_after_ns }, 0, reset_ns);
-                // Else something has refused it, and the penalty begins with that.
+                // Otherwise something has refused it, and the penalty begins with that.
                 if self.kept_out.has(charge.world()) && charge.plan.is_some() {
                     self.elsewhere.retain(|(of, _)| usize::from(*of) != index);
                     self.note_elsewhere(index, Elsewhere::Penalty);
@@ -116,7 +116,8 @@ impl Decision {
     }
 }
 
-/// Whether a penalty refuses this charge. Concurrency has no wait that a client could ignore, so none applies to it.
+/// Whether a penalty refuses this charge. None applies to concurrency, because that has no wait that a client could
+/// ignore.
 fn keeps_out(penalty: &PenaltyCheck, charge: &Charge) -> bool {
     let is_own = (penalty.policy, penalty.part) == (charge.policy, charge.part);
     penalty.wait_ns > 0 && !penalty.shadow && is_own && is_timed(charge)

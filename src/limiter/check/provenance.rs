@@ -5,7 +5,7 @@ use crate::fleet::Fleet;
 use crate::{Decision, Elsewhere, Limiter};
 use limit::{Answer, Charge, Lease, Plan};
 
-/// Who decided one window.
+/// Who decided one window, and by how old a word of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Provenance {
     /// `local`: this node, which counts alone, or by a penalty that it remembers. `hot`: this node, which counts a hot key

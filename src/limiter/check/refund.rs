@@ -25,7 +25,8 @@ impl Limiter {
                 self.refund_share(fleet, charge, place, taken_ns);
                 match fleet.taken_late.at_us(charge.key, taken_ns) {
                     Some(taken_us) => self.return_to_redis(fleet, charge, taken_us),
-                    // If Redis has been told of it, or may have it, nothing goes back: that could be a unit too many.
+                    // If Redis has been told of it, or may have it, nothing goes back, because that could be a unit too
+                    // many.
                     None => fleet.debts.forgive(charge),
                 }
             }
@@ -77,7 +78,7 @@ impl Limiter {
                 }
             }
             (Refund::Lease, Some(fleet)) => {
-                // No request may come that would tell it.
+                // Watched, because no request may come that would tell it.
                 fleet.change_watched(charge.key, now_ns, |share| share.owe(more));
             }
             (Refund::Redis { .. }, Some(fleet)) => self.debit_in_redis(fleet, &rest, now_ns),

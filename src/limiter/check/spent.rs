@@ -37,7 +37,7 @@ impl Check<'_> {
                 return None;
             }
             let is_admitted = said.decision == PolicyDecision::Admitted;
-            // The first window's: the others are charged the same.
+            // The first window's, because the others are charged the same.
             let is_own = |charge: &&Charge| is_charged && (charge.policy, charge.part) == (said.policy, part);
             let charge = self.charges.iter().find(is_own);
             let amount = Amount {

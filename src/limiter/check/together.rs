@@ -1,5 +1,5 @@
-//! Several subjects decided together: all of their charges are taken, or none. It is one check, so a refusal undoes nothing
-//! that somebody else could have seen.
+//! Several subjects decided together: all of their charges are taken, or none. It is one check, so that a refusal
+//! undoes nothing that somebody else could have seen.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use limit::{Charge, PlanId, Quota};
 use metrics::{self, DecidingTier};
 use policy::{Policy, PolicySelection, Subject};
 
-/// One of the subjects.
+/// One of several subjects that are decided together.
 #[derive(Clone, Debug)]
 pub struct Part<'t, S> {
     /// The policies that decide about it.
     pub policies: PolicySelection<'t>,
-    /// It.
+    /// What is decided about: a request, or anything else with dimensions.
     pub subject: S,
     /// A limit in the place of that of its first policy.
     pub limit: Option<OwnLimit>,
@@ -73,7 +73,7 @@ impl Limiter {
 
     /// Waits for Redis, at most `redis.deadline`, and completes the check.
     pub async fn finish_together(self: &Arc<Self>, pending: Pending, check: &mut Check<'_>) {
-        // Nobody says a retry's key of subjects that are decided together, so none is recalled.
+        // None is recalled, because nobody says a retry's key of subjects that are decided together.
         if let Pending::Charges(waiting) = pending {
             let within = waiting.deadline();
             self.finish_charges(*waiting, within, check).await;

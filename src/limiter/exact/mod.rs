@@ -35,7 +35,7 @@ impl Limiter {
         }
         let left = |charge: &Charge| fleet.left(charge, now_ns);
         let room = question.charges.iter().map(left).min().unwrap_or(0);
-        // Nobody waits for a slow Redis, so nobody is served sooner by asking together.
+        // Sent at once to a slow Redis, because nobody waits for it and would be served sooner by asking together.
         let is_ahead = !fleet.link.is_quick(question.key());
         if let Some(question) = fleet.questions.begin(question, room, is_ahead) {
             self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
@@ -89,7 +89,7 @@ impl Limiter {
                 let late = if is_undone { Late::Untaken } else { Late::Unknown };
                 let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
                 group.iter().for_each(|question| self.resolve_all(fleet, question, (state, late), now_ns));
-                // Requests queued behind it would get no answer either.
+                // Ended, too, because requests queued behind it would get no answer either.
                 if is_plain {
                     let queued = fleet.questions.take_queued(key);
                     if queued.is_empty() {
@@ -242,7 +242,6 @@ impl Limiter {
         }
     }
 
-    /// Resolves one charge.
     fn decided_one(
         self: &Arc<Self>,
         fleet: &Fleet,
@@ -311,7 +310,7 @@ impl Limiter {
         match (late, fate) {
             // It counts denials.
             (Late::Taken { .. }, Fate::Refused) if charge.count_denied => {}
-            // Nobody waits for a slow Redis, so the next request gets it.
+            // The next request gets it, because nobody waits for a slow Redis.
             (Late::Taken { taken_us }, Fate::Refused) if !fleet.link.is_quick(charge.key) => {
                 fleet.advances.keep(charge, taken_us, now_ns);
             }
@@ -339,7 +338,8 @@ impl Limiter {
             fleet.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, outcome.reset_ns, sent_ns);
                 match outcome.answer() {
-                    // A larger cost does not fit the field that remembers it, and says nothing about smaller ones.
+                    // No larger cost, because it does not fit the field that remembers it, and says nothing about
+                    // smaller ones.
                     Answer::Later { retry_after_ns } if cost <= u64::from(u32::MAX) => {
                         // A limit that refills fast is not asked about for every unit. Nothing is lost, because the
                         // window has room for what refills meanwhile.
@@ -382,7 +382,7 @@ impl Limiter {
         decision: &Decision,
     ) -> SmallVec<[Option<Fate>; 4]> {
         let fate = |(charge, state): (&Charge, &ChargeState)| match state {
-            // It was admitted by what Redis had given before, so nobody needs what Redis was asked for.
+            // Nobody needs what Redis was asked for, because it was admitted by what Redis had given before.
             ChargeState::Taken { refund: Refund::Redis { .. }, .. } => Some(Fate::Refused),
             ChargeState::Taken { refund, .. } if !decision.is_refused_to(charge) || charge.count_denied => {
                 let decided_ns = match refund {
@@ -425,7 +425,7 @@ impl Fleet {
         let part = left / nodes;
         let whole = plan.quota.capacity();
         // Others may have spent more of it meanwhile than this node has, and what refills faster than questions travel is
-        // nobody's part: who has admitted its own would not ask for what refills meanwhile.
+        // nobody's part, because who has admitted its own would not ask for what refills meanwhile.
         let is_even = left == whole || part / 2 >= charge.cost;
         let is_much = nodes == 1 || is_even && left.saturating_mul(MUCH) >= whole;
         let is_part = part >= charge.cost && is_much && !self.refills_on_the_way(plan, charge, now_ns);

@@ -15,7 +15,6 @@ use limit::{Algorithm, Charge, Key};
 #[derive(Debug, Default)]
 pub(crate) struct Questions(Striped<KeyQuestions>);
 
-/// The questions of one key.
 #[derive(Debug, Default)]
 struct KeyQuestions {
     in_flight: usize,
@@ -37,7 +36,6 @@ pub(crate) type Group = SmallVec<[Question; 1]>;
 pub(crate) type Rooms = SmallVec<[u64; 2]>;
 
 impl Questions {
-    /// How many keys have questions.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()

@@ -1,5 +1,5 @@
-//! Charges that were decided without Redis and that it took all the same: its answer came too late. Only of these a node
-//! may give units back to Redis later, since of any other it does not know whether Redis has it.
+//! Charges that were decided without Redis and that it took all the same, because its answer came too late. Only of
+//! these a node may give units back to Redis later, because it does not know of any other whether Redis has it.
 
 use std::collections::{HashMap, VecDeque};
 

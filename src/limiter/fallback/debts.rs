@@ -1,8 +1,8 @@
 //! Debts of exact windows: units that this node admitted and Redis has not counted, because Redis was down or its refusal
 //! came too late. `repayment.rs` sends them.
 //!
-//! A debt shrinks at this node's even part of the limit, as the window would have forgotten it: after a long outage only
-//! what still counts is sent.
+//! A debt shrinks at this node's even part of the limit, because the window would have forgotten it: after a long
+//! outage only what still counts is sent.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -10,7 +10,6 @@ use std::collections::hash_map::Entry;
 use crate::seldom::Seldom;
 use limit::{Algorithm, Charge, Key};
 
-/// Debts, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Debts(Seldom<HashMap<Key, Debt>>);
 
@@ -37,7 +36,6 @@ impl Debt {
 }
 
 impl Debts {
-    /// Whether nothing is owed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

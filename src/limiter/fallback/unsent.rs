@@ -34,12 +34,10 @@ impl Settling {
         Settling { part, returned_of_us: Some(taken_us), since_ns: now_ns }
     }
 
-    /// The key of its window.
     pub(crate) fn key(&self) -> Key {
         self.part.key
     }
 
-    /// Whether units come back.
     pub(crate) fn gives_back(&self) -> bool {
         self.returned_of_us.is_some()
     }

@@ -95,7 +95,7 @@ fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
             // More than the unit that may be owed without asking.
             let charge = Charge { cost: 2, ..charge(&node, 1, 100, overshoot, when_down) };
             let decision = decide_late(&node, &[charge], NOW);
-            // Of leases nothing is known yet, so `deny` waits for the first word.
+            // `deny` waits for the first word, because of leases nothing is known yet.
             let admitted = when_down != WhenDown::Deny || overshoot == 0.0;
             assert!(!decision.is_redis_down, "it is late, not down");
             assert_eq!((decision.is_admitted(), decision.tier), (admitted, DecidingTier::Fallback));

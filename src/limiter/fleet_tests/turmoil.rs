@@ -11,7 +11,6 @@ use super::*;
 enum Event {
     /// A request comes, for these of the four limits.
     Comes([bool; 4], u64),
-    /// A question is answered.
     Answered(usize),
     /// A question gets lost on its way.
     Lost(usize),
@@ -41,7 +40,6 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// An admitted request.
 struct Admitted {
     charges: Vec<Charge>,
     decision: Decision,
@@ -198,7 +196,6 @@ fn of_a_day(node: &Limiter, charge: Charge, overshoot: f64, when_down: WhenDown)
     Charge { quota, plan: Some(plan), ..charge }
 }
 
-/// Units of each limit.
 const LIMIT: u64 = 40;
 
 proptest! {

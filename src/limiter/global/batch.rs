@@ -34,7 +34,6 @@ pub(super) struct Entry {
 
 /// An item in the queue of a pipeline.
 pub(super) enum Posted {
-    /// A new operation.
     Entry(Entry),
     /// A batch that another pipeline has sent and got no answer to; its shard has moved to this pipeline's node.
     Batch(Box<Batch>),
@@ -70,17 +69,17 @@ impl Entry {
         (self.shard, !self.is_kept(), self.moves > 0)
     }
 
-    /// Whether it goes into a batch with a record, which is sent again until it is answered. A `Take` does not: its
-    /// request has stopped waiting by then. Nor does an operation on a slot that is moving: a record is one more key
-    /// that would have to be on the same node.
+    /// Whether it goes into a batch with a record, which is sent again until it is answered. A `Take` does not, because
+    /// its request has stopped waiting by then. Nor does an operation on a slot that is moving: a record is one more
+    /// key that would have to be on the same node.
     pub(super) fn is_kept(&self) -> bool {
         !self.is_moving && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_))
     }
 }
 
 /// The place in Redis that keeps the number and the answer of a batch, one of the eight that a pipeline has for each
-/// shard. Dropping it frees the place for a later batch, whose number is higher, so a copy of this batch that arrives
-/// after that is refused as stale.
+/// shard. Dropping it frees the place for a later batch, whose number is higher, so that a copy of this batch that
+/// arrives after that is refused as stale.
 pub(super) struct Record {
     pub(super) index: u8,
     used: Arc<AtomicU8>,
@@ -203,7 +202,8 @@ pub(super) fn command<'o>(
 /// How long Redis keeps a record, milliseconds: twice as long as a batch is sent again, so that a copy which was stuck
 /// in the network is still recognised when it arrives.
 const RECORD_MS: f64 = 600_000.0;
-/// How long a batch with a record is sent again, nanoseconds. An outage of five minutes needs an operator anyway.
+/// How long a batch with a record is sent again, nanoseconds: no longer, because an outage of five minutes needs an
+/// operator anyway.
 const KEPT_NS: u64 = 300_000_000_000;
 /// An operation that is sent once is given up after this, nanoseconds.
 pub(super) const LOST_NS: u64 = 1_000_000_000;

@@ -2,7 +2,7 @@
 
 use redis::{RedisError, ServerErrorKind};
 
-/// The state of a shard.
+/// The state of a shard, as its last answer or error shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Condition {
@@ -10,13 +10,13 @@ pub enum Condition {
     Unknown,
     /// It answers, and charges go through.
     Up,
-    /// It cannot be connected to.
+    /// It cannot be connected to, or its connection broke.
     Unreachable,
     /// It accepts connections and answers nothing.
     Silent,
     /// It is loading its data set after a start.
     Loading,
-    /// It is a read-only replica.
+    /// It is a read-only replica, so no charge goes through.
     Replica,
     /// It is blocked by a script of another application that does not end.
     Busy,

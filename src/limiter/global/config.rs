@@ -11,11 +11,11 @@ use aws_lc_rs::hmac;
 /// The Redis that the nodes of a fleet share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// How its servers belong together.
+    /// Its servers, and how they belong together.
     pub topology: Topology,
     /// How long a decision waits for it; `None`: as [`deadline_of`] says of each shard's round trip.
     pub deadline: Option<Duration>,
-    /// The prefix of every key in Redis: printable ASCII without braces, which would set a cluster's hash tag.
+    /// The prefix of every key in Redis: printable ASCII without braces, because they would set a cluster's hash tag.
     pub prefix: String,
     /// Secret that keys are hashed with, beside the prefix. Every node of a fleet needs the same.
     pub key_secret: Option<Secret>,
@@ -25,12 +25,12 @@ pub struct Config {
     pub ca: Option<PathBuf>,
 }
 
-/// How servers belong together.
+/// How the servers belong together, which decides where a key is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Topology {
     /// One primary. If several servers are named, the first that can be written to.
     Single(Vec<Server>),
-    /// The primary that sentinels name.
+    /// The primary that most sentinels name, found again after each failover.
     Sentinel {
         /// The name they watch it under.
         master: String,
@@ -48,7 +48,7 @@ pub enum Topology {
     },
 }
 
-/// One server.
+/// One server, and how to log in there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     /// A name or an address, without brackets.
@@ -57,11 +57,11 @@ pub struct Server {
     pub port: u16,
     /// Whether the URL begins with `rediss://`.
     pub tls: bool,
-    /// ACL user, password and database.
+    /// ACL user, password and database to log in with.
     pub login: Login,
 }
 
-/// How to log in.
+/// How to log in to one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// The ACL user; `None`: the default one.
@@ -75,7 +75,7 @@ pub struct Login {
 /// A server of a ring with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Weighted {
-    /// Where.
+    /// The server, with its address and login.
     pub server: Server,
     /// Its share of the keys in proportion to the others' weights, at least 1.
     pub weight: u32,
@@ -84,7 +84,7 @@ pub struct Weighted {
 /// A server that only certain tenants use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dedicated {
-    /// Where.
+    /// The server, with its address and login.
     pub server: Server,
     /// The tenants whose keys it holds.
     pub tenants: Vec<String>,
@@ -130,11 +130,11 @@ pub fn deadline_of(round_trip: Duration) -> Duration {
 
 /// The least that a decision waits by default.
 pub const DEADLINE_MIN: Duration = Duration::from_millis(2);
-/// The most.
+/// The most that a decision waits by default.
 pub const DEADLINE_MAX: Duration = Duration::from_millis(20);
-/// Default of `prefix`.
+/// Prefix of keys where the configuration has no `prefix`.
 pub const PREFIX: &str = "sg";
-/// Default of `connections`.
+/// Connections to each server where the configuration has no `connections`.
 pub const CONNECTIONS: usize = 2;
 /// The most connections to a server.
 pub const CONNECTIONS_MAX: usize = 16;

@@ -1,7 +1,8 @@
 //! One connection to a server: TCP, TLS if configured, login, scripts, and proof that it may be written to.
 //!
 //! It never retries: the pipeline that opens connections knows when that makes sense. A connection is handed out only
-//! after a write has succeeded on it, so a replica, a server that is loading or one that is out of memory counts as down.
+//! after a write has succeeded on it, so that a replica, a server that is loading or one that is out of memory counts
+//! as down.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -26,7 +27,6 @@ use super::config::{Config, Server, Topology};
 use super::probe::Probe;
 use super::script::Script;
 
-/// Opens connections.
 pub(super) struct Connector {
     tls: Option<Arc<rustls::ClientConfig>>,
     /// Whether the topology is a cluster; otherwise a server that is a cluster node is refused.
@@ -40,7 +40,6 @@ pub(super) struct Connector {
 #[derive(Clone)]
 pub(super) struct Connection {
     redis: MultiplexedConnection,
-    /// Which server it leads to.
     pub(super) server: Server,
     /// What the server says of itself.
     pub(super) about: Arc<About>,
@@ -58,7 +57,7 @@ pub(super) struct About {
     pub(super) is_clustered: bool,
 }
 
-/// Why there is no connection.
+/// Why there is no connection that could be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The certificates of `ca` are unreadable, or the system has none.
@@ -67,10 +66,10 @@ pub enum ConnectError {
     /// The operating system reports an error.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// It took too long.
+    /// It took longer than a connection may take.
     #[error("not connected within {0:?}")]
     Timeout(Duration),
-    /// The server answers with an error. The text does not hold the command, which may contain a password.
+    /// The server answers with an error. The text does not hold the command, because that may contain a password.
     #[error("{0}")]
     Redis(#[from] RedisError),
     /// It is a node of a cluster, which refuses calls whose keys are in several slots.
@@ -79,7 +78,7 @@ pub enum ConnectError {
     /// The login succeeded, but the charge of the probe did not.
     #[error("{0}")]
     Probe(String),
-    /// No sentinel names a primary.
+    /// None of the sentinels that answer names a primary.
     #[error("no sentinel names a primary of `{0}`: {1}")]
     Unnamed(String, String),
 }
@@ -207,8 +206,8 @@ impl Connector {
         if self.denied().contains(&connection.server.to_string()) {
             return None;
         }
-        // Redis 7 can say whether it would deny a command. An older server can only be tried, and a refusal would be an
-        // entry in its ACL log, so there `INFO` is not sent under a configured ACL user.
+        // Redis 7 can say whether it would deny a command. Because an older server can only be tried, and a refusal
+        // would be an entry in its ACL log, `INFO` is not sent there under a configured ACL user.
         let may_ask = redis::cmd("EVAL").arg(MAY_ASK).arg(0).to_owned();
         let is_denied = match connection.call(&may_ask).await {
             Ok(Value::Int(0)) => true,
@@ -315,7 +314,7 @@ where
     if let Some(password) = &server.login.password {
         settings = settings.set_password(&password.0);
     }
-    // The crate sets no deadlines and sends nothing again: both are the pipeline's, by call.
+    // The crate sets no deadlines and sends nothing again, because both are the pipeline's, by call.
     let mut config = AsyncConnectionConfig::new().set_response_timeout(None).set_connection_timeout(None);
     if let Some(pushes) = pushes {
         settings = settings.set_protocol(ProtocolVersion::RESP3);

@@ -52,7 +52,7 @@ async fn may_be_primary(connector: &Connector, named: &Server) -> bool {
     let asked = redis::cmd("ROLE");
     match tokio::time::timeout(connector.patience(), connection.call(&asked)).await {
         Ok(Ok(Value::Array(role))) => sentinel::says_primary(&role),
-        // Our user may lack the right to ask for the role, so an error does not rule the server out.
+        // An error does not rule the server out, because our user may lack the right to ask for the role.
         Ok(Ok(_) | Err(_)) => true,
         Err(_) => false,
     }
@@ -73,8 +73,8 @@ async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
     }
 }
 
-/// Passes on what a sentinel announces until it is gone. A sentinel whose host is lost closes nothing, so a quiet one is
-/// asked whether it is there.
+/// Passes on what a sentinel announces until it is gone. Because a sentinel whose host is lost closes nothing, a quiet
+/// one is asked whether it is there.
 async fn hear(
     connection: &Connection,
     pushes: &mut mpsc::UnboundedReceiver<PushInfo>,

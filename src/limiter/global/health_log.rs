@@ -1,5 +1,5 @@
-//! Logs changes of the condition of shards: one line for all shards that change together on one node, since a cluster has
-//! 64 of them.
+//! Logs changes of the condition of shards: one line for all shards that change together on one node, because a cluster
+//! has 64 of them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

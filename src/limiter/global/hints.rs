@@ -29,7 +29,7 @@ pub struct Hints {
     task: JoinHandle<()>,
 }
 
-/// Tells the other nodes.
+/// Tells the other nodes that something has changed.
 pub struct Teller {
     shared: Arc<Shared>,
     channel: String,
@@ -62,7 +62,7 @@ impl Hints {
         *self.heard.borrow_and_update()
     }
 
-    /// What tells the other nodes.
+    /// What tells the other nodes of changes on this one.
     pub fn teller(&self) -> Teller {
         let channel = self.shared.names.channel(CHANNEL);
         let may = Arc::clone(&self.may);
@@ -147,7 +147,6 @@ struct Listener {
     is_said: bool,
 }
 
-/// Why nobody listens any more.
 enum End {
     /// The connection was there, and is lost.
     Lost,
@@ -172,7 +171,6 @@ impl Listener {
         }
     }
 
-    /// Listens until that ends.
     async fn listen(&mut self) -> Result<End, ConnectError> {
         let Some(place) = self.place() else { return Ok(End::Away) };
         let (pushed, pushes) = mpsc::unbounded_channel();
@@ -209,7 +207,7 @@ impl Listener {
                 },
                 _ = look.tick() => {
                     let is_elsewhere = self.place().is_some_and(|place| place != connection.server);
-                    // A connection that is cut without a word looks like one on which nothing happens.
+                    // Asked, because a connection that is cut without a word looks like one on which nothing happens.
                     if is_elsewhere || self.answer(connection, &redis::cmd("PING")).await.is_err() {
                         return;
                     }
@@ -218,7 +216,6 @@ impl Listener {
         }
     }
 
-    /// The server to listen on.
     fn place(&self) -> Option<Server> {
         Some(reachable(&self.shared).first()?.place()?.0.clone())
     }

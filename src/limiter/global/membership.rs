@@ -31,7 +31,6 @@ pub(super) struct Membership {
 /// The nodes that share Redis, as far as this one knows.
 #[derive(Debug)]
 pub(super) struct Nodes {
-    /// How many they are.
     count: AtomicU32,
     /// Their incarnations.
     known: ArcSwap<Vec<u64>>,
@@ -44,7 +43,6 @@ impl Nodes {
         Nodes { count: AtomicU32::new(1), known: ArcSwap::default(), own }
     }
 
-    /// How many they are.
     #[inline]
     pub(super) fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
@@ -72,8 +70,8 @@ enum Heard {
     Nothing,
 }
 
-/// The counts of the last ten seconds. It is pruned only when a count comes, so a silence of any length keeps the last
-/// ones.
+/// The counts of the last ten seconds. It is pruned only when a count comes, so that a silence of any length keeps the
+/// last ones.
 #[derive(Debug, Default)]
 struct Counts(VecDeque<(u64, u32)>);
 
@@ -128,7 +126,7 @@ impl Membership {
     async fn hear(&mut self, index: usize, is_there: bool) -> Heard {
         match self.ask(index, is_there).await {
             Some(Ok(nodes)) => Heard::Nodes(nodes),
-            // The server has answered: a new connection would get the same error.
+            // Not connected anew, because the server has answered and would answer the same again.
             Some(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
                 let shard = &self.shared.shards[self.places[index].shard];
                 // The outage of a shard that is away has a log line already.

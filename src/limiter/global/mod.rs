@@ -135,8 +135,8 @@ impl Global {
         Global::start_with(config, script::OPERATIONS)
     }
 
-    /// The same for an observer, such as a command that only looks: it is not counted among the nodes, so no node's
-    /// even share shrinks.
+    /// The same for an observer, such as a command that only looks: it is not counted among the nodes, so that no
+    /// node's even share shrinks.
     ///
     /// # Errors
     /// As [`Global::start`].
@@ -156,7 +156,7 @@ impl Global {
         let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
         let (shards, locators, route, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();
-        // An observer moves no keys: that is a write.
+        // An observer moves no keys, because that is a write.
         let moves = Arc::new(Moves::new(match &config.topology {
             Topology::Ring { shards, .. } if is_member => shards,
             _ => &[],
@@ -281,7 +281,7 @@ impl Global {
         self.shared.shard(key)
     }
 
-    /// The name of a shard.
+    /// The name of a shard in logs and metrics, by its number.
     pub fn shard_name(&self, shard: usize) -> Option<String> {
         self.shared.shards.get(shard).map(|shard| shard.name.clone())
     }
@@ -298,8 +298,8 @@ impl Global {
     }
 
     /// Routes a key to its tenant's dedicated shard, if the tenant has one, by putting the shard's number into the key's
-    /// lowest byte (0: the ring). With dedicated shards every key must pass here, with `None` if no tenant is known, or its
-    /// own lowest byte would be read as a shard; without dedicated shards keys stay as they are.
+    /// lowest byte (0: the ring). With dedicated shards every key must pass here, with `None` if no tenant is known,
+    /// because otherwise its own lowest byte would be read as a shard; without dedicated shards keys stay as they are.
     pub fn route(&self, key: Key, tenant: Option<&str>) -> Key {
         if self.dedicated.is_empty() {
             return key;
@@ -316,7 +316,7 @@ impl Global {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
-        // A shard that is not ready by then is no error: its breaker keeps requests from waiting for it.
+        // A shard that is not ready by then is no error, because its breaker keeps requests from waiting for it.
         tokio::time::timeout(patience, all).await.ok();
     }
 

@@ -21,7 +21,6 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// Names under `prefix`.
     pub(super) fn new(prefix: &str) -> Names {
         Names { prefix: prefix.to_owned() }
     }

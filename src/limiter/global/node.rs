@@ -15,11 +15,9 @@ use limit::Key;
 /// The queues of a node's pipelines.
 pub(super) type Queues = Vec<mpsc::Receiver<Posted>>;
 
-/// One server.
 pub(super) struct Node {
     /// Index in the list of nodes.
     pub(super) index: usize,
-    /// The name in logs.
     pub(super) name: String,
     locator: Locator,
     /// Where it was found last, and what it calls itself.
@@ -134,7 +132,7 @@ impl Node {
     /// The queue of the key's pipeline, or of a connected one if that one is not.
     #[inline]
     pub(super) fn pipeline(&self, key: Key) -> &mpsc::Sender<Posted> {
-        // These bits of the key do not decide its shard, so the keys of one shard spread over all pipelines.
+        // Bits of the key that do not decide its shard, so that the keys of one shard spread over all pipelines.
         let mine = (key.high() >> 32) as usize % self.pipelines.len();
         let connected = self.connected.load(Ordering::Relaxed);
         match connected >> mine & 1 {
@@ -158,7 +156,6 @@ impl Node {
         self.connected.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether it should be connected.
     pub(super) fn is_used(&self) -> bool {
         self.is_used.load(Ordering::Relaxed)
     }

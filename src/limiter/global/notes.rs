@@ -16,7 +16,7 @@ use super::connection::{About, Connection};
 use super::routes::Shared;
 use base::clock;
 
-/// The notes of one fleet.
+/// The notes that the nodes of one fleet leave for each other.
 pub struct Notes {
     shared: Arc<Shared>,
     connection: Mutex<Option<Connection>>,
@@ -36,7 +36,7 @@ pub enum NoteError {
 }
 
 impl Global {
-    /// The notes of this fleet.
+    /// The notes of this fleet, which every node of it can read.
     pub fn notes(&self) -> Notes {
         let found_by = clock::instant() + FOUND_WITHIN;
         Notes { shared: Arc::clone(&self.shared), connection: Mutex::default(), found_by }
@@ -145,7 +145,7 @@ impl Notes {
     }
 
     async fn call(&self, command: &Cmd) -> Result<Value, NoteError> {
-        // Held during the call: notes are few, and their order is the caller's.
+        // Held during the call, because notes are few, and their order is the caller's.
         let mut kept = self.connection.lock().await;
         let connection = match self.connected(kept.take()).await {
             Some(connection) => connection,
@@ -158,7 +158,7 @@ impl Notes {
                 Ok(value)
             }
             Ok(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
-                // A primary that has become a replica refuses writes: the next call looks for it anew.
+                // The next call looks for the server anew, because a primary that has become a replica refuses writes.
                 Err(NoteError::Refused(error.to_string()))
             }
             Ok(Err(_)) | Err(_) => Err(NoteError::Away),
@@ -198,5 +198,5 @@ const BESIDE_MAX: usize = 1_024;
 /// How long the pipelines have to find the server after a start.
 const FOUND_WITHIN: Duration = Duration::from_secs(2);
 const FOUND_LOOK: Duration = Duration::from_millis(10);
-/// A year: Redis refuses times that do not fit its clock.
+/// At most a year, because Redis refuses times that do not fit its clock.
 const MILLIS_MAX: u64 = 366 * 24 * 3_600 * 1_000;

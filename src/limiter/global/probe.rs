@@ -14,7 +14,6 @@ use super::name::Names;
 use super::script::Script;
 use super::wire::{self, Answered};
 
-/// The charge.
 pub(super) struct Probe(Op);
 
 impl Probe {
@@ -29,7 +28,6 @@ impl Probe {
         Probe(Op::Take([part].into_iter().collect()))
     }
 
-    /// Its call.
     pub(super) fn command(&self, script: &Script, names: &Names, tag: Option<&str>, incarnation: u64) -> Cmd {
         batch::command(script, names, tag, None, [&self.0].into_iter(), incarnation)
     }

@@ -1,8 +1,8 @@
 //! What servers say of themselves every few seconds, for the metrics; and whether their keys have vanished.
 //!
-//! All of it runs on the control runtime, over connections of its own, each question with a deadline: a server that hangs
-//! holds nobody up, and no request waits for a reading. Keys have vanished (`FLUSHALL`, a restart without persistence) when
-//! a marker that every node looks for is no longer the one that was there.
+//! All of it runs on the control runtime, over connections of its own, each question with a deadline, so that a server
+//! that hangs holds nobody up, and no request waits for a reading. Keys have vanished (`FLUSHALL`, a restart without
+//! persistence) when a marker that every node looks for is no longer the one that was there.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,6 @@ use super::connection::Connection;
 use super::node::Node;
 use super::routes::Shared;
 
-/// The last readings.
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     /// By server; one that does not answer has none.
@@ -28,18 +27,16 @@ pub(super) struct Readings {
     vanished: Box<[AtomicU64]>,
 }
 
-/// One server's.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Reading {
     /// Keys in the database that limits are in, those of others included.
     pub(super) keys: u64,
-    /// Memory in use, bytes.
+    /// Memory in use, bytes: `used_memory` of its `INFO`.
     pub(super) memory: u64,
     /// Its `maxmemory`, bytes; 0: it has none.
     pub(super) memory_max: u64,
     /// Keys evicted since it started.
     pub(super) evicted: u64,
-    /// Replicas that are connected.
     pub(super) replicas: u64,
     /// How far the farthest replica is behind, bytes.
     pub(super) lag_bytes: u64,
@@ -234,8 +231,8 @@ fn part(list: &str, name: &str) -> Option<u64> {
     pairs.find(|(found, _)| *found == name).and_then(|(_, value)| value.parse().ok())
 }
 
-/// Sets the marker if there is none, lets it last, and returns it. Nothing else writes it, so another one means that the
-/// keys beside it are gone as well.
+/// Sets the marker if there is none, lets it last, and returns it. Because nothing else writes it, another one means
+/// that the keys beside it are gone as well.
 const MARK: &str = "local found = redis.call('GET', KEYS[1]) \
     if not found then redis.call('SET', KEYS[1], ARGV[1]) found = ARGV[1] end \
     redis.call('PEXPIRE', KEYS[1], ARGV[2]) return found";

@@ -16,8 +16,8 @@ pub(super) struct Ring {
 }
 
 impl Ring {
-    /// A ring of servers by name and weight. A server's points depend on its name alone, so it keeps them when others
-    /// come or go.
+    /// A ring of servers by name and weight. A server's points depend on its name alone, so that it keeps them when
+    /// others come or go.
     pub(super) fn new<'n>(servers: impl IntoIterator<Item = (&'n str, u32)>) -> Ring {
         let mut points = Vec::new();
         for (index, (name, weight)) in servers.into_iter().enumerate() {
@@ -33,7 +33,7 @@ impl Ring {
         Ring { points: points.into() }
     }
 
-    /// The server of a key. A key is a hash already, so it is its own place on the ring. The ring has at least one
+    /// The server of a key. A key is its own place on the ring, because it is a hash already. The ring has at least one
     /// point.
     #[inline]
     pub(super) fn server(&self, key: Key) -> usize {

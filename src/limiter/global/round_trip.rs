@@ -16,7 +16,7 @@ pub(super) struct RoundTrip {
 impl RoundTrip {
     /// Adds a call. Returns how long nearly all calls take now, nanoseconds; at least 1, because 0 means unknown.
     pub(super) fn took(&mut self, took_ns: u64, now_ns: u64) -> u64 {
-        // A call that an outage has held up says nothing of the round trip, so it counts as the longest plausible one.
+        // A call that an outage has held up counts as the longest plausible one, because it says nothing of the way.
         let took_ns = took_ns.min(LONGEST_NS) as f64;
         if self.at_ns == 0 {
             (self.mean_ns, self.deviation_ns) = (took_ns, took_ns / 2.0);

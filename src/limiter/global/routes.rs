@@ -36,12 +36,13 @@ pub(super) struct Shared {
     pub(super) connector: Arc<Connector>,
     pub(super) probe: Probe,
     pub(super) shards: Box<[Shard]>,
-    /// Every server seen so far. Nodes are only added, so an index stays valid.
+    /// Every server seen so far. Nodes are only added, so that an index stays valid.
     pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
     pub(super) route: Route,
     /// Wakes [`super::cluster::SlotMap`] to ask for the map of slots again.
     pub(super) look: Notify,
-    /// Addresses that calls were redirected to and that are no known node: a node without slots is not in the map.
+    /// Addresses that calls were redirected to and that are no known node, because a node without slots is not in the
+    /// map.
     pub(super) wanted: Mutex<Vec<(String, u16)>>,
     complained_ns: AtomicU64,
     /// When replaced keys were last logged, nanoseconds, and how many were replaced since.
@@ -96,7 +97,6 @@ impl Shared {
         self.deadline.unwrap_or_else(|| deadline_of(round_trip)).as_nanos() as u64
     }
 
-    /// The shard of a key.
     #[inline]
     pub(super) fn shard(&self, key: Key) -> usize {
         match &self.route {
@@ -189,8 +189,8 @@ impl Shared {
     }
 
     /// The cluster has redirected a batch, whose slot is on another node or moving there; nothing of the batch was
-    /// applied. Its entries are sent to that node one by one: while a slot moves, a call fails if only one of its keys
-    /// has not arrived.
+    /// applied. Its entries are sent to that node one by one, because while a slot moves, a call fails if only one of
+    /// its keys has not arrived.
     pub(super) fn reroute(&self, batch: Batch, error: &RedisError, now_ns: u64) {
         let kind = error.kind();
         let is_asked = kind == redis::ErrorKind::Server(ServerErrorKind::Ask);

@@ -1,8 +1,8 @@
 //! The one script: the files of lua/, put together.
 //!
 //! Each algorithm, and leases, is a branch of one function, `module`, which a call runs only if it needs that
-//! algorithm: defining functions that are not used would cost each call more than an operation does. The dispatcher is
-//! inside a function too, because Lua reads a local variable faster than a global one.
+//! algorithm, because defining functions that are not used would cost each call more than an operation does. The
+//! dispatcher is inside a function too, because Lua reads a local variable faster than a global one.
 
 /// A script and the name Redis knows it by.
 #[derive(Debug)]

@@ -61,7 +61,7 @@ impl Sentinels {
         loop {
             let answer = tokio::select! {
                 answer = asked.join_next() => answer,
-                // A sentinel that hangs must not delay a failover.
+                // Bounded, because a sentinel that hangs must not delay a failover.
                 () = &mut late => None,
             };
             match answer {
@@ -122,7 +122,6 @@ impl Sentinels {
     }
 }
 
-/// The answers of the sentinels.
 #[derive(Default)]
 struct Votes {
     /// Addresses, each with the number of sentinels that name it.
@@ -180,8 +179,8 @@ async fn is_primary(connector: &Connector, server: &Server) -> bool {
     matches!(role, Ok(Ok(Value::Array(role))) if says_primary(&role))
 }
 
-/// Connects to a sentinel. Most have no password although the primary has one, so the login is tried without one as
-/// well.
+/// Connects to a sentinel. Because most have no password although the primary has one, the login is tried without one
+/// as well.
 pub(super) async fn open(
     connector: &Connector,
     server: &Server,

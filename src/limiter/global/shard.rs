@@ -32,7 +32,6 @@ pub(super) struct Shard {
     troubled_ns: AtomicU64,
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     round_trip_ns: AtomicU64,
-    /// Counts since the start.
     pub(super) stats: Stats,
 }
 
@@ -180,7 +179,7 @@ impl Gate {
 }
 
 impl Shard {
-    /// A shard of which nothing is known yet. Its breakers are closed, so the first calls are sent.
+    /// A shard of which nothing is known yet. Its breakers are closed, so that the first calls are sent.
     pub(super) fn new(name: String, tag: Option<String>, node: usize) -> Shard {
         let breakers = Breakers {
             up: Breaker::new(),

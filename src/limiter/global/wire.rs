@@ -91,7 +91,7 @@ impl<'o> Call<'o> {
         {
             return false;
         }
-        // Both fit a byte: the lengths were checked above.
+        // Both fit a byte, because the lengths were checked above.
         let (key, plan) = (self.key(part.key, &part.plan) as u8, self.plan(&part.plan) as u8);
         match self.run {
             Some((length, of)) if of == kind && self.operations[length] < u8::MAX => {

@@ -13,12 +13,12 @@ use limit::lease_messages::{Left, Op, Part, Renewal, Reply};
 use limit::{Algorithm, Charge, Outcome};
 use policy::{Policy, PolicySelection, Subject};
 
-/// One window of a subject.
+/// What one window of a subject holds, for operators.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
     /// A charge of nothing on it, as a request would be charged, before it is known which shard its tenant's keys have.
     pub charge: Charge,
-    /// Units left, which nobody holds.
+    /// Units left that nobody holds in a lease.
     pub remaining: u64,
     /// Units that nodes hold in leases and have not spent, as far as they have told.
     pub leased: u64,

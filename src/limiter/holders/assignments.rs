@@ -15,17 +15,17 @@ impl Assignments {
         self.0.change(consumer.into(), |_| tier.map(Box::from));
     }
 
-    /// Replaces all of them.
+    /// Puts these assignments in the place of all there were.
     pub fn replace(&self, all: impl IntoIterator<Item = (Box<str>, Box<str>)>) {
         self.0.replace(all);
     }
 
-    /// How many there are.
+    /// How many consumers have a tier that was assigned.
     pub fn len(&self) -> usize {
         self.0.sum(|_| 1)
     }
 
-    /// Whether there are none.
+    /// Whether no consumer has a tier that was assigned.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

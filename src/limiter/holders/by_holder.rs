@@ -7,9 +7,9 @@ use base::sharded_map::ShardedMap;
 /// Whose limits or counts something changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Holder {
-    /// A consumer, by name.
+    /// A consumer, by the name that policies count it by.
     Consumer(Box<str>),
-    /// A tenant, by name.
+    /// A tenant, by the name that policies count it by.
     Tenant(Box<str>),
 }
 

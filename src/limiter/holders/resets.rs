@@ -18,10 +18,10 @@ use policy::definition::Dimension;
 #[derive(Debug, Default)]
 pub struct Resets(ByHolder<Reset>);
 
-/// One reset.
+/// One reset: of whom, under which policy, and since when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reset {
-    /// What operators name it by.
+    /// Its id, by which operators name it.
     pub id: Box<str>,
     /// The only policy it is for. `None`: every policy that counts by its holder.
     pub policy: Option<Box<str>>,
@@ -61,7 +61,7 @@ impl Resets {
         self.0.of_kind(holder).of(holder.name())?.get()?.iter().find(|reset| reset.is_for(policy)).cloned()
     }
 
-    /// Whether there are none.
+    /// Whether nobody has a reset in force.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

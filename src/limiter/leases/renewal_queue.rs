@@ -38,7 +38,7 @@ impl Renewals {
             Entry::Occupied(mut renewing) => {
                 let queued = &mut renewing.get_mut().queued;
                 // An answer may take as long as an outage. Requests that gave up are removed each time the queue is full,
-                // so it does not grow with the outage.
+                // so that it does not grow with the outage.
                 if queued.len() == queued.capacity() {
                     queued.retain(|waiter| !waiter.wait.is_over());
                 }

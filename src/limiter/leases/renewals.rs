@@ -25,7 +25,6 @@ struct Leased {
     key: Key,
     plan_id: Option<PlanId>,
     plan: Arc<Plan>,
-    /// When the node asked.
     sent_ns: u64,
 }
 
@@ -107,7 +106,7 @@ impl Limiter {
             share.renewal(&leased.plan, leased.key, wanted.clone(), leased.sent_ns)
         });
         let Leased { key, plan, sent_ns, .. } = &leased;
-        // The table has no room for the key, so each request asks on its own.
+        // Each request asks on its own, because the table has no room for the key.
         let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
         fleet.link.send(
@@ -208,7 +207,7 @@ impl Limiter {
         let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
         let known = fleet.change_known(key, |under, share| match &grant {
             Some(grant) if under != leased.plan_id => {
-                // The limit changed while this was in flight; a denial under the old one does not hold.
+                // A denial under the old limit does not hold, because the limit changed while this was in flight.
                 let changed = fleet.plans.get(under).map(|now| grant.under(plan, now));
                 share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
                 share.end_denial();

@@ -98,8 +98,8 @@ impl Limiter {
         self.return_unused(fleet, KEPT_NS, now_ns);
     }
 
-    /// Returns and renews the leases that are due, at most `SENT_MAX`: a request's question must not queue behind
-    /// thousands of returns, and a return that finds the pipeline's queue full has to be sent again.
+    /// Returns and renews the leases that are due, at most `SENT_MAX`, because a request's question must not queue
+    /// behind thousands of returns, and a return that finds the pipeline's queue full has to be sent again.
     fn sweep_leases(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
         let queue = &fleet.sweep_queue;
         queue.wake(|key| fleet.link.answers(key), |key| fleet.link.shard(key), now_ns);
@@ -133,7 +133,7 @@ impl Limiter {
     /// to be sent again then.
     pub fn release_all(self: &Arc<Self>, now_ns: u64) -> bool {
         let Some(fleet) = &self.fleet else { return false };
-        // Looked at first: an answer makes its key a watched one, or a debt, before it is no longer missing.
+        // Looked at first, because an answer makes its key a watched one, or a debt, before it is no longer missing.
         let is_asked = !fleet.renewals.is_empty() || !fleet.questions.is_empty();
         self.return_unused(fleet, 0, now_ns);
         self.say_permits(fleet, now_ns);
@@ -142,15 +142,17 @@ impl Limiter {
         self.release_leases(fleet, now_ns) || is_asked || !fleet.debts.is_empty() || !fleet.unsent.is_empty()
     }
 
-    /// Returns up to `SENT_MAX` leases, due or not. A shard that seems to be away is tried all the same: no sweep comes
-    /// after this one, and if a process was stopped for a moment, Redis only seemed to be silent. Whether any lease was out.
+    /// Returns up to `SENT_MAX` leases, due or not. A shard that seems to be away is tried all the same, because no
+    /// sweep comes after this one, and if a process was stopped for a moment, Redis only seemed to be silent. Whether
+    /// any lease was out.
     fn release_leases(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) -> bool {
         let mut held = Vec::new();
         for stripe in fleet.sweep_queue.stripes() {
             for key in fleet.sweep_queue.keys(stripe) {
                 let is_held = fleet.change_known(key, |under, share| {
                     let plan = fleet.plans.get(under).filter(|plan| !share.says_nothing(plan, now_ns))?;
-                    // In fallback nobody takes anything, and a node that stops must not wait for that.
+                    // Not to a Redis that is away, because nobody takes it, and a node that stops must not wait for
+                    // that.
                     let can_go = !share.is_fallback() || fleet.link.is_up(key);
                     let is_held = share.has_something_of_redis() && !share.is_in_flight() && can_go;
                     Some((is_held, under, Arc::clone(plan)))

@@ -75,7 +75,7 @@ impl SweepQueue {
             return;
         }
         drop(stripe);
-        // After the key is in: who wakes the shard takes this out before it looks for keys.
+        // After the key is in, because who wakes the shard takes this out before it looks for keys.
         let mut shards = self.shards();
         let shard = shards.entry(shard).or_default();
         shard.recent = Some((key, now_ns));
@@ -130,7 +130,6 @@ impl SweepQueue {
         self.stripe(stripe).due_ns.keys().copied().collect()
     }
 
-    /// Forgets a key.
     pub(crate) fn remove(&self, key: Key) {
         self.stripe(key.high() as usize % STRIPES).remove(key);
     }

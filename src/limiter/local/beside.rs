@@ -60,7 +60,7 @@ impl Table {
     /// Counts what was spent, or given back, in the other process.
     fn count_elsewhere(&self, charge: &Charge, is_spent: bool, now_ns: u64) {
         if !is_spent {
-            // A log finds what is given back by its time, which is not told.
+            // Not to a log, because that finds what is given back by its time, which is not told.
             if charge.quota.algorithm() != Algorithm::SlidingLog {
                 let give_back = |state: State, quota: &Quota| state.give_back(quota, charge.cost, now_ns);
                 self.change(charge, Place::Slot, now_ns, give_back);
@@ -69,7 +69,7 @@ impl Table {
         }
         let taken = self.take_silently(charge, now_ns);
         if !taken.outcome.is_admitted() {
-            // It was admitted, so it is owed.
+            // It is owed, because it was admitted.
             self.debit_silently(charge, taken.place, now_ns);
         }
     }

@@ -2,7 +2,7 @@
 //! spent, so that an upgrade is no fresh burst.
 //!
 //! Slots go over as they lie, because a slot does not hold its whole key: the successor's table has the same size. What is
-//! in flight stays here: those requests end in this process, and nobody would give the permits back over there.
+//! in flight stays here, because those requests end in this process, and nobody would give the permits back over there.
 //! Numbers are little-endian.
 
 use std::io::{self, Read, Write};

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::slots::{Entry, Slots};
 use limit::{Key, PlanId};
 
-/// The table of leases.
+/// The table of this node's leases, in memory of a fixed size.
 #[derive(Debug)]
 pub struct Leases {
     slots: Slots<8, WORDS>,

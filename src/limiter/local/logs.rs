@@ -15,7 +15,6 @@ use super::quotas::Quotas;
 use super::{Place, Taken};
 use limit::{Answer, Charge, Key, Log, Outcome};
 
-/// The logs of all keys.
 #[derive(Debug)]
 pub(super) struct Logs {
     shards: Box<[Mutex<Shard>]>,
@@ -120,7 +119,6 @@ impl Logs {
         said(overflow.entry(charge.quota.fingerprint()).or_default(), charge, now_ns)
     }
 
-    /// Undoes a `take` that admitted.
     pub(super) fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
         self.with(charge, place, |log| log.give_back(charge.cost, taken_ns));
     }
@@ -130,7 +128,8 @@ impl Logs {
         self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
     }
 
-    /// Every key's log and the quota it was written under, copied a shard at a time: whoever is told of them may take long.
+    /// Every key's log and the quota it was written under, copied a shard at a time, because whoever is told of them
+    /// may take long.
     pub(super) fn each(&self) -> impl Iterator<Item = (Key, u32, Log)> {
         self.shards.iter().flat_map(|shard| {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
@@ -163,7 +162,7 @@ impl Logs {
 
     fn with(&self, charge: &Charge, place: Place, change: impl FnOnce(&mut Log)) {
         match place {
-            // A log that was evicted had nothing spent, so there is nothing to change.
+            // There is nothing to change, because a log that was evicted had nothing spent.
             Place::Slot => {
                 if let Some(kept) = self.shard(charge.key).logs.get_mut(&charge.key) {
                     let before = kept.log.bytes();
@@ -232,8 +231,8 @@ impl Kept {
         if self.fingerprint == fingerprint {
             return;
         }
-        // The times stay as they are. Without the old quota the past cannot be read: the log counts as spent, or a reload
-        // would give the key a second burst.
+        // The times stay as they are. Without the old quota the past cannot be read: the log counts as spent, because
+        // otherwise a reload would give the key a second burst.
         if quotas.known().get(self.fingerprint).is_none() {
             self.log = Log::with_used(&charge.quota, (1, 1), now_ns);
         }
@@ -241,7 +240,6 @@ impl Kept {
     }
 }
 
-/// Charges one log.
 fn spend(log: &mut Log, charge: &Charge, now_ns: u64) -> Outcome {
     let outcome = log.take(&charge.quota, charge.cost, now_ns);
     if !outcome.is_admitted() && charge.count_denied {

@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 pub(super) enum Words {
     /// In small pages, freed with the table.
     Small(Box<[AtomicU64]>),
-    /// In large pages, never freed: a gateway makes its table once, when it starts.
+    /// In large pages, never freed, because a gateway makes its table once, when it starts.
     Large(&'static [AtomicU64]),
 }
 

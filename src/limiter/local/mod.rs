@@ -35,7 +35,7 @@ use logs::Logs;
 use quotas::{By, Quotas};
 use slots::{Entry, Locked, Slots};
 
-/// The table of key states.
+/// The states of all keys that this node counts, in memory of a fixed size.
 #[derive(Debug)]
 pub struct Table {
     slots: Slots<4, 2>,
@@ -48,7 +48,7 @@ pub struct Table {
     journal: Journal,
 }
 
-/// The result of `Table::take`.
+/// What came of a charge, and where it was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Taken {
     /// Whether the charge was admitted, and what is left.
@@ -205,7 +205,7 @@ impl Table {
         let fingerprint = charge.quota.fingerprint();
         match place {
             Place::Slot => {
-                // A key that was evicted had nothing spent, so there is nothing to change.
+                // There is nothing to change, because a key that was evicted had nothing spent.
                 let Some(mut slot) = self.slots.find(charge.key) else { return };
                 // Nor is there if a reload has changed the policy between permits and units.
                 if slot.fingerprint() != fingerprint && self.is_another_kind(slot.fingerprint(), charge) {
@@ -350,14 +350,13 @@ impl Table {
     fn rescaled(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
         match self.quotas.known().get(slot.fingerprint()) {
             Some(old) => State(slot.state()).rescale(&old, &charge.quota, now_ns),
-            // Without the old quota the past cannot be read. The state counts as spent, or a reload would give the key
-            // a second burst.
+            // Without the old quota the past cannot be read. The state counts as spent, because otherwise a reload
+            // would give the key a second burst.
             None => State::spent(&charge.quota, now_ns),
         }
     }
 }
 
-/// Charges one state.
 #[inline(always)]
 fn spend(state: State, charge: &Charge, now_ns: u64) -> (State, Outcome) {
     let (taken, outcome) = state.take(&charge.quota, charge.cost, now_ns);

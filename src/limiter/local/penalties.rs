@@ -1,6 +1,6 @@
 //! Penalty records of clients that were denied, in slots of the table.
 //!
-//! A slot with a record has a fingerprint that no quota has. It is evicted only after its client is forgiven, so a
+//! A slot with a record has a fingerprint that no quota has. It is evicted only after its client is forgiven, so that a
 //! penalised client cannot get away by filling the table. If there is no room for a new record, the client is limited but
 //! not penalised.
 //!

@@ -17,7 +17,6 @@ pub(super) struct Quotas {
     overflow: Mutex<HashMap<u32, State>>,
 }
 
-/// A quota that was declared.
 #[derive(Clone, Copy, Debug)]
 struct Declared {
     quota: Quota,
@@ -43,7 +42,6 @@ pub(super) struct Known<'q> {
 }
 
 impl Known<'_> {
-    /// The quota with this fingerprint.
     pub(super) fn get(&self, fingerprint: u32) -> Option<Quota> {
         let declared = self.declared.get(&fingerprint).map(|it| it.quota);
         declared.or_else(|| self.also().get(&fingerprint).copied())
@@ -103,14 +101,14 @@ impl Quotas {
 
     /// Overflow buckets by fingerprint; one that is missing has nothing spent. There are no more than there are quotas.
     pub(super) fn overflow(&self) -> MutexGuard<'_, HashMap<u32, State>> {
-        // A state is replaced as a whole, so a thread that panicked under the lock has left none half changed.
+        // A state is replaced as a whole, so that a thread that panicked under the lock has left none half changed.
         self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Forgets what is beyond `REMEMBERED_MAX`, the oldest first, and nothing that the configuration in force or the last
-/// declaration has: states under it would count as spent. What keys without a slot spend of stays beside that, as many
-/// again: it would be given anew.
+/// declaration has, because states under it would count as spent. What keys without a slot spend of stays beside that,
+/// as many again, because it would be given anew.
 fn forget(declared: &mut HashMap<u32, Declared>, last: u64, used: &HashSet<u32>) {
     let beyond = declared.len().saturating_sub(REMEMBERED_MAX);
     if beyond == 0 {

@@ -52,8 +52,8 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     };
     const LINES_PER_WINDOW: usize = WINDOW_SLOTS / Self::SLOTS_PER_LINE;
 
-    /// As many slots as fit, at least one window. The memory is zeroed without being touched, so the kernel has not
-    /// backed it yet.
+    /// As many slots as fit, at least one window. The memory is zeroed without being touched, so that the kernel has
+    /// not backed it yet.
     pub(super) fn with_memory(bytes: usize) -> Slots<W, S> {
         let lines = (bytes / LINE_BYTES).saturating_sub(1).max(Self::LINES_PER_WINDOW);
         let words = Words::zeroed((lines + 1) * WORDS_PER_LINE);
@@ -62,7 +62,6 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         Slots { words, first, homes: (lines - Self::LINES_PER_WINDOW + 1) as u64 }
     }
 
-    /// The number of slots.
     pub(super) fn len(&self) -> usize {
         (self.homes as usize - 1) * Self::SLOTS_PER_LINE + WINDOW_SLOTS
     }
@@ -212,7 +211,7 @@ impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
     fn at_once(slot: &'a [AtomicU64; W], tag: u64) -> Option<Locked<'a, W, S>> {
         let tag = tag & !LOCKED;
         let held = slot[TAG].compare_exchange(tag, tag | LOCKED, Acquire, Relaxed);
-        // `then`, not `then_some`: dropping a `Locked` of a slot that another thread holds would release it.
+        // `then`, not `then_some`, because dropping a `Locked` of a slot that another thread holds would release it.
         held.is_ok().then(|| Locked { slot, tag })
     }
 
@@ -233,7 +232,6 @@ impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
         }
     }
 
-    /// The state in the slot.
     #[inline]
     pub(super) fn state(&self) -> [u64; S] {
         state_of(self.slot)

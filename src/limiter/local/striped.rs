@@ -21,7 +21,7 @@ impl<T, K> Striped<T, K> {
         lock(&self.0[key.high() as usize % STRIPES])
     }
 
-    /// Whether there is no key.
+    /// Whether no stripe has a key, each as it is when it is looked at.
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|stripe| lock(stripe).is_empty())
     }
@@ -36,7 +36,7 @@ impl<T, K> Striped<T, K> {
         self.0.iter().map(|stripe| std::mem::take(&mut *lock(stripe)))
     }
 
-    /// How many keys there are.
+    /// How many keys all stripes have together.
     #[cfg(test)]
     pub fn len(&self) -> usize {
         (0..STRIPES as u128).map(|stripe| self.of(Key::new(stripe << 64)).len()).sum()
@@ -47,5 +47,5 @@ fn lock<M>(stripe: &Mutex<M>) -> MutexGuard<'_, M> {
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How many locks there are.
+/// How many stripes there are, each with a lock of its own.
 pub const STRIPES: usize = 64;

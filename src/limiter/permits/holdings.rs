@@ -12,7 +12,7 @@ use crate::wait::Waiter;
 use limit::lease_messages::{Hold, Op, Part};
 use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
-/// Held permits, by key. Every request takes and gives one back, so keys do not share a lock.
+/// Held permits, by key. Keys do not share a lock, because every request takes and gives one back.
 #[derive(Debug, Default)]
 pub(crate) struct Permits(Striped<Holding>);
 
@@ -73,7 +73,7 @@ impl Holding {
         let room = self.room.take().unwrap_or(free).min(free);
         for waiter in &asked.waiters {
             let cost = asked.cost.saturating_add(waiter.charge.cost);
-            // Beyond what may be free, ask for one request all the same: its refusal answers for the others.
+            // Beyond what may be free, ask for one request all the same, because its refusal answers for the others.
             if asked.count > 0 && cost > room {
                 break;
             }
@@ -172,7 +172,7 @@ impl Permits {
         let Some(holding) = keys.get_mut(&charge.key) else { return };
         holding.held = holding.held.saturating_sub(charge.cost);
         holding.is_untold = true;
-        // Redis never counted this key, so it need not be told.
+        // Redis need not be told, because it never counted this key.
         if holding.held == 0 && !holding.is_counted && holding.waiting.is_empty() {
             keys.remove(&charge.key);
         }

@@ -36,7 +36,7 @@ impl Limiter {
         }
     }
 
-    /// Repeats what is held: before it lapses, and at once when Redis is back, which may have lost it.
+    /// Repeats what is held: before it lapses, and at once when Redis is back, because it may have lost it.
     pub(super) fn say_permits(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
         let due = fleet.permits.due(now_ns, |key| fleet.link.is_up(key));
         due.into_iter().for_each(|key| self.say(fleet, key));

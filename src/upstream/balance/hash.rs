@@ -33,7 +33,7 @@ pub(super) fn pick(
 /// Each server as a number, which is its own wherever it stands in the list. Several addresses of one name are told apart
 /// by their labels.
 pub(super) fn numbers(servers: &[(&str, u32)]) -> Box<[u64]> {
-    // A worker counts them at each change of a name, which may have many: none is compared with all others.
+    // None is compared with all others, because a worker counts them at each change of a name, which may have many.
     let mut seen: HashMap<&str, u64> = HashMap::with_capacity(servers.len());
     let mut numbers = Vec::with_capacity(servers.len());
     for (label, _) in servers {
@@ -72,7 +72,7 @@ mod tests {
         let began = Instant::now();
         let distinct: HashSet<u64> = numbers(&servers).iter().copied().collect();
         assert_eq!(distinct.len(), servers.len());
-        // Compared with each other they would take minutes.
+        // So long is enough, because only a comparison of each with all others would take minutes.
         assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }

@@ -13,8 +13,9 @@ pub(super) fn pick(
     fit: impl Fn(usize) -> bool,
     load: impl Fn(usize) -> u32,
 ) -> usize {
-    // Fractions compared without a division: both numbers are far below 2^31. The request at hand is not counted: of idle
-    // servers the heaviest would be the least loaded with it, and get all requests that come one by one.
+    // Fractions compared without a division: both numbers are far below 2^31. The request at hand is not counted:
+    // otherwise, of idle servers the heaviest would be the least loaded with it, and get all requests that come one by
+    // one.
     let weighted = |one: usize, other: usize| i64::from(load(one)) * weights.each[other];
     let all = (0..weights.each.len()).filter(|&index| fit(index));
     let less = |best, index| if weighted(index, best) < weighted(best, index) { index } else { best };

@@ -53,7 +53,7 @@ impl Balancer {
         let numbers = kind.dimension().map(|_| hash::numbers(servers)).unwrap_or_default();
         let (turns, random) = (RoundRobinTurns::new(&weights), Random::new(seed));
         if matches!(kind, Balance::P2c | Balance::Hash(_)) {
-            // Workers that all began with the same server would send it their first requests together.
+            // Otherwise all workers would begin with the same server and send it their first requests together.
             for _ in 0..random.next() % weights.total.unsigned_abs().clamp(1, FIRST_TURNS_MAX) {
                 let next = turns.next(&weights, |_| true);
                 turns.take(&weights, next, |_| true);
@@ -92,7 +92,7 @@ impl Balancer {
         }
         let any = |fit: &dyn Fn(usize) -> bool| (0..weights.each.len()).any(fit);
         // A server that warms up is passed over in most turns, and one that rests in all, unless there is no other. If
-        // nothing is left, one is asked all the same: refusing without a try helps nobody.
+        // nothing is left, one is asked all the same, because refusing without a try helps nobody.
         let level = if any(&in_turn) {
             0
         } else if shares.is_some() && any(&usable) {

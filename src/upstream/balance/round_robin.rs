@@ -29,12 +29,12 @@ impl RoundRobinTurns {
         let claims = self.claims.borrow();
         let claim = |index: &usize| claims[*index] + weights.each[*index];
         let all = (0..weights.each.len()).filter(|&index| fit(index));
-        // The first of several, which `max_by_key` would not give.
+        // Not `max_by_key`, because of several it gives the last, and the first is wanted.
         all.reduce(|best, index| if claim(&index) > claim(&best) { index } else { best }).unwrap_or(0)
     }
 
-    /// Every server that may be asked earns its weight, and the one that is asked pays for all. A claim is bounded: a
-    /// server that was slow for an hour is not owed the hour.
+    /// Every server that may be asked earns its weight, and the one that is asked pays for all. A claim is bounded, so
+    /// that a server that was slow for an hour is not owed the hour.
     pub(super) fn take(&self, weights: &Weights, taken: usize, fit: impl Fn(usize) -> bool) {
         let mut claims = self.claims.borrow_mut();
         let mut earned = 0;

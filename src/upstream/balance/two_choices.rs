@@ -1,8 +1,8 @@
 //! A second server, drawn at random, takes the turn if it is less loaded: it keeps the longest queue short ("the power of
 //! two choices", Mitzenmacher 2001).
 //!
-//! Weights decide whose turn it is and nothing else. A comparison of loads divided by weights would count them twice:
-//! with 95:5 and one client every load is 0 or 1, and the small server would never be the less loaded one.
+//! Weights decide whose turn it is and nothing else, because a comparison of loads divided by weights would count them
+//! twice: with 95:5 and one client every load is 0 or 1, and the small server would never be the less loaded one.
 
 use super::weights::Weights;
 use base::random::Random;
@@ -23,9 +23,9 @@ pub(super) fn pick(
 
 /// Whether a request had better go to `other` than to `first`, whose turn it is.
 ///
-/// Servers of one weight are compared as they are: that favours none. Of unequal ones the load goes by leaps, a whole
-/// request where a fraction would be fair, so that only a load beyond what chance explains counts: more than the fair
-/// share, its standard deviation (that of a Poisson distribution) and one.
+/// Servers of one weight are compared as they are, because that favours none. Of unequal ones the load goes by leaps, a
+/// whole request where a fraction would be fair, so that only a load beyond what chance explains counts: more than the
+/// fair share, its standard deviation (that of a Poisson distribution) and one.
 fn is_better(weights: &Weights, other: usize, first: usize, load: impl Fn(usize) -> u32) -> bool {
     if weights.is_even {
         return load(other) < load(first);

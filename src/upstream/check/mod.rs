@@ -1,7 +1,7 @@
 //! Active checks: every server is asked now and then whether it works, once a process, on the control runtime.
 //!
-//! A check opens a connection of its own, over the way that requests take: a server whose kernel still accepts does not
-//! pass for one that answers. What becomes of the result is [`super::health`]'s.
+//! A check opens a connection of its own, over the way that requests take, so that a server whose kernel still accepts
+//! does not pass for one that answers. What becomes of the result is [`super::health`]'s.
 
 mod ask;
 mod probe;
@@ -13,7 +13,6 @@ use std::time::Duration;
 /// Why a server failed a check.
 #[derive(Debug, thiserror::Error)]
 enum CheckFailure {
-    /// Its name has no address.
     #[error("its name does not resolve")]
     Unresolved,
     #[error("no connection: {0}")]
@@ -41,7 +40,7 @@ enum CheckFailure {
     NoCode,
 }
 
-/// An error and what is behind it: hyper says only that there was one, TLS says which.
+/// An error and what is behind it, because hyper says only that there was one, TLS says which.
 fn with_causes(error: &hyper::Error) -> String {
     let causes = std::iter::successors(error.source(), |error| (**error).source());
     let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));

@@ -100,7 +100,6 @@ pub(super) async fn judge_grpc(answer: Response<Incoming>) -> Result<(), CheckFa
     }
 }
 
-/// The number in `grpc-status`.
 fn code_of(fields: &HeaderMap) -> Option<u32> {
     fields.get("grpc-status")?.to_str().ok()?.parse().ok()
 }

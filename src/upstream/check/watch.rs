@@ -48,7 +48,7 @@ async fn keep_ticking(live: Weak<LiveUpstream>) {
 async fn keep_checking(live: Weak<LiveUpstream>, server: Weak<SharedServer>, random: Random) {
     let mut pause = FIRST_WITHIN;
     if let Some(check) = live.upgrade().and_then(|live| live.config.health.check.clone()) {
-        // Soon, but not every server and node at once.
+        // Soon, but after a random pause, so that not every server and node is asked at once.
         pause = check.every.min(FIRST_WITHIN).mul_f64(fraction(&random));
     }
     loop {
@@ -64,7 +64,8 @@ async fn keep_checking(live: Weak<LiveUpstream>, server: Weak<SharedServer>, ran
             let Some(index) = upstream.index_of(&server) else { return };
             upstream.health.checked(index, &result, clock::now_ns());
         }
-        // From beginning to beginning, or a server that hangs would be asked less often than one that answers.
+        // From beginning to beginning, because otherwise a server that hangs would be asked less often than one that
+        // answers.
         let every = check.every.mul_f64(0.9 + 0.2 * fraction(&random));
         pause = every.saturating_sub(clock::instant().saturating_duration_since(began)).max(PAUSE_MIN);
     }

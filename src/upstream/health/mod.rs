@@ -62,7 +62,6 @@ pub struct HealthHandover {
     failures: u32,
 }
 
-/// Why a server is ejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EjectReason {
     /// Requests to it have failed in a row.
@@ -279,7 +278,7 @@ impl UpstreamHealth {
     /// A request to this server was answered well. The usual one costs one load.
     pub fn succeeded(&self, server: usize, now_ns: impl FnOnce() -> u64) {
         let ServerHealth { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
-        // What was sent before an ejection and is answered only now says nothing of the server as it is.
+        // Not while it is out, because what was sent before an ejection says nothing of the server as it is.
         if failures.load(Ordering::Relaxed) > 0 && now_ns() >= out_until_ns.load(Ordering::Relaxed) {
             failures.store(0, Ordering::Relaxed);
             is_on_trial.store(false, Ordering::Relaxed);
@@ -350,7 +349,7 @@ impl UpstreamHealth {
         self.ejections[reason as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether one more server may be ejected. If not, notes until when: ejections end with their time only.
+    /// Whether one more server may be ejected. If not, notes until when, because ejections end with their time only.
     fn may_eject(&self, standings: &[ServerStanding], rules: &config::Eject) -> bool {
         let ends = || standings.iter().filter_map(ServerStanding::ejected_until_ns);
         let is_full = ends().count() >= rules.most(self.servers.len());
@@ -431,7 +430,7 @@ impl UpstreamHealth {
         }
     }
 
-    /// Shows requests what is known. Counted last: who sees the count sees the rest, or an older state of it.
+    /// Shows requests what is known. Counted last, so that who sees the count sees the rest, or an older state of it.
     fn publish(&self, standings: &[ServerStanding], now_ns: u64) {
         let mut unusual = 0;
         for (server, standing) in self.servers.iter().zip(standings) {

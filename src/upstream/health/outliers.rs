@@ -36,7 +36,7 @@ impl fmt::Display for Outlier {
 
 /// The servers that stand out among these, the worst first. Each is compared with the median of the others, so that a bad
 /// one does not hide another, and if half of them are bad nobody stands out. Fewer than [`SERVERS_MIN`] servers with
-/// enough requests say nothing: of two, either could be the odd one.
+/// enough requests say nothing, because either of two could be the odd one.
 pub fn outliers(seen: &[TallyCounts], rules: &Outliers) -> Vec<(usize, Outlier)> {
     let is_judged = |(_, seen): &(usize, &TallyCounts)| seen.requests() >= u64::from(rules.requests_min);
     let judged: Vec<(usize, &TallyCounts)> = seen.iter().enumerate().filter(is_judged).collect();

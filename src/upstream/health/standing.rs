@@ -11,7 +11,7 @@ use crate::config::{self, Eject, HealthCheckConfig};
 /// What is known of one server.
 ///
 /// Two things take it out of use: checks that fail, until enough of them succeed, and an ejection, until its time is
-/// over. A good check does not end an ejection: a health endpoint may say what it likes while requests fail.
+/// over. A good check does not end an ejection, because a health endpoint may say what it likes while requests fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerStanding {
     is_unhealthy: bool,
@@ -28,9 +28,7 @@ pub struct ServerStanding {
 /// What is new about a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HealthChange {
-    /// Checks have failed.
     Unhealthy,
-    /// Checks have succeeded again.
     Healthy,
     /// Requests to it have failed; it is left out for so long.
     Ejected(Duration),
@@ -105,7 +103,6 @@ impl ServerStanding {
         self.back_ns
     }
 
-    /// Whether its checks have failed.
     pub fn is_unhealthy(&self) -> bool {
         self.is_unhealthy
     }
@@ -139,7 +136,7 @@ pub fn share_per_mille(out_until_ns: u64, back_ns: u64, slow_start: Option<Durat
     if warm_ns >= slow_start_ns {
         return WHOLE;
     }
-    // Less than a thousand, since it is a part of the whole. In 128 bits no length of time overflows.
+    // Less than a thousand, because it is a part of the whole. In 128 bits no length of time overflows.
     let part = u128::from(warm_ns) * u128::from(WHOLE) / u128::from(slow_start_ns);
     u32::try_from(part).unwrap_or(WHOLE).max(LEAST)
 }
@@ -150,7 +147,8 @@ fn nanos(duration: Duration) -> u64 {
 
 /// The share of a server that may be used as any other.
 pub const WHOLE: u32 = 1_000;
-/// A server that has just come back gets a tenth of its share: with less it would never be tried where little comes.
+/// A server that has just come back gets a tenth of its share, because with less it would never be tried where little
+/// comes.
 const LEAST: u32 = 100;
 /// Ejections become no longer than this many times the first.
 const GROWTH_MAX: u32 = 10;

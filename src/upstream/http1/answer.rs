@@ -16,7 +16,7 @@ pub(super) struct AnswerHead {
     pub status: StatusCode,
     /// What it calls its status, if it calls it anything but its standard name.
     pub phrase: Option<Box<ReasonPhrase>>,
-    /// The fields of early hints (RFC 8297). Boxed: few answers give any.
+    /// The fields of early hints (RFC 8297). Boxed, because few answers give any.
     pub hints: Option<Box<HeaderMap>>,
     /// Its length in bytes.
     pub taken: usize,
@@ -107,8 +107,8 @@ impl AnswerHead {
         !self.said.closes && (!self.is_http_10 || self.said.keeps)
     }
 
-    /// How long the connection may be idle before the next request: the server closes it at the time that it says, and a
-    /// request on its way then is lost. So it is a second less, or half of the time where that is shorter.
+    /// How long the connection may be idle before the next request. Because the server closes it at the time that it
+    /// says, and a request on its way then is lost, it is a second less, or half of the time where that is shorter.
     pub(super) fn kept_for(&self) -> Option<Duration> {
         let said = self.said.kept_for?;
         Some(said.saturating_sub(BEFORE_CLOSE.min(said / 2)))

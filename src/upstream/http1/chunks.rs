@@ -123,8 +123,8 @@ impl Chunks {
 
 const BAD_SIZE: MalformedMessage = MalformedMessage("the size of a chunk is none");
 const BAD_TRAILERS: MalformedMessage = MalformedMessage("the fields behind the last chunk are none");
-/// The most bytes of chunk extensions in one body. They have no use here, and without a bound a server could send them
-/// for ever.
+/// The most bytes of chunk extensions in one body. Bounded, because they have no use here and without a bound a server
+/// could send them for ever.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;
 const TRAILER_BYTES_MAX: usize = 16 * 1024;
 

@@ -1,7 +1,7 @@
 //! HTTP/1.1 connections to upstreams, driven by the request that holds them.
 //!
-//! A connection has no task of its own: the request that holds it writes and reads it, so no other task is woken. It
-//! serves one request at a time, which is all a gateway needs. hyper's client is not used because it is driven by a
+//! A connection has no task of its own: the request that holds it writes and reads it, so that no other task is woken.
+//! It serves one request at a time, which is all a gateway needs. hyper's client is not used because it is driven by a
 //! task of its own and pays for that with channels. The pool decides which connection a request gets and whether it is
 //! kept afterwards.
 
@@ -40,7 +40,7 @@ pub struct Http1<B> {
     /// Whether `read_bytes` has grown since the connection was last idle.
     is_grown: bool,
     outgoing: OutgoingRequest<B>,
-    /// The error of a failed write, until it is reported: the server may have answered before it closed.
+    /// The error of a failed write, kept until it is reported, because the server may have answered before it closed.
     write_error: Option<io::Error>,
     to_head: bool,
     /// Which part of the answer comes next.
@@ -165,7 +165,6 @@ impl<B> Http1<B> {
         self.keeps && self.is_answered() && self.read.is_empty() && self.outgoing.is_over()
     }
 
-    /// Whether the answer is complete.
     pub(super) fn is_answered(&self) -> bool {
         matches!(&self.incoming, Incoming::Body(framing) if framing.is_over())
     }
@@ -381,8 +380,8 @@ where
             return Ok(None);
         }
         *left -= count as u64;
-        // A slice of the buffer would keep all of it alive until the client has taken the slice, so small pieces are
-        // copied.
+        // Small pieces are copied, because a slice of the buffer would keep all of it alive until the client has taken
+        // the slice.
         let data = if count <= COPIED_BYTES.max(self.read_bytes / 8) {
             let data = Bytes::copy_from_slice(&self.read[..count]);
             self.read.advance(count);
@@ -391,8 +390,8 @@ where
             self.read.split_to(count).freeze()
         };
         if let AnswerBody::Chunked(chunks) = framing {
-            // Consumes the body's end if it has come. An error stays in the buffer, so it is found again after this
-            // piece.
+            // Consumes the body's end if it has come. An error stays in the buffer, so that it is found again after
+            // this piece.
             let _ = chunks.advance(&mut self.read);
         }
         Ok(Some(Frame::data(data)))

@@ -33,12 +33,11 @@ pub(super) struct OutgoingRequest<B> {
     end: BodyEnd,
     /// Whether any byte was written or taken from the body.
     is_begun: bool,
-    /// Whether everything written was flushed: TLS may hold back written bytes.
+    /// Whether everything written was flushed; it is kept, because TLS may hold back written bytes.
     is_flushed: bool,
 }
 
 impl<B> OutgoingRequest<B> {
-    /// A writer without a request.
     pub(super) fn new() -> OutgoingRequest<B> {
         OutgoingRequest {
             bytes: Vec::with_capacity(HEAD_BYTES),
@@ -133,7 +132,8 @@ where
         match head.headers.get(CONTENT_LENGTH).and_then(|value| length(value.as_bytes())) {
             Some(0) => None,
             Some(length) => Some(BodyEnd::Length(length)),
-            // A body is sent with any method (RFC 9112 section 6); only the server knows whether it has a meaning.
+            // A body is sent with any method (RFC 9112 section 6), because only the server knows whether it has a
+            // meaning.
             None => {
                 self.bytes.extend_from_slice(b"transfer-encoding: chunked\r\n");
                 Some(BodyEnd::Chunked)

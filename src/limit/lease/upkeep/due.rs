@@ -100,7 +100,6 @@ mod tests {
     const SECOND: u64 = 1_000 * MS;
     const NOW: u64 = 3_600 * SECOND;
 
-    /// What happens to a lease.
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Take(u64),

@@ -36,8 +36,8 @@ impl Pipeline {
         self.send(number, batch, now_ns);
     }
 
-    /// A batch that was sent before is answered with an error. This sending was not applied, but an earlier one may
-    /// have been, so the batch is sent again until the error is over. By then a slot that was moving has brought its
+    /// A batch that was sent before is answered with an error. The batch is sent again until the error is over, because
+    /// this sending was not applied, but an earlier one may have been. By then a slot that was moving has brought its
     /// record along.
     pub(super) fn put_off(&mut self, number: u64, mut batch: Batch, error: &RedisError, now_ns: u64) {
         let shared = &self.shared;

@@ -1,7 +1,7 @@
 //! [`Pipeline`]: one connection to a node and the queue in front of it, whose operations are gathered into calls.
 //!
-//! A call is sent at once while at most one is in flight, so a lone operation does not wait. While more are in flight,
-//! operations gather; the more calls in flight, the more operations the next one must have.
+//! A call is sent at once while at most one is in flight, so that a lone operation does not wait. While more are in
+//! flight, operations gather; the more calls in flight, the more operations the next one must have.
 //!
 //! A connection that breaks, or answers nothing for [`SILENT_NS`], is replaced. Calls with a record are then sent again
 //! under the same number until they are answered, and Redis applies them once; other calls end without an answer.
@@ -57,7 +57,6 @@ pub(super) struct Pipeline {
     random: Random,
 }
 
-/// The result of one call.
 struct Completed {
     number: u64,
     serial: u64,
@@ -99,7 +98,8 @@ impl Pipeline {
         let mut stop_ns = None;
         let mut incoming = Vec::with_capacity(OPERATIONS_MAX);
         loop {
-            // A closed and empty queue is always ready, and in a biased `select!` it would starve the timers below.
+            // Not received from at the end, because a closed and empty queue is always ready, and in a biased `select!`
+            // it would starve the timers below.
             let may_come = stop_ns.is_none() || !self.queue.is_empty();
             let (has_room, has_waiting) = (self.waiting.len() < WAITING_MAX, !self.waiting.is_empty());
             tokio::select! {
@@ -125,7 +125,7 @@ impl Pipeline {
                 _ = tick.tick() => {
                     self.look(clock::now_ns());
                     if !self.node.is_used() && self.in_flight.is_empty() {
-                        // Nodes that have left a cluster stay in the list, so their pipelines must cost little.
+                        // Because nodes that have left a cluster stay in the list, their pipelines must cost little.
                         tick.reset_after(REST);
                     }
                 }
@@ -144,7 +144,7 @@ impl Pipeline {
     /// Sends the queued entries if enough have gathered or the first has waited long enough.
     fn flush(&mut self, now_ns: u64) {
         if self.link.connection.is_none() {
-            // Without a connection no answer can come in time, so the limiter is told at once.
+            // The limiter is told at once, because without a connection no answer can come in time.
             return self.waiting.drain(..).for_each(|entry| self.shared.give_up(entry, now_ns));
         }
         while let Some(first) = self.waiting.front() {
@@ -235,8 +235,8 @@ impl Pipeline {
             }
             Completed { number, serial, result }
         });
-        // Handed to the connection here and not in the task: the runtime runs the newest task first, so a question could
-        // overtake a report that was submitted before it.
+        // Handed to the connection here and not in the task, because the runtime runs the newest task first, so a
+        // question could overtake a report that was submitted before it.
         let first = sent.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         let call = self.calls.spawn(async move {
             match first {
@@ -364,8 +364,8 @@ async fn call(connection: &Connection, command: &Cmd, asking: bool) -> Result<Va
 }
 
 /// How many operations must have gathered before the next flush, by the number of flushes in flight. The second flush
-/// goes at once, like the first: under a light load an operation behind the first would wait for a whole round trip and
-/// gather no others.
+/// goes at once, like the first, because under a light load an operation behind the first would wait for a whole round
+/// trip and gather no others.
 const GATHERED: [usize; 7] = [1, 1, 4, 16, 64, 128, 256];
 /// An operation that has waited this long is sent even if few have gathered, nanoseconds. The runtime's timers are no
 /// finer.

@@ -178,7 +178,7 @@ impl Pipeline {
                 let is_silent =
                     self.in_flight.values().any(|batch| batch.is_silent && batch.serial == self.link.serial);
                 if is_silent {
-                    // A silent one may have lost its calls, so the next attempt comes as soon as if there were no
+                    // Because a silent one may have lost its calls, the next attempt comes as soon as if there were no
                     // connection.
                     (self.link.replace_ns, self.link.patience_ns) = (self.link.next_ns, REPLACE_NS);
                 }

@@ -23,10 +23,10 @@ pub(crate) use scaled::Scaled;
 #[derive(Debug, Default)]
 pub struct Overrides(ByHolder<Arc<Override>>);
 
-/// One override.
+/// One override: whom it is for, what it changes, and until when.
 #[derive(Debug)]
 pub struct Override {
-    /// What operators name it by.
+    /// Its id, by which operators name it.
     pub id: Box<str>,
     /// The only policy it is for. `None`: every policy that counts by its holder.
     pub policy: Option<Box<str>>,
@@ -120,12 +120,12 @@ impl Overrides {
         }
     }
 
-    /// How many there are.
+    /// How many there are, those included that have ended since the last sweep.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there is no override at all, for anybody.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
