@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::shared::Policies;
+use super::control_state::Policies;
 use config::{self, Added, Files, TierRow};
 use control::admin::Proposal;
 use control::admin::bodies::{At, Flaw};

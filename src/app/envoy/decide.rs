@@ -118,7 +118,7 @@ impl RateLimits for Decider {
 }
 
 /// What is asked about.
-struct Asking<'t> {
+struct DescriptorCheck<'t> {
     parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
     /// What was found for each descriptor.
     found: SmallVec<[RuleMatch; 4]>,
@@ -138,8 +138,8 @@ impl Decider {
         request: &RateLimitRequest,
         (entries, ranges): (&'t [DescriptorEntry<'t>], &[Range<usize>]),
         matched: &[DescriptorMatch<'t>],
-    ) -> Asking<'t> {
-        let mut asking = Asking {
+    ) -> DescriptorCheck<'t> {
+        let mut asking = DescriptorCheck {
             parts: SmallVec::new(),
             found: SmallVec::new(),
             looks: SmallVec::new(),
@@ -192,7 +192,7 @@ impl Decider {
     }
 
     /// What is told of a request that never passes: nothing is charged, and each descriptor is looked at by itself.
-    fn look(&self, answer: &Answer<'_>, asked: &Asking<'_>, now_ns: u64) -> RateLimitResponse {
+    fn look(&self, answer: &Answer<'_>, asked: &DescriptorCheck<'_>, now_ns: u64) -> RateLimitResponse {
         let looked = asked.parts.iter().map(|part| {
             let mut check = Check::default();
             match self.limiter.peek(part.policies, &part.subject, now_ns, &mut check) {
@@ -242,7 +242,7 @@ impl Decider {
         &self,
         snapshot: &Snapshot,
         domain: &str,
-        asked: &Asking<'_>,
+        asked: &DescriptorCheck<'_>,
         (check, now_ns): (&Check<'_>, u64),
     ) {
         if check.charges.is_empty() || check.missing.is_some() {
@@ -258,7 +258,7 @@ impl Decider {
         &self,
         snapshot: &Snapshot,
         domain: &str,
-        asked: &Asking<'_>,
+        asked: &DescriptorCheck<'_>,
         (check, now_ns): (&Check<'_>, u64),
     ) {
         let of_part = |part: u16| asked.parts.get(usize::from(part)).map(|part| &part.subject);
