@@ -11,7 +11,7 @@ use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
 use super::views::last_reload::LastReload;
-use config::{self, Added, Errors, Files};
+use config::{self, Errors, Files, RowDocument};
 use metrics::Metrics;
 
 /// Who is told what came of a reload, beside the log.
@@ -102,7 +102,7 @@ pub(super) async fn with_rows(
     let path = path.to_owned();
     let again = tokio::task::spawn_blocking(move || {
         let files = Files::read(&path);
-        let with = |added: &[Added]| match added {
+        let with = |added: &[RowDocument]| match added {
             [] => Ok(None),
             added => files.with(added).and_then(|definition| prepared.replaced(definition)).map(Some),
         };
@@ -179,7 +179,7 @@ async fn publish(
 
 async fn publish_with(
     files: &Arc<Files>,
-    rows: Vec<Added>,
+    rows: Vec<RowDocument>,
     publisher: &mut Publisher,
 ) -> anyhow::Result<Changes> {
     let files = Arc::clone(files);

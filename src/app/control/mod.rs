@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use crate::counts::Counts;
 use auth::IssuedKeys;
-use config::{Added, Config, Files};
+use config::{Config, Files, RowDocument};
 use control::admin::{self, Writes};
 use control::database::config::Url;
 use control::database::{self, Database};
@@ -202,7 +202,7 @@ fn start_usage(
 ///
 /// # Errors
 /// If the database cannot be read, or no runtime can be built.
-pub fn rows_of(config: &database::Config) -> anyhow::Result<Vec<Added>> {
+pub fn rows_of(config: &database::Config) -> anyhow::Result<Vec<RowDocument>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let database = Database::open_read_only(config).await?;

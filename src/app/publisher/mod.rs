@@ -30,7 +30,7 @@ use super::sockets::listeners::Listeners;
 use super::upgrade::{PassedSocket, Predecessor};
 use acme::Challenges;
 use base::clock;
-use config::{Config, Definition, Loaded, Report, Shutdown};
+use config::{Config, Definition, LoadedConfig, Report, Shutdown};
 use control::admin;
 use control::database;
 use gateway::proxy::snapshot::Snapshot;
@@ -272,7 +272,7 @@ impl Publisher {
         }
         // Nothing fails from here on, so what is in force may change.
         prepared.renew();
-        let PreparedConfig { loaded: Loaded { config, table, report }, kept, .. } = prepared;
+        let PreparedConfig { loaded: LoadedConfig { config, table, report }, kept, .. } = prepared;
         self.told = report;
         let config = Arc::new(config);
         let made = self.make(Arc::clone(&config), table, kept.clone()).await?;

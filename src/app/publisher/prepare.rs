@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::files::{self, Wrong, trust_field};
 use auth::{self, MethodKind, jwt};
 use base::clock;
-use config::{Definition, Errors, Loaded, Subject};
+use config::{Definition, Errors, LoadedConfig, Subject};
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages::ErrorPages;
 use net::tls;
@@ -34,7 +34,7 @@ pub(super) struct ReusedParts {
 #[derive(Debug)]
 pub struct PreparedConfig {
     /// The configuration with its compiled table, and warnings.
-    pub loaded: Loaded,
+    pub loaded: LoadedConfig,
     pub(super) kept: ReusedParts,
     renewals: Vec<Renewal>,
 }

@@ -25,7 +25,7 @@ use std::hash::{Hash, Hasher};
 
 use siphasher::sip::SipHasher13;
 
-use config::Loaded;
+use config::LoadedConfig;
 use differ::{Caller, Differences};
 use logs::{Logs, ScheduledRequest};
 pub use options::{Options, Spread};
@@ -37,7 +37,11 @@ use world::Simulation;
 ///
 /// # Errors
 /// If a log cannot be read.
-pub fn replay(options: &Options, candidate: Loaded, against: Option<Loaded>) -> Result<Report, Unreadable> {
+pub fn replay(
+    options: &Options,
+    candidate: LoadedConfig,
+    against: Option<LoadedConfig>,
+) -> Result<Report, Unreadable> {
     let mut logs = Logs::open(options)?;
     let mut candidate = Simulation::new(candidate, options.nodes);
     let mut other = against.map(|loaded| (Simulation::new(loaded, options.nodes), Differences::default()));

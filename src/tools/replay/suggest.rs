@@ -12,7 +12,7 @@ use super::options::Options;
 use super::report::LogReport;
 use super::source::Unreadable;
 use super::world::Simulation;
-use config::{self, Config, Definition, Loaded};
+use config::{self, Config, Definition, LoadedConfig};
 use limit::{Algorithm, Charge, Key, Quota, State};
 use policy::definition::{self, Dimension, Missing};
 
@@ -177,7 +177,7 @@ impl Suggestion {
 }
 
 /// A configuration whose routes have these policies and nothing else.
-fn counting(asked: &SuggestOptions, routes: Option<Config>) -> Result<Loaded, config::Errors> {
+fn counting(asked: &SuggestOptions, routes: Option<Config>) -> Result<LoadedConfig, config::Errors> {
     let mut config = match routes {
         Some(config) => config,
         None => config::from_text("suggest", EVERYTHING)?.config,

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::{From, Migrated, migrate_text};
-use config::Loaded;
+use config::LoadedConfig;
 use config::limits::limit_text;
 use limit::Charge;
 use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
@@ -11,7 +11,7 @@ use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch,
 /// A file that was read, and what came of it.
 struct Imported {
     migrated: Migrated,
-    loaded: Loaded,
+    loaded: LoadedConfig,
 }
 
 impl Imported {
