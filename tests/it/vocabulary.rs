@@ -80,23 +80,6 @@ const REMAINING: &[&str] = &[
     "limiter/local/striped.rs Striped",
     "limiter/permits/holdings.rs Asked",
     "limiter/wait.rs Resolved",
-    "tools/migrate/envoy/hosts.rs Around",
-    "tools/migrate/envoy/unread.rs",
-    "tools/migrate/haproxy/rules.rs Ruled",
-    "tools/migrate/kong/unread.rs",
-    "tools/migrate/lib.rs Migrated",
-    "tools/migrate/nginx/unread.rs",
-    "tools/migrate/nginx/values.rs Around",
-    "tools/migrate/ratelimit/tests.rs Imported",
-    "tools/migrate/ratelimit/unread.rs",
-    "tools/migrate/settle.rs",
-    "tools/migrate/yaml.rs Unread",
-    "tools/migrate/yaml_file.rs Unread",
-    "tools/replay/format/text.rs Rest",
-    "tools/replay/source.rs Filled",
-    "tools/replay/suggest.rs Room",
-    "tools/replay/suggest.rs Suggested",
-    "tools/replay/world.rs",
 ];
 
 #[test]

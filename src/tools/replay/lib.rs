@@ -8,6 +8,7 @@
 
 mod account;
 mod differ;
+mod fleet_simulation;
 pub mod format;
 mod logs;
 mod minutes;
@@ -19,7 +20,6 @@ pub mod request;
 mod source;
 pub mod suggest;
 mod tally;
-mod world;
 
 use std::hash::{Hash, Hasher};
 
@@ -27,11 +27,11 @@ use siphasher::sip::SipHasher13;
 
 use config::LoadedConfig;
 use differ::{Caller, Differences};
+use fleet_simulation::Simulation;
 use logs::{Logs, ScheduledRequest};
 pub use options::{Options, Spread};
 use report::Report;
 pub use source::Unreadable;
-use world::Simulation;
 
 /// Plays logs through a configuration, and through another one that it is compared with.
 ///
