@@ -34,7 +34,7 @@ use gateway::service::problem::RefusalProblem;
 use gateway::service::refusal::Refusal;
 use identity::AuthReport;
 use limit::{Limit, limits};
-use limiter::{Check, Limiter, Look, Peeked};
+use limiter::{Check, Limiter, Look, PeekResult};
 use policy::destination::{Destination, Mirror};
 use policy::response::cors;
 use policy::response::cors::Cors;
@@ -364,7 +364,7 @@ impl RequestExplanation {
         let mut check = Check::default();
         let peeked = match limiter {
             Some(limiter) => limiter.peek(policies, subject, now_ns, &mut check),
-            None => policies.charges(subject, &mut check.charges).map(|()| Peeked::default()),
+            None => policies.charges(subject, &mut check.charges).map(|()| PeekResult::default()),
         };
         match peeked {
             Ok(peeked) => {

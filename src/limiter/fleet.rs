@@ -15,7 +15,7 @@ use super::exact::advances::Advances;
 use super::exact::questions::Questions;
 use super::exact::taken_late::TakenLate;
 use super::fallback::debts::Debts;
-use super::fallback::unsent::Unsent;
+use super::fallback::unsent_queue::UnsentQueue;
 use super::leases::renewal_queue::Renewals;
 use super::leases::sweep_queue::SweepQueue;
 use super::link::Link;
@@ -42,7 +42,7 @@ pub struct Fleet {
     addresses: SipHasher13,
     pub(super) questions: Questions,
     pub(super) debts: Debts,
-    pub(super) unsent: Unsent,
+    pub(super) unsent: UnsentQueue,
     pub(super) taken_late: TakenLate,
     pub(super) advances: Advances,
 }
@@ -61,7 +61,7 @@ impl Fleet {
             addresses: SipHasher13::new(),
             questions: Questions::default(),
             debts: Debts::default(),
-            unsent: Unsent::default(),
+            unsent: UnsentQueue::default(),
             taken_late: TakenLate::default(),
             advances: Advances::default(),
         }

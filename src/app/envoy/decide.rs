@@ -18,7 +18,7 @@ use base::clock;
 use base::random::Random;
 use gateway::proxy::decisions::windows;
 use gateway::proxy::snapshot::Snapshot;
-use limiter::{Check, Limiter, OwnLimit, Part};
+use limiter::{Check, CheckPart, Limiter, OwnLimit};
 use metrics::WorkerToken;
 use metrics::hot_keys;
 use metrics::usage;
@@ -119,7 +119,7 @@ impl RateLimits for Decider {
 
 /// What is asked about.
 struct DescriptorCheck<'t> {
-    parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
+    parts: SmallVec<[CheckPart<'t, DescriptorSubject<'t>>; 2]>,
     /// What was found for each descriptor.
     found: SmallVec<[RuleMatch; 4]>,
     /// The parts that are only looked at.
@@ -168,7 +168,7 @@ impl Decider {
                         asking.looks.push(u16::try_from(asking.parts.len()).unwrap_or(u16::MAX));
                     }
                     let policies = table.chosen_by(rule);
-                    asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
+                    asking.parts.push(CheckPart { policies, subject, limit: own.and_then(own_limit) });
                     RuleMatch::Limited
                 }
                 DescriptorMatch::Denied => RuleMatch::Denied,
@@ -211,14 +211,14 @@ impl Decider {
     fn count(
         &self,
         snapshot: &Snapshot,
-        parts: &[Part<'_, DescriptorSubject<'_>>],
+        parts: &[CheckPart<'_, DescriptorSubject<'_>>],
         check: &Check<'_>,
         now_ns: u64,
     ) {
         snapshot.series.decided(&self.metrics, check);
         let duration_ns = clock::now_ns().saturating_sub(now_ns);
         snapshot.series.latency.record(&self.metrics, check.decision.tier, duration_ns, 1);
-        let is_left = |(number, part): &(u16, &Part<'_, _>)| {
+        let is_left = |(number, part): &(u16, &CheckPart<'_, _>)| {
             let mut own = check.charges.iter().filter(|charge| charge.part == *number).peekable();
             part.limit.is_some() && own.peek().is_some() && !own.any(|charge| charge.is_overridden)
         };

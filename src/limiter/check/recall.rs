@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::Limiter;
 use crate::check::charge_state::{ChargeState, Refund, Said, said, unheard};
-use crate::wait::{Resolved, Wait};
+use crate::wait::{Wait, WaitResolution};
 use limit::lease_messages::{Op, Part, Reply};
 use limit::{Algorithm, Charge, Key, Quota};
 
@@ -95,7 +95,7 @@ impl Recall {
 
     /// Done when Redis has answered everything.
     pub(crate) fn resolved(&self) -> impl Future<Output = ()> {
-        Resolved(&self.wait)
+        WaitResolution(&self.wait)
     }
 
     /// The indices of the memories that Redis has reported as spent so far.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::Limiter;
 use crate::check::charge_state::Refund;
-use crate::fallback::unsent::Settling;
+use crate::fallback::unsent_queue::Settling;
 use crate::fleet::Fleet;
-use crate::local::Place;
+use crate::local::StateLocation;
 use base::clock;
 use limit::Charge;
 use limit::lease_messages::Part;
@@ -34,14 +34,14 @@ impl Limiter {
                 fleet.change_watched(charge.key, taken_ns, |share| share.give_back(charge.cost));
             }
             (Refund::Redis { taken_us }, Some(fleet)) => {
-                self.table.give_back(&fleet.own_part(charge), Place::Slot, taken_ns);
+                self.table.give_back(&fleet.own_part(charge), StateLocation::Slot, taken_ns);
                 self.return_to_redis(fleet, charge, taken_us);
             }
         }
     }
 
     /// Refunds to this node's table what was taken under its share of the quota.
-    pub(crate) fn refund_share(&self, fleet: &Fleet, charge: &Charge, place: Place, taken_ns: u64) {
+    pub(crate) fn refund_share(&self, fleet: &Fleet, charge: &Charge, place: StateLocation, taken_ns: u64) {
         let quota = fleet.share_of(charge);
         self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
     }
@@ -100,7 +100,7 @@ impl Limiter {
     /// Debits an exact window in Redis, whether the cost fits or not.
     fn debit_in_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);
+        self.table.debit(&fleet.own_part(charge), StateLocation::Slot, now_ns);
         self.settle(fleet, Settling::debit(Part::of(charge, plan), now_ns));
     }
 }

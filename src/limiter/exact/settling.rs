@@ -1,9 +1,9 @@
-//! Tells Redis what the units of an exact window have come to: at once, or when its shard is back (`unsent.rs`).
+//! Tells Redis what the units of an exact window have come to: at once, or when its shard is back (`unsent_queue.rs`).
 
 use std::sync::Arc;
 
 use crate::Limiter;
-use crate::fallback::unsent::Settling;
+use crate::fallback::unsent_queue::Settling;
 use crate::fleet::Fleet;
 use limit::lease_messages::Unanswered;
 

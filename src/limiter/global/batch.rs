@@ -33,7 +33,7 @@ pub(super) struct Entry {
 }
 
 /// An item in the queue of a pipeline.
-pub(super) enum Posted {
+pub(super) enum QueueItem {
     /// A new operation.
     Entry(Entry),
     /// A batch that another pipeline has sent and got no answer to; its shard has moved to this pipeline's node.

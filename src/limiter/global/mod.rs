@@ -13,8 +13,8 @@ mod failover;
 mod families;
 mod health_log;
 mod hints;
+mod key_moves;
 mod membership;
-mod moved;
 mod name;
 mod node;
 mod notes;
@@ -53,21 +53,21 @@ use config::{Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
 pub use hints::{Hints, Teller};
+use key_moves::Moves;
 use membership::{Membership, Nodes};
-use moved::Moves;
 use node::{Locator, Node};
 pub use notes::{NoteError, Notes};
 use pipeline::Pipeline;
 use readings::Readings;
 use ring::Ring;
-use routes::{Route, Shared};
+use routes::{Route, RoutingState};
 use script::Script;
 use sentinel::Sentinels;
 use shard::Shard;
 
 /// Redis, as one process sees it.
 pub struct Global {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     /// Brings keys from the servers that had them before the ring changed.
     moves: Arc<Moves>,
     dedicated: Vec<(String, u8)>,
@@ -161,7 +161,8 @@ impl Global {
             Topology::Ring { shards, .. } if is_member => shards,
             _ => &[],
         }));
-        let shared = Shared::new(config.deadline, incarnation, &config.prefix, connector, shards, route);
+        let shared =
+            RoutingState::new(config.deadline, incarnation, &config.prefix, connector, shards, route);
         let shared = Arc::new(shared);
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -196,7 +197,7 @@ impl Global {
         }
         tasks.spawn(health_log::keep(Arc::clone(&shared), stop.subscribe()));
         if !moves.is_known() {
-            tasks.spawn(moved::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
+            tasks.spawn(key_moves::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
         }
         let nodes = Arc::new(Nodes::new(incarnation));
         let readings = Arc::new(Readings::new(shared.shards.len()));

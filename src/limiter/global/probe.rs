@@ -12,7 +12,7 @@ use limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
 use super::batch;
 use super::name::Names;
 use super::script::Script;
-use super::wire::{self, Answered};
+use super::wire::{self, OpAnswer};
 
 /// The charge.
 pub(super) struct Probe(Op);
@@ -46,8 +46,8 @@ impl Probe {
             _ => None,
         };
         match answers.and_then(|answers| answers.into_iter().next()) {
-            Some(Answered::Reply(_)) => Ok(()),
-            Some(Answered::Error(text)) => Err(text),
+            Some(OpAnswer::Reply(_)) => Ok(()),
+            Some(OpAnswer::Error(text)) => Err(text),
             None => Err(wire::NO_REPLY.to_owned()),
         }
     }

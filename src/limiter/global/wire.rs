@@ -15,7 +15,7 @@ use limit::{Algorithm, Answer, Key, Outcome, Plan, script_model};
 
 /// The answer to one operation of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answered {
+pub enum OpAnswer {
     /// The reply that the operation asks for.
     Reply(Reply),
     /// An error that Redis gave for this operation alone.
@@ -227,7 +227,7 @@ pub fn repaired(reply: &[u8]) -> (u64, &[u8]) {
 }
 
 /// Reads the reply to `ops`: one answer for each.
-pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
+pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<OpAnswer>> {
     let mut rest = Reader(reply);
     let at_us = rest.number()?;
     if at_us < 0.0 {
@@ -256,7 +256,7 @@ struct Reader<'r>(&'r [u8]);
 
 impl<'r> Reader<'r> {
     /// One answer of a run: the units left, or a negative number if there is more to say than that it is admitted.
-    fn answered_in_run(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
+    fn answered_in_run(&mut self, op: &Op, at_us: u64) -> Option<OpAnswer> {
         let left = self.number()?;
         if left == -1.0 {
             return self.error();
@@ -273,10 +273,10 @@ impl<'r> Reader<'r> {
             Op::Peek(_) => Reply::Peeked(outcome),
             _ => return None,
         };
-        Some(Answered::Reply(reply))
+        Some(OpAnswer::Reply(reply))
     }
 
-    fn answered(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
+    fn answered(&mut self, op: &Op, at_us: u64) -> Option<OpAnswer> {
         let reply = match (self.byte()?, op) {
             (b'G', Op::Renew(_)) => Reply::Grant(self.grant()?),
             (b'T', Op::Take(parts)) => {
@@ -293,20 +293,20 @@ impl<'r> Reader<'r> {
                 let record = self.take(length.into())?;
                 // The reply is well-formed even if the key holds no record.
                 return Some(match seen(outcome, record, &part.plan, at_us) {
-                    Some(seen) => Answered::Reply(Reply::Seen(seen)),
-                    None => Answered::Error("the key holds no valid record".to_owned()),
+                    Some(seen) => OpAnswer::Reply(Reply::Seen(seen)),
+                    None => OpAnswer::Error("the key holds no valid record".to_owned()),
                 });
             }
             (b'E', _) => return self.error(),
             _ => return None,
         };
-        Some(Answered::Reply(reply))
+        Some(OpAnswer::Reply(reply))
     }
 
-    fn error(&mut self) -> Option<Answered> {
+    fn error(&mut self) -> Option<OpAnswer> {
         let length = u16::from_le_bytes(self.bytes()?);
         let text = self.take(length.into())?;
-        Some(Answered::Error(String::from_utf8_lossy(text).into_owned()))
+        Some(OpAnswer::Error(String::from_utf8_lossy(text).into_owned()))
     }
 
     fn grant(&mut self) -> Option<Grant> {

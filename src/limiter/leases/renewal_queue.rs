@@ -3,13 +3,13 @@
 
 use std::collections::hash_map::Entry;
 
-use crate::local::striped::Striped;
+use crate::local::striped_map::StripedMap;
 use crate::wait::Waiter;
 use limit::{Key, PlanId, Wanted};
 
 /// Renewals in flight, by key.
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(Striped<KeyRenewals>);
+pub(crate) struct Renewals(StripedMap<KeyRenewals>);
 
 /// A key with a renewal in flight.
 #[derive(Debug, Default)]

@@ -21,7 +21,7 @@ use limit::{Lease, PlanId, Told, Wanted};
 
 /// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
-struct Leased {
+struct LeasedCharge {
     key: Key,
     plan_id: Option<PlanId>,
     plan: Arc<Plan>,
@@ -29,7 +29,7 @@ struct Leased {
     sent_ns: u64,
 }
 
-impl Leased {
+impl LeasedCharge {
     /// Its plan is the one that the lease is under by now: a changed limit counts in other units.
     fn come_under(&mut self, fleet: &Fleet, under: Option<PlanId>) {
         if under != self.plan_id
@@ -95,18 +95,18 @@ impl Limiter {
     ) {
         let wanted = waiter.as_ref().map_or(Wanted::default(), |waiter| Wanted::by_one(waiter.charge.cost));
         if fleet.renewals.begin(key, waiter) {
-            let leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+            let leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
             self.send_renewal(fleet, leased, wanted);
         }
     }
 
-    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: Leased, wanted: Wanted) {
+    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: LeasedCharge, wanted: Wanted) {
         let wanted = Wanted { ahead: fleet.wants_ahead(leased.key), ..wanted };
         let renewal = fleet.change_known(leased.key, |under, share| {
             leased.come_under(fleet, under);
             share.renewal(&leased.plan, leased.key, wanted.clone(), leased.sent_ns)
         });
-        let Leased { key, plan, sent_ns, .. } = &leased;
+        let LeasedCharge { key, plan, sent_ns, .. } = &leased;
         // The table has no room for the key, so each request asks on its own.
         let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
@@ -129,7 +129,7 @@ impl Limiter {
         if !fleet.renewals.begin(key, None) {
             return;
         }
-        let mut leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+        let mut leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
         let release = fleet.change_known(key, |under, share| {
             leased.come_under(fleet, under);
             share.release(&leased.plan, key, now_ns)
@@ -180,12 +180,12 @@ impl Limiter {
 
     /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile. Else the sweep looks after the
     /// lease from here on; `is_left`: nothing was granted.
-    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, is_left: bool, now_ns: u64) {
+    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: LeasedCharge, is_left: bool, now_ns: u64) {
         let key = leased.key;
         if let Some((wanted, plan_id)) = fleet.renewals.next(leased.key) {
             // A reload may have changed the plan meanwhile.
             let plan = fleet.plans.get(plan_id).map_or(leased.plan, Arc::clone);
-            self.send_renewal(fleet, Leased { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
+            self.send_renewal(fleet, LeasedCharge { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
         }
         fleet.watch(key, is_left, now_ns);
     }
@@ -193,13 +193,13 @@ impl Limiter {
     /// Handles the answer to a renewal: updates the lease, then serves the requests that wait, in order.
     fn renewed(
         self: &Arc<Self>,
-        leased: Leased,
+        leased: LeasedCharge,
         renewal: &Renewal,
         answer: Result<Reply, Unanswered>,
         now_ns: u64,
     ) {
         let Some(fleet) = &self.fleet else { return };
-        let Leased { key, ref plan, sent_ns, .. } = leased;
+        let LeasedCharge { key, ref plan, sent_ns, .. } = leased;
         let (grant, is_unheard) = match answer {
             Ok(Reply::Grant(grant)) => (Some(grant), false),
             Ok(_) => (None, false),
@@ -280,7 +280,7 @@ fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Optio
 }
 
 /// Serves requests that came after the renewal was sent, as far as its grant decides them.
-fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
+fn serve_queued(fleet: &Fleet, leased: &LeasedCharge, now_ns: u64) {
     let mut queued = fleet.renewals.take_queued(leased.key);
     queued.retain(|waiter| {
         // A request that came after a reload is under another plan, for which this grant says nothing.

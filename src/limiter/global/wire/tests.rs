@@ -61,17 +61,17 @@ fn plain_charges_go_in_a_run() {
     let answers = read(&reply, &ops).expect("it is a reply");
     let taken = |outcome: Outcome| {
         let admitted = outcome.is_admitted();
-        Answered::Reply(Reply::Taken(Taken { at_us: 42, outcomes: smallvec![outcome], admitted }))
+        OpAnswer::Reply(Reply::Taken(Taken { at_us: 42, outcomes: smallvec![outcome], admitted }))
     };
     assert_eq!(answers[0], taken(Outcome::new(Answer::Admitted, 4, 2_500)));
-    assert_eq!(answers[1], Answered::Error("BAD".to_owned()));
+    assert_eq!(answers[1], OpAnswer::Error("BAD".to_owned()));
     assert_eq!(answers[3], taken(Outcome::new(Answer::Later { retry_after_ns: 7_000 }, 0, 9_000)));
-    assert_eq!(answers[4], Answered::Reply(Reply::Peeked(Outcome::delayed(2_000, 3, 9_000))));
+    assert_eq!(answers[4], OpAnswer::Reply(Reply::Peeked(Outcome::delayed(2_000, 3, 9_000))));
     assert_eq!(read(&reply[..reply.len() - 1], &ops), None);
     assert_eq!(read(&reply, &ops[..4]), None);
     let mut reply = (-1.0_f64).to_le_bytes().to_vec();
     reply.extend(b"\x03\0OOM");
-    assert_eq!(read(&reply, &ops[..2]), Some(vec![Answered::Error("OOM".to_owned()); 2]));
+    assert_eq!(read(&reply, &ops[..2]), Some(vec![OpAnswer::Error("OOM".to_owned()); 2]));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_reply_is_read_to_its_last_byte() {
     let op = Op::Take(smallvec![part()]);
     let outcome = Outcome::new(Answer::Admitted, 4, 2_500);
     let taken = Taken { at_us: 42, outcomes: smallvec![outcome], admitted: true };
-    assert_eq!(read(&reply, &[&op]), Some(vec![Answered::Reply(Reply::Taken(taken))]));
+    assert_eq!(read(&reply, &[&op]), Some(vec![OpAnswer::Reply(Reply::Taken(taken))]));
     assert_eq!(read(&reply[..reply.len() - 1], &[&op]), None);
     assert_eq!(read(&reply, &[]), None);
     assert_eq!(read(&reply, &[&Op::Peek(part())]), None);

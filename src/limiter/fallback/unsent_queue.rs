@@ -11,7 +11,7 @@ use limit::lease_messages::{Op, Part};
 
 /// Operations that wait for their shard, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Unsent(Seldom<VecDeque<Settling>>);
+pub(crate) struct UnsentQueue(Seldom<VecDeque<Settling>>);
 
 /// A debit or a return of one window's units.
 #[derive(Clone, Debug)]
@@ -54,7 +54,7 @@ impl Settling {
     }
 }
 
-impl Unsent {
+impl UnsentQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
