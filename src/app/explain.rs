@@ -19,7 +19,7 @@ use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
 use super::views::override_view;
-use ::limit::lease_messages::{Left, Seen};
+use ::limit::lease_messages::{WindowBalance, WindowRecord};
 use ::limit::{Charge, PenaltyCheck, PolicyId};
 pub(crate) use ahead::{Ahead, look_ahead};
 use arrival::{Arrival, RoutedRequest};
@@ -415,7 +415,7 @@ impl RequestExplanation {
         }
         for (memory, look) in std::mem::take(&mut self.memories).into_iter().zip(remembered) {
             // What remembers an idempotency key has one unit: if that is spent, the key is known.
-            if let Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) = look
+            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
                 && !outcome.is_admitted()
             {
                 self.pay(memory.policy);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::*;
-use limit::lease_messages::{Grant, Op, Part, Reply, Taken, Unanswered};
+use limit::lease_messages::{ExactCharge, Grant, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
 
 const SECOND: u64 = 1_000_000_000;
@@ -83,11 +83,11 @@ impl FakeRedis {
 
     /// Loses everything asked so far.
     fn lose(&self, now_ns: u64) {
-        self.refuse(now_ns, Unanswered::Lost);
+        self.refuse(now_ns, LinkError::Lost);
     }
 
     /// Ends everything asked so far without an answer.
-    fn refuse(&self, now_ns: u64, why: Unanswered) {
+    fn refuse(&self, now_ns: u64, why: LinkError) {
         let asked = std::mem::take(&mut *self.queue.lock().expect("no test panics here"));
         asked.into_iter().for_each(|(_, done)| done(Err(why), now_ns));
     }
@@ -100,7 +100,7 @@ impl FakeRedis {
             }
             Op::Take(parts) => {
                 let mut exact = self.exact.lock().expect("no test panics here");
-                let state = |exact: &HashMap<Key, State>, part: &Part| {
+                let state = |exact: &HashMap<Key, State>, part: &ExactCharge| {
                     exact.get(&part.key).copied().unwrap_or_default().take(
                         &part.plan.quota,
                         part.cost,
@@ -110,14 +110,14 @@ impl FakeRedis {
                 let mut outcomes: SmallVec<[_; 2]> = parts.iter().map(|part| state(&exact, part).1).collect();
                 let admitted = outcomes.iter().all(|outcome| outcome.is_admitted());
                 for (outcome, part) in outcomes.iter_mut().zip(parts.iter()).filter(|_| !admitted) {
-                    let left = state(&exact, &Part { cost: 0, ..part.clone() }).1.remaining;
+                    let left = state(&exact, &ExactCharge { cost: 0, ..part.clone() }).1.remaining;
                     *outcome = Outcome::new(outcome.answer(), left, outcome.reset_ns);
                 }
                 for part in parts.iter().filter(|_| admitted) {
                     let taken = state(&exact, part).0;
                     exact.insert(part.key, taken);
                 }
-                Reply::Taken(Taken { at_us: now_ns / 1_000, outcomes, admitted })
+                Reply::Taken(TakeReply { at_us: now_ns / 1_000, outcomes, admitted })
             }
             Op::Return { parts, taken_us } => {
                 let mut exact = self.exact.lock().expect("no test panics here");
@@ -149,7 +149,7 @@ impl FakeRedis {
                 let (State([out, _]), outcome) = out.take(&hold.part.plan.quota, hold.part.cost, now_ns);
                 self.held.lock().expect("no test panics here").insert(hold.part.key, out - elsewhere);
                 let admitted = outcome.is_admitted();
-                Reply::Taken(Taken {
+                Reply::Taken(TakeReply {
                     at_us: now_ns / 1_000,
                     outcomes: [outcome].into_iter().collect(),
                     admitted,

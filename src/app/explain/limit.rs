@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::views::{override_view, redis_view};
 use base::clock;
 use gateway::service::refusal::{LimitExceeded, Refusal, Violation};
-use limit::lease_messages::{Left, Lent, Seen};
+use limit::lease_messages::{Lent, WindowBalance, WindowRecord};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
 use limiter::{Check, Decider, Foretold, Limiter, Look};
 use policy::definition::LimitOrigin;
@@ -234,23 +234,23 @@ impl Limit {
         }
         let Some(foretold) = self.foretold else {
             // Without a gateway Redis knows exact windows all the same.
-            if let Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) = look {
+            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look {
                 self.tell(&outcome);
             }
             return;
         };
         match (foretold.decider, look) {
-            (Decider::Node, Some(Look::Seen(Seen { left: Left::Lent(lent), .. }))) => {
+            (Decider::Node, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
                 // What this node remembers of Redis may be as old as a lease.
                 let left = (lent.level + foretold.held).max(0.0) as u64;
                 let is_admitted = self.answer == Some(Answer::Admitted);
                 self.remaining = Some(if is_admitted { left.saturating_sub(self.cost) } else { left });
             }
             (Decider::Node, _) => {}
-            (Decider::Redis, Some(Look::Seen(Seen { left: Left::Exact(outcome), .. }))) => {
+            (Decider::Redis, Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. }))) => {
                 self.tell(&outcome)
             }
-            (Decider::Redis, Some(Look::Seen(Seen { left: Left::Lent(lent), .. }))) => {
+            (Decider::Redis, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
                 self.lend(&lent, foretold.held);
             }
             (Decider::Redis, None) => {}
@@ -313,7 +313,7 @@ impl Limit {
         let Some(look) = &self.redis else { return self.decision() };
         let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
         let said = match (decider, look) {
-            (Decider::Node, Look::Seen(Seen { left: Left::Exact(_), .. })) => {
+            (Decider::Node, Look::Seen(WindowRecord { left: WindowBalance::Exact(_), .. })) => {
                 "as Redis said before".to_owned()
             }
             (Decider::Fallback, Look::Seen(_)) => {

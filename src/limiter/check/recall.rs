@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use crate::Limiter;
 use crate::check::charge_state::{ChargeState, Refund, Said, said, unheard};
 use crate::wait::{Wait, WaitResolution};
-use limit::lease_messages::{Op, Part, Reply};
+use limit::lease_messages::{ExactCharge, Op, Reply};
 use limit::{Algorithm, Charge, Key, Quota};
 
 /// A question to Redis about memories, in flight.
@@ -69,7 +69,7 @@ impl Limiter {
                     _ => unheard(ChargeState::Unanswered),
                 });
             };
-            fleet.link.send(Op::Peek(Part::of(memory, plan)), Box::new(move |answer, _| done(answer)));
+            fleet.link.send(Op::Peek(ExactCharge::of(memory, plan)), Box::new(move |answer, _| done(answer)));
         }
         Some(Recall { wait, deadline })
     }
@@ -79,7 +79,7 @@ impl Limiter {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
         match shared {
             Some((fleet, plan)) => {
-                let parts = [Part::of(memory, plan)].into_iter().collect();
+                let parts = [ExactCharge::of(memory, plan)].into_iter().collect();
                 fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
             }
             None => self.table.remember(memory, now_ns),

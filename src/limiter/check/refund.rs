@@ -10,7 +10,7 @@ use crate::fleet::Fleet;
 use crate::local::StateLocation;
 use base::clock;
 use limit::Charge;
-use limit::lease_messages::Part;
+use limit::lease_messages::ExactCharge;
 
 impl Limiter {
     /// Gives a charge's units back. `refund` is its [`Decision::refund`](crate::Decision::refund), `taken_ns` the time of
@@ -71,7 +71,7 @@ impl Limiter {
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
                 match (fleet.taken_late.at_us(charge.key, taken_ns), fleet.plans.get(charge.plan)) {
                     (Some(_), Some(plan)) => {
-                        self.settle(fleet, Settling::debit(Part::of(&rest, plan), now_ns));
+                        self.settle(fleet, Settling::debit(ExactCharge::of(&rest, plan), now_ns));
                     }
                     _ => fleet.debts.add(&rest, more, now_ns, fleet.nodes()),
                 }
@@ -87,7 +87,7 @@ impl Limiter {
     /// Refunds an exact charge to Redis.
     pub(crate) fn return_to_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, taken_us: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        self.settle(fleet, Settling::give_back(Part::of(charge, plan), taken_us, clock::now_ns()));
+        self.settle(fleet, Settling::give_back(ExactCharge::of(charge, plan), taken_us, clock::now_ns()));
     }
 
     /// Returns what Redis gave so long ago to requests that were refused, and nobody has spent.
@@ -101,6 +101,6 @@ impl Limiter {
     fn debit_in_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
         self.table.debit(&fleet.own_part(charge), StateLocation::Slot, now_ns);
-        self.settle(fleet, Settling::debit(Part::of(charge, plan), now_ns));
+        self.settle(fleet, Settling::debit(ExactCharge::of(charge, plan), now_ns));
     }
 }

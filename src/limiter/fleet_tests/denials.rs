@@ -185,9 +185,10 @@ fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
             done(
                 Ok(match op {
                     Op::Renew(_) => Reply::Grant(Grant { epoch: 1, deny_ns: hour_ns, ..Grant::default() }),
-                    _ => {
-                        Reply::Taken(Taken { outcomes: [outcome].into_iter().collect(), ..Taken::default() })
-                    }
+                    _ => Reply::Taken(TakeReply {
+                        outcomes: [outcome].into_iter().collect(),
+                        ..TakeReply::default()
+                    }),
                 }),
                 NOW,
             );

@@ -34,12 +34,12 @@ fn what_came_back_is_there_without_redis_too() {
 fn what_settles_while_redis_is_away_is_told_afterwards() {
     for when_down in [WhenDown::Local, WhenDown::Allow, WhenDown::Deny] {
         for (why, cost, left) in [
-            (Unanswered::Down, 8, 2),
-            (Unanswered::Down, 25, 0),
-            (Unanswered::Down, 1, 9),
+            (LinkError::Down, 8, 2),
+            (LinkError::Down, 25, 0),
+            (LinkError::Down, 1, 9),
             // What may have been counted is not told once more.
-            (Unanswered::Lost, 8, 5),
-            (Unanswered::Lost, 1, 5),
+            (LinkError::Lost, 8, 5),
+            (LinkError::Lost, 1, 5),
         ] {
             let desk = Arc::new(FakeRedis::default());
             let node = node(&desk);
@@ -305,7 +305,7 @@ fn a_debt_lost_on_its_way_is_reported_again_after_fallback() {
     let told = match take() {
         (Op::Renew(renewal), done) => {
             late(last, now);
-            done(Err(Unanswered::Lost), now);
+            done(Err(LinkError::Lost), now);
             renewal.delta
         }
         (other, _) => panic!("{other:?}"),
@@ -351,7 +351,7 @@ struct DownLink {
 
 impl Link for DownLink {
     fn send(&self, _op: Op, done: Done) {
-        done(Err(Unanswered::Down), NOW);
+        done(Err(LinkError::Down), NOW);
     }
 
     fn is_up(&self, _key: Key) -> bool {

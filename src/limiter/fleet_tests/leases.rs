@@ -145,7 +145,7 @@ fn a_node_that_stops_returns_what_it_holds_until_redis_has_it() {
     assert!(before >= 1.0, "{before}");
     // The connection breaks just then: the return is not sent, and the shard seems to be away.
     assert!(node.release_all(end), "an answer is missing");
-    desk.refuse(end, Unanswered::Down);
+    desk.refuse(end, LinkError::Down);
     desk.set_down(true);
     assert!(node.release_all(end), "it is held again, and sent again");
     assert!(node.release_all(end), "an answer is missing");
@@ -281,7 +281,7 @@ fn what_a_lost_first_renewal_owed_is_reported_by_a_sweep() {
     let charge = leased(&node, 1, 1_000);
     let mut decision = Decision::default();
     assert!(node.decide(&[charge], ClientAddress::default(), NOW, &mut decision).is_none(), "it is owed");
-    desk.refuse(NOW + MS, Unanswered::Down);
+    desk.refuse(NOW + MS, LinkError::Down);
     node.sweep(NOW + SECOND);
     let told = match &desk.queue.lock().expect("no test panics here")[..] {
         [(Op::Renew(renewal), _)] => renewal.delta,

@@ -136,7 +136,7 @@ impl Play {
             queue.remove(which)
         };
         self.now_ns += MS / 2;
-        let answer = if is_answered { Ok(self.desk.act(&op, self.now_ns)) } else { Err(Unanswered::Lost) };
+        let answer = if is_answered { Ok(self.desk.act(&op, self.now_ns)) } else { Err(LinkError::Lost) };
         done(answer, self.now_ns);
     }
 

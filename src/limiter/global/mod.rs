@@ -43,7 +43,7 @@ use tokio::task::JoinSet;
 use base::clock;
 use base::random::Random;
 use limit::Key;
-use limit::lease_messages::{Op, Reply, Unanswered};
+use limit::lease_messages::{LinkError, Op, Reply};
 
 use batch::{Asker, Entry};
 use cluster::SlotMap;
@@ -213,18 +213,18 @@ impl Global {
     /// comes after the deadline, or with the reason there is none. It is called on the control runtime or, if there is
     /// no room or no connection, on this thread. An operation that is sent once has its result after a second and a
     /// little; `Renew`, `Return` and `Debit` are sent again until they are answered, over an outage too (see
-    /// [`Unanswered`]).
-    pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>) {
+    /// [`LinkError`]).
+    pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>) {
         let now_ns = clock::now_ns();
         let asker = Asker::new(done);
         let keys = wire::keys(&op);
-        let Some((key, _)) = keys.first() else { return asker.complete(Err(Unanswered::Refused), now_ns) };
+        let Some((key, _)) = keys.first() else { return asker.complete(Err(LinkError::Refused), now_ns) };
         let (key, shard) = (*key, self.shared.shard(*key));
         let is_one_call = keys.len() <= wire::PARTS_MAX
             && keys.iter().skip(1).all(|(other, _)| self.shared.shard(*other) == shard);
         drop(keys);
         if !is_one_call {
-            return asker.complete(Err(Unanswered::Refused), now_ns);
+            return asker.complete(Err(LinkError::Refused), now_ns);
         }
         let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
         if let Some(entry) = self.moves.hold(&self.shared, entry, key) {

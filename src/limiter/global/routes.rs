@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TrySendError;
 
 use limit::Key;
-use limit::lease_messages::Unanswered;
+use limit::lease_messages::LinkError;
 
 use super::batch::{Batch, Entry, QueueItem};
 use super::condition::Condition;
@@ -158,7 +158,7 @@ impl RoutingState {
     /// Ends an entry that was not sent.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
         self.shards[entry.shard].stats.lost.fetch_add(1, Ordering::Relaxed);
-        entry.asker.complete(Err(Unanswered::Down), now_ns);
+        entry.asker.complete(Err(LinkError::Down), now_ns);
     }
 
     /// The shards that are on a node.
@@ -218,7 +218,7 @@ impl RoutingState {
                 None => {
                     is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
                     shard.stats.refused.fetch_add(1, Ordering::Relaxed);
-                    entry.asker.complete(Err(Unanswered::Refused), now_ns);
+                    entry.asker.complete(Err(LinkError::Refused), now_ns);
                 }
             }
         }

@@ -10,7 +10,9 @@ use std::{ptr, slice};
 
 use smallvec::SmallVec;
 
-use limit::lease_messages::{Grant, Hold, Left, Op, Part, Renewal, Reply, Seen, Taken};
+use limit::lease_messages::{
+    ExactCharge, Grant, Hold, Op, Renewal, Reply, TakeReply, WindowBalance, WindowRecord,
+};
 use limit::{Algorithm, Answer, Key, Outcome, Plan, script_model};
 
 /// The answer to one operation of a call.
@@ -133,7 +135,7 @@ impl<'o> Call<'o> {
         }
     }
 
-    fn write_parts(&mut self, kind: u8, parts: &'o [Part]) {
+    fn write_parts(&mut self, kind: u8, parts: &'o [ExactCharge]) {
         // `Global::send` refuses an operation of more than `PARTS_MAX` parts.
         self.operations.extend([kind, parts.len() as u8]);
         for part in parts {
@@ -142,7 +144,7 @@ impl<'o> Call<'o> {
         }
     }
 
-    fn write_debits(&mut self, parts: &'o [Part], flags: u8) {
+    fn write_debits(&mut self, parts: &'o [ExactCharge], flags: u8) {
         self.operations.extend([5, parts.len() as u8]);
         for part in parts {
             self.write_part(part.key, &part.plan, part.cost, flags);
@@ -282,7 +284,7 @@ impl<'r> Reader<'r> {
             (b'T', Op::Take(parts)) => {
                 let admitted = self.byte()? == 1;
                 let outcomes = parts.iter().map(|_| self.outcome()).collect::<Option<_>>()?;
-                Reply::Taken(Taken { at_us, outcomes, admitted })
+                Reply::Taken(TakeReply { at_us, outcomes, admitted })
             }
             (b'P', Op::Hold(_)) => taken(self.outcome()?, at_us),
             (b'R', Op::Return { .. } | Op::Debit(_) | Op::Repay(_)) => Reply::Returned,
@@ -359,13 +361,16 @@ impl<'r> Reader<'r> {
 /// The reply for an operation of one part, which is admitted if its part is.
 fn taken(outcome: Outcome, at_us: u64) -> Reply {
     let admitted = outcome.is_admitted();
-    Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
+    Reply::Taken(TakeReply { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
 }
 
 /// The result of a look; `None` if the key does not hold a record.
-fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen> {
+fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<WindowRecord> {
     if plan.sharing.is_exact() {
-        return Some(Seen { left: Left::Exact(outcome), unchanged_ns: unchanged_ns(record, plan, at_us) });
+        return Some(WindowRecord {
+            left: WindowBalance::Exact(outcome),
+            unchanged_ns: unchanged_ns(record, plan, at_us),
+        });
     }
     let (lent, unchanged_ns) = match record {
         [] => (script_model::untouched(plan), None),
@@ -373,7 +378,7 @@ fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen
         _ => script_model::look(record, plan, at_us)
             .map(|(lent, ago_ns)| (lent, (outcome.remaining == 0).then_some(ago_ns)))?,
     };
-    Some(Seen { left: Left::Lent(lent), unchanged_ns })
+    Some(WindowRecord { left: WindowBalance::Lent(lent), unchanged_ns })
 }
 
 /// The outcome of an exact window, as lua/take.lua encodes it.

@@ -15,9 +15,9 @@ use crate::exact::questions::Question;
 use crate::fleet::{Fleet, lease_outcome, outcome_of};
 use crate::wait::{Attempt, Wait, Waiter};
 use limit::Plan;
-use limit::lease_messages::{Grant, Op, Renewal, Reply, Unanswered};
+use limit::lease_messages::{Grant, LinkError, Op, Renewal, Reply};
 use limit::{Algorithm, Charge, Key};
-use limit::{Lease, PlanId, Told, Wanted};
+use limit::{Lease, LeaseAnswer, LeaseDemand, PlanId};
 
 /// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
@@ -93,15 +93,16 @@ impl Limiter {
         waiter: Option<Waiter>,
         now_ns: u64,
     ) {
-        let wanted = waiter.as_ref().map_or(Wanted::default(), |waiter| Wanted::by_one(waiter.charge.cost));
+        let wanted =
+            waiter.as_ref().map_or(LeaseDemand::default(), |waiter| LeaseDemand::by_one(waiter.charge.cost));
         if fleet.renewals.begin(key, waiter) {
             let leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
             self.send_renewal(fleet, leased, wanted);
         }
     }
 
-    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: LeasedCharge, wanted: Wanted) {
-        let wanted = Wanted { ahead: fleet.wants_ahead(leased.key), ..wanted };
+    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: LeasedCharge, wanted: LeaseDemand) {
+        let wanted = LeaseDemand { ahead: fleet.wants_ahead(leased.key), ..wanted };
         let renewal = fleet.change_known(leased.key, |under, share| {
             leased.come_under(fleet, under);
             share.renewal(&leased.plan, leased.key, wanted.clone(), leased.sent_ns)
@@ -195,7 +196,7 @@ impl Limiter {
         self: &Arc<Self>,
         leased: LeasedCharge,
         renewal: &Renewal,
-        answer: Result<Reply, Unanswered>,
+        answer: Result<Reply, LinkError>,
         now_ns: u64,
     ) {
         let Some(fleet) = &self.fleet else { return };
@@ -228,16 +229,16 @@ impl Limiter {
                 (None, _) => Some(unheard(ChargeState::Unanswered)),
                 // Another request may have spent the units. Then ask again, if Redis had more left.
                 (Some(grant), Some(())) => {
-                    let is_final = |told| told != Told::Ask || grant.level < cost as f64;
+                    let is_final = |told| told != LeaseAnswer::Ask || grant.level < cost as f64;
                     let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
                     Some(not_before(said, grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
                 }
                 (Some(grant), None) => {
                     let told = if cost as f64 <= loose {
                         loose -= cost as f64;
-                        Told::Admitted { renew: false }
+                        LeaseAnswer::Admitted { renew: false }
                     } else {
-                        Told::Denied { retry_after_ns: grant.deny_ns.max(1) }
+                        LeaseAnswer::Denied { retry_after_ns: grant.deny_ns.max(1) }
                     };
                     Some(said(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Refund::Nothing))
                 }
@@ -260,7 +261,7 @@ fn spend(
     plan: &Plan,
     charge: &Charge,
     now_ns: u64,
-    is_final: impl Fn(Told) -> bool,
+    is_final: impl Fn(LeaseAnswer) -> bool,
 ) -> Option<Said> {
     match take_again(fleet, plan, charge, now_ns) {
         Some((told, left)) => {
@@ -271,7 +272,7 @@ fn spend(
 }
 
 /// What the lease answers to a request that has waited, and what is left; `None`: the key has no slot.
-fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(Told, (u64, u64))> {
+fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(LeaseAnswer, (u64, u64))> {
     fleet.change_known(charge.key, |under, share| {
         // If the limit has changed while it waited, it takes from what there is under the new one.
         let plan = fleet.plans.get(under).filter(|plan| !plan.sharing.is_exact()).map_or(plan, |plan| plan);
@@ -287,7 +288,7 @@ fn serve_queued(fleet: &Fleet, leased: &LeasedCharge, now_ns: u64) {
         let is_alike = waiter.charge.plan == leased.plan_id;
         let attempt = waiter.wait.try_resolve(waiter.index, || {
             let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();
-            let (told, left) = told.filter(|(told, _)| *told != Told::Ask)?;
+            let (told, left) = told.filter(|(told, _)| *told != LeaseAnswer::Ask)?;
             Some(said(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Refund::Lease))
         });
         attempt == Attempt::Open

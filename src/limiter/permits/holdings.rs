@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use crate::local::striped_map::StripedMap;
 use crate::plans::Plans;
 use crate::wait::Waiter;
-use limit::lease_messages::{Hold, Op, Part};
+use limit::lease_messages::{ExactCharge, Hold, Op};
 use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
 /// Held permits, by key. Every request takes and gives one back, so keys do not share a lock.
@@ -20,7 +20,7 @@ pub(crate) struct Permits(StripedMap<Holding>);
 #[derive(Debug)]
 pub(crate) struct Holding {
     /// The window, as a part with cost 0.
-    part: Part,
+    part: ExactCharge,
     held: u64,
     /// Redis has not been told the present `held`.
     is_untold: bool,
@@ -46,7 +46,7 @@ pub(crate) struct PermitRequest {
 impl Holding {
     fn new(charge: &Charge, plan: &Arc<Plan>) -> Holding {
         Holding {
-            part: Part::of(&Charge { cost: 0, ..*charge }, plan),
+            part: ExactCharge::of(&Charge { cost: 0, ..*charge }, plan),
             held: 0,
             is_untold: false,
             is_counted: false,
@@ -143,7 +143,7 @@ impl Permits {
         holding.is_in_flight = true;
         holding.is_counted = true;
         holding.is_untold = false;
-        let part = Part { cost: asked.cost, ..holding.part.clone() };
+        let part = ExactCharge { cost: asked.cost, ..holding.part.clone() };
         Some((Op::Hold(Hold { part, held: holding.held, lasts_us: LASTS_US }), asked))
     }
 

@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use limit::lease_messages::{Hold, Op, Part, Reply};
-use limit::{Algorithm, Answer, Key, Lease, Outcome, Plan, Quota, Sharing, Wanted, WhenDown};
+use limit::lease_messages::{ExactCharge, Hold, Op, Reply};
+use limit::{Algorithm, Answer, Key, Lease, LeaseDemand, Outcome, Plan, Quota, Sharing, WhenDown};
 use limiter::global::wire::{self, OpAnswer};
 
 fuzz_target!(|input: ([u8; 4], &[u8])| {
@@ -26,7 +26,7 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
         write(answer, op, &mut again);
         if let OpAnswer::Reply(Reply::Grant(grant)) = answer {
             let mut share = Lease::default();
-            let asked = share.renewal(&PLAN, Key::new(7), Wanted::default(), 1 << 50);
+            let asked = share.renewal(&PLAN, Key::new(7), LeaseDemand::default(), 1 << 50);
             share.granted(&asked, grant, 1 << 50);
             share.take(&PLAN, 1, (1 << 50) + 1, 0);
         }
@@ -45,11 +45,21 @@ static PLAN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
 });
 
 fn operation(kind: u8) -> Option<Op> {
-    let part =
-        Part { key: Key::new(7), plan: Arc::clone(&PLAN), cost: 3, shadow: false, count_denied: false };
+    let part = ExactCharge {
+        key: Key::new(7),
+        plan: Arc::clone(&PLAN),
+        cost: 3,
+        shadow: false,
+        count_denied: false,
+    };
     let parts = (0..kind >> 4).map(|_| part.clone()).collect();
     match kind & 0xf {
-        1 => Some(Op::Renew(Lease::default().renewal(&PLAN, Key::new(7), Wanted::by([1, 3].into_iter()), 0))),
+        1 => Some(Op::Renew(Lease::default().renewal(
+            &PLAN,
+            Key::new(7),
+            LeaseDemand::by([1, 3].into_iter()),
+            0,
+        ))),
         2 => Some(Op::Take(parts)),
         3 => Some(Op::Return { parts, taken_us: 1 }),
         4 => Some(Op::Peek(part)),

@@ -24,7 +24,7 @@ use tokio::time::MissedTickBehavior;
 
 use base::clock;
 use base::random::Random;
-use limit::lease_messages::Unanswered;
+use limit::lease_messages::LinkError;
 
 use super::batch::{self, Batch, Entry, OPERATIONS_MAX, QueueItem, Record};
 use super::condition::{Condition, is_elsewhere};
@@ -311,7 +311,7 @@ impl Pipeline {
         }
         let Some(answers) = answers else {
             shard.troubled(Condition::Failing, wire::NO_REPLY, now_ns);
-            return batch.fail(Unanswered::Lost, now_ns);
+            return batch.fail(LinkError::Lost, now_ns);
         };
         let mut trouble = None;
         for (entry, answer) in batch.entries.into_iter().zip(answers) {
@@ -323,7 +323,7 @@ impl Pipeline {
                         Some(condition) => trouble = Some((condition, text)),
                         None => shared.complain(&shard.name, &text, now_ns),
                     }
-                    entry.asker.complete(Err(Unanswered::Refused), now_ns);
+                    entry.asker.complete(Err(LinkError::Refused), now_ns);
                 }
             }
         }
@@ -344,7 +344,7 @@ impl Pipeline {
             Some(condition) => self.troubled(shard, condition, &text, now_ns),
             None => shared.complain(&shared.shards[shard].name, &text, now_ns),
         }
-        batch.fail(Unanswered::Refused, now_ns);
+        batch.fail(LinkError::Refused, now_ns);
     }
 
     fn troubled(&mut self, shard: usize, condition: Condition, why: &str, now_ns: u64) {
