@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::clock;
-use limit::lease_messages::{Op, Part, Renewal};
+use limit::lease_messages::{ExactCharge, Op, Renewal};
 use limit::{Algorithm, Charge, Key, Plan, PolicyId, Quota, Sharing, WhenDown};
 use limiter::global::config::{Login, Server, Topology};
 use limiter::global::{Config, Global};
@@ -393,8 +393,8 @@ thread_local! {
     static SLOW: Arc<Plan> = plan(Algorithm::TokenBucket, 3_600, 0.05);
 }
 
-fn part(key: u128, plan: Arc<Plan>) -> Part {
-    Part { key: Key::new(key), plan, cost: 1, shadow: false, count_denied: false }
+fn part(key: u128, plan: Arc<Plan>) -> ExactCharge {
+    ExactCharge { key: Key::new(key), plan, cost: 1, shadow: false, count_denied: false }
 }
 
 fn take(key: u128) -> Op {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::clock;
-use limit::lease_messages::{Op, Reply, Unanswered};
+use limit::lease_messages::{LinkError, Op, Reply};
 use limit::{Algorithm, Charge, Key, Plan, PlanId, PolicyId, Quota, ScriptModel, Sharing, WhenDown};
 use limiter::local::Table;
 use limiter::{ClientAddress, Decision, Done, Fleet, Limiter, Link};
@@ -85,7 +85,7 @@ struct Redis {
 
 impl Link for Redis {
     fn send(&self, op: Op, done: Done) {
-        let Op::Renew(renewal) = op else { return done(Err(Unanswered::Lost), NOW_NS) };
+        let Op::Renew(renewal) = op else { return done(Err(LinkError::Lost), NOW_NS) };
         self.returned.fetch_add(u64::from(renewal.release), Ordering::Relaxed);
         let grant = {
             let mut records = self.records.lock().expect("there is one thread");

@@ -19,10 +19,10 @@ use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
 use super::views::override_view;
-use ::limit::lease_messages::{Left, Seen};
+use ::limit::lease_messages::{WindowBalance, WindowRecord};
 use ::limit::{Charge, PenaltyCheck, PolicyId};
 pub(crate) use ahead::{Ahead, look_ahead};
-use arrival::{Arrival, Arrived};
+use arrival::{Arrival, RoutedRequest};
 use base::cause::Cause;
 use base::clock;
 use base::identity::NOBODY;
@@ -32,9 +32,9 @@ use gateway::proxy::pipeline;
 use gateway::service::config::ListenerConfig;
 use gateway::service::problem::RefusalProblem;
 use gateway::service::refusal::Refusal;
-use identity::Authenticated;
+use identity::AuthReport;
 use limit::{Limit, limits};
-use limiter::{Check, Limiter, Look, Peeked};
+use limiter::{Check, Limiter, Look, PeekResult};
 use policy::destination::{Destination, Mirror};
 use policy::response::cors;
 use policy::response::cors::Cors;
@@ -76,7 +76,7 @@ pub enum LimitSource<'l> {
 
 /// The explanation of a request.
 #[derive(Debug, Default)]
-pub struct Explained {
+pub struct RequestExplanation {
     /// The listener that takes it, and why this one if the URL does not tell.
     listener: Option<String>,
     route: Option<String>,
@@ -87,7 +87,7 @@ pub struct Explained {
     identity: Option<String>,
     /// Why each authentication method refused it, if none recognised it.
     causes: Vec<(String, Cause)>,
-    /// Indices of the upstreams it may go to, for [`Explained::show_upstream`].
+    /// Indices of the upstreams it may go to, for [`RequestExplanation::show_upstream`].
     upstreams: Vec<usize>,
     /// Servers of those whose last connection attempt failed, and why.
     failing_servers: Vec<(String, Cause)>,
@@ -123,17 +123,20 @@ pub struct InForce<'s> {
     pub upstreams: &'s [&'s str],
 }
 
-/// Explains a request by what is in force, without its limits' decision: [`Explained::decide`] adds that afterwards, because
-/// it may have to wait for Redis.
+/// Explains a request by what is in force, without its limits' decision: [`RequestExplanation::decide`] adds that
+/// afterwards, because it may have to wait for Redis.
 pub fn explain(
     in_force: &InForce<'_>,
     known: LimitSource<'_>,
     asked: &ExplainedRequest<'_>,
     now_ns: u64,
-) -> Explained {
+) -> RequestExplanation {
     let taken = listener::take(in_force.listeners, asked.url, asked.from);
-    let mut explained =
-        Explained { listener: taken.shown(), refused: taken.unanswered.clone(), ..Explained::default() };
+    let mut explained = RequestExplanation {
+        listener: taken.shown(),
+        refused: taken.unanswered.clone(),
+        ..RequestExplanation::default()
+    };
     if explained.refused.is_some() {
         return explained;
     }
@@ -258,9 +261,9 @@ fn mirrored(mirror: &Mirror) -> String {
     format!("{share} of the route's requests are copied to {}, none with a body over {size}", mirror.name)
 }
 
-impl Explained {
+impl RequestExplanation {
     /// The request is refused, whatever its limits say.
-    fn refused(mut self, refusal: &Refusal) -> Explained {
+    fn refused(mut self, refusal: &Refusal) -> RequestExplanation {
         self.refused = Some(status_and_detail(refusal));
         self
     }
@@ -279,7 +282,7 @@ impl Explained {
         found: &RouteMatch<'_, '_>,
         cors: &Cors,
         facts: &RoutingFacts<'_, '_>,
-    ) -> Explained {
+    ) -> RequestExplanation {
         self.route = Some(found.route.name.to_string());
         self.goes_to = Some("the gateway's answer to a CORS preflight, which counts nowhere".to_owned());
         match (found.route.access.addresses.admit(facts.client_ip), cors.grant(facts.headers)) {
@@ -295,10 +298,10 @@ impl Explained {
         in_force: &InForce<'_>,
         known: LimitSource<'_>,
         found: &RouteMatch<'_, '_>,
-        arrived: &Arrived,
+        arrived: &RoutedRequest,
         facts: RoutingFacts<'_, '_>,
         now_ns: u64,
-    ) -> Explained {
+    ) -> RequestExplanation {
         let route = found.route;
         self.route = Some(route.name.to_string());
         self.goes_to = Some(goes_to(found, &facts, in_force.upstreams));
@@ -326,10 +329,10 @@ impl Explained {
         if self.refused.is_none() && arrived.body_bytes > body_bytes_max {
             return self.refused(&Refusal::BodyTooLarge);
         }
-        if let Authenticated::Unrecognised(causes) = &authenticated {
+        if let AuthReport::Unrecognised(causes) = &authenticated {
             self.causes.clone_from(causes);
         }
-        let refused = matches!(authenticated, Authenticated::Unrecognised(_));
+        let refused = matches!(authenticated, AuthReport::Unrecognised(_));
         let facts = RoutingFacts { identity: authenticated.identity(), refused, ..facts };
         if let (None, Err(unfit)) = (&self.refused, route.fits(&found.values(&facts, ""))) {
             self.refused = Some(match unfit {
@@ -361,7 +364,7 @@ impl Explained {
         let mut check = Check::default();
         let peeked = match limiter {
             Some(limiter) => limiter.peek(policies, subject, now_ns, &mut check),
-            None => policies.charges(subject, &mut check.charges).map(|()| Peeked::default()),
+            None => policies.charges(subject, &mut check.charges).map(|()| PeekResult::default()),
         };
         match peeked {
             Ok(peeked) => {
@@ -412,7 +415,7 @@ impl Explained {
         }
         for (memory, look) in std::mem::take(&mut self.memories).into_iter().zip(remembered) {
             // What remembers an idempotency key has one unit: if that is spent, the key is known.
-            if let Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) = look
+            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
                 && !outcome.is_admitted()
             {
                 self.pay(memory.policy);
@@ -527,7 +530,7 @@ impl Explained {
         lines.join("\n") + "\n"
     }
 
-    /// The explanation for programs; `text` is [`Explained::to_text`], which `sluicegate explain` prints.
+    /// The explanation for programs; `text` is [`RequestExplanation::to_text`], which `sluicegate explain` prints.
     pub fn to_json(&self) -> serde_json::Value {
         json!({
             "listener": self.listener,

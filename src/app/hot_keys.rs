@@ -31,9 +31,9 @@ type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What is known of heavy keys, and how it is gathered.
 #[derive(Clone)]
-pub(crate) struct HotKeys(Arc<Shared>);
+pub(crate) struct HotKeys(Arc<HotKeyState>);
 
-struct Shared {
+struct HotKeyState {
     gathered: Arc<KeyCollector>,
     /// Of checks that are decided on the control runtime.
     checks: Mutex<KeyTally>,
@@ -56,7 +56,7 @@ impl HotKeys {
             let help = "Minutes of heavy keys that Redis did not take, so that other nodes do not show them";
             families.counters("hot_key_writes_lost", help, None, [([], unwritten.value())])
         });
-        HotKeys(Arc::new(Shared {
+        HotKeys(Arc::new(HotKeyState {
             checks: Mutex::new(gathered.tally(random.next())),
             gathered,
             current: Arc::clone(publisher.current()),

@@ -36,16 +36,16 @@ use anyhow::Context;
 pub use control::rows_of;
 pub use fleet::shared_tier::{explain_from_outside, measure_from_outside};
 use gateway::Gateway;
-pub use publisher::prepare::{Prepared, prepare};
+pub use publisher::prepare::{PreparedConfig, prepare};
 use signals::Signals;
-use sockets::inherited::Inherited;
+use sockets::inherited_sockets::InheritedSockets;
 use upgrade::Predecessor;
 pub use upgrade::{request as request_upgrade, request_where_listening as request_upgrade_where_listening};
 
 /// What a process has before it begins: sockets, and whose place it takes.
 #[derive(Debug, Default)]
 pub struct Inheritance {
-    sockets: Inherited,
+    sockets: InheritedSockets,
     predecessor: Option<Predecessor>,
 }
 
@@ -56,7 +56,7 @@ pub struct Inheritance {
 pub fn inherit() -> anyhow::Result<Inheritance> {
     match upgrade::find()? {
         Some((predecessor, sockets)) => Ok(Inheritance { sockets, predecessor: Some(predecessor) }),
-        None => Ok(Inheritance { sockets: Inherited::from_systemd()?, predecessor: None }),
+        None => Ok(Inheritance { sockets: InheritedSockets::from_systemd()?, predecessor: None }),
     }
 }
 
@@ -67,7 +67,7 @@ pub fn inherit() -> anyhow::Result<Inheritance> {
 /// If the gateway cannot start: an address is in use, a certificate cannot be read, a thread cannot be spawned.
 pub fn run(
     path: &Path,
-    prepared: Prepared,
+    prepared: PreparedConfig,
     inheritance: Inheritance,
     takes_time: bool,
 ) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use super::counts::Counts;
-use super::sockets::listening::Parts;
+use super::sockets::listening::ListenerParts;
 use control::admin::Readiness;
 use metrics::WorkerToken;
 use observe::record::decisions::SampleMemory;
@@ -29,7 +29,7 @@ impl Rls {
         match *self {}
     }
 
-    pub(super) fn begin(self, _: Parts) -> anyhow::Result<JoinHandle<()>> {
+    pub(super) fn begin(self, _: ListenerParts) -> anyhow::Result<JoinHandle<()>> {
         match self {}
     }
 }

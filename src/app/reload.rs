@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::control::{Control, Policies};
 use super::logs::Logs;
-use super::publisher::prepare::Prepared;
+use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
 use super::views::last_reload::LastReload;
-use config::{self, Added, Errors, Files};
+use config::{self, Errors, Files, RowDocument};
 use metrics::Metrics;
 
 /// Who is told what came of a reload, beside the log.
@@ -95,14 +95,14 @@ pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: R
 /// The first configuration of a process as it is with the rows that the database has already, as far as they fit.
 pub(super) async fn with_rows(
     path: &Path,
-    prepared: Prepared,
+    prepared: PreparedConfig,
     control: &Control,
-) -> anyhow::Result<(Prepared, Rowed)> {
+) -> anyhow::Result<(PreparedConfig, RowStatus)> {
     let Policies { version, rows } = control.policies().borrow().clone();
     let path = path.to_owned();
     let again = tokio::task::spawn_blocking(move || {
         let files = Files::read(&path);
-        let with = |added: &[Added]| match added {
+        let with = |added: &[RowDocument]| match added {
             [] => Ok(None),
             added => files.with(added).and_then(|definition| prepared.replaced(definition)).map(Some),
         };
@@ -133,16 +133,16 @@ pub(super) async fn with_rows(
             alone
         }
     };
-    Ok((prepared, Rowed { version, refused: why(refused) }))
+    Ok((prepared, RowStatus { version, refused: why(refused) }))
 }
 
 /// Rows of the database that a configuration has, or does not have and why.
-pub(super) struct Rowed {
+pub(super) struct RowStatus {
     version: i64,
     refused: Option<String>,
 }
 
-impl Rowed {
+impl RowStatus {
     /// The configuration is in force.
     pub(super) fn published(self, control: &Control) {
         control.published(self.version, self.refused);
@@ -179,7 +179,7 @@ async fn publish(
 
 async fn publish_with(
     files: &Arc<Files>,
-    rows: Vec<Added>,
+    rows: Vec<RowDocument>,
     publisher: &mut Publisher,
 ) -> anyhow::Result<Changes> {
     let files = Arc::clone(files);

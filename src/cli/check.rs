@@ -8,7 +8,7 @@ use std::path::Path;
 
 use app::prepare;
 use config::limits::limit_text;
-use config::{Added, Config};
+use config::{Config, RowDocument};
 use control::database::config::{Config as Database, Url};
 use limit::{Sharing, WhenDown};
 use limiter::global;
@@ -115,7 +115,7 @@ fn file_that_cannot_be_written(database: &Database) -> Option<&Path> {
 }
 
 /// What the database says beside the file. A file with errors has none: it is read again, and they are reported, then.
-fn rows(path: &Path) -> anyhow::Result<Vec<Added>> {
+fn rows(path: &Path) -> anyhow::Result<Vec<RowDocument>> {
     let Ok(definition) = config::read(path) else { return Ok(Vec::new()) };
     match &definition.config.database {
         Some(database) => app::rows_of(database),

@@ -89,9 +89,9 @@ mod tests {
 
     /// What is written to it.
     #[derive(Clone, Default)]
-    struct Kept(Arc<Mutex<Vec<u8>>>);
+    struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 
-    impl io::Write for Kept {
+    impl io::Write for LogBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().expect("nobody fails").write(bytes)
         }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     fn logged(ansi: bool, tell: impl FnOnce()) -> String {
-        let kept = Kept::default();
+        let kept = LogBuffer::default();
         let writer = kept.clone();
         tracing::subscriber::with_default(log(EnvFilter::new("info"), ansi, move || writer.clone()), tell);
         let bytes = kept.0.lock().expect("nobody fails").clone();

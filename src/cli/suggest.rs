@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use super::check::EXIT_CONFIG;
 use super::replay::{self, Logs, text};
-use ::replay::suggest::{Error, SuggestOptions, Suggested, SuggestedWindow, Suggestion, suggest};
+use ::replay::suggest::{Error, FitReport, SuggestOptions, SuggestedWindow, Suggestion, suggest};
 use base::units;
 use policy::counting::shorthand;
 use policy::definition::Dimension;
@@ -84,7 +84,7 @@ pub fn run(
     Ok(replay::exit_code(&suggested.logs, errors)?)
 }
 
-fn shown(suggested: &Suggested, refuse_ppm: u32) -> String {
+fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
     let mut shown = String::new();
     for log in &suggested.logs {
         text::read(log).lines().for_each(|line| _ = writeln!(shown, "# {line}"));

@@ -9,7 +9,7 @@ use policy::error::{
 };
 use policy::{CompileOptions, RouteTable};
 
-use super::load::report::{Finding, Places, Subject, error_in, quoted};
+use super::load::report::{DefinitionSpans, Finding, Subject, error_in, quoted};
 use super::settings::Config;
 
 /// Compiles the routes and policies of a configuration.
@@ -19,7 +19,7 @@ use super::settings::Config;
 /// other parts: a route may name just the policy that could not be read.
 pub(super) fn compile(
     config: &Config,
-    places: &Places,
+    places: &DefinitionSpans,
     could_not_be_read: bool,
 ) -> Result<RouteTable, Vec<Finding>> {
     let is_worth_telling = |error: &&Error| {
@@ -110,7 +110,12 @@ fn dependence(problem: &DefinitionProblem) -> Dependence {
     }
 }
 
-fn finding(config: &Config, place: DefinitionPlace, problem: &DefinitionProblem, places: &Places) -> Finding {
+fn finding(
+    config: &Config,
+    place: DefinitionPlace,
+    problem: &DefinitionProblem,
+    places: &DefinitionSpans,
+) -> Finding {
     let subject = subject(place);
     let field = match place {
         DefinitionPlace::Route { field, .. } => route_key(field),

@@ -3,7 +3,6 @@
 //! All errors are reported at once. Nothing here opens a port, makes a certificate or resolves a name, so that a
 //! configuration can be checked on another machine than the one it is for.
 
-mod added;
 mod auth;
 mod compile;
 mod effective;
@@ -15,6 +14,7 @@ pub mod printer;
 mod process;
 mod reader;
 mod routes;
+mod row_document;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -29,22 +29,22 @@ use limits::tier_table::TierTable;
 use load::context::Context;
 use load::expand::Variables;
 use load::mask::Secrets;
-use load::report::{Finding, Place, Places, Source};
+use load::report::{DefinitionSpans, Finding, Source, SourceSpan};
 use reader::Table;
 use reader::canonical;
 use reader::canonical_text::Canonical;
 
-pub use added::{Added, TierRow};
 pub use base::units::{show_share, show_size};
 pub use effective::{fingerprint, policy_of};
 pub use keys::process::UPGRADE_MAX;
 pub use keys::schema::schema;
-pub use limits::counted::counted_as;
-pub use load::definition::{Definition, Loaded};
+pub use limits::counted_key::counted_as;
+pub use load::definition::{Definition, LoadedConfig};
 pub use load::files::Files;
 pub use load::mask::{MASK, is_secret_name};
 pub use load::report::{Errors, Report, Subject};
 pub use process::node::{NODE_NAME_BYTES_MAX, is_node_name};
+pub use row_document::{RowDocument, TierRow};
 
 pub use settings::{Config, Limits, Node, Shutdown};
 
@@ -60,7 +60,7 @@ pub fn read(path: &Path) -> Result<Definition, Errors> {
 ///
 /// # Errors
 /// Everything that is wrong with its text. Files that it names are not read.
-pub fn load(path: &Path) -> Result<Loaded, Errors> {
+pub fn load(path: &Path) -> Result<LoadedConfig, Errors> {
     compiled(read(path)?)
 }
 
@@ -69,7 +69,7 @@ pub fn load(path: &Path) -> Result<Loaded, Errors> {
 ///
 /// # Errors
 /// Everything that is wrong with its text.
-pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
+pub fn from_text(name: &str, text: &str) -> Result<LoadedConfig, Errors> {
     let variables: Variables<'_> = &|name| std::env::var(name).ok();
     compiled(read_sources(vec![load::source::of_text(name, text)], Vec::new(), variables)?)
 }
@@ -78,7 +78,7 @@ pub fn from_text(name: &str, text: &str) -> Result<Loaded, Errors> {
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub fn compiled(mut definition: Definition) -> Result<Loaded, Errors> {
+pub fn compiled(mut definition: Definition) -> Result<LoadedConfig, Errors> {
     let table = definition.compile();
     definition.finish(table)
 }
@@ -101,7 +101,7 @@ fn parse(
     sources: &[Source],
     findings: Vec<Finding>,
     variables: Variables<'_>,
-) -> (Option<(Config, Places)>, Vec<Finding>, Secrets) {
+) -> (Option<(Config, DefinitionSpans)>, Vec<Finding>, Secrets) {
     let ctx = Context::new(sources, variables, findings);
     let mut parsed = Vec::with_capacity(sources.len());
     for (file, source) in sources.iter().enumerate() {
@@ -109,7 +109,7 @@ fn parse(
             Ok(document) => parsed.push(document),
             Err(error) => {
                 let span = error.span().unwrap_or_default();
-                let place = Place { file, start: span.start, end: span.end };
+                let place = SourceSpan { file, start: span.start, end: span.end };
                 ctx.wrong(
                     place,
                     format!("this is not TOML: {}", error.message()),
@@ -143,8 +143,8 @@ fn other_language(text: &str) -> &'static str {
 }
 
 /// Reads every section of every file.
-fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, Places) {
-    let mut places = Places::default();
+fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, DefinitionSpans) {
+    let mut places = DefinitionSpans::default();
     features::check(&documents);
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
     let (log_level, access_log, decisions) = process::log::read(&documents, &auth);

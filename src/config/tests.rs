@@ -22,7 +22,7 @@ use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
 use super::load::report::Source;
 use super::load::source;
-use super::{Config, Definition, Loaded, MASK, Subject, compiled, read_sources};
+use super::{Config, Definition, LoadedConfig, MASK, Subject, compiled, read_sources};
 use limit::{Algorithm, WhenDown};
 use limiter::global::config::{Secret, Topology};
 use policy::definition::{ActionDefinition, DestinationDefinition, Dimension, Missing, TierPart};
@@ -46,7 +46,7 @@ fn defined(texts: &[&str]) -> Result<Definition, String> {
     read_sources(sources(texts), Vec::new(), &variables).map_err(|errors| errors.to_string())
 }
 
-fn load(texts: &[&str]) -> Result<Loaded, String> {
+fn load(texts: &[&str]) -> Result<LoadedConfig, String> {
     defined(texts).and_then(|definition| compiled(definition).map_err(|errors| errors.to_string()))
 }
 

@@ -8,11 +8,11 @@ use auth::MethodKind;
 use policy::definition::{ActionDefinition, Dimension};
 
 use super::load::context::Context;
-use super::load::report::Places;
+use super::load::report::DefinitionSpans;
 use super::settings::Config;
 
 /// Reports all warnings about the whole.
-pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
+pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     endless_redirects(ctx, config, places);
     mtls_methods_without_client_ca(ctx, config, places);
     identity_dimensions_without_auth(ctx, config, places);
@@ -22,7 +22,7 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &Places) {
 }
 
 /// Domains for other proxies, if there is no listener that they could ask.
-fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &Places) {
+fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let first = places.domains.first().filter(|fields| config.grpc.is_none() && !fields.is_flawed);
     if let Some(place) = first.and_then(|fields| fields.whole) {
         let message = "nobody can ask about this domain: there is no gRPC listener";
@@ -31,7 +31,7 @@ fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &Places) {
 }
 
 /// Upstreams whose servers are kept by a dimension of the identity, if nobody who gets there has one.
-fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
+fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     // Whether any route to the upstream authenticates, in one pass, as below.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {
@@ -51,7 +51,7 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
 }
 
 /// Routes whose clients keep their upstream by a dimension of the identity, if nobody has one there.
-fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
+fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     for (route, fields) in config.routes.iter().zip(&places.routes) {
         let ActionDefinition::Forward { to, .. } = &route.action else { continue };
         let is_blind =
@@ -64,7 +64,7 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &P
 }
 
 /// A route that redirects to https and is itself served over https: clients would follow it in a loop.
-fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
+fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
     let redirects = |action: &ActionDefinition| matches!(action, ActionDefinition::RedirectHttps(redirect) if redirect.host.is_none());
     for (route, fields) in config.routes.iter().zip(&places.routes) {
@@ -76,7 +76,7 @@ fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &Places) {
 }
 
 /// Methods that read client certificates, if no listener asks clients for one.
-fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &Places) {
+fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let is_asked = config.listeners.iter().any(|listener| listener.client_auth.is_some());
     for (method, fields) in config.auth.iter().zip(&places.auth) {
         let is_used = config.routes.iter().any(|route| route.access.auth.contains(&method.name));
@@ -89,7 +89,7 @@ fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &P
 }
 
 /// Policies that count by a dimension of the identity, if none of their routes authenticates.
-fn identity_dimensions_without_auth(ctx: &Context<'_>, config: &Config, places: &Places) {
+fn identity_dimensions_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     // Whether any route with the policy authenticates. Collected in one pass over the routes, which may be a million.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {

@@ -14,23 +14,23 @@ pub enum Op {
     /// A lease: what the node used and wants of one key.
     Renew(Renewal),
     /// All or none of these, at once: exact windows that live on one shard.
-    Take(SmallVec<[Part; 2]>),
+    Take(SmallVec<[ExactCharge; 2]>),
     /// Undoes a `Take`, or ends what a concurrency window counted. Applied at most once.
     Return {
         /// The charges that were taken, with the units that go back.
-        parts: SmallVec<[Part; 2]>,
-        /// When they were taken, microseconds of Redis's clock, as `Taken::at_us` said.
+        parts: SmallVec<[ExactCharge; 2]>,
+        /// When they were taken, microseconds of Redis's clock, as `TakeReply::at_us` said.
         taken_us: u64,
     },
     /// What is left, with nothing spent: for operators.
-    Peek(Part),
+    Peek(ExactCharge),
     /// Spends what is known only now, whether it fits or not.
-    Debit(SmallVec<[Part; 2]>),
+    Debit(SmallVec<[ExactCharge; 2]>),
     /// Counts what nodes admitted without Redis, or what is kept in mind: as `Debit`, but no more than one whole limit is
     /// owed then. After an outage nobody is kept out for longer than that.
-    Repay(SmallVec<[Part; 2]>),
+    Repay(SmallVec<[ExactCharge; 2]>),
     /// What Redis holds of one window, for operators: nothing is spent and nothing written.
-    Look(Part),
+    Look(ExactCharge),
     /// All this node has in flight of one window, and `cost` more if they fit. Answered as a `Take`.
     Hold(Hold),
 }
@@ -40,7 +40,7 @@ pub enum Op {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Hold {
     /// The window, and the units it wants more; 0: none, it gave some back or says that it is still there.
-    pub part: Part,
+    pub part: ExactCharge,
     /// Units that the node's requests hold, all of them together.
     pub held: u64,
     /// How long it holds them unless it says so again, microseconds.
@@ -49,7 +49,7 @@ pub struct Hold {
 
 /// One exact charge, as Redis is asked for it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct ExactCharge {
     /// The key that Redis counts the window by.
     pub key: Key,
     /// The window, and how the fleet shares it.
@@ -62,10 +62,10 @@ pub struct Part {
     pub count_denied: bool,
 }
 
-impl Part {
+impl ExactCharge {
     /// A charge as Redis is asked for it.
-    pub fn of(charge: &Charge, plan: &Arc<Plan>) -> Part {
-        Part {
+    pub fn of(charge: &Charge, plan: &Arc<Plan>) -> ExactCharge {
+        ExactCharge {
             key: charge.key,
             plan: Arc::clone(plan),
             cost: charge.cost,
@@ -154,7 +154,7 @@ pub struct Grant {
 
 /// What Redis did with a `Take`.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Taken {
+pub struct TakeReply {
     /// When it did so: Redis's clock, microseconds since 1970.
     pub at_us: u64,
     /// What each part's window said, in their order.
@@ -169,27 +169,27 @@ pub enum Reply {
     /// The answer to `Renew`: units and a rate, or for how long to deny.
     Grant(Grant),
     /// The answer to `Take` and `Hold`: whether all fit, and what each window said.
-    Taken(Taken),
+    TakeReply(TakeReply),
     /// The answer to `Return`, `Debit` and `Repay`: it was applied.
     Returned,
     /// The answer to `Peek`: what a charge would be told.
     Peeked(Outcome),
     /// The answer to `Look`: what operators are shown.
-    Seen(Seen),
+    WindowRecord(WindowRecord),
 }
 
 /// What Redis holds of one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct WindowRecord {
     /// What is left, and what a charge would be told.
-    pub left: Left,
+    pub left: WindowBalance,
     /// For how long its record is as it is, nanoseconds; `None`: there is none, or it does not say.
     pub unchanged_ns: Option<u64>,
 }
 
 /// What is left of a window in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Left {
+pub enum WindowBalance {
     /// Every admission is Redis's: the answer to the charge that was asked about.
     Exact(Outcome),
     /// Nodes hold leases of it, so what is left is in part with them.
@@ -214,7 +214,7 @@ pub struct Lent {
 /// Why there is no answer, and what is known of the question: it was certainly not acted upon, or nobody knows. It was
 /// never acted upon twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unanswered {
+pub enum LinkError {
     /// Nothing was sent: the shard is known to be away, or the way to it is full. It was not acted upon.
     #[error("the shard is away")]
     Down,
@@ -240,12 +240,12 @@ pub enum Unanswered {
     Refused,
 }
 
-impl Unanswered {
+impl LinkError {
     /// Whether the question was certainly not acted upon.
     pub fn is_undone(self) -> bool {
         match self {
-            Unanswered::Down | Unanswered::Refused => true,
-            Unanswered::Lost => false,
+            LinkError::Down | LinkError::Refused => true,
+            LinkError::Lost => false,
         }
     }
 }

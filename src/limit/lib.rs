@@ -28,7 +28,7 @@ pub use breaker::Breaker;
 pub use charge::Charge;
 pub use id::{PlanId, PolicyId};
 pub use key::Key;
-pub use lease::{LEAD_MIN_NS, Lease, Told, View, Wanted};
+pub use lease::{LEAD_MIN_NS, Lease, LeaseAnswer, LeaseDemand, View};
 pub use outcome::{Answer, Outcome};
 pub use penalty::{Penalty, PenaltyCheck};
 pub use plan::{Plan, Sharing, WhenDown};

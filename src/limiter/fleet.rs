@@ -15,7 +15,7 @@ use super::exact::advances::Advances;
 use super::exact::questions::Questions;
 use super::exact::taken_late::TakenLate;
 use super::fallback::debts::Debts;
-use super::fallback::unsent::Unsent;
+use super::fallback::unsent_queue::UnsentQueue;
 use super::leases::renewal_queue::Renewals;
 use super::leases::sweep_queue::SweepQueue;
 use super::link::Link;
@@ -25,7 +25,7 @@ use super::{ClientAddress, Decision, Limiter};
 use crate::local::Leases;
 use limit::Plan;
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Quota, WhenDown};
-use limit::{LEAD_MIN_NS, Lease, PlanId, Told, View};
+use limit::{LEAD_MIN_NS, Lease, LeaseAnswer, PlanId, View};
 use metrics::DecidingTier;
 
 /// The shared half of a limiter.
@@ -42,7 +42,7 @@ pub struct Fleet {
     addresses: SipHasher13,
     pub(super) questions: Questions,
     pub(super) debts: Debts,
-    pub(super) unsent: Unsent,
+    pub(super) unsent: UnsentQueue,
     pub(super) taken_late: TakenLate,
     pub(super) advances: Advances,
 }
@@ -61,7 +61,7 @@ impl Fleet {
             addresses: SipHasher13::new(),
             questions: Questions::default(),
             debts: Debts::default(),
-            unsent: Unsent::default(),
+            unsent: UnsentQueue::default(),
             taken_late: TakenLate::default(),
             advances: Advances::default(),
         }
@@ -218,21 +218,33 @@ impl Fleet {
         charge.cost == 1 && self.link.nodes() <= plan.sharing.spare && self.link.is_quick(charge.key)
     }
 
-    /// What a lease answers to a charge, overdrawn and rechecked as the policy allows. `Told::Ask`: Redis has to be asked.
+    /// What a lease answers to a charge, overdrawn and rechecked as the policy allows. `LeaseAnswer::Ask`: Redis has
+    /// to be asked.
     #[inline]
-    pub(super) fn take_from(&self, share: &mut Lease, plan: &Plan, charge: &Charge, now_ns: u64) -> Told {
+    pub(super) fn take_from(
+        &self,
+        share: &mut Lease,
+        plan: &Plan,
+        charge: &Charge,
+        now_ns: u64,
+    ) -> LeaseAnswer {
         match share.take(plan, charge.cost, now_ns, self.lead_ns()) {
-            Told::Ask if self.may_owe(charge, plan) && share.overdraw(plan, now_ns) => {
-                Told::Admitted { renew: true }
+            LeaseAnswer::Ask if self.may_owe(charge, plan) && share.overdraw(plan, now_ns) => {
+                LeaseAnswer::Admitted { renew: true }
             }
-            Told::Denied { .. } if share.is_denial_old(now_ns) && self.link.is_quick(charge.key) => Told::Ask,
+            LeaseAnswer::Denied { .. } if share.is_denial_old(now_ns) && self.link.is_quick(charge.key) => {
+                LeaseAnswer::Ask
+            }
+            LeaseAnswer::Denied { .. } if share.is_denial_old(now_ns) && self.link.is_quick(charge.key) => {
+                LeaseAnswer::Ask
+            }
             // Redis is asked, because only it knows how long a cost above one has to wait in a sliding window.
-            Told::Denied { .. }
+            LeaseAnswer::Denied { .. }
                 if charge.cost > 1
                     && plan.quota.algorithm() == Algorithm::SlidingWindow
                     && self.link.is_quick(charge.key) =>
             {
-                Told::Ask
+                LeaseAnswer::Ask
             }
             told => told,
         }
@@ -262,10 +274,10 @@ impl Fleet {
         plan: &Plan,
         charge: &Charge,
         now_ns: u64,
-    ) -> (Told, (u64, u64)) {
+    ) -> (LeaseAnswer, (u64, u64)) {
         let (nodes, is_away) = (self.spenders(charge), !self.link.answers(charge.key));
         if !is_away && share.advance(charge.cost, now_ns, self.link.nodes()) {
-            return (Told::Admitted { renew: false }, share.estimate(plan, now_ns));
+            return (LeaseAnswer::Admitted { renew: false }, share.estimate(plan, now_ns));
         }
         let told = share.take_fallback(plan, charge.cost, now_ns, nodes, is_away);
         (told, share.fallback_left(plan, now_ns, nodes, is_away))
@@ -372,16 +384,16 @@ impl Fleet {
             _ if charge.cost > plan.quota.capacity() => {
                 return Some(Outcome::new(Answer::Never, remaining, reset_ns));
             }
-            (true, Some(retry_after_ns)) if charge.cost > 0 => Told::Denied { retry_after_ns },
+            (true, Some(retry_after_ns)) if charge.cost > 0 => LeaseAnswer::Denied { retry_after_ns },
             (false, _) if charge.cost > remaining => {
                 let told = share.take(plan, charge.cost, now_ns, self.lead_ns());
                 return Some(lease_outcome(plan, charge.cost, told, (remaining, reset_ns)));
             }
-            _ => Told::Admitted { renew: false },
+            _ => LeaseAnswer::Admitted { renew: false },
         };
         let remaining = match told {
-            Told::Admitted { .. } => remaining.saturating_sub(charge.cost),
-            Told::Denied { .. } | Told::Ask => remaining,
+            LeaseAnswer::Admitted { .. } => remaining.saturating_sub(charge.cost),
+            LeaseAnswer::Denied { .. } | LeaseAnswer::Ask => remaining,
         };
         Some(outcome_of(told, (remaining, reset_ns)))
     }
@@ -450,8 +462,10 @@ impl Limiter {
         let known = fleet.change_known(charge.key, |_, share| {
             let told = match is_slow && share.has_lease(plan, now_ns, lead_ns) {
                 false => return None,
-                true if share.advance(charge.cost, now_ns, fleet.nodes()) => Told::Admitted { renew: false },
-                true => Told::Denied { retry_after_ns: lead_ns },
+                true if share.advance(charge.cost, now_ns, fleet.nodes()) => {
+                    LeaseAnswer::Admitted { renew: false }
+                }
+                true => LeaseAnswer::Denied { retry_after_ns: lead_ns },
             };
             Some((told, share.estimate(plan, now_ns)))
         });
@@ -482,9 +496,9 @@ impl Limiter {
             (fleet.take_from(share, plan, charge, now_ns), share.estimate(plan, now_ns))
         })?;
         let state = match told {
-            Told::Ask => return None,
-            Told::Admitted { renew } => ChargeState::Taken { refund: Refund::Lease, renews: renew },
-            Told::Denied { .. } => ChargeState::Refused,
+            LeaseAnswer::Ask => return None,
+            LeaseAnswer::Admitted { renew } => ChargeState::Taken { refund: Refund::Lease, renews: renew },
+            LeaseAnswer::Denied { .. } => ChargeState::Refused,
         };
         Some((state, lease_outcome(plan, charge.cost, told, left)))
     }
@@ -583,19 +597,19 @@ pub(super) fn denied_before(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns:
 }
 
 /// What a lease's answer means to a client. `Ask` is a denial of unknown length: Redis had too little.
-pub(super) fn outcome_of(told: Told, (remaining, reset_ns): (u64, u64)) -> Outcome {
+pub(super) fn outcome_of(told: LeaseAnswer, (remaining, reset_ns): (u64, u64)) -> Outcome {
     match told {
-        Told::Admitted { .. } => Outcome::new(Answer::Admitted, remaining, reset_ns),
-        Told::Denied { retry_after_ns } => {
+        LeaseAnswer::Admitted { .. } => Outcome::new(Answer::Admitted, remaining, reset_ns),
+        LeaseAnswer::Denied { retry_after_ns } => {
             Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
         }
-        Told::Ask => Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, remaining, reset_ns),
+        LeaseAnswer::Ask => Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, remaining, reset_ns),
     }
 }
 
 /// The same for a lease of a bucket: a lease denies until asking Redis again makes sense, but the client is told when the
 /// bucket will have refilled the units, if that is later.
-pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: Told, left: (u64, u64)) -> Outcome {
+pub(super) fn lease_outcome(plan: &Plan, cost: u64, told: LeaseAnswer, left: (u64, u64)) -> Outcome {
     let outcome = outcome_of(told, left);
     let (Algorithm::TokenBucket, Answer::Later { retry_after_ns }) =
         (plan.quota.algorithm(), outcome.answer())

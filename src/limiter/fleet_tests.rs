@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::*;
-use limit::lease_messages::{Grant, Op, Part, Reply, Taken, Unanswered};
+use limit::lease_messages::{ExactCharge, Grant, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
 
 const SECOND: u64 = 1_000_000_000;
@@ -25,7 +25,7 @@ const NOW: u64 = 3_600 * SECOND;
 
 /// Redis: the real arithmetic, and a queue of what it was asked.
 #[derive(Default)]
-struct Desk {
+struct FakeRedis {
     is_down: Mutex<bool>,
     queue: Mutex<Vec<(Op, Done)>>,
     leased: Mutex<HashMap<Key, ScriptModel>>,
@@ -38,7 +38,7 @@ struct Desk {
     more_nodes: AtomicU32,
 }
 
-impl Link for Desk {
+impl Link for FakeRedis {
     fn send(&self, op: Op, done: Done) {
         self.queue.lock().expect("no test panics here").push((op, done));
     }
@@ -64,7 +64,7 @@ impl Link for Desk {
     }
 }
 
-impl Desk {
+impl FakeRedis {
     /// Answers everything asked so far, and what is asked because of it; how many questions that were.
     fn answer(&self, now_ns: u64) -> usize {
         let mut count = 0;
@@ -82,11 +82,11 @@ impl Desk {
     }
 
     fn lose(&self, now_ns: u64) {
-        self.refuse(now_ns, Unanswered::Lost);
+        self.refuse(now_ns, LinkError::Lost);
     }
 
     /// Ends everything asked so far without an answer.
-    fn refuse(&self, now_ns: u64, why: Unanswered) {
+    fn refuse(&self, now_ns: u64, why: LinkError) {
         let asked = std::mem::take(&mut *self.queue.lock().expect("no test panics here"));
         asked.into_iter().for_each(|(_, done)| done(Err(why), now_ns));
     }
@@ -99,7 +99,7 @@ impl Desk {
             }
             Op::Take(parts) => {
                 let mut exact = self.exact.lock().expect("no test panics here");
-                let state = |exact: &HashMap<Key, State>, part: &Part| {
+                let state = |exact: &HashMap<Key, State>, part: &ExactCharge| {
                     exact.get(&part.key).copied().unwrap_or_default().take(
                         &part.plan.quota,
                         part.cost,
@@ -109,14 +109,14 @@ impl Desk {
                 let mut outcomes: SmallVec<[_; 2]> = parts.iter().map(|part| state(&exact, part).1).collect();
                 let admitted = outcomes.iter().all(|outcome| outcome.is_admitted());
                 for (outcome, part) in outcomes.iter_mut().zip(parts.iter()).filter(|_| !admitted) {
-                    let left = state(&exact, &Part { cost: 0, ..part.clone() }).1.remaining;
+                    let left = state(&exact, &ExactCharge { cost: 0, ..part.clone() }).1.remaining;
                     *outcome = Outcome::new(outcome.answer(), left, outcome.reset_ns);
                 }
                 for part in parts.iter().filter(|_| admitted) {
                     let taken = state(&exact, part).0;
                     exact.insert(part.key, taken);
                 }
-                Reply::Taken(Taken { at_us: now_ns / 1_000, outcomes, admitted })
+                Reply::Taken(TakeReply { at_us: now_ns / 1_000, outcomes, admitted })
             }
             Op::Return { parts, taken_us } => {
                 let mut exact = self.exact.lock().expect("no test panics here");
@@ -148,7 +148,7 @@ impl Desk {
                 let (State([out, _]), outcome) = out.take(&hold.part.plan.quota, hold.part.cost, now_ns);
                 self.held.lock().expect("no test panics here").insert(hold.part.key, out - elsewhere);
                 let admitted = outcome.is_admitted();
-                Reply::Taken(Taken {
+                Reply::Taken(TakeReply {
                     at_us: now_ns / 1_000,
                     outcomes: [outcome].into_iter().collect(),
                     admitted,
@@ -174,7 +174,7 @@ impl Desk {
     }
 }
 
-fn node(desk: &Arc<Desk>) -> Arc<Limiter> {
+fn node(desk: &Arc<FakeRedis>) -> Arc<Limiter> {
     let link: Arc<dyn Link> = Arc::clone(desk) as Arc<dyn Link>;
     let fleet = Fleet::new(link, 1 << 16);
     Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), fleet))
@@ -213,7 +213,7 @@ fn permits(node: &Limiter, key: u64, limit: u64, when_down: WhenDown) -> Charge 
 }
 
 /// Decides, with Redis answering at once where it is asked.
-fn decide(node: &Arc<Limiter>, desk: &Desk, charges: &[Charge], now_ns: u64) -> Decision {
+fn decide(node: &Arc<Limiter>, desk: &FakeRedis, charges: &[Charge], now_ns: u64) -> Decision {
     let mut decision = Decision::default();
     if let Some(waiting) = node.decide(charges, ClientAddress::default(), now_ns, &mut decision) {
         desk.answer(now_ns);
@@ -236,7 +236,7 @@ fn decide_late(node: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision
 
 #[test]
 fn what_one_window_refuses_costs_no_other_wherever_it_lives() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let own = Charge { plan: None, ..exact(&node, 9, 5) };
     let (near, far, lease) = (exact(&node, 2, 5), exact(&node, 3, 5), leased(&node, 4, 1_000));
@@ -255,7 +255,7 @@ fn what_one_window_refuses_costs_no_other_wherever_it_lives() {
 
 #[test]
 fn a_request_that_goes_away_gives_back_what_it_has_and_what_it_gets() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let own = Charge { plan: None, ..exact(&node, 9, 5) };
     let wanted = exact(&node, 2, 5);
@@ -269,7 +269,7 @@ fn a_request_that_goes_away_gives_back_what_it_has_and_what_it_gets() {
 #[test]
 fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
     for algorithm in [Algorithm::SlidingLog, Algorithm::FixedWindow] {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let counted = |charge: Charge| {
             let quota = charge.quota.counted_by(algorithm);
@@ -300,7 +300,7 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
 
 #[test]
 fn a_cost_is_reconciled_where_it_was_taken() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = Charge { cost: 5, ..exact(&node, 1, 100) };
     for (cost, left) in [(2, 98), (11, 87), (5, 82)] {

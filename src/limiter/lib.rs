@@ -39,19 +39,19 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::local::{Table, Taken};
-use check::given::Given;
+use crate::local::{Table, TakeResult};
+use check::own_limits::OwnLimits;
 use limit::{Algorithm, Charge, Key, Outcome, Quota, Worlds};
 use metrics::DecidingTier;
 
 pub use check::charge_state::Refund;
 pub use check::event::{Count, Event};
 pub use check::foretell::{Decider, Foretold};
-pub use check::given::OwnLimit;
+pub use check::joint_check::CheckPart;
+pub use check::own_limits::OwnLimit;
 pub use check::provenance::Provenance;
 pub use check::recall::Recall;
-pub use check::together::Part;
-pub use check::{Check, Peeked, Pending};
+pub use check::{Check, PeekResult, Pending};
 pub use fleet::Fleet;
 pub use holders::account::Account;
 pub use holders::assignments::Assignments;
@@ -70,7 +70,7 @@ pub struct Limiter {
     overrides: Overrides,
     resets: Resets,
     assignments: Assignments,
-    given: Given,
+    given: OwnLimits,
     hot: hot::Hot,
 }
 
@@ -219,7 +219,7 @@ impl Limiter {
             overrides: Overrides::default(),
             resets: Resets::default(),
             assignments: Assignments::default(),
-            given: Given::default(),
+            given: OwnLimits::default(),
             hot: hot::Hot::default(),
         }
     }
@@ -323,7 +323,7 @@ impl Limiter {
     /// The usual request has one charge; without others there is nothing to combine or to refund.
     #[inline(always)]
     fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
-        let Taken { outcome, place } = self.table.take(charge, now_ns);
+        let TakeResult { outcome, place } = self.table.take(charge, now_ns);
         decision.note(0, Refund::Table(place));
         if !charge.shadow {
             decision.binding = Some(0);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::global::Global;
 use crate::global::config::deadline_of;
 use limit::Key;
-use limit::lease_messages::{Op, Reply, Unanswered};
+use limit::lease_messages::{LinkError, Op, Reply};
 
 /// Carries questions to Redis and brings its answers back.
 pub trait Link: Send + Sync {
@@ -69,7 +69,7 @@ pub trait Link: Send + Sync {
 }
 
 /// Called with the answer and the monotonic time at which it came, nanoseconds.
-pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
+pub type Done = Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>;
 
 impl Link for Global {
     fn send(&self, op: Op, done: Done) {

@@ -8,13 +8,13 @@ use tokio::sync::oneshot;
 
 use super::Limiter;
 use limit::Charge;
-use limit::lease_messages::{Op, Part, Reply, Seen, Unanswered};
+use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, WindowRecord};
 
 /// What came of a look in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
     /// What Redis holds of the window, read without spending.
-    Seen(Seen),
+    WindowRecord(WindowRecord),
     /// The key's shard is known to be away.
     Away,
     /// Nothing came back in the time that operators wait.
@@ -46,23 +46,23 @@ impl Limiter {
         looks
     }
 
-    fn ask_for_look(&self, charge: &Charge) -> Option<oneshot::Receiver<Result<Reply, Unanswered>>> {
+    fn ask_for_look(&self, charge: &Charge) -> Option<oneshot::Receiver<Result<Reply, LinkError>>> {
         let fleet = self.fleet.as_ref()?;
         let plan = fleet.plans.get(charge.plan)?;
         let (tx, rx) = oneshot::channel();
         // Whoever asked may have gone.
         let done = move |answer, _| drop(tx.send(answer));
-        fleet.link.send(Op::Look(Part::of(charge, plan)), Box::new(done));
+        fleet.link.send(Op::Look(ExactCharge::of(charge, plan)), Box::new(done));
         Some(rx)
     }
 }
 
-fn look_of(answer: Result<Result<Reply, Unanswered>, oneshot::error::RecvError>) -> Look {
+fn look_of(answer: Result<Result<Reply, LinkError>, oneshot::error::RecvError>) -> Look {
     match answer {
         Ok(Ok(Reply::Seen(seen))) => Look::Seen(seen),
-        Ok(Err(Unanswered::Down)) => Look::Away,
-        Ok(Err(Unanswered::Lost)) | Err(_) => Look::Late,
-        Ok(Ok(_) | Err(Unanswered::Refused)) => Look::Refused,
+        Ok(Err(LinkError::Down)) => Look::Away,
+        Ok(Err(LinkError::Lost)) | Err(_) => Look::Late,
+        Ok(Ok(_) | Err(LinkError::Refused)) => Look::Refused,
     }
 }
 

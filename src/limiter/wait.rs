@@ -167,9 +167,9 @@ impl Wait {
 }
 
 /// Done when every charge of a wait has its answer.
-pub(super) struct Resolved<'w>(pub(super) &'w Wait);
+pub(super) struct WaitResolution<'w>(pub(super) &'w Wait);
 
-impl Future for Resolved<'_> {
+impl Future for WaitResolution<'_> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {

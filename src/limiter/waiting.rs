@@ -6,7 +6,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::check::charge_state::ChargeState;
-use super::wait::{Fate, Resolved, Wait};
+use super::wait::{Fate, Wait, WaitResolution};
 use super::{ClientAddress, Limiter};
 use base::clock;
 use limit::Charge;
@@ -40,7 +40,7 @@ impl Waiting {
 
     /// Done when Redis has answered everything.
     pub fn resolved(&self) -> impl Future<Output = ()> {
-        Resolved(&self.wait)
+        WaitResolution(&self.wait)
     }
 }
 

@@ -4,7 +4,9 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use limit::lease_messages::{Hold, Left, Lent, Op, Part, Renewal, Reply, Seen, Unanswered};
+use limit::lease_messages::{
+    ExactCharge, Hold, Lent, LinkError, Op, Renewal, Reply, WindowBalance, WindowRecord,
+};
 use limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 use limiter::global::config::{Login, Secret, Server, Topology};
 use limiter::global::{Condition, Config};
@@ -50,7 +52,7 @@ fn a_key_of_the_wrong_type_spoils_only_its_own_operation() {
     let node = Node::of(&redis);
     redis.cli(&["RPUSH", "sg:pT:AAAAAAAAAAAAAAAAAAAAAg", "x"]);
     let asked: Vec<_> = (1..=3).map(|key| node.ask(add(key, 1)).counted()).collect();
-    assert_eq!(asked, [Ok(1), Err(Unanswered::Refused), Ok(1)]);
+    assert_eq!(asked, [Ok(1), Err(LinkError::Refused), Ok(1)]);
     assert_eq!(node.status().condition, Condition::Up);
     assert_eq!(node.status().refused, 1);
 }
@@ -106,7 +108,7 @@ fn after_an_outage_one_limit_is_owed_at_most() {
         let quota = Quota::new(algorithm, limit, period_ns, limit);
         let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
         let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
-        let part = |key, cost| Part { plan: Arc::clone(&plan), ..part(key, cost) };
+        let part = |key, cost| ExactCharge { plan: Arc::clone(&plan), ..part(key, cost) };
         let periods = |key| match node.ask(Op::Peek(part(key, 1))).answer().0 {
             Ok(Reply::Peeked(outcome)) => {
                 outcome.retry_after_ns().unwrap_or_default() as f64 / period_ns.get() as f64
@@ -130,7 +132,7 @@ fn a_look_tells_what_is_left_and_writes_nothing() {
     let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
     let [limit, period_ns] =
         [100, 3_600_000_000_000].map(|number| NonZeroU64::new(number).expect("positive"));
-    let look = |part: &Part| match node.ask(Op::Look(part.clone())).answer().0 {
+    let look = |part: &ExactCharge| match node.ask(Op::Look(part.clone())).answer().0 {
         Ok(Reply::Seen(seen)) => seen,
         other => panic!("it is looked at, but {other:?}"),
     };
@@ -145,37 +147,37 @@ fn a_look_tells_what_is_left_and_writes_nothing() {
         let quota = Quota::new(algorithm, limit, period_ns, limit);
         let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
         let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
-        let cost = Part { plan: Arc::clone(&plan), ..part(1, 70) };
+        let cost = ExactCharge { plan: Arc::clone(&plan), ..part(1, 70) };
         let before = look(&cost);
         assert_eq!(before.unchanged_ns, None, "{algorithm:?}");
-        let Left::Exact(outcome) = before.left else { panic!("{algorithm:?} is exact: {before:?}") };
+        let WindowBalance::Exact(outcome) = before.left else { panic!("{algorithm:?} is exact: {before:?}") };
         assert!(outcome.is_admitted() && outcome.remaining <= 31, "{algorithm:?}: {outcome:?}");
         let took = node.ask(Op::Take([cost.clone()].into_iter().collect())).answer().0;
         assert!(matches!(took, Ok(Reply::Taken(taken)) if taken.admitted), "{algorithm:?}");
         let kept = keys();
-        let Left::Exact(outcome) = look(&cost).left else { panic!("{algorithm:?} is exact") };
+        let WindowBalance::Exact(outcome) = look(&cost).left else { panic!("{algorithm:?} is exact") };
         assert!(!outcome.is_admitted() && outcome.remaining <= 31, "{algorithm:?}: {outcome:?}");
         assert_eq!(keys(), kept, "{algorithm:?}");
     }
-    let hold = Part { plan: permits(limit), ..part(2, 60) };
+    let hold = ExactCharge { plan: permits(limit), ..part(2, 60) };
     let taken = node.ask(Op::Hold(Hold { part: hold.clone(), held: 0, lasts_us: 10_000_000 })).answer().0;
     assert!(matches!(taken, Ok(Reply::Taken(taken)) if taken.admitted));
     let kept = keys();
-    let Left::Exact(outcome) = look(&hold).left else { panic!("permits are exact") };
+    let WindowBalance::Exact(outcome) = look(&hold).left else { panic!("permits are exact") };
     assert_eq!((outcome.is_admitted(), outcome.remaining), (false, 40));
     // Slow, so that a busy machine finds it as it was left.
     let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
     let sharing = Sharing::new(&quota, 0.2, WhenDown::Local);
-    let lent = Part { plan: Arc::new(Plan { policy: "p".into(), quota, sharing }), ..part(3, 1) };
+    let lent = ExactCharge { plan: Arc::new(Plan { policy: "p".into(), quota, sharing }), ..part(3, 1) };
     let whole = Lent { level: 100.0, ..Lent::default() };
-    assert_eq!(look(&lent), Seen { left: Left::Lent(whole), unchanged_ns: None });
+    assert_eq!(look(&lent), WindowRecord { left: WindowBalance::Lent(whole), unchanged_ns: None });
     assert_eq!(keys(), kept);
     let Op::Renew(asked) = add(3, 40) else { panic!("it asks for a lease") };
     let asked = Op::Renew(Renewal { plan: Arc::clone(&lent.plan), ..asked });
     assert!(matches!(node.ask(asked).answer().0, Ok(Reply::Grant(_))));
     let kept = keys();
     let seen = look(&lent);
-    let Left::Lent(lent) = seen.left else { panic!("it is lent: {seen:?}") };
+    let WindowBalance::Lent(lent) = seen.left else { panic!("it is lent: {seen:?}") };
     assert!(lent.level < 61.0 && seen.unchanged_ns.is_some(), "{seen:?}");
     assert_eq!(keys(), kept);
 }
@@ -195,7 +197,7 @@ fn a_look_reads_what_an_exact_limit_left_to_a_leased_one() {
                 let sharing = Sharing::new(&quota, overshoot, WhenDown::Local);
                 Arc::new(Plan { policy: "p".into(), quota, sharing })
             };
-            let spent = Part { plan: plan(limit, 0.0), ..part(key, 15) };
+            let spent = ExactCharge { plan: plan(limit, 0.0), ..part(key, 15) };
             assert!(matches!(
                 node.ask(Op::Take([spent].into_iter().collect())).answer().0,
                 Ok(Reply::Taken(_))
@@ -203,8 +205,9 @@ fn a_look_reads_what_an_exact_limit_left_to_a_leased_one() {
             let kept =
                 || redis.cli(&["KEYS", "sg:p*"]).lines().map(|key| redis.cli(&["DUMP", key])).collect();
             let before: Vec<String> = kept();
-            let seen = node.ask(Op::Look(Part { plan: plan(100, 0.2), ..part(key, 1) })).answer().0;
-            let Ok(Reply::Seen(Seen { left: Left::Lent(lent), unchanged_ns: None })) = seen else {
+            let seen = node.ask(Op::Look(ExactCharge { plan: plan(100, 0.2), ..part(key, 1) })).answer().0;
+            let Ok(Reply::Seen(WindowRecord { left: WindowBalance::Lent(lent), unchanged_ns: None })) = seen
+            else {
                 panic!("{algorithm:?} {limit}: {seen:?}");
             };
             assert!((85.0..85.1).contains(&lent.level) && lent.out == 0.0, "{algorithm:?} {limit}: {lent:?}");
@@ -225,7 +228,8 @@ fn charges_of_one_call_see_each_other() {
             let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
             Arc::new(Plan { policy: format!("p{limit}").into(), quota, sharing })
         });
-        let charge = |number: usize, cost| Part { plan: Arc::clone(&plans[number % 2]), ..part(1, cost) };
+        let charge =
+            |number: usize, cost| ExactCharge { plan: Arc::clone(&plans[number % 2]), ..part(1, cost) };
         // Both windows in turn, alone, in pairs, and one that costs more than a byte says.
         let ops = (0..240).map(|number| match number % 40 {
             38 => Op::Take([charge(0, 1), charge(1, 1)].into_iter().collect()),
@@ -273,9 +277,10 @@ fn a_key_of_a_wrong_type_is_a_spent_limit_that_begins_anew() {
             let plan =
                 Plan { policy: "p".into(), quota, sharing: Sharing::new(&quota, overshoot, WhenDown::Local) };
             let plan = Arc::new(plan);
-            let take =
-                |key| Op::Take([Part { plan: Arc::clone(&plan), ..part(key, 1) }].into_iter().collect());
-            let look = |key| Op::Look(Part { plan: Arc::clone(&plan), ..part(key, 1) });
+            let take = |key| {
+                Op::Take([ExactCharge { plan: Arc::clone(&plan), ..part(key, 1) }].into_iter().collect())
+            };
+            let look = |key| Op::Look(ExactCharge { plan: Arc::clone(&plan), ..part(key, 1) });
             let name = format!("sg:p{}:AAAAAAAAAAAAAAAAAAAAAg", plan.mark() as char);
             for (kind, command) in TYPES {
                 redis.cli(&["DEL", &name]);
@@ -288,7 +293,7 @@ fn a_key_of_a_wrong_type_is_a_spent_limit_that_begins_anew() {
                 let was = redis.cli(&["DUMP", &name]);
                 let looked = node.ask(look(2)).answer().0;
                 assert!(
-                    looked.is_ok() || looked == Err(Unanswered::Refused),
+                    looked.is_ok() || looked == Err(LinkError::Refused),
                     "{algorithm:?} {kind}: {looked:?}"
                 );
                 assert_eq!(redis.cli(&["DUMP", &name]), was, "a look changes nothing");
@@ -323,7 +328,8 @@ fn permits_and_leases_of_a_wrong_type_begin_anew() {
                 &command.iter().map(|word| if *word == "KEY" { name } else { *word }).collect::<Vec<_>>(),
             );
         }
-        let hold = Hold { part: Part { plan: permits(ten), ..part(2, 4) }, held: 0, lasts_us: 5_000_000 };
+        let hold =
+            Hold { part: ExactCharge { plan: permits(ten), ..part(2, 4) }, held: 0, lasts_us: 5_000_000 };
         let held = node.ask(Op::Hold(hold)).answer().0;
         assert!(
             matches!(&held, Ok(Reply::Taken(taken)) if taken.admitted) || kind == "hash",
@@ -381,7 +387,8 @@ fn a_policy_that_counts_in_another_way_goes_on_with_what_is_spent() {
             let quota = Quota::new(algorithm, limit, period_ns, limit);
             let sharing = Sharing::new(&quota, *overshoot, WhenDown::Local);
             let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
-            let took = node.ask(Op::Take([Part { plan, ..part(1, 40) }].into_iter().collect())).answer().0;
+            let took =
+                node.ask(Op::Take([ExactCharge { plan, ..part(1, 40) }].into_iter().collect())).answer().0;
             let Ok(Reply::Taken(taken)) = took else { panic!("{algorithm:?} is taken, but {took:?}") };
             let left = 60 - 40 * before as u64;
             let remaining = taken.outcomes[0].remaining;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use limit::Key;
-use limit::lease_messages::{Op, Unanswered};
+use limit::lease_messages::{LinkError, Op};
 use limiter::global::Condition;
 use limiter::global::config::{Login, Secret, Topology};
 
@@ -44,7 +44,7 @@ fn a_call_whose_reply_is_lost_counts_once() {
         toxic.cut(false);
         for answer in renewals.iter().map(Asked::counted) {
             // What was not sent is known not to count; what was sent is answered in the end.
-            assert!(matches!(answer, Ok(_) | Err(Unanswered::Down)), "{answer:?}");
+            assert!(matches!(answer, Ok(_) | Err(LinkError::Down)), "{answer:?}");
             answered += u64::from(answer.is_ok());
         }
         assert_eq!(counter(&redis, ONE), answered, "every one counts once");
@@ -97,7 +97,7 @@ fn requests_do_not_wait_for_a_killed_server_and_use_it_again_when_it_is_back() {
     eventually("the breaker opens", || (node.status().condition == Condition::Unreachable).then_some(()));
     let begin = Instant::now();
     for _ in 0..1_000 {
-        assert_eq!(node.take(1, 1), Err(Unanswered::Down));
+        assert_eq!(node.take(1, 1), Err(LinkError::Down));
     }
     // No request waits for the network: one attempt to connect takes up to 300 ms.
     assert!(begin.elapsed() < Duration::from_secs(10), "{:?} for 1,000 refusals", begin.elapsed());
@@ -120,7 +120,7 @@ fn a_frozen_server_is_not_asked_until_it_answers_again() {
     eventually("the breaker opens", || (!node.status().is_up).then_some(()));
     let taken = node.take(2, 1);
     assert!(
-        matches!(taken, Err(Unanswered::Lost | Unanswered::Down)),
+        matches!(taken, Err(LinkError::Lost | LinkError::Down)),
         "what is sent once is given up: {taken:?}"
     );
     redis.signal("CONT");
@@ -158,7 +158,7 @@ fn a_full_server_is_said_to_be_full_and_used_again_when_it_has_room() {
     redis.cli(&["CONFIG", "SET", "maxmemory", "1"]);
     eventually("it is full", || {
         assert!(
-            matches!(node.add(1, 1), Err(Unanswered::Refused)) || node.status().condition == Condition::Up
+            matches!(node.add(1, 1), Err(LinkError::Refused)) || node.status().condition == Condition::Up
         );
         (node.status().condition == Condition::Full).then_some(())
     });
@@ -189,7 +189,7 @@ fn a_wrong_password_is_said_so_and_nothing_else_is() {
     let wrong = limiter::global::config::Server { login: login("wrong"), ..redis.server() };
     let node = Node::start(Topology::Single(vec![wrong]));
     assert_eq!(node.status().condition, Condition::Refusing);
-    assert_eq!(node.add(1, 1), Err(Unanswered::Down));
+    assert_eq!(node.add(1, 1), Err(LinkError::Down));
     assert_eq!(Node::of(&redis).status().condition, Condition::Refusing, "and so is none");
     let right = limiter::global::config::Server { login: login("right"), ..redis.server() };
     let node = Node::start(Topology::Single(vec![right]));
@@ -268,7 +268,7 @@ fn a_drain_that_waits_for_a_frozen_server_rests() {
     let (begin, busy) = (Instant::now(), node.shutdown());
     assert!(begin.elapsed() >= Duration::from_millis(500), "it waits for the answer");
     assert!(busy < Duration::from_millis(400), "at work for {busy:?} of it");
-    assert_eq!(asked.counted(), Err(Unanswered::Lost));
+    assert_eq!(asked.counted(), Err(LinkError::Lost));
 }
 
 #[test]

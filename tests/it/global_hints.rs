@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use limiter::global::Hints;
-use limiter::global::config::{Login, Secret, Server, Topology, Weighted};
+use limiter::global::config::{Login, Secret, Server, Topology, WeightedServer};
 
 use crate::support::fleet::{Cluster, Watched};
 use crate::support::redis::{Node, Redis, config, server};
@@ -88,7 +88,7 @@ fn hints_are_heard_again_after_an_outage() {
 #[test]
 fn a_ring_is_told_on_every_shard_that_answers() {
     let mut servers = [(); 3].map(|()| Redis::start(&[]));
-    let shards = servers.each_ref().map(|redis| Weighted { server: redis.server(), weight: 1 });
+    let shards = servers.each_ref().map(|redis| WeightedServer { server: redis.server(), weight: 1 });
     let mut pair = Pair::start(&Topology::Ring { shards: shards.to_vec(), dedicated: Vec::new() });
     assert!(pair.passes());
     servers[0].kill();

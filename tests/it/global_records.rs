@@ -2,7 +2,7 @@
 
 use base::random::Random;
 use limit::Algorithm;
-use limit::lease_messages::{Op, Reply, Unanswered};
+use limit::lease_messages::{LinkError, Op, Reply};
 use limiter::global::Condition;
 use limiter::global::config::Topology;
 
@@ -143,7 +143,7 @@ fn one_poisoned_lease_leaves_other_keys_unharmed() {
         server.cli(&["EVAL", script, "1", "sg:pT:AAAAAAAAAAAAAAAAAAAAAQ", &bytes]);
         // A look finds a record or none, and spoils no call either way.
         let look = node.ask(Op::Look(store::part(1, 1))).answer().0;
-        assert!(matches!(look, Ok(Reply::Seen(_)) | Err(Unanswered::Refused)), "{record:?}: {look:?}");
+        assert!(matches!(look, Ok(Reply::Seen(_)) | Err(LinkError::Refused)), "{record:?}: {look:?}");
         for key in [1, 2, 1] {
             let answer = node.ask(add(key, 1)).answer().0;
             assert!(matches!(answer, Ok(Reply::Grant(_))), "{key} {record:?}: {answer:?}");

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use limit::Key;
 use limiter::global::Condition;
-use limiter::global::config::{Dedicated, Topology, Weighted};
+use limiter::global::config::{DedicatedServer, Topology, WeightedServer};
 
 use crate::support::fleet::{Cluster, Watched};
 use crate::support::redis::{Node, Redis, add, free_port, server};
@@ -23,8 +23,8 @@ fn key(number: u64) -> u128 {
 #[test]
 fn a_ring_keeps_keys_apart_and_tenants_on_their_own_server() {
     let (one, other, vip) = (Redis::start(&[]), Redis::start(&[]), Redis::start(&[]));
-    let shards = [&one, &other].map(|redis| Weighted { server: redis.server(), weight: 1 });
-    let dedicated = vec![Dedicated { server: vip.server(), tenants: vec!["acme".to_owned()] }];
+    let shards = [&one, &other].map(|redis| WeightedServer { server: redis.server(), weight: 1 });
+    let dedicated = vec![DedicatedServer { server: vip.server(), tenants: vec!["acme".to_owned()] }];
     let node = Node::start(Topology::Ring { shards: shards.to_vec(), dedicated });
     for number in 0..200 {
         let tenant = (number % 10 == 0).then_some("acme");
@@ -104,7 +104,7 @@ fn a_server_added_to_the_ring_gives_no_second_burst() {
 #[test]
 fn other_shards_of_a_ring_work_while_one_is_down() {
     let (one, mut other) = (Redis::start(&[]), Redis::start(&[]));
-    let shards = [&one, &other].map(|redis| Weighted { server: redis.server(), weight: 1 });
+    let shards = [&one, &other].map(|redis| WeightedServer { server: redis.server(), weight: 1 });
     let node = Node::start(Topology::Ring { shards: shards.to_vec(), dedicated: Vec::new() });
     other.kill();
     eventually("its breaker opens", || (!node.global.status()[1].is_up).then_some(()));

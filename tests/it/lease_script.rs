@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use base::random::Random;
 use limit::lease_messages::Renewal;
-use limit::{Algorithm, Key, Plan, Quota, ScriptModel, Sharing, Wanted, WhenDown, script_model};
+use limit::{Algorithm, Key, LeaseDemand, Plan, Quota, ScriptModel, Sharing, WhenDown, script_model};
 use redis::Commands;
 
 use crate::support::scripts::{Store, quota};
@@ -389,7 +389,8 @@ impl History {
         }
         let waiting = if whole(2) == 0 { 0 } else { whole(5) };
         let cost_max = [1, 1, 4, limit as u64][whole(4) as usize];
-        let wanted = Wanted::by((0..waiting).map(|_| 1 + whole(cost_max)).collect::<Vec<_>>().into_iter());
+        let wanted =
+            LeaseDemand::by((0..waiting).map(|_| 1 + whole(cost_max)).collect::<Vec<_>>().into_iter());
         Renewal {
             key: Key::new(7),
             plan: Arc::clone(&self.plan),

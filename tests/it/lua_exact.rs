@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use base::random::Random;
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Quota};
-use limiter::local::{Place, Table};
+use limiter::local::{StateLocation, Table};
 use limiter::{ClientAddress, Decision, Limiter, Refund};
 
 use crate::support::scripts::{ALGORITHMS, Store, Told, part, quota};
@@ -318,7 +318,7 @@ impl History {
         // Only what is there can be in debt: a key never seen has no charge that settles.
         let known: Vec<usize> = (0..self.charges.len()).filter(|index| self.is_used(*index)).collect();
         for index in known {
-            self.limiter.table().debit(&self.charges[index], Place::Slot, self.now_us * 1_000);
+            self.limiter.table().debit(&self.charges[index], StateLocation::Slot, self.now_us * 1_000);
             store.debit(&[&self.keys[index]], &[self.parts()[index]], self.now_us);
         }
     }
@@ -334,7 +334,11 @@ impl History {
         for index in 0..self.charges.len() {
             // A bucket that has been whole in between would be given too much, by both.
             if !self.charges[index].shadow && self.is_used(index) {
-                self.limiter.refund(&self.charges[index], Refund::Table(Place::Slot), taken_us * 1_000);
+                self.limiter.refund(
+                    &self.charges[index],
+                    Refund::Table(StateLocation::Slot),
+                    taken_us * 1_000,
+                );
                 store.give_back(&[&self.keys[index]], &[self.parts()[index]], taken_us, self.now_us);
             }
         }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use limit::lease_messages::{Op, Unanswered};
+use limit::lease_messages::{LinkError, Op};
 use limiter::global::config::Topology;
 
 use crate::support::eventually;
@@ -121,7 +121,7 @@ fn reports_without_a_free_record_are_known_to_be_unsent() {
             sent.push(asked);
             return None;
         }
-        assert_eq!(asked.counted(), Err(Unanswered::Down));
+        assert_eq!(asked.counted(), Err(LinkError::Down));
         Some(())
     });
     assert!((1..=8).contains(&sent.len()), "{} batches", sent.len());
@@ -148,7 +148,7 @@ fn reports_survive_the_death_of_a_clusters_primary() {
     cluster.nodes[primary].signal("CONT");
     for ((key, before), answer) in keys.iter().zip(levels).zip(answers) {
         let told = before + u64::from(answer.is_ok());
-        assert!(answer.is_ok() || answer.is_err_and(Unanswered::is_undone), "{answer:?}");
+        assert!(answer.is_ok() || answer.is_err_and(LinkError::is_undone), "{answer:?}");
         assert_eq!(node.add_at_last(*key, 0), told, "{key}: {answer:?}");
     }
 }

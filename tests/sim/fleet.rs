@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::random::Random;
-use limit::lease_messages::{Grant, Op, Part, Renewal, Reply, Taken};
+use limit::lease_messages::{ExactCharge, Grant, Op, Renewal, Reply, TakeReply};
 use limit::{Charge, Key, Plan, PlanId, ScriptModel, State, script_model};
 use limiter::local::Table;
 use limiter::{ClientAddress, Decision, Done, Fleet as Shared, Limiter, Link, Waiting};
@@ -358,13 +358,13 @@ impl<'a> Fleet<'a> {
     /// What Redis does with windows that are not lent.
     fn act(&mut self, op: &Op) -> Reply {
         let at_us = DAY_US + self.now_ns / 1_000;
-        let mut change = |part: &Part, change: &dyn Fn(State) -> State| {
+        let mut change = |part: &ExactCharge, change: &dyn Fn(State) -> State| {
             let state = self.exact.entry(part.key).or_default();
             *state = change(*state);
         };
         match op {
             Op::Take(parts) => {
-                let state = |part: &Part| self.exact.get(&part.key).copied().unwrap_or_default();
+                let state = |part: &ExactCharge| self.exact.get(&part.key).copied().unwrap_or_default();
                 let taken =
                     parts.iter().map(|part| state(part).take(&part.plan.quota, part.cost, at_us * 1_000));
                 let (states, outcomes): (Vec<_>, SmallVec<[_; 2]>) = taken.unzip();
@@ -372,7 +372,7 @@ impl<'a> Fleet<'a> {
                 if admitted {
                     self.exact.extend(parts.iter().map(|part| part.key).zip(states));
                 }
-                return Reply::Taken(Taken { at_us, outcomes, admitted });
+                return Reply::Taken(TakeReply { at_us, outcomes, admitted });
             }
             Op::Return { parts, taken_us } => parts.iter().for_each(|part| {
                 change(part, &|state| state.give_back(&part.plan.quota, part.cost, taken_us * 1_000));

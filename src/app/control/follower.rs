@@ -15,10 +15,10 @@ use control::database::config::Url;
 use control::database::{self, Database, DatabaseRows, HINTS_TESTED_EACH, RowChanges, Time};
 use limiter::global;
 
+use super::control_state::ControlState;
 use super::copy::Copy;
 use super::ears::{Ears, tell};
 use super::policies;
-use super::shared::Shared;
 use super::tables::Tables;
 
 /// A step of the follower. The compiler cannot see of futures of the database within others that they may go to another
@@ -30,7 +30,7 @@ pub(super) struct Follower {
     config: database::Config,
     /// How long events are kept.
     events_kept: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<ControlState>,
     copy: Option<Copy>,
     tables: Tables,
     policies: policies::Rows,
@@ -48,7 +48,7 @@ impl Follower {
     pub(super) fn new(
         (config, events_kept): (database::Config, Duration),
         tables: Tables,
-        shared: Arc<Shared>,
+        shared: Arc<ControlState>,
         hints: Option<global::Hints>,
     ) -> Follower {
         // A file of this machine is there when it starts, or the copy would not be either.

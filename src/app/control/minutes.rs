@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{sleep, timeout};
 
-use super::shared::Shared;
+use super::control_state::ControlState;
 use base::clock;
 use base::random::Random;
 use control::admin::{MinutesQuery, UsageMinutes};
@@ -63,7 +63,7 @@ impl Usage {
     }
 
     /// Writes each minute when it is over, without end.
-    pub(super) async fn follow(self: Arc<Self>, shared: Arc<Shared>) {
+    pub(super) async fn follow(self: Arc<Self>, shared: Arc<ControlState>) {
         // Nodes write one after another as far as chance has it.
         let later = LATER + Duration::from_millis(Random::seeded().next() % SPREAD_MS);
         loop {
@@ -79,7 +79,7 @@ impl Usage {
     }
 
     /// Writes what there is, the minute that runs too, within a moment: the process ends.
-    pub(super) async fn close(&self, shared: &Shared) {
+    pub(super) async fn close(&self, shared: &ControlState) {
         let Some(database) = shared.opened.get() else { return };
         if timeout(LAST_WRITE, self.write(database, UnixMinute(u64::MAX))).await.is_err() {
             tracing::warn!("the last minute of usage was not written before the stop: it is lost");

@@ -4,13 +4,13 @@
 //! look at; with the database gone these stay as they are. `status.rs` says how old they are, `copy.rs` keeps the last good
 //! state on disk for a start without the database.
 
+mod control_state;
 mod copy;
 mod ears;
 mod follower;
 mod keys;
 mod minutes;
 mod policies;
-mod shared;
 mod status;
 mod tables;
 
@@ -24,7 +24,7 @@ use tokio::time::timeout;
 
 use crate::counts::Counts;
 use auth::IssuedKeys;
-use config::{Added, Config, Files};
+use config::{Config, Files, RowDocument};
 use control::admin::{self, Writes};
 use control::database::config::Url;
 use control::database::{self, Database};
@@ -32,17 +32,17 @@ use metrics::usage::UsageCollector;
 
 use super::fleet::shared_tier::SharedTier;
 use super::live::Sentence;
+use control_state::ControlState;
+pub(super) use control_state::Policies;
 use follower::Follower;
 use minutes::Usage;
 use policies::Rows;
-pub(super) use shared::Policies;
-use shared::Shared;
 use status::Status;
 use tables::Tables;
 
 /// The control plane of this process.
 pub(super) struct Control {
-    shared: Arc<Shared>,
+    shared: Arc<ControlState>,
     writes: Writes,
     following: JoinHandle<()>,
     /// Usage by the minute, and what writes it.
@@ -58,7 +58,7 @@ impl Control {
         issued: &Arc<IssuedKeys>,
     ) -> Option<Control> {
         let database = config.database.clone()?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ControlState {
             opened: OnceLock::new(),
             changed: Notify::new(),
             ended: Notify::new(),
@@ -189,7 +189,7 @@ impl Control {
 fn start_usage(
     gathered: Arc<UsageCollector>,
     counts: &Counts,
-    shared: &Arc<Shared>,
+    shared: &Arc<ControlState>,
 ) -> (Arc<Usage>, JoinHandle<()>) {
     let usage = Arc::new(Usage::new(gathered));
     let shown = Arc::clone(&usage);
@@ -202,7 +202,7 @@ fn start_usage(
 ///
 /// # Errors
 /// If the database cannot be read, or no runtime can be built.
-pub fn rows_of(config: &database::Config) -> anyhow::Result<Vec<Added>> {
+pub fn rows_of(config: &database::Config) -> anyhow::Result<Vec<RowDocument>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let database = Database::open_read_only(config).await?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::shared::Policies;
-use config::{self, Added, Files, TierRow};
+use super::control_state::Policies;
+use config::{self, Files, RowDocument, TierRow};
 use control::admin::Proposal;
 use control::admin::bodies::{At, Flaw};
 use control::database::tiers::BURST_MULTIPLIER;
@@ -12,7 +12,7 @@ use control::database::{DatabaseRows, NewTierLimit, PolicyRow, RemovedRow, TierL
 
 /// The policies of the database and its tier table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rows(BTreeMap<Key, Added>);
+pub(crate) struct Rows(BTreeMap<Key, RowDocument>);
 
 /// What tells rows apart.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ impl Rows {
     }
 
     /// As they are read beside gateway.toml.
-    pub(crate) fn added(&self) -> Vec<Added> {
+    pub(crate) fn added(&self) -> Vec<RowDocument> {
         self.0.values().cloned().collect()
     }
 }
@@ -75,12 +75,15 @@ impl Rows {
 pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal) -> Result<(), Vec<Flaw>> {
     let (key, added) = match proposal {
         Proposal::Policy { name, document } => {
-            let added =
-                document.map(|document| Added::policy(&name, &document)).transpose().map_err(of_whole)?;
+            let added = document
+                .map(|document| RowDocument::policy(&name, &document))
+                .transpose()
+                .map_err(of_whole)?;
             (Key::Policy(name), added)
         }
         Proposal::Tier { tier, resource, limit } => {
-            let added = limit.map(|limit| Added::tier(&of_new(&limit))).transpose().map_err(of_whole)?;
+            let added =
+                limit.map(|limit| RowDocument::tier(&of_new(&limit))).transpose().map_err(of_whole)?;
             (Key::Tier { tier, resource }, added)
         }
     };
@@ -90,9 +93,9 @@ pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal)
         let all = rows.added();
         rows.0.remove(&key);
         let mut others = rows.added();
-        let proposed = added.map(Added::proposed);
-        let check = |others: &[Added]| {
-            let rows: Vec<Added> = others.iter().chain(&proposed).cloned().collect();
+        let proposed = added.map(RowDocument::proposed);
+        let check = |others: &[RowDocument]| {
+            let rows: Vec<RowDocument> = others.iter().chain(&proposed).cloned().collect();
             files.with(&rows).and_then(config::compiled).map(drop)
         };
         let checked = check(&others).or_else(|_| {
@@ -117,8 +120,8 @@ fn of_whole(detail: String) -> Vec<Flaw> {
 }
 
 /// `None` if it cannot be written as TOML, which no writer lets into the table.
-fn of_policy(row: &PolicyRow) -> Option<(Key, Added)> {
-    match Added::policy(&row.id, &row.document) {
+fn of_policy(row: &PolicyRow) -> Option<(Key, RowDocument)> {
+    match RowDocument::policy(&row.id, &row.document) {
         Ok(added) => Some((Key::Policy(row.id.clone()), added)),
         Err(error) => {
             tracing::error!(policy = row.id, %error, "a policy of the database cannot be read");
@@ -128,7 +131,7 @@ fn of_policy(row: &PolicyRow) -> Option<(Key, Added)> {
 }
 
 /// The same of a row of the tier table.
-fn of_tier(row: &TierLimit) -> Option<(Key, Added)> {
+fn of_tier(row: &TierLimit) -> Option<(Key, RowDocument)> {
     let said = TierRow {
         tier: &row.tier,
         resource: &row.resource,
@@ -137,7 +140,7 @@ fn of_tier(row: &TierLimit) -> Option<(Key, Added)> {
         burst_multiplier: row.burst_multiplier,
         algorithm: row.algorithm.as_deref(),
     };
-    match Added::tier(&said) {
+    match RowDocument::tier(&said) {
         Ok(added) => Some((Key::Tier { tier: row.tier.clone(), resource: row.resource.clone() }, added)),
         Err(error) => {
             tracing::error!(tier = row.tier, resource = row.resource, %error, "a tier of the database cannot be read");

@@ -18,7 +18,7 @@ use base::clock;
 use base::random::Random;
 use gateway::proxy::decisions::windows;
 use gateway::proxy::snapshot::Snapshot;
-use limiter::{Check, Limiter, OwnLimit, Part};
+use limiter::{Check, CheckPart, Limiter, OwnLimit};
 use metrics::WorkerToken;
 use metrics::hot_keys;
 use metrics::usage;
@@ -118,8 +118,8 @@ impl RateLimits for Decider {
 }
 
 /// What is asked about.
-struct Asking<'t> {
-    parts: SmallVec<[Part<'t, DescriptorSubject<'t>>; 2]>,
+struct DescriptorCheck<'t> {
+    parts: SmallVec<[CheckPart<'t, DescriptorSubject<'t>>; 2]>,
     /// What was found for each descriptor.
     found: SmallVec<[RuleMatch; 4]>,
     /// The parts that are only looked at.
@@ -138,8 +138,8 @@ impl Decider {
         request: &RateLimitRequest,
         (entries, ranges): (&'t [DescriptorEntry<'t>], &[Range<usize>]),
         matched: &[DescriptorMatch<'t>],
-    ) -> Asking<'t> {
-        let mut asking = Asking {
+    ) -> DescriptorCheck<'t> {
+        let mut asking = DescriptorCheck {
             parts: SmallVec::new(),
             found: SmallVec::new(),
             looks: SmallVec::new(),
@@ -168,7 +168,7 @@ impl Decider {
                         asking.looks.push(u16::try_from(asking.parts.len()).unwrap_or(u16::MAX));
                     }
                     let policies = table.chosen_by(rule);
-                    asking.parts.push(Part { policies, subject, limit: own.and_then(own_limit) });
+                    asking.parts.push(CheckPart { policies, subject, limit: own.and_then(own_limit) });
                     RuleMatch::Limited
                 }
                 DescriptorMatch::Denied => RuleMatch::Denied,
@@ -192,7 +192,7 @@ impl Decider {
     }
 
     /// What is told of a request that never passes: nothing is charged, and each descriptor is looked at by itself.
-    fn look(&self, answer: &Answer<'_>, asked: &Asking<'_>, now_ns: u64) -> RateLimitResponse {
+    fn look(&self, answer: &Answer<'_>, asked: &DescriptorCheck<'_>, now_ns: u64) -> RateLimitResponse {
         let looked = asked.parts.iter().map(|part| {
             let mut check = Check::default();
             match self.limiter.peek(part.policies, &part.subject, now_ns, &mut check) {
@@ -211,14 +211,14 @@ impl Decider {
     fn count(
         &self,
         snapshot: &Snapshot,
-        parts: &[Part<'_, DescriptorSubject<'_>>],
+        parts: &[CheckPart<'_, DescriptorSubject<'_>>],
         check: &Check<'_>,
         now_ns: u64,
     ) {
         snapshot.series.decided(&self.metrics, check);
         let duration_ns = clock::now_ns().saturating_sub(now_ns);
         snapshot.series.latency.record(&self.metrics, check.decision.tier, duration_ns, 1);
-        let is_left = |(number, part): &(u16, &Part<'_, _>)| {
+        let is_left = |(number, part): &(u16, &CheckPart<'_, _>)| {
             let mut own = check.charges.iter().filter(|charge| charge.part == *number).peekable();
             part.limit.is_some() && own.peek().is_some() && !own.any(|charge| charge.is_overridden)
         };
@@ -242,7 +242,7 @@ impl Decider {
         &self,
         snapshot: &Snapshot,
         domain: &str,
-        asked: &Asking<'_>,
+        asked: &DescriptorCheck<'_>,
         (check, now_ns): (&Check<'_>, u64),
     ) {
         if check.charges.is_empty() || check.missing.is_some() {
@@ -258,7 +258,7 @@ impl Decider {
         &self,
         snapshot: &Snapshot,
         domain: &str,
-        asked: &Asking<'_>,
+        asked: &DescriptorCheck<'_>,
         (check, now_ns): (&Check<'_>, u64),
     ) {
         let of_part = |part: u16| asked.parts.get(usize::from(part)).map(|part| &part.subject);

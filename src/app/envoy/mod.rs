@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tonic_health::server::HealthReporter;
 
 use super::counts::Counts;
-use super::sockets::listening::Parts;
+use super::sockets::listening::ListenerParts;
 use control::admin::{ProcessPhase, Readiness};
 use decide::Decider;
 use metrics::WorkerToken;
@@ -47,7 +47,7 @@ impl Rls {
     ///
     /// # Errors
     /// If a thread cannot be started.
-    pub(super) fn begin(self, parts: Parts) -> anyhow::Result<JoinHandle<()>> {
+    pub(super) fn begin(self, parts: ListenerParts) -> anyhow::Result<JoinHandle<()>> {
         let Rls { config, counts, readiness, cells, samples } = self;
         let (stats, health) = (RlsStats::default(), HealthReporter::new());
         let shown = stats.clone();

@@ -3,7 +3,7 @@
 
 use super::limit::{Limit, limits, penalise, refusal, without_request};
 use gateway::service::refusal::{LimitExceeded, Refusal};
-use limit::lease_messages::{Left, Seen};
+use limit::lease_messages::{WindowBalance, WindowRecord};
 use limit::{PolicyId, Worlds};
 use limiter::{Check, Limiter, Look};
 use policy::{PolicySelection, RouteTable, Subject};
@@ -73,7 +73,7 @@ pub(crate) async fn look_ahead(
 
 fn reset_ns(limit: &Limit) -> Option<u64> {
     match limit.redis {
-        Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) => Some(outcome.reset_ns),
+        Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) => Some(outcome.reset_ns),
         _ => limit.foretold.map(|foretold| foretold.outcome.reset_ns),
     }
 }

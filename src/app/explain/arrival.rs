@@ -20,7 +20,7 @@ use policy::matching::path;
 use policy::percent::{self, Plus};
 
 /// A request that has come as far as to a route.
-pub(super) struct Arrived {
+pub(super) struct RoutedRequest {
     pub(super) method: Method,
     /// The target, its path normalised.
     pub(super) uri: Uri,
@@ -41,7 +41,7 @@ pub(super) struct Arrived {
 /// What becomes of a request before a route is looked for.
 pub(super) enum Arrival {
     /// A route decides.
-    Routed(Box<Arrived>),
+    Routed(Box<RoutedRequest>),
     /// It asks what the server as a whole can do, and the gateway answers.
     Server,
     /// The listener answers every request with a redirect to this port.
@@ -87,7 +87,7 @@ pub(super) fn arrive(
     let asks_certificate = taken.listener.is_some_and(|listener| listener.client_auth.is_some());
     let length = head.headers.get(CONTENT_LENGTH).and_then(|value| headers::length(value.as_bytes()));
     let request::Parts { method, uri, headers, .. } = head;
-    Ok(Arrival::Routed(Box::new(Arrived {
+    Ok(Arrival::Routed(Box::new(RoutedRequest {
         method,
         uri,
         headers,

@@ -12,7 +12,7 @@ use limiter::Assignments;
 use policy::RouteAccess;
 
 /// Who sent the request, as far as it can be found without hashing a password or fetching keys.
-pub(super) enum Authenticated {
+pub(super) enum AuthReport {
     /// The route does not authenticate.
     Unasked,
     /// The identity, and the method that recognised it.
@@ -37,9 +37,9 @@ pub(super) fn authenticate(
     headers: &HeaderMap,
     query: Option<&str>,
     asks_certificate: bool,
-) -> Authenticated {
+) -> AuthReport {
     if access.auth.is_empty() {
-        return Authenticated::Unasked;
+        return AuthReport::Unasked;
     }
     let asked = auth::AuthRequest { headers, query, certificate: None, now: clock::unix() };
     let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
@@ -54,26 +54,26 @@ pub(super) fn authenticate(
     let outcome = auth::authenticate_at_once(uncached.iter().map(|(method, cache)| (*method, cache)), &asked);
     match (outcome.unverified, outcome.known, mtls) {
         // Methods are asked in order, so an unverified credential would decide before any method after it.
-        (Some((method, _)), ..) => Authenticated::Unverified(method.config.name.clone()),
+        (Some((method, _)), ..) => AuthReport::Unverified(method.config.name.clone()),
         (None, Some((identity, method)), mtls) => {
             let first = names().find(|name| *name == method.config.name || Some(*name) == mtls);
             let unless = mtls.filter(|mtls| first == Some(mtls)).map(str::to_owned);
-            Authenticated::Known { identity, method: method.config.name.clone(), unless }
+            AuthReport::Known { identity, method: method.config.name.clone(), unless }
         }
-        (None, None, Some(mtls)) => Authenticated::Uncertified(mtls.to_owned()),
+        (None, None, Some(mtls)) => AuthReport::Uncertified(mtls.to_owned()),
         (None, None, None) => {
             let causes = outcome.refused.iter().map(|(name, cause)| ((*name).to_owned(), *cause));
-            Authenticated::Unrecognised(causes.collect())
+            AuthReport::Unrecognised(causes.collect())
         }
     }
 }
 
-impl Authenticated {
+impl AuthReport {
     /// The same with the tier that the consumer was assigned.
-    pub(super) fn assigned(self, assignments: &Assignments) -> Authenticated {
+    pub(super) fn assigned(self, assignments: &Assignments) -> AuthReport {
         match self {
-            Authenticated::Known { identity, method, unless } => {
-                Authenticated::Known { identity: assignments.apply(identity), method, unless }
+            AuthReport::Known { identity, method, unless } => {
+                AuthReport::Known { identity: assignments.apply(identity), method, unless }
             }
             other => other,
         }
@@ -81,19 +81,19 @@ impl Authenticated {
 
     pub(super) fn identity(&self) -> &Identity {
         match self {
-            Authenticated::Known { identity, .. } => identity,
-            Authenticated::Unasked
-            | Authenticated::Unrecognised(_)
-            | Authenticated::Unverified(_)
-            | Authenticated::Uncertified(_) => &NOBODY,
+            AuthReport::Known { identity, .. } => identity,
+            AuthReport::Unasked
+            | AuthReport::Unrecognised(_)
+            | AuthReport::Unverified(_)
+            | AuthReport::Uncertified(_) => &NOBODY,
         }
     }
 
     pub(super) fn sentence(&self) -> Option<String> {
         let text = |text: &Option<Box<str>>| text.as_deref().unwrap_or("none").escape_debug().to_string();
         match self {
-            Authenticated::Unasked => None,
-            Authenticated::Known { identity, method, unless } => Some(format!(
+            AuthReport::Unasked => None,
+            AuthReport::Known { identity, method, unless } => Some(format!(
                 "consumer {}, tenant {}, tier {}, recognised by {method}{}",
                 text(&identity.consumer),
                 text(&identity.tenant),
@@ -102,7 +102,7 @@ impl Authenticated {
                     ", unless {mtls} recognises a certificate first, which only a real request shows"
                 )),
             )),
-            Authenticated::Unrecognised(causes) => {
+            AuthReport::Unrecognised(causes) => {
                 let named = |(method, cause): &(String, Cause)| format!("{method}: {}", cause.sentence());
                 let mut why: Vec<String> = causes.iter().map(named).collect();
                 if why.is_empty() {
@@ -111,10 +111,10 @@ impl Authenticated {
                 let why = why.join("; ");
                 Some(format!("not recognised ({why}); only limits that need no identity count"))
             }
-            Authenticated::Unverified(method) => {
+            AuthReport::Unverified(method) => {
                 Some(format!("unknown: {method} verifies this credential only in a real request"))
             }
-            Authenticated::Uncertified(method) => Some(format!(
+            AuthReport::Uncertified(method) => Some(format!(
                 "unknown: {method} asks for a client certificate, which only a real request shows; without one it is \
                  refused with 401"
             )),
@@ -124,12 +124,12 @@ impl Authenticated {
     /// Why the request is refused, whatever its limits say.
     pub(super) fn refused(&self, access: &RouteAccess) -> Option<String> {
         match self {
-            Authenticated::Unrecognised(_) => Some("401: the route asks for valid credentials".to_owned()),
-            Authenticated::Known { identity, .. } => {
+            AuthReport::Unrecognised(_) => Some("401: the route asks for valid credentials".to_owned()),
+            AuthReport::Known { identity, .. } => {
                 let cause = access.require.as_ref()?.check(identity).err()?;
                 Some(format!("403: the consumer may not use the route: {}", cause.sentence()))
             }
-            Authenticated::Unasked | Authenticated::Unverified(_) | Authenticated::Uncertified(_) => None,
+            AuthReport::Unasked | AuthReport::Unverified(_) | AuthReport::Uncertified(_) => None,
         }
     }
 }

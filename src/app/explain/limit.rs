@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::views::{override_view, redis_view};
 use base::clock;
 use gateway::service::refusal::{LimitExceeded, Refusal, Violation};
-use limit::lease_messages::{Left, Lent, Seen};
+use limit::lease_messages::{Lent, WindowBalance, WindowRecord};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
 use limiter::{Check, Decider, Foretold, Limiter, Look};
 use policy::definition::LimitOrigin;
@@ -38,7 +38,7 @@ pub(super) struct Limit {
     pub(super) delay_ns: u64,
     pub(super) shadow: bool,
     /// What it is compared with, if its policy is in a trial.
-    pub(super) trial: Option<Tried>,
+    pub(super) trial: Option<TrialPolicy>,
     /// Whether it is not charged, because a request with the same idempotency key has paid.
     pub(super) paid: bool,
     /// Whether a penalty denies the key, because its client kept sending after being denied.
@@ -56,25 +56,25 @@ pub(super) struct Limit {
 
 /// The other policy of a trial.
 #[derive(Debug)]
-pub(super) struct Tried {
+pub(super) struct TrialPolicy {
     side: Side,
     /// Whether it is the candidate.
     is_candidate: bool,
     other: String,
 }
 
-impl Tried {
-    fn of(charge: &Charge, policy: &Policy, table: &RouteTable) -> Option<Tried> {
+impl TrialPolicy {
+    fn of(charge: &Charge, policy: &Policy, table: &RouteTable) -> Option<TrialPolicy> {
         let side = charge.trial?.side;
         let candidate = policy.tried().map(|candidate| table.policies()[candidate.index()].name.to_string());
         let is_candidate = candidate.is_some();
         let other = candidate.or_else(|| Some(policy.replaces()?.name.to_string()))?;
-        Some(Tried { side, is_candidate, other })
+        Some(TrialPolicy { side, is_candidate, other })
     }
 
     /// For operators.
     pub(super) fn sentence(&self) -> String {
-        let Tried { other, .. } = self;
+        let TrialPolicy { other, .. } = self;
         match (self.side, self.is_candidate) {
             (Side::Decides, true) => {
                 format!("decides about this key; its candidate {other} is compared with it")
@@ -116,7 +116,7 @@ pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Foretold
             answer: outcome.as_ref().map(Outcome::answer),
             delay_ns: outcome.map_or(0, |outcome| outcome.delay_ns()),
             shadow: charge.shadow,
-            trial: Tried::of(charge, policy, table),
+            trial: TrialPolicy::of(charge, policy, table),
             paid: false,
             penalty: false,
             is_estimate: false,
@@ -204,7 +204,7 @@ impl Limit {
             "remaining": self.remaining,
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
             "shadow": self.shadow,
-            "trial": self.trial.as_ref().map(Tried::to_json),
+            "trial": self.trial.as_ref().map(TrialPolicy::to_json),
             "paid": self.paid,
             "penalty": self.penalty,
             "said": self.sentence(),
@@ -234,23 +234,23 @@ impl Limit {
         }
         let Some(foretold) = self.foretold else {
             // Without a gateway Redis knows exact windows all the same.
-            if let Some(Look::Seen(Seen { left: Left::Exact(outcome), .. })) = look {
+            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look {
                 self.tell(&outcome);
             }
             return;
         };
         match (foretold.decider, look) {
-            (Decider::Node, Some(Look::Seen(Seen { left: Left::Lent(lent), .. }))) => {
+            (Decider::Node, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
                 // What this node remembers of Redis may be as old as a lease.
                 let left = (lent.level + foretold.held).max(0.0) as u64;
                 let is_admitted = self.answer == Some(Answer::Admitted);
                 self.remaining = Some(if is_admitted { left.saturating_sub(self.cost) } else { left });
             }
             (Decider::Node, _) => {}
-            (Decider::Redis, Some(Look::Seen(Seen { left: Left::Exact(outcome), .. }))) => {
+            (Decider::Redis, Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. }))) => {
                 self.tell(&outcome)
             }
-            (Decider::Redis, Some(Look::Seen(Seen { left: Left::Lent(lent), .. }))) => {
+            (Decider::Redis, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
                 self.lend(&lent, foretold.held);
             }
             (Decider::Redis, None) => {}
@@ -313,7 +313,7 @@ impl Limit {
         let Some(look) = &self.redis else { return self.decision() };
         let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
         let said = match (decider, look) {
-            (Decider::Node, Look::Seen(Seen { left: Left::Exact(_), .. })) => {
+            (Decider::Node, Look::Seen(WindowRecord { left: WindowBalance::Exact(_), .. })) => {
                 "as Redis said before".to_owned()
             }
             (Decider::Fallback, Look::Seen(_)) => {

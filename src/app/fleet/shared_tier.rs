@@ -19,7 +19,7 @@ use limiter::local::Table;
 use limiter::{Fleet, Limiter};
 use metrics::Metrics;
 
-use crate::explain::{Explained, ExplainedRequest, InForce, LimitSource, explain};
+use crate::explain::{ExplainedRequest, InForce, LimitSource, RequestExplanation, explain};
 use crate::fleet::notes::InRedis;
 use crate::live::Shards;
 
@@ -80,7 +80,7 @@ pub fn explain_from_outside(
     mut table: policy::RouteTable,
     auth_methods: &[Arc<auth::Method>],
     asked: &ExplainedRequest<'_>,
-) -> anyhow::Result<Explained> {
+) -> anyhow::Result<RequestExplanation> {
     let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
     let names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
     let upstreams = &names[..];

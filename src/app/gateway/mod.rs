@@ -24,7 +24,7 @@ use super::fleet::{node_name, shared_tier};
 use super::hot_keys::HotKeys;
 use super::lines::say;
 use super::logs::Logs;
-use super::publisher::prepare::Prepared;
+use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Process, Publisher};
 use super::read_files::Stale;
 use super::signals::{SignalRequest, Signals};
@@ -101,7 +101,7 @@ impl Gateway {
     /// Starts everything that is fixed when a process starts, as the first configuration says. Nothing is served yet.
     pub(super) fn start(
         path: &Path,
-        prepared: &Prepared,
+        prepared: &PreparedConfig,
         predecessor: Option<&Predecessor>,
         takes_time: bool,
     ) -> anyhow::Result<Gateway> {
@@ -224,7 +224,7 @@ impl Gateway {
     /// If the first configuration cannot be put into force.
     pub(super) async fn serve(
         mut self,
-        prepared: Prepared,
+        prepared: PreparedConfig,
         inheritance: Inheritance,
         mut signals: Signals,
     ) -> anyhow::Result<()> {
@@ -242,7 +242,7 @@ impl Gateway {
 
     /// Publishes the first configuration and reports readiness. A stop signal may drop this future at any await; the
     /// gateway can then be drained like one that has fully started.
-    async fn begin(&mut self, prepared: Prepared, inheritance: Inheritance) -> anyhow::Result<()> {
+    async fn begin(&mut self, prepared: PreparedConfig, inheritance: Inheritance) -> anyhow::Result<()> {
         let Inheritance { mut sockets, predecessor } = inheritance;
         // The admin listener is bound first because it never shares its address (no SO_REUSEPORT): of two processes
         // started at once with one configuration, the second fails here. It is served only after the first publication.
@@ -365,11 +365,11 @@ impl Gateway {
 
 /// Begins to answer operators.
 fn serve_admin(
-    opened: listening::Opened,
+    opened: listening::OpenListener,
     state: Arc<admin::AdminState>,
     stale: &Stale,
 ) -> anyhow::Result<listening::Serving> {
-    opened.serve(stale, |listening::Parts { listener, settings, stopped }| {
+    opened.serve(stale, |listening::ListenerParts { listener, settings, stopped }| {
         Ok(admin::spawn(listener, settings, state, stopped))
     })
 }

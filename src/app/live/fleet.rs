@@ -17,9 +17,9 @@ use limiter::global::Notes;
 
 /// The figures of all nodes, as far as they are known.
 #[derive(Clone)]
-pub(crate) struct Fleet(Arc<Shared>);
+pub(crate) struct Fleet(Arc<FleetState>);
 
-struct Shared {
+struct FleetState {
     notes: Notes,
     /// This process among all that leave figures: two nodes may have one name.
     own: String,
@@ -31,7 +31,7 @@ struct Shared {
 
 impl Fleet {
     pub(crate) fn new(notes: Notes) -> Fleet {
-        Fleet(Arc::new(Shared {
+        Fleet(Arc::new(FleetState {
             notes,
             own: Random::seeded().name(),
             nodes: Mutex::default(),

@@ -9,14 +9,14 @@ use config::Config;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Named parts by kind, in the order of `gateway.toml`.
-    pub parts: [(&'static str, Parts); 7],
+    pub parts: [(&'static str, PartChanges); 7],
     /// Settings and sections without a name that have changed.
     pub settings: Vec<&'static str>,
 }
 
 /// Names of added, removed and changed parts of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Parts {
+pub struct PartChanges {
     /// Parts that only the new configuration has.
     pub added: Vec<String>,
     /// Parts that only the old configuration has.
@@ -60,13 +60,13 @@ impl Changes {
     }
 }
 
-fn parts<T: PartialEq>(before: &[T], after: &[T], name: fn(&T) -> &String) -> Parts {
+fn parts<T: PartialEq>(before: &[T], after: &[T], name: fn(&T) -> &String) -> PartChanges {
     let old: HashMap<&str, &T> = before.iter().map(|part| (name(part).as_str(), part)).collect();
     let new: HashMap<&str, &T> = after.iter().map(|part| (name(part).as_str(), part)).collect();
     let names = |parts: &[T], is_one: &dyn Fn(&T) -> bool| {
         parts.iter().filter(|part| is_one(part)).map(|part| name(part).clone()).collect()
     };
-    Parts {
+    PartChanges {
         added: names(after, &|part| !old.contains_key(name(part).as_str())),
         removed: names(before, &|part| !new.contains_key(name(part).as_str())),
         changed: names(after, &|part| old.get(name(part).as_str()).is_some_and(|old| *old != part)),

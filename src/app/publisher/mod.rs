@@ -25,12 +25,12 @@ use super::logs::Logs;
 use super::read_files::{FileReader, Stale};
 use super::sockets::certificates::Expiries;
 use super::sockets::descriptors;
-use super::sockets::inherited::{Closed, Inherited};
+use super::sockets::inherited_sockets::{InheritedSockets, UnusedSocket};
 use super::sockets::listeners::Listeners;
 use super::upgrade::{PassedSocket, Predecessor};
 use acme::Challenges;
 use base::clock;
-use config::{Config, Definition, Loaded, Report, Shutdown};
+use config::{Config, Definition, LoadedConfig, Report, Shutdown};
 use control::admin;
 use control::database;
 use gateway::proxy::snapshot::Snapshot;
@@ -45,7 +45,7 @@ use upstream::dns::{self, Dns};
 use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use changes::Changes;
-use prepare::{Prepared, ReusedParts, prepare_after};
+use prepare::{PreparedConfig, ReusedParts, prepare_after};
 use watch::{FileReports, Watch};
 
 /// The parts of the process that a publication changes.
@@ -86,7 +86,7 @@ pub(super) struct Publisher {
     watch: Watch,
     /// The parts whose files were refused when they were last read.
     stale: Stale,
-    fixed: Fixed,
+    fixed: StartupSettings,
     /// What was found in the files and rows in force, which is told once a load.
     told: Report,
     /// How many configurations have been put into force.
@@ -115,7 +115,7 @@ impl Publisher {
             orders,
             watch: Watch::default(),
             stale: Stale::default(),
-            fixed: Fixed::of(first),
+            fixed: StartupSettings::of(first),
             told: Report::default(),
             published: 0,
         })
@@ -233,7 +233,7 @@ impl Publisher {
         if !news.is_empty() {
             tracing::warn!("{news}");
         }
-        let (changes, _) = self.put_in_force(prepared, Inherited::default(), None).await?;
+        let (changes, _) = self.put_in_force(prepared, InheritedSockets::default(), None).await?;
         self.meet_peers().await;
         Ok(changes)
     }
@@ -244,8 +244,8 @@ impl Publisher {
     /// The socket or log that cannot be opened; a predecessor that has gone. What was in force stays.
     pub(super) async fn put_in_force(
         &mut self,
-        mut prepared: Prepared,
-        mut inherited: Inherited,
+        mut prepared: PreparedConfig,
+        mut inherited: InheritedSockets,
         predecessor: Option<Predecessor>,
     ) -> anyhow::Result<(Changes, Option<Predecessor>)> {
         if let Some(predecessor) = &predecessor {
@@ -258,7 +258,7 @@ impl Publisher {
         first_contact::resolve(&prepared.kept, &self.dns).await;
         let config = &prepared.loaded.config;
         let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len(), &mut inherited)?;
-        for Closed { shown, file } in inherited.close() {
+        for UnusedSocket { shown, file } in inherited.close() {
             tracing::warn!(
                 socket = shown,
                 "an inherited socket belongs to no listener of the configuration: it is closed"
@@ -272,7 +272,7 @@ impl Publisher {
         }
         // Nothing fails from here on, so what is in force may change.
         prepared.renew();
-        let Prepared { loaded: Loaded { config, table, report }, kept, .. } = prepared;
+        let PreparedConfig { loaded: LoadedConfig { config, table, report }, kept, .. } = prepared;
         self.told = report;
         let config = Arc::new(config);
         let made = self.make(Arc::clone(&config), table, kept.clone()).await?;
@@ -393,7 +393,7 @@ struct Publication {
 }
 
 /// Settings that are fixed when the process starts.
-struct Fixed {
+struct StartupSettings {
     workers: Option<usize>,
     limits_memory: usize,
     hot_keys: bool,
@@ -407,9 +407,9 @@ struct Fixed {
     events: (bool, Duration),
 }
 
-impl Fixed {
-    fn of(config: &Config) -> Fixed {
-        Fixed {
+impl StartupSettings {
+    fn of(config: &Config) -> StartupSettings {
+        StartupSettings {
             workers: config.workers,
             limits_memory: config.limits.memory,
             hot_keys: config.limits.hot_keys,

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::files::{self, Wrong, trust_field};
 use auth::{self, MethodKind, jwt};
 use base::clock;
-use config::{Definition, Errors, Loaded, Subject};
+use config::{Definition, Errors, LoadedConfig, Subject};
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages::ErrorPages;
 use net::tls;
@@ -32,9 +32,9 @@ pub(super) struct ReusedParts {
 
 /// A configuration that can be put into force.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedConfig {
     /// The configuration with its compiled table, and warnings.
-    pub loaded: Loaded,
+    pub loaded: LoadedConfig,
     pub(super) kept: ReusedParts,
     renewals: Vec<Renewal>,
 }
@@ -50,12 +50,15 @@ enum Renewal {
 ///
 /// # Errors
 /// Everything that is wrong with it and the files it names.
-pub fn prepare(definition: Definition) -> Result<Prepared, Errors> {
+pub fn prepare(definition: Definition) -> Result<PreparedConfig, Errors> {
     prepare_after(definition, &ReusedParts::default())
 }
 
 /// Prepares the successor of a configuration in force. Nothing in force changes.
-pub(super) fn prepare_after(mut definition: Definition, before: &ReusedParts) -> Result<Prepared, Errors> {
+pub(super) fn prepare_after(
+    mut definition: Definition,
+    before: &ReusedParts,
+) -> Result<PreparedConfig, Errors> {
     let table = definition.compile();
     let claims = table.as_ref().map(|table| table.claims()).unwrap_or_default();
     let claims: Box<[Box<str>]> = claims.into_iter().map(Into::into).collect();
@@ -68,10 +71,10 @@ pub(super) fn prepare_after(mut definition: Definition, before: &ReusedParts) ->
     making.error_pages(&definition.config.error_pages);
     let Making { kept, renewals, wrong } = making;
     wrong.into_iter().for_each(|wrong| wrong.report(&mut definition));
-    Ok(Prepared { loaded: definition.finish(table)?, kept, renewals })
+    Ok(PreparedConfig { loaded: definition.finish(table)?, kept, renewals })
 }
 
-impl Prepared {
+impl PreparedConfig {
     /// The API keys of the database, which its methods and those of all that come after it look up.
     pub(crate) fn issued(&self) -> &Arc<auth::IssuedKeys> {
         &self.kept.issued
@@ -81,7 +84,7 @@ impl Prepared {
     ///
     /// # Errors
     /// Everything that is wrong with it.
-    pub(crate) fn replaced(&self, definition: Definition) -> Result<Prepared, Errors> {
+    pub(crate) fn replaced(&self, definition: Definition) -> Result<PreparedConfig, Errors> {
         prepare_after(definition, &self.kept)
     }
 

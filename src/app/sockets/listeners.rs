@@ -15,8 +15,8 @@ use crate::lines::say;
 use crate::read_files::FileReader;
 use crate::sockets::certificates;
 use crate::sockets::certificates::{CertificateExpiry, Expiries, Tls};
-use crate::sockets::inherited;
-use crate::sockets::inherited::{Inherited, ListenerSockets};
+use crate::sockets::inherited_sockets;
+use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
 use crate::sockets::neighbour;
 use crate::upgrade::PassedSocket;
 use acme::Challenges;
@@ -58,7 +58,7 @@ struct Open {
 }
 
 /// The listeners of a configuration with their new sockets, before any of it is in force.
-pub(crate) struct Prepared {
+pub(crate) struct PreparedListeners {
     wanted: Vec<PlannedListener>,
 }
 
@@ -108,8 +108,8 @@ impl Listeners {
         &self,
         wanted: &[config::ListenerConfig],
         workers: usize,
-        inherited: &mut Inherited,
-    ) -> anyhow::Result<Prepared> {
+        inherited: &mut InheritedSockets,
+    ) -> anyhow::Result<PreparedListeners> {
         let is_new = |config: &config::ListenerConfig| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
@@ -136,12 +136,12 @@ impl Listeners {
                 listener::listen(socket).with_context(|| cannot_bind(&wanted.config))?;
             }
         }
-        Ok(Prepared { wanted: prepared })
+        Ok(PreparedListeners { wanted: prepared })
     }
 
     /// Sockets of systemd's that listeners have had, to be taken again as in the beginning.
-    fn activated(&self) -> anyhow::Result<Inherited> {
-        let mut activated = Inherited::default();
+    fn activated(&self) -> anyhow::Result<InheritedSockets> {
+        let mut activated = InheritedSockets::default();
         for (name, socket) in &self.activated {
             let socket = socket.try_clone().with_context(|| format!("the socket of listener {name:?}"))?;
             activated.push_activated(name.clone(), socket);
@@ -154,7 +154,7 @@ impl Listeners {
         &self,
         config: &config::ListenerConfig,
         wanted: &[config::ListenerConfig],
-        inherited: [&mut Inherited; 2],
+        inherited: [&mut InheritedSockets; 2],
     ) -> anyhow::Result<Had> {
         let renamed = self.renamed(config, wanted)?;
         if !renamed.sockets.is_empty() {
@@ -206,7 +206,7 @@ impl Listeners {
     /// Closes listeners that are gone, hands new sockets to the workers, and gives listeners that stay their new settings.
     pub(crate) async fn apply(
         &mut self,
-        prepared: Prepared,
+        prepared: PreparedListeners,
         metrics: &Metrics,
         orders: &[Sender<WorkerCommand>],
     ) {
@@ -248,7 +248,7 @@ impl Listeners {
         match addr {
             Some(addr) => say(format_args!("listener {name:?} on {scheme}://{addr}")),
             None => {
-                let found = sockets.kept.first().and_then(inherited::address);
+                let found = sockets.kept.first().and_then(inherited_sockets::address);
                 say(format_args!("listener {name:?} on {}", found.unwrap_or(bind.to_string())));
             }
         }
@@ -257,8 +257,8 @@ impl Listeners {
             let _ = orders.send(WorkerCommand::Listen(socket, Arc::clone(&listener))).await;
         }
         let Sockets { kept: sockets, file, is_activated, .. } = sockets;
-        let places: Vec<_> = sockets.iter().map(inherited::address).collect();
-        self.activated.retain(|(_, socket)| !places.contains(&inherited::address(socket)));
+        let places: Vec<_> = sockets.iter().map(inherited_sockets::address).collect();
+        self.activated.retain(|(_, socket)| !places.contains(&inherited_sockets::address(socket)));
         let expiries = tls.expiries;
         self.open.insert(name, Open { listener, bind, addr, file, expiries, sockets, is_activated });
     }

@@ -8,8 +8,8 @@ use tokio::task::JoinHandle;
 use crate::lines::say;
 use crate::read_files::Stale;
 use crate::sockets::certificates::Expiries;
-use crate::sockets::inherited;
-use crate::sockets::inherited::{Inherited, ListenerSockets};
+use crate::sockets::inherited_sockets;
+use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
 use crate::sockets::listeners;
 use crate::sockets::listening_tls::{Settings, Tls};
 use crate::upgrade::PassedSocket;
@@ -26,7 +26,7 @@ pub(crate) enum Role {
 }
 
 /// An open listener that is not served yet.
-pub(crate) struct Opened {
+pub(crate) struct OpenListener {
     role: Role,
     listener: BoundListener,
     tls: Option<Tls>,
@@ -36,7 +36,7 @@ pub(crate) struct Opened {
 }
 
 /// What serves a listener.
-pub(crate) struct Parts {
+pub(crate) struct ListenerParts {
     pub(crate) listener: BoundListener,
     /// TLS, unless it speaks in the clear.
     pub(crate) settings: Option<Settings>,
@@ -66,15 +66,15 @@ pub(crate) fn open(
     role: Role,
     bind: &Bind,
     files: Option<&tls::TlsFiles>,
-    inherited: &mut Inherited,
+    inherited: &mut InheritedSockets,
     expiries: &Expiries,
-) -> anyhow::Result<Opened> {
+) -> anyhow::Result<OpenListener> {
     let place = bind.to_string();
     let what = role.listener();
     let tls = files.map(|files| Tls::read(role, files, expiries)).transpose().context(what)?;
     let ListenerSockets { mut sockets, owns_file, is_activated } =
         inherited.take(role.name(), &place).context(what)?;
-    let found = sockets.last().and_then(inherited::address);
+    let found = sockets.last().and_then(inherited_sockets::address);
     let listener = match sockets.pop() {
         Some(socket) => BoundListener::adopt(what, socket, bind, owns_file),
         None => BoundListener::bind(what, bind),
@@ -87,7 +87,7 @@ pub(crate) fn open(
         Some(addr) => say(format_args!("{} on {}{addr}", role.name(), role.scheme(tls.is_some()))),
         None => say(format_args!("{} on {}", role.name(), found.as_deref().unwrap_or(&place))),
     }
-    Ok(Opened { role, listener, tls, place, is_activated })
+    Ok(OpenListener { role, listener, tls, place, is_activated })
 }
 
 impl Role {
@@ -125,7 +125,7 @@ impl Role {
     }
 }
 
-impl Opened {
+impl OpenListener {
     /// Begins to answer: `begin` starts the task that does.
     ///
     /// # Errors
@@ -133,13 +133,13 @@ impl Opened {
     pub(crate) fn serve(
         self,
         stale: &Stale,
-        begin: impl FnOnce(Parts) -> anyhow::Result<JoinHandle<()>>,
+        begin: impl FnOnce(ListenerParts) -> anyhow::Result<JoinHandle<()>>,
     ) -> anyhow::Result<Serving> {
         let what = self.role.listener();
         let socket = self.listener.share().context(what)?;
         let (stop, stopped) = oneshot::channel();
         let settings = self.tls.as_ref().map(Tls::settings);
-        let task = begin(Parts { listener: self.listener, settings, stopped }).context(what)?;
+        let task = begin(ListenerParts { listener: self.listener, settings, stopped }).context(what)?;
         Ok(Serving {
             role: self.role,
             place: self.place,

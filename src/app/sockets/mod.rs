@@ -2,7 +2,7 @@
 
 pub(super) mod certificates;
 pub mod descriptors;
-pub(super) mod inherited;
+pub(super) mod inherited_sockets;
 pub(super) mod listeners;
 pub(super) mod listening;
 pub(super) mod listening_tls;

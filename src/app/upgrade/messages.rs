@@ -21,7 +21,7 @@ pub(super) struct Hello {
     /// Memory of the table, bytes: states go over slot by slot.
     pub(super) table_bytes: usize,
     /// The listening sockets.
-    pub(super) sockets: Vec<Passed>,
+    pub(super) sockets: Vec<SocketDescription>,
     /// Addresses of upstreams' servers, for a successor that DNS does not answer.
     #[serde(default)]
     pub(super) names: Vec<RememberedAddress>,
@@ -32,7 +32,7 @@ pub(super) struct Hello {
 
 /// A listening socket that is passed on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Passed {
+pub(crate) struct SocketDescription {
     /// The listener's name; `admin` for the admin listener.
     pub(crate) name: String,
     /// Where it was told to listen.

@@ -5,11 +5,11 @@
 //! have spent, accepts, and says so; only then does the old one drain. Whatever goes wrong before that ends the new
 //! process and leaves the old one as it was.
 
-mod beside;
 mod channel;
 mod messages;
 mod predecessor;
 mod report;
+mod spend_exchange;
 mod target;
 
 use std::collections::VecDeque;
@@ -29,13 +29,13 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use base::clock;
-pub(super) use beside::SpendExchange;
 use channel::Channel;
 use limiter::Limiter;
 use limiter::local;
 use limiter::local::Relative;
 pub(super) use messages::WITHIN_MAX;
-use messages::{Hello, Passed, VARIABLE, Word};
+use messages::{Hello, SocketDescription, VARIABLE, Word};
+pub(super) use spend_exchange::SpendExchange;
 use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use predecessor::Predecessor;
@@ -241,7 +241,7 @@ impl Program {
 
 /// Gives a successor all that it needs, and waits until it serves. The second value is whether it has taken over the table.
 fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, bool)> {
-    let passed = |given: &PassedSocket| Passed {
+    let passed = |given: &PassedSocket| SocketDescription {
         name: given.name.clone(),
         bind: given.bind.clone(),
         owns_file: given.owns_file,

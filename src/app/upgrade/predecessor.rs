@@ -9,10 +9,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use rustix::process::{Pid, getpgid, setpgid};
 
-use super::beside::SpendExchange;
 use super::channel::Channel;
-use super::messages::{Hello, Passed, VARIABLE, WITHIN_MAX, Word};
-use crate::sockets::inherited::Inherited;
+use super::messages::{Hello, SocketDescription, VARIABLE, WITHIN_MAX, Word};
+use super::spend_exchange::SpendExchange;
+use crate::sockets::inherited_sockets::InheritedSockets;
 use base::clock;
 use limiter::Limiter;
 use limiter::local;
@@ -43,7 +43,7 @@ pub struct Predecessor {
 ///
 /// # Errors
 /// If there is one and it does not say what it has to.
-pub(crate) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>> {
+pub(crate) fn find() -> anyhow::Result<Option<(Predecessor, InheritedSockets)>> {
     let parent = rustix::process::getppid();
     let number = parent.map_or(0, |parent| parent.as_raw_nonzero().get());
     if !std::env::var(VARIABLE).is_ok_and(|from| from == number.to_string()) {
@@ -57,9 +57,9 @@ pub(crate) fn find() -> anyhow::Result<Option<(Predecessor, Inherited)>> {
     clock::resume(hello.clock_ahead_ns);
     let mut descriptors = channel.receive_descriptors(hello.sockets.len() + 1)?.into_iter();
     let stderr = descriptors.next().context("the predecessor's standard error")?;
-    let mut inherited = Inherited::default();
+    let mut inherited = InheritedSockets::default();
     for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
-        let Passed { name, bind, owns_file, is_activated } = passed;
+        let SocketDescription { name, bind, owns_file, is_activated } = passed;
         inherited.push(name, bind, owns_file, is_activated, descriptor);
     }
     let Hello { states, salt, table_bytes, names, servers, .. } = hello;

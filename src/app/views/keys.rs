@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::views::override_view::OverrideView;
 use crate::views::redis_view;
 use base::clock;
-use limit::lease_messages::Left;
+use limit::lease_messages::WindowBalance;
 use limit::{Algorithm, Charge, View};
 use limiter::{Limiter, Look};
 use policy::RouteTable;
@@ -116,11 +116,11 @@ pub(crate) fn key(
 fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) {
     let Look::Seen(seen) = look else { return };
     match seen.left {
-        Left::Exact(outcome) => {
+        WindowBalance::Exact(outcome) => {
             window["remaining"] = outcome.remaining.into();
             window["reset-seconds"] = (outcome.reset_ns as f64 / 1e9).into();
         }
-        Left::Lent(lent) => {
+        WindowBalance::Lent(lent) => {
             let view = limiter.fleet().and_then(|fleet| fleet.view(charge.key, clock::now_ns()));
             let left = lent.level.max(0.0) as u64;
             if !view.is_some_and(|view| view.has_lease)

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use limit::lease_messages::{Left, Lent, Seen};
+use limit::lease_messages::{Lent, WindowBalance, WindowRecord};
 use limiter::Look;
 
 /// Adds `redis`, whether it answers, and if it does `at-redis`, what it holds.
@@ -19,15 +19,15 @@ pub(crate) fn show(look: &Look, shown: &mut Value) {
     }
 }
 
-fn held(seen: &Seen) -> Value {
+fn held(seen: &WindowRecord) -> Value {
     let unchanged = seen.unchanged_ns.map(|ns| ns as f64 / 1e9);
     match seen.left {
-        Left::Exact(outcome) => json!({
+        WindowBalance::Exact(outcome) => json!({
             "left": outcome.remaining,
             "reset-seconds": outcome.reset_ns as f64 / 1e9,
             "changed-seconds-ago": unchanged,
         }),
-        Left::Lent(Lent { level, out, promised, nodes, lasts_ns }) => json!({
+        WindowBalance::Lent(Lent { level, out, promised, nodes, lasts_ns }) => json!({
             "left": level,
             "leased-to-nodes": out,
             "promised-per-second": promised,
@@ -51,8 +51,8 @@ pub(crate) fn sentence(look: &Look) -> String {
         None => String::new(),
     };
     match seen.left {
-        Left::Exact(_) => format!("says Redis{changed}"),
-        Left::Lent(lent) => format!(
+        WindowBalance::Exact(_) => format!("says Redis{changed}"),
+        WindowBalance::Lent(lent) => format!(
             "Redis has {:.0} left, {:.0} are leased (nodes: {}){changed}",
             lent.level.floor(),
             lent.out.floor(),

@@ -11,7 +11,7 @@ use auth::{basic, keys};
 
 use super::load::report;
 use super::load::sections;
-use super::load::sections::Named;
+use super::load::sections::NamedTable;
 use super::load::text;
 use super::load::text::Text;
 use super::printer::{table, text as show_text};
@@ -31,7 +31,7 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fie
     (methods, places, names)
 }
 
-fn read(named: Named<'_>) -> Option<Config> {
+fn read(named: NamedTable<'_>) -> Option<Config> {
     let table = named.table;
     let Some(kind) = table.value("kind") else {
         table.wrong("an authentication method needs `kind`", "write `kind = \"api-key\"`");

@@ -11,7 +11,7 @@ pub mod policy;
 pub mod process;
 pub mod route;
 pub mod schema;
-pub mod shared;
+pub mod shared_tier;
 pub mod upstream;
 
 use std::time::Duration;

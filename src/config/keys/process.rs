@@ -10,7 +10,7 @@ use super::Kind::{
     TimeWithin, Word, Words,
 };
 use super::Unwritten::{Defaults, Means, Value};
-use super::{MS, ZERO, admin, auth, listener, log, policy, route, sections, shared, upstream, words};
+use super::{MS, ZERO, admin, auth, listener, log, policy, route, sections, shared_tier, upstream, words};
 
 /// The values of `headers` in `[limits]`.
 pub const LIMIT_HEADERS: [(&str, LimitHeaders); 4] = [
@@ -67,9 +67,9 @@ sections! {
         /// the [admin listener](admin.md); `false`: none
         "admin": Any(&[Table(&admin::ADMIN), Only("false")]), Defaults;
         /// the [Redis](redis.md) through which the nodes of a fleet share limits
-        "redis": Table(&shared::REDIS);
+        "redis": Table(&shared_tier::REDIS);
         /// the [database](database.md) of policies, tiers, overrides and API keys that change at run time
-        "database": Table(&shared::DATABASE);
+        "database": Table(&shared_tier::DATABASE);
         /// your own [bodies for the gateway's errors](errors.md): files, by status or class
         "errors": Map(&Texts);
         /// how the process [drains](#shutdown)

@@ -6,24 +6,24 @@ use std::collections::HashMap;
 use base::units::show_share;
 use policy::definition::CandidateDefinition;
 
-use crate::load::sections::Named;
+use crate::load::sections::NamedTable;
 use crate::printer::text;
 use crate::reader::{Table, Value};
 
 /// The policies with what they take from others.
-pub(crate) fn on_top(policies: Vec<Named<'_>>) -> Vec<Named<'_>> {
+pub(crate) fn on_top(policies: Vec<NamedTable<'_>>) -> Vec<NamedTable<'_>> {
     if !policies.iter().any(|named| named.table.has(REPLACES)) {
         return policies;
     }
     let by_name: HashMap<&str, &Table<'_>> =
         policies.iter().map(|named| (named.name.as_str(), &named.table)).collect();
-    let below = |named: &Named<'_>| {
+    let below = |named: &NamedTable<'_>| {
         // With an algorithm of its own the delay of another means nothing.
         let keys = if named.table.has("algorithm") { &TAKEN[1..] } else { TAKEN };
         Some(by_name.get(replaced(&named.table)?.as_str())?.to_below(keys))
     };
     let below: Vec<_> = policies.iter().map(below).collect();
-    let above = |(Named { name, table }, below)| Named { name, table: Table::above(table, below) };
+    let above = |(NamedTable { name, table }, below)| NamedTable { name, table: Table::above(table, below) };
     policies.into_iter().zip(below).map(above).collect()
 }
 

@@ -2,7 +2,7 @@
 
 pub(super) mod candidate;
 pub(super) mod cost;
-pub(super) mod counted;
+pub(super) mod counted_key;
 pub(super) mod decisions;
 pub(super) mod hot_keys;
 pub mod limit_text;

@@ -16,7 +16,7 @@ use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
 use crate::limits::{candidate, cost, hot_keys, penalty};
 use crate::load::report::Fields;
 use crate::load::sections;
-use crate::load::sections::Named;
+use crate::load::sections::NamedTable;
 use crate::load::text::Text;
 use crate::reader::{Table, Value};
 use crate::routes::method;
@@ -46,7 +46,7 @@ pub(crate) fn of_shorthand(name: String, text: &Text<'_>) -> Option<PolicyDefini
     Some(PolicyDefinition { by, ..PolicyDefinition::new(name, vec![window]) })
 }
 
-fn read(named: Named<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -> PolicyDefinition {
+fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -> PolicyDefinition {
     let table = named.table;
     let mut policy = PolicyDefinition::new(named.name, Vec::new());
     policy.origin = if table.is_added() { LimitOrigin::Database } else { LimitOrigin::File };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use crate::limits::{limit_text, policy, windows};
 use crate::load::context::ImpliedSection;
-use crate::load::report::{Fields, Places, quoted};
+use crate::load::report::{DefinitionSpans, Fields, quoted};
 use crate::load::text::Text;
 use crate::printer::{array, text as show_text};
 use crate::reader::Value;
@@ -25,7 +25,7 @@ impl PolicyNames {
     pub(crate) fn read(
         &mut self,
         value: &Value<'_>,
-        (config, places): (&mut Config, &mut Places),
+        (config, places): (&mut Config, &mut DefinitionSpans),
         named: impl Fn(usize) -> String,
     ) -> Vec<String> {
         let mut limits: Vec<String> = Vec::new();
@@ -60,7 +60,7 @@ impl PolicyNames {
     fn shorthand(
         &mut self,
         text: &Text<'_>,
-        (config, places): (&mut Config, &mut Places),
+        (config, places): (&mut Config, &mut DefinitionSpans),
         name: String,
     ) -> Option<String> {
         if let Some(first) = self.0.get(&name) {

@@ -10,16 +10,16 @@ use policy::matching::domain::definition::{
 };
 
 use crate::limits::policy_names::PolicyNames;
-use crate::load::report::{Places, quoted};
+use crate::load::report::{DefinitionSpans, quoted};
 use crate::load::sections;
-use crate::load::sections::Named;
+use crate::load::sections::NamedTable;
 use crate::reader::{Table, Value};
 use crate::settings::Config;
 
 /// Reads every domain into `config`, and with them the policies that their rules write as shorthands.
-pub(crate) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut Places) {
+pub(crate) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut DefinitionSpans) {
     let mut policies = PolicyNames::of(config);
-    for Named { name, table } in sections::named(documents, "rls") {
+    for NamedTable { name, table } in sections::named(documents, "rls") {
         let (mut fields, since) = (table.places(), table.since_now());
         let mut reader = Reader { domain: &name, policies: &mut policies, config, places };
         let mut overrides = false;
@@ -36,7 +36,7 @@ struct Reader<'r> {
     domain: &'r str,
     policies: &'r mut PolicyNames,
     config: &'r mut Config,
-    places: &'r mut Places,
+    places: &'r mut DefinitionSpans,
 }
 
 impl Reader<'_> {

@@ -1,5 +1,5 @@
 //! The tier table of the database: one window for a tier under one policy, or under all that are by tier. Each row is a
-//! document beside the files (see `added.rs`).
+//! document beside the files (see `row_document.rs`).
 //!
 //! A row that nothing can be done with is an error while it is being written, and a warning later: files that change must not
 //! fail because of a row that somebody wrote for what they had before.

@@ -14,7 +14,7 @@ use crate::limits::windows::{Counting, counted, counting, overshoot};
 use crate::load::context::ImpliedSection;
 use crate::load::report::quoted;
 use crate::load::sections;
-use crate::load::sections::Named;
+use crate::load::sections::NamedTable;
 use crate::load::text::Text;
 use crate::printer::{key, table as show_table, text as show_text, word};
 use crate::reader::{Table, Value};
@@ -44,12 +44,12 @@ pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tie
 }
 
 /// Notes what the tier table says of a tier.
-fn spell_tier(documents: &[Table<'_>], named: &[Named<'_>], tier: &TierDefinition) {
+fn spell_tier(documents: &[Table<'_>], named: &[NamedTable<'_>], tier: &TierDefinition) {
     let comment = tier.origin.sentence().map(|origin| format!("limit: {origin}"));
     let mut keys = vec![("limit", windows::show(&tier.windows))];
     keys.extend(tier.algorithm.map(|algorithm| ("algorithm", show_text(word(&ALGORITHMS, &algorithm)))));
     match (named.iter().find(|named| named.name == tier.name), documents.first()) {
-        (Some(Named { table, .. }), _) => {
+        (Some(NamedTable { table, .. }), _) => {
             comment.iter().for_each(|comment| table.spell_comment(comment));
             keys.into_iter().for_each(|(key, toml)| table.spell(key, toml));
         }
@@ -60,7 +60,7 @@ fn spell_tier(documents: &[Table<'_>], named: &[Named<'_>], tier: &TierDefinitio
     }
 }
 
-fn read(Named { name, table }: &Named<'_>) -> TierDefinition {
+fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
     let limit = table.value("limit");
     let counting = counting(table, Counting::default());
     let windows = match limit {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::load::expand::Variables;
 use crate::load::mask::Secrets;
-use crate::load::report::{Finding, Place, Source, SourceKind};
+use crate::load::report::{Finding, Source, SourceKind, SourceSpan};
 
 pub(crate) struct Context<'c> {
     pub(crate) sources: &'c [Source],
@@ -14,7 +14,7 @@ pub(crate) struct Context<'c> {
     /// What came from outside the files so far and is shown nowhere.
     pub(crate) secrets: RefCell<Secrets>,
     /// How values are written that their rows alone cannot tell: by their place; keys by that of their table.
-    pub(crate) spellings: RefCell<HashMap<(Place, &'static str), Spelling>>,
+    pub(crate) spellings: RefCell<HashMap<(SourceSpan, &'static str), Spelling>>,
     /// Named sections that stand in no file: what other sections write in place.
     pub(crate) made: RefCell<Vec<ImpliedSection>>,
 }
@@ -56,7 +56,7 @@ impl<'c> Context<'c> {
     }
 
     /// Whether a place is elsewhere than in a file.
-    pub(crate) fn is_added(&self, place: Place) -> bool {
+    pub(crate) fn is_added(&self, place: SourceSpan) -> bool {
         self.sources[place.file].kind != SourceKind::File
     }
 
@@ -85,12 +85,12 @@ impl<'c> Context<'c> {
     }
 
     /// Reports an error at a place, with what to write instead.
-    pub(crate) fn wrong(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn wrong(&self, place: SourceSpan, message: impl Into<String>, hint: impl Into<String>) {
         self.report(Finding::error(message).at(place, hint));
     }
 
     /// Reports a warning at a place: the configuration works, but should be changed.
-    pub(crate) fn warn(&self, place: Place, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn warn(&self, place: SourceSpan, message: impl Into<String>, hint: impl Into<String>) {
         self.report(Finding::warning(message).at(place, hint));
     }
 }

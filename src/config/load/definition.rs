@@ -19,7 +19,7 @@ pub struct Definition {
 
 /// A configuration without an error.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedConfig {
     /// The configuration.
     pub config: Config,
     /// Its routes and policies, compiled; its keys are not salted yet, see [`RouteTable::salted`].
@@ -69,10 +69,10 @@ impl Definition {
     ///
     /// # Errors
     /// Everything that was found wrong.
-    pub fn finish(self, table: Option<RouteTable>) -> Result<Loaded, Errors> {
+    pub fn finish(self, table: Option<RouteTable>) -> Result<LoadedConfig, Errors> {
         match table {
             Some(table) if !self.report.has_errors() => {
-                Ok(Loaded { config: self.config, table, report: self.report })
+                Ok(LoadedConfig { config: self.config, table, report: self.report })
             }
             _ => Err(self.report.into_errors()),
         }

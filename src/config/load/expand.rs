@@ -14,7 +14,7 @@ pub(crate) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 
 /// A value with its references replaced.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Expanded {
+pub(crate) struct ExpandedText {
     /// The value.
     pub(crate) text: String,
     /// Whether any of it came from outside the file. Such a text may be a secret, so messages do not quote it.
@@ -25,15 +25,19 @@ pub(crate) struct Expanded {
 
 /// Why a reference could not be replaced, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unresolved {
+pub(crate) struct ReferenceError {
     pub(crate) message: String,
     pub(crate) hint: String,
 }
 
 /// Replaces every reference in `text`; paths start from `directory`.
-pub(crate) fn expand(text: &str, directory: &Path, variables: Variables<'_>) -> Result<Expanded, Unresolved> {
+pub(crate) fn expand(
+    text: &str,
+    directory: &Path,
+    variables: Variables<'_>,
+) -> Result<ExpandedText, ReferenceError> {
     let mut expanded =
-        Expanded { text: String::with_capacity(text.len()), has_reference: false, secrets: Vec::new() };
+        ExpandedText { text: String::with_capacity(text.len()), has_reference: false, secrets: Vec::new() };
     let mut rest = text;
     while let Some(at) = rest.find("${") {
         if rest[..at].ends_with('$') {
@@ -68,7 +72,7 @@ fn is_secret(reference: &str) -> bool {
     reference.starts_with("file:") || reference.starts_with(SECRET) || is_secret_name(name)
 }
 
-fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Result<String, Unresolved> {
+fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Result<String, ReferenceError> {
     if let Some(path) = reference.strip_prefix("file:") {
         return read(&directory.join(path));
     }
@@ -96,7 +100,7 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => Ok(value),
         (None, Some(default)) => Ok(default.to_owned()),
-        (None, None) => Err(Unresolved {
+        (None, None) => Err(ReferenceError {
             message: format!("the environment variable `{name}` is not set"),
             hint: format!("set it, or write `${{{name}:-default}}`"),
         }),
@@ -104,9 +108,9 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
 }
 
 /// A file's text without its final line break, which editors and `echo` add.
-fn read(path: &Path) -> Result<String, Unresolved> {
+fn read(path: &Path) -> Result<String, ReferenceError> {
     let shown = path.display();
-    let wrong = |reason: String| Unresolved {
+    let wrong = |reason: String| ReferenceError {
         message: format!("cannot read {shown}: {reason}"),
         hint: "make the file readable, or name another".to_owned(),
     };
@@ -120,8 +124,8 @@ fn read(path: &Path) -> Result<String, Unresolved> {
     Ok(trimmed.unwrap_or(&text).to_owned())
 }
 
-fn unresolved(message: &str, hint: &str) -> Unresolved {
-    Unresolved { message: message.to_owned(), hint: hint.to_owned() }
+fn unresolved(message: &str, hint: &str) -> ReferenceError {
+    ReferenceError { message: message.to_owned(), hint: hint.to_owned() }
 }
 
 /// Marks a variable as a secret, whatever it is called.

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use crate::added::Added;
 use crate::load::definition::Definition;
 use crate::load::expand::Variables;
 use crate::load::report::{Errors, Finding, Source};
 use crate::load::source;
+use crate::row_document::RowDocument;
 use crate::{compiled, read_sources};
 
 /// The text of gateway.toml and of the files that it includes, at one moment.
@@ -27,14 +27,14 @@ impl Files {
     ///
     /// # Errors
     /// If a file could not be read or is not TOML. Every other error is in the definition.
-    pub fn with(&self, added: &[Added]) -> Result<Definition, Errors> {
-        let sources = self.sources.iter().cloned().chain(added.iter().map(Added::source)).collect();
+    pub fn with(&self, added: &[RowDocument]) -> Result<Definition, Errors> {
+        let sources = self.sources.iter().cloned().chain(added.iter().map(RowDocument::source)).collect();
         read_sources(sources, self.findings.clone(), variables())
     }
 
     /// As many of these rows as can be in force together with the files, and what is wrong with the others. Where nobody can
     /// say which rows are at fault, it is none or all of them.
-    pub fn fitting(&self, mut added: Vec<Added>) -> (Vec<Added>, Vec<Errors>) {
+    pub fn fitting(&self, mut added: Vec<RowDocument>) -> (Vec<RowDocument>, Vec<Errors>) {
         let mut refused = Vec::new();
         while let Err(errors) = self.with(&added).and_then(compiled) {
             let count = added.len();
@@ -74,7 +74,7 @@ mod tests {
         std::fs::write(&path, file).expect("written");
         let files = Files::read(&path);
         let row = |name: &str, limit: &str| {
-            Added::policy(name, &json!({ "limit": limit, "by": ["ip"] })).expect("TOML")
+            RowDocument::policy(name, &json!({ "limit": limit, "by": ["ip"] })).expect("TOML")
         };
         let (good, wrong, other) = (row("calls", "5/m"), row("wrong", "tier"), row("other", "7/x"));
         let (fit, refused) = files.fitting(vec![good.clone(), wrong.clone(), other.clone()]);

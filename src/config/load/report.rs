@@ -23,7 +23,7 @@ pub struct Errors(Box<Report>);
 pub struct Report {
     sources: Vec<Source>,
     findings: Vec<Finding>,
-    places: Places,
+    places: DefinitionSpans,
     secrets: Secrets,
 }
 
@@ -53,7 +53,7 @@ pub(crate) enum SourceKind {
 
 /// A piece of a file, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct SourceSpan {
     /// Which file: an index into the sources.
     pub(crate) file: usize,
     /// The first byte.
@@ -95,9 +95,9 @@ pub(crate) struct Finding {
     severity: Severity,
     message: String,
     /// The place, and what to write instead.
-    place: Option<(Place, String)>,
+    place: Option<(SourceSpan, String)>,
     /// A second place that matters, and why.
-    beside: Option<(Place, String)>,
+    beside: Option<(SourceSpan, String)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ enum Severity {
 
 /// Where each definition and its fields were written.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct DefinitionSpans {
     pub(crate) listeners: Vec<Fields>,
     pub(crate) auth: Vec<Fields>,
     pub(crate) upstreams: Vec<Fields>,
@@ -126,11 +126,11 @@ pub(crate) struct Places {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     /// The definition's name or heading. `None`: it was not written but is a default.
-    pub(crate) whole: Option<Place>,
+    pub(crate) whole: Option<SourceSpan>,
     /// Whether reading it found an error. Defaults then replace what could not be read.
     pub(crate) is_flawed: bool,
     /// Its keys as gateway.toml spells them, with the places of their values; nested ones as `limit[1]` and `headers.set`.
-    pub(crate) fields: Vec<(String, Place)>,
+    pub(crate) fields: Vec<(String, SourceSpan)>,
 }
 
 impl Errors {
@@ -205,12 +205,12 @@ impl Report {
     }
 
     /// Keeps the places of what was read, for errors that are found later.
-    pub(crate) fn with_places(self, places: Places) -> Report {
+    pub(crate) fn with_places(self, places: DefinitionSpans) -> Report {
         Report { places, ..self }
     }
 
     /// Where the parts of the configuration were written.
-    pub(crate) fn places(&self) -> &Places {
+    pub(crate) fn places(&self) -> &DefinitionSpans {
         &self.places
     }
 
@@ -234,7 +234,7 @@ impl Report {
 
     /// Whether another report tells the same of the same text.
     fn is_told(&self, finding: &Finding, before: &Report, told: &Finding) -> bool {
-        let same_source = |(here, _): &(Place, String), (there, _): &(Place, String)| {
+        let same_source = |(here, _): &(SourceSpan, String), (there, _): &(SourceSpan, String)| {
             let (here, there) = (self.sources.get(here.file), before.sources.get(there.file));
             here.zip(there).is_some_and(|(here, there)| here.path == there.path && here.text == there.text)
         };
@@ -270,7 +270,7 @@ impl Report {
     /// A finding by code that does not see the file. Its message may quote a text that came out of a `${...}`, or that does
     /// not fit on a line, so this checks and masks it.
     pub(crate) fn discreet(&self, mut finding: Finding) -> Finding {
-        let written = |place: &Place| self.sources.get(place.file)?.text.get(place.start..place.end);
+        let written = |place: &SourceSpan| self.sources.get(place.file)?.text.get(place.start..place.end);
         let place = finding.place.as_ref().map(|(place, _)| place);
         let message = &mut finding.message;
         if place.and_then(written).is_some_and(|text| text.contains("${"))
@@ -303,7 +303,7 @@ impl Report {
     /// The lines around a place. Long places and texts are cut, so that rendering costs the same for files of any size.
     fn snippet(
         &self,
-        place: Place,
+        place: SourceSpan,
         label: &str,
         kind: AnnotationKind,
     ) -> Snippet<'_, annotate_snippets::Annotation<'_>> {
@@ -368,21 +368,21 @@ impl Finding {
     }
 
     /// Where it is, and what to write there instead (may be empty).
-    pub(crate) fn at(mut self, place: Place, hint: impl Into<String>) -> Finding {
+    pub(crate) fn at(mut self, place: SourceSpan, hint: impl Into<String>) -> Finding {
         self.place = Some((place, mask::message(&hint.into())));
         self
     }
 
     /// A second place, and why it matters.
-    pub(crate) fn beside(mut self, place: Place, why: impl Into<String>) -> Finding {
+    pub(crate) fn beside(mut self, place: SourceSpan, why: impl Into<String>) -> Finding {
         self.beside = Some((place, why.into()));
         self
     }
 }
 
-impl Places {
+impl DefinitionSpans {
     /// Where a field of a definition was written, or what is nearest to it.
-    pub(crate) fn find(&self, subject: Subject, field: &str) -> Option<Place> {
+    pub(crate) fn find(&self, subject: Subject, field: &str) -> Option<SourceSpan> {
         self.of(subject)?.place(field)
     }
 
@@ -411,7 +411,7 @@ impl Places {
 impl Fields {
     /// The place of a field such as `limit`, `limit[1]` or `headers.set`. If the field was not written, the place of the field
     /// around it, and at last of the whole definition.
-    pub(crate) fn place(&self, field: &str) -> Option<Place> {
+    pub(crate) fn place(&self, field: &str) -> Option<SourceSpan> {
         let mut field = field;
         loop {
             if let Some((_, place)) = self.fields.iter().find(|(name, _)| name == field) {
@@ -428,7 +428,7 @@ impl Fields {
 /// An error at a place of a file. If the part comes from no file, or is a default, the message names the part instead.
 pub(crate) fn error_in(
     config: &Config,
-    places: &Places,
+    places: &DefinitionSpans,
     subject: Subject,
     field: &str,
     message: &str,

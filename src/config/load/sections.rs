@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 
-use crate::load::report::{Place, quoted};
+use crate::load::report::{SourceSpan, quoted};
 use crate::reader::{Table, Value};
 use base::words::NAME_BYTES_MAX;
 
 /// A named table: `[listener.edge]`.
-pub(crate) struct Named<'c> {
+pub(crate) struct NamedTable<'c> {
     pub(crate) name: String,
     pub(crate) table: Table<'c>,
 }
 
 /// The tables of one section over all files, in the order written; a name given twice is reported.
-pub(crate) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<Named<'c>> {
-    let mut all: Vec<Named<'c>> = Vec::new();
-    let mut places: HashMap<String, Place> = HashMap::new();
+pub(crate) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<NamedTable<'c>> {
+    let mut all: Vec<NamedTable<'c>> = Vec::new();
+    let mut places: HashMap<String, SourceSpan> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value(section)) {
         let Some(names) = value.table() else { continue };
         for value in names.entries() {
@@ -27,7 +27,7 @@ pub(crate) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
             if let Some(first) = places.insert(value.key.clone(), value.key_place) {
                 if value.is_added() {
                     all.retain(|named| named.name != value.key);
-                    all.push(Named { name: value.key, table });
+                    all.push(NamedTable { name: value.key, table });
                     continue;
                 }
                 value.wrong_beside(
@@ -38,7 +38,7 @@ pub(crate) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
                 );
                 continue;
             }
-            all.push(Named { name: value.key, table });
+            all.push(NamedTable { name: value.key, table });
         }
     }
     all

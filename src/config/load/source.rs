@@ -10,7 +10,7 @@ use toml::de::DeTable;
 
 use crate::load::context::Context;
 use crate::load::expand::Variables;
-use crate::load::report::{Finding, Place, Source, SourceKind};
+use crate::load::report::{Finding, Source, SourceKind, SourceSpan};
 use crate::load::text::Text;
 use crate::reader::Table;
 use base::whole_file;
@@ -51,7 +51,7 @@ fn source(path: PathBuf, text: String) -> Source {
 }
 
 /// The files that `include` matches, each once, with the place of its pattern.
-fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Place)>, Vec<Finding>) {
+fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, SourceSpan)>, Vec<Finding>) {
     // Most files include nothing, and so need not be parsed twice.
     if !sources[0].text.contains("include") {
         return (Vec::new(), Vec::new());
@@ -61,7 +61,7 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Plac
     let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
     let ctx = Context::new(sources, variables, Vec::new());
     let patterns = Table::of_document(&ctx, 0, &document).value("include").map(|value| value.texts());
-    let mut included: Vec<(PathBuf, Place)> = Vec::new();
+    let mut included: Vec<(PathBuf, SourceSpan)> = Vec::new();
     let mut seen: Vec<PathBuf> = std::fs::canonicalize(&sources[0].path).into_iter().collect();
     for pattern in patterns.iter().flatten() {
         for file in matching(&sources[0].path, pattern) {

@@ -9,7 +9,7 @@ use net::fetch;
 
 use crate::load::context::{Context, Spelling};
 use crate::load::mask;
-use crate::load::report::{Finding, Place, SourceKind, quoted};
+use crate::load::report::{Finding, SourceKind, SourceSpan, quoted};
 use base::words::{did_you_mean, listed};
 
 /// A string with its references replaced.
@@ -17,7 +17,7 @@ use base::words::{did_you_mean, listed};
 pub(crate) struct Text<'c> {
     pub(crate) ctx: &'c Context<'c>,
     pub(crate) text: String,
-    pub(crate) place: Place,
+    pub(crate) place: SourceSpan,
     /// Whether any of it came out of a `${...}`.
     pub(crate) has_reference: bool,
     pub(crate) key: String,
@@ -34,7 +34,7 @@ impl Text<'_> {
         &self,
         message: impl Into<String>,
         hint: impl Into<String>,
-        beside: Place,
+        beside: SourceSpan,
         why: &str,
     ) {
         self.ctx.report(Finding::error(message).at(self.place, hint).beside(beside, why));
@@ -123,7 +123,7 @@ impl Text<'_> {
         let inner = written.get(1..written.len().saturating_sub(1));
         let start = self.place.start + 1;
         let place = if inner == Some(self.text.as_str()) && span.end <= self.text.len() {
-            Place { start: start + span.start, end: start + span.end, ..self.place }
+            SourceSpan { start: start + span.start, end: start + span.end, ..self.place }
         } else {
             self.place
         };

@@ -10,7 +10,7 @@ use net::trust::Trust;
 use crate::features::ACME;
 use crate::keys::listener::CHALLENGES;
 use crate::load::context::Context;
-use crate::load::report::{Place, Places};
+use crate::load::report::{DefinitionSpans, SourceSpan};
 use crate::load::text::Text;
 use crate::printer::{array, text};
 use crate::process::listener;
@@ -136,7 +136,7 @@ fn email(text: &Text<'_>) -> Option<String> {
 }
 
 /// Reports certificates that no listener can prove, and two that would be kept in one file.
-pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Places) {
+pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &DefinitionSpans) {
     let mut seen: Vec<&Config> = Vec::new();
     for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
         let Some(place) = fields.place("certs") else { continue };
@@ -165,7 +165,7 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Place
 }
 
 /// Reports a certificate that is shared through nothing, or that every node of a fleet orders for itself.
-fn check_sharing(ctx: &Context<'_>, ordered: &Config, has_redis: bool, place: Place) {
+fn check_sharing(ctx: &Context<'_>, ordered: &Config, has_redis: bool, place: SourceSpan) {
     let name = ordered.first_name();
     match (&ordered.secret, has_redis) {
         (Some(_), false) => ctx.wrong(

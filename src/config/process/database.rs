@@ -11,7 +11,7 @@ use control::database::config::{
 
 use crate::load::context::Context;
 use crate::load::mask;
-use crate::load::report::{Fields, Places};
+use crate::load::report::{DefinitionSpans, Fields};
 use crate::load::sections;
 use crate::load::text;
 use crate::load::text::Text;
@@ -101,7 +101,7 @@ fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
 
 /// Reports keys that would come from a database that is not there, and warns of a database that would be another one on
 /// every node.
-pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Places) {
+pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &DefinitionSpans) {
     let Some(database) = &config.database else {
         // One with errors has been reported.
         let is_absent = places.database.whole.is_none();

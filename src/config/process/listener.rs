@@ -13,9 +13,9 @@ use policy::access::AddressRules;
 
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
 use crate::load::context::{Context, ImpliedSection};
-use crate::load::report::{Fields, Place, Places};
+use crate::load::report::{DefinitionSpans, Fields, SourceSpan};
 use crate::load::sections;
-use crate::load::sections::Named;
+use crate::load::sections::NamedTable;
 use crate::load::text::Text;
 use crate::printer::{array, text as show_text};
 use crate::process::acme;
@@ -29,7 +29,7 @@ use crate::upstream::socket;
 pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<ListenerConfig>, Vec<Fields>) {
     let mut listeners = Vec::new();
     let mut places = Vec::new();
-    let mut bound: Vec<(ListenAddress, Place, String)> = Vec::new();
+    let mut bound: Vec<(ListenAddress, SourceSpan, String)> = Vec::new();
     for named in sections::named(documents, "listener") {
         places.push(named.table.places());
         let (listener, bind) = read(named);
@@ -69,7 +69,7 @@ pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<ListenerConfig>, Vec<Fie
 }
 
 /// Reports listeners on the port of the admin listener or of gRPC's, which share their ports with no other listener.
-pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Places) {
+pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let admin = config.admin.iter().map(|admin| (&admin.bind, "bind", "the admin listener"));
     let alone = admin.chain(config.grpc.iter().map(|grpc| (&grpc.bind, "grpc", "the gRPC listener")));
     for (taken, field, by) in alone {
@@ -250,7 +250,7 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
 }
 
 /// Reads one listener. Also returns the text of its address, for errors about addresses that overlap.
-fn read<'c>(named: Named<'c>) -> (ListenerConfig, Option<Text<'c>>) {
+fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     let table = named.table;
     let mut listener = ListenerConfig::named(named.name);
     let written = table.value("bind").and_then(|value| value.text());

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use limiter::global::Config;
 use limiter::global::config::{
-    CONNECTIONS, Dedicated, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server, Topology, Weighted,
+    CONNECTIONS, DedicatedServer, Login, PORT, PREFIX, SENTINEL_PORT, Secret, Server, Topology,
+    WeightedServer,
 };
 
 use crate::load::mask;
@@ -130,7 +131,7 @@ fn read_ring(table: Table<'_>) -> Option<Topology> {
         let Some(shard) = value.table() else { continue };
         let mut weight = 1;
         shard.number("weight", &mut weight);
-        shards.extend(one_server(&shard).map(|server| Weighted { server, weight }));
+        shards.extend(one_server(&shard).map(|server| WeightedServer { server, weight }));
     }
     let mut dedicated = Vec::new();
     for value in table.value("dedicated").and_then(|value| value.array()).unwrap_or_default() {
@@ -140,7 +141,7 @@ fn read_ring(table: Table<'_>) -> Option<Topology> {
         if tenants.is_empty() {
             shard.wrong("a dedicated shard needs `tenants`", "write `tenants = [\"acme\"]`");
         }
-        dedicated.extend(one_server(&shard).map(|server| Dedicated { server, tenants }));
+        dedicated.extend(one_server(&shard).map(|server| DedicatedServer { server, tenants }));
     }
     if shards.is_empty() || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
         table.wrong(

@@ -16,7 +16,7 @@ use crate::load::context::{Context, ImpliedSection, Spelling};
 use crate::load::mask;
 use crate::load::mask::MASK;
 use crate::load::sections;
-use crate::load::sections::Named;
+use crate::load::sections::NamedTable;
 use crate::printer::{Page, array, key, size, table, text, time};
 use base::units::{self, show_share};
 
@@ -65,7 +65,7 @@ pub(crate) fn written(ctx: &Context<'_>, documents: &[Table<'_>]) -> Canonical {
 fn named_sections(documents: &[Table<'_>], row: &'static Key, page: &mut Page) {
     let named = sections::named(documents, row.name);
     let named = if row.name == "policy" { candidate::on_top(named) } else { named };
-    for Named { name, table } in &named {
+    for NamedTable { name, table } in &named {
         page.section(&heading(row, name), table.comment(), table.canonical());
     }
 }

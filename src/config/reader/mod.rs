@@ -15,14 +15,14 @@ use toml::de::{DeTable, DeValue};
 use super::keys::process::ROOT;
 use super::keys::{Kind, Section, Unwritten};
 use super::load::context::{Context, Since};
-use super::load::report::{Fields, Finding, Place, quoted};
+use super::load::report::{Fields, Finding, SourceSpan, quoted};
 use base::words::{did_you_mean, listed};
 
 /// A table, and what its keys may be.
 pub(super) struct Table<'c> {
     ctx: &'c Context<'c>,
     /// Its name or heading.
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     entries: &'c DeTable<'c>,
     /// Its rows. `None`: the operator chooses its keys.
     section: Option<&'static Section>,
@@ -36,7 +36,7 @@ pub(super) struct Table<'c> {
 
 /// A table below another: some of its values are those of the other too, which does not have them itself.
 pub(super) struct Below<'c> {
-    place: Place,
+    place: SourceSpan,
     entries: &'c DeTable<'c>,
     keys: &'static [&'static str],
 }
@@ -48,8 +48,8 @@ pub(super) struct Value<'c> {
     /// Its key; of an array's element, the array's.
     pub(super) key: String,
     /// The key's place; of an array's element, the element's.
-    pub(super) key_place: Place,
-    pub(super) place: Place,
+    pub(super) key_place: SourceSpan,
+    pub(super) place: SourceSpan,
     /// What it may be. `None`: its key has no row.
     kind: Option<&'static Kind>,
     value: &'c DeValue<'c>,
@@ -62,7 +62,7 @@ impl<'c> Table<'c> {
         file: usize,
         document: &'c Spanned<DeTable<'c>>,
     ) -> Table<'c> {
-        let place = Place { file, start: 0, end: 0 };
+        let place = SourceSpan { file, start: 0, end: 0 };
         Table::new(ctx, place, document.get_ref(), None).known(Some(&ROOT), "")
     }
 
@@ -82,7 +82,7 @@ impl<'c> Table<'c> {
 
     fn new(
         ctx: &'c Context<'c>,
-        place: Place,
+        place: SourceSpan,
         entries: &'c DeTable<'c>,
         others: Option<&'static Kind>,
     ) -> Table<'c> {
@@ -187,7 +187,7 @@ impl<'c> Table<'c> {
 
     fn entry(
         &self,
-        table: Place,
+        table: SourceSpan,
         key: &Spanned<std::borrow::Cow<'c, str>>,
         value: &'c Spanned<DeValue<'c>>,
     ) -> Value<'c> {
@@ -210,7 +210,7 @@ impl<'c> Value<'c> {
     }
 
     /// Its place under `path`, and the places of what is in it.
-    fn place_into(&self, path: &str, fields: &mut Vec<(String, Place)>) {
+    fn place_into(&self, path: &str, fields: &mut Vec<(String, SourceSpan)>) {
         fields.push((path.to_owned(), self.place));
         match self.value {
             DeValue::Array(_) => {
@@ -240,10 +240,10 @@ impl<'c> Value<'c> {
     /// Reports an error at a place of the caller's choice, and points at another that matters.
     pub(super) fn wrong_beside(
         &self,
-        place: Place,
+        place: SourceSpan,
         message: impl Into<String>,
         hint: impl Into<String>,
-        beside: Place,
+        beside: SourceSpan,
     ) {
         self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "here it is first"));
     }
@@ -338,6 +338,6 @@ impl<'c> Value<'c> {
     }
 }
 
-fn place_in(file: usize, span: std::ops::Range<usize>) -> Place {
-    Place { file, start: span.start, end: span.end }
+fn place_in(file: usize, span: std::ops::Range<usize>) -> SourceSpan {
+    SourceSpan { file, start: span.start, end: span.end }
 }

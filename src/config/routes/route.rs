@@ -17,7 +17,7 @@ use crate::keys::route::PATH_ESCAPES;
 use crate::limits::policy_names::PolicyNames;
 use crate::limits::windows;
 use crate::load::context::ImpliedSection;
-use crate::load::report::{Fields, Place, Places, quoted};
+use crate::load::report::{DefinitionSpans, Fields, SourceSpan, quoted};
 use crate::load::sections;
 use crate::load::text::Text;
 use crate::printer::text as show_text;
@@ -34,13 +34,13 @@ pub(crate) fn read_all(
     documents: &[Table<'_>],
     auth_names: &[String],
     config: &mut Config,
-    places: &mut Places,
+    places: &mut DefinitionSpans,
 ) {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let policies = PolicyNames::of(config);
     let compress = compress::read_default(documents);
     let mut reader = Reader { auth_names, compress, config, places, upstreams, policies };
-    let mut named: HashMap<String, Place> = HashMap::new();
+    let mut named: HashMap<String, SourceSpan> = HashMap::new();
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
             value.wrong_key("`route` is a list of tables", "write `[[route]]` with two brackets");
@@ -69,7 +69,7 @@ struct Reader<'r> {
     /// How answers of routes that say nothing about it are compressed.
     compress: Option<Arc<Compress>>,
     config: &'r mut Config,
-    places: &'r mut Places,
+    places: &'r mut DefinitionSpans,
     /// Names of the upstreams so far.
     upstreams: HashSet<String>,
     policies: PolicyNames,

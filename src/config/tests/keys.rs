@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::Loaded;
+use crate::LoadedConfig;
 use crate::reader::canonical_text::Canonical;
 use crate::settings::Config;
 
@@ -66,7 +66,7 @@ type Around<'a> = &'a dyn Fn(toml::Value) -> toml::Value;
 
 /// A key: its path, and documents in which it is a date, which no key takes; in which it has the value that holds if it is
 /// not written, if there is one; and in which it is not written.
-struct Found {
+struct KeyCase {
     path: String,
     as_date: String,
     as_unwritten: Option<String>,
@@ -80,7 +80,7 @@ struct Found {
 }
 
 /// The keys in a value of a kind.
-fn walk(kind: &'static Kind, path: &str, around: Around<'_>, found: &mut Vec<Found>) {
+fn walk(kind: &'static Kind, path: &str, around: Around<'_>, found: &mut Vec<KeyCase>) {
     match kind {
         Kind::Table(section) | Kind::Open(section, _) => walk_section(section, path, "", around, found),
         Kind::Tagged(several) => {
@@ -101,7 +101,7 @@ fn walk_section(
     path: &str,
     kind: &str,
     around: Around<'_>,
-    found: &mut Vec<Found>,
+    found: &mut Vec<KeyCase>,
 ) {
     let apart = if section.key("acme").is_some() { "acme" } else { kind };
     let name = if apart.is_empty() { path.to_owned() } else { format!("{path} {apart}") };
@@ -132,7 +132,7 @@ fn walk_section(
         let secrets = SECRETS.iter().flat_map(|secret| secrets(&key.kind, secret));
         let secrets = secrets.map(|value| text(Some(value))).collect();
         let absent = text(None);
-        found.push(Found { path, as_date, as_unwritten, respelled, secrets, absent, is_shown });
+        found.push(KeyCase { path, as_date, as_unwritten, respelled, secrets, absent, is_shown });
     }
 }
 
@@ -202,7 +202,7 @@ fn date() -> toml::Value {
 }
 
 /// Every key but those of the whole file.
-fn all() -> Vec<Found> {
+fn all() -> Vec<KeyCase> {
     let mut found = Vec::new();
     for key in ROOT.keys().filter(|key| key.is_of_files()) {
         let whole = |value| {
@@ -219,7 +219,7 @@ fn all() -> Vec<Found> {
 #[test]
 fn every_key_of_the_rows_is_read() {
     let mut unread = String::new();
-    for Found { path, as_date, .. } in all() {
+    for KeyCase { path, as_date, .. } in all() {
         let said = crate::from_text("gateway.toml", &as_date).err().map(|errors| errors.to_string());
         let said = said.unwrap_or_default();
         // Its line is drawn only if something is wrong with it, with a mask if it may be a secret.
@@ -236,7 +236,7 @@ fn what_holds_if_a_key_is_not_written_is_what_its_row_says() {
     let read = |text: &str| crate::from_text("gateway.toml", text).map(|loaded| loaded.config);
     let values = |config: &Config| Config { canonical: Canonical::default(), ..config.clone() };
     let (mut wrong, mut compared) = (String::new(), 0);
-    for Found { path, as_unwritten, respelled, absent, is_shown, .. } in all() {
+    for KeyCase { path, as_unwritten, respelled, absent, is_shown, .. } in all() {
         let Some(as_unwritten) = as_unwritten else { continue };
         match (read(&as_unwritten), read(&absent)) {
             (Ok(written), Ok(absent)) if values(&written) == values(&absent) => {
@@ -272,7 +272,7 @@ fn what_holds_if_a_key_is_not_written_is_what_its_row_says() {
 #[test]
 fn no_output_holds_a_secret() {
     let (mut positions, mut accepted) = (std::collections::HashSet::new(), 0);
-    for Found { path, secrets, .. } in all() {
+    for KeyCase { path, secrets, .. } in all() {
         for text in secrets {
             positions.insert(path.clone());
             // What is no TOML any more, and a key that nobody knows beside the secret, show its line.
@@ -284,7 +284,7 @@ fn no_output_holds_a_secret() {
             let beside: String = lines.collect();
             for text in [&text, &unclosed, &beside] {
                 let (said, shown) = match super::load(&[text]) {
-                    Ok(Loaded { config, report, .. }) => {
+                    Ok(LoadedConfig { config, report, .. }) => {
                         accepted += 1;
                         (report.to_string(), config.effective())
                     }

@@ -15,7 +15,7 @@ use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
 use super::limits::{limit_text, windows};
 use super::load::report::Fields;
 use super::load::sections;
-use super::load::sections::Named;
+use super::load::sections::NamedTable;
 use super::load::text::Text;
 use super::printer::{array, table as show_table, text as show_text};
 use super::reader::{Table, Value};
@@ -51,7 +51,7 @@ pub(super) fn of_url(text: &Text<'_>) -> Option<Config> {
     Some(Config { servers: vec![server], ..default(name) })
 }
 
-fn read(named: Named<'_>) -> Config {
+fn read(named: NamedTable<'_>) -> Config {
     let table = named.table;
     let mut upstream = default(named.name);
     if let Some(value) = table.value("servers") {

@@ -5,7 +5,7 @@
 //! lease has that from the start, and once a burst of it. What is spent is a debt, reported when Redis is back.
 
 use super::words::Flag;
-use super::{Lease, Told, UNIT, fixed, rate_of, seconds};
+use super::{Lease, LeaseAnswer, UNIT, fixed, rate_of, seconds};
 use crate::{Algorithm, Plan, Quota};
 
 impl Lease {
@@ -14,10 +14,17 @@ impl Lease {
         self.0.has(Flag::Fallback)
     }
 
-    /// Takes `cost` from this node's share of the limit among `nodes` (0: it has none). Never returns `Told::Ask`. Call it after `take`,
-    /// which has counted the demand. `is_away`: Redis is down; else it is slow, lends to other nodes meanwhile, and is told
-    /// everything that is spent here.
-    pub fn take_fallback(&mut self, plan: &Plan, cost: u64, now_ns: u64, nodes: u32, is_away: bool) -> Told {
+    /// Takes `cost` from this node's share of the limit among `nodes` (0: it has none). Never returns `LeaseAnswer::Ask`.
+    /// Call it after `take`, which has counted the demand. `is_away`: Redis is down; else it is slow, lends to other nodes
+    /// meanwhile, and is told everything that is spent here.
+    pub fn take_fallback(
+        &mut self,
+        plan: &Plan,
+        cost: u64,
+        now_ns: u64,
+        nodes: u32,
+        is_away: bool,
+    ) -> LeaseAnswer {
         let ceiling = Ceiling::new(&plan.quota, nodes, is_away);
         if !self.0.has(Flag::Fallback) {
             self.begin(plan, &ceiling, now_ns);
@@ -34,7 +41,7 @@ impl Lease {
             let missing = -(left as f64) / UNIT as f64;
             let longest_ns = plan.quota.period_ns().get().saturating_mul(cost);
             let wait_ns = if rate > 0.0 { (missing / rate * 1e9) as u64 } else { longest_ns };
-            return Told::Denied { retry_after_ns: wait_ns.max(1) };
+            return LeaseAnswer::Denied { retry_after_ns: wait_ns.max(1) };
         }
         // Because limits over short periods refill in Redis meanwhile, what was spent within the rate is no debt. But a
         // bucket is full there when Redis is back: of what this node has spent it owes what its part of the bucket
@@ -53,7 +60,7 @@ impl Lease {
         self.0.set_level(owes);
         self.0.set_balance(left);
         self.0.set_end_ns(now_ns);
-        Told::Admitted { renew: false }
+        LeaseAnswer::Admitted { renew: false }
     }
 
     /// Takes `cost` beyond what is held, out of this node's even part of the units that Redis last said are left: for a

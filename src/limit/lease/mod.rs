@@ -6,11 +6,12 @@
 //! `held(now) = balance - rate * (end - now)`. A negative balance is a debt, which the next renewal reports to Redis.
 //!
 //! It deliberately knows nothing of other keys, of waiting requests, or of how messages travel. This file has what
-//! happens between messages, `upkeep.rs` the messages, `heard.rs` what Redis said of windows without leases, `fallback.rs` the time without Redis.
+//! happens between messages, `upkeep.rs` the messages, `window_answer.rs` what Redis said of windows without leases, `fallback.rs`
+//! the time without Redis.
 
 mod fallback;
-mod heard;
 mod upkeep;
+mod window_answer;
 mod words;
 
 use super::lease_messages::Grant;
@@ -19,7 +20,7 @@ use super::script_model::SMALL_AHEAD;
 use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 
-pub use upkeep::Wanted;
+pub use upkeep::LeaseDemand;
 
 /// This node's lease of one key, and what it remembers of the key without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,7 +28,7 @@ pub struct Lease(Words);
 
 /// What a lease answers to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum LeaseAnswer {
     /// The cost was taken; Redis need not be asked.
     Admitted {
         /// The lease should be renewed now, without waiting for it.
@@ -139,7 +140,7 @@ impl Lease {
 
     /// Takes `cost` if it is held, and counts it as demand. Renewals are asked for `lead_ns` ahead of need, which is how long
     /// they take; at least [`LEAD_MIN_NS`].
-    pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
+    pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         self.note_pause(now_ns);
         self.0.add_offered(cost);
         self.0.set_seen(now_ns);
@@ -148,13 +149,13 @@ impl Lease {
 
     /// Takes `cost` for a request that has waited for Redis; its demand was counted before.
     #[inline]
-    pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
+    pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         let (price, end_ns) = (fixed(cost), self.0.end_ns());
         if now_ns <= end_ns + plan.sharing.age_ns() && self.0.epoch() != 0 {
             let left = self.held(now_ns).saturating_sub(price);
             if left.saturating_add(self.advanced(now_ns, lead_ns)) >= 0 {
                 self.0.set_balance(self.0.balance().saturating_sub(price));
-                return Told::Admitted { renew: self.is_running_dry(plan, left, now_ns, lead_ns) };
+                return LeaseAnswer::Admitted { renew: self.is_running_dry(plan, left, now_ns, lead_ns) };
             }
         }
         self.without(plan, cost, now_ns, lead_ns)
@@ -173,13 +174,13 @@ impl Lease {
 
     /// Answers a request whose cost is not held.
     #[cold]
-    fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> Told {
+    fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
         if now_ns < deny_until_ns {
-            return Told::Denied { retry_after_ns: deny_until_ns - now_ns };
+            return LeaseAnswer::Denied { retry_after_ns: deny_until_ns - now_ns };
         }
         if self.0.epoch() == 0 {
-            return Told::Ask;
+            return LeaseAnswer::Ask;
         }
         let rate = self.0.rate();
         let is_in_flight = self.0.has(Flag::InFlight);
@@ -189,15 +190,15 @@ impl Lease {
         if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && !self.is_plenty(&plan.quota) {
             let held = self.held(now_ns).saturating_add(self.advanced(now_ns, lead_ns));
             let missing = fixed(cost).saturating_sub(held) as f64 / UNIT as f64;
-            return Told::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
+            return LeaseAnswer::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
         }
         let is_awaited = (end_ns..end_ns + plan.sharing.epoch_ns).contains(&now_ns);
         if is_awaited && cost == 1 && !self.0.has(Flag::Overdrawn) && self.may_overdraw(plan) {
             self.0.raise(Flag::Overdrawn);
             self.0.set_balance(self.0.balance().saturating_sub(UNIT));
-            return Told::Admitted { renew: !is_in_flight };
+            return LeaseAnswer::Admitted { renew: !is_in_flight };
         }
-        Told::Ask
+        LeaseAnswer::Ask
     }
 
     /// Whether it has a lease that is worth waiting for: not ended, or ended so recently that its renewal may still arrive.

@@ -11,7 +11,7 @@ const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
 const NOW: u64 = 3_600 * SECOND;
 const LEAD: u64 = LEAD_MIN_NS;
-const ADMITTED: Told = Told::Admitted { renew: false };
+const ADMITTED: LeaseAnswer = LeaseAnswer::Admitted { renew: false };
 
 fn plan_of(limit: u64, period_ns: u64, burst: u64, spare: u32) -> Arc<Plan> {
     let quota = quota::tests::quota(Algorithm::TokenBucket, limit, period_ns, burst);
@@ -24,22 +24,22 @@ fn plan() -> Arc<Plan> {
     plan_of(1_000, SECOND, 1_000, 100)
 }
 
-fn is_admitted(told: Told) -> bool {
-    matches!(told, Told::Admitted { .. })
+fn is_admitted(told: LeaseAnswer) -> bool {
+    matches!(told, LeaseAnswer::Admitted { .. })
 }
 
 /// A lease that was granted this at `NOW`.
 fn granted(plan: &Arc<Plan>, grant: Grant) -> Lease {
     let mut lease = Lease::default();
     lease.take(plan, 1, NOW, LEAD);
-    let asked = lease.renewal(plan, KEY, Wanted::by_one(1), NOW);
+    let asked = lease.renewal(plan, KEY, LeaseDemand::by_one(1), NOW);
     lease.granted(&asked, &grant, NOW);
     lease
 }
 
 /// Takes a grant for a renewal that kept nothing and that nobody waited for.
 fn give(lease: &mut Lease, plan: &Arc<Plan>, grant: &Grant, sent_ns: u64) {
-    let asked = Lease::default().renewal(plan, KEY, Wanted::default(), NOW);
+    let asked = Lease::default().renewal(plan, KEY, LeaseDemand::default(), NOW);
     lease.granted(&asked, grant, sent_ns);
 }
 
@@ -51,8 +51,8 @@ fn admitted_of(lease: &mut Lease, plan: &Plan, asked: u64, now_ns: u64) -> usize
 fn a_first_touch_asks_and_spends_what_it_is_given() {
     let plan = plan_of(1_000, SECOND, 1_000, 0);
     let mut lease = Lease::default();
-    assert_eq!(lease.take(&plan, 1, NOW, LEAD), Told::Ask);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW);
+    assert_eq!(lease.take(&plan, 1, NOW, LEAD), LeaseAnswer::Ask);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW);
     assert_eq!((renewal.pending, renewal.demand, renewal.epoch), (1, 0.5, 0));
     give(
         &mut lease,
@@ -64,7 +64,7 @@ fn a_first_touch_asks_and_spends_what_it_is_given() {
     assert_eq!(admitted_of(&mut lease, &plan, 5, NOW + 101 * MS), 1);
     // The rest of the lease accrues three more, and this plan lets nothing be overdrawn.
     assert_eq!(admitted_of(&mut lease, &plan, 9, NOW + 401 * MS), 3);
-    assert_eq!(lease.take(&plan, 1, NOW + 401 * MS, LEAD), Told::Ask);
+    assert_eq!(lease.take(&plan, 1, NOW + 401 * MS, LEAD), LeaseAnswer::Ask);
 }
 
 proptest! {
@@ -81,7 +81,7 @@ proptest! {
         for (step_ms, cost, is_renewed) in steps {
             now_ns += step_ms * MS;
             if is_renewed {
-                lease.renewal(&plan, KEY, Wanted::by_one(0), now_ns);
+                lease.renewal(&plan, KEY, LeaseDemand::by_one(0), now_ns);
                 give(&mut lease, &plan, &grant, now_ns);
             }
             let before = lease;
@@ -114,7 +114,7 @@ fn a_debt_without_end_stays_a_debt() {
         lease.owe(u64::MAX);
     }
     assert!(!is_admitted(lease.take(&plan, 1, NOW + MS, LEAD)));
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 2 * MS);
     assert!(renewal.delta > 8e12, "{renewal:?}");
     lease.owe(u64::MAX);
     lease.lost(&renewal, false);
@@ -128,7 +128,7 @@ fn one_unit_may_be_overdrawn_while_a_large_lease_is_renewed_and_is_reported() {
     let grant = Grant { epoch: 9, tokens: 0.5, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
     assert_eq!(admitted_of(&mut lease, &plan, 100, NOW + 101 * MS), 41);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 102 * MS);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW + 102 * MS);
     assert!((renewal.delta - 0.5).abs() < 0.01, "owed: {}", renewal.delta);
 }
 
@@ -137,12 +137,12 @@ fn a_unit_is_owed_once_until_redis_has_some_left() {
     let plan = plan();
     let mut lease = Lease::default();
     assert!(lease.overdraw(&plan, NOW) && !lease.overdraw(&plan, NOW));
-    let told = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW);
+    let told = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW);
     assert_eq!(told.delta, 1.0);
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, level: 9.0, ..Grant::default() };
     give(&mut lease, &plan, &grant, NOW);
     assert!(!lease.overdraw(&plan, NOW + MS), "all might owe again what all owe already");
-    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
+    lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + MS);
     give(&mut lease, &plan, &Grant { level: 10.0, ..grant }, NOW + MS);
     assert!(lease.overdraw(&plan, NOW + 2 * MS));
 }
@@ -153,7 +153,7 @@ fn a_denial_is_forgotten_when_its_demand_has_gone() {
     let mut lease =
         granted(&plan, Grant { epoch: 9, lasts_ns: 400 * MS, deny_ns: 400 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 100, NOW + 50 * MS);
-    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 50 * MS);
+    lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 50 * MS);
     give(
         &mut lease,
         &plan,
@@ -161,9 +161,9 @@ fn a_denial_is_forgotten_when_its_demand_has_gone() {
         NOW + 50 * MS,
     );
     lease.forgive(NOW + 70 * MS);
-    assert!(matches!(lease.take_again(&plan, 1, NOW + 70 * MS, LEAD), Told::Denied { .. }));
+    assert!(matches!(lease.take_again(&plan, 1, NOW + 70 * MS, LEAD), LeaseAnswer::Denied { .. }));
     lease.forgive(NOW + 150 * MS);
-    assert_eq!(lease.take_again(&plan, 1, NOW + 150 * MS, LEAD), Told::Ask);
+    assert_eq!(lease.take_again(&plan, 1, NOW + 150 * MS, LEAD), LeaseAnswer::Ask);
 }
 
 #[test]
@@ -172,8 +172,8 @@ fn units_are_spent_a_fifth_of_a_life_beyond_the_end_and_no_longer() {
     let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 100 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
     assert_eq!(admitted_of(&mut lease, &plan, 1, NOW + 199 * MS), 1);
-    assert_eq!(lease.take(&plan, 1, NOW + 201 * MS, LEAD), Told::Ask);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 201 * MS);
+    assert_eq!(lease.take(&plan, 1, NOW + 201 * MS, LEAD), LeaseAnswer::Ask);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW + 201 * MS);
     assert_eq!((renewal.delta, renewal.keep), (-8.0, 0.0));
     assert_eq!(renewal.spent, 0.0, "the one it spent was waited for");
 }
@@ -185,7 +185,7 @@ fn a_rate_accrues_from_when_it_was_asked_for() {
     let grant = Grant { epoch: 9, lasts_ns: 400 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
     let sent_ns = NOW + 200 * MS;
-    lease.renewal(&plan, KEY, Wanted::by_one(0), sent_ns);
+    lease.renewal(&plan, KEY, LeaseDemand::by_one(0), sent_ns);
     give(&mut lease, &plan, &Grant { rate: 100.0, lasts_ns: 200 * MS, ..grant }, sent_ns);
     assert_eq!(admitted_of(&mut lease, &plan, 50, sent_ns + MS), 0);
     assert_eq!(admitted_of(&mut lease, &plan, 50, sent_ns + 101 * MS), 10);
@@ -197,7 +197,7 @@ fn a_sample_shorter_than_20_ms_counts_as_one_of_20_ms() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 21.0, lasts_ns: 400 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 21, NOW + 600_000);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 600_000);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 600_000);
     assert!(renewal.demand <= 1_000.0, "{} units a second", renewal.demand);
 }
 
@@ -206,9 +206,9 @@ fn a_sample_shorter_than_20_ms_counts_as_one_of_20_ms() {
 fn who_comes_after_a_renewal_was_sent_asks_again() {
     let plan = plan();
     let mut lease = Lease::default();
-    assert_eq!(lease.take(&plan, 1, NOW, LEAD), Told::Ask);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW);
-    assert_eq!(lease.take(&plan, 1, NOW + MS, LEAD), Told::Ask);
+    assert_eq!(lease.take(&plan, 1, NOW, LEAD), LeaseAnswer::Ask);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW);
+    assert_eq!(lease.take(&plan, 1, NOW + MS, LEAD), LeaseAnswer::Ask);
     give(
         &mut lease,
         &plan,
@@ -216,14 +216,14 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
         NOW,
     );
     assert!(is_admitted(lease.take_again(&plan, 1, NOW + MS, LEAD)));
-    assert_eq!(lease.take_again(&plan, 1, NOW + MS, LEAD), Told::Ask);
+    assert_eq!(lease.take_again(&plan, 1, NOW + MS, LEAD), LeaseAnswer::Ask);
     assert_eq!(renewal.pending, 1);
     // The same where a lease is held that accrues nothing.
     let grant = Grant { epoch: 9, tokens: 1.0, lasts_ns: 400 * MS, ..Grant::default() };
     let mut lease = granted(&plan, grant);
     assert!(is_admitted(lease.take(&plan, 1, NOW + MS, LEAD)));
-    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
-    assert_eq!(lease.take(&plan, 1, NOW + 3 * MS, LEAD), Told::Ask);
+    lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 2 * MS);
+    assert_eq!(lease.take(&plan, 1, NOW + 3 * MS, LEAD), LeaseAnswer::Ask);
 }
 
 #[test]
@@ -231,13 +231,15 @@ fn a_denial_of_redis_is_kept_and_costs_nothing() {
     let plan = plan_of(10, SECOND, 10, 0);
     let mut lease =
         granted(&plan, Grant { epoch: 9, lasts_ns: 400 * MS, deny_ns: 300 * MS, ..Grant::default() });
-    assert!(matches!(lease.take(&plan, 1, NOW + 299 * MS, LEAD), Told::Denied { .. }));
-    assert_eq!(lease.take(&plan, 1, NOW + 301 * MS, LEAD), Told::Ask);
+    assert!(matches!(lease.take(&plan, 1, NOW + 299 * MS, LEAD), LeaseAnswer::Denied { .. }));
+    assert_eq!(lease.take(&plan, 1, NOW + 301 * MS, LEAD), LeaseAnswer::Ask);
     let mut exact = Lease::default();
     exact.deny_for(5 * MS, NOW);
-    let Told::Denied { retry_after_ns } = exact.take(&plan, 1, NOW, LEAD) else { panic!("it is denied") };
+    let LeaseAnswer::Denied { retry_after_ns } = exact.take(&plan, 1, NOW, LEAD) else {
+        panic!("it is denied")
+    };
     assert!(retry_after_ns <= 5 * MS && retry_after_ns > 5 * MS - 2_048, "{retry_after_ns} ns");
-    assert_eq!(exact.take(&plan, 1, NOW + 5 * MS, LEAD), Told::Ask);
+    assert_eq!(exact.take(&plan, 1, NOW + 5 * MS, LEAD), LeaseAnswer::Ask);
 }
 
 #[test]
@@ -250,7 +252,7 @@ fn a_denial_that_ended_holds_for_no_thread() {
     // A request may have read the clock before the denial ended on another thread.
     for now_ns in [NOW - MS, NOW, NOW + MS] {
         assert_eq!(exact.refused_for(&plan, 50, now_ns), None);
-        assert_eq!(exact.take(&plan, 1, now_ns, LEAD), Told::Ask);
+        assert_eq!(exact.take(&plan, 1, now_ns, LEAD), LeaseAnswer::Ask);
     }
 }
 
@@ -266,7 +268,7 @@ fn an_idle_lease_goes_back_whole() {
     let release = lease.release(&plan, KEY, NOW + 100 * MS).expect("it holds a lease");
     assert!((release.delta + 12.0).abs() < 1e-3, "eight, and what accrues to the end: {}", release.delta);
     assert_eq!((release.rate, release.release), (10.0, true));
-    assert_eq!(lease.take(&plan, 1, NOW + 101 * MS, LEAD), Told::Ask);
+    assert_eq!(lease.take(&plan, 1, NOW + 101 * MS, LEAD), LeaseAnswer::Ask);
     assert!(lease.release(&plan, KEY, NOW + 101 * MS).is_none());
 }
 
@@ -275,7 +277,7 @@ fn wanted(plan: &Arc<Plan>) -> Lease {
     let grant = Grant { epoch: 9, tokens: 500.0, lasts_ns: 600 * MS, ..Grant::default() };
     let mut lease = granted(plan, grant);
     (0..100).for_each(|step| assert!(is_admitted(lease.take(plan, 1, NOW + step * 5 * MS, LEAD))));
-    let renewal = lease.renewal(plan, KEY, Wanted::by_one(0), NOW + 500 * MS);
+    let renewal = lease.renewal(plan, KEY, LeaseDemand::by_one(0), NOW + 500 * MS);
     assert!((150.0..250.0).contains(&renewal.demand), "{renewal:?}");
     give(&mut lease, plan, &grant, NOW + 500 * MS);
     lease
@@ -291,7 +293,7 @@ fn requests_that_come_further_apart_than_before_are_not_idle_between_two() {
     assert!(is_admitted(sparse.take(&plan, 1, NOW + 560 * MS, LEAD)));
     assert!(!sparse.is_idle(&plan, NOW + 740 * MS) && sparse.is_idle(&plan, NOW + 770 * MS));
     // What is told next knows of it.
-    sparse.renewal(&plan, KEY, Wanted::by_one(0), NOW + 780 * MS);
+    sparse.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 780 * MS);
     give(
         &mut sparse,
         &plan,
@@ -323,7 +325,7 @@ fn a_demand_is_the_same_however_often_it_is_reported() {
             let now_ns = NOW + (number * 5 + number % 3 * 2) * MS;
             lease.take(&plan, 1, now_ns, LEAD);
             if number % every == 0 {
-                let asked = lease.renewal(&plan, KEY, Wanted::default(), now_ns);
+                let asked = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns);
                 lease.granted(&asked, &Grant { epoch: 1, lasts_ns: SECOND / 2, ..Grant::default() }, now_ns);
                 demand = asked.demand;
             }
@@ -339,7 +341,7 @@ fn a_demand_that_has_gone_is_reported_as_a_tenth_at_once() {
     let asked_after = |quiet_ns| {
         let mut lease = wanted(&plan);
         lease.take(&plan, 1, NOW + 500 * MS + quiet_ns, LEAD);
-        lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 500 * MS + quiet_ns).demand
+        lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 500 * MS + quiet_ns).demand
     };
     assert!(asked_after(10 * MS) > 150.0, "so short a time says nothing: {}", asked_after(10 * MS));
     assert!((15.0..25.0).contains(&asked_after(200 * MS)), "{}", asked_after(200 * MS));
@@ -351,18 +353,18 @@ fn what_is_given_back_forgets_its_denial_and_begins_with_its_silence() {
     let plan = plan();
     let mut lease = wanted(&plan);
     let grant = Grant { epoch: 9, tokens: 5.0, lasts_ns: 600 * MS, deny_ns: 600 * MS, ..Grant::default() };
-    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 500 * MS);
+    lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 500 * MS);
     give(&mut lease, &plan, &grant, NOW + 500 * MS);
     assert!(is_admitted(lease.take(&plan, 1, NOW + 510 * MS, LEAD)));
     assert!(!lease.is_idle(&plan, NOW + 540 * MS) && lease.is_idle(&plan, NOW + 570 * MS));
     lease.release(&plan, KEY, NOW + 570 * MS).expect("it holds a lease");
     assert_eq!(
         lease.take(&plan, 1, NOW + 575 * MS, LEAD),
-        Told::Ask,
+        LeaseAnswer::Ask,
         "what others gave back is there to be had"
     );
     // Five milliseconds after it was given back, but 65 after the last request.
-    let demand = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 575 * MS).demand;
+    let demand = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW + 575 * MS).demand;
     assert!((15.0..60.0).contains(&demand), "{demand}");
 }
 
@@ -371,27 +373,27 @@ fn a_lost_renewal_tells_a_debt_again_and_a_return_never() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, rate: 400.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 100, NOW + 101 * MS);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 102 * MS);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW + 102 * MS);
     lease.lost(&renewal, false);
-    let again = lease.renewal(&plan, KEY, Wanted::by_one(1), NOW + 105 * MS);
+    let again = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW + 105 * MS);
     assert!((again.delta - renewal.delta).abs() < 1e-3, "{} and {}", renewal.delta, again.delta);
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + MS);
     assert_eq!((renewal.delta, renewal.keep), (-49.0, 1.0));
     lease.lost(&renewal, false);
-    assert_eq!(lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS).delta, 0.0);
+    assert_eq!(lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 2 * MS).delta, 0.0);
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 10, NOW + MS);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + MS);
     lease.lost(&renewal, false);
-    let again = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
+    let again = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 2 * MS);
     assert!(renewal.spent > 8.0 && renewal.spent <= 10.0, "{}", renewal.spent);
     assert!(again.spent.abs() < 0.2, "{}", again.spent);
     // Nor by reports that come after the lease is over.
     lease.lost(&again, false);
-    let late = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 110 * MS);
+    let late = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 110 * MS);
     lease.lost(&late, false);
-    let later = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 120 * MS);
+    let later = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 120 * MS);
     assert!(later.spent.abs() < 0.2, "{}", later.spent);
 }
 
@@ -400,9 +402,9 @@ fn unanswered_reports_are_sent_again() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     admitted_of(&mut lease, &plan, 10, NOW + MS);
-    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + MS);
+    let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + MS);
     lease.lost(&renewal, true);
-    let again = lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 2 * MS);
+    let again = lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 2 * MS);
     assert_eq!((renewal.keep - renewal.delta, again.keep - again.delta), (40.0, 40.0));
     assert!((again.spent - renewal.spent).abs() < 0.3, "{} and {}", again.spent, renewal.spent);
     lease.lost(&again, true);
@@ -436,7 +438,7 @@ fn what_is_held_goes_back_for_a_cost_that_only_redis_can_serve_whole() {
     for (cost, keep, delta) in [(1, 1.0, 0.0), (8, 0.0, -1.0)] {
         let grant = Grant { epoch: 9, tokens: 1.0, level: 7.0, lasts_ns: 400 * MS, ..Grant::default() };
         let mut lease = granted(&plan, grant);
-        let renewal = lease.renewal(&plan, KEY, Wanted::by_one(cost), NOW + MS);
+        let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(cost), NOW + MS);
         assert_eq!((renewal.keep, renewal.delta), (keep, delta), "{cost}");
     }
 }
@@ -455,7 +457,7 @@ fn a_late_answer_ends_fallback_and_leaves_a_debt() {
     let plan = plan();
     let mut lease = Lease::default();
     lease.take(&plan, 1, NOW, LEAD);
-    lease.renewal(&plan, KEY, Wanted::by_one(1), NOW);
+    lease.renewal(&plan, KEY, LeaseDemand::by_one(1), NOW);
     assert_eq!(admitted_in_fallback(&mut lease, &plan, 1_000, NOW + 2 * MS), 20);
     give(&mut lease, &plan, &Grant { epoch: 9, tokens: 30.0, lasts_ns: 400 * MS, ..Grant::default() }, NOW);
     assert_eq!(admitted_of(&mut lease, &plan, 1_000, NOW + 3 * MS), 10);
@@ -469,14 +471,14 @@ fn what_a_late_answer_keeps_outlasts_fallback() {
     for later_ms in [10, 90, 110, 150, 400] {
         let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 100 * MS, ..Grant::default() };
         let mut lease = granted(&plan, grant);
-        let asked = lease.renewal(&plan, KEY, Wanted::default(), NOW + 100 * MS);
+        let asked = lease.renewal(&plan, KEY, LeaseDemand::default(), NOW + 100 * MS);
         let kept = asked.keep;
         assert!(kept >= 1.0, "{kept}");
         let late_ns = NOW + 100 * MS + later_ms * MS;
         assert!(is_admitted(lease.take_fallback(&plan, 1, late_ns, 100, false)));
         let grant = Grant { epoch: 10, tokens: 3.0, lasts_ns: 500 * MS, ..Grant::default() };
         lease.granted(&asked, &grant, NOW + 100 * MS);
-        let told = lease.renewal(&plan, KEY, Wanted::default(), late_ns + MS);
+        let told = lease.renewal(&plan, KEY, LeaseDemand::default(), late_ns + MS);
         assert!((told.keep - told.delta - (kept + 2.0)).abs() < 0.1, "{later_ms}: {told:?}");
         assert!((told.spent - 1.0).abs() < 0.1, "{later_ms}: {told:?}");
     }
@@ -488,12 +490,12 @@ fn a_grant_at_a_windows_end_lengthens_no_lease() {
     let plan = plan();
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 50.0, lasts_ns: 100 * MS, ..Grant::default() });
     for sent_ns in [NOW + 150 * MS, NOW + 190 * MS] {
-        lease.renewal(&plan, KEY, Wanted::by([1; 5].into_iter()), sent_ns);
+        lease.renewal(&plan, KEY, LeaseDemand::by([1; 5].into_iter()), sent_ns);
         give(&mut lease, &plan, &Grant { epoch: 9, tokens: 5.0, ..Grant::default() }, sent_ns);
         assert_eq!(admitted_of(&mut lease, &plan, 5, sent_ns + MS), 5);
     }
     assert_eq!(admitted_of(&mut lease, &plan, 1, NOW + 199 * MS), 1);
-    assert_eq!(lease.take(&plan, 1, NOW + 202 * MS, LEAD), Told::Ask);
+    assert_eq!(lease.take(&plan, 1, NOW + 202 * MS, LEAD), LeaseAnswer::Ask);
 }
 
 #[test]
@@ -508,7 +510,7 @@ fn a_debt_after_a_lease_is_reported_without_another_request() {
     heard.released(&release, None);
     assert!(!lease.says_nothing(&plan, NOW + SECOND) && heard.says_nothing(&plan, NOW + SECOND));
     lease.released(&release, Some(false));
-    assert_eq!(lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + SECOND).delta, 3.0);
+    assert_eq!(lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + SECOND).delta, 3.0);
 }
 
 /// It answers, but not to this key.
@@ -519,8 +521,8 @@ fn a_store_that_refuses_is_as_good_as_away() {
     let (mut admitted, mut told) = (0, 0.0);
     for turn in 0..1_000 {
         let now_ns = NOW + turn * 10 * MS;
-        assert_eq!(lease.take(&plan, 1, now_ns, LEAD), Told::Ask);
-        let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), now_ns);
+        assert_eq!(lease.take(&plan, 1, now_ns, LEAD), LeaseAnswer::Ask);
+        let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), now_ns);
         told = renewal.delta;
         lease.lost(&renewal, false);
         admitted += usize::from(is_admitted(lease.take_fallback(&plan, 1, now_ns, 100, true)));
@@ -539,7 +541,7 @@ fn what_fallback_owes_is_reported_as_spent() {
         let late = NOW + SECOND;
         let report = match release {
             true => lease.release(&plan, KEY, late).expect("it owes"),
-            false => lease.renewal(&plan, KEY, Wanted::by_one(0), late),
+            false => lease.renewal(&plan, KEY, LeaseDemand::by_one(0), late),
         };
         assert_eq!((report.spent, report.delta), (admitted as f64, admitted as f64));
         assert!(lease.is_fallback() && lease.is_in_flight());
@@ -558,7 +560,7 @@ fn a_flapping_store_hands_out_one_burst() {
     assert_eq!(admitted, 20, "twice the share of a hundred nodes");
     for round in 1..10 {
         let now_ns = NOW + round * MS;
-        let renewal = lease.renewal(&plan, KEY, Wanted::by_one(1), now_ns);
+        let renewal = lease.renewal(&plan, KEY, LeaseDemand::by_one(1), now_ns);
         lease.lost(&renewal, false);
         admitted += admitted_in_fallback(&mut lease, &plan, 1_000, now_ns);
     }
@@ -573,7 +575,7 @@ fn units_spent_in_fallback_are_owed_unless_refilled_since() {
         let mut lease = Lease::default();
         let spent = admitted_in_fallback(&mut lease, plan, 1_000, NOW)
             + admitted_in_fallback(&mut lease, plan, 3, now_ns);
-        (spent as f64, lease.renewal(plan, KEY, Wanted::by_one(0), now_ns).delta)
+        (spent as f64, lease.renewal(plan, KEY, LeaseDemand::by_one(0), now_ns).delta)
     };
     let (spent, owed) = spent_of(&plan_of(60_000, 60 * SECOND, 1_000, 0));
     assert_eq!(owed, spent);
@@ -590,7 +592,7 @@ fn exact_keys_have_a_fallback_and_their_burst_refills() {
     assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW), 5);
     // Redis is back and denies; then it is gone again.
     lease.deny_for(50 * MS, NOW + MS);
-    assert!(matches!(lease.take(&plan, 1, NOW + 2 * MS, LEAD), Told::Denied { .. }));
+    assert!(matches!(lease.take(&plan, 1, NOW + 2 * MS, LEAD), LeaseAnswer::Denied { .. }));
     assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW + 3 * MS), 0);
     assert!(!lease.says_nothing(&plan, NOW + 500 * MS));
     assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW + 1_100 * MS), 5);
@@ -644,10 +646,11 @@ proptest! {
             let lease = &mut nodes[node];
             for _ in 0..times {
                 let mut told = lease.take(&plan, 1, now_ns, LEAD);
-                if matches!(told, Told::Ask | Told::Admitted { renew: true }) {
-                    let renewal = lease.renewal(&plan, KEY, Wanted::by_one(u64::from(told == Told::Ask)), now_ns);
+                if matches!(told, LeaseAnswer::Ask | LeaseAnswer::Admitted { renew: true }) {
+                    let wanted = LeaseDemand::by_one(u64::from(told == LeaseAnswer::Ask));
+                    let renewal = lease.renewal(&plan, KEY, wanted, now_ns);
                     answer(&mut model, lease, &renewal, now_ns, fate);
-                    told = if told == Told::Ask { lease.take_again(&plan, 1, now_ns, LEAD) } else { told };
+                    told = if told == LeaseAnswer::Ask { lease.take_again(&plan, 1, now_ns, LEAD) } else { told };
                 }
                 if is_admitted(told) {
                     let (state, outcome) = behind.take(&plan.quota, 1, now_ns);
@@ -681,7 +684,7 @@ fn a_share_that_admits_says_whether_to_renew() {
     let mut lease = granted(&plan, Grant { epoch: 9, tokens: 500.0, lasts_ns: 400 * MS, ..Grant::default() });
     assert_eq!(lease.take(&plan, 1, NOW + MS, LEAD), ADMITTED);
     admitted_of(&mut lease, &plan, 400, NOW + 100 * MS);
-    lease.renewal(&plan, KEY, Wanted::by_one(0), NOW + 100 * MS);
+    lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 100 * MS);
     assert_eq!(lease.take(&plan, 1, NOW + 100 * MS, LEAD), ADMITTED, "one is on its way");
 }
 
@@ -750,7 +753,7 @@ fn under_a_lowered_limit_no_more_is_reported_as_spent_than_was() {
         let mut lease = granted(&old, grant);
         admitted_of(&mut lease, &old, spent, NOW + MS);
         lease.adopt(&old, &lower, NOW + 2 * MS);
-        let told = lease.renewal(&lower, KEY, Wanted::by_one(1), NOW + 3 * MS).spent;
+        let told = lease.renewal(&lower, KEY, LeaseDemand::by_one(1), NOW + 3 * MS).spent;
         assert!((told - spent as f64 / 4.0).abs() < 0.5, "{told} of {spent} spent");
     }
 }
@@ -796,7 +799,7 @@ fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
             let mut before = 0;
             if is_reported {
                 before = (0..part).filter(|_| lease.advance(1, NOW, nodes)).count();
-                let renewal = lease.renewal(&plan, KEY, Wanted::default(), NOW);
+                let renewal = lease.renewal(&plan, KEY, LeaseDemand::default(), NOW);
                 assert_eq!(renewal.delta, before as f64);
                 if is_heard {
                     lease.lost(&renewal, true);

@@ -14,7 +14,7 @@ use crate::{Key, Plan};
 
 /// The units that waiting requests need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct LeaseDemand {
     /// What the waiting requests cost together, units.
     pub units: u64,
     /// The cost of each, in the order in which they came; empty: one unit each.
@@ -23,17 +23,21 @@ pub struct Wanted {
     pub ahead: bool,
 }
 
-impl Wanted {
+impl LeaseDemand {
     /// For one request; for none if `cost` is 0.
-    pub fn by_one(cost: u64) -> Wanted {
-        Wanted::by([cost].into_iter().filter(|cost| *cost > 0))
+    pub fn by_one(cost: u64) -> LeaseDemand {
+        LeaseDemand::by([cost].into_iter().filter(|cost| *cost > 0))
     }
 
     /// For waiting requests with these costs, in the order in which they came.
-    pub fn by(costs: impl Iterator<Item = u64> + Clone) -> Wanted {
+    pub fn by(costs: impl Iterator<Item = u64> + Clone) -> LeaseDemand {
         let units = costs.clone().fold(0, u64::saturating_add);
         let is_a_unit_each = costs.clone().all(|cost| cost == 1);
-        Wanted { units, costs: if is_a_unit_each { SmallVec::new() } else { costs.collect() }, ahead: false }
+        LeaseDemand {
+            units,
+            costs: if is_a_unit_each { SmallVec::new() } else { costs.collect() },
+            ahead: false,
+        }
     }
 }
 
@@ -46,7 +50,7 @@ impl Lease {
 
     /// The renewal to send: the demand since the last report, the debt, and units held beyond need, which go back.
     /// `wanted` is what requests wait for.
-    pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, wanted: Wanted, now_ns: u64) -> Renewal {
+    pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, wanted: LeaseDemand, now_ns: u64) -> Renewal {
         let spent = self.spent();
         if now_ns > self.0.end_ns() + NUMBERED_NS {
             // The number is dropped, because epoch numbers wrap and by now another epoch may have it.

@@ -2,7 +2,7 @@
 //!
 //! Plain values; what moves a charge from one state to another is in `attempt.rs` and `wait.rs`.
 
-use crate::local::Place;
+use crate::local::StateLocation;
 use limit::{Answer, Outcome};
 
 /// The state of one charge while its request is decided: on the first walk over the charges, while Redis is asked, and
@@ -71,11 +71,11 @@ pub(crate) fn not_before((state, outcome): Said, wait_ns: u64) -> Said {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refund {
     /// To this node's table, under the charge's own quota.
-    Table(Place),
+    Table(StateLocation),
     /// To this node's table, under this node's share of the quota: it was decided by fallback, perhaps after a wait.
     Fallback {
         /// Where in the table the units were taken.
-        place: Place,
+        place: StateLocation,
         /// When they were taken, nanoseconds of the monotonic clock.
         taken_ns: u64,
     },
@@ -94,6 +94,6 @@ pub enum Refund {
 
 impl Default for Refund {
     fn default() -> Refund {
-        Refund::Table(Place::Slot)
+        Refund::Table(StateLocation::Slot)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::fleet::{DOWN_RETRY_NS, Fleet, coarse_outcome, lease_outcome, others_spend, outcome_of};
 use crate::{ClientAddress, Limiter};
-use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, Told, WhenDown};
+use limit::{Algorithm, Answer, Charge, Lease, LeaseAnswer, Outcome, Plan, WhenDown};
 
 /// Who would decide a charge of this client now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Limiter {
             is_remembered.then(|| fleet.denied_by(&mut share, plan, charge, now_ns)).flatten()
         } else {
             match fleet.take_from(&mut share, plan, charge, now_ns) {
-                Told::Ask => None,
+                LeaseAnswer::Ask => None,
                 told => Some(lease_outcome(plan, charge.cost, told, share.estimate(plan, now_ns))),
             }
         };
@@ -94,8 +94,8 @@ impl Limiter {
         }
         if is_late && !fleet.is_held_back(charge.key) && share.has_lease(plan, now_ns, lead_ns) {
             let told = match share.advance(charge.cost, now_ns, fleet.nodes()) {
-                true => Told::Admitted { renew: false },
-                false => Told::Denied { retry_after_ns: lead_ns },
+                true => LeaseAnswer::Admitted { renew: false },
+                false => LeaseAnswer::Denied { retry_after_ns: lead_ns },
             };
             return lease_outcome(plan, charge.cost, told, share.estimate(plan, now_ns));
         }

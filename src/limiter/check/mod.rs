@@ -10,17 +10,17 @@
 
 pub(super) mod attempt;
 pub(super) mod charge_state;
-pub(super) mod counted;
+pub(super) mod counted_keys;
+pub(super) mod decision_usage;
 pub(super) mod event;
 pub(super) mod foretell;
-pub(super) mod given;
+pub(super) mod joint_check;
 pub(super) mod overriding;
+pub(super) mod own_limits;
 pub(super) mod penalties;
 pub(super) mod provenance;
 pub(super) mod recall;
 pub(super) mod refund;
-pub(super) mod spent;
-pub(super) mod together;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub struct Check<'t> {
 
 /// What a peek finds, as far as this node knows.
 #[derive(Debug, Default)]
-pub struct Peeked {
+pub struct PeekResult {
     /// What each charge would be told, in their order.
     pub foretold: Vec<Foretold>,
     /// Policies that a retry has paid: they do not charge it again.
@@ -215,7 +215,7 @@ impl Limiter {
         subject: &impl Subject,
         now_ns: u64,
         check: &mut Check<'t>,
-    ) -> Result<Peeked, MissingDimension<'t>> {
+    ) -> Result<PeekResult, MissingDimension<'t>> {
         check.policies = policies;
         policies.charges(subject, &mut check.charges)?;
         self.override_charges(policies, subject, &mut check.charges, now_ns);
@@ -238,7 +238,7 @@ impl Limiter {
         check.decision = self.peek_charges(&check.charges, now_ns);
         let client = ClientAddress::from(policies.client_of(subject));
         let foretell = |charge| self.foretell(charge, client, now_ns);
-        Ok(Peeked { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
+        Ok(PeekResult { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
     }
 
     /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is

@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 
 use crate::Limiter;
 use crate::check::charge_state::{ChargeState, Refund, Said, said, unheard};
-use crate::wait::{Resolved, Wait};
-use limit::lease_messages::{Op, Part, Reply};
+use crate::wait::{Wait, WaitResolution};
+use limit::lease_messages::{ExactCharge, Op, Reply};
 use limit::{Algorithm, Charge, Key, Quota};
 
 /// A question to Redis about memories, in flight.
@@ -69,7 +69,7 @@ impl Limiter {
                     _ => unheard(ChargeState::Unanswered),
                 });
             };
-            fleet.link.send(Op::Peek(Part::of(memory, plan)), Box::new(move |answer, _| done(answer)));
+            fleet.link.send(Op::Peek(ExactCharge::of(memory, plan)), Box::new(move |answer, _| done(answer)));
         }
         Some(Recall { wait, deadline })
     }
@@ -79,7 +79,7 @@ impl Limiter {
         let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
         match shared {
             Some((fleet, plan)) => {
-                let parts = [Part::of(memory, plan)].into_iter().collect();
+                let parts = [ExactCharge::of(memory, plan)].into_iter().collect();
                 fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
             }
             None => self.table.remember(memory, now_ns),
@@ -95,7 +95,7 @@ impl Recall {
 
     /// Done when Redis has answered everything.
     pub(crate) fn resolved(&self) -> impl Future<Output = ()> {
-        Resolved(&self.wait)
+        WaitResolution(&self.wait)
     }
 
     /// The indices of the memories that Redis has reported as spent so far.

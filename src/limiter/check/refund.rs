@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::Limiter;
 use crate::check::charge_state::Refund;
-use crate::fallback::unsent::Settling;
+use crate::fallback::unsent_queue::Settling;
 use crate::fleet::Fleet;
-use crate::local::Place;
+use crate::local::StateLocation;
 use base::clock;
 use limit::Charge;
-use limit::lease_messages::Part;
+use limit::lease_messages::ExactCharge;
 
 impl Limiter {
     /// Gives a charge's units back. `refund` is its [`Decision::refund`](crate::Decision::refund), `taken_ns` the time of
@@ -35,14 +35,14 @@ impl Limiter {
                 fleet.change_watched(charge.key, taken_ns, |share| share.give_back(charge.cost));
             }
             (Refund::Redis { taken_us }, Some(fleet)) => {
-                self.table.give_back(&fleet.own_part(charge), Place::Slot, taken_ns);
+                self.table.give_back(&fleet.own_part(charge), StateLocation::Slot, taken_ns);
                 self.return_to_redis(fleet, charge, taken_us);
             }
         }
     }
 
     /// Refunds to this node's table what was taken under its share of the quota.
-    pub(crate) fn refund_share(&self, fleet: &Fleet, charge: &Charge, place: Place, taken_ns: u64) {
+    pub(crate) fn refund_share(&self, fleet: &Fleet, charge: &Charge, place: StateLocation, taken_ns: u64) {
         let quota = fleet.share_of(charge);
         self.table.give_back(&Charge { quota, ..*charge }, place, taken_ns);
     }
@@ -72,7 +72,7 @@ impl Limiter {
                 self.table.debit(&Charge { quota, ..rest }, place, now_ns);
                 match (fleet.taken_late.at_us(charge.key, taken_ns), fleet.plans.get(charge.plan)) {
                     (Some(_), Some(plan)) => {
-                        self.settle(fleet, Settling::debit(Part::of(&rest, plan), now_ns));
+                        self.settle(fleet, Settling::debit(ExactCharge::of(&rest, plan), now_ns));
                     }
                     _ => fleet.debts.add(&rest, more, now_ns, fleet.nodes()),
                 }
@@ -88,7 +88,7 @@ impl Limiter {
     /// Refunds an exact charge to Redis.
     pub(crate) fn return_to_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, taken_us: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        self.settle(fleet, Settling::give_back(Part::of(charge, plan), taken_us, clock::now_ns()));
+        self.settle(fleet, Settling::give_back(ExactCharge::of(charge, plan), taken_us, clock::now_ns()));
     }
 
     /// Returns what Redis gave so long ago to requests that were refused, and nobody has spent.
@@ -101,7 +101,7 @@ impl Limiter {
     /// Debits an exact window in Redis, whether the cost fits or not.
     fn debit_in_redis(self: &Arc<Self>, fleet: &Fleet, charge: &Charge, now_ns: u64) {
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        self.table.debit(&fleet.own_part(charge), Place::Slot, now_ns);
-        self.settle(fleet, Settling::debit(Part::of(charge, plan), now_ns));
+        self.table.debit(&fleet.own_part(charge), StateLocation::Slot, now_ns);
+        self.settle(fleet, Settling::debit(ExactCharge::of(charge, plan), now_ns));
     }
 }

@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 
-use crate::local::striped::Striped;
+use crate::local::striped_map::StripedMap;
 use limit::{Charge, Key};
 
 /// What was advanced and what is there to spend, by key.
 #[derive(Debug, Default)]
-pub(crate) struct Advances(Striped<Advance>);
+pub(crate) struct Advances(StripedMap<Advance>);
 
 #[derive(Debug, Default)]
 struct Advance {

@@ -24,7 +24,7 @@ use super::exact::questions::{Group, Question, Rooms, cost_of, next_group};
 use super::fleet::{Fleet, denied_before};
 use super::wait::{Fate, Late, Wait};
 use super::{Decision, Limiter};
-use limit::lease_messages::{Op, Part, Reply, Taken, Unanswered};
+use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, Quota};
 
 impl Limiter {
@@ -50,9 +50,9 @@ impl Limiter {
         }
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
             let cost = cost_of(&group, at);
-            Some(Part::of(&Charge { cost, ..*charge }, fleet.plans.get(charge.plan)?))
+            Some(ExactCharge::of(&Charge { cost, ..*charge }, fleet.plans.get(charge.plan)?))
         });
-        let parts: SmallVec<[Part; 2]> = parts.collect();
+        let parts: SmallVec<[ExactCharge; 2]> = parts.collect();
         let limiter = Arc::clone(self);
         let done = move |answer, now_ns| limiter.exact_answered(group, answer, sent_ns, now_ns);
         fleet.link.send(Op::Take(parts), Box::new(done));
@@ -61,7 +61,7 @@ impl Limiter {
     fn exact_answered(
         self: &Arc<Self>,
         group: Group,
-        answer: Result<Reply, Unanswered>,
+        answer: Result<Reply, LinkError>,
         sent_ns: u64,
         now_ns: u64,
     ) {
@@ -85,7 +85,7 @@ impl Limiter {
                 return self.send_group(fleet, fewer, now_ns);
             }
             answer => {
-                let is_undone = answer.err().is_none_or(Unanswered::is_undone);
+                let is_undone = answer.err().is_none_or(LinkError::is_undone);
                 let late = if is_undone { Late::Untaken } else { Late::Unknown };
                 let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
                 group.iter().for_each(|question| self.resolve_all(fleet, question, (state, late), now_ns));
@@ -149,7 +149,7 @@ impl Limiter {
     }
 
     /// Refuses queued requests that want at least as much of the same windows as the one that was refused.
-    fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &Taken, now_ns: u64) {
+    fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &TakeReply, now_ns: u64) {
         for question in fleet.questions.take_alike(refused) {
             for (which, outcome) in question.charges().zip(&taken.outcomes) {
                 let state = if outcome.is_admitted() { ChargeState::Fits } else { ChargeState::Refused };
@@ -223,7 +223,13 @@ impl Limiter {
     }
 
     /// Resolves the charges of all requests of a group.
-    fn decided(self: &Arc<Self>, fleet: &Fleet, group: Group, taken: &Taken, (sent_ns, now_ns): (u64, u64)) {
+    fn decided(
+        self: &Arc<Self>,
+        fleet: &Fleet,
+        group: Group,
+        taken: &TakeReply,
+        (sent_ns, now_ns): (u64, u64),
+    ) {
         if let Some(last) = group.last() {
             self.note_said(fleet, &last.charges, taken, (sent_ns, now_ns));
         }
@@ -247,7 +253,7 @@ impl Limiter {
         fleet: &Fleet,
         wait: &Wait,
         (index, charge): (usize, &Charge),
-        (taken, outcome): (&Taken, Outcome),
+        (taken, outcome): (&TakeReply, Outcome),
         (sent_ns, now_ns): (u64, u64),
     ) {
         let said = match taken.admitted {
@@ -329,7 +335,7 @@ impl Limiter {
     }
 
     /// Remembers what Redis said about exact windows: what is left, and denials until they end.
-    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &Taken, (sent_ns, now_ns): (u64, u64)) {
+    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &TakeReply, (sent_ns, now_ns): (u64, u64)) {
         for (index, (charge, outcome)) in charges.iter().zip(&taken.outcomes).enumerate() {
             let Some(plan) = fleet.plans.get(charge.plan) else { continue };
             // Of a key that comes several times all that was asked for so far is refused, and no single cost.

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::local::striped::Striped;
+use crate::local::striped_map::StripedMap;
 use crate::wait::Wait;
 use limit::{Algorithm, Charge, Key};
 
 /// Questions in flight and queued, by the first key of each.
 #[derive(Debug, Default)]
-pub(crate) struct Questions(Striped<KeyQuestions>);
+pub(crate) struct Questions(StripedMap<KeyQuestions>);
 
 #[derive(Debug, Default)]
 struct KeyQuestions {

@@ -1,23 +1,23 @@
-//! Tells Redis what the units of an exact window have come to: at once, or when its shard is back (`unsent.rs`).
+//! Tells Redis what the units of an exact window have come to: at once, or when its shard is back (`unsent_queue.rs`).
 
 use std::sync::Arc;
 
 use crate::Limiter;
-use crate::fallback::unsent::Settling;
+use crate::fallback::unsent_queue::Settling;
 use crate::fleet::Fleet;
-use limit::lease_messages::Unanswered;
+use limit::lease_messages::LinkError;
 
 impl Limiter {
     /// Tells Redis what a window's units have come to; again when it is back, if it certainly did not get it. A remembered
     /// denial may be wrong once units are back, so this node forgets it; other nodes keep theirs until it ends.
     pub(crate) fn settle(self: &Arc<Self>, fleet: &Fleet, settling: Settling) {
         let (limiter, op) = (Arc::clone(self), settling.op());
-        let done = move |answer: Result<_, Unanswered>, _| {
+        let done = move |answer: Result<_, LinkError>, _| {
             let Some(fleet) = &limiter.fleet else { return };
             if settling.gives_back() {
                 let _ = fleet.change_known(settling.key(), |_, share| share.end_denial());
             }
-            if answer.is_err_and(Unanswered::is_undone) {
+            if answer.is_err_and(LinkError::is_undone) {
                 fleet.unsent.add(settling);
             }
         };

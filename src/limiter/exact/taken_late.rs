@@ -8,17 +8,17 @@ use limit::Key;
 
 /// The last ones, by key and by when this node decided them.
 #[derive(Debug, Default)]
-pub(crate) struct TakenLate(Seldom<Last>);
+pub(crate) struct TakenLate(Seldom<LateTimes>);
 
 #[derive(Debug, Default)]
-struct Last {
+struct LateTimes {
     /// When Redis took them, microseconds of its clock.
     taken_us: HashMap<(Key, u64), u64>,
     /// The oldest first.
     order: VecDeque<(Key, u64)>,
 }
 
-impl Holds for Last {
+impl Holds for LateTimes {
     fn count(&self) -> usize {
         self.order.len()
     }

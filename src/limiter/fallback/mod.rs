@@ -2,4 +2,4 @@
 
 pub(super) mod debts;
 pub(super) mod repayment;
-pub(super) mod unsent;
+pub(super) mod unsent_queue;

@@ -7,7 +7,7 @@ use crate::Limiter;
 use crate::check::charge_state::{ChargeState, Refund};
 use crate::fleet::Fleet;
 use base::clock;
-use limit::lease_messages::{Op, Part, Unanswered};
+use limit::lease_messages::{ExactCharge, LinkError, Op};
 use limit::{Charge, Key, Plan, WhenDown};
 
 impl Fleet {
@@ -48,10 +48,10 @@ impl Limiter {
     pub(crate) fn tell_debt(self: &Arc<Self>, fleet: &Fleet, key: Key, now_ns: u64) {
         let Some(charge) = fleet.debts.take(key, now_ns, fleet.link.nodes()) else { return };
         let Some(plan) = fleet.plans.get(charge.plan) else { return };
-        let parts = [Part::of(&charge, plan)].into_iter().collect();
+        let parts = [ExactCharge::of(&charge, plan)].into_iter().collect();
         let limiter = Arc::clone(self);
-        let done = move |answer: Result<_, Unanswered>, now_ns| {
-            if let (Some(fleet), true) = (&limiter.fleet, answer.is_err_and(Unanswered::is_undone)) {
+        let done = move |answer: Result<_, LinkError>, now_ns| {
+            if let (Some(fleet), true) = (&limiter.fleet, answer.is_err_and(LinkError::is_undone)) {
                 fleet.debts.add(&charge, charge.cost, now_ns, fleet.link.nodes());
             }
         };

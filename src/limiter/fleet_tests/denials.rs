@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn an_exact_window_is_one_for_all_nodes() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let nodes = [node(&desk), node(&desk)];
     let admitted = (0..20)
         .filter(|turn| {
@@ -17,7 +17,7 @@ fn an_exact_window_is_one_for_all_nodes() {
 
 #[test]
 fn a_denial_is_remembered_until_it_ends() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = exact(&node, 1, 10);
     let dear = Charge { cost: 10, ..charge };
@@ -37,7 +37,7 @@ fn a_denial_is_remembered_until_it_ends() {
 
 #[test]
 fn a_window_that_would_have_fitted_shows_what_it_has() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let (narrow, wide) = (exact(&node, 1, 10), exact(&node, 3, 100));
     let of = |cost| [Charge { cost, ..narrow }, Charge { cost, ..wide }];
@@ -51,7 +51,7 @@ fn a_window_that_would_have_fitted_shows_what_it_has() {
 
 #[test]
 fn each_window_says_who_decided_it() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let (narrow, wide, lent) = (exact(&node, 1, 10), exact(&node, 3, 100), leased(&node, 5, 100));
     let charges = |cost| [lent, Charge { cost, ..narrow }, Charge { cost, ..wide }];
@@ -77,7 +77,7 @@ fn each_window_says_who_decided_it() {
 
 #[test]
 fn of_what_redis_never_said_nothing_is_remembered() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charges = [exact(&node, 1, 1), exact(&node, 3, 1)];
     let lent = leased(&node, 5, 100);
@@ -100,7 +100,7 @@ fn of_what_redis_never_said_nothing_is_remembered() {
 
 #[test]
 fn what_is_left_without_redis_is_what_this_node_decides_by() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = exact(&node, 1, 10);
     assert!(decide(&node, &desk, &[Charge { cost: 4, ..charge }], NOW).is_admitted());
@@ -126,7 +126,7 @@ fn what_is_left_without_redis_is_what_this_node_decides_by() {
 
 #[test]
 fn costs_have_room_however_large_they_are() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = exact(&node, 1, 1 << 40);
     let admits = |cost| decide(&node, &desk, &[Charge { cost, ..charge }], NOW).is_admitted();
@@ -146,7 +146,7 @@ fn costs_have_room_however_large_they_are() {
 
 #[test]
 fn a_denial_ends_where_units_come_back() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = Charge { cost: 9, ..exact(&node, 1, 10) };
     let cheap = Charge { cost: 5, ..charge };
@@ -172,7 +172,7 @@ fn a_denial_ends_where_units_come_back() {
 #[test]
 fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
     for overshoot in [0.0, 0.3] {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let limited = |limit| Charge { cost: 2, ..charge(&node, 1, limit, overshoot, WhenDown::Local) };
         let begin = |charge| node.decide(&[charge], ClientAddress::default(), NOW, &mut Decision::default());
@@ -185,9 +185,10 @@ fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
             done(
                 Ok(match op {
                     Op::Renew(_) => Reply::Grant(Grant { epoch: 1, deny_ns: hour_ns, ..Grant::default() }),
-                    _ => {
-                        Reply::Taken(Taken { outcomes: [outcome].into_iter().collect(), ..Taken::default() })
-                    }
+                    _ => Reply::Taken(TakeReply {
+                        outcomes: [outcome].into_iter().collect(),
+                        ..TakeReply::default()
+                    }),
                 }),
                 NOW,
             );
@@ -208,7 +209,7 @@ fn a_changed_limit_ends_what_was_denied_under_the_old_one() {
 
 #[test]
 fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let nodes = [node(&desk), node(&desk)];
     let [first, second] = [0, 1].map(|index: usize| {
         let limit = exact(&nodes[index], 1, 10).quota.limit();
@@ -252,7 +253,7 @@ fn a_long_denial_is_asked_about_again_by_one_request_now_and_then() {
 
 #[test]
 fn a_costlier_request_has_to_wait_longer() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = exact(&node, 1, 10);
     assert!(decide(&node, &desk, &[Charge { cost: 10, ..charge }], NOW).is_admitted());
@@ -268,7 +269,7 @@ fn a_costlier_request_has_to_wait_longer() {
 
 #[test]
 fn requests_counted_when_denied_are_reported_each_time() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let counted = Charge { count_denied: true, ..exact(&node, 1, 1) };
     for turn in 0..4 {
@@ -279,7 +280,7 @@ fn requests_counted_when_denied_are_reported_each_time() {
 
 #[test]
 fn one_question_shows_where_shadow_and_answer_part() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let shadow = Charge { shadow: true, ..exact(&node, 1, 1) };
     assert!(decide(&node, &desk, &[shadow], NOW).is_admitted());
@@ -290,7 +291,7 @@ fn one_question_shows_where_shadow_and_answer_part() {
 
 #[test]
 fn a_denial_lasts_a_while_however_fast_the_limit_refills() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = exact(&node, 1, 1_000);
     assert!(decide(&node, &desk, &[Charge { cost: 1_000, ..charge }], NOW).is_admitted());

@@ -5,7 +5,7 @@ use limit::Key;
 
 #[test]
 fn what_came_back_is_there_without_redis_too() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = charge(&node, 1, 10, 0.0, WhenDown::Local);
     let dear = Charge { cost: 6, ..charge };
@@ -34,14 +34,14 @@ fn what_came_back_is_there_without_redis_too() {
 fn what_settles_while_redis_is_away_is_told_afterwards() {
     for when_down in [WhenDown::Local, WhenDown::Allow, WhenDown::Deny] {
         for (why, cost, left) in [
-            (Unanswered::Down, 8, 2),
-            (Unanswered::Down, 25, 0),
-            (Unanswered::Down, 1, 9),
+            (LinkError::Down, 8, 2),
+            (LinkError::Down, 25, 0),
+            (LinkError::Down, 1, 9),
             // What may have been counted is not told once more.
-            (Unanswered::Lost, 8, 5),
-            (Unanswered::Lost, 1, 5),
+            (LinkError::Lost, 8, 5),
+            (LinkError::Lost, 1, 5),
         ] {
-            let desk = Arc::new(Desk::default());
+            let desk = Arc::new(FakeRedis::default());
             let node = node(&desk);
             let charge = Charge { cost: 5, ..charge(&node, 1, 10, 0.0, when_down) };
             let decision = decide(&node, &desk, &[charge], NOW);
@@ -67,7 +67,7 @@ fn what_settles_of_a_charge_that_redis_heard_of_late_is_told_too() {
         // Of what it was told afterwards nothing is given back.
         [(false, 8, 2), (false, 1, 9), (true, 8, 2), (true, 1, 5), (false, 5, 5), (true, 5, 5)]
     {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let charge = Charge { cost: 5, ..charge(&node, 1, 10, 0.0, WhenDown::Local) };
         desk.set_down(is_away);
@@ -90,7 +90,7 @@ fn what_settles_of_a_charge_that_redis_heard_of_late_is_told_too() {
 fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
     for when_down in [WhenDown::Local, WhenDown::Allow, WhenDown::Deny] {
         for overshoot in [0.0, 0.3] {
-            let desk = Arc::new(Desk::default());
+            let desk = Arc::new(FakeRedis::default());
             let node = node(&desk);
             // More than the unit that may be owed without asking.
             let charge = Charge { cost: 2, ..charge(&node, 1, 100, overshoot, when_down) };
@@ -108,7 +108,7 @@ fn a_late_answer_stands_for_what_was_admitted_and_is_undone_for_the_rest() {
 
 #[test]
 fn what_redis_has_back_is_not_missing_without_it() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = Charge { cost: 50, ..exact(&node, 1, 100) };
     // Estimates that turn out too high, a request that has gone, one that turns out dearer.
@@ -131,7 +131,7 @@ fn without_redis_a_node_keeps_to_its_share() {
     for (overshoot, when_down, most) in
         [(0.0, WhenDown::Local, 100), (0.3, WhenDown::Local, 100), (0.0, WhenDown::Allow, 1_000)]
     {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let charge = charge(&node, 1, 100, overshoot, when_down);
         desk.set_down(true);
@@ -145,7 +145,7 @@ fn without_redis_a_node_keeps_to_its_share() {
 #[test]
 fn what_a_node_spent_alone_is_told_when_redis_is_back() {
     for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let (cut_off, other) = (node(&desk), node(&desk));
         let hourly = |node: &Limiter| {
             let (limit, period_ns) = (NonZeroU64::new(40), NonZeroU64::new(3_600 * SECOND));
@@ -180,7 +180,7 @@ fn what_a_node_spent_alone_is_told_when_redis_is_back() {
 #[test]
 fn without_redis_the_fields_say_how_many_more_pass() {
     for is_known in [false, true] {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let charge = leased(&node, 1, 100);
         if is_known {
@@ -197,7 +197,7 @@ fn without_redis_the_fields_say_how_many_more_pass() {
 #[test]
 fn who_is_refused_before_a_late_answer_is_not_told_of_units_that_would_do() {
     for (limit, cost) in [(10, 1), (10, 3), (100, 1), (100, 7)] {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let charge = Charge { cost, ..exact(&node, 1, limit) };
         // Redis counts all of them, later than the requests wait.
@@ -210,7 +210,7 @@ fn who_is_refused_before_a_late_answer_is_not_told_of_units_that_would_do() {
 
 #[test]
 fn a_lease_that_is_spent_fills_up_without_redis_for_who_only_looks() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 100);
     while decide(&node, &desk, &[charge], NOW).is_admitted() {}
@@ -232,7 +232,7 @@ fn a_lease_that_is_spent_fills_up_without_redis_for_who_only_looks() {
 
 #[test]
 fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = charge(&node, 1, 10, 0.0, WhenDown::Allow);
     let mut key = 0;
@@ -255,7 +255,7 @@ fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
 
 #[test]
 fn clocks_a_little_apart_refill_a_share_once() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     desk.set_down(true);
@@ -268,7 +268,7 @@ fn clocks_a_little_apart_refill_a_share_once() {
 
 #[test]
 fn demand_without_redis_is_counted_once() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     assert!(decide(&node, &desk, &[charge], NOW).is_admitted());
@@ -285,7 +285,7 @@ fn demand_without_redis_is_counted_once() {
 
 #[test]
 fn a_debt_lost_on_its_way_is_reported_again_after_fallback() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = Charge { cost: 2, ..leased(&node, 1, 1_000) };
     let begin = |now_ns| {
@@ -305,7 +305,7 @@ fn a_debt_lost_on_its_way_is_reported_again_after_fallback() {
     let told = match take() {
         (Op::Renew(renewal), done) => {
             late(last, now);
-            done(Err(Unanswered::Lost), now);
+            done(Err(LinkError::Lost), now);
             renewal.delta
         }
         (other, _) => panic!("{other:?}"),
@@ -318,7 +318,7 @@ fn a_debt_lost_on_its_way_is_reported_again_after_fallback() {
 
 #[test]
 fn keys_in_fallback_come_back_in_turns() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();
     desk.set_down(true);
@@ -344,14 +344,14 @@ fn keys_in_fallback_come_back_in_turns() {
 }
 
 /// The way of one of many nodes to a Redis that is away.
-struct Away {
+struct DownLink {
     nodes: u32,
     rank: u32,
 }
 
-impl Link for Away {
+impl Link for DownLink {
     fn send(&self, _op: Op, done: Done) {
-        done(Err(Unanswered::Down), NOW);
+        done(Err(LinkError::Down), NOW);
     }
 
     fn is_up(&self, _key: Key) -> bool {
@@ -393,7 +393,7 @@ fn a_limit_of_fewer_units_than_nodes_is_spent_by_as_many_of_them() {
             let mut admitted = 0;
             let mut worst = 0.0;
             for rank in 0..nodes {
-                let link = Arc::new(Away { nodes, rank }) as Arc<dyn Link>;
+                let link = Arc::new(DownLink { nodes, rank }) as Arc<dyn Link>;
                 let node =
                     Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), Fleet::new(link, 1 << 16)));
                 let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
@@ -430,7 +430,7 @@ fn a_bucket_is_neither_whole_nor_shut_when_redis_is_back() {
         for (count, outage) in
             [2, 4, 20].into_iter().flat_map(|count| [1, 3, 20].map(|outage| (count, outage)))
         {
-            let desk = Arc::new(Desk::default());
+            let desk = Arc::new(FakeRedis::default());
             desk.more_nodes.store(count - 2, Ordering::Relaxed);
             let nodes: Vec<_> = (0..count).map(|_| node(&desk)).collect();
             let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
@@ -477,7 +477,7 @@ fn a_bucket_is_neither_whole_nor_shut_when_redis_is_back() {
 
 #[test]
 fn keys_that_are_asked_for_resume_when_redis_is_back() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charges: Vec<Charge> = (1..=50).map(|key| leased(&node, key, 1_000)).collect();
     desk.set_down(true);

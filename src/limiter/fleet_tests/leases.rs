@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let nodes = [node(&desk), node(&desk)];
     let charges = [leased(&nodes[0], 1, 1_000), leased(&nodes[1], 1, 1_000)];
     let (mut admitted, mut local, mut asked) = (0, 0, 0);
@@ -32,7 +32,7 @@ fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
 
 #[test]
 fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     let mut first = Decision::default();
@@ -56,7 +56,7 @@ fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
 
 #[test]
 fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let (old, new) = (leased(&node, 1, 1_000), leased(&node, 1, 2_000));
     let wait = |charge: Charge, cost| {
@@ -83,7 +83,7 @@ fn a_renewal_asks_for_those_who_still_wait_by_the_newest_plan() {
 
 #[test]
 fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     let decide = |decision: &mut Decision| node.decide(&[charge], ClientAddress::default(), NOW, decision);
@@ -102,7 +102,7 @@ fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
 
 #[test]
 fn a_lost_question_is_no_answer() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charges = [exact(&node, 1, 10), leased(&node, 2, 100)];
     let mut decision = Decision::default();
@@ -115,7 +115,7 @@ fn a_lost_question_is_no_answer() {
 
 #[test]
 fn a_draining_node_returns_its_leases() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     for turn in 0..500 {
@@ -133,7 +133,7 @@ fn a_draining_node_returns_its_leases() {
 
 #[test]
 fn a_node_that_stops_returns_what_it_holds_until_redis_has_it() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     for turn in 0..500 {
@@ -145,7 +145,7 @@ fn a_node_that_stops_returns_what_it_holds_until_redis_has_it() {
     assert!(before >= 1.0, "{before}");
     // The connection breaks just then: the return is not sent, and the shard seems to be away.
     assert!(node.release_all(end), "an answer is missing");
-    desk.refuse(end, Unanswered::Down);
+    desk.refuse(end, LinkError::Down);
     desk.set_down(true);
     assert!(node.release_all(end), "it is held again, and sent again");
     assert!(node.release_all(end), "an answer is missing");
@@ -156,7 +156,7 @@ fn a_node_that_stops_returns_what_it_holds_until_redis_has_it() {
 
 #[test]
 fn a_node_that_stops_waits_for_what_it_has_asked_and_returns_that_too() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let yearly = of_a_year(&node, leased(&node, 1, 1_000));
     // Its request has stopped waiting; nothing of the key is known yet.
@@ -179,7 +179,7 @@ fn of_a_year(node: &Limiter, charge: Charge) -> Charge {
 }
 
 /// How many units of the year's limit another node can spend.
-fn left_for_another(desk: &Arc<Desk>, now_ns: u64) -> usize {
+fn left_for_another(desk: &Arc<FakeRedis>, now_ns: u64) -> usize {
     let other = node(desk);
     let yearly = of_a_year(&other, leased(&other, 1, 1_000));
     (0..2_000).filter(|_| decide(&other, desk, &[yearly], now_ns).is_admitted()).count()
@@ -187,7 +187,7 @@ fn left_for_another(desk: &Arc<Desk>, now_ns: u64) -> usize {
 
 #[test]
 fn leases_go_back_a_few_at_a_time_and_those_on_their_way_too() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let take = |key: u64, now_ns| {
         let charge = leased(&node, key << 14, 1_000);
@@ -212,7 +212,7 @@ fn leases_go_back_a_few_at_a_time_and_those_on_their_way_too() {
 
 #[test]
 fn a_lowered_limit_holds_at_once_on_every_node() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let nodes = [node(&desk), node(&desk)];
     let (mut before, mut after) = (0, 0);
     // 2,000 requests a second over two nodes, which hold more than they need; after a second Redis answers nobody for a moment.
@@ -253,7 +253,7 @@ fn a_lowered_limit_holds_at_once_on_every_node() {
 /// A cost that is known long after its request, on a key of which no other request comes.
 #[test]
 fn what_is_owed_after_a_lease_has_ended_is_reported_by_the_next_sweep() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     decide(&node, &desk, &[charge], NOW);
@@ -276,12 +276,12 @@ fn what_is_owed_after_a_lease_has_ended_is_reported_by_the_next_sweep() {
 /// The unit that a node owed so that its first request need not wait.
 #[test]
 fn what_a_lost_first_renewal_owed_is_reported_by_a_sweep() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     let mut decision = Decision::default();
     assert!(node.decide(&[charge], ClientAddress::default(), NOW, &mut decision).is_none(), "it is owed");
-    desk.refuse(NOW + MS, Unanswered::Down);
+    desk.refuse(NOW + MS, LinkError::Down);
     node.sweep(NOW + SECOND);
     let told = match &desk.queue.lock().expect("no test panics here")[..] {
         [(Op::Renew(renewal), _)] => renewal.delta,
@@ -292,7 +292,7 @@ fn what_a_lost_first_renewal_owed_is_reported_by_a_sweep() {
 
 #[test]
 fn a_cost_that_is_known_after_its_lease_is_told_with_the_next_sweep() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     let decision = decide(&node, &desk, &[charge], NOW);
@@ -311,7 +311,7 @@ fn a_cost_that_is_known_after_its_lease_is_told_with_the_next_sweep() {
 
 #[test]
 fn a_lease_that_may_not_go_is_looked_at_again_and_goes_when_it_may() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = leased(&node, 1, 1_000);
     for turn in 0..50 {

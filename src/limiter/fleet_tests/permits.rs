@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn permits_of_an_outage_are_reported_after_it() {
     for when_down in [WhenDown::Local, WhenDown::Allow] {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let charge = permits(&node, 1, 10, when_down);
         let give_back = |refund| node.refund(&charge, refund, NOW);
@@ -34,7 +34,7 @@ fn permits_of_an_outage_are_reported_after_it() {
 
 #[test]
 fn permits_that_came_and_went_in_an_outage_leave_nothing() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = permits(&node, 1, 10, WhenDown::Local);
     desk.set_down(true);
@@ -70,7 +70,7 @@ fn admitted(node: &Arc<Limiter>, volley: Vec<Waiting>) -> usize {
 fn permits_are_asked_for_together_and_given_in_turn() {
     // (Limit, held elsewhere, admitted of ten, questions).
     for (limit, elsewhere, most, questions) in [(20, 0, 10, 2), (6, 0, 6, 3), (9, 3, 6, 3), (4, 4, 0, 2)] {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let charge = permits(&node, 1, limit, WhenDown::Deny);
         desk.elsewhere.store(elsewhere, Ordering::Relaxed);
@@ -83,7 +83,7 @@ fn permits_are_asked_for_together_and_given_in_turn() {
 
 #[test]
 fn no_permit_is_asked_for_a_client_that_has_gone() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charge = permits(&node, 1, 1_000, WhenDown::Deny);
     let mut volley = volley(&node, charge, 300);
@@ -98,7 +98,7 @@ fn no_permit_is_asked_for_a_client_that_has_gone() {
 
 #[test]
 fn a_changed_limit_counts_while_permits_are_out() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let limited = |limit| permits(&node, 1, limit, WhenDown::Deny);
     let admits = |charge| decide(&node, &desk, &[charge], NOW).is_admitted();

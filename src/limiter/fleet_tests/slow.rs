@@ -7,7 +7,7 @@ use super::*;
 
 /// The way to a Redis that is a round trip away, from all nodes.
 struct Far {
-    desk: Desk,
+    desk: FakeRedis,
     nodes: u32,
     round_trip_ns: u64,
     deadline: Duration,
@@ -104,7 +104,7 @@ impl Scene {
         deadline_ms: u64,
     ) -> Scene {
         let far = Arc::new(Far {
-            desk: Desk::default(),
+            desk: FakeRedis::default(),
             nodes,
             round_trip_ns: round_trip_ms * MS,
             deadline: Duration::from_millis(deadline_ms),

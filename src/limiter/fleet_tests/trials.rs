@@ -22,7 +22,7 @@ fn trial(node: &Limiter, make: Made, decides: u64, compared: &[u64]) -> Vec<Char
 fn each_of_two_policies_admits_what_it_would_alone() {
     for make in [exact as Made, leased] {
         for (decides, compared) in [(10, 20), (20, 10), (15, 15)] {
-            let desk = Arc::new(Desk::default());
+            let desk = Arc::new(FakeRedis::default());
             let node = node(&desk);
             let charges = trial(&node, make, decides, &[compared]);
             let (mut own, mut other) = (0, 0);
@@ -40,7 +40,7 @@ fn each_of_two_policies_admits_what_it_would_alone() {
 
 #[test]
 fn the_windows_of_a_compared_policy_are_charged_all_or_none() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charges = trial(&node, exact, 3, &[20, 5]);
     for _ in 0..12 {
@@ -51,7 +51,7 @@ fn the_windows_of_a_compared_policy_are_charged_all_or_none() {
 
 #[test]
 fn without_an_answer_in_time_each_of_the_two_falls_back_on_its_own() {
-    let desk = Arc::new(Desk::default());
+    let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
     let charges = trial(&node, exact, 10, &[20]);
     let (mut own, mut other) = (0, 0);

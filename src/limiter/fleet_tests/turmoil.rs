@@ -40,19 +40,19 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-struct Admitted {
+struct AdmittedRequest {
     charges: Vec<Charge>,
     decision: Decision,
     taken_ns: u64,
 }
 
 struct Play {
-    desk: Arc<Desk>,
+    desk: Arc<FakeRedis>,
     node: Arc<Limiter>,
     /// Two exact windows of two shards, permits, a leased window.
     limits: [Charge; 4],
     waiting: Vec<(Waiting, Vec<Charge>, Decision, u64)>,
-    admitted: Vec<Admitted>,
+    admitted: Vec<AdmittedRequest>,
     /// Units that were spent for good, of the first, the second and the last limit.
     spent: [u64; 4],
     /// The same of what was decided without Redis.
@@ -62,7 +62,7 @@ struct Play {
 
 impl Play {
     fn new(when_down: WhenDown) -> Play {
-        let desk = Arc::new(Desk::default());
+        let desk = Arc::new(FakeRedis::default());
         let node = node(&desk);
         let limits = [
             // A day's units: nothing comes back on its own.
@@ -114,7 +114,7 @@ impl Play {
 
     fn decided(&mut self, charges: Vec<Charge>, decision: Decision, taken_ns: u64) {
         if decision.is_admitted() {
-            self.admitted.push(Admitted { charges, decision, taken_ns });
+            self.admitted.push(AdmittedRequest { charges, decision, taken_ns });
         }
     }
 
@@ -134,7 +134,7 @@ impl Play {
             queue.remove(which)
         };
         self.now_ns += MS / 2;
-        let answer = if is_answered { Ok(self.desk.act(&op, self.now_ns)) } else { Err(Unanswered::Lost) };
+        let answer = if is_answered { Ok(self.desk.act(&op, self.now_ns)) } else { Err(LinkError::Lost) };
         done(answer, self.now_ns);
     }
 
@@ -151,7 +151,8 @@ impl Play {
         if self.admitted.is_empty() {
             return;
         }
-        let Admitted { charges, decision, taken_ns } = self.admitted.swap_remove(which % self.admitted.len());
+        let AdmittedRequest { charges, decision, taken_ns } =
+            self.admitted.swap_remove(which % self.admitted.len());
         for (index, charge) in charges.iter().enumerate() {
             let refund = decision.refund(index);
             if charge.quota.algorithm() == Algorithm::Concurrency {

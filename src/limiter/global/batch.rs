@@ -7,14 +7,14 @@ use redis::Cmd;
 use tokio::task::AbortHandle;
 
 use base::clock;
-use limit::lease_messages::{Op, Reply, Unanswered};
+use limit::lease_messages::{LinkError, Op, Reply};
 
 use super::name::Names;
 use super::script::Script;
 use super::wire;
 
 /// Called once with the answer and the time it came, nanoseconds.
-pub type Done = Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>;
+pub type Done = Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>;
 
 /// One operation with its callback, from `Global::send` until it is answered.
 pub(super) struct Entry {
@@ -33,7 +33,7 @@ pub(super) struct Entry {
 }
 
 /// An item in the queue of a pipeline.
-pub(super) enum Posted {
+pub(super) enum QueueItem {
     Entry(Entry),
     /// A batch that another pipeline has sent and got no answer to; its shard has moved to this pipeline's node.
     Batch(Box<Batch>),
@@ -47,7 +47,7 @@ impl Asker {
         Asker(Some(done))
     }
 
-    pub(super) fn complete(mut self, result: Result<Reply, Unanswered>, now_ns: u64) {
+    pub(super) fn complete(mut self, result: Result<Reply, LinkError>, now_ns: u64) {
         if let Some(done) = self.0.take() {
             done(result, now_ns);
         }
@@ -57,7 +57,7 @@ impl Asker {
 impl Drop for Asker {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
-            done(Err(Unanswered::Lost), clock::now_ns());
+            done(Err(LinkError::Lost), clock::now_ns());
         }
     }
 }
@@ -159,7 +159,7 @@ impl Batch {
     }
 
     /// Ends it without an answer.
-    pub(super) fn fail(self, why: Unanswered, now_ns: u64) {
+    pub(super) fn fail(self, why: LinkError, now_ns: u64) {
         for entry in self.entries {
             entry.asker.complete(Err(why), now_ns);
         }

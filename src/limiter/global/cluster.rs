@@ -1,6 +1,6 @@
 //! Redis Cluster: keeps the map of which node has which slots, by asking any node that answers again and again.
 //!
-//! A call that finds its slot elsewhere wakes [`SlotMap`] at once, and is sent on by [`super::routes::Shared::reroute`];
+//! A call that finds its slot elsewhere wakes [`SlotMap`] at once, and is sent on by [`super::routes::RoutingState::reroute`];
 //! this file only keeps the map.
 
 use std::collections::HashMap;
@@ -19,12 +19,12 @@ use super::config::{Login, Server};
 use super::connection::{ConnectError, Connector};
 use super::node::{Locator, Node};
 use super::pipeline::Pipeline;
-use super::routes::Shared;
+use super::routes::RoutingState;
 use super::slot;
 
 /// Keeps the map of a cluster, and the pipelines to its nodes.
 pub(super) struct SlotMap {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RoutingState>,
     /// The configured servers: the map is asked for there at first, and all nodes take the same login.
     pub(super) seeds: Vec<Server>,
     /// Connections to each node.

@@ -42,9 +42,9 @@ pub enum Topology {
     /// Independent servers, each with its part of the keys by consistent hashing.
     Ring {
         /// Servers that share the keys in proportion to their weights.
-        shards: Vec<Weighted>,
+        shards: Vec<WeightedServer>,
         /// Servers that hold only the keys of certain tenants.
-        dedicated: Vec<Dedicated>,
+        dedicated: Vec<DedicatedServer>,
     },
 }
 
@@ -74,7 +74,7 @@ pub struct Login {
 
 /// A server of a ring with its weight.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weighted {
+pub struct WeightedServer {
     /// The server, with its address and login.
     pub server: Server,
     /// Its share of the keys in proportion to the others' weights, at least 1.
@@ -83,7 +83,7 @@ pub struct Weighted {
 
 /// A server that only certain tenants use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Dedicated {
+pub struct DedicatedServer {
     /// The server, with its address and login.
     pub server: Server,
     /// The tenants whose keys it holds.

@@ -10,11 +10,11 @@ use tokio::sync::watch;
 use base::clock;
 
 use super::condition::Condition;
-use super::routes::Shared;
+use super::routes::RoutingState;
 use super::shard::Change;
 
 /// Runs until it is stopped, and logs every change until then.
-pub(super) async fn keep(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn keep(shared: Arc<RoutingState>, mut stop: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(PAUSE);
     let mut logged = HashMap::new();
     loop {
@@ -28,7 +28,7 @@ pub(super) async fn keep(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
 
 /// Logs what has changed. `logged` holds when trouble of a node, or its end, was last logged, nanoseconds. The tags of
 /// a cluster's node change one after another, so they are logged again after a second at the earliest.
-fn log_changes(shared: &Shared, logged: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
+fn log_changes(shared: &RoutingState, logged: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
     logged.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
     // A node, the change of its first shard, and how many shards changed so.
     let mut changes: Vec<(usize, Change, usize)> = Vec::new();
@@ -62,7 +62,7 @@ fn log_changes(shared: &Shared, logged: &mut HashMap<(usize, bool), u64>, now_ns
 }
 
 /// Logs the nodes whose answers have begun, or ceased, to come late as a rule.
-fn log_lateness(shared: &Shared, now_ns: u64) {
+fn log_lateness(shared: &RoutingState, now_ns: u64) {
     // The node, whether it is late, and how long its slowest shard takes and is waited for.
     let mut changes: Vec<(usize, bool, (u64, u64))> = Vec::new();
     for shard in &shared.shards {

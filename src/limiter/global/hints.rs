@@ -19,11 +19,11 @@ use super::condition::Condition;
 use super::config::Server;
 use super::connection::{ConnectError, Connection, Connector};
 use super::node::Node;
-use super::routes::{Route, Shared};
+use super::routes::{Route, RoutingState};
 
 /// The hints of one fleet. Nobody listens any more when this is dropped.
 pub struct Hints {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     heard: watch::Receiver<bool>,
     may: Arc<AtomicBool>,
     task: JoinHandle<()>,
@@ -31,7 +31,7 @@ pub struct Hints {
 
 /// Tells the other nodes that something has changed.
 pub struct Teller {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     channel: String,
     /// Whether this node's user is known to be allowed to: what it may not do is not tried.
     may: Arc<AtomicBool>,
@@ -126,7 +126,7 @@ async fn publish_to(
 }
 
 /// The servers of the shards that answer, in the order of the shards.
-fn reachable(shared: &Shared) -> Vec<Arc<Node>> {
+fn reachable(shared: &RoutingState) -> Vec<Arc<Node>> {
     let nodes = shared.nodes.load();
     let mut found: Vec<Arc<Node>> = Vec::new();
     for node in shared.shards.iter().filter_map(|shard| nodes.get(shard.place())) {
@@ -138,7 +138,7 @@ fn reachable(shared: &Shared) -> Vec<Arc<Node>> {
 }
 
 struct Listener {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     channel: String,
     /// Holds whether hints can be heard; changes with each hint.
     tell: watch::Sender<bool>,

@@ -17,15 +17,15 @@ use base::rendezvous;
 use limit::Key;
 
 use super::connection::Connection;
-use super::routes::Shared;
+use super::routes::RoutingState;
 
 /// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     /// The nodes, where requests read them.
     fleet: Arc<Nodes>,
     counts: Counts,
-    places: Vec<Place>,
+    places: Vec<MembershipShard>,
 }
 
 /// The nodes that share Redis, as far as this one knows.
@@ -57,13 +57,13 @@ impl Nodes {
 }
 
 /// One shard on which nodes are counted.
-struct Place {
+struct MembershipShard {
     shard: usize,
     connection: Option<Connection>,
 }
 
 /// A shard's answer to the report.
-enum Heard {
+enum ReportAnswer {
     Nodes(Vec<u64>),
     /// It answers with an error, such as a missing right.
     Refusal,
@@ -86,10 +86,10 @@ impl Counts {
 
 impl Membership {
     /// A membership on up to three shards, which keeps the count in `nodes`.
-    pub(super) fn new(shared: Arc<Shared>, fleet: Arc<Nodes>) -> Membership {
+    pub(super) fn new(shared: Arc<RoutingState>, fleet: Arc<Nodes>) -> Membership {
         let count = shared.shards.len();
         let places = (0..count.min(PLACES)).map(|place| place * count / count.min(PLACES));
-        let places = places.map(|shard| Place { shard, connection: None }).collect();
+        let places = places.map(|shard| MembershipShard { shard, connection: None }).collect();
         Membership { shared, fleet, counts: Counts::default(), places }
     }
 
@@ -99,9 +99,9 @@ impl Membership {
             let (mut heard, mut is_answered) = (Vec::new(), false);
             for index in 0..self.places.len() {
                 match self.hear(index, true).await {
-                    Heard::Nodes(nodes) => heard.push(nodes),
-                    Heard::Refusal => is_answered = true,
-                    Heard::Nothing => {}
+                    ReportAnswer::Nodes(nodes) => heard.push(nodes),
+                    ReportAnswer::Refusal => is_answered = true,
+                    ReportAnswer::Nothing => {}
                 }
             }
             is_answered |= !heard.is_empty();
@@ -123,9 +123,9 @@ impl Membership {
     }
 
     /// Reports to one shard that this node is, or is no longer, there.
-    async fn hear(&mut self, index: usize, is_there: bool) -> Heard {
+    async fn hear(&mut self, index: usize, is_there: bool) -> ReportAnswer {
         match self.ask(index, is_there).await {
-            Some(Ok(nodes)) => Heard::Nodes(nodes),
+            Some(Ok(nodes)) => ReportAnswer::Nodes(nodes),
             // Not connected anew, because the server has answered and would answer the same again.
             Some(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
                 let shard = &self.shared.shards[self.places[index].shard];
@@ -134,11 +134,11 @@ impl Membership {
                     let text = format!("nodes are not counted: {error}");
                     self.shared.complain(&shard.name, &text, clock::now_ns());
                 }
-                Heard::Refusal
+                ReportAnswer::Refusal
             }
             Some(Err(_)) | None => {
                 self.places[index].connection = None;
-                Heard::Nothing
+                ReportAnswer::Nothing
             }
         }
     }

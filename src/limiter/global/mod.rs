@@ -13,8 +13,8 @@ mod failover;
 mod families;
 mod health_log;
 mod hints;
+mod key_moves;
 mod membership;
-mod moved;
 mod name;
 mod node;
 mod notes;
@@ -43,7 +43,7 @@ use tokio::task::JoinSet;
 use base::clock;
 use base::random::Random;
 use limit::Key;
-use limit::lease_messages::{Op, Reply, Unanswered};
+use limit::lease_messages::{LinkError, Op, Reply};
 
 use batch::{Asker, Entry};
 use cluster::SlotMap;
@@ -53,21 +53,21 @@ use config::{Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
 pub use hints::{Hints, Teller};
+use key_moves::Moves;
 use membership::{Membership, Nodes};
-use moved::Moves;
 use node::{Locator, Node};
 pub use notes::{NoteError, Notes};
 use pipeline::Pipeline;
 use readings::Readings;
 use ring::Ring;
-use routes::{Route, Shared};
+use routes::{Route, RoutingState};
 use script::Script;
 use sentinel::Sentinels;
 use shard::Shard;
 
 /// Redis, as one process sees it.
 pub struct Global {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     /// Brings keys from the servers that had them before the ring changed.
     moves: Arc<Moves>,
     dedicated: Vec<(String, u8)>,
@@ -161,7 +161,8 @@ impl Global {
             Topology::Ring { shards, .. } if is_member => shards,
             _ => &[],
         }));
-        let shared = Shared::new(config.deadline, incarnation, &config.prefix, connector, shards, route);
+        let shared =
+            RoutingState::new(config.deadline, incarnation, &config.prefix, connector, shards, route);
         let shared = Arc::new(shared);
         let (stop, _) = watch::channel(false);
         let mut tasks = JoinSet::new();
@@ -196,7 +197,7 @@ impl Global {
         }
         tasks.spawn(health_log::keep(Arc::clone(&shared), stop.subscribe()));
         if !moves.is_known() {
-            tasks.spawn(moved::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
+            tasks.spawn(key_moves::ask(Arc::clone(&moves), Arc::clone(&shared), stop.subscribe()));
         }
         let nodes = Arc::new(Nodes::new(incarnation));
         let readings = Arc::new(Readings::new(shared.shards.len()));
@@ -212,18 +213,18 @@ impl Global {
     /// comes after the deadline, or with the reason there is none. It is called on the control runtime or, if there is
     /// no room or no connection, on this thread. An operation that is sent once has its result after a second and a
     /// little; `Renew`, `Return` and `Debit` are sent again until they are answered, over an outage too (see
-    /// [`Unanswered`]).
-    pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, Unanswered>, u64) + Send>) {
+    /// [`LinkError`]).
+    pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>) {
         let now_ns = clock::now_ns();
         let asker = Asker::new(done);
         let keys = wire::keys(&op);
-        let Some((key, _)) = keys.first() else { return asker.complete(Err(Unanswered::Refused), now_ns) };
+        let Some((key, _)) = keys.first() else { return asker.complete(Err(LinkError::Refused), now_ns) };
         let (key, shard) = (*key, self.shared.shard(*key));
         let is_one_call = keys.len() <= wire::PARTS_MAX
             && keys.iter().skip(1).all(|(other, _)| self.shared.shard(*other) == shard);
         drop(keys);
         if !is_one_call {
-            return asker.complete(Err(Unanswered::Refused), now_ns);
+            return asker.complete(Err(LinkError::Refused), now_ns);
         }
         let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
         if let Some(entry) = self.moves.hold(&self.shared, entry, key) {

@@ -6,14 +6,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{mpsc, watch};
 
-use super::batch::Posted;
+use super::batch::QueueItem;
 use super::config::{CONNECTIONS_MAX, Server};
 use super::connection::{About, ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
 use limit::Key;
 
 /// The queues of a node's pipelines.
-pub(super) type Queues = Vec<mpsc::Receiver<Posted>>;
+pub(super) type Queues = Vec<mpsc::Receiver<QueueItem>>;
 
 pub(super) struct Node {
     /// Index in the list of nodes.
@@ -25,7 +25,7 @@ pub(super) struct Node {
     /// Changes when the server moves, so that its pipelines connect to the new address.
     pub(super) moves: watch::Sender<u64>,
     /// The queue of each pipeline.
-    pub(super) pipelines: Vec<mpsc::Sender<Posted>>,
+    pub(super) pipelines: Vec<mpsc::Sender<QueueItem>>,
     /// One bit for each pipeline that is connected.
     connected: AtomicU32,
     /// Whether a shard is on it, or a call was redirected to it. Otherwise its connections are closed.
@@ -131,7 +131,7 @@ impl Node {
 
     /// The queue of the key's pipeline, or of a connected one if that one is not.
     #[inline]
-    pub(super) fn pipeline(&self, key: Key) -> &mpsc::Sender<Posted> {
+    pub(super) fn pipeline(&self, key: Key) -> &mpsc::Sender<QueueItem> {
         // Bits of the key that do not decide its shard, so that the keys of one shard spread over all pipelines.
         let mine = (key.high() >> 32) as usize % self.pipelines.len();
         let connected = self.connected.load(Ordering::Relaxed);

@@ -13,12 +13,12 @@ use tokio::sync::Mutex;
 use super::Global;
 use super::config::Server;
 use super::connection::{About, Connection};
-use super::routes::Shared;
+use super::routes::RoutingState;
 use base::clock;
 
 /// The notes that the nodes of one fleet leave for each other.
 pub struct Notes {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     connection: Mutex<Option<Connection>>,
     /// Until then the pipelines may not have found the server yet.
     found_by: Instant,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use redis::{Cmd, Value};
 
-use limit::lease_messages::{Op, Part};
+use limit::lease_messages::{ExactCharge, Op};
 use limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
 
 use super::batch;
 use super::name::Names;
 use super::script::Script;
-use super::wire::{self, Answered};
+use super::wire::{self, OpAnswer};
 
 pub(super) struct Probe(Op);
 
@@ -23,8 +23,13 @@ impl Probe {
             [1_000_000_000, 1_000_000].map(|number| NonZeroU64::MIN.saturating_add(number));
         let quota = Quota::new(Algorithm::TokenBucket, units, second_ns, units);
         let plan = Plan { policy: POLICY.into(), quota, sharing: Sharing::new(&quota, 0.0, WhenDown::Allow) };
-        let part =
-            Part { key: Key::default(), plan: Arc::new(plan), cost: 1, shadow: false, count_denied: false };
+        let part = ExactCharge {
+            key: Key::default(),
+            plan: Arc::new(plan),
+            cost: 1,
+            shadow: false,
+            count_denied: false,
+        };
         Probe(Op::Take([part].into_iter().collect()))
     }
 
@@ -44,8 +49,8 @@ impl Probe {
             _ => None,
         };
         match answers.and_then(|answers| answers.into_iter().next()) {
-            Some(Answered::Reply(_)) => Ok(()),
-            Some(Answered::Error(text)) => Err(text),
+            Some(OpAnswer::Reply(_)) => Ok(()),
+            Some(OpAnswer::Error(text)) => Err(text),
             None => Err(wire::NO_REPLY.to_owned()),
         }
     }

@@ -17,7 +17,7 @@ use base::random::Random;
 
 use super::connection::Connection;
 use super::node::Node;
-use super::routes::Shared;
+use super::routes::RoutingState;
 
 #[derive(Debug, Default)]
 pub(super) struct Readings {
@@ -82,7 +82,11 @@ impl Readings {
 }
 
 /// Reads all servers until it is stopped.
-pub(super) async fn keep(shared: Arc<Shared>, readings: Arc<Readings>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn keep(
+    shared: Arc<RoutingState>,
+    readings: Arc<Readings>,
+    mut stop: watch::Receiver<bool>,
+) {
     let mut open: HashMap<usize, Connection> = HashMap::new();
     let mut markers: HashMap<usize, String> = HashMap::new();
     let mut read_ns = 0;
@@ -127,7 +131,7 @@ struct Answer {
     found: Vec<(usize, String)>,
 }
 
-async fn read(shared: Arc<Shared>, node: Arc<Node>, kept: Option<Connection>) -> Option<Answer> {
+async fn read(shared: Arc<RoutingState>, node: Arc<Node>, kept: Option<Connection>) -> Option<Answer> {
     let server = node.place()?.0.clone();
     let connector = &shared.connector;
     let connection = match kept.filter(|kept| kept.server == server && kept.is_open()) {
@@ -150,7 +154,7 @@ async fn read(shared: Arc<Shared>, node: Arc<Node>, kept: Option<Connection>) ->
 
 /// Compares the markers with those of before, and says where keys have vanished.
 fn look_for_markers(
-    shared: &Shared,
+    shared: &RoutingState,
     readings: &Readings,
     markers: &mut HashMap<usize, String>,
     found: Vec<(usize, String)>,

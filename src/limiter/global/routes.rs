@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TrySendError;
 
 use limit::Key;
-use limit::lease_messages::Unanswered;
+use limit::lease_messages::LinkError;
 
-use super::batch::{Batch, Entry, Posted};
+use super::batch::{Batch, Entry, QueueItem};
 use super::condition::Condition;
 use super::config::deadline_of;
 use super::connection::Connector;
@@ -26,7 +26,7 @@ use super::shard::{Shard, clipped};
 use super::wire;
 
 /// The state that all pipelines of the process share.
-pub(super) struct Shared {
+pub(super) struct RoutingState {
     /// How long a request waits for an answer; `None`: as the round trip of its shard says.
     deadline: Option<Duration>,
     /// Random number of this process: Redis tells its batches and permits from those of every other process, this
@@ -59,7 +59,7 @@ pub(super) enum Route {
     Tags,
 }
 
-impl Shared {
+impl RoutingState {
     pub(super) fn new(
         deadline: Option<Duration>,
         incarnation: u64,
@@ -67,8 +67,8 @@ impl Shared {
         connector: Connector,
         shards: Vec<Shard>,
         route: Route,
-    ) -> Shared {
-        Shared {
+    ) -> RoutingState {
+        RoutingState {
             deadline,
             incarnation,
             names: Names::new(prefix),
@@ -124,10 +124,11 @@ impl Shared {
     fn post_to(&self, node: usize, entry: Entry, key: Key, now_ns: u64) {
         let nodes = self.nodes.load();
         let refused = match nodes.get(node).map(|node| node.pipeline(key)) {
-            Some(pipeline) => match pipeline.try_send(Posted::Entry(entry)) {
+            Some(pipeline) => match pipeline.try_send(QueueItem::Entry(entry)) {
                 Ok(()) => return,
                 Err(
-                    TrySendError::Full(Posted::Entry(entry)) | TrySendError::Closed(Posted::Entry(entry)),
+                    TrySendError::Full(QueueItem::Entry(entry))
+                    | TrySendError::Closed(QueueItem::Entry(entry)),
                 ) => entry,
                 Err(_) => return,
             },
@@ -146,10 +147,10 @@ impl Shared {
             .and_then(|entry| Some(wire::keys(&entry.op).first()?.0))
             .unwrap_or_default();
         let Some(node) = nodes.get(self.shards[batch.shard].place()) else { return Some(batch) };
-        match node.pipeline(key).try_send(Posted::Batch(batch)) {
-            Err(TrySendError::Full(Posted::Batch(batch)) | TrySendError::Closed(Posted::Batch(batch))) => {
-                Some(batch)
-            }
+        match node.pipeline(key).try_send(QueueItem::Batch(batch)) {
+            Err(
+                TrySendError::Full(QueueItem::Batch(batch)) | TrySendError::Closed(QueueItem::Batch(batch)),
+            ) => Some(batch),
             Ok(()) | Err(_) => None,
         }
     }
@@ -157,7 +158,7 @@ impl Shared {
     /// Ends an entry that was not sent.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
         self.shards[entry.shard].stats.lost.fetch_add(1, Ordering::Relaxed);
-        entry.asker.complete(Err(Unanswered::Down), now_ns);
+        entry.asker.complete(Err(LinkError::Down), now_ns);
     }
 
     /// The shards that are on a node.
@@ -217,7 +218,7 @@ impl Shared {
                 None => {
                     is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
                     shard.stats.refused.fetch_add(1, Ordering::Relaxed);
-                    entry.asker.complete(Err(Unanswered::Refused), now_ns);
+                    entry.asker.complete(Err(LinkError::Refused), now_ns);
                 }
             }
         }
@@ -276,7 +277,7 @@ impl Shared {
     }
 }
 
-/// How long Redis keeps the key that [`Shared::touch`] writes, milliseconds.
+/// How long Redis keeps the key that [`RoutingState::touch`] writes, milliseconds.
 const TOUCH_MS: u64 = 1_000;
 /// The most unknown addresses remembered at a time.
 const WANTED_MAX: usize = 16;

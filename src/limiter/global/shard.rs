@@ -107,7 +107,7 @@ struct Breakers {
     /// How long calls took, all of them.
     call_durations: Histogram,
     relapses: Relapses,
-    logged: Logged,
+    logged: LoggedChange,
     lateness: Lateness,
 }
 
@@ -129,7 +129,7 @@ struct Relapses {
 }
 
 /// The last change that was logged, and the reason for the present condition.
-struct Logged {
+struct LoggedChange {
     condition: Condition,
     /// When it was logged, nanoseconds.
     at_ns: u64,
@@ -188,7 +188,7 @@ impl Shard {
             round_trip: RoundTrip::default(),
             call_durations: Histogram::default(),
             relapses: Relapses::default(),
-            logged: Logged { condition: Condition::Unknown, at_ns: 0, why: String::new() },
+            logged: LoggedChange { condition: Condition::Unknown, at_ns: 0, why: String::new() },
             lateness: Lateness::default(),
         };
         Shard {

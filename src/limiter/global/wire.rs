@@ -10,12 +10,14 @@ use std::{ptr, slice};
 
 use smallvec::SmallVec;
 
-use limit::lease_messages::{Grant, Hold, Left, Op, Part, Renewal, Reply, Seen, Taken};
+use limit::lease_messages::{
+    ExactCharge, Grant, Hold, Op, Renewal, Reply, TakeReply, WindowBalance, WindowRecord,
+};
 use limit::{Algorithm, Answer, Key, Outcome, Plan, script_model};
 
 /// The answer to one operation of a call.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answered {
+pub enum OpAnswer {
     /// The reply that the operation asks for.
     Reply(Reply),
     /// An error that Redis gave for this operation alone.
@@ -133,7 +135,7 @@ impl<'o> Call<'o> {
         }
     }
 
-    fn write_parts(&mut self, kind: u8, parts: &'o [Part]) {
+    fn write_parts(&mut self, kind: u8, parts: &'o [ExactCharge]) {
         // `Global::send` refuses an operation of more than `PARTS_MAX` parts.
         self.operations.extend([kind, parts.len() as u8]);
         for part in parts {
@@ -142,7 +144,7 @@ impl<'o> Call<'o> {
         }
     }
 
-    fn write_debits(&mut self, parts: &'o [Part], flags: u8) {
+    fn write_debits(&mut self, parts: &'o [ExactCharge], flags: u8) {
         self.operations.extend([5, parts.len() as u8]);
         for part in parts {
             self.write_part(part.key, &part.plan, part.cost, flags);
@@ -227,7 +229,7 @@ pub fn repaired(reply: &[u8]) -> (u64, &[u8]) {
 }
 
 /// Reads the reply to `ops`: one answer for each.
-pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<Answered>> {
+pub fn read(reply: &[u8], ops: &[&Op]) -> Option<Vec<OpAnswer>> {
     let mut rest = Reader(reply);
     let at_us = rest.number()?;
     if at_us < 0.0 {
@@ -256,7 +258,7 @@ struct Reader<'r>(&'r [u8]);
 
 impl<'r> Reader<'r> {
     /// One answer of a run: the units left, or a negative number if there is more to say than that it is admitted.
-    fn answered_in_run(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
+    fn answered_in_run(&mut self, op: &Op, at_us: u64) -> Option<OpAnswer> {
         let left = self.number()?;
         if left == -1.0 {
             return self.error();
@@ -273,16 +275,16 @@ impl<'r> Reader<'r> {
             Op::Peek(_) => Reply::Peeked(outcome),
             _ => return None,
         };
-        Some(Answered::Reply(reply))
+        Some(OpAnswer::Reply(reply))
     }
 
-    fn answered(&mut self, op: &Op, at_us: u64) -> Option<Answered> {
+    fn answered(&mut self, op: &Op, at_us: u64) -> Option<OpAnswer> {
         let reply = match (self.byte()?, op) {
             (b'G', Op::Renew(_)) => Reply::Grant(self.grant()?),
             (b'T', Op::Take(parts)) => {
                 let admitted = self.byte()? == 1;
                 let outcomes = parts.iter().map(|_| self.outcome()).collect::<Option<_>>()?;
-                Reply::Taken(Taken { at_us, outcomes, admitted })
+                Reply::Taken(TakeReply { at_us, outcomes, admitted })
             }
             (b'P', Op::Hold(_)) => taken(self.outcome()?, at_us),
             (b'R', Op::Return { .. } | Op::Debit(_) | Op::Repay(_)) => Reply::Returned,
@@ -293,20 +295,20 @@ impl<'r> Reader<'r> {
                 let record = self.take(length.into())?;
                 // The reply is well-formed even if the key holds no record.
                 return Some(match seen(outcome, record, &part.plan, at_us) {
-                    Some(seen) => Answered::Reply(Reply::Seen(seen)),
-                    None => Answered::Error("the key holds no valid record".to_owned()),
+                    Some(seen) => OpAnswer::Reply(Reply::Seen(seen)),
+                    None => OpAnswer::Error("the key holds no valid record".to_owned()),
                 });
             }
             (b'E', _) => return self.error(),
             _ => return None,
         };
-        Some(Answered::Reply(reply))
+        Some(OpAnswer::Reply(reply))
     }
 
-    fn error(&mut self) -> Option<Answered> {
+    fn error(&mut self) -> Option<OpAnswer> {
         let length = u16::from_le_bytes(self.bytes()?);
         let text = self.take(length.into())?;
-        Some(Answered::Error(String::from_utf8_lossy(text).into_owned()))
+        Some(OpAnswer::Error(String::from_utf8_lossy(text).into_owned()))
     }
 
     fn grant(&mut self) -> Option<Grant> {
@@ -359,13 +361,16 @@ impl<'r> Reader<'r> {
 /// The reply for an operation of one part, which is admitted if its part is.
 fn taken(outcome: Outcome, at_us: u64) -> Reply {
     let admitted = outcome.is_admitted();
-    Reply::Taken(Taken { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
+    Reply::Taken(TakeReply { at_us, outcomes: SmallVec::from_iter([outcome]), admitted })
 }
 
 /// The result of a look; `None` if the key does not hold a record.
-fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen> {
+fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<WindowRecord> {
     if plan.sharing.is_exact() {
-        return Some(Seen { left: Left::Exact(outcome), unchanged_ns: unchanged_ns(record, plan, at_us) });
+        return Some(WindowRecord {
+            left: WindowBalance::Exact(outcome),
+            unchanged_ns: unchanged_ns(record, plan, at_us),
+        });
     }
     let (lent, unchanged_ns) = match record {
         [] => (script_model::untouched(plan), None),
@@ -373,7 +378,7 @@ fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Seen
         _ => script_model::look(record, plan, at_us)
             .map(|(lent, ago_ns)| (lent, (outcome.remaining == 0).then_some(ago_ns)))?,
     };
-    Some(Seen { left: Left::Lent(lent), unchanged_ns })
+    Some(WindowRecord { left: WindowBalance::Lent(lent), unchanged_ns })
 }
 
 /// The outcome of an exact window, as lua/take.lua encodes it.

@@ -9,7 +9,7 @@ use crate::holders::resets::Reset;
 use crate::look::PATIENCE;
 use crate::{ClientAddress, Decider, Limiter, Look};
 use base::clock;
-use limit::lease_messages::{Left, Op, Part, Renewal, Reply};
+use limit::lease_messages::{ExactCharge, Op, Renewal, Reply, WindowBalance};
 use limit::{Algorithm, Charge, Outcome};
 use policy::{Policy, PolicySelection, Subject};
 
@@ -71,8 +71,8 @@ impl Limiter {
         let account = |((charge, routed), look): ((Charge, Charge), Option<Look>)| {
             let (remaining, leased, reset_ns) = match look {
                 Some(Look::Seen(seen)) => match seen.left {
-                    Left::Exact(outcome) => (outcome.remaining, 0, outcome.reset_ns),
-                    Left::Lent(lent) => {
+                    WindowBalance::Exact(outcome) => (outcome.remaining, 0, outcome.reset_ns),
+                    WindowBalance::Lent(lent) => {
                         let whole = |units: f64| units.max(0.0).floor() as u64;
                         let (level, out) = (whole(lent.level), whole(lent.out));
                         (level, out, whole_again_ns(&charge, level))
@@ -139,7 +139,7 @@ impl Limiter {
             let (Some((fleet, plan)), 1..) = (plan, spent) else { continue };
             let mut charge = Charge { cost: spent, ..reset.after(before.as_ref(), &account.charge) };
             self.route_tenant(std::slice::from_mut(&mut charge), tenant);
-            let part = Part { count_denied: false, shadow: false, ..Part::of(&charge, plan) };
+            let part = ExactCharge { count_denied: false, shadow: false, ..ExactCharge::of(&charge, plan) };
             let op = if plan.sharing.is_exact() {
                 Op::Take([part].into_iter().collect())
             } else {

@@ -3,13 +3,13 @@
 
 use std::collections::hash_map::Entry;
 
-use crate::local::striped::Striped;
+use crate::local::striped_map::StripedMap;
 use crate::wait::Waiter;
-use limit::{Key, PlanId, Wanted};
+use limit::{Key, LeaseDemand, PlanId};
 
 /// Renewals in flight, by key.
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(Striped<KeyRenewals>);
+pub(crate) struct Renewals(StripedMap<KeyRenewals>);
 
 /// A key with a renewal in flight.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ impl Renewals {
     /// Ends a renewal. If requests wait, returns what the next renewal asks for: the units of the first `WANTED_MAX`, and
     /// the plan of the last of them, which is the newest. Requests that gave up are left out, because what they wanted
     /// would be granted in vain.
-    pub(crate) fn next(&self, key: Key) -> Option<(Wanted, Option<PlanId>)> {
+    pub(crate) fn next(&self, key: Key) -> Option<(LeaseDemand, Option<PlanId>)> {
         let mut keys = self.0.of(key);
         let renewing = keys.get_mut(&key)?;
         renewing.queued.retain(|waiter| !waiter.wait.is_over());
@@ -82,7 +82,7 @@ impl Renewals {
             keys.remove(&key);
             return None;
         };
-        let wanted = Wanted::by(renewing.sent.iter().map(|waiter| waiter.charge.cost));
+        let wanted = LeaseDemand::by(renewing.sent.iter().map(|waiter| waiter.charge.cost));
         Some((wanted, last.charge.plan))
     }
 }

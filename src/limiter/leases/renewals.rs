@@ -15,20 +15,20 @@ use crate::exact::questions::Question;
 use crate::fleet::{Fleet, lease_outcome, outcome_of};
 use crate::wait::{Attempt, Wait, Waiter};
 use limit::Plan;
-use limit::lease_messages::{Grant, Op, Renewal, Reply, Unanswered};
+use limit::lease_messages::{Grant, LinkError, Op, Renewal, Reply};
 use limit::{Algorithm, Charge, Key};
-use limit::{Lease, PlanId, Told, Wanted};
+use limit::{Lease, LeaseAnswer, LeaseDemand, PlanId};
 
 /// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
-struct Leased {
+struct LeasedCharge {
     key: Key,
     plan_id: Option<PlanId>,
     plan: Arc<Plan>,
     sent_ns: u64,
 }
 
-impl Leased {
+impl LeasedCharge {
     /// Its plan is the one that the lease is under by now: a changed limit counts in other units.
     fn come_under(&mut self, fleet: &Fleet, under: Option<PlanId>) {
         if under != self.plan_id
@@ -92,20 +92,21 @@ impl Limiter {
         waiter: Option<Waiter>,
         now_ns: u64,
     ) {
-        let wanted = waiter.as_ref().map_or(Wanted::default(), |waiter| Wanted::by_one(waiter.charge.cost));
+        let wanted =
+            waiter.as_ref().map_or(LeaseDemand::default(), |waiter| LeaseDemand::by_one(waiter.charge.cost));
         if fleet.renewals.begin(key, waiter) {
-            let leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+            let leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
             self.send_renewal(fleet, leased, wanted);
         }
     }
 
-    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: Leased, wanted: Wanted) {
-        let wanted = Wanted { ahead: fleet.wants_ahead(leased.key), ..wanted };
+    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: LeasedCharge, wanted: LeaseDemand) {
+        let wanted = LeaseDemand { ahead: fleet.wants_ahead(leased.key), ..wanted };
         let renewal = fleet.change_known(leased.key, |under, share| {
             leased.come_under(fleet, under);
             share.renewal(&leased.plan, leased.key, wanted.clone(), leased.sent_ns)
         });
-        let Leased { key, plan, sent_ns, .. } = &leased;
+        let LeasedCharge { key, plan, sent_ns, .. } = &leased;
         // Each request asks on its own, because the table has no room for the key.
         let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
         let (limiter, sent) = (Arc::clone(self), renewal.clone());
@@ -128,7 +129,7 @@ impl Limiter {
         if !fleet.renewals.begin(key, None) {
             return;
         }
-        let mut leased = Leased { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+        let mut leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
         let release = fleet.change_known(key, |under, share| {
             leased.come_under(fleet, under);
             share.release(&leased.plan, key, now_ns)
@@ -179,12 +180,12 @@ impl Limiter {
 
     /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile. Else the sweep looks after the
     /// lease from here on; `is_left`: nothing was granted.
-    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: Leased, is_left: bool, now_ns: u64) {
+    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: LeasedCharge, is_left: bool, now_ns: u64) {
         let key = leased.key;
         if let Some((wanted, plan_id)) = fleet.renewals.next(leased.key) {
             // A reload may have changed the plan meanwhile.
             let plan = fleet.plans.get(plan_id).map_or(leased.plan, Arc::clone);
-            self.send_renewal(fleet, Leased { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
+            self.send_renewal(fleet, LeasedCharge { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
         }
         fleet.watch(key, is_left, now_ns);
     }
@@ -192,13 +193,13 @@ impl Limiter {
     /// Handles the answer to a renewal: updates the lease, then serves the requests that wait, in order.
     fn renewed(
         self: &Arc<Self>,
-        leased: Leased,
+        leased: LeasedCharge,
         renewal: &Renewal,
-        answer: Result<Reply, Unanswered>,
+        answer: Result<Reply, LinkError>,
         now_ns: u64,
     ) {
         let Some(fleet) = &self.fleet else { return };
-        let Leased { key, ref plan, sent_ns, .. } = leased;
+        let LeasedCharge { key, ref plan, sent_ns, .. } = leased;
         let (grant, is_unheard) = match answer {
             Ok(Reply::Grant(grant)) => (Some(grant), false),
             Ok(_) => (None, false),
@@ -227,16 +228,16 @@ impl Limiter {
                 (None, _) => Some(unheard(ChargeState::Unanswered)),
                 // Another request may have spent the units. Then ask again, if Redis had more left.
                 (Some(grant), Some(())) => {
-                    let is_final = |told| told != Told::Ask || grant.level < cost as f64;
+                    let is_final = |told| told != LeaseAnswer::Ask || grant.level < cost as f64;
                     let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
                     Some(not_before(said, grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
                 }
                 (Some(grant), None) => {
                     let told = if cost as f64 <= loose {
                         loose -= cost as f64;
-                        Told::Admitted { renew: false }
+                        LeaseAnswer::Admitted { renew: false }
                     } else {
-                        Told::Denied { retry_after_ns: grant.deny_ns.max(1) }
+                        LeaseAnswer::Denied { retry_after_ns: grant.deny_ns.max(1) }
                     };
                     Some(said(outcome_of(told, (grant.level.max(0.0) as u64, 0)), Refund::Nothing))
                 }
@@ -259,7 +260,7 @@ fn spend(
     plan: &Plan,
     charge: &Charge,
     now_ns: u64,
-    is_final: impl Fn(Told) -> bool,
+    is_final: impl Fn(LeaseAnswer) -> bool,
 ) -> Option<Said> {
     match take_again(fleet, plan, charge, now_ns) {
         Some((told, left)) => {
@@ -270,7 +271,7 @@ fn spend(
 }
 
 /// What the lease answers to a request that has waited, and what is left; `None`: the key has no slot.
-fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(Told, (u64, u64))> {
+fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(LeaseAnswer, (u64, u64))> {
     fleet.change_known(charge.key, |under, share| {
         // If the limit has changed while it waited, it takes from what there is under the new one.
         let plan = fleet.plans.get(under).filter(|plan| !plan.sharing.is_exact()).map_or(plan, |plan| plan);
@@ -279,14 +280,14 @@ fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Optio
 }
 
 /// Serves requests that came after the renewal was sent, as far as its grant decides them.
-fn serve_queued(fleet: &Fleet, leased: &Leased, now_ns: u64) {
+fn serve_queued(fleet: &Fleet, leased: &LeasedCharge, now_ns: u64) {
     let mut queued = fleet.renewals.take_queued(leased.key);
     queued.retain(|waiter| {
         // A request that came after a reload is under another plan, for which this grant says nothing.
         let is_alike = waiter.charge.plan == leased.plan_id;
         let attempt = waiter.wait.try_resolve(waiter.index, || {
             let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();
-            let (told, left) = told.filter(|(told, _)| *told != Told::Ask)?;
+            let (told, left) = told.filter(|(told, _)| *told != LeaseAnswer::Ask)?;
             Some(said(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Refund::Lease))
         });
         attempt == Attempt::Open

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::local::striped::STRIPES;
+use crate::local::striped_map::STRIPES;
 use limit::Key;
 
 /// Keys by when they are due.

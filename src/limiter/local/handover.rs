@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::sync::atomic::Ordering;
 
 use super::Table;
-use super::quotas::Known;
+use super::quotas::KnownQuotas;
 use super::slots::{STATE, fingerprint_of, low_bits_of};
 use limit::penalty::Record;
 use limit::{Algorithm, Key, Log, Quota, State};
@@ -129,7 +129,7 @@ impl Table {
     }
 }
 
-fn counts_permits(known: &Known<'_>, fingerprint: u32) -> bool {
+fn counts_permits(known: &KnownQuotas<'_>, fingerprint: u32) -> bool {
     known.get(fingerprint).is_some_and(|quota| quota.algorithm() == Algorithm::Concurrency)
 }
 

@@ -1,13 +1,13 @@
 //! What is spent while two processes serve: a process and the successor that has taken over its table tell each other, so
 //! that a client with a connection to each spends one limit between them, not one at each.
 //!
-//! Costs are summed by key until they are told (`beside.rs`). What one relative tells is told to the other, so that all
-//! processes of a row of upgrades know of each other. Permits are not in it: a request gives its own back where it ends.
+//! Costs are summed by key until they are told (`spend_messages.rs`). What one relative tells is told to the other, so
+//! that all processes of a row of upgrades know of each other. Permits are not in it: a request gives its own back where it ends.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use super::striped::{STRIPES, Striped};
+use super::striped_map::{STRIPES, StripedMap};
 use limit::{Algorithm, Charge, Key, Quota};
 
 /// Another process with the same table.
@@ -25,12 +25,12 @@ pub(super) struct Journal {
     /// A bit for each relative.
     open: AtomicU8,
     /// What each relative is to be told, by key and the quota's fingerprint.
-    unsaid: [Striped<Spent, (Key, u32)>; RELATIVES.len()],
+    unsaid: [StripedMap<KeySpend, (Key, u32)>; RELATIVES.len()],
 }
 
 /// The sum of what one key spent under one quota. What is given back counts against it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Spent {
+pub(super) struct KeySpend {
     pub(super) quota: Quota,
     pub(super) cost: i64,
 }
@@ -48,7 +48,7 @@ impl Journal {
     }
 
     /// Takes out what it is to be told, a part after the other.
-    pub(super) fn take(&self, whom: Relative) -> impl Iterator<Item = HashMap<(Key, u32), Spent>> {
+    pub(super) fn take(&self, whom: Relative) -> impl Iterator<Item = HashMap<(Key, u32), KeySpend>> {
         self.unsaid[whom as usize].take()
     }
 
@@ -84,7 +84,7 @@ impl Journal {
         if let Some(spent) = stripe.get_mut(&key) {
             spent.cost = spent.cost.saturating_add(cost);
         } else if stripe.len() < KEYS_MAX / STRIPES {
-            stripe.insert(key, Spent { quota: charge.quota, cost });
+            stripe.insert(key, KeySpend { quota: charge.quota, cost });
         }
     }
 }

@@ -82,7 +82,7 @@ impl Leases {
         key: Key,
         plan: Option<PlanId>,
         is_idle: impl Fn(Option<PlanId>, Words) -> bool,
-    ) -> Option<super::slots::Locked<'_, 8, WORDS>> {
+    ) -> Option<super::slots::SlotGuard<'_, 8, WORDS>> {
         let is_idle = |plan, words| is_idle(PlanId::from_bits(plan), words);
         let (slot, counter) = match self.slots.find_or_claim(key, PlanId::into_bits(plan), is_idle) {
             Entry::Found(slot) => return Some(slot),

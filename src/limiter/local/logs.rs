@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::quotas::Quotas;
-use super::{Place, Taken};
+use super::{StateLocation, TakeResult};
 use limit::{Answer, Charge, Key, Log, Outcome};
 
 #[derive(Debug)]
@@ -28,14 +28,14 @@ pub(super) struct Logs {
 /// The logs of the keys whose low bits are the shard's number.
 #[derive(Debug, Default)]
 struct Shard {
-    logs: HashMap<Key, Kept>,
+    logs: HashMap<Key, KeyLog>,
     /// When it was last searched for logs to evict, nanoseconds.
     swept_ns: u64,
 }
 
 /// A key's log and the quota it was written under.
 #[derive(Debug)]
-struct Kept {
+struct KeyLog {
     fingerprint: u32,
     log: Log,
 }
@@ -67,7 +67,7 @@ impl Logs {
     }
 
     /// Takes the cost if it fits.
-    pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> (Taken, Swept) {
+    pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> (TakeResult, Swept) {
         let mut shard = self.shard(charge.key);
         let mut swept = Swept(0);
         let mut new = Log::default();
@@ -89,19 +89,22 @@ impl Logs {
                 false => held(&kept.log, charge, now_ns),
             };
             self.account(before, kept.log.bytes());
-            return (Taken { outcome, place: Place::Slot }, swept);
+            return (TakeResult { outcome, place: StateLocation::Slot }, swept);
         }
         if !has_room {
             drop(shard);
             let mut overflow = self.overflow();
             let log = overflow.entry(charge.quota.fingerprint()).or_default();
-            return (Taken { outcome: spend(log, charge, now_ns), place: Place::Overflow }, swept);
+            return (
+                TakeResult { outcome: spend(log, charge, now_ns), place: StateLocation::Overflow },
+                swept,
+            );
         }
         let outcome = spend(&mut new, charge, now_ns);
         self.account(0, new.bytes() + ENTRY_BYTES);
         self.kept.fetch_add(1, Relaxed);
-        shard.logs.insert(charge.key, Kept { fingerprint: charge.quota.fingerprint(), log: new });
-        (Taken { outcome, place: Place::Slot }, swept)
+        shard.logs.insert(charge.key, KeyLog { fingerprint: charge.quota.fingerprint(), log: new });
+        (TakeResult { outcome, place: StateLocation::Slot }, swept)
     }
 
     /// What `take` would return; spends nothing.
@@ -119,12 +122,12 @@ impl Logs {
         said(overflow.entry(charge.quota.fingerprint()).or_default(), charge, now_ns)
     }
 
-    pub(super) fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
+    pub(super) fn give_back(&self, charge: &Charge, place: StateLocation, taken_ns: u64) {
         self.with(charge, place, |log| log.give_back(charge.cost, taken_ns));
     }
 
     /// Spends the cost even if it does not fit.
-    pub(super) fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
+    pub(super) fn debit(&self, charge: &Charge, place: StateLocation, now_ns: u64) {
         self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
     }
 
@@ -145,7 +148,7 @@ impl Logs {
         if self.bytes() >= self.bytes_max.saturating_mul(2) {
             return;
         }
-        let before = self.shard(key).logs.insert(key, Kept { fingerprint, log });
+        let before = self.shard(key).logs.insert(key, KeyLog { fingerprint, log });
         match before {
             Some(before) => self.account(before.log.bytes(), bytes),
             None => {
@@ -160,17 +163,17 @@ impl Logs {
         self.overflow().retain(|fingerprint, _| is_declared(*fingerprint));
     }
 
-    fn with(&self, charge: &Charge, place: Place, change: impl FnOnce(&mut Log)) {
+    fn with(&self, charge: &Charge, place: StateLocation, change: impl FnOnce(&mut Log)) {
         match place {
             // There is nothing to change, because a log that was evicted had nothing spent.
-            Place::Slot => {
+            StateLocation::Slot => {
                 if let Some(kept) = self.shard(charge.key).logs.get_mut(&charge.key) {
                     let before = kept.log.bytes();
                     change(&mut kept.log);
                     self.account(before, kept.log.bytes());
                 }
             }
-            Place::Overflow => {
+            StateLocation::Overflow => {
                 if let Some(log) = self.overflow().get_mut(&charge.quota.fingerprint()) {
                     change(log);
                 }
@@ -224,7 +227,7 @@ impl Logs {
     }
 }
 
-impl Kept {
+impl KeyLog {
     /// Takes the log over to the charge's quota if it was written under another.
     fn adopt(&mut self, charge: &Charge, quotas: &Quotas, now_ns: u64) {
         let fingerprint = charge.quota.fingerprint();
@@ -268,4 +271,4 @@ const SHARDS: usize = 64;
 /// How often a shard may be swept, nanoseconds. A full table would otherwise sweep at every request.
 const SWEEP_EVERY_NS: u64 = 50_000_000;
 /// Memory of a key beside its log: its entry in a map that may be half empty.
-const ENTRY_BYTES: usize = 2 * (size_of::<Key>() + size_of::<Kept>());
+const ENTRY_BYTES: usize = 2 * (size_of::<Key>() + size_of::<KeyLog>());

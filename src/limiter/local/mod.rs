@@ -10,7 +10,6 @@
 //!
 //! It does no I/O, reads no clock, and decides one charge at a time, without knowing policies.
 
-mod beside;
 mod families;
 mod handover;
 mod journal;
@@ -20,7 +19,8 @@ mod memory;
 mod penalties;
 mod quotas;
 mod slots;
-pub mod striped;
+mod spend_messages;
+pub mod striped_map;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ use limit::penalty::Record;
 use limit::{Algorithm, Charge, Outcome, Quota, State};
 use logs::Logs;
 use quotas::{By, Quotas};
-use slots::{Entry, Locked, Slots};
+use slots::{Entry, SlotGuard, Slots};
 
 /// The states of all keys that this node counts, in memory of a fixed size.
 #[derive(Debug)]
@@ -44,22 +44,22 @@ pub struct Table {
     used: AtomicU64,
     evictions: AtomicU64,
     overflows: AtomicU64,
-    penalised: penalties::Places,
+    penalised: penalties::PenaltyFilter,
     journal: Journal,
 }
 
 /// What came of a charge, and where it was charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Taken {
+pub struct TakeResult {
     /// Whether the charge was admitted, and what is left.
     pub outcome: Outcome,
     /// Where it was charged: `give_back` and `debit` must change the same state.
-    pub place: Place,
+    pub place: StateLocation,
 }
 
 /// The state that a key was decided on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum StateLocation {
     /// The key's own slot or log.
     Slot,
     /// The bucket or log that all keys of a quota without a slot share.
@@ -95,7 +95,7 @@ impl Table {
             used: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
-            penalised: penalties::Places::default(),
+            penalised: penalties::PenaltyFilter::default(),
             journal: Journal::default(),
         }
     }
@@ -126,7 +126,7 @@ impl Table {
     /// Takes the cost if it fits. A denied charge changes nothing, unless its policy counts denied requests.
     // Inlined so that the outcome is returned in registers and not through memory.
     #[inline(always)]
-    pub fn take(&self, charge: &Charge, now_ns: u64) -> Taken {
+    pub fn take(&self, charge: &Charge, now_ns: u64) -> TakeResult {
         let taken = self.take_silently(charge, now_ns);
         if taken.outcome.is_admitted() || charge.count_denied {
             self.journal.note(charge, true);
@@ -136,7 +136,7 @@ impl Table {
 
     /// The same, and the other process is not told.
     #[inline(always)]
-    fn take_silently(&self, charge: &Charge, now_ns: u64) -> Taken {
+    fn take_silently(&self, charge: &Charge, now_ns: u64) -> TakeResult {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.take_in_log(charge, now_ns);
         }
@@ -145,14 +145,14 @@ impl Table {
         match found {
             Some(slot) => {
                 let outcome = self.take_in(slot, charge, fingerprint, now_ns);
-                Taken { outcome, place: Place::Slot }
+                TakeResult { outcome, place: StateLocation::Slot }
             }
             None => self.take_in_overflow(charge, fingerprint, now_ns),
         }
     }
 
     /// Undoes a `take` that admitted: the same charge, the place it named, and the `now_ns` it was given.
-    pub fn give_back(&self, charge: &Charge, place: Place, taken_ns: u64) {
+    pub fn give_back(&self, charge: &Charge, place: StateLocation, taken_ns: u64) {
         self.journal.note(charge, false);
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.give_back(charge, place, taken_ns);
@@ -162,12 +162,12 @@ impl Table {
 
     /// Spends a cost that became known after the charge it belongs to, on the same state. It is spent even if it does
     /// not fit, as a debt.
-    pub fn debit(&self, charge: &Charge, place: Place, now_ns: u64) {
+    pub fn debit(&self, charge: &Charge, place: StateLocation, now_ns: u64) {
         self.journal.note(charge, true);
         self.debit_silently(charge, place, now_ns);
     }
 
-    fn debit_silently(&self, charge: &Charge, place: Place, now_ns: u64) {
+    fn debit_silently(&self, charge: &Charge, place: StateLocation, now_ns: u64) {
         if charge.quota.algorithm() == Algorithm::SlidingLog {
             return self.logs.debit(charge, place, now_ns);
         }
@@ -198,13 +198,13 @@ impl Table {
     fn change(
         &self,
         charge: &Charge,
-        place: Place,
+        place: StateLocation,
         now_ns: u64,
         change: impl FnOnce(State, &Quota) -> State,
     ) {
         let fingerprint = charge.quota.fingerprint();
         match place {
-            Place::Slot => {
+            StateLocation::Slot => {
                 // There is nothing to change, because a key that was evicted had nothing spent.
                 let Some(mut slot) = self.slots.find(charge.key) else { return };
                 // Nor is there if a reload has changed the policy between permits and units.
@@ -221,7 +221,7 @@ impl Table {
                 let state = self.state_in(&slot, charge, fingerprint, now_ns);
                 slot.set_state(change(state, &charge.quota).0, fingerprint);
             }
-            Place::Overflow => {
+            StateLocation::Overflow => {
                 if let Some(state) = self.quotas.overflow().get_mut(&fingerprint) {
                     *state = change(*state, &charge.quota);
                 }
@@ -271,10 +271,10 @@ impl Table {
     }
 
     #[cold]
-    fn take_in_log(&self, charge: &Charge, now_ns: u64) -> Taken {
+    fn take_in_log(&self, charge: &Charge, now_ns: u64) -> TakeResult {
         let (taken, swept) = self.logs.take(charge, &self.quotas, now_ns);
         self.evictions.fetch_add(swept.0, Ordering::Relaxed);
-        if taken.place == Place::Overflow {
+        if taken.place == StateLocation::Overflow {
             self.overflows.fetch_add(1, Ordering::Relaxed);
         }
         taken
@@ -282,7 +282,7 @@ impl Table {
 
     /// The key's slot, or one claimed for it; `None` if there is no room.
     #[cold]
-    fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
+    fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<SlotGuard<'_, 4, 2>> {
         let is_whole = self.is_whole(Some(charge.quota), now_ns);
         let (slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
             Entry::Found(slot) => return Some(slot),
@@ -309,7 +309,13 @@ impl Table {
     }
 
     #[inline(always)]
-    fn take_in(&self, mut slot: Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> Outcome {
+    fn take_in(
+        &self,
+        mut slot: SlotGuard<'_, 4, 2>,
+        charge: &Charge,
+        fingerprint: u32,
+        now_ns: u64,
+    ) -> Outcome {
         if slot.fingerprint() != fingerprint
             && let Some(outcome) = self.outgrown(&slot, charge, now_ns)
         {
@@ -321,18 +327,18 @@ impl Table {
     }
 
     #[cold]
-    fn take_in_overflow(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Taken {
+    fn take_in_overflow(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> TakeResult {
         self.overflows.fetch_add(1, Ordering::Relaxed);
         let mut overflow = self.quotas.overflow();
         let shared = overflow.entry(fingerprint).or_default();
         let (state, outcome) = spend(*shared, charge, now_ns);
         *shared = state;
-        Taken { outcome, place: Place::Overflow }
+        TakeResult { outcome, place: StateLocation::Overflow }
     }
 
     /// The slot's state, rescaled if it was written under another quota than the charge's.
     #[inline]
-    fn state_in(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
+    fn state_in(&self, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, fingerprint: u32, now_ns: u64) -> State {
         if slot.fingerprint() == fingerprint {
             return State(slot.state());
         }
@@ -341,13 +347,13 @@ impl Table {
 
     /// What a charge is told of a state that holds more than its quota; see [`State::outgrown`].
     #[cold]
-    fn outgrown(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> Option<Outcome> {
+    fn outgrown(&self, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let old = self.quotas.known().get(slot.fingerprint())?;
         State(slot.state()).outgrown(&old, &charge.quota, charge.cost, now_ns)
     }
 
     #[cold]
-    fn rescaled(&self, slot: &Locked<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
+    fn rescaled(&self, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
         match self.quotas.known().get(slot.fingerprint()) {
             Some(old) => State(slot.state()).rescale(&old, &charge.quota, now_ns),
             // Without the old quota the past cannot be read. The state counts as spent, because otherwise a reload

@@ -10,22 +10,22 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Table;
-use super::slots::{Entry, Locked};
+use super::slots::{Entry, SlotGuard};
 use limit::penalty::Record;
 use limit::{Key, Penalty, Quota};
 
 /// For each place, until when any of its keys is penalised, nanoseconds. Keys share places, so the time may be another
 /// key's; a time that is over proves that no key of the place is penalised.
 #[derive(Debug)]
-pub(super) struct Places(Box<[AtomicU64]>);
+pub(super) struct PenaltyFilter(Box<[AtomicU64]>);
 
-impl Default for Places {
-    fn default() -> Places {
-        Places((0..PLACES).map(|_| AtomicU64::new(0)).collect())
+impl Default for PenaltyFilter {
+    fn default() -> PenaltyFilter {
+        PenaltyFilter((0..PLACES).map(|_| AtomicU64::new(0)).collect())
     }
 }
 
-impl Places {
+impl PenaltyFilter {
     /// Notes what a successor's table is told of a key by its lowest bits.
     pub(super) fn note(&self, low_bits: u64, until_ns: u64) {
         self.0[low_bits as usize % PLACES].fetch_max(until_ns, Ordering::Relaxed);
@@ -71,7 +71,7 @@ impl Table {
     }
 
     #[cold]
-    fn claim_record(&self, key: Key, now_ns: u64) -> Option<Locked<'_, 4, 2>> {
+    fn claim_record(&self, key: Key, now_ns: u64) -> Option<SlotGuard<'_, 4, 2>> {
         let is_whole = self.is_whole(None, now_ns);
         let (slot, counter) = match self.slots.find_or_claim(key, Quota::NO_FINGERPRINT, is_whole) {
             Entry::Found(slot) => return Some(slot),

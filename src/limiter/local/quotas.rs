@@ -11,14 +11,14 @@ use limit::{Quota, State};
 /// The known quotas and their overflow buckets.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
-    declared: ArcSwap<HashMap<u32, Declared>>,
+    declared: ArcSwap<HashMap<u32, DeclaredQuota>>,
     /// Those of overrides, which come one by one.
     also: RwLock<HashMap<u32, Quota>>,
     overflow: Mutex<HashMap<u32, State>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Declared {
+struct DeclaredQuota {
     quota: Quota,
     /// The number of the last declaration that had it.
     number: u64,
@@ -36,12 +36,12 @@ pub(super) enum By {
 }
 
 /// All quotas that are known at this moment.
-pub(super) struct Known<'q> {
-    declared: Arc<HashMap<u32, Declared>>,
+pub(super) struct KnownQuotas<'q> {
+    declared: Arc<HashMap<u32, DeclaredQuota>>,
     also: &'q RwLock<HashMap<u32, Quota>>,
 }
 
-impl Known<'_> {
+impl KnownQuotas<'_> {
     pub(super) fn get(&self, fingerprint: u32) -> Option<Quota> {
         let declared = self.declared.get(&fingerprint).map(|it| it.quota);
         declared.or_else(|| self.also().get(&fingerprint).copied())
@@ -73,7 +73,7 @@ impl Quotas {
                 declared.values_mut().for_each(|it| it.in_force = false);
             }
             for quota in &current {
-                let it = Declared { quota: *quota, number, in_force: by == By::Configuration };
+                let it = DeclaredQuota { quota: *quota, number, in_force: by == By::Configuration };
                 let known = declared.entry(quota.fingerprint()).or_insert(it);
                 known.number = number;
                 known.in_force |= it.in_force;
@@ -95,8 +95,8 @@ impl Quotas {
     }
 
     /// All known quotas, loaded once for several look-ups.
-    pub(super) fn known(&self) -> Known<'_> {
-        Known { declared: self.declared.load_full(), also: &self.also }
+    pub(super) fn known(&self) -> KnownQuotas<'_> {
+        KnownQuotas { declared: self.declared.load_full(), also: &self.also }
     }
 
     /// Overflow buckets by fingerprint; one that is missing has nothing spent. There are no more than there are quotas.
@@ -109,7 +109,7 @@ impl Quotas {
 /// Forgets what is beyond `REMEMBERED_MAX`, the oldest first, and nothing that the configuration in force or the last
 /// declaration has, because states under it would count as spent. What keys without a slot spend of stays beside that,
 /// as many again, because it would be given anew.
-fn forget(declared: &mut HashMap<u32, Declared>, last: u64, used: &HashSet<u32>) {
+fn forget(declared: &mut HashMap<u32, DeclaredQuota>, last: u64, used: &HashSet<u32>) {
     let beyond = declared.len().saturating_sub(REMEMBERED_MAX);
     if beyond == 0 {
         return;

@@ -36,11 +36,11 @@ pub(super) struct Slots<const W: usize, const S: usize> {
 /// The result of `find_or_claim`.
 pub(super) enum Entry<'a, const W: usize, const S: usize> {
     /// The key is there.
-    Found(Locked<'a, W, S>),
+    Found(SlotGuard<'a, W, S>),
     /// The key is new and got a slot nobody had used.
-    Unused(Locked<'a, W, S>),
+    Unused(SlotGuard<'a, W, S>),
     /// The key is new and got the slot of one that could be evicted without loss.
-    Replaced(Locked<'a, W, S>),
+    Replaced(SlotGuard<'a, W, S>),
     /// The window is full of keys that cannot be evicted without loss.
     Full,
 }
@@ -69,14 +69,14 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     /// The key's slot, if it is found without the home's lock. `None` may be wrong while another thread puts the key
     /// in.
     #[inline(always)]
-    pub(super) fn find(&self, key: Key) -> Option<Locked<'_, W, S>> {
+    pub(super) fn find(&self, key: Key) -> Option<SlotGuard<'_, W, S>> {
         for slot in self.window(self.home(key)) {
             let tag = slot[TAG].load(Relaxed);
             if tag & OCCUPIED == 0 {
                 return None;
             }
             if tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == key.high() {
-                return Locked::of(slot, key);
+                return SlotGuard::of(slot, key);
             }
         }
         None
@@ -93,14 +93,15 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     ) -> Entry<'_, W, S> {
         let home = self.home(key);
         // Held until the key is in its slot. If that is the home slot itself, this lock becomes the slot's.
-        let mut home_lock = Some(Locked::wait_for(&self.window(home)[0]));
+        let mut home_lock = Some(SlotGuard::wait_for(&self.window(home)[0]));
         for (index, slot) in self.window(home).iter().enumerate() {
             let tag = slot[TAG].load(Acquire);
             let is_match = tag & KEY_BITS == tag_bits(key) && slot[KEY].load(Relaxed) == key.high();
             if tag & OCCUPIED != 0 && !is_match {
                 continue;
             }
-            let mut locked = take_home(&mut home_lock, index == 0).unwrap_or_else(|| Locked::wait_for(slot));
+            let mut locked =
+                take_home(&mut home_lock, index == 0).unwrap_or_else(|| SlotGuard::wait_for(slot));
             if locked.holds(key) {
                 return Entry::Found(locked);
             }
@@ -115,7 +116,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
                 continue;
             }
             let at_home = index == 0;
-            let mut locked = take_home(&mut home_lock, at_home).unwrap_or_else(|| Locked::wait_for(slot));
+            let mut locked = take_home(&mut home_lock, at_home).unwrap_or_else(|| SlotGuard::wait_for(slot));
             if is_whole(locked.fingerprint(), locked.state()) {
                 locked.place(key, fingerprint);
                 return Entry::Replaced(locked);
@@ -143,7 +144,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
             if slot[TAG].load(Relaxed) & OCCUPIED == 0 {
                 return None;
             }
-            let locked = Locked::<W, S>::wait_for(slot);
+            let locked = SlotGuard::<W, S>::wait_for(slot);
             let mut words = std::array::from_fn(|word| slot[word].load(Relaxed));
             words[TAG] = locked.tag;
             Some((number, words))
@@ -155,7 +156,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     pub(super) fn fill(&self, number: usize, words: [u64; W]) -> bool {
         let slots: &[[AtomicU64; W]] = self.words[self.first..].as_chunks().0;
         let Some(slot) = slots[..self.len()].get(number) else { return false };
-        let mut locked = Locked::<W, S>::wait_for(slot);
+        let mut locked = SlotGuard::<W, S>::wait_for(slot);
         if locked.is_occupied() || words[TAG] & OCCUPIED == 0 {
             return false;
         }
@@ -184,48 +185,48 @@ impl<const W: usize, const S: usize> Slots<W, S> {
 
 /// Takes the home slot's lock if that is the slot to work on.
 fn take_home<'a, const W: usize, const S: usize>(
-    home_lock: &mut Option<Locked<'a, W, S>>,
+    home_lock: &mut Option<SlotGuard<'a, W, S>>,
     at_home: bool,
-) -> Option<Locked<'a, W, S>> {
+) -> Option<SlotGuard<'a, W, S>> {
     if at_home { home_lock.take() } else { None }
 }
 
 /// A slot whose lock bit this thread holds; dropping it releases the bit.
-pub(super) struct Locked<'a, const W: usize, const S: usize> {
+pub(super) struct SlotGuard<'a, const W: usize, const S: usize> {
     slot: &'a [AtomicU64; W],
     /// The tag to store when the slot is released, without the lock bit.
     tag: u64,
 }
 
-impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
+impl<'a, const W: usize, const S: usize> SlotGuard<'a, W, S> {
     /// Locks a slot in which the key was just seen, if the key is still there.
     #[inline(always)]
-    fn of(slot: &'a [AtomicU64; W], key: Key) -> Option<Locked<'a, W, S>> {
+    fn of(slot: &'a [AtomicU64; W], key: Key) -> Option<SlotGuard<'a, W, S>> {
         let tag = slot[TAG].load(Relaxed);
-        let locked = Locked::at_once(slot, tag).unwrap_or_else(|| Locked::wait_for(slot));
+        let locked = SlotGuard::at_once(slot, tag).unwrap_or_else(|| SlotGuard::wait_for(slot));
         locked.holds(key).then_some(locked)
     }
 
     /// Locks a slot whose tag was just read, if no thread has locked or changed it since.
     #[inline]
-    fn at_once(slot: &'a [AtomicU64; W], tag: u64) -> Option<Locked<'a, W, S>> {
+    fn at_once(slot: &'a [AtomicU64; W], tag: u64) -> Option<SlotGuard<'a, W, S>> {
         let tag = tag & !LOCKED;
         let held = slot[TAG].compare_exchange(tag, tag | LOCKED, Acquire, Relaxed);
-        // `then`, not `then_some`, because dropping a `Locked` of a slot that another thread holds would release it.
-        held.is_ok().then(|| Locked { slot, tag })
+        // `then`, not `then_some`, because dropping a `SlotGuard` of a slot that another thread holds would release it.
+        held.is_ok().then(|| SlotGuard { slot, tag })
     }
 
     /// Locks a slot, waiting for the thread that holds it. That takes as long as a decision's arithmetic, unless the
     /// kernel has descheduled the holder; then this thread yields its own core.
     #[cold]
-    fn wait_for(slot: &'a [AtomicU64; W]) -> Locked<'a, W, S> {
+    fn wait_for(slot: &'a [AtomicU64; W]) -> SlotGuard<'a, W, S> {
         let mut attempts = 0u32;
         loop {
             let tag = slot[TAG].load(Relaxed);
             if tag & LOCKED == 0
                 && slot[TAG].compare_exchange_weak(tag, tag | LOCKED, Acquire, Relaxed).is_ok()
             {
-                return Locked { slot, tag };
+                return SlotGuard { slot, tag };
             }
             attempts = attempts.wrapping_add(1);
             if attempts.is_multiple_of(SPINS_MAX) { std::thread::yield_now() } else { std::hint::spin_loop() }
@@ -273,7 +274,7 @@ impl<'a, const W: usize, const S: usize> Locked<'a, W, S> {
     }
 }
 
-impl<const W: usize, const S: usize> Drop for Locked<'_, W, S> {
+impl<const W: usize, const S: usize> Drop for SlotGuard<'_, W, S> {
     #[inline]
     fn drop(&mut self) {
         self.slot[TAG].store(self.tag, Release);

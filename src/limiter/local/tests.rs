@@ -133,10 +133,10 @@ fn a_full_table_gives_up_whole_keys_only() {
     assert_eq!(admitted, 2 * stats.used + 2, "each slot's two, and the overflow bucket's two");
     assert!((0..keys).all(|key| !table.take(&charge(key, spent), NOW).outcome.is_admitted()));
     // A stranger of another quota meets another overflow bucket; when all are whole again it gets a slot.
-    assert_eq!(table.take(&charge(keys, other), NOW).place, Place::Overflow);
+    assert_eq!(table.take(&charge(keys, other), NOW).place, StateLocation::Overflow);
     let later = NOW + SECOND;
     let taken = table.take(&charge(keys, other), later);
-    assert_eq!((taken.place, taken.outcome.remaining), (Place::Slot, 4));
+    assert_eq!((taken.place, taken.outcome.remaining), (StateLocation::Slot, 4));
     assert_eq!(table.stats().evictions, 1);
 }
 
@@ -145,11 +145,11 @@ fn what_the_overflow_bucket_gave_goes_back_to_it() {
     let table = Table::with_memory(1 << 12);
     let quota = quota(Algorithm::TokenBucket, 1);
     let slots = table.stats().slots;
-    let full = |key: &u64| table.take(&charge(*key, quota), NOW).place == Place::Overflow;
+    let full = |key: &u64| table.take(&charge(*key, quota), NOW).place == StateLocation::Overflow;
     let stranger = (0..100 * slots).find(full).expect("the table is full by now");
     assert!(!table.take(&charge(stranger, quota), NOW).outcome.is_admitted());
     assert!(!table.peek(&charge(stranger, quota), NOW).is_admitted());
-    table.give_back(&charge(stranger, quota), Place::Overflow, NOW);
+    table.give_back(&charge(stranger, quota), StateLocation::Overflow, NOW);
     assert!(table.take(&charge(stranger, quota), NOW).outcome.is_admitted());
 }
 
@@ -214,7 +214,7 @@ fn threads_that_evict_each_other_never_admit_past_the_refill() {
             for pick in 0..20 {
                 let key = spread(turn * 1_000 + pick + seed % 2).low() % KEYS;
                 let taken = table.take(&charge(key, quota), NOW + turn * step);
-                if taken.outcome.is_admitted() && taken.place == Place::Slot {
+                if taken.outcome.is_admitted() && taken.place == StateLocation::Slot {
                     admitted[key as usize] += 1;
                 }
             }
@@ -241,7 +241,7 @@ fn permits_survive_a_reload_and_come_back_once() {
     table.declare([old]);
     table.declare([new, other]);
     let left = |quota| table.peek(&Charge { cost: 0, ..charge(1, quota) }, NOW).remaining;
-    let places: Vec<Place> = (0..6).map(|_| table.take(&charge(1, old), NOW).place).collect();
+    let places: Vec<StateLocation> = (0..6).map(|_| table.take(&charge(1, old), NOW).place).collect();
     assert_eq!((left(new), left(old)), (0, 4));
     assert!(!table.take(&charge(1, new), NOW).outcome.is_admitted());
     for place in &places[..3] {

@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::local::striped::Striped;
+use crate::local::striped_map::StripedMap;
 use crate::plans::Plans;
 use crate::wait::Waiter;
-use limit::lease_messages::{Hold, Op, Part};
+use limit::lease_messages::{ExactCharge, Hold, Op};
 use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
 /// Held permits, by key. Keys do not share a lock, because every request takes and gives one back.
 #[derive(Debug, Default)]
-pub(crate) struct Permits(Striped<Holding>);
+pub(crate) struct Permits(StripedMap<Holding>);
 
 /// Held permits of one key.
 #[derive(Debug)]
 pub(crate) struct Holding {
     /// The window, as a part with cost 0.
-    part: Part,
+    part: ExactCharge,
     held: u64,
     /// Redis has not been told the present `held`.
     is_untold: bool,
@@ -35,7 +35,7 @@ pub(crate) struct Holding {
 
 /// The requests that a message asks for, in the order in which they came.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct PermitRequest {
     waiters: SmallVec<[Waiter; 1]>,
     /// For how many of `waiters`, from the first, it asks for permits. The others wait on behind these.
     count: usize,
@@ -46,7 +46,7 @@ pub(crate) struct Asked {
 impl Holding {
     fn new(charge: &Charge, plan: &Arc<Plan>) -> Holding {
         Holding {
-            part: Part::of(&Charge { cost: 0, ..*charge }, plan),
+            part: ExactCharge::of(&Charge { cost: 0, ..*charge }, plan),
             held: 0,
             is_untold: false,
             is_counted: false,
@@ -59,8 +59,8 @@ impl Holding {
 
     /// Takes out the requests that still wait and are under the plan of the first, by which the key is counted from here
     /// on.
-    fn take_waiting(&mut self, plans: &Plans) -> Asked {
-        let mut asked = Asked::default();
+    fn take_waiting(&mut self, plans: &Plans) -> PermitRequest {
+        let mut asked = PermitRequest::default();
         self.waiting.retain(|waiter| !waiter.wait.is_over());
         let Some(first) = self.waiting.front() else { return asked };
         let number = first.charge.plan;
@@ -117,7 +117,7 @@ impl Permits {
     }
 
     /// Records that no answer came. Returns all requests that waited for it.
-    pub(crate) fn unanswered(&self, key: Key, asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+    pub(crate) fn unanswered(&self, key: Key, asked: PermitRequest, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         let mut waiting = asked.waiters;
         self.ended(key, now_ns, |holding| {
             holding.is_untold = true;
@@ -127,7 +127,7 @@ impl Permits {
     }
 
     /// The next message about a key and the requests it asks for; `None` if one is in flight or there is nothing to tell.
-    pub(crate) fn next(&self, key: Key, plans: &Plans) -> Option<(Op, Asked)> {
+    pub(crate) fn next(&self, key: Key, plans: &Plans) -> Option<(Op, PermitRequest)> {
         let mut keys = self.0.of(key);
         let holding = keys.get_mut(&key)?;
         if holding.is_in_flight {
@@ -143,7 +143,7 @@ impl Permits {
         holding.is_in_flight = true;
         holding.is_counted = true;
         holding.is_untold = false;
-        let part = Part { cost: asked.cost, ..holding.part.clone() };
+        let part = ExactCharge { cost: asked.cost, ..holding.part.clone() };
         Some((Op::Hold(Hold { part, held: holding.held, lasts_us: LASTS_US }), asked))
     }
 
@@ -188,7 +188,7 @@ impl Permits {
     }
 
     /// Records that Redis granted what it was asked for. Returns the requests that have a permit now; the others wait on.
-    pub(crate) fn granted(&self, key: Key, mut asked: Asked, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+    pub(crate) fn granted(&self, key: Key, mut asked: PermitRequest, now_ns: u64) -> SmallVec<[Waiter; 1]> {
         self.ended(key, now_ns, |holding| {
             holding.held += asked.cost;
             holding.put_back(asked.waiters.drain(asked.count..));
@@ -198,7 +198,13 @@ impl Permits {
 
     /// Records that Redis has only `free` permits, fewer than it was asked for. Requests that fit into those wait on for the
     /// next message; returns the others.
-    pub(crate) fn refused(&self, key: Key, asked: Asked, free: u64, now_ns: u64) -> SmallVec<[Waiter; 1]> {
+    pub(crate) fn refused(
+        &self,
+        key: Key,
+        asked: PermitRequest,
+        free: u64,
+        now_ns: u64,
+    ) -> SmallVec<[Waiter; 1]> {
         // At least one fewer than asked for, so that every message answers at least one request.
         let free = free.min(asked.cost.saturating_sub(1));
         let mut left = free;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use super::Limiter;
 use super::check::charge_state::{ChargeState, Refund, said, unheard};
 use super::fleet::Fleet;
-use super::permits::holdings::Asked;
+use super::permits::holdings::PermitRequest;
 use super::wait::Waiter;
-use limit::lease_messages::{Reply, Unanswered};
+use limit::lease_messages::{LinkError, Reply};
 use limit::{Charge, Key, Plan};
 
 impl Limiter {
@@ -50,7 +50,7 @@ impl Limiter {
     }
 
     /// Handles the answer to a message.
-    fn held(self: &Arc<Self>, key: Key, asked: Asked, answer: Result<Reply, Unanswered>, now_ns: u64) {
+    fn held(self: &Arc<Self>, key: Key, asked: PermitRequest, answer: Result<Reply, LinkError>, now_ns: u64) {
         let Some(fleet) = &self.fleet else { return };
         let heard = match answer {
             Ok(Reply::Taken(taken)) => taken.outcomes.first().map(|outcome| (taken.admitted, *outcome)),

@@ -7,6 +7,7 @@
 
 mod apart;
 mod draft;
+mod draft_repair;
 mod envoy;
 mod fields;
 mod file;
@@ -18,7 +19,6 @@ mod order;
 mod print;
 mod ratelimit;
 mod regex;
-mod settle;
 mod template;
 mod values;
 mod yaml;
@@ -46,7 +46,7 @@ pub enum From {
 
 /// What came out.
 #[derive(Debug)]
-pub struct Migrated {
+pub struct MigrationOutput {
     /// The gateway.toml, with what was left out as comments at its top.
     pub text: String,
     /// The file of keys that the gateway.toml names, if it names one: clients' names and hashes of their keys.
@@ -61,7 +61,7 @@ pub struct Migrated {
 ///
 /// # Errors
 /// If a file cannot be read or parsed.
-pub fn migrate(from: From, path: &Path, keys: Option<&Path>) -> Result<Migrated, Error> {
+pub fn migrate(from: From, path: &Path, keys: Option<&Path>) -> Result<MigrationOutput, Error> {
     let mut draft = Draft::default();
     match from {
         From::Nginx => nginx::read(path, &mut draft)?,
@@ -77,7 +77,7 @@ pub fn migrate(from: From, path: &Path, keys: Option<&Path>) -> Result<Migrated,
 ///
 /// # Errors
 /// If it cannot be parsed.
-pub fn migrate_text(from: From, name: &str, text: &str) -> Result<Migrated, Error> {
+pub fn migrate_text(from: From, name: &str, text: &str) -> Result<MigrationOutput, Error> {
     let (mut draft, path) = (Draft::default(), Path::new(name));
     match from {
         From::Nginx => nginx::read_text(path, text, &mut draft)?,
@@ -89,12 +89,12 @@ pub fn migrate_text(from: From, name: &str, text: &str) -> Result<Migrated, Erro
     Ok(finished(draft, from, path))
 }
 
-fn finished(mut draft: Draft, from: From, path: &Path) -> Migrated {
+fn finished(mut draft: Draft, from: From, path: &Path) -> MigrationOutput {
     let print = |draft: &Draft| print::text(draft, from.word(), from.everywhere(), path);
-    let (text, errors) = settle::settle(&mut draft, print);
+    let (text, errors) = draft_repair::settle(&mut draft, print);
     let has_keys = draft.auth.iter().any(|method| method.value("keys").is_some());
     let keys = has_keys.then(|| print::keys(&draft));
-    Migrated { is_whole: draft.notes.is_empty(), keys, text, errors }
+    MigrationOutput { is_whole: draft.notes.is_empty(), keys, text, errors }
 }
 
 impl From {

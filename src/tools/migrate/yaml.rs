@@ -35,7 +35,7 @@ pub(super) struct Fault {
 }
 
 /// A value that nobody has read.
-pub(super) struct Unread {
+pub(super) struct UnreadValue {
     pub(super) line: usize,
     /// The key it stands under.
     pub(super) key: String,
@@ -178,13 +178,13 @@ impl Node {
     }
 
     /// Everything in it that nobody has read. What was not touched at all is one entry.
-    pub(super) fn unread(&self) -> Vec<Unread> {
+    pub(super) fn unread(&self) -> Vec<UnreadValue> {
         let mut found = Vec::new();
         self.collect_unread("", "", &mut found);
         found
     }
 
-    fn collect_unread(&self, above: &str, key: &str, found: &mut Vec<Unread>) {
+    fn collect_unread(&self, above: &str, key: &str, found: &mut Vec<UnreadValue>) {
         let path = if above.is_empty() { key.to_owned() } else { format!("{above}.{key}") };
         let is_touched = self.is_touched();
         match &self.kind {
@@ -201,9 +201,9 @@ impl Node {
             _ if self.is_read.get() => {}
             Kind::Scalar(text) if !is_secret(key) => {
                 let key = key.to_owned();
-                found.push(Unread { line: self.line, key, shown: format!("{path}: {text}") });
+                found.push(UnreadValue { line: self.line, key, shown: format!("{path}: {text}") });
             }
-            _ => found.push(Unread { line: self.line, key: key.to_owned(), shown: path }),
+            _ => found.push(UnreadValue { line: self.line, key: key.to_owned(), shown: path }),
         }
     }
 

@@ -13,14 +13,14 @@ pub(super) fn tree(path: &Path, text: &str) -> Result<Node, Error> {
 }
 
 /// Words about keys that may stay unread.
-pub(super) struct Unread {
+pub(super) struct UnreadKeys {
     /// Keys that change no answer.
     pub(super) needless: &'static [&'static str],
     /// Why others have no counterpart.
     pub(super) why: &'static [(&'static str, &'static str)],
 }
 
-impl Unread {
+impl UnreadKeys {
     /// Lists every value that was not read, with the reason where one is known.
     pub(super) fn list(&self, root: &Node, file: &str, notes: &mut Notes) {
         for unread in root.unread() {

@@ -8,6 +8,7 @@
 
 mod account;
 mod differ;
+mod fleet_simulation;
 pub mod format;
 mod logs;
 mod minutes;
@@ -19,25 +20,28 @@ pub mod request;
 mod source;
 pub mod suggest;
 mod tally;
-mod world;
 
 use std::hash::{Hash, Hasher};
 
 use siphasher::sip::SipHasher13;
 
-use config::Loaded;
+use config::LoadedConfig;
 use differ::{Caller, Differences};
+use fleet_simulation::Simulation;
 use logs::{Logs, ScheduledRequest};
 pub use options::{Options, Spread};
 use report::Report;
 pub use source::Unreadable;
-use world::Simulation;
 
 /// Plays logs through a configuration, and through another one that it is compared with.
 ///
 /// # Errors
 /// If a log cannot be read.
-pub fn replay(options: &Options, candidate: Loaded, against: Option<Loaded>) -> Result<Report, Unreadable> {
+pub fn replay(
+    options: &Options,
+    candidate: LoadedConfig,
+    against: Option<LoadedConfig>,
+) -> Result<Report, Unreadable> {
     let mut logs = Logs::open(options)?;
     let mut candidate = Simulation::new(candidate, options.nodes);
     let mut other = against.map(|loaded| (Simulation::new(loaded, options.nodes), Differences::default()));

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use limit::lease_messages::{Hold, Op, Part, Reply, Taken, Unanswered};
+use limit::lease_messages::{ExactCharge, Hold, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Key, Log, Outcome, ScriptModel, State};
 use limiter::{Done, Link};
 
@@ -65,7 +65,7 @@ impl Redis {
 }
 
 impl RedisState {
-    fn act(&mut self, node: usize, op: &Op, now_ns: u64) -> Result<Reply, Unanswered> {
+    fn act(&mut self, node: usize, op: &Op, now_ns: u64) -> Result<Reply, LinkError> {
         // Redis counts microseconds, and is told them when something comes back.
         let now_ns = now_ns / 1_000 * 1_000;
         self.forget(now_ns);
@@ -99,13 +99,13 @@ impl RedisState {
             Op::Peek(part) => Reply::Peeked(self.peek(part, now_ns)),
             Op::Hold(hold) => Reply::Taken(self.hold(node, hold, now_ns)),
             // Operators look; no node of a replay has one.
-            Op::Look(_) => return Err(Unanswered::Lost),
+            Op::Look(_) => return Err(LinkError::Lost),
         })
     }
 
-    fn take(&mut self, parts: &[Part], now_ns: u64) -> Taken {
+    fn take(&mut self, parts: &[ExactCharge], now_ns: u64) -> TakeReply {
         let mut outcomes: SmallVec<[Outcome; 2]> = parts.iter().map(|part| self.peek(part, now_ns)).collect();
-        let refuses = |(part, outcome): (&Part, &Outcome)| !outcome.is_admitted() && !part.shadow;
+        let refuses = |(part, outcome): (&ExactCharge, &Outcome)| !outcome.is_admitted() && !part.shadow;
         let admitted = !parts.iter().zip(&outcomes).any(refuses);
         for (part, outcome) in parts.iter().zip(&mut outcomes) {
             if admitted && outcome.is_admitted() {
@@ -114,10 +114,10 @@ impl RedisState {
                 self.kept(part, now_ns).count_denied(part, now_ns);
             }
         }
-        Taken { at_us: now_ns / 1_000, outcomes, admitted }
+        TakeReply { at_us: now_ns / 1_000, outcomes, admitted }
     }
 
-    fn peek(&self, part: &Part, now_ns: u64) -> Outcome {
+    fn peek(&self, part: &ExactCharge, now_ns: u64) -> Outcome {
         match self.exact.get(&part.key) {
             Some((exact, _)) => exact.peek(part, now_ns),
             None => Exact::new(part).peek(part, now_ns),
@@ -125,7 +125,7 @@ impl RedisState {
     }
 
     /// What is kept of a window that changes now.
-    fn kept(&mut self, part: &Part, now_ns: u64) -> &mut Exact {
+    fn kept(&mut self, part: &ExactCharge, now_ns: u64) -> &mut Exact {
         let until_ns = now_ns.saturating_add(part.plan.quota.period_ns().get().saturating_mul(2));
         let (exact, kept_ns) = self.exact.entry(part.key).or_insert_with(|| (Exact::new(part), 0));
         *kept_ns = (*kept_ns).max(until_ns);
@@ -133,7 +133,7 @@ impl RedisState {
     }
 
     /// A node says all that it holds; what the others hold is what they said last.
-    fn hold(&mut self, node: usize, hold: &Hold, now_ns: u64) -> Taken {
+    fn hold(&mut self, node: usize, hold: &Hold, now_ns: u64) -> TakeReply {
         let part = &hold.part;
         let nodes = self.nodes;
         let all = self.held.entry(part.key).or_insert_with(|| vec![0; nodes].into());
@@ -146,7 +146,7 @@ impl RedisState {
             self.held.remove(&part.key);
         }
         let admitted = outcome.is_admitted();
-        Taken { at_us: now_ns / 1_000, outcomes: [outcome].into_iter().collect(), admitted }
+        TakeReply { at_us: now_ns / 1_000, outcomes: [outcome].into_iter().collect(), admitted }
     }
 
     /// Forgets keys whose windows are over, as Redis does, once there are many.
@@ -162,21 +162,21 @@ impl RedisState {
 }
 
 impl Exact {
-    fn new(part: &Part) -> Exact {
+    fn new(part: &ExactCharge) -> Exact {
         match part.plan.quota.algorithm() {
             Algorithm::SlidingLog => Exact::Log(Log::default()),
             _ => Exact::Words(State::default()),
         }
     }
 
-    fn peek(&self, part: &Part, now_ns: u64) -> Outcome {
+    fn peek(&self, part: &ExactCharge, now_ns: u64) -> Outcome {
         match self {
             Exact::Words(state) => state.take(&part.plan.quota, part.cost, now_ns).1,
             Exact::Log(log) => log.peek(&part.plan.quota, part.cost, now_ns),
         }
     }
 
-    fn take(&mut self, part: &Part, now_ns: u64) -> Outcome {
+    fn take(&mut self, part: &ExactCharge, now_ns: u64) -> Outcome {
         match self {
             Exact::Words(state) => {
                 let (taken, outcome) = state.take(&part.plan.quota, part.cost, now_ns);
@@ -187,21 +187,21 @@ impl Exact {
         }
     }
 
-    fn count_denied(&mut self, part: &Part, now_ns: u64) {
+    fn count_denied(&mut self, part: &ExactCharge, now_ns: u64) {
         match self {
             Exact::Words(state) => *state = state.count_denied(&part.plan.quota, part.cost, now_ns),
             Exact::Log(log) => log.count_denied(&part.plan.quota, part.cost, now_ns),
         }
     }
 
-    fn debit(&mut self, part: &Part, now_ns: u64) {
+    fn debit(&mut self, part: &ExactCharge, now_ns: u64) {
         match self {
             Exact::Words(state) => *state = state.debit(&part.plan.quota, part.cost, now_ns),
             Exact::Log(log) => log.debit(&part.plan.quota, part.cost, now_ns),
         }
     }
 
-    fn repay(&mut self, part: &Part, now_ns: u64) {
+    fn repay(&mut self, part: &ExactCharge, now_ns: u64) {
         match self {
             Exact::Words(state) => *state = state.repay(&part.plan.quota, part.cost, now_ns),
             // A log holds no more than one limit beyond.
@@ -209,7 +209,7 @@ impl Exact {
         }
     }
 
-    fn give_back(&mut self, part: &Part, taken_ns: u64) {
+    fn give_back(&mut self, part: &ExactCharge, taken_ns: u64) {
         match self {
             Exact::Words(state) => *state = state.give_back(&part.plan.quota, part.cost, taken_ns),
             Exact::Log(log) => log.give_back(part.cost, taken_ns),

@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use super::account::{Account, PolicyAccount};
 use super::differ::{Caller, Differences};
+use super::fleet_simulation::Simulation;
 use super::logs::Read;
 use super::minutes::{Minute, Minutes};
 use super::options::{Options, Span, Spread};
 use super::tally::{Distinct, Most};
-use super::world::Simulation;
 use config::limits::limit_text;
 use policy::Policy;
 

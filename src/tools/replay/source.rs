@@ -98,8 +98,8 @@ impl Source {
         while self.ended_early.is_none() {
             self.line.clear();
             match self.fill() {
-                Ok(Filled::End) => return None,
-                Ok(Filled::Line) => {
+                Ok(FillResult::End) => return None,
+                Ok(FillResult::Line) => {
                     let is_marked = self.number == 1 && self.line.starts_with(&BYTE_ORDER_MARK);
                     let begin = if is_marked { BYTE_ORDER_MARK.len() } else { 0 };
                     let line = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
@@ -108,26 +108,26 @@ impl Source {
                         return Some(Text::Line(&self.line[begin..end]));
                     }
                 }
-                Ok(Filled::Long) => return Some(Text::Long),
+                Ok(FillResult::Long) => return Some(Text::Long),
                 Err(error) => self.ended_early = Some(error.to_string()),
             }
         }
         None
     }
 
-    fn fill(&mut self) -> io::Result<Filled> {
+    fn fill(&mut self) -> io::Result<FillResult> {
         self.skip_empty()?;
         self.number += 1;
         let mut limited = (&mut self.reader).take(LINE_BYTES_MAX as u64 + 2);
         if limited.read_until(b'\n', &mut self.line)? == 0 {
-            return Ok(Filled::End);
+            return Ok(FillResult::End);
         }
         if self.line.len() <= LINE_BYTES_MAX || self.line.ends_with(b"\n") {
-            return Ok(Filled::Line);
+            return Ok(FillResult::Line);
         }
         self.line.clear();
         self.reader.skip_until(b'\n')?;
-        Ok(Filled::Long)
+        Ok(FillResult::Long)
     }
 
     /// Passes over empty lines, of which a few kilobytes can unpack to hundreds of millions.
@@ -151,7 +151,7 @@ impl Source {
     }
 }
 
-enum Filled {
+enum FillResult {
     Line,
     Long,
     End,

@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::num::NonZeroU64;
 use std::path::Path;
 
+use super::fleet_simulation::Simulation;
 use super::logs::{Logs, ScheduledRequest};
 use super::options::Options;
 use super::report::LogReport;
 use super::source::Unreadable;
-use super::world::Simulation;
-use config::{self, Config, Definition, Loaded};
+use config::{self, Config, Definition, LoadedConfig};
 use limit::{Algorithm, Charge, Key, Quota, State};
 use policy::definition::{self, Dimension, Missing};
 
@@ -29,7 +29,7 @@ pub struct SuggestOptions {
 
 /// What fits a log.
 #[derive(Clone, Debug)]
-pub struct Suggested {
+pub struct FitReport {
     /// What was read.
     pub logs: Vec<LogReport>,
     /// Requests that were played.
@@ -89,10 +89,10 @@ pub fn suggest(
     options: &Options,
     asked: &SuggestOptions,
     routes: Option<Config>,
-) -> Result<Suggested, Error> {
+) -> Result<FitReport, Error> {
     let mut logs = Logs::open(options)?;
     let mut world = Simulation::new(counting(asked, routes)?, 1);
-    let (mut groups, mut room) = (Groups::new(), Room { callers: 0, left_out: 0 });
+    let (mut groups, mut room) = (Groups::new(), CallerCap { callers: 0, left_out: 0 });
     while let Some(ScheduledRequest { turn, request, .. }) = logs.request() {
         let now_ns = world.reading(turn.at_ns);
         world.charges(&request, |route, charges| {
@@ -140,7 +140,7 @@ pub fn suggest(
         }
     }
     let logs = logs.read().into_iter().map(LogReport::of).collect();
-    Ok(Suggested { logs, requests: span.requests, span_ns: span.ns(), policies, left_out: room.left_out })
+    Ok(FitReport { logs, requests: span.requests, span_ns: span.ns(), policies, left_out: room.left_out })
 }
 
 /// The suggested windows of one group, and what is used of them.
@@ -177,7 +177,7 @@ impl Suggestion {
 }
 
 /// A configuration whose routes have these policies and nothing else.
-fn counting(asked: &SuggestOptions, routes: Option<Config>) -> Result<Loaded, config::Errors> {
+fn counting(asked: &SuggestOptions, routes: Option<Config>) -> Result<LoadedConfig, config::Errors> {
     let mut config = match routes {
         Some(config) => config,
         None => config::from_text("suggest", EVERYTHING)?.config,
@@ -214,14 +214,14 @@ fn sliding(limit: u64, period_s: u64) -> Quota {
 type Groups = BTreeMap<String, Vec<Group>>;
 
 /// How much room there is for callers.
-struct Room {
+struct CallerCap {
     callers: usize,
     left_out: u64,
 }
 
 impl Group {
     /// Counts a request by its windows' charges; without any it lacks a dimension.
-    fn count<'c>(&mut self, charges: impl Iterator<Item = &'c Charge>, now_ns: u64, room: &mut Room) {
+    fn count<'c>(&mut self, charges: impl Iterator<Item = &'c Charge>, now_ns: u64, room: &mut CallerCap) {
         let mut charges = charges.peekable();
         let Some(key) = charges.peek().map(|charge| charge.key) else {
             self.lacking += 1;

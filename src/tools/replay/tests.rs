@@ -4,9 +4,9 @@ use http::{HeaderMap, Method};
 
 use super::account::Outcome;
 use super::differ::Differences;
+use super::fleet_simulation::Simulation;
 use super::order::Turn;
 use super::request::{Client, Request};
-use super::world::Simulation;
 use base::identity::Identity;
 
 const S: u64 = 1_000_000_000;

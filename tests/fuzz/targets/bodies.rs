@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use config::{self, Added, Config};
+use config::{self, Config, RowDocument};
 use control::admin::bodies::{self, At, BodyEndpoint, ParsedBody};
 use control::database::{ABSOLUTE_MAX, NewApiKey, NewOverride, OverrideKind, Time};
 use libfuzzer_sys::fuzz_target;
@@ -86,8 +86,8 @@ fn check_text(text: &str, chars_max: usize) {
 
 /// The policy is there under its name, if there is one like it; everything else is as without it.
 fn check_policy(name: &str, keys: &Value) {
-    let Ok(added) = Added::policy(name, keys) else { return };
-    let read = |added: &[Added]| {
+    let Ok(added) = RowDocument::policy(name, keys) else { return };
+    let read = |added: &[RowDocument]| {
         let mut definition = config::Files::read(&FILE).with(added)?;
         let table = definition.compile();
         definition.finish(table)

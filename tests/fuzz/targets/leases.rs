@@ -8,7 +8,7 @@ use std::sync::Arc;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use limit::lease_messages::{Grant, Renewal};
-use limit::{Algorithm, Key, Lease, Plan, Quota, Sharing, Told, Wanted, WhenDown};
+use limit::{Algorithm, Key, Lease, LeaseAnswer, LeaseDemand, Plan, Quota, Sharing, WhenDown};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -68,11 +68,11 @@ fuzz_target!(|input: Input| {
             Step::TakeAlone { cost, nodes } => {
                 is_given = true;
                 let told = lease.take_fallback(&plan, cost, now_ns, nodes, cost % 2 == 0);
-                assert!(!matches!(told, Told::Ask | Told::Denied { retry_after_ns: 0 }));
+                assert!(!matches!(told, LeaseAnswer::Ask | LeaseAnswer::Denied { retry_after_ns: 0 }));
                 continue;
             }
             Step::Renew { pending } => {
-                let sent = lease.renewal(&plan, KEY, Wanted::by_one(pending), now_ns);
+                let sent = lease.renewal(&plan, KEY, LeaseDemand::by_one(pending), now_ns);
                 // What is owed is told, and is so much less owed here; a bucket of its own ends.
                 let owed = sent.delta.max(0.0) * UNIT as f64;
                 let most = held(before) as f64 + owed;
@@ -102,14 +102,14 @@ fuzz_target!(|input: Input| {
         };
         let cost = cost_of(step);
         match told {
-            Told::Admitted { .. } => {
+            LeaseAnswer::Admitted { .. } => {
                 assert!(is_given, "nobody gave it anything");
                 assert_eq!(held(lease), held(before).saturating_sub(fixed(cost)));
             }
-            Told::Denied { retry_after_ns } => {
+            LeaseAnswer::Denied { retry_after_ns } => {
                 assert!(retry_after_ns > 0 && held(lease) == held(before));
             }
-            Told::Ask => assert_eq!(held(lease), held(before)),
+            LeaseAnswer::Ask => assert_eq!(held(lease), held(before)),
         }
         assert!(lease.estimate(&plan, now_ns).0 as f64 <= plan.quota.capacity() as f64);
         let _ = (lease.is_idle(&plan, now_ns), lease.says_nothing(&plan, now_ns));
@@ -118,7 +118,7 @@ fuzz_target!(|input: Input| {
 
 /// A renewal that says nothing.
 fn nothing(plan: &Arc<Plan>) -> Renewal {
-    Lease::default().renewal(plan, KEY, Wanted::default(), 0)
+    Lease::default().renewal(plan, KEY, LeaseDemand::default(), 0)
 }
 
 /// The steps that tell nothing.

@@ -7,9 +7,9 @@ use std::num::NonZeroU64;
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use limit::lease_messages::{Hold, Op, Part, Reply};
-use limit::{Algorithm, Answer, Key, Lease, Outcome, Plan, Quota, Sharing, Wanted, WhenDown};
-use limiter::global::wire::{self, Answered};
+use limit::lease_messages::{ExactCharge, Hold, Op, Reply};
+use limit::{Algorithm, Answer, Key, Lease, LeaseDemand, Outcome, Plan, Quota, Sharing, WhenDown};
+use limiter::global::wire::{self, OpAnswer};
 
 fuzz_target!(|input: ([u8; 4], &[u8])| {
     let (kinds, bytes) = input;
@@ -24,9 +24,9 @@ fuzz_target!(|input: ([u8; 4], &[u8])| {
     let mut again = at_us.to_le_bytes().to_vec();
     for (answer, op) in answers.iter().zip(&ops) {
         write(answer, op, &mut again);
-        if let Answered::Reply(Reply::Grant(grant)) = answer {
+        if let OpAnswer::Reply(Reply::Grant(grant)) = answer {
             let mut share = Lease::default();
-            let asked = share.renewal(&PLAN, Key::new(7), Wanted::default(), 1 << 50);
+            let asked = share.renewal(&PLAN, Key::new(7), LeaseDemand::default(), 1 << 50);
             share.granted(&asked, grant, 1 << 50);
             share.take(&PLAN, 1, (1 << 50) + 1, 0);
         }
@@ -45,11 +45,21 @@ static PLAN: LazyLock<Arc<Plan>> = LazyLock::new(|| {
 });
 
 fn operation(kind: u8) -> Option<Op> {
-    let part =
-        Part { key: Key::new(7), plan: Arc::clone(&PLAN), cost: 3, shadow: false, count_denied: false };
+    let part = ExactCharge {
+        key: Key::new(7),
+        plan: Arc::clone(&PLAN),
+        cost: 3,
+        shadow: false,
+        count_denied: false,
+    };
     let parts = (0..kind >> 4).map(|_| part.clone()).collect();
     match kind & 0xf {
-        1 => Some(Op::Renew(Lease::default().renewal(&PLAN, Key::new(7), Wanted::by([1, 3].into_iter()), 0))),
+        1 => Some(Op::Renew(Lease::default().renewal(
+            &PLAN,
+            Key::new(7),
+            LeaseDemand::by([1, 3].into_iter()),
+            0,
+        ))),
         2 => Some(Op::Take(parts)),
         3 => Some(Op::Return { parts, taken_us: 1 }),
         4 => Some(Op::Peek(part)),
@@ -61,24 +71,24 @@ fn operation(kind: u8) -> Option<Op> {
 }
 
 /// As lua/batch.lua packs an answer.
-fn write(answer: &Answered, op: &Op, out: &mut Vec<u8>) {
+fn write(answer: &OpAnswer, op: &Op, out: &mut Vec<u8>) {
     let numbers = |numbers: &[f64], out: &mut Vec<u8>| {
         numbers.iter().for_each(|number| out.extend(number.to_le_bytes()));
     };
     match answer {
-        Answered::Error(text) => {
+        OpAnswer::Error(text) => {
             out.push(b'E');
             out.extend((text.len() as u16).to_le_bytes());
             out.extend(text.as_bytes());
         }
-        Answered::Reply(Reply::Grant(grant)) => {
+        OpAnswer::Reply(Reply::Grant(grant)) => {
             out.push(b'G');
             out.extend(grant.epoch.to_le_bytes());
             let (lasts_us, deny_us) = (grant.lasts_ns as f64 / 1e3, grant.deny_ns as f64 / 1e3);
             let wait_us = grant.wait_ns as f64 / 1e3;
             numbers(&[grant.tokens, grant.rate, lasts_us, deny_us, grant.level, wait_us], out);
         }
-        Answered::Reply(Reply::Taken(taken)) => {
+        OpAnswer::Reply(Reply::Taken(taken)) => {
             if matches!(op, Op::Hold(_)) {
                 out.push(b'P');
             } else {
@@ -86,9 +96,9 @@ fn write(answer: &Answered, op: &Op, out: &mut Vec<u8>) {
             }
             taken.outcomes.iter().for_each(|outcome| numbers(&three(outcome), out));
         }
-        Answered::Reply(Reply::Returned) => out.push(b'R'),
-        Answered::Reply(Reply::Seen(_)) => unreachable!("nothing looks"),
-        Answered::Reply(Reply::Peeked(outcome)) => {
+        OpAnswer::Reply(Reply::Returned) => out.push(b'R'),
+        OpAnswer::Reply(Reply::Seen(_)) => unreachable!("nothing looks"),
+        OpAnswer::Reply(Reply::Peeked(outcome)) => {
             out.push(b'P');
             numbers(&three(outcome), out);
         }
@@ -107,9 +117,9 @@ fn three(outcome: &Outcome) -> [f64; 3] {
 }
 
 /// Equal as far as doubles tell.
-fn is_same(one: &Answered, other: &Answered) -> bool {
+fn is_same(one: &OpAnswer, other: &OpAnswer) -> bool {
     match (one, other) {
-        (Answered::Reply(Reply::Grant(one)), Answered::Reply(Reply::Grant(other))) => {
+        (OpAnswer::Reply(Reply::Grant(one)), OpAnswer::Reply(Reply::Grant(other))) => {
             let exact = |grant: &limit::lease_messages::Grant| {
                 (grant.epoch, grant.tokens.to_bits(), grant.rate.to_bits(), grant.level.to_bits())
             };
@@ -118,12 +128,12 @@ fn is_same(one: &Answered, other: &Answered) -> bool {
                 && is_close(one.deny_ns, other.deny_ns)
                 && is_close(one.wait_ns, other.wait_ns)
         }
-        (Answered::Reply(Reply::Taken(one)), Answered::Reply(Reply::Taken(other))) => {
+        (OpAnswer::Reply(Reply::Taken(one)), OpAnswer::Reply(Reply::Taken(other))) => {
             one.admitted == other.admitted
                 && one.at_us == other.at_us
                 && one.outcomes.iter().zip(&other.outcomes).all(|(one, other)| is_alike(one, other))
         }
-        (Answered::Reply(Reply::Peeked(one)), Answered::Reply(Reply::Peeked(other))) => is_alike(one, other),
+        (OpAnswer::Reply(Reply::Peeked(one)), OpAnswer::Reply(Reply::Peeked(other))) => is_alike(one, other),
         (one, other) => one == other,
     }
 }

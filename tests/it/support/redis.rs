@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use limit::lease_messages::{Op, Part, Renewal, Reply, Unanswered};
+use limit::lease_messages::{ExactCharge, LinkError, Op, Renewal, Reply};
 use limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
 use limiter::global::config::{Login, Server, Topology};
 use limiter::global::{Condition, Config, ConnectError, Global, Status};
@@ -167,7 +167,7 @@ pub struct Node {
 /// What is asked and not answered yet.
 pub struct Asked(Arc<OnceLock<Answer>>);
 
-type Answer = (Result<Reply, Unanswered>, u64);
+type Answer = (Result<Reply, LinkError>, u64);
 
 impl Node {
     /// One that knows these servers by this topology; operations are those of [`COUNTERS`].
@@ -225,12 +225,12 @@ impl Node {
     }
 
     /// Adds units to a counter, in a call that is sent again when its reply is lost.
-    pub fn add(&self, key: u128, units: u64) -> Result<u64, Unanswered> {
+    pub fn add(&self, key: u128, units: u64) -> Result<u64, LinkError> {
         self.ask(add(key, units)).counted()
     }
 
     /// Adds units in a call that is sent once.
-    pub fn take(&self, key: u128, units: u64) -> Result<u64, Unanswered> {
+    pub fn take(&self, key: u128, units: u64) -> Result<u64, LinkError> {
         self.ask(Op::Take([part(key, units)].into_iter().collect())).counted()
     }
 
@@ -255,7 +255,7 @@ impl Node {
 
 impl Asked {
     /// The answer, and when it was given.
-    pub fn answer(&self) -> (Result<Reply, Unanswered>, u64) {
+    pub fn answer(&self) -> (Result<Reply, LinkError>, u64) {
         eventually("every question has an answer when there is a way", || self.0.get().cloned())
     }
 
@@ -265,7 +265,7 @@ impl Asked {
     }
 
     /// What the counter stands at.
-    pub fn counted(&self) -> Result<u64, Unanswered> {
+    pub fn counted(&self) -> Result<u64, LinkError> {
         match self.answer().0? {
             Reply::Grant(grant) => Ok(grant.level as u64),
             Reply::Taken(taken) => Ok(taken.outcomes[0].remaining),
@@ -308,8 +308,8 @@ pub fn add(key: u128, units: u64) -> Op {
 }
 
 /// One counter and what to add to it.
-pub fn part(key: u128, units: u64) -> Part {
-    Part { key: Key::new(key), plan: plan(), cost: units, shadow: false, count_denied: false }
+pub fn part(key: u128, units: u64) -> ExactCharge {
+    ExactCharge { key: Key::new(key), plan: plan(), cost: units, shadow: false, count_denied: false }
 }
 
 /// A plan of some numbers.

@@ -92,7 +92,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::lease::{LEAD_MIN_NS, Wanted};
+    use crate::lease::{LEAD_MIN_NS, LeaseDemand};
     use crate::lease_messages::Grant;
     use crate::{Algorithm, Key, Quota, Sharing, WhenDown};
 
@@ -131,12 +131,12 @@ mod tests {
         match step {
             Step::Take(cost) => drop(lease.take(plan, cost, *now_ns, LEAD_MIN_NS)),
             Step::Renew { tokens, rate, lasts_ms, deny_ms } => {
-                let renewal = lease.renewal(plan, key, Wanted::by_one(1), *now_ns);
+                let renewal = lease.renewal(plan, key, LeaseDemand::by_one(1), *now_ns);
                 let (lasts_ns, deny_ns) = (lasts_ms * MS, deny_ms * MS);
                 let grant = Grant { epoch: 9, tokens, rate, lasts_ns, deny_ns, ..Grant::default() };
                 lease.granted(&renewal, &grant, *now_ns);
             }
-            Step::Asks => drop(lease.renewal(plan, key, Wanted::by_one(1), *now_ns)),
+            Step::Asks => drop(lease.renewal(plan, key, LeaseDemand::by_one(1), *now_ns)),
             Step::GivesBack(cost) => lease.give_back(cost),
             Step::Owes(cost) => lease.owe(cost),
             Step::FallsBack(cost) => drop(lease.take_fallback(plan, cost, *now_ns, 2, true)),

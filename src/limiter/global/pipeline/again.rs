@@ -8,16 +8,16 @@ use std::sync::atomic::Ordering;
 
 use redis::RedisError;
 
-use super::super::batch::{Batch, Entry, Posted};
+use super::super::batch::{Batch, Entry, QueueItem};
 use super::super::condition::{self, Condition};
 use super::Pipeline;
 
 impl Pipeline {
     /// Queues an entry, or a batch that another pipeline has handed over, under a number of this pipeline.
-    pub(super) fn take_up(&mut self, posted: Posted) {
+    pub(super) fn take_up(&mut self, posted: QueueItem) {
         match posted {
-            Posted::Entry(entry) => self.waiting.push_back(entry),
-            Posted::Batch(mut batch) => {
+            QueueItem::Entry(entry) => self.waiting.push_back(entry),
+            QueueItem::Batch(mut batch) => {
                 self.number += 1;
                 self.flushes += 1;
                 batch.flush = self.flushes;

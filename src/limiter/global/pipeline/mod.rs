@@ -24,29 +24,29 @@ use tokio::time::MissedTickBehavior;
 
 use base::clock;
 use base::random::Random;
-use limit::lease_messages::Unanswered;
+use limit::lease_messages::LinkError;
 
-use super::batch::{self, Batch, Entry, OPERATIONS_MAX, Posted, Record};
+use super::batch::{self, Batch, Entry, OPERATIONS_MAX, QueueItem, Record};
 use super::condition::{Condition, is_elsewhere};
 use super::connection::Connection;
 use super::node::Node;
-use super::routes::Shared;
-use super::wire::{self, Answered};
+use super::routes::RoutingState;
+use super::wire::{self, OpAnswer};
 use link::{Link, REPLACE_NS};
 
 /// The task of one connection: its queue, its calls in flight, and those to send again.
 pub(super) struct Pipeline {
-    shared: Arc<Shared>,
+    shared: Arc<RoutingState>,
     node: Arc<Node>,
     /// Index among the node's pipelines.
     index: usize,
     /// Sets this pipeline's records apart from those of other pipelines and of other processes.
     identity: String,
-    queue: mpsc::Receiver<Posted>,
+    queue: mpsc::Receiver<QueueItem>,
     waiting: VecDeque<Entry>,
     /// Calls in flight by number. Numbers rise, and Redis refuses a batch with a lower number than its record has.
     in_flight: HashMap<u64, Batch>,
-    calls: JoinSet<Completed>,
+    calls: JoinSet<CallResult>,
     /// Calls to send again once there is a connection and their pause after an error is over.
     again: Vec<(u64, Batch)>,
     /// For each shard, one bit for each record in use.
@@ -57,7 +57,7 @@ pub(super) struct Pipeline {
     random: Random,
 }
 
-struct Completed {
+struct CallResult {
     number: u64,
     serial: u64,
     result: Result<Value, RedisError>,
@@ -66,10 +66,10 @@ struct Completed {
 impl Pipeline {
     /// The `index`th pipeline of a node.
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<RoutingState>,
         node: Arc<Node>,
         index: usize,
-        queue: mpsc::Receiver<Posted>,
+        queue: mpsc::Receiver<QueueItem>,
     ) -> Pipeline {
         let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.index);
         let link = Link::new(node.moves.subscribe());
@@ -233,7 +233,7 @@ impl Pipeline {
                     Err(error) => Err(error),
                 };
             }
-            Completed { number, serial, result }
+            CallResult { number, serial, result }
         });
         // Handed to the connection here and not in the task, because the runtime runs the newest task first, so a
         // question could overtake a report that was submitted before it.
@@ -250,7 +250,7 @@ impl Pipeline {
     }
 
     /// A call was answered, or its connection broke.
-    fn complete(&mut self, completed: Completed) {
+    fn complete(&mut self, completed: CallResult) {
         let now_ns = clock::now_ns();
         let Some(batch) = self.in_flight.remove(&completed.number) else { return };
         let shared = Arc::clone(&self.shared);
@@ -311,19 +311,19 @@ impl Pipeline {
         }
         let Some(answers) = answers else {
             shard.troubled(Condition::Failing, wire::NO_REPLY, now_ns);
-            return batch.fail(Unanswered::Lost, now_ns);
+            return batch.fail(LinkError::Lost, now_ns);
         };
         let mut trouble = None;
         for (entry, answer) in batch.entries.into_iter().zip(answers) {
             match answer {
-                Answered::Reply(reply) => entry.asker.complete(Ok(reply), now_ns),
-                Answered::Error(text) => {
+                OpAnswer::Reply(reply) => entry.asker.complete(Ok(reply), now_ns),
+                OpAnswer::Error(text) => {
                     shard.stats.refused.fetch_add(1, Ordering::Relaxed);
                     match Condition::of_text(&text) {
                         Some(condition) => trouble = Some((condition, text)),
                         None => shared.complain(&shard.name, &text, now_ns),
                     }
-                    entry.asker.complete(Err(Unanswered::Refused), now_ns);
+                    entry.asker.complete(Err(LinkError::Refused), now_ns);
                 }
             }
         }
@@ -344,7 +344,7 @@ impl Pipeline {
             Some(condition) => self.troubled(shard, condition, &text, now_ns),
             None => shared.complain(&shared.shards[shard].name, &text, now_ns),
         }
-        batch.fail(Unanswered::Refused, now_ns);
+        batch.fail(LinkError::Refused, now_ns);
     }
 
     fn troubled(&mut self, shard: usize, condition: Condition, why: &str, now_ns: u64) {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use redis::Cmd;
 
-use limit::lease_messages::Unanswered;
+use limit::lease_messages::LinkError;
 
 use super::super::batch::{Batch, Entry, LOST_NS};
 use super::super::connection::{ConnectError, Connection};
@@ -218,7 +218,7 @@ impl Pipeline {
     pub(super) fn lose(&mut self, batch: Batch, now_ns: u64) {
         let lost = batch.entries.len() as u64;
         self.shared.shards[batch.shard].stats.lost.fetch_add(lost, Ordering::Relaxed);
-        batch.fail(Unanswered::Lost, now_ns);
+        batch.fail(LinkError::Lost, now_ns);
     }
 }
 

@@ -6,19 +6,19 @@ use smallvec::smallvec;
 use super::*;
 use limit::{Algorithm, Key, Quota, Sharing, WhenDown};
 
-fn part() -> Part {
+fn part() -> ExactCharge {
     let number = |value| NonZeroU64::new(value).expect("a positive number");
     let quota = Quota::new(Algorithm::TokenBucket, number(5), number(1_000_000_000), number(9));
     let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
     let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
-    Part { key: Key::new(7), plan, cost: 3, shadow: true, count_denied: true }
+    ExactCharge { key: Key::new(7), plan, cost: 3, shadow: true, count_denied: true }
 }
 
 #[test]
 fn a_key_and_a_plan_are_said_once() {
     let one = part();
-    let (large, repaid) = (Part { cost: 1_000, shadow: false, ..one.clone() }, one.clone());
-    let other = Part { key: Key::new(8), ..part() };
+    let (large, repaid) = (ExactCharge { cost: 1_000, shadow: false, ..one.clone() }, one.clone());
+    let other = ExactCharge { key: Key::new(8), ..part() };
     let ops = [Op::Take(smallvec![one, other]), Op::Debit(smallvec![large]), Op::Repay(smallvec![repaid])];
     let call = Call::new(ops.iter(), 1, 0);
     let keys: Vec<Key> = call.keys().iter().map(|(key, _)| *key).collect();
@@ -33,11 +33,11 @@ fn a_key_and_a_plan_are_said_once() {
 
 #[test]
 fn plain_charges_go_in_a_run() {
-    let plain = || Part { shadow: false, count_denied: false, ..part() };
+    let plain = || ExactCharge { shadow: false, count_denied: false, ..part() };
     let take = |part| Op::Take(smallvec![part]);
     let ops = [
         take(plain()),
-        take(Part { key: Key::new(8), cost: 1, ..plain() }),
+        take(ExactCharge { key: Key::new(8), cost: 1, ..plain() }),
         take(part()),
         take(plain()),
         Op::Peek(plain()),
@@ -61,17 +61,17 @@ fn plain_charges_go_in_a_run() {
     let answers = read(&reply, &ops).expect("it is a reply");
     let taken = |outcome: Outcome| {
         let admitted = outcome.is_admitted();
-        Answered::Reply(Reply::Taken(Taken { at_us: 42, outcomes: smallvec![outcome], admitted }))
+        OpAnswer::Reply(Reply::Taken(TakeReply { at_us: 42, outcomes: smallvec![outcome], admitted }))
     };
     assert_eq!(answers[0], taken(Outcome::new(Answer::Admitted, 4, 2_500)));
-    assert_eq!(answers[1], Answered::Error("BAD".to_owned()));
+    assert_eq!(answers[1], OpAnswer::Error("BAD".to_owned()));
     assert_eq!(answers[3], taken(Outcome::new(Answer::Later { retry_after_ns: 7_000 }, 0, 9_000)));
-    assert_eq!(answers[4], Answered::Reply(Reply::Peeked(Outcome::delayed(2_000, 3, 9_000))));
+    assert_eq!(answers[4], OpAnswer::Reply(Reply::Peeked(Outcome::delayed(2_000, 3, 9_000))));
     assert_eq!(read(&reply[..reply.len() - 1], &ops), None);
     assert_eq!(read(&reply, &ops[..4]), None);
     let mut reply = (-1.0_f64).to_le_bytes().to_vec();
     reply.extend(b"\x03\0OOM");
-    assert_eq!(read(&reply, &ops[..2]), Some(vec![Answered::Error("OOM".to_owned()); 2]));
+    assert_eq!(read(&reply, &ops[..2]), Some(vec![OpAnswer::Error("OOM".to_owned()); 2]));
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn a_reply_is_read_to_its_last_byte() {
     }
     let op = Op::Take(smallvec![part()]);
     let outcome = Outcome::new(Answer::Admitted, 4, 2_500);
-    let taken = Taken { at_us: 42, outcomes: smallvec![outcome], admitted: true };
-    assert_eq!(read(&reply, &[&op]), Some(vec![Answered::Reply(Reply::Taken(taken))]));
+    let taken = TakeReply { at_us: 42, outcomes: smallvec![outcome], admitted: true };
+    assert_eq!(read(&reply, &[&op]), Some(vec![OpAnswer::Reply(Reply::Taken(taken))]));
     assert_eq!(read(&reply[..reply.len() - 1], &[&op]), None);
     assert_eq!(read(&reply, &[]), None);
     assert_eq!(read(&reply, &[&Op::Peek(part())]), None);

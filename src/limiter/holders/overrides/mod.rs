@@ -8,7 +8,7 @@
 //! A key keeps its state under an override as it does over a reload: what was spent stays spent, so that a higher limit
 //! hands out no burst and a lower one holds at once.
 
-mod scaled;
+mod scaled_windows;
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::holders::by_holder::{ByHolder, ByName, Holder};
 use policy::Policy;
 use policy::definition::Dimension;
 
-pub(crate) use scaled::Scaled;
+pub(crate) use scaled_windows::ScaledWindows;
 
 /// The overrides in force, by whose they are: of one holder the one that applies first first.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ pub struct Override {
     pub version: i64,
     /// When it ends, on the monotonic clock. `u64::MAX`: never.
     pub until_ns: u64,
-    pub(crate) scaled: Scaled,
+    pub(crate) scaled: ScaledWindows,
 }
 
 /// What an override does to a policy's windows.
@@ -66,7 +66,7 @@ impl Override {
             by: Box::default(),
             version,
             until_ns: u64::MAX,
-            scaled: Scaled::default(),
+            scaled: ScaledWindows::default(),
         }
     }
 

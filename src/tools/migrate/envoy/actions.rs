@@ -11,7 +11,7 @@ use super::super::values::protobuf_time;
 use super::super::yaml::Node;
 use super::Reading;
 use super::clusters::Use;
-use super::hosts::Around;
+use super::hosts::RouteScope;
 use super::matches::Prefix;
 
 impl<'d> Reading<'d> {
@@ -20,7 +20,7 @@ impl<'d> Reading<'d> {
         &mut self,
         node: &'d Node,
         prefix: &Prefix,
-        around: &Around<'_, 'd>,
+        around: &RouteScope<'_, 'd>,
         route: &mut Route,
     ) {
         let answer = if let Some(action) = node.get("route") {
@@ -48,7 +48,7 @@ impl<'d> Reading<'d> {
         action: &'d Node,
         node: &'d Node,
         prefix: &Prefix,
-        around: &Around<'_, 'd>,
+        around: &RouteScope<'_, 'd>,
         route: &mut Route,
     ) {
         let retry = action.get("retry_policy").or_else(|| around.host.get("retry_policy"));

@@ -3,7 +3,7 @@
 use super::super::values::is_field;
 use super::super::yaml::Node;
 use super::Reading;
-use super::hosts::Around;
+use super::hosts::RouteScope;
 
 /// What an action says of a request.
 enum EntryValue {
@@ -20,7 +20,7 @@ impl<'d> Reading<'d> {
         config: &'d Node,
         name: &str,
         node: &'d Node,
-        around: &Around<'_, 'd>,
+        around: &RouteScope<'_, 'd>,
     ) -> Vec<String> {
         let own = node.at(&["route", "rate_limits"]).or_else(|| around.host.get("rate_limits"));
         let mut names = Vec::new();

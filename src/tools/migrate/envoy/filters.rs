@@ -4,7 +4,7 @@ use config::printer::{size, table, text};
 
 use super::super::draft::texts;
 use super::super::yaml::Node;
-use super::hosts::Around;
+use super::hosts::RouteScope;
 use super::{Reading, kind};
 
 /// What the filters of a connection manager do to its routes.
@@ -79,7 +79,7 @@ impl<'d> Reading<'d> {
     }
 
     /// `cors` of a route, from its own configuration or its host's.
-    pub(super) fn cors(&mut self, node: &'d Node, around: &Around<'_, 'd>) -> Option<String> {
+    pub(super) fn cors(&mut self, node: &'d Node, around: &RouteScope<'_, 'd>) -> Option<String> {
         let own = |node: &'d Node| {
             let entries = node.get("typed_per_filter_config").map(Node::entries).unwrap_or_default();
             let typed = entries.iter().find(|(_, own)| is_of(own, "CorsPolicy")).map(|(_, own)| own);

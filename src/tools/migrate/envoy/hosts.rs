@@ -10,7 +10,7 @@ use super::filters::Filters;
 use super::matches::{BEYOND, Which, is_any_case};
 
 /// What stands around a route.
-pub(super) struct Around<'a, 'd> {
+pub(super) struct RouteScope<'a, 'd> {
     pub(super) table: &'d Node,
     pub(super) host: &'d Node,
     pub(super) filters: &'a Filters<'d>,
@@ -45,7 +45,7 @@ impl<'d> Reading<'d> {
                 continue;
             };
             host.skip(&["name"]);
-            let around = Around { table, host, filters: &filters, is_tls };
+            let around = RouteScope { table, host, filters: &filters, is_tls };
             let mut rules = Vec::new();
             for route in host.list("routes") {
                 self.route(route, &names, &around, &mut rules);
@@ -95,7 +95,7 @@ impl<'d> Reading<'d> {
         &mut self,
         node: &'d Node,
         hosts: &[String],
-        around: &Around<'_, 'd>,
+        around: &RouteScope<'_, 'd>,
         rules: &mut Vec<(Route, String)>,
     ) {
         let what = shown(node);
@@ -171,7 +171,7 @@ impl<'d> Reading<'d> {
     }
 
     /// What holds whatever a route does: limits, fields, bounds.
-    fn changes(&mut self, node: &'d Node, around: &Around<'_, 'd>, route: &mut Route) {
+    fn changes(&mut self, node: &'d Node, around: &RouteScope<'_, 'd>, route: &mut Route) {
         if route.is_closed() {
             return node.dismiss();
         }
@@ -231,7 +231,7 @@ fn asks_for_tls(host: &Node) -> bool {
 }
 
 /// Whether requests come in the clear to a host that does not take them so.
-fn is_for_tls_alone(around: &Around<'_, '_>) -> bool {
+fn is_for_tls_alone(around: &RouteScope<'_, '_>) -> bool {
     !around.is_tls && asks_for_tls(around.host)
 }
 

@@ -9,11 +9,11 @@ use super::super::values::{protobuf_time, rate};
 use super::super::yaml::Node;
 use super::Reading;
 use super::filters::is_of;
-use super::hosts::Around;
+use super::hosts::RouteScope;
 
 impl<'d> Reading<'d> {
     /// The policies of a route: of its own configuration, else of its host's, else of the filter.
-    pub(super) fn limits(&mut self, node: &'d Node, around: &Around<'_, 'd>) -> Vec<String> {
+    pub(super) fn limits(&mut self, node: &'d Node, around: &RouteScope<'_, 'd>) -> Vec<String> {
         if around.filters.limits.is_empty() {
             return Vec::new();
         }
@@ -38,7 +38,7 @@ impl<'d> Reading<'d> {
         config: &'d Node,
         name: &str,
         node: &'d Node,
-        around: &Around<'_, 'd>,
+        around: &RouteScope<'_, 'd>,
     ) -> Vec<String> {
         config.skip(&["stat_prefix", "filter_enabled", "filter_enforced"]);
         // A filter without a bucket only says that routes may have one.

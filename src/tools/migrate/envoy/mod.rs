@@ -14,7 +14,7 @@ mod ports;
 mod servers;
 #[cfg(test)]
 mod tests;
-mod unread;
+mod unread_keys;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -59,7 +59,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut reading = Reading { draft, file, directory, resources, policies: BTreeMap::new() };
     reading.listeners();
-    unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
+    unread_keys::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     Ok(())
 }
 

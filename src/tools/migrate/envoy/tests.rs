@@ -1,9 +1,9 @@
 //! What keeps clients out in Envoy keeps them out here.
 
-use super::super::{From, Migrated, migrate_text};
+use super::super::{From, MigrationOutput, migrate_text};
 
 /// A listener with these chains, each of which is a match, a transport socket and the answer to everything.
-fn listener(chains: &[(&str, &str, u16)], more: &str) -> Migrated {
+fn listener(chains: &[(&str, &str, u16)], more: &str) -> MigrationOutput {
     let mut text = format!(
         "static_resources:\n  listeners:\n  - name: www\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 80 }} }}\n\
          {more}    filter_chains:\n"
@@ -18,13 +18,13 @@ fn listener(chains: &[(&str, &str, u16)], more: &str) -> Migrated {
     read(&text)
 }
 
-fn read(text: &str) -> Migrated {
+fn read(text: &str) -> MigrationOutput {
     let migrated = migrate_text(From::Envoy, "envoy.yaml", text).expect("it can be parsed");
     assert!(migrated.errors.is_none(), "{:?}\n{}", migrated.errors, migrated.text);
     migrated
 }
 
-fn is_closed(migrated: &Migrated) -> bool {
+fn is_closed(migrated: &MigrationOutput) -> bool {
     !migrated.text.contains("status = 204") && migrated.text.contains("status = 501")
 }
 
@@ -121,7 +121,7 @@ fn routes_that_send_clients_elsewhere_keep_them_out() {
 }
 
 /// Listeners, each of them an address, a port, what its chain has beside its filters, and its routes.
-fn listeners(all: &[(&str, u16, &str, &str)]) -> Migrated {
+fn listeners(all: &[(&str, u16, &str, &str)]) -> MigrationOutput {
     let mut text = "static_resources:\n  listeners:\n".to_owned();
     for (index, (address, port, socket, routes)) in all.iter().enumerate() {
         text.push_str(&format!(
@@ -136,7 +136,7 @@ fn listeners(all: &[(&str, u16, &str, &str)]) -> Migrated {
 }
 
 /// What the route of this path says; empty if there is none.
-fn route<'m>(migrated: &'m Migrated, path: &str) -> &'m str {
+fn route<'m>(migrated: &'m MigrationOutput, path: &str) -> &'m str {
     let path = format!("path = \"{path}\"");
     migrated.text.split("\n\n").find(|section| section.lines().any(|line| line == path)).unwrap_or_default()
 }

@@ -33,14 +33,14 @@ struct Rules<'d> {
     acls: Vec<&'d Line>,
     common: Common,
     /// Routes in the order of their rules.
-    routes: Vec<Ruled>,
+    routes: Vec<AclRoute>,
     /// Fields that the rules so far change, in lower case; `*` for those of many names.
     changed: Vec<String>,
 }
 
 /// A route of a rule.
 #[derive(Clone)]
-struct Ruled {
+struct AclRoute {
     route: Route,
     /// The rule's line.
     what: String,
@@ -50,20 +50,20 @@ struct Ruled {
     bounds: Common,
 }
 
-impl Ruled {
+impl AclRoute {
     /// One that leads to no backend.
-    fn answering(route: Route, line: &Line) -> Ruled {
-        Ruled::forwarding(route, line.shown(), Common::default())
+    fn answering(route: Route, line: &Line) -> AclRoute {
+        AclRoute::forwarding(route, line.shown(), Common::default())
     }
 
     /// One that leads to a backend that says this.
-    fn forwarding(route: Route, what: String, backend: Common) -> Ruled {
-        Ruled { route, what, backend, bounds: Common::default() }
+    fn forwarding(route: Route, what: String, backend: Common) -> AclRoute {
+        AclRoute { route, what, backend, bounds: Common::default() }
     }
 
     /// The requests of it that a rule refuses some addresses for, with the others let in: a part for each path of the rule
     /// that is one of the route's.
-    fn bounded(&self, which: &Which) -> Vec<Ruled> {
+    fn bounded(&self, which: &Which) -> Vec<AclRoute> {
         let Some(source) = &which.source else { return Vec::new() };
         let mut bounds = Common::default();
         let list = if source.is_negated { &mut bounds.allow } else { &mut bounds.deny };
@@ -71,18 +71,18 @@ impl Ruled {
         let shared = routes(which, &self.route.place);
         let shared = shared.iter().filter_map(|other| order::both(&self.route, other));
         shared
-            .map(|route| Ruled { route, bounds: self.bounds.clone().then(bounds.clone()), ..self.clone() })
+            .map(|route| AclRoute { route, bounds: self.bounds.clone().then(bounds.clone()), ..self.clone() })
             .collect()
     }
 
     /// It, behind its parts that rules refuse some addresses for.
-    fn parts(self, index: usize, common: &Common) -> Vec<Ruled> {
+    fn parts(self, index: usize, common: &Common) -> Vec<AclRoute> {
         let of_section = common.by_address.iter().filter(|(routes, _)| *routes <= index);
         let bounds: Vec<Which> =
             of_section.chain(&self.backend.by_address).map(|(_, which)| which.clone()).collect();
         let mut parts = vec![self];
         for which in &bounds {
-            let mut next: Vec<Ruled> = Vec::new();
+            let mut next: Vec<AclRoute> = Vec::new();
             for part in parts {
                 for part in part.bounded(which).into_iter().chain([part]) {
                     if !next.iter().any(|known| order::covers(&known.route, &part.route)) {
@@ -153,7 +153,7 @@ impl<'d> Reading<'d> {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
                 let backend = self.to(&mut route, section, &mut rules);
-                rules.routes.push(Ruled::forwarding(route, format!("listen {}", section.name), backend));
+                rules.routes.push(AclRoute::forwarding(route, format!("listen {}", section.name), backend));
             }
             None => {}
         }
@@ -161,7 +161,7 @@ impl<'d> Reading<'d> {
         let parts =
             rules.routes.into_iter().enumerate().flat_map(|(index, ruled)| ruled.parts(index, &common));
         let mut routes: Vec<(Route, String)> = Vec::new();
-        for Ruled { mut route, what, backend, bounds } in parts {
+        for AclRoute { mut route, what, backend, bounds } in parts {
             let is_part = !bounds.allow.is_empty() || !bounds.deny.is_empty();
             if is_part && routes.iter().any(|(first, _)| order::covers(first, &route)) {
                 continue;
@@ -368,7 +368,7 @@ impl<'d> Reading<'d> {
         self.inexact(line, which);
         for mut route in routes(which, &line.place) {
             route.key(key, &value);
-            rules.routes.push(Ruled::answering(route, line));
+            rules.routes.push(AclRoute::answering(route, line));
         }
     }
 
@@ -399,7 +399,7 @@ impl<'d> Reading<'d> {
         for mut route in routes(which, &line.place) {
             route.headers.iter_mut().for_each(|(_, value)| *value = None);
             route.close();
-            rules.routes.push(Ruled::answering(route, line));
+            rules.routes.push(AclRoute::answering(route, line));
         }
     }
 
@@ -443,7 +443,7 @@ impl<'d> Reading<'d> {
                     self.inexact(line, which);
                     for mut route in routes(which, &line.place) {
                         route.key(key, &value);
-                        rules.routes.push(Ruled::answering(route, line));
+                        rules.routes.push(AclRoute::answering(route, line));
                     }
                 }
                 None if keeps_out && !which.is_route() => self.closed(line, &mut rules.common),
@@ -503,7 +503,7 @@ impl<'d> Reading<'d> {
             }
             for mut route in routes(which, &line.place) {
                 let backend = self.to(&mut route, backend, rules);
-                rules.routes.push(Ruled::forwarding(route, line.shown(), backend));
+                rules.routes.push(AclRoute::forwarding(route, line.shown(), backend));
             }
         }
     }
@@ -539,14 +539,14 @@ impl<'d> Reading<'d> {
         for line in backend.lines.iter().filter(|line| line.begins("redirect")) {
             self.answer(line, 1, &mut rules);
         }
-        for Ruled { route: answer, what, .. } in rules.routes {
+        for AclRoute { route: answer, what, .. } in rules.routes {
             // Paths of rules have no parameters, so those that are no part of each other share no request.
             let Some(mut part) = order::shared(&answer, route) else { continue };
             let why =
                 "a rule of a backend that answers: write a route for it; what it is for is closed (501)";
             self.draft.notes.left_out(&backend.place, &what, why);
             part.close();
-            outer.routes.push(Ruled::forwarding(part, what, Common::default()));
+            outer.routes.push(AclRoute::forwarding(part, what, Common::default()));
         }
         self.forwarded_for(backend, &mut rules.common);
         self.response_rules(backend, &mut rules.common);

@@ -1,9 +1,9 @@
 //! What keeps clients out in HAProxy keeps them out here.
 
-use super::super::{From, Migrated, migrate_text};
+use super::super::{From, MigrationOutput, migrate_text};
 
 /// A frontend with these lines, a backend for what they let in, and those that they name.
-fn migrated(lines: &str) -> Migrated {
+fn migrated(lines: &str) -> MigrationOutput {
     let mut text = format!(
         "defaults\n mode http\nfrontend www\n bind 127.0.0.1:80\n{lines}\n default_backend web\n\
          backend web\n server a 127.0.0.1:1\n"
@@ -19,7 +19,7 @@ fn migrated(lines: &str) -> Migrated {
 }
 
 /// The routes, without their headings and names.
-fn routes(migrated: &Migrated) -> Vec<&str> {
+fn routes(migrated: &MigrationOutput) -> Vec<&str> {
     let sections = migrated.text.trim_end().split("\n\n").filter_map(|it| it.strip_prefix("[[route]]\n"));
     sections.filter_map(|section| section.split_once('\n')).map(|(_, rest)| rest).collect()
 }

@@ -7,7 +7,7 @@ mod limits;
 mod plugins;
 mod routes;
 mod services;
-mod unread;
+mod unread_keys;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -73,7 +73,7 @@ pub(super) fn read(path: &Path, text_of: &str, keys: Option<&Path>, draft: &mut 
     reading.consumers();
     reading.services();
     reading.add_routes();
-    unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
+    unread_keys::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use super::super::draft::Section;
 use super::Reading;
 use super::lexer::Directive;
 use super::scope::Scope;
-use super::values::Around;
+use super::values::VarScope;
 
 /// Who a zone counts.
 struct Key {
@@ -19,7 +19,7 @@ struct Key {
 
 impl<'d> Reading<'d> {
     /// The policies that hold at a place; `None` if one of its limits has no counterpart, which is listed.
-    pub(super) fn limits(&mut self, scope: &Scope<'_>, around: &Around<'_, '_>) -> Option<Vec<String>> {
+    pub(super) fn limits(&mut self, scope: &Scope<'_>, around: &VarScope<'_, '_>) -> Option<Vec<String>> {
         let mut names = Vec::new();
         let mut is_closed = false;
         for limit in scope.all("limit_req") {
@@ -44,7 +44,7 @@ impl<'d> Reading<'d> {
     }
 
     /// The policy of a `limit_req`.
-    fn rate(&mut self, limit: &Directive, scope: &Scope<'_>, around: &Around<'_, '_>) -> Option<String> {
+    fn rate(&mut self, limit: &Directive, scope: &Scope<'_>, around: &VarScope<'_, '_>) -> Option<String> {
         let (zone, key, mut policy) = self.zone(limit, "limit_req_zone", option(limit, "zone")?, around)?;
         let Some((units, period)) = option(zone, "rate").and_then(rate) else {
             self.draft.notes.left_out(
@@ -72,7 +72,12 @@ impl<'d> Reading<'d> {
     }
 
     /// The policy of a `limit_conn`: nginx counts a connection only while a request is served on it.
-    fn in_flight(&mut self, limit: &Directive, scope: &Scope<'_>, around: &Around<'_, '_>) -> Option<String> {
+    fn in_flight(
+        &mut self,
+        limit: &Directive,
+        scope: &Scope<'_>,
+        around: &VarScope<'_, '_>,
+    ) -> Option<String> {
         let (_, key, mut policy) = self.zone(limit, "limit_conn_zone", limit.arg(0), around)?;
         let most: u64 = limit.arg(1).parse().ok().filter(|most| *most > 0)?;
         policy.key("limit", text(&format!("{most} in flight")));
@@ -86,7 +91,7 @@ impl<'d> Reading<'d> {
         limit: &Directive,
         kind: &str,
         name: &str,
-        around: &Around<'_, '_>,
+        around: &VarScope<'_, '_>,
     ) -> Option<(&'d Directive, Key, Section)> {
         let is_it = |zone: &&Directive| {
             let called = option(zone, "zone").unwrap_or_default();

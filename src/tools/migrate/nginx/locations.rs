@@ -11,7 +11,7 @@ use super::redirects::Rewritten;
 use super::scope::Scope;
 use super::servers::{Server, may_keep_out};
 use super::upstreams::Target;
-use super::values::{Around, size};
+use super::values::{VarScope, size};
 use super::{Closing, Reading};
 
 impl<'d> Reading<'d> {
@@ -159,10 +159,10 @@ impl<'d> Reading<'d> {
         }
         let pass = scope.own("proxy_pass").pop().or_else(|| scope.own("grpc_pass").pop());
         let url = pass.map(|pass| pass.taken().arg(0)).unwrap_or_default();
-        let around = Around { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
+        let around = VarScope { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
         let target = Target::of(url, &around);
         let proxy_host = target.as_ref().map(|target| target.host.clone()).unwrap_or_default();
-        let around = Around { proxy_host: &proxy_host, ..around };
+        let around = VarScope { proxy_host: &proxy_host, ..around };
         self.shared(route, scope, &around);
         // nginx is done with `return` and `rewrite` before it looks at limits and at who may come in, but not before conditions.
         if let Some(found) = scope.own("return").first() {
@@ -225,7 +225,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Keys that every kind of route may have.
-    fn shared(&mut self, route: &mut Route, scope: &Scope<'_>, around: &Around<'_, '_>) {
+    fn shared(&mut self, route: &mut Route, scope: &Scope<'_>, around: &VarScope<'_, '_>) {
         let mut add: Vec<(String, String)> = Vec::new();
         let mut always = false;
         for field in scope.all("add_header") {
@@ -274,7 +274,7 @@ impl<'d> Reading<'d> {
         rewrite: Option<String>,
         at: &Match,
         scope: &Scope<'_>,
-        around: &Around<'_, '_>,
+        around: &VarScope<'_, '_>,
     ) {
         let Some(upstream) = self.upstream(target, scope) else { return route.close() };
         route.key("to", text(&upstream));
@@ -298,7 +298,7 @@ impl<'d> Reading<'d> {
     }
 
     /// `proxy_set_header`: by default nginx sends the host that `proxy_pass` names.
-    fn request_fields(&mut self, route: &mut Route, scope: &Scope<'_>, around: &Around<'_, '_>) {
+    fn request_fields(&mut self, route: &mut Route, scope: &Scope<'_>, around: &VarScope<'_, '_>) {
         let mut set = Vec::new();
         let mut remove = Vec::new();
         let mut host = Some(template::literal(around.proxy_host));

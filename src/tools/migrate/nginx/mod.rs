@@ -13,7 +13,7 @@ mod scope;
 mod servers;
 #[cfg(test)]
 mod tests;
-mod unread;
+mod unread_directives;
 mod upstreams;
 mod values;
 
@@ -93,5 +93,5 @@ fn fill(directory: &Path, whole: &[Directive], draft: &mut Draft) {
     let mut reading = Reading { draft, directory, http, closings, uncertified, real_ip };
     reading.trust(&scope);
     reading.servers(&scope);
-    unread::list(whole, reading.draft);
+    unread_directives::list(whole, reading.draft);
 }

@@ -6,7 +6,7 @@ use super::super::template;
 use super::Reading;
 use super::lexer::Directive;
 use super::prefix::{self, Match};
-use super::values::Around;
+use super::values::VarScope;
 
 /// Statuses that come with a place to go to.
 const REDIRECTS: [&str; 5] = ["301", "302", "303", "307", "308"];
@@ -24,7 +24,7 @@ impl Reading<'_> {
     pub(super) fn answer(
         &mut self,
         found: &Directive,
-        around: &Around<'_, '_>,
+        around: &VarScope<'_, '_>,
     ) -> Option<(&'static str, String)> {
         let (first, second) = (found.taken().arg(0), found.args.get(1));
         let is_place =
@@ -49,7 +49,7 @@ impl Reading<'_> {
         &mut self,
         found: &Directive,
         at: &Match,
-        around: &Around<'_, '_>,
+        around: &VarScope<'_, '_>,
     ) -> Option<Rewritten> {
         let (regex, to, flag) = (found.taken().arg(0), found.arg(1), found.arg(2));
         let rewritten = match flag {
@@ -104,7 +104,7 @@ fn replaced(regex: &str, to: &str, at: &Match) -> Option<String> {
 }
 
 /// A rewrite that sends the client elsewhere. Its query follows, unless the new place ends in `?`.
-fn moved(regex: &str, to: &str, at: &Match, status: &str, around: &Around<'_, '_>) -> Option<Rewritten> {
+fn moved(regex: &str, to: &str, at: &Match, status: &str, around: &VarScope<'_, '_>) -> Option<Rewritten> {
     let (to, keeps_query) = match to.strip_suffix('?') {
         Some(to) => (to, false),
         None => (to, true),
@@ -126,7 +126,7 @@ fn moved(regex: &str, to: &str, at: &Match, status: &str, around: &Around<'_, '_
 }
 
 /// As [`replaced`], with a host in front.
-fn replaced_anywhere(regex: &str, to: &str, at: &Match, around: &Around<'_, '_>) -> Option<String> {
+fn replaced_anywhere(regex: &str, to: &str, at: &Match, around: &VarScope<'_, '_>) -> Option<String> {
     let start = to.find("://").map_or(0, |scheme| scheme + 3);
     let slash = start + to[start..].find('/')?;
     let path = replaced(regex, &to[slash..], at)?;
@@ -138,7 +138,7 @@ fn query_kept(place: String, is_kept: bool) -> String {
 }
 
 /// Where a `return` sends the client, with the query only if nginx sends it.
-fn redirect(place: &str, status: &str, around: &Around<'_, '_>) -> Option<(&'static str, String)> {
+fn redirect(place: &str, status: &str, around: &VarScope<'_, '_>) -> Option<(&'static str, String)> {
     let template = match place.strip_suffix("$request_uri") {
         Some("https://$host" | "https://$http_host") => "https".to_owned(),
         Some(before) => format!("{}{{path}}", around.template(before)?),
@@ -155,7 +155,7 @@ fn shown(place: &str, status: &str) -> String {
     table([("to", text(place)), ("status", status.to_owned())])
 }
 
-fn respond(status: &str, body: Option<&str>, around: &Around<'_, '_>) -> Option<(&'static str, String)> {
+fn respond(status: &str, body: Option<&str>, around: &VarScope<'_, '_>) -> Option<(&'static str, String)> {
     let number: u16 = status.parse().ok().filter(|status| (200..=599).contains(status) && *status != 444)?;
     let mut keys = vec![("status", number.to_string())];
     if let Some(body) = body.filter(|body| !body.is_empty()) {

@@ -316,8 +316,8 @@ impl<'d> Reading<'d> {
     fn server_rewrite(&mut self, found: &'d Directive, scope: &Scope<'d>, server: &Server<'d>) {
         use super::prefix::beginning;
         use super::redirects::Rewritten;
-        use super::values::Around;
-        let around = Around { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
+        use super::values::VarScope;
+        let around = VarScope { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
         let mut at = Match::Prefix(beginning(found.arg(0)).map_or("/".to_owned(), |(begin, _)| begin));
         if at.is_split(found.arg(0)) {
             at = Match::Prefix(format!("{}/", at.text()));

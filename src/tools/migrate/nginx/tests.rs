@@ -1,8 +1,8 @@
 //! What keeps clients out in nginx keeps them out here.
 
-use super::super::{From, Migrated, migrate_text};
+use super::super::{From, MigrationOutput, migrate_text};
 
-fn migrated(servers: &str) -> Migrated {
+fn migrated(servers: &str) -> MigrationOutput {
     let text = format!("http {{\n{servers}\n}}\n");
     let migrated = migrate_text(From::Nginx, "nginx.conf", &text).expect("it can be parsed");
     assert!(migrated.errors.is_none(), "{:?}\n{}", migrated.errors, migrated.text);
@@ -10,7 +10,7 @@ fn migrated(servers: &str) -> Migrated {
 }
 
 /// The routes of a host, each as its path and what stands below it.
-fn routes<'m>(migrated: &'m Migrated, host: &str) -> Vec<(&'m str, &'m str)> {
+fn routes<'m>(migrated: &'m MigrationOutput, host: &str) -> Vec<(&'m str, &'m str)> {
     let sections = migrated.text.split("\n\n").filter(|section| section.starts_with("[[route]]"));
     let of_host = sections.filter(|section| match host {
         "" => !section.contains("\nhost = "),
@@ -21,7 +21,7 @@ fn routes<'m>(migrated: &'m Migrated, host: &str) -> Vec<(&'m str, &'m str)> {
 }
 
 #[track_caller]
-fn route<'m>(migrated: &'m Migrated, host: &str, path: &str) -> &'m str {
+fn route<'m>(migrated: &'m MigrationOutput, host: &str, path: &str) -> &'m str {
     let found = routes(migrated, host).into_iter().find(|(known, _)| *known == path);
     found.unwrap_or_else(|| panic!("{host} {path} is not in\n{}", migrated.text)).1
 }

@@ -10,7 +10,7 @@ use super::Reading;
 use super::lexer::Directive;
 use super::limits::option;
 use super::scope::Scope;
-use super::values::{Around, time};
+use super::values::{VarScope, time};
 
 /// Where `proxy_pass` leads.
 pub(super) struct Target {
@@ -24,7 +24,7 @@ pub(super) struct Target {
 
 impl Target {
     /// Reads a URL; `None` if it is not known before a request comes.
-    pub(super) fn of(url: &str, around: &Around<'_, '_>) -> Option<Target> {
+    pub(super) fn of(url: &str, around: &VarScope<'_, '_>) -> Option<Target> {
         let url = around.literal(url)?;
         let (scheme, rest) = url.split_once("://")?;
         let (https, http2) = match scheme {

@@ -6,7 +6,7 @@ use super::super::template;
 use super::scope::Scope;
 
 /// What is known of a place when its values are read.
-pub(super) struct Around<'a, 'd> {
+pub(super) struct VarScope<'a, 'd> {
     pub(super) scope: &'a Scope<'d>,
     /// The first name of the server.
     pub(super) server_name: &'a str,
@@ -16,7 +16,7 @@ pub(super) struct Around<'a, 'd> {
     pub(super) proxy_host: &'a str,
 }
 
-impl Around<'_, '_> {
+impl VarScope<'_, '_> {
     /// A value as a template of ours.
     pub(super) fn template(&self, text: &str) -> Option<String> {
         template::of_dollars(text, |name| self.value(name))

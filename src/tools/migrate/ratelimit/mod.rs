@@ -7,7 +7,7 @@ mod descriptors;
 mod limits;
 #[cfg(test)]
 mod tests;
-mod unread;
+mod unread_keys;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
         return Err(Error::Syntax { file: reading.file, line, message });
     }
     reading.settle_names();
-    unread::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
+    unread_keys::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     let Reading { draft, domain, .. } = reading;
     draft.domains.push(domain);
     Ok(())

@@ -2,20 +2,20 @@
 
 use smallvec::SmallVec;
 
-use crate::{From, Migrated, migrate_text};
-use config::Loaded;
+use crate::{From, MigrationOutput, migrate_text};
+use config::LoadedConfig;
 use config::limits::limit_text;
 use limit::Charge;
 use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
 
 /// A file that was read, and what came of it.
-struct Imported {
-    migrated: Migrated,
-    loaded: Loaded,
+struct ImportResult {
+    migrated: MigrationOutput,
+    loaded: LoadedConfig,
 }
 
-impl Imported {
-    fn of(descriptors: &str) -> Imported {
+impl ImportResult {
+    fn of(descriptors: &str) -> ImportResult {
         let text = format!("domain: shop\ndescriptors:\n{descriptors}");
         let migrated = migrate_text(From::Ratelimit, "limits.yaml", &text).expect("it can be read");
         if let Some(errors) = &migrated.errors {
@@ -23,7 +23,7 @@ impl Imported {
         }
         let loaded = config::from_text("gateway.toml", &migrated.text);
         let loaded = loaded.unwrap_or_else(|errors| panic!("{errors}\n{}", migrated.text));
-        Imported { migrated, loaded }
+        ImportResult { migrated, loaded }
     }
 
     fn domain(&self) -> &CompiledDomain {
@@ -88,7 +88,7 @@ fn entries(text: &str) -> Vec<DescriptorEntry<'_>> {
 
 #[test]
 fn values_of_one_key_have_limits_of_their_own() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- { key: table, value: orders, rate_limit: { unit: second, requests_per_unit: 300 } }\n\
          - { key: table, value: carts, rate_limit: { unit: second, requests_per_unit: 200 } }\n",
     );
@@ -106,7 +106,7 @@ fn values_of_one_key_have_limits_of_their_own() {
 
 #[test]
 fn a_nested_limit_and_an_outer_one_hold_for_each_value_and_for_both_descriptors() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- key: kind\n  value: offer\n  descriptors:\n  - key: phone\n    rate_limit: { unit: day, requests_per_unit: 4 }\n\
          - key: phone\n  rate_limit: { unit: day, requests_per_unit: 50 }\n",
     );
@@ -122,7 +122,7 @@ fn a_nested_limit_and_an_outer_one_hold_for_each_value_and_for_both_descriptors(
 
 #[test]
 fn the_most_specific_value_counts_and_none_a_second_is_none_at_all() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- key: remote_address\n  rate_limit: { unit: second, requests_per_unit: 8 }\n\
          - key: remote_address\n  value: 192.0.2.66\n  rate_limit: { unit: second, requests_per_unit: 0 }\n\
          - key: remote_address\n  value: 192.0.2.1\n",
@@ -139,9 +139,10 @@ fn the_most_specific_value_counts_and_none_a_second_is_none_at_all() {
 
 #[test]
 fn a_descriptor_needs_a_rule_of_as_many_entries() {
-    let flat = Imported::of("- { key: a, value: b, rate_limit: { unit: second, requests_per_unit: 30 } }\n");
+    let flat =
+        ImportResult::of("- { key: a, value: b, rate_limit: { unit: second, requests_per_unit: 30 } }\n");
     assert_eq!(flat.one("a=b c=d"), "unknown");
-    let nested = Imported::of(
+    let nested = ImportResult::of(
         "- key: a\n  value: b\n  descriptors: [{ key: c, rate_limit: { unit: second, requests_per_unit: 30 } }]\n",
     );
     assert_eq!(
@@ -152,7 +153,7 @@ fn a_descriptor_needs_a_rule_of_as_many_entries() {
 
 #[test]
 fn unlimited_descriptors_are_known() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- { key: ldap, rate_limit: { unlimited: true } }\n\
          - { key: azure, rate_limit: { unit: MINUTE, requests_per_unit: 70 } }\n",
     );
@@ -162,7 +163,7 @@ fn unlimited_descriptors_are_known() {
 
 #[test]
 fn what_is_in_shadow_is_counted_and_never_refused() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- key: service\n  descriptors:\n\
          \x20 - { key: user, value: ann, shadow_mode: true, rate_limit: { unit: second, requests_per_unit: 6 } }\n\
          \x20 - { key: user, value: bob, rate_limit: { unit: second, requests_per_unit: 9 } }\n\
@@ -175,7 +176,7 @@ fn what_is_in_shadow_is_counted_and_never_refused() {
 
 #[test]
 fn a_limit_does_not_replace_itself() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- key: user\n  rate_limit: { name: narrow, replaces: [{ name: narrow }], unit: second, requests_per_unit: 4 }\n",
     );
     assert_eq!(imported.one("user=ann"), "4/s");
@@ -188,7 +189,7 @@ fn a_limit_does_not_replace_itself() {
 
 #[test]
 fn a_limit_replaces_another_that_the_same_request_meets() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- key: one\n  value: x\n  descriptors:\n\
          \x20 - { key: user, value: ann, rate_limit: { name: narrow, unit: second, requests_per_unit: 4 } }\n\
          - key: two\n  value: y\n  descriptors:\n\
@@ -207,7 +208,7 @@ fn a_limit_replaces_another_that_the_same_request_meets() {
 
 #[test]
 fn metrics_of_a_descriptor_change_no_limit() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- { key: k, detailed_metric: true, value_to_metric: true, rate_limit: { unit: minute, requests_per_unit: 11 } }\n\
          - { key: k, value: v, rate_limit: { unit: minute, requests_per_unit: 22 } }\n",
     );
@@ -218,7 +219,7 @@ fn metrics_of_a_descriptor_change_no_limit() {
 
 #[test]
 fn a_star_takes_values_that_begin_alike_each_with_its_own_count_unless_it_is_shared() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- { key: path, value: /files/*, share_threshold: true, rate_limit: { unit: hour, requests_per_unit: 10 } }\n\
          - { key: path, value: /v*, rate_limit: { unit: minute, requests_per_unit: 20 } }\n\
          - { key: path, value: /v1, rate_limit: { unit: minute, requests_per_unit: 5 } }\n\
@@ -238,7 +239,7 @@ fn a_star_takes_values_that_begin_alike_each_with_its_own_count_unless_it_is_sha
 #[test]
 fn what_is_never_reached_there_is_not_reached_here() {
     let limit = |units: u32| format!("rate_limit: {{ unit: minute, requests_per_unit: {units} }}");
-    let imported = Imported::of(&format!(
+    let imported = ImportResult::of(&format!(
         "- {{ key: a, value: x*, {} }}\n- {{ key: a, value: xy*, {} }}\n- {{ key: a, {} }}\n- {{ key: a, value: \"*\", {} }}\n\
          - {{ key: b, value: xy*, {} }}\n- {{ key: b, value: x*, {} }}\n- {{ key: b, value: xy, {} }}\n- {{ key: \"c*\", {} }}\n",
         limit(1),
@@ -265,7 +266,7 @@ fn units_are_windows_as_long_as_there() {
         .iter()
         .map(|unit| format!("- {{ key: {unit}, rate_limit: {{ unit: {unit}, requests_per_unit: 3 }} }}\n"))
         .collect();
-    let imported = Imported::of(&format!(
+    let imported = ImportResult::of(&format!(
         "{lines}- {{ key: ten, rate_limit: {{ unit: minute, unit_multiplier: 10, requests_per_unit: 3 }} }}\n"
     ));
     let said = units.iter().chain(&["ten"]).map(|unit| imported.one(&format!("{unit}=1")));
@@ -274,7 +275,7 @@ fn units_are_windows_as_long_as_there() {
 
 #[test]
 fn what_cannot_be_said_is_listed_with_its_line() {
-    let imported = Imported::of(
+    let imported = ImportResult::of(
         "- { key: a, rate_limit: { unit: fortnight, requests_per_unit: 3 } }\n\
          - { key: b, rate_limit: { unit: day, requests_per_unit: some } }\n\
          - { value: c, rate_limit: { unit: day, requests_per_unit: 3 } }\n\
@@ -330,7 +331,7 @@ fn a_file_that_the_service_refuses_becomes_no_limits_that_are_none() {
         let is_refused = said.starts_with("limits.yaml:4:") && said.ends_with("the service refuses the file");
         assert!(is_refused && said.contains(message), "{line}: {said}");
     }
-    let most = Imported::of("- { key: a, rate_limit: { unit: day, requests_per_unit: 4294967295 } }\n");
+    let most = ImportResult::of("- { key: a, rate_limit: { unit: day, requests_per_unit: 4294967295 } }\n");
     assert_eq!(most.one("a=1"), "4294967295/d");
 }
 
@@ -358,7 +359,7 @@ fn thousands_of_descriptors_are_read_soon() {
     let line = |number: usize| {
         format!("- {{ key: k, value: v{number}, rate_limit: {{ unit: day, requests_per_unit: 3 }} }}\n")
     };
-    let imported = Imported::of(&(0..10_000).map(line).collect::<String>());
+    let imported = ImportResult::of(&(0..10_000).map(line).collect::<String>());
     assert_eq!(imported.one("k=v9999"), "3/d");
     assert_eq!(imported.domain().rules().len(), 10_000);
 }

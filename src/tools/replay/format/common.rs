@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use http::header::{REFERER, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::text::{Rest, number, present, request_line};
+use super::text::{LineCursor, number, present, request_line};
 use super::time;
 use crate::request::{Client, Line, NoLine, Request};
 use base::identity::Identity;
@@ -20,7 +20,7 @@ use base::identity::Identity;
 /// # Errors
 /// If it is none of this format.
 pub fn read(line: &[u8]) -> Result<Line, NoLine> {
-    let mut rest = Rest(line);
+    let mut rest = LineCursor(line);
     let (first, second) = (rest.word()?, rest.word()?);
     let (host, address) = match address(second) {
         Some(address) => {
@@ -73,7 +73,7 @@ fn address(text: &[u8]) -> Option<IpAddr> {
 }
 
 /// The user, who may have a space in the name: up to the time.
-fn user<'l>(rest: &mut Rest<'l>) -> Result<&'l [u8], NoLine> {
+fn user<'l>(rest: &mut LineCursor<'l>) -> Result<&'l [u8], NoLine> {
     let end = memchr::memmem::find(rest.0, b" [").ok_or(NoLine::Form)?;
     let (user, behind) = rest.0.split_at(end);
     rest.0 = &behind[1..];

@@ -11,7 +11,7 @@ use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName};
 
 use super::common::add;
-use super::text::{Rest, number, present, request_line};
+use super::text::{LineCursor, number, present, request_line};
 use super::time;
 use crate::request::{Client, Line, NoLine, Request};
 use base::identity::Identity;
@@ -21,7 +21,7 @@ use base::identity::Identity;
 /// # Errors
 /// If it is none of this format.
 pub fn read(line: &[u8]) -> Result<Line, NoLine> {
-    let mut rest = Rest(line);
+    let mut rest = LineCursor(line);
     let began_ns = time::rfc3339(rest.between(b'[', b']')?)?;
     let asked = quoted(&mut rest)?;
     let status = u16::try_from(number(rest.word()?)?).map_err(|_| NoLine::Form)?;
@@ -66,7 +66,7 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
     })))
 }
 
-fn quoted<'l>(rest: &mut Rest<'l>) -> Result<&'l [u8], NoLine> {
+fn quoted<'l>(rest: &mut LineCursor<'l>) -> Result<&'l [u8], NoLine> {
     rest.between(b'"', b'"')
 }
 

@@ -7,9 +7,9 @@ use http::Method;
 use crate::request::NoLine;
 
 /// What is left of a line.
-pub struct Rest<'l>(pub &'l [u8]);
+pub struct LineCursor<'l>(pub &'l [u8]);
 
-impl<'l> Rest<'l> {
+impl<'l> LineCursor<'l> {
     /// The text up to the next space, and skips that.
     pub fn word(&mut self) -> Result<&'l [u8], NoLine> {
         let end = memchr::memchr(b' ', self.0).unwrap_or(self.0.len());
@@ -131,12 +131,12 @@ mod tests {
             (r#""" c"#, "", "c"),
             (r#""a""#, "a", ""),
         ] {
-            let mut rest = Rest(line.as_bytes());
+            let mut rest = LineCursor(line.as_bytes());
             assert_eq!(rest.quoted().as_deref(), Ok(text.as_bytes()), "{line}");
             assert_eq!(rest.0, left.as_bytes(), "{line}");
         }
         for line in ["a", "\"a", "\"a\\", "\"a\\\"", "\"a\"b"] {
-            assert!(Rest(line.as_bytes()).quoted().is_err(), "{line}");
+            assert!(LineCursor(line.as_bytes()).quoted().is_err(), "{line}");
         }
     }
 

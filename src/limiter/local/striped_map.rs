@@ -7,15 +7,15 @@ use limit::Key;
 
 /// A map from a limiter key, or `K` that holds one, to `T`, divided into stripes by the limiter key's high half.
 #[derive(Debug)]
-pub struct Striped<T, K = Key>([Mutex<HashMap<K, T>>; STRIPES]);
+pub struct StripedMap<T, K = Key>([Mutex<HashMap<K, T>>; STRIPES]);
 
-impl<T, K> Default for Striped<T, K> {
-    fn default() -> Striped<T, K> {
-        Striped(std::array::from_fn(|_| Mutex::default()))
+impl<T, K> Default for StripedMap<T, K> {
+    fn default() -> StripedMap<T, K> {
+        StripedMap(std::array::from_fn(|_| Mutex::default()))
     }
 }
 
-impl<T, K> Striped<T, K> {
+impl<T, K> StripedMap<T, K> {
     /// Locks the stripe of a key.
     pub fn of(&self, key: Key) -> MutexGuard<'_, HashMap<K, T>> {
         lock(&self.0[key.high() as usize % STRIPES])

@@ -21,7 +21,7 @@ use super::request::{Client, Request};
 use base::clock;
 use base::identity::NO_ADDRESS;
 use base::identity::{Identity, NOBODY};
-use config::{Config, Loaded};
+use config::{Config, LoadedConfig};
 use gateway::proxy::pipeline;
 use gateway::proxy::request::client;
 use gateway::proxy::reservation::{RequestUsage, Reservation};
@@ -77,8 +77,8 @@ struct ValidRequest<'r> {
 
 impl Simulation {
     /// A configuration with so many nodes.
-    pub fn new(loaded: Loaded, nodes: u32) -> Simulation {
-        let Loaded { mut config, table, .. } = loaded;
+    pub fn new(loaded: LoadedConfig, nodes: u32) -> Simulation {
+        let LoadedConfig { mut config, table, .. } = loaded;
         if nodes > 1 {
             config.limits.memory = config.limits.memory.min(NODES_BYTES_MAX / nodes as usize);
         }

@@ -18,10 +18,10 @@ use base::clock;
 use limit::{Key, Plan};
 
 use super::batch::Entry;
-use super::config::Weighted;
+use super::config::WeightedServer;
 use super::connection::Connection;
 use super::ring::Ring;
-use super::routes::Shared;
+use super::routes::RoutingState;
 use super::wire;
 
 /// The ring before this one, and which of its keys have been moved.
@@ -55,7 +55,7 @@ struct Leaving {
 impl Moves {
     /// For a ring of these servers, or with none for any other topology. Its tasks run on the runtime this is called
     /// on.
-    pub(super) fn new(servers: &[Weighted]) -> Moves {
+    pub(super) fn new(servers: &[WeightedServer]) -> Moves {
         let mut lines: Vec<_> = servers.iter().map(|it| format!("{} {}", it.server, it.weight)).collect();
         lines.sort();
         Moves {
@@ -75,7 +75,7 @@ impl Moves {
     }
 
     /// Takes the ring that a server remembers as the earlier one.
-    fn learn(&self, shared: &Shared, layout: &str) {
+    fn learn(&self, shared: &RoutingState, layout: &str) {
         let parse = |line: &str| {
             let (name, weight) = line.rsplit_once(' ')?;
             Some((name.to_owned(), weight.parse::<u32>().ok().filter(|weight| (1..=100).contains(weight))?))
@@ -97,7 +97,7 @@ impl Moves {
     }
 
     /// The shard that had a key before, if it is another one and still in the ring.
-    fn from(&self, shared: &Shared, key: Key) -> Option<usize> {
+    fn from(&self, shared: &RoutingState, key: Key) -> Option<usize> {
         let before = self.before.load();
         let before = before.as_ref()?;
         let shard = shared.shard(key);
@@ -106,7 +106,12 @@ impl Moves {
     }
 
     /// Keeps an operation whose keys have to be moved first; returns any other.
-    pub(super) fn hold(self: &Arc<Moves>, shared: &Arc<Shared>, entry: Entry, key: Key) -> Option<Entry> {
+    pub(super) fn hold(
+        self: &Arc<Moves>,
+        shared: &Arc<RoutingState>,
+        entry: Entry,
+        key: Key,
+    ) -> Option<Entry> {
         if self.before.load().is_none() {
             return Some(entry);
         }
@@ -128,7 +133,7 @@ impl Moves {
     }
 
     /// The keys of an operation that were on another server, which answers, and have not been moved yet.
-    fn to_be_brought(&self, shared: &Shared, entry: &Entry) -> Vec<Leaving> {
+    fn to_be_brought(&self, shared: &RoutingState, entry: &Entry) -> Vec<Leaving> {
         let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
         let leaving = |(key, plan): (Key, &Plan)| {
             let from = self.from(shared, key).filter(|_| !brought.contains(&key))?;
@@ -140,7 +145,7 @@ impl Moves {
     }
 
     /// Moves all keys of an operation.
-    async fn bring_all(&self, shared: &Shared, keys: Vec<Leaving>) {
+    async fn bring_all(&self, shared: &RoutingState, keys: Vec<Leaving>) {
         for Leaving { key, name, from } in keys {
             let bring = self.bring(shared, from, shared.shard(key), &name);
             let patience = shared.connector.patience();
@@ -156,7 +161,7 @@ impl Moves {
         }
     }
 
-    async fn bring(&self, shared: &Shared, from: usize, to: usize, name: &[u8]) -> Option<()> {
+    async fn bring(&self, shared: &RoutingState, from: usize, to: usize, name: &[u8]) -> Option<()> {
         let mut leave = redis::cmd("EVAL");
         leave.arg(LEAVE).arg(1).arg(name).arg(HAS_LEFT);
         let left = self.connection(shared, from).await?.call(&leave).await.ok()?;
@@ -174,7 +179,7 @@ impl Moves {
         }
     }
 
-    async fn connection(&self, shared: &Shared, shard: usize) -> Option<Connection> {
+    async fn connection(&self, shared: &RoutingState, shard: usize) -> Option<Connection> {
         let mut connections = self.connections.lock().await;
         if let Some(connection) = connections.get(&shard) {
             if connection.is_open() {
@@ -190,7 +195,7 @@ impl Moves {
 }
 
 /// Asks every server of the ring once which ring it was in, and tells it the present one.
-pub(super) async fn ask(moves: Arc<Moves>, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
+pub(super) async fn ask(moves: Arc<Moves>, shared: Arc<RoutingState>, mut stop: watch::Receiver<bool>) {
     let mut open: Vec<usize> =
         (0..shared.shards.len()).filter(|shard| !shared.is_dedicated(*shard)).collect();
     while !open.is_empty() {
@@ -211,7 +216,7 @@ pub(super) async fn ask(moves: Arc<Moves>, shared: Arc<Shared>, mut stop: watch:
     }
 }
 
-async fn ask_one(moves: &Moves, shared: &Shared, shard: usize) -> Option<(String, u64)> {
+async fn ask_one(moves: &Moves, shared: &RoutingState, shard: usize) -> Option<(String, u64)> {
     let connection = moves.connection(shared, shard).await?;
     let mut asked = redis::cmd("EVAL");
     let name = shared.names.own(None, "ring");

@@ -11,7 +11,7 @@ type Window = (Quota, Option<PlanId>);
 
 /// Windows of policies, each with what it is under one override.
 #[derive(Debug, Default)]
-pub(crate) struct Scaled(RwLock<SmallVec<[Entry; 1]>>);
+pub(crate) struct ScaledWindows(RwLock<SmallVec<[Entry; 1]>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -20,7 +20,7 @@ struct Entry {
     scaled: Window,
 }
 
-impl Scaled {
+impl ScaledWindows {
     /// What the window `base` multiplied by `factor` is; `scale` works it out.
     pub(crate) fn of(&self, base: Window, factor: f64, scale: impl FnOnce() -> Window) -> Window {
         // Only requests of the override's own holder meet here.

@@ -19,7 +19,7 @@ pub(crate) struct Policies {
 }
 
 /// What the follower and those who change something share.
-pub(crate) struct Shared {
+pub(crate) struct ControlState {
     /// The database, once it has answered for the first time.
     pub(super) opened: OnceLock<Database>,
     /// Wakes the follower: something has changed.
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     pub(super) status: Status,
 }
 
-impl Shared {
+impl ControlState {
     /// Waits until this node has a version in force; `false` if nobody follows any more.
     pub(super) async fn applied(&self, version: i64) -> bool {
         if self.in_force.subscribe().wait_for(|now| *now >= version).await.is_err() {

@@ -13,7 +13,7 @@ use net::unix_socket;
 
 /// Sockets that listen already, until listeners take them.
 #[derive(Debug, Default)]
-pub struct Inherited(Vec<Open>);
+pub struct InheritedSockets(Vec<Open>);
 
 #[derive(Debug)]
 struct Open {
@@ -42,7 +42,7 @@ pub(crate) struct ListenerSockets {
 
 /// A socket that nobody has taken.
 #[derive(Debug)]
-pub(crate) struct Closed {
+pub(crate) struct UnusedSocket {
     /// Its name and address.
     pub(crate) shown: String,
     /// The file that a predecessor has made and leaves to this process, which has no use for it.
@@ -61,15 +61,15 @@ pub(crate) struct Misfit {
     bind: String,
 }
 
-impl Inherited {
+impl InheritedSockets {
     /// What systemd has opened for this process (`LISTEN_FDS`, `LISTEN_FDNAMES`).
     ///
     /// # Errors
     /// If the variables are malformed, or one of the descriptors is no listening socket.
-    pub(crate) fn from_systemd() -> anyhow::Result<Inherited> {
+    pub(crate) fn from_systemd() -> anyhow::Result<InheritedSockets> {
         check_open(missing_descriptor(std::env::var))?;
         let passed = sd_listen_fds::get().context("LISTEN_FDS")?;
-        let mut inherited = Inherited::default();
+        let mut inherited = InheritedSockets::default();
         for (number, (name, descriptor)) in passed.into_iter().enumerate() {
             let socket = Socket::from(descriptor.into_std());
             let shown = name.as_deref().unwrap_or("without a name");
@@ -130,11 +130,11 @@ impl Inherited {
     }
 
     /// Closes what nobody has taken.
-    pub(crate) fn close(&mut self) -> Vec<Closed> {
+    pub(crate) fn close(&mut self) -> Vec<UnusedSocket> {
         let closed = |open: Open| {
             let address = address(&open.socket).unwrap_or_default();
             let path = address.strip_prefix("unix:").filter(|_| open.owns_file);
-            Closed {
+            UnusedSocket {
                 file: path.and_then(|path| unix_socket::SocketFile::inherited(Path::new(path))),
                 shown: open.name.map_or(address.clone(), |name| format!("{name} ({address})")),
             }
@@ -207,7 +207,7 @@ mod tests {
     fn a_name_counts_more_than_an_address_and_both_less_than_what_a_listener_had() {
         let (one, address_one) = socket();
         let (other, address_other) = socket();
-        let mut inherited = Inherited(vec![
+        let mut inherited = InheritedSockets(vec![
             Open {
                 name: Some("plain".to_owned()),
                 bind: None,
@@ -232,7 +232,7 @@ mod tests {
 
     #[test]
     fn a_listener_that_moved_does_not_stay_where_it_was() {
-        let mut inherited = Inherited::default();
+        let mut inherited = InheritedSockets::default();
         let (old, _) = socket();
         let (name, bind) = ("plain".to_owned(), "127.0.0.1:0".to_owned());
         inherited.push(name, bind, false, false, old.into());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::check::given::OwnLimit;
+use crate::check::own_limits::OwnLimit;
 use crate::{Check, ClientAddress, Count, Limiter, Pending};
 use limit::{Charge, PlanId, Quota};
 use metrics::{self, DecidingTier};
@@ -13,7 +13,7 @@ use policy::{Policy, PolicySelection, Subject};
 
 /// One of several subjects that are decided together.
 #[derive(Clone, Debug)]
-pub struct Part<'t, S> {
+pub struct CheckPart<'t, S> {
     /// The policies that decide about it.
     pub policies: PolicySelection<'t>,
     /// What is decided about: a request, or anything else with dimensions.
@@ -28,7 +28,7 @@ impl Limiter {
     /// admits everybody. Returns what to wait for, by [`Limiter::finish_together`], if the decision is not made.
     pub fn check_together<'t, S: Subject>(
         self: &Arc<Self>,
-        parts: &[Part<'t, S>],
+        parts: &[CheckPart<'t, S>],
         client: usize,
         now_ns: u64,
         check: &mut Check<'t>,
@@ -137,12 +137,12 @@ mod tests {
     use policy::RouteTable;
     use policy::definition::{self, CandidateDefinition};
 
-    fn part<'t>(table: &'t RouteTable, name: &str, consumer: &'static str, units: u64) -> Part<'t, Job> {
+    fn part<'t>(table: &'t RouteTable, name: &str, consumer: &'static str, units: u64) -> CheckPart<'t, Job> {
         let policies = table.with_candidate(table.policy(name).expect("it is there"));
-        Part { policies, subject: Job { consumer, units, number: None }, limit: None }
+        CheckPart { policies, subject: Job { consumer, units, number: None }, limit: None }
     }
 
-    fn check<'t>(limiter: &Arc<Limiter>, parts: &[Part<'t, Job>], now_ns: u64) -> Check<'t> {
+    fn check<'t>(limiter: &Arc<Limiter>, parts: &[CheckPart<'t, Job>], now_ns: u64) -> Check<'t> {
         let mut check = Check::default();
         let pending = limiter.check_together(parts, 0, now_ns, &mut check);
         assert!(pending.is_none(), "one node waits for nobody");
@@ -245,7 +245,7 @@ mod tests {
         let limited = |limit: u64, units| {
             let positive = |number| std::num::NonZeroU64::new(number).expect("not zero");
             let own = OwnLimit { limit: positive(limit), period_ns: positive(60_000_000_000) };
-            Part { limit: Some(own), ..part(&table, "jobs", "a", units) }
+            CheckPart { limit: Some(own), ..part(&table, "jobs", "a", units) }
         };
         let check = |part| check(&limiter, &[part], NOW);
         let own = check(limited(10, 4));

@@ -4,8 +4,8 @@
 use std::io::{self, Read, Write};
 
 use super::handover::{self, HandoverError, get, put};
-use super::journal::{Relative, Spent};
-use super::{Place, Table};
+use super::journal::{KeySpend, Relative};
+use super::{StateLocation, Table};
 use limit::{Algorithm, Charge, Quota, State};
 
 impl Table {
@@ -27,7 +27,7 @@ impl Table {
     pub fn tell_spent(&self, whom: Relative, out: &mut impl Write) -> io::Result<()> {
         for spent in self.journal.take(whom).filter(|spent| !spent.is_empty()) {
             put(out, spent.len() as u64)?;
-            for ((key, _), Spent { quota, cost }) in spent {
+            for ((key, _), KeySpend { quota, cost }) in spent {
                 handover::write_quota(out, &quota)?;
                 handover::put_key(out, key)?;
                 put(out, cost as u64)?;
@@ -63,7 +63,7 @@ impl Table {
             // Not to a log, because that finds what is given back by its time, which is not told.
             if charge.quota.algorithm() != Algorithm::SlidingLog {
                 let give_back = |state: State, quota: &Quota| state.give_back(quota, charge.cost, now_ns);
-                self.change(charge, Place::Slot, now_ns, give_back);
+                self.change(charge, StateLocation::Slot, now_ns, give_back);
             }
             return;
         }

@@ -19,10 +19,10 @@ pub struct OwnLimit {
 
 /// Those that have come, with what was made of them.
 #[derive(Debug, Default)]
-pub(crate) struct Given(Mutex<Known>);
+pub(crate) struct OwnLimits(Mutex<LimitEntries>);
 
 #[derive(Debug, Default)]
-struct Known {
+struct LimitEntries {
     entries: HashMap<Base, Entry>,
     held: usize,
     /// When those that nobody brings any more were last looked for.
@@ -41,7 +41,7 @@ struct Entry {
     brought_ns: Option<u64>,
 }
 
-impl Given {
+impl OwnLimits {
     /// The quota and the plan of a policy's window under another limit, which `make` makes known if they are new; `None` if
     /// too many different ones hold already.
     pub(crate) fn of(
@@ -77,7 +77,7 @@ impl Given {
     }
 }
 
-impl Known {
+impl LimitEntries {
     /// Whether one more may hold. Looks for those that nobody brings any more if there are too many, at most once a second.
     fn has_room(&mut self, now_ns: u64) -> bool {
         if self.held >= HELD_MAX && now_ns >= self.swept_ns.saturating_add(SWEEP_EVERY_NS) {
@@ -113,7 +113,7 @@ mod tests {
     const MINUTE_NS: u64 = 60_000_000_000;
 
     /// Whether a limit of so many units a minute is heeded.
-    fn is_heeded(given: &Given, units: usize, now_ns: u64) -> bool {
+    fn is_heeded(given: &OwnLimits, units: usize, now_ns: u64) -> bool {
         let positive = |number: u64| NonZeroU64::new(number).expect("not zero");
         let base = Quota::new(Algorithm::FixedWindow, positive(9), positive(MINUTE_NS), positive(9));
         let own = OwnLimit { limit: positive(units as u64), period_ns: positive(MINUTE_NS) };
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn one_that_nobody_brings_any_more_makes_room_once_its_windows_are_whole() {
-        let given = Given::default();
+        let given = OwnLimits::default();
         assert!((1..=HELD_MAX).all(|units| is_heeded(&given, units, 5)));
         assert!(!is_heeded(&given, HELD_MAX + 1, 5) && is_heeded(&given, 1, MINUTE_NS));
         assert!(!is_heeded(&given, HELD_MAX + 1, 4 + 2 * MINUTE_NS), "they may be spent still");
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn limits_without_end_fill_no_memory() {
-        let given = Given::default();
+        let given = OwnLimits::default();
         let mut now_ns = 1;
         for volley in 0..70 {
             let heeded = (1..=HELD_MAX).filter(|units| is_heeded(&given, volley * HELD_MAX + units, now_ns));

@@ -7,16 +7,16 @@ use smallvec::SmallVec;
 
 use crate::seldom::Seldom;
 use limit::Key;
-use limit::lease_messages::{Op, Part};
+use limit::lease_messages::{ExactCharge, Op};
 
 /// Operations that wait for their shard, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct Unsent(Seldom<VecDeque<Settling>>);
+pub(crate) struct UnsentQueue(Seldom<VecDeque<Settling>>);
 
 /// A debit or a return of one window's units.
 #[derive(Clone, Debug)]
 pub(crate) struct Settling {
-    part: Part,
+    part: ExactCharge,
     /// When the units were taken that come back, microseconds of Redis's clock; `None`: more are spent.
     returned_of_us: Option<u64>,
     /// Since when it should be known to Redis.
@@ -25,12 +25,12 @@ pub(crate) struct Settling {
 
 impl Settling {
     /// More was spent than was charged.
-    pub(crate) fn debit(part: Part, now_ns: u64) -> Settling {
+    pub(crate) fn debit(part: ExactCharge, now_ns: u64) -> Settling {
         Settling { part, returned_of_us: None, since_ns: now_ns }
     }
 
     /// Units come back that were taken at `taken_us`.
-    pub(crate) fn give_back(part: Part, taken_us: u64, now_ns: u64) -> Settling {
+    pub(crate) fn give_back(part: ExactCharge, taken_us: u64, now_ns: u64) -> Settling {
         Settling { part, returned_of_us: Some(taken_us), since_ns: now_ns }
     }
 
@@ -44,7 +44,7 @@ impl Settling {
 
     /// As Redis is told it.
     pub(crate) fn op(&self) -> Op {
-        let parts: SmallVec<[Part; 2]> = [self.part.clone()].into_iter().collect();
+        let parts: SmallVec<[ExactCharge; 2]> = [self.part.clone()].into_iter().collect();
         match self.returned_of_us {
             Some(taken_us) => Op::Return { parts, taken_us },
             None => Op::Debit(parts),
@@ -52,7 +52,7 @@ impl Settling {
     }
 }
 
-impl Unsent {
+impl UnsentQueue {
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -12,7 +12,7 @@ use super::load::report::{Source, SourceKind};
 
 /// A policy or a tier's limit beside those of the files. It goes before what a file says of the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Added {
+pub struct RowDocument {
     /// What messages call it in the place of a file's path.
     shown: String,
     text: String,
@@ -36,22 +36,22 @@ pub struct TierRow<'r> {
     pub algorithm: Option<&'r str>,
 }
 
-impl Added {
+impl RowDocument {
     /// A policy by its name and its keys, as JSON.
     ///
     /// # Errors
     /// If it holds what TOML has no word for (`null`).
-    pub fn policy(name: &str, keys: &Value) -> Result<Added, String> {
+    pub fn policy(name: &str, keys: &Value) -> Result<RowDocument, String> {
         let whole = json!({ "policy": { name: keys } });
         let text = toml::to_string(&whole).map_err(|error| error.to_string())?;
-        Ok(Added { shown: format!("database: policy {name}"), text, kind: SourceKind::Added })
+        Ok(RowDocument { shown: format!("database: policy {name}"), text, kind: SourceKind::Added })
     }
 
     /// A limit of a tier.
     ///
     /// # Errors
     /// If its numbers are more than TOML can hold.
-    pub fn tier(row: &TierRow<'_>) -> Result<Added, String> {
+    pub fn tier(row: &TierRow<'_>) -> Result<RowDocument, String> {
         let TierRow { tier, resource, limit, window_seconds, burst_multiplier, algorithm } = row;
         // To the nearest unit, so that 1.2 times 5 is 6; one at least. What is too large becomes the largest there is.
         let burst = ((limit.get() as f64 * burst_multiplier).round() as u64).max(1);
@@ -63,12 +63,16 @@ impl Added {
         }
         let text =
             toml::to_string(&json!({ tier_table::SECTION: keys })).map_err(|error| error.to_string())?;
-        Ok(Added { shown: format!("database: tier {tier} of {resource}"), text, kind: SourceKind::Added })
+        Ok(RowDocument {
+            shown: format!("database: tier {tier} of {resource}"),
+            text,
+            kind: SourceKind::Added,
+        })
     }
 
     /// The same, as somebody is about to write it: what nothing can be done with is an error then, and not a warning.
-    pub fn proposed(self) -> Added {
-        Added { kind: SourceKind::Proposed, ..self }
+    pub fn proposed(self) -> RowDocument {
+        RowDocument { kind: SourceKind::Proposed, ..self }
     }
 
     pub(super) fn source(&self) -> Source {
@@ -85,19 +89,19 @@ impl Added {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Loaded;
+    use crate::LoadedConfig;
     use limit::{Algorithm, Quota};
     use policy::definition::LimitOrigin;
 
     const FILE: &str = "[policy.calls]\nlimit = \"2/m\"\nby = [\"ip\"]\n[[route]]\npath = \"/\"\nlimit = \"calls\"\nrespond = {}\n";
 
-    fn load(added: &[(&str, Value)]) -> Result<Loaded, String> {
+    fn load(added: &[(&str, Value)]) -> Result<LoadedConfig, String> {
         let folder = std::env::temp_dir().join(format!("sluicegate-added-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("made");
         let file = folder.join("gateway.toml");
         std::fs::write(&file, FILE).expect("written");
-        let added: Vec<Added> =
-            added.iter().map(|(name, keys)| Added::policy(name, keys).expect("TOML")).collect();
+        let added: Vec<RowDocument> =
+            added.iter().map(|(name, keys)| RowDocument::policy(name, keys).expect("TOML")).collect();
         crate::Files::read(&file).with(&added).and_then(crate::compiled).map_err(|errors| errors.to_string())
     }
 
@@ -127,7 +131,7 @@ mod tests {
         TierRow { tier, resource, limit, window_seconds, burst_multiplier: 1.2, algorithm: None }
     }
 
-    fn by_tier(name: &str, rows: &[Added]) -> Result<Loaded, String> {
+    fn by_tier(name: &str, rows: &[RowDocument]) -> Result<LoadedConfig, String> {
         let folder = std::env::temp_dir().join(format!("sluicegate-tiers-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("made");
         let file = folder.join("gateway.toml");
@@ -139,7 +143,7 @@ mod tests {
     type TierShown = (String, Vec<(u64, u64)>, LimitOrigin);
 
     /// The windows of each tier of a policy.
-    fn shown(loaded: &Loaded, policy: &str) -> Vec<TierShown> {
+    fn shown(loaded: &LoadedConfig, policy: &str) -> Vec<TierShown> {
         let policies = &loaded.config.policies;
         let policy = policies.iter().find(|known| known.name == policy).expect("it is there");
         let mut shown: Vec<TierShown> = Vec::new();
@@ -165,7 +169,7 @@ mod tests {
             row("gold", "own", 80),
             row("pro", "plain", 90),
         ];
-        let rows: Vec<Added> = rows.iter().map(|row| Added::tier(row).expect("TOML")).collect();
+        let rows: Vec<RowDocument> = rows.iter().map(|row| RowDocument::tier(row).expect("TOML")).collect();
         let loaded = by_tier("put", &rows).expect("valid");
         assert!(loaded.report.is_empty(), "{}", loaded.report);
         let (file, table) = (LimitOrigin::File, LimitOrigin::TierTable);
@@ -203,7 +207,7 @@ mod tests {
         let again = crate::from_text("effective", &effective).map_err(|errors| errors.to_string());
         let again = again.expect("what is printed is valid");
         for name in ["shared", "own", "plain"] {
-            let limits = |loaded: &Loaded| {
+            let limits = |loaded: &LoadedConfig| {
                 let parts = shown(loaded, name).into_iter();
                 parts.map(|(tier, windows, _)| (tier, windows)).collect::<Vec<_>>()
             };
@@ -215,7 +219,7 @@ mod tests {
     fn a_row_with_an_algorithm_counts_by_it() {
         let bucket = TierRow { algorithm: Some("token-bucket"), ..row("pro", "plain", 10) };
         let fixed = TierRow { algorithm: Some("fixed-window"), ..row("pro", "*", 10) };
-        let rows = [bucket, fixed].map(|row| Added::tier(&row).expect("TOML"));
+        let rows = [bucket, fixed].map(|row| RowDocument::tier(&row).expect("TOML"));
         let loaded = by_tier("algorithm", &rows).expect("valid");
         let algorithms = |name| {
             let mut policies = loaded.config.policies.iter();
@@ -238,7 +242,7 @@ mod tests {
             ),
         ];
         for (row, message, hint) in wrong {
-            let added = Added::tier(&row).expect("TOML");
+            let added = RowDocument::tier(&row).expect("TOML");
             let refused = by_tier("wrong", &[added.clone().proposed()]).expect_err("it is of no use");
             let place = format!("database: tier {} of {}", row.tier, row.resource);
             for part in [message, hint, place.as_str()] {
@@ -254,7 +258,7 @@ mod tests {
     #[test]
     fn of_another_load_with_the_same_text_only_what_is_new_is_told() {
         let load = |rows: &[TierRow<'_>]| {
-            let added: Vec<_> = rows.iter().map(|row| Added::tier(row).expect("TOML")).collect();
+            let added: Vec<_> = rows.iter().map(|row| RowDocument::tier(row).expect("TOML")).collect();
             by_tier("told", &added).expect("they are warnings").report
         };
         let (fits, shard, shred) =
@@ -283,6 +287,6 @@ mod tests {
             let errors = load(&[("calls", keys)]).expect_err("a mistake");
             assert!(errors.contains(message) && errors.contains("database: policy calls"), "{errors}");
         }
-        assert!(Added::policy("calls", &json!({ "limit": null })).is_err());
+        assert!(RowDocument::policy("calls", &json!({ "limit": null })).is_err());
     }
 }

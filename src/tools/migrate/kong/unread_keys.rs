@@ -1,8 +1,8 @@
 //! Keys that nothing here reads: those that change no answer, and why others have no counterpart.
 
-use super::super::yaml_file::Unread;
+use super::super::yaml_file::UnreadKeys;
 
-pub(super) const UNREAD: Unread = Unread { needless: NEEDLESS, why: WHY };
+pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY };
 
 const NEEDLESS: &[&str] = &[
     "_comment",
