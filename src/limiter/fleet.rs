@@ -235,8 +235,6 @@ impl Fleet {
             LeaseAnswer::Denied { .. } if share.is_denial_old(now_ns) && self.link.is_quick(charge.key) => {
                 LeaseAnswer::Ask
             }
-                LeaseAnswer::Ask
-            }
             // Redis is asked, because only it knows how long a cost above one has to wait in a sliding window.
             LeaseAnswer::Denied { .. }
                 if charge.cost > 1
