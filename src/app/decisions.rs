@@ -116,14 +116,13 @@ impl Writer {
     }
 }
 
-/// Writes samples to the database.
 struct Recorder {
     memory: Arc<SampleMemory>,
     database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
     cursor: SampleCursor,
     written: SharedCounter,
     lost: SharedCounter,
-    /// Whether the last write failed: an outage is one line of the log.
+    /// Whether the last write failed, so that an outage is one line of the log.
     is_failing: bool,
 }
 
@@ -157,7 +156,8 @@ impl Recorder {
         }
     }
 
-    /// Writes the next ones, and returns how many. Those of a write that failed are lost: it may have been done.
+    /// Writes the next ones, and returns how many. Those of a write that failed are lost, because it may have been
+    /// done.
     async fn write(&mut self, database: &Database) -> Result<usize, database::Error> {
         let (samples, lost) = self.memory.since(&mut self.cursor, EVENTS_AT_ONCE);
         self.lost.add(lost);

@@ -47,14 +47,11 @@ use upstream::health::HealthState;
 use upstream::live::NameFailure;
 use upstream::{LiveUpstream, SharedServer};
 
-/// A request to explain.
 #[derive(Debug)]
 pub struct ExplainedRequest<'a> {
-    /// The request's method.
     pub method: &'a Method,
     /// A URL, or only path and query.
     pub url: &'a Uri,
-    /// The request's headers.
     pub headers: &'a HeaderMap,
     /// The address it comes from, which may be that of a trusted hop, or [`NO_ADDRESS`](base::identity::NO_ADDRESS)
     /// over a Unix socket; loopback if none is given.
@@ -74,7 +71,6 @@ pub enum LimitSource<'l> {
     Gateway(&'l Limiter),
 }
 
-/// The explanation of a request.
 #[derive(Debug, Default)]
 pub struct RequestExplanation {
     /// The listener that takes it, and why this one if the URL does not tell.
@@ -109,11 +105,9 @@ pub struct RequestExplanation {
 /// What is in force: what explains a request.
 #[derive(Clone, Copy, Debug)]
 pub struct InForce<'s> {
-    /// Routes and policies.
     pub table: &'s RouteTable,
     /// Authentication methods, in the order the table's routes index them.
     pub auth: &'s [Arc<auth::Method>],
-    /// How keys are shown.
     pub naming: &'s KeyNaming,
     /// How a client's address is found.
     pub client_ip: &'s ClientIp,
@@ -414,8 +408,8 @@ impl RequestExplanation {
             limit.hear(look);
         }
         for (memory, look) in std::mem::take(&mut self.memories).into_iter().zip(remembered) {
-            // What remembers an idempotency key has one unit: if that is spent, the key is known.
-            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
+            // The key is known if it is spent, because what remembers an idempotency key has one unit.
+            if let Some(Look::WindowRecord(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
                 && !outcome.is_admitted()
             {
                 self.pay(memory.policy);

@@ -121,8 +121,8 @@ pub(super) fn lists_over(clients: &ClientAuth) -> Option<String> {
         .then(|| format!("a revocation list in {path} has expired: clients of its authority are refused"))
 }
 
-/// That clients refuse a certificate at this time, Unix seconds. It is no error: it may be all there is, and clients
-/// that do not look are served.
+/// That clients refuse a certificate at this time, Unix seconds. It is no error, because it may be all there is, and
+/// clients that do not look are served.
 fn untimely(certificate: &ServerCertificate, now: u64) -> Option<String> {
     let now = i64::try_from(now).unwrap_or(i64::MAX);
     let path = certificate.path.display();

@@ -26,7 +26,6 @@ use metrics::hot_keys::{
 use metrics::{Metrics, SharedCounter};
 use policy::{KeyNaming, NamedSubject};
 
-/// A step with Redis.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What is known of heavy keys, and how it is gathered.

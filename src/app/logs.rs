@@ -7,7 +7,6 @@ use config::Config;
 use metrics::Metrics;
 use observe::record::{Error, LineLog};
 
-/// Both of them.
 #[derive(Clone, Debug)]
 pub(super) struct Logs {
     pub(super) access: Arc<LineLog>,

@@ -11,7 +11,6 @@ use metrics::WorkerToken;
 use observe::record::decisions::SampleMemory;
 use rls::Config;
 
-/// There is none.
 pub(super) enum Rls {}
 
 impl Rls {

@@ -12,15 +12,12 @@ use metrics::Families;
 pub(super) enum FileReader {
     /// A listener of clients, by its name.
     Listener(String),
-    /// The admin listener.
     Admin,
-    /// The gRPC listener.
     Grpc,
     /// An upstream, by its name.
     Upstream(String),
     /// An authentication method, by its name.
     Auth(String),
-    /// The bodies of errors.
     ErrorPages,
 }
 
@@ -78,7 +75,6 @@ impl Stale {
     }
 }
 
-/// The words of all parts.
 const KINDS: [&str; 6] = ["listener", "admin", "grpc", "upstream", "auth", "errors"];
 
 #[cfg(test)]

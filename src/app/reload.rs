@@ -29,7 +29,7 @@ pub(super) async fn reload(
     logs: &Logs,
     told: ReloadReports<'_>,
 ) {
-    // Log rotation often sends SIGHUP too, as it does to most servers.
+    // Logs are reopened, too, because log rotation often sends SIGHUP, as it does to most servers.
     if let Err(error) = logs.reopen() {
         tracing::error!(%error, "a log cannot be reopened");
     }
@@ -58,10 +58,10 @@ pub(super) async fn reload(
     }
 }
 
-/// Reads the files. Beside a database they are valid without its rows, too: a start has to be able to begin with them alone,
-/// and a row may hide what is wrong with the policy that it stands for.
+/// Reads the files. Beside a database they are valid without its rows, too, because a start has to be able to begin
+/// with them alone, and a row may hide what is wrong with the policy that it stands for.
 async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
-    // Reading files may block, and compiling takes its time.
+    // On another thread, because reading files may block, and compiling takes its time.
     let reading = tokio::task::spawn_blocking(move || {
         let files = Files::read(&path);
         if has_rows {
@@ -72,8 +72,8 @@ async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
     reading.await?
 }
 
-/// Publishes the policies of the database and its tier table, which have changed, beside the files as they are in force: an
-/// edit waits for its SIGHUP.
+/// Publishes the policies of the database and its tier table, which have changed, beside the files as they are in
+/// force, because an edit waits for its SIGHUP.
 pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: ReloadReports<'_>) {
     match publish(control.files(), publisher, Some(control)).await {
         Ok(changes) => {
@@ -121,7 +121,7 @@ pub(super) async fn with_rows(
     let prepared = match again {
         Ok(None) => alone,
         Ok(Some(again)) => {
-            // What the files say was told when they were read.
+            // Only what is new, because what the files say was told when they were read.
             let news = again.loaded.report.news_since(&alone.loaded.report);
             if !news.is_empty() {
                 tracing::warn!("{news}");
@@ -143,7 +143,6 @@ pub(super) struct RowStatus {
 }
 
 impl RowStatus {
-    /// The configuration is in force.
     pub(super) fn published(self, control: &Control) {
         control.published(self.version, self.refused);
     }
@@ -183,7 +182,7 @@ async fn publish_with(
     publisher: &mut Publisher,
 ) -> anyhow::Result<Changes> {
     let files = Arc::clone(files);
-    // The one thread of the control runtime must go on serving signals and the admin listener.
+    // On another thread, because the one of the control runtime must go on serving signals and the admin listener.
     let definition = tokio::task::spawn_blocking(move || files.with(&rows)).await??;
     publisher.publish(definition).await
 }

@@ -15,7 +15,6 @@ use sd_notify::NotifyState;
 
 use gateway::server::worker::WorkerResources;
 
-/// It serves.
 pub(super) fn ready() {
     if let Err(error) = notify(&[NotifyState::Ready]) {
         tracing::warn!(%error, "NOTIFY_SOCKET cannot be told that the gateway is ready");
@@ -68,7 +67,6 @@ pub(super) struct Alive {
 }
 
 impl Alive {
-    /// Nothing said yet.
     pub(super) fn new(shared: &Arc<WorkerResources>) -> Alive {
         let tick = alive_every().map(tokio::time::interval);
         Alive { tick, shared: Arc::clone(shared), turns: vec![0; shared.turns.len()] }

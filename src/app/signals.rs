@@ -17,9 +17,7 @@ pub(super) struct Stop {
     int: Signal,
 }
 
-/// What a signal asks for.
 pub(super) enum SignalRequest {
-    /// SIGHUP.
     Reload,
     /// SIGUSR1: reopen the access log after it was rotated.
     Reopen,

@@ -23,7 +23,6 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    /// Nothing is done yet.
     pub(super) fn new(shared: &Arc<WorkerResources>, utilisation: &Arc<Utilisation>, logs: &Logs) -> Upkeep {
         let every = |period| {
             let mut every = interval(period);
@@ -41,7 +40,7 @@ impl Upkeep {
     }
 
     /// Waits until something is due, and does it. Every loop that waits for something else has this as a branch. It is
-    /// cancel-safe: what is due is done in one go after the wait.
+    /// cancel-safe, because what is due is done in one go after the wait.
     pub(super) async fn turn(&mut self) {
         tokio::select! {
             _ = self.memory.tick() => self.overload.look(),

@@ -16,7 +16,6 @@ use gateway::server::worker::WorkerResources;
 use gateway::service::config::ListenerConfig;
 use metrics::{Families, MetricUnit, Metrics};
 
-/// The shares in use.
 pub(super) struct Utilisation {
     shared: Arc<WorkerResources>,
     /// Of the busiest worker, as of the last comparison.
@@ -33,7 +32,6 @@ pub(super) struct Watch {
 }
 
 impl Utilisation {
-    /// Nothing is compared yet.
     pub(super) fn new(shared: &Arc<WorkerResources>) -> Arc<Utilisation> {
         Arc::new(Utilisation { shared: Arc::clone(shared), busiest: Mutex::default() })
     }
@@ -86,7 +84,6 @@ impl Watch {
         self.tick.tick().await;
     }
 
-    /// Compares.
     pub(super) fn compare(&mut self) {
         let now = clock::instant();
         let had = now.saturating_duration_since(self.at);

@@ -26,7 +26,6 @@ use policy::percent;
 /// Where to ask, and as whom.
 #[derive(Debug)]
 pub(super) struct AdminClient {
-    /// Where it asks.
     pub(super) place: AdminAddress,
     token: Option<String>,
     pub(super) within: Duration,
@@ -35,18 +34,13 @@ pub(super) struct AdminClient {
 /// The address of an admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminAddress {
-    /// Host and port.
     Tcp(String),
-    /// Over TLS.
     Tls(Secure),
-    /// A Unix socket.
     Unix(PathBuf),
 }
 
-/// A listener with TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Secure {
-    /// Host and port.
     pub authority: String,
     /// How it is verified, and what it is shown.
     pub trust: Trust,
@@ -59,7 +53,7 @@ impl AdminAddress {
     pub(super) fn of(admin: &admin::Config) -> AdminAddress {
         match &admin.bind {
             Bind::Tcp(addr) => match &admin.tls {
-                // Another user's program may listen there while the gateway is down; it does not have these keys.
+                // Only with these keys, because another user's program may listen there while the gateway is down.
                 Some(tls) => AdminAddress::Tls(Secure {
                     authority: addr.to_string(),
                     trust: Trust { verify: false, ..Trust::default() },
@@ -121,6 +115,7 @@ impl AdminClient {
         if let Some(token) = &self.token {
             let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
                 .context("the token has characters that no header can carry")?;
+            // Sensitive, so that no output of the request shows it.
             bearer.set_sensitive(true);
             request = request.header(AUTHORIZATION, bearer);
         }
@@ -151,6 +146,7 @@ pub(super) async fn secured(place: &Secure) -> anyhow::Result<TlsStream<TcpStrea
     let name = ServerName::try_from(host.to_owned()).context("the host is no name and no address")?;
     let stream = TcpStream::connect(&place.authority).await?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
+    // Compared with the listener's own files, because no authority is asked about it.
     if !place.trust.verify {
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let own: Vec<_> = place.own.iter().filter_map(|file| tls::leaf(file).ok()).collect();
@@ -170,5 +166,5 @@ pub(super) fn encoded(value: impl AsRef<[u8]>) -> String {
     encoded
 }
 
-/// `explain --all` has a line and a JSON object for each of up to a million routes.
+/// So much, because `explain --all` has a line and a JSON object for each of up to a million routes.
 const ANSWER_BYTES_MAX: usize = 512 * 1024 * 1024;

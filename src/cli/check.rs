@@ -44,7 +44,8 @@ pub fn check(
     errors: &mut dyn Write,
 ) -> anyhow::Result<u8> {
     let added = if database { rows(path)? } else { Vec::new() };
-    // The files must stand alone, too: a start and a reload take no policy from the database that is not there yet.
+    // The files must stand alone, too, because a start and a reload take no policy from the database that is not there
+    // yet.
     let alone = if added.is_empty() {
         Ok(())
     } else {
@@ -97,7 +98,7 @@ pub fn check(
     Ok(0)
 }
 
-/// The directory of a log's file, if there is none. It may be there where the gateway runs, so it is no error.
+/// The directory of a log's file, if there is none. It is no error, because it may be there where the gateway runs.
 fn directory_that_is_missing(sink: &Sink) -> Option<&Path> {
     let Sink::File(path) = sink else { return None };
     path.parent().filter(|directory| !directory.is_dir())
@@ -125,7 +126,8 @@ fn rows(path: &Path) -> anyhow::Result<Vec<RowDocument>> {
 
 /// Prints the round trip to each server of Redis, and warns if it is longer than the deadline of a decision.
 fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
-    // An unreachable Redis is no error: `check` often runs where only the file is. Errors in the file were reported above.
+    // An unreachable Redis is no error, because `check` often runs where only the file is. Errors in the file were
+    // reported above.
     let measured = app::measure_from_outside(redis).unwrap_or_default();
     if measured.is_empty() {
         writeln!(out, "  redis: cannot be reached from here, so its round trip is unknown")?;

@@ -1,5 +1,5 @@
 //! `sluicegate completions`: what a shell needs to complete the command line. It is made from the same description that
-//! parses the arguments, so it never offers what the program does not know.
+//! parses the arguments, so that it never offers what the program does not know.
 
 use clap_complete::Shell;
 
@@ -10,7 +10,6 @@ pub struct Arguments {
     shell: Shell,
 }
 
-/// The script for the shell.
 pub fn script(arguments: &Arguments, mut command: clap::Command) -> Vec<u8> {
     let mut script = Vec::new();
     let name = command.get_name().to_owned();

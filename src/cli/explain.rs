@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(value_parser = url, required_unless_present = "request")]
     url: Option<Uri>,
     /// Explain what was decided about a request that was sent, by its x-request-id
-    // Whoever gave the request its id may have begun it with a dash.
+    // Hyphens are allowed, because whoever gave the request its id may have begun it with a dash.
     #[arg(long, value_name = "ID", allow_hyphen_values = true, conflicts_with_all = ["method", "url", "headers", "from", "offline", "all"])]
     request: Option<String>,
     /// A header, as "name: value"; may be given several times
@@ -51,7 +51,8 @@ pub struct Arguments {
 }
 
 fn url(text: &str) -> Result<Uri, &'static str> {
-    // Without a scheme, `example.com` would parse as a host without a path, which is not a request target.
+    // A scheme is needed, because without one `example.com` would parse as a host without a path, which is not a
+    // request target.
     let url = text.parse::<Uri>().ok();
     let is_http = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https"));
     url.filter(|url| is_http(url) || text.starts_with('/') || text == "*")
@@ -107,6 +108,7 @@ pub fn run(
         Err(why) => why,
     };
     if arguments.offline {
+        // Without Redis, because `--offline` asks nobody.
         config.redis = None;
     }
     let headers: HeaderMap = arguments.headers.iter().cloned().collect();
@@ -243,5 +245,5 @@ fn target(arguments: &Arguments) -> String {
     target
 }
 
-/// How long to wait for the answer, which for `--all` over a million routes takes seconds.
+/// How long to wait for the answer: so long, because `--all` over a million routes takes seconds.
 const PATIENCE: Duration = Duration::from_secs(30);

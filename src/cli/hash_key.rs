@@ -1,6 +1,7 @@
 //! `sluicegate hash-key`: prints the entry of an API key or a password for the file of keys or users.
 //!
-//! The secret is read from standard input, never from the arguments, which every process of the machine can see.
+//! The secret is read from standard input, never from the arguments, because every process of the machine can see
+//! those.
 
 use std::io::{Read, Write};
 
@@ -90,7 +91,8 @@ fn optional_fields(arguments: &Arguments) -> String {
     if !claims.is_empty() {
         entry.insert("claims".to_owned(), toml::Value::Table(claims));
     }
-    // Claims are an inline table: after a `[key.claims]` header, fields that an operator adds below would be claims.
+    // Claims are an inline table, because after a `[key.claims]` header, fields that an operator adds below would be
+    // claims.
     entry.iter().map(|(key, value)| format!("{key} = {value}\n")).collect()
 }
 
@@ -111,6 +113,7 @@ pub(super) fn by_name(given: &[(String, String)]) -> toml::Table {
 /// The only line of the input, without its line end.
 fn line(input: &mut dyn Read) -> anyhow::Result<String> {
     let mut text = String::new();
+    // Two bytes more, so that a line end fits.
     input.take(SECRET_BYTES_MAX + 2).read_to_string(&mut text).context("standard input is not text")?;
     let secret = text.strip_suffix('\n').unwrap_or(&text);
     let secret = secret.strip_suffix('\r').unwrap_or(secret);

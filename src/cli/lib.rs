@@ -140,19 +140,19 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     format!("{}\nfeatures: {with}", env!("CARGO_PKG_VERSION"))
 });
 
-/// Writes to standard output and ignores errors, unlike `print!`, which panics if `head` has closed the pipe.
+/// Writes to standard output and ignores errors, because `print!` panics if `head` has closed the pipe.
 fn print(text: impl AsRef<[u8]>) -> anyhow::Result<u8> {
     let _ = io::stdout().write_all(text.as_ref());
     Ok(0)
 }
 
-/// The same to standard error: `eprintln!` panics if nobody reads it any more.
+/// The same to standard error, because `eprintln!` panics if nobody reads it any more.
 fn complain(text: impl Display) {
     let _ = writeln!(io::stderr(), "{}", base::words::plain_lines(&text.to_string()));
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    // Who reads only the beginning closes the pipe.
+    // Nothing is printed, because who reads only the beginning closes the pipe.
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::FAILURE;
     }

@@ -14,13 +14,14 @@ use base::words;
 
 /// Starts it for the whole process.
 pub(super) fn start(level: &str) {
-    // The h2 crate warns about every misbehaving client, and hickory_net about every answer of DNS that is forged, so
-    // strangers could flood the log. The access log, and the lines about names that do not resolve, have those events in
-    // bounded form; an operator who wants the warnings names the crate in `log.level`, which overrides this.
+    // Two crates log errors alone, because h2 warns about every misbehaving client, and hickory_net about every answer
+    // of DNS that is forged: strangers could flood the log. The access log, and the lines about names that do not
+    // resolve, have those events in bounded form; an operator who wants the warnings names the crate in `log.level`,
+    // which overrides this.
     let level = format!("h2=error,hickory_net=error,{level}");
     let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
     let ansi = std::io::stderr().is_terminal();
-    // Another one is there already only in a process that is no gateway.
+    // Ignored, because another one is there already only in a process that is no gateway.
     let _ = tracing::subscriber::set_global_default(log(filter, ansi, std::io::stderr));
 }
 
@@ -29,7 +30,7 @@ fn log(
     ansi: bool,
     writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
 ) -> impl tracing::Subscriber + Send + Sync {
-    // A line that cannot be written would be reported by a macro that panics then.
+    // Errors are not logged, because a line that cannot be written would be reported by a macro that panics then.
     let log = tracing_subscriber::fmt().log_internal_errors(false);
     let log = log.with_env_filter(filter).with_ansi(ansi).with_writer(writer);
     log.fmt_fields(format::debug_fn(field).delimited(" ")).finish()
@@ -37,7 +38,7 @@ fn log(
 
 /// Writes one field. The library writes them in the same form, and lets line breaks through.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
-    // Of a message only the text of a report has lines, which escapes what it quotes.
+    // A message keeps its lines, because only the text of a report has any, which escapes what it quotes.
     let has_lines = field.name() == "message";
     let name = field.name().trim_start_matches("r#");
     match writer.has_ansi_escapes() {
@@ -87,7 +88,6 @@ mod tests {
 
     use super::*;
 
-    /// What is written to it.
     #[derive(Clone, Default)]
     struct LogBuffer(Arc<Mutex<Vec<u8>>>);
 

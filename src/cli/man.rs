@@ -19,7 +19,7 @@ pub struct Arguments {
 /// If there is no such command.
 pub fn page(arguments: &Arguments, command: clap::Command) -> Result<Vec<u8>, clap::Error> {
     let mut program = command.disable_help_subcommand(true);
-    // It gives each command its full name and the options that all share.
+    // Built first, so that each command has its full name and the options that all share.
     program.build();
     let mut page = Vec::new();
     if !arguments.command.is_empty() {
@@ -67,7 +67,6 @@ fn section(heading: &str, entries: &[(&str, &str)]) -> Roff {
     roff
 }
 
-/// A heading with its entries.
 type Section = (&'static str, &'static [(&'static str, &'static str)]);
 
 const SECTIONS: [Section; 4] = [

@@ -69,7 +69,7 @@ pub fn run(
     Ok(EXIT_LEFT_OUT)
 }
 
-/// Writes a file that was not there, for its owner alone: hashes of short keys can be guessed.
+/// Writes a file that was not there, for its owner alone, because hashes of short keys can be guessed.
 fn write_new(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(text.as_bytes())

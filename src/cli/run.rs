@@ -11,7 +11,7 @@ use app::prepare;
 /// # Errors
 /// If the gateway cannot start.
 pub fn run(path: &Path, test_time: bool) -> anyhow::Result<u8> {
-    // First of all: what a predecessor has counted by its clock is to mean the same here.
+    // First of all, because what a predecessor has counted by its clock is to mean the same here.
     let inheritance = app::inherit()?;
     let prepared = match config::read(path).and_then(prepare) {
         Ok(prepared) => prepared,

@@ -51,8 +51,8 @@ fn place(text: &str) -> Result<AdminAddress, &'static str> {
 }
 
 impl AdminTarget {
-    /// What asks it, so long for one answer. A token by name is never taken from gateway.toml: the audit would name
-    /// somebody else.
+    /// What asks it, so long for one answer. A token by name is never taken from gateway.toml, because the audit would
+    /// name somebody else.
     ///
     /// # Errors
     /// If the file or the token cannot be read, or arguments do not fit together.
@@ -75,7 +75,7 @@ impl AdminTarget {
         let admin =
             loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
         let place = self.shown_to(AdminAddress::of(&admin))?;
-        // Who shows a certificate is its bearer, and not that of the file's token.
+        // Not with a certificate, because who shows one is its bearer, and not that of the file's token.
         let token = given.or(admin.token.filter(|_| self.cert.is_none()));
         Ok(AdminClient::new(place, token, within))
     }
@@ -86,6 +86,7 @@ impl AdminTarget {
             self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| ClientPair { cert, key });
         match place {
             AdminAddress::Tls(Secure { authority, trust, own }) => {
+                // Verified with `--ca`, too, because that says whom to trust.
                 let verify = trust.verify || self.ca.is_some();
                 let trust = Trust { ca: self.ca.clone(), shown, verify, ..trust };
                 Ok(AdminAddress::Tls(Secure { authority, trust, own }))
@@ -98,7 +99,6 @@ impl AdminTarget {
     }
 }
 
-/// The token to send.
 const TOKEN_VARIABLE: &str = "SLUICEGATE_TOKEN";
 
 #[cfg(test)]

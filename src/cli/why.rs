@@ -62,7 +62,7 @@ impl Arguments {
     }
 }
 
-/// Redis and a database are asked, each within seconds.
+/// So long, because Redis and a database are asked, each within seconds.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

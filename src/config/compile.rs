@@ -56,11 +56,9 @@ fn table(config: &Config) -> Result<RouteTable, Vec<Error>> {
 
 /// What must have been read without error for a problem to be real, rather than a consequence of another error.
 enum Dependence {
-    /// Nothing else.
     None,
     /// The rest of its definition: defaults replace values that could not be read.
     Definition,
-    /// Other definitions.
     Others,
 }
 
@@ -80,7 +78,8 @@ fn dependence(problem: &DefinitionProblem) -> Dependence {
         | DefinitionProblem::InsteadOfItself { .. }
         | DefinitionProblem::Given(_)
         | DefinitionProblem::TooMany { .. } => Dependence::None,
-        // Indices count only what could be read, and templates name parameters of the path.
+        // The whole definition, because indices count only what could be read, and templates name parameters of the
+        // path.
         DefinitionProblem::Host(_)
         | DefinitionProblem::Template(_)
         | DefinitionProblem::DimensionTwice
@@ -149,7 +148,8 @@ fn finding(
     }
 }
 
-/// Whose window it is that holds no more than this, if the policy's windows depend on the tier: it may stand elsewhere.
+/// Says whose window holds no more than this if the policy's windows depend on the tier, because it may stand
+/// elsewhere.
 fn of_tier(policy: &PolicyDefinition, capacity: u64) -> String {
     let smallest = policy.windows.iter().position(|window| window.capacity() == capacity);
     let Some(part) = smallest.and_then(|window| policy.part_of(window)) else { return String::new() };

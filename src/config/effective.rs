@@ -1,5 +1,6 @@
-//! Writes a configuration as a gateway.toml with every default and masked secrets. Once the secrets are filled in again, it
-//! gives an equal configuration. With the masks it is refused: a secret that everybody knows would let everybody in.
+//! Writes a configuration as a gateway.toml with every default and masked secrets. Once the secrets are filled in
+//! again, it gives an equal configuration. With the masks it is refused, because a secret that everybody knows would
+//! let everybody in.
 
 use super::settings::Config;
 

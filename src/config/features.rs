@@ -1,5 +1,5 @@
 //! Features that this binary may have been built without, and the keys of gateway.toml that need them. Such a key is an
-//! error: a gateway that passed over it would do less than its operator wrote.
+//! error, because a gateway that passed over it would do less than its operator wrote.
 
 use crate::reader::{Table, Value};
 

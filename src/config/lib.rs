@@ -118,7 +118,8 @@ fn parse(
             }
         }
     }
-    // An unreadable file may define the names that others use, so errors about missing names would mislead.
+    // Sections are read only if all files are, because an unreadable one may define the names that others use: errors
+    // about missing names would mislead.
     let is_whole = ctx.findings.borrow().is_empty();
     let definitions = is_whole.then(|| {
         let documents = parsed.iter().enumerate();
@@ -212,7 +213,7 @@ fn check_documents(documents: &[Table<'_>]) {
             _ => {}
         }
         match document.is_empty() {
-            // Emptied by accident, it would close every listener by the next reload.
+            // An error, because one that was emptied by accident would close every listener by the next reload.
             true if file == 0 => {
                 let hint =
                     "write a `[[route]]`, or `route = []` for a gateway that answers 404 to everything";

@@ -24,12 +24,12 @@ impl Page {
         self.line(format_args!("{key} = {value}"));
     }
 
-    /// Several keys of that table.
     pub fn keys(&mut self, keys: impl IntoIterator<Item = (&'static str, String)>) {
         keys.into_iter().for_each(|(key, value)| self.key(key, value));
     }
 
-    /// Something that is no part of the configuration. It must fit on a line.
+    /// Something that is no part of the configuration. It must fit on a line, because a comment of TOML ends with its
+    /// line.
     pub fn comment(&mut self, comment: &str) {
         self.line(format_args!("# {comment}"));
     }
@@ -62,7 +62,7 @@ pub fn text(value: &str) -> String {
     quoted
 }
 
-/// A key, quoted if necessary. Keys are not expanded, so a `${` needs no escape.
+/// A key, quoted if necessary. A `${` needs no escape, because keys are not expanded.
 pub fn key(name: &str) -> String {
     let is_bare = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     if !name.is_empty() && name.bytes().all(is_bare) {

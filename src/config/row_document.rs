@@ -22,13 +22,11 @@ pub struct RowDocument {
 /// What a row of the tier table says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierRow<'r> {
-    /// The tier.
     pub tier: &'r str,
     /// The name of a policy, or `*` for each that has `limit = "tier"`.
     pub resource: &'r str,
     /// Units in a window.
     pub limit: NonZeroU64,
-    /// The window.
     pub window_seconds: NonZeroU64,
     /// The burst of a bucket as a multiple of the limit.
     pub burst_multiplier: f64,
@@ -78,7 +76,7 @@ impl RowDocument {
     pub(super) fn source(&self) -> Source {
         Source {
             path: PathBuf::from(&self.shown),
-            // It names no files: references to any are refused.
+            // Empty, because it names no files: references to any are refused.
             directory: PathBuf::new(),
             text: Arc::from(self.text.as_str()),
             kind: self.kind,
@@ -190,7 +188,7 @@ mod tests {
                 named("pro", &[(70, 84)], table),
             ]
         );
-        // A sliding window has no burst.
+        // The capacity is the limit, because a sliding window has no burst.
         assert_eq!(
             shown(&loaded, "plain"),
             [named("default", &[(2, 2)], file), named("pro", &[(90, 90)], table)]

@@ -10,32 +10,27 @@ use gateway::service::config::{ListenerConfig, OverloadConfig};
 use observe::record::{self, decisions::DecisionsConfig};
 use policy::keys::naming::AddressDetail;
 
-/// A valid configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The files it was read from, the main one first.
     pub files: Vec<PathBuf>,
     /// Worker threads. `None`: one for each core.
     pub workers: Option<usize>,
-    /// Listeners, by name.
     pub listeners: Vec<ListenerConfig>,
     /// Which hops are trusted to name a client's address.
     pub client_ip: ClientIp,
     /// The marks of memory at which work is refused.
     pub overload: OverloadConfig,
-    /// Authentication methods.
     pub auth: Vec<auth::Config>,
     /// Upstreams, including those that routes write as URLs.
     pub upstreams: Vec<upstream::Config>,
     /// Whom the names of servers are asked of.
     pub dns: upstream::dns::Config,
-    /// What `[limits]` says.
     pub limits: Limits,
     /// Tiers and their windows, in the order written.
     pub tiers: Vec<policy::definition::TierDefinition>,
     /// Policies, including those that shorthands expand to.
     pub policies: Vec<policy::definition::PolicyDefinition>,
-    /// Routes.
     pub routes: Vec<policy::definition::RouteDefinition>,
     /// Domains of descriptors that other proxies ask about.
     pub domains: Vec<policy::matching::domain::definition::DomainDefinition>,
@@ -49,17 +44,13 @@ pub struct Config {
     pub database: Option<control::database::Config>,
     /// Own bodies for errors that the gateway answers itself.
     pub error_pages: Vec<ErrorPage>,
-    /// How the process drains.
     pub shutdown: Shutdown,
-    /// What this gateway is called.
     pub node: Node,
     /// How much of clients' addresses is shown where keys are named.
     pub privacy: AddressDetail,
     /// The process's own log: a level, or directives as `tracing` reads them.
     pub log_level: String,
-    /// The access log.
     pub access_log: record::AccessConfig,
-    /// Samples of decisions on limits.
     pub decisions: DecisionsConfig,
     /// Which requests are traced; `None`: none.
     pub trace: Option<observe::trace::Config>,
@@ -91,7 +82,6 @@ impl Config {
 pub struct Node {
     /// `None`: what the host is called.
     pub name: Option<String>,
-    /// Whose answers carry it.
     pub shown: FieldAudience,
     /// Whose answers carry the request's id.
     pub ids_shown: FieldAudience,
@@ -108,7 +98,6 @@ impl Default for Node {
 pub struct Limits {
     /// Memory of the local table, bytes.
     pub memory: usize,
-    /// Rate-limit fields on responses.
     pub headers: LimitHeaders,
     /// Whether the keys that use most of each policy are watched.
     pub hot_keys: bool,

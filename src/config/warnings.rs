@@ -32,7 +32,7 @@ fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &DefinitionS
 
 /// Upstreams whose servers are kept by a dimension of the identity, if nobody who gets there has one.
 fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
-    // Whether any route to the upstream authenticates, in one pass, as below.
+    // Whether any route to the upstream authenticates, in one pass, because there may be a million.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {
         let ActionDefinition::Forward { to, .. } = &route.action else { continue };
@@ -63,7 +63,7 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
     }
 }
 
-/// A route that redirects to https and is itself served over https: clients would follow it in a loop.
+/// Warns of a route that redirects to https and is itself served over https, because clients would follow it in a loop.
 fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
     let redirects = |action: &ActionDefinition| matches!(action, ActionDefinition::RedirectHttps(redirect) if redirect.host.is_none());
@@ -90,7 +90,8 @@ fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &D
 
 /// Policies that count by a dimension of the identity, if none of their routes authenticates.
 fn identity_dimensions_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
-    // Whether any route with the policy authenticates. Collected in one pass over the routes, which may be a million.
+    // Whether any route with the policy authenticates. Collected in one pass over the routes, because there may be a
+    // million.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {
         for name in &route.limits {

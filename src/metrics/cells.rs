@@ -1,14 +1,14 @@
 //! Counters with a row for each worker, so that counting is a plain load and store.
 //!
-//! Only the row's worker can count in it. With a single writer, no atomic read-modify-write is needed.
+//! Only the row's worker can count in it. No atomic read-modify-write is needed, because there is a single writer.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The token with which a worker counts. Each worker has one, it cannot be copied, and two threads cannot use it at once, so
-/// each row has a single writer by construction.
+/// The token with which a worker counts. Each worker has one, it cannot be copied, and two threads cannot use it at
+/// once, so that each row has a single writer by construction.
 #[derive(Debug)]
 pub struct WorkerToken {
     index: usize,
@@ -51,8 +51,8 @@ impl<const N: usize> Cells<N> {
         self.row(worker).add(slot, 1);
     }
 
-    /// Moves a level up or down for `worker`. Levels wrap, so the sum over the workers is right even if one worker counts
-    /// something in and another counts it out.
+    /// Moves a level up or down for `worker`. Levels wrap, so that the sum over the workers is right even if one worker
+    /// counts something in and another counts it out.
     pub(super) fn shift(&self, worker: &WorkerToken, slot: usize, by: i64) {
         self.row(worker).add(slot, by as u64);
     }
@@ -72,7 +72,6 @@ impl<const N: usize> Cells<N> {
         std::array::from_fn(|offset| self.total(first + offset))
     }
 
-    /// Whether anything was ever counted.
     pub(super) fn is_used(&self) -> bool {
         self.rows().next().is_some()
     }
@@ -87,7 +86,8 @@ impl<const N: usize> Cells<N> {
 }
 
 impl<const N: usize> CellRow<N> {
-    /// Adds to one counter. No read-modify-write is needed: the holder of the [`WorkerToken`] is the only writer.
+    /// Adds to one counter. No read-modify-write is needed, because the holder of the [`WorkerToken`] is the only
+    /// writer.
     pub(super) fn add(&self, slot: usize, count: u64) {
         let counter = &self.0[slot];
         counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);

@@ -9,7 +9,6 @@ use std::time::Duration;
 /// A request as an exemplar shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exemplar {
-    /// Names and values.
     pub(super) labels: Vec<(&'static str, Box<str>)>,
     /// The duration that was counted in the bucket.
     pub(super) duration_ns: u64,
@@ -41,7 +40,7 @@ impl Exemplar {
 pub(super) struct Exemplars(Mutex<BTreeMap<usize, Exemplar>>);
 
 impl Exemplars {
-    /// Keeps an exemplar of a bucket. A worker does not wait for a scrape that reads: that one is not kept.
+    /// Keeps an exemplar of a bucket. It is dropped while a scrape reads, because a worker does not wait.
     pub(super) fn keep(&self, bucket: usize, exemplar: Exemplar) {
         let mut kept = match self.0.try_lock() {
             Ok(kept) => kept,

@@ -15,11 +15,9 @@ pub type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
 /// A unit; the names of its metrics end with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Bytes.
     Bytes,
     /// A part of a whole, 0 to 1.
     Ratio,
-    /// Seconds.
     Seconds,
 }
 

@@ -1,5 +1,6 @@
-//! The cells in which durations are counted. One ends at every bound that the text formats show, and one at every bound of
-//! a native histogram of Prometheus with schema 3, so both kinds of buckets are sums of whole cells and count the same.
+//! The cells in which durations are counted. One ends at every bound that the text formats show, and one at every bound
+//! of a native histogram of Prometheus with schema 3, so that both kinds of buckets are sums of whole cells and count
+//! the same.
 //!
 //! Schema 3 has eight buckets to a doubling. Its quantiles are exact to 9 %, and a row of a route takes 1.9 kB for each
 //! worker that serves the route; schema 4 would take 3.2 kB.
@@ -57,8 +58,9 @@ impl Native {
     }
 }
 
-/// Which cell a duration falls into. A slot of the table is narrower than the bounds of schema 3 lie apart, so at most two
-/// bounds lie in it: one of theirs and a classic one. A binary search of all bounds took twice as long.
+/// Which cell a duration falls into. A slot of the table is narrower than the bounds of schema 3 lie apart, so that at
+/// most two bounds lie in it: one of theirs and a classic one. A table, because a binary search of all bounds took
+/// twice as long.
 pub(super) fn cell(duration_ns: u64) -> usize {
     let clamped = duration_ns.clamp(1 << SLOT_OCTAVE_FIRST, (1 << (SLOT_OCTAVE_LAST + 1)) - 1);
     let octave = clamped.ilog2();
@@ -98,7 +100,8 @@ pub(super) fn native(cells: &[u64; CELLS]) -> Native {
     native
 }
 
-/// A bound of schema 3, in whole nanoseconds. It is cut, not rounded: of whole durations just those up to it are below.
+/// A bound of schema 3, in whole nanoseconds. It is cut, not rounded, so that of whole durations just those up to it
+/// are below.
 const fn native_bound_ns(index: usize) -> u64 {
     let first_ns = 1e9 / (1_u64 << -OCTAVE_FIRST) as f64;
     (first_ns * (1_u64 << (index / 8)) as f64 * EIGHTHS[index % 8]) as u64

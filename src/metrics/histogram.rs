@@ -78,7 +78,7 @@ impl HistogramReading {
 impl Durations {
     /// Those that came since an earlier moment.
     pub fn since(&self, earlier: &Durations) -> Durations {
-        // A reading that races with a worker may see less than one before.
+        // It saturates, because a reading that races with a worker may see less than one before.
         Durations(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
     }
 
@@ -95,7 +95,7 @@ impl Durations {
         for (index, in_bucket) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
             if (before + in_bucket) as f64 >= rank {
                 let lower = index.checked_sub(1).map_or(0, |index| BOUNDS_NS[index]) as f64;
-                // Of what is above the last bound only that is known.
+                // The last bound itself, because of what is above it only that is known.
                 let upper = BOUNDS_NS.get(index).map_or(lower, |bound| *bound as f64);
                 return Some((lower + (upper - lower) * (rank - before as f64) / *in_bucket as f64) / 1e9);
             }

@@ -1,8 +1,8 @@
 //! Metrics by route, policy, upstream and listener, and a few of the process as a whole.
 //!
 //! A snapshot takes a handle (such as `Arc<Route>`) for each name when it is built. The same name gives the same handle
-//! after every reload, so no counter restarts from zero. On the hot path, counting is one plain load and store in memory
-//! that only this worker writes; a scrape adds the workers up.
+//! after every reload, so that no counter restarts from zero. On the hot path, counting is one plain load and store in
+//! memory that only this worker writes; a scrape adds the workers up.
 //!
 //! It reads no clock, and no limiter key or client value ever becomes a label: names come from the configuration only, and
 //! their number is bounded. Exemplars alone have the ids of requests.
@@ -52,7 +52,6 @@ pub struct Metrics {
     /// Write the families of other parts of the process at each scrape.
     collectors: Mutex<Vec<Collector>>,
     configuration: Mutex<Configuration>,
-    /// Reloads that took effect.
     reloads_succeeded: SharedCounter,
     /// Reloads that failed, so that the old configuration stayed.
     reloads_failed: SharedCounter,
@@ -205,7 +204,6 @@ impl Metrics {
         (configuration.generation, configuration.loaded_unix_seconds) = (generation, unix_seconds);
     }
 
-    /// A reload took effect.
     pub fn reload_succeeded(&self) {
         self.reloads_succeeded.add(1);
     }
@@ -220,7 +218,8 @@ impl Metrics {
         self.reloads_failed.add(1);
     }
 
-    /// This process has taken its predecessor's place. The successor counts it, since nobody scrapes the other any more.
+    /// This process has taken its predecessor's place. The successor counts it, because nobody scrapes the other any
+    /// more.
     pub fn upgrade_succeeded(&self) {
         self.upgrades_succeeded.add(1);
     }
@@ -247,8 +246,8 @@ impl SharedCounter {
     }
 }
 
-/// Series by name, at most `max` of them and one more for the rest. They are never removed: a counter that vanishes on a
-/// reload and comes back at zero would break every `rate()`.
+/// Series by name, at most `max` of them and one more for the rest. They are never removed, because a counter that
+/// vanishes on a reload and comes back at zero would break every `rate()`.
 struct NamedSeries<T> {
     max: usize,
     series: Mutex<BTreeMap<Box<str>, Arc<T>>>,
@@ -274,7 +273,7 @@ impl<T> NamedSeries<T> {
     }
 }
 
-/// Ignores poisoning: no code under these locks leaves a state half changed.
+/// Ignores poisoning, because no code under these locks leaves a state half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -13,10 +13,8 @@ pub struct Totals {
     pub routes: Vec<(Box<str>, RouteTotals)>,
     /// By policy: decisions in the order of [`DECISIONS`].
     pub policies: Vec<(Box<str>, [u64; DECISIONS.len()])>,
-    /// Refused requests by reason.
     pub refusals: Vec<(Box<str>, u64)>,
     pub connections: ConnectionTotals,
-    /// Reloads that took effect.
     pub reloads_succeeded: u64,
     pub reloads_failed: u64,
     /// Since when it is in force, Unix seconds.
@@ -43,7 +41,7 @@ pub const DECISIONS: [&str; 6] = {
 };
 
 impl Metrics {
-    /// The counts as of now. It takes time with the number of series in use, so never call it from a worker.
+    /// The counts as of now. Never call it from a worker, because it takes time with the number of series in use.
     pub fn totals(&self) -> Totals {
         let configuration = *lock(&self.configuration);
         let routes = self.routes.all();

@@ -14,9 +14,8 @@ pub(super) struct Copy {
     path: PathBuf,
     /// When it was last written; `None`: not by this process.
     written: Option<Instant>,
-    /// Whether something has changed since.
     is_due: bool,
-    /// Whether the last write failed: an outage of the disk is one line of the log.
+    /// Whether the last write failed, so that an outage of the disk is one line of the log.
     is_failing: bool,
 }
 
@@ -30,7 +29,7 @@ impl Copy {
         self.is_due
     }
 
-    /// Writes the state, if it has changed and the last time is long enough ago: a million rows take seconds.
+    /// Writes the state, if it has changed and the last time is long enough ago, because a million rows take seconds.
     pub(super) async fn keep(&mut self, database: &Database, has_changed: bool) {
         self.is_due |= has_changed;
         let now = clock::instant();
@@ -39,7 +38,7 @@ impl Copy {
         }
     }
 
-    /// Writes the state if it has changed, however soon: the process ends.
+    /// Writes the state if it has changed, however soon, because the process ends.
     pub(super) async fn keep_now(&mut self, database: &Database) {
         if self.is_due {
             self.written = Some(clock::instant());
@@ -48,7 +47,7 @@ impl Copy {
     }
 
     async fn write(&mut self, database: &Database) {
-        // One that cannot be read is said elsewhere.
+        // Not logged, because one that cannot be read is said elsewhere.
         let Ok(state) = database.state().await else { return };
         let content = tokio::task::spawn_blocking(move || serde_json::to_vec(&state));
         let content =

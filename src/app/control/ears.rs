@@ -32,7 +32,8 @@ impl Ears {
         self.open
     }
 
-    /// Waits for a hint, or until hints can be heard or no longer can: what changed while they could not is to be looked for.
+    /// Waits for a hint, or until hints can be heard or no longer can, because what changed while they could not is to
+    /// be looked for.
     pub(super) async fn listen(&mut self) {
         let of_database = async {
             match &mut self.database {
@@ -62,7 +63,7 @@ pub(super) async fn tell(mut teller: Teller, mut committed: watch::Receiver<i64>
                 let version = *committed.borrow_and_update();
                 teller.tell(version).await;
             }
-            // The database is closed: nothing is committed any more.
+            // It ends, because the database is closed: nothing is committed any more.
             Ok(Err(_)) => return,
             Err(_) => teller.rest(),
         }

@@ -21,14 +21,13 @@ use super::ears::{Ears, tell};
 use super::policies;
 use super::tables::Tables;
 
-/// A step of the follower. The compiler cannot see of futures of the database within others that they may go to another
-/// thread (rust-lang/rust#102211); of each by itself it can.
+/// A step of the follower, boxed because the compiler cannot see of futures of the database within others that they may
+/// go to another thread (rust-lang/rust#102211); of each by itself it can.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Follows one database for the life of the process.
 pub(super) struct Follower {
     config: database::Config,
-    /// How long events are kept.
     events_kept: Duration,
     shared: Arc<ControlState>,
     copy: Option<Copy>,
@@ -51,7 +50,8 @@ impl Follower {
         shared: Arc<ControlState>,
         hints: Option<global::Hints>,
     ) -> Follower {
-        // A file of this machine is there when it starts, or the copy would not be either.
+        // No copy of a file of this machine, because that is there at a start; otherwise the copy would not be there
+        // either.
         let copy = match &config.url {
             Url::Sqlite(_) => None,
             Url::Postgres(_) => Some(Copy::at(config.copy.clone())),
@@ -90,7 +90,7 @@ impl Follower {
                 true => POLL_WITH_HINTS,
                 false => POLL,
             };
-            // Whatever comes in this time is one read.
+            // A pause, so that whatever comes in this time is one read.
             sleep(GATHER).await;
             tokio::select! {
                 () = self.rest(&mut ears, pause) => {}
@@ -136,7 +136,7 @@ impl Follower {
         Box::pin(async move {
             let asked = clock::instant();
             if self.tables.is_clock_set() {
-                // Overrides end by the wall clock, and that has another time now.
+                // All is read again, because overrides end by the wall clock, and that has another time now.
                 self.version = None;
             }
             let read = match self.version {
@@ -167,7 +167,7 @@ impl Follower {
             self.version = Some((version, made_at));
             self.shared.in_force.send_replace(version);
             self.shared.status.confirmed(asked, version);
-            // What a start finds is no news.
+            // Not said at a start, because what that finds is no news.
             if let Some((before, _)) = before.filter(|_| is_other)
                 && let Ok(made) = database.made(before, version).await
             {

@@ -25,7 +25,6 @@ use metrics::usage::{Amount, OTHERS, UnixMinute, UsageCollector, UsageRow, Who};
 /// A step with the database; boxed as those of the follower are.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Usage by the minute.
 pub(super) struct Usage {
     gathered: Arc<UsageCollector>,
     /// Held while something is written, and by no reader while it waits for the database.
@@ -36,7 +35,7 @@ pub(super) struct Usage {
     waits: AtomicUsize,
     /// Decisions of minutes that were given up.
     lost: AtomicU64,
-    /// Whether the last write failed: an outage is one line of the log.
+    /// Whether the last write failed, so that an outage is one line of the log.
     is_failing: AtomicBool,
 }
 
@@ -64,7 +63,7 @@ impl Usage {
 
     /// Writes each minute when it is over, without end.
     pub(super) async fn follow(self: Arc<Self>, shared: Arc<ControlState>) {
-        // Nodes write one after another as far as chance has it.
+        // Later by chance, so that nodes write one after another as far as that has it.
         let later = LATER + Duration::from_millis(Random::seeded().next() % SPREAD_MS);
         loop {
             let unix = clock::unix();
@@ -78,7 +77,7 @@ impl Usage {
         }
     }
 
-    /// Writes what there is, the minute that runs too, within a moment: the process ends.
+    /// Writes what there is, the minute that runs too, within a moment, because the process ends.
     pub(super) async fn close(&self, shared: &ControlState) {
         let Some(database) = shared.opened.get() else { return };
         if timeout(LAST_WRITE, self.write(database, UnixMinute(u64::MAX))).await.is_err() {
@@ -93,12 +92,12 @@ impl Usage {
             self.queue(&mut waiting, before);
             while let Some(batch) = waiting.front_mut() {
                 let at = time_of(batch.minute);
-                // Until it is known: this future may be dropped.
+                // In doubt until it is known, because this future may be dropped.
                 batch.is_in_doubt = true;
                 let written = database.add_usage(&batch.id, at, &batch.rows).await;
                 if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written
                 {
-                    // It would fail again and hold up those behind it.
+                    // Given up, because it would fail again and hold up those behind it.
                     tracing::error!(%error, minute = %at, "the database refuses a minute of usage: it is lost");
                     self.give_up(waiting.pop_front());
                     continue;
@@ -149,8 +148,8 @@ impl Usage {
         let policies = (asked.policies.0.as_str(), asked.policies.1.as_str());
         let own = filter(asked.holder(), policies);
         let others = filter(UsageHolder::Others, ("", ""));
-        // A minute that is written meanwhile would be found in neither place, or in both: then all is read again, which
-        // happens once a minute at most.
+        // All is read again then, because a minute that is written meanwhile would be found in neither place, or in
+        // both. That happens once a minute at most.
         let (waiting, of_holder, of_others) = loop {
             let written = self.written.load(Ordering::Relaxed);
             let found = (database.usage(&own).await?, database.usage(&others).await?);
@@ -177,7 +176,7 @@ impl Usage {
             };
             of.entry(time_of(minute)).or_default().add(amount);
         };
-        // One in doubt is shown once it is known where it is.
+        // Not one in doubt, because it may be in the database already: it is shown once that is known.
         for batch in waiting.iter().filter(|batch| !batch.is_in_doubt) {
             for row in &batch.rows {
                 let who = Who { policy: &row.policy, consumer: &row.consumer, tenant: &row.tenant };
@@ -223,7 +222,7 @@ fn time_of(minute: UnixMinute) -> Time {
     Time(i64::try_from(minute.unix_seconds()).unwrap_or(i64::MAX).saturating_mul(1_000_000))
 }
 
-/// How long after its end a minute is written at the earliest: workers hand over five times a second.
+/// How long after its end a minute is written at the earliest, because workers hand over five times a second.
 const LATER: Duration = Duration::from_secs(1);
 /// Within so long of each other nodes write.
 const SPREAD_MS: u64 = 4_000;

@@ -73,7 +73,7 @@ impl Control {
         let is_shared =
             config.redis.is_some() && matches!(database.url, Url::Sqlite(_)) && !database.single_node;
         let writes = if is_shared { Writes::OneNodeOnly } else { Writes::Allowed };
-        // A file is followed by this node alone, so there is nobody to tell and nobody to hear.
+        // Not of a file, because this node alone follows that: there is nobody to tell and nobody to hear.
         let is_a_fleets = matches!(database.url, Url::Postgres(_));
         let hints = shared_tier.filter(|_| is_a_fleets).map(SharedTier::hints);
         let tables = Tables::new(counts.clone(), Arc::clone(issued));
@@ -132,10 +132,10 @@ impl Control {
         }
     }
 
-    /// Writes what has been counted of usage and is not in the database yet: the process ends.
+    /// Writes what has been counted of usage and is not in the database yet, because the process ends.
     pub(super) async fn write_usage(&self) {
         if let Some((usage, writing)) = &self.usage {
-            // It may be at it: what it has not finished comes again under the same id.
+            // Ended even while it writes, because what it has not finished comes again under the same id.
             writing.abort();
             usage.close(&self.shared).await;
         }
@@ -154,7 +154,8 @@ impl Control {
         }
     }
 
-    /// Waits until the state in force is the database's, for a moment: a start must not wait for a database that is gone.
+    /// Waits until the state in force is the database's, for a moment only, because a start must not wait for a
+    /// database that is gone.
     pub(super) async fn ready(&self) {
         let mut read_once = self.shared.status.read_once();
         let _ = timeout(FIRST_ANSWER, read_once.wait_for(|has_read| *has_read)).await;

@@ -22,7 +22,6 @@ enum Key {
 }
 
 impl Rows {
-    /// All rows of a state.
     pub(crate) fn of(state: &DatabaseRows) -> Rows {
         let policies = state.policies.iter().filter_map(of_policy);
         Rows(policies.chain(state.tiers.iter().filter_map(of_tier)).collect())

@@ -124,7 +124,8 @@ impl Status {
         self.read_once.subscribe()
     }
 
-    /// In a line, for `/readyz?verbose`. Without the reason, which names the server: whoever may ask may see this.
+    /// In a line, for `/readyz?verbose`. Without the reason, because that names the server, and whoever may ask may see
+    /// this.
     pub(super) fn sentence(&self) -> String {
         let now = self.now().clone();
         let answers = if now.failure.is_none() { "answers" } else { "does not answer" };

@@ -11,7 +11,6 @@ use base::clock;
 use control::database::{self, DatabaseRows, OverrideKind, RemovedRow, Time};
 use limiter::{Change, Holder, Limiter, Override, Reset};
 
-/// The tables of this process.
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
     issued: Arc<IssuedKeys>,
@@ -22,7 +21,7 @@ pub(super) struct Tables {
     /// Whether rows have been put into force before: what a grant leaves spent is carried over, and at the start there is
     /// nothing.
     has_counted: bool,
-    /// Whose each override is: a row that is gone tells its id alone.
+    /// Whose each override is, because a row that is gone tells its id alone.
     holders: HashMap<String, Holder>,
     /// Both clocks when the ends of overrides were worked out.
     clocks: Clocks,
@@ -120,7 +119,7 @@ impl Tables {
     }
 }
 
-/// Both clocks at one moment: a row ends by the wall clock, requests read the monotonic one.
+/// Both clocks at one moment, because a row ends by the wall clock, requests read the monotonic one.
 #[derive(Clone, Copy)]
 struct Clocks {
     now_ns: u64,

@@ -7,8 +7,8 @@ use std::task::Poll;
 /// A future that may go to another thread.
 pub(super) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What each of them comes to, in their order. Each wake asks all that are left: answers of Redis come many at a time, so a
-/// thousand futures are asked a few dozen times.
+/// What each of them comes to, in their order. Each wake asks all that are left, because answers of Redis come many at
+/// a time: a thousand futures are asked a few dozen times.
 pub(super) async fn all<T>(futures: Vec<Boxed<'_, T>>) -> Vec<T> {
     let mut left: Vec<_> = futures.into_iter().map(|future| (Some(future), None)).collect();
     poll_fn(|cx| {

@@ -25,7 +25,6 @@ struct Ready<'t> {
     is_dry: bool,
 }
 
-/// A check on its way.
 enum Step<'t> {
     Told(CheckResult),
     Decided(Ready<'t>, Box<Check<'t>>),
@@ -44,7 +43,7 @@ pub(super) async fn decide(
     let now = Clocks::now();
     let mut steps = Vec::with_capacity(asked.len());
     for (number, asked) in asked.into_iter().enumerate() {
-        // Others of this runtime have their turn.
+        // A pause, so that others of this runtime have their turn.
         if number % TURN == TURN - 1 {
             yield_now().await;
         }
@@ -274,7 +273,7 @@ impl Ready<'_> {
     }
 }
 
-/// Whole seconds, never early: who heeds them is not refused again.
+/// Whole seconds, never early, so that who heeds them is not refused again.
 fn seconds(wait_ns: u64) -> u64 {
     wait_ns.div_ceil(SECOND_NS).max(1)
 }

@@ -37,7 +37,7 @@ impl Counts {
             names: Box::new(move || usage::names(&named)),
             counts_by: Box::new(move |policy, dimension| {
                 let snapshot = current.load();
-                // A candidate has the overrides and the resets of the policy that it is to replace.
+                // Not of a candidate, because it has the overrides and the resets of the policy that it is to replace.
                 let found = snapshot.table.policy(policy).filter(|policy| policy.replaces().is_none());
                 found.is_some_and(|policy| policy.by.contains(dimension))
             }),

@@ -18,7 +18,7 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
     let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), None) else {
         return GrantOutcome::NoPolicy;
     };
-    // Units of one tier are a larger or smaller share of another's limit.
+    // Refused without a tier, because units of one tier are a larger or smaller share of another's limit.
     if policy.tier_of(0).is_some() && subject.tier().is_none() {
         return GrantOutcome::NoTier;
     }
@@ -46,7 +46,7 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
                 policy.windows[usize::from(account.charge.window)].label.to_string()
             };
             let windows = accounts.iter().zip(left);
-            // A candidate is carried over with its policy, which is what was asked about.
+            // Of that policy alone, because it is what was asked about: a candidate is carried over with it.
             let windows = windows.filter(|(account, _)| account.charge.policy == policy.id);
             GrantOutcome::Carried {
                 after,

@@ -12,7 +12,6 @@ use limiter::Limiter;
 use metrics::Metrics;
 use metrics::usage;
 
-/// What answers need.
 #[derive(Clone)]
 pub(crate) struct Counts {
     pub(crate) current: Arc<ArcSwap<Snapshot>>,

@@ -64,7 +64,6 @@ impl Decider {
         }
     }
 
-    /// The configuration in force.
     fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(self.current.borrow_mut().load())
     }
@@ -107,7 +106,7 @@ impl RateLimits for Decider {
     }
 
     fn upkeep(&self) {
-        // A thread that nobody asks must not keep an old configuration.
+        // Loaded here, too, because a thread that nobody asks must not keep an old configuration.
         self.current.borrow_mut().load();
         self.unix_offset_ns.set(unix_offset_ns());
         self.decisions.hand_over();
@@ -126,7 +125,6 @@ struct DescriptorCheck<'t> {
     looks: SmallVec<[u16; 1]>,
     /// The part whose address counts as the client's.
     client: usize,
-    /// Whether a descriptor never passes.
     is_denied: bool,
 }
 
@@ -164,7 +162,7 @@ impl Decider {
                         asking.client = asking.parts.len();
                     }
                     if is_looked_at(descriptor) {
-                        // A request has far fewer descriptors than that.
+                        // It never saturates, because a request has far fewer descriptors than that.
                         asking.looks.push(u16::try_from(asking.parts.len()).unwrap_or(u16::MAX));
                     }
                     let policies = table.chosen_by(rule);

@@ -38,7 +38,6 @@ impl Rls {
         Some(Rls { config, counts, readiness, cells, samples: Arc::clone(samples) })
     }
 
-    /// Where it listens, and how.
     pub(super) fn config(&self) -> &Config {
         &self.config
     }

@@ -15,13 +15,10 @@ use rls::{DescriptorStatus, HeaderValue, RateLimit, RateLimitCode, RateLimitResp
 pub(super) enum RuleMatch {
     /// It passes, and nothing is counted.
     Passed,
-    /// It never passes.
     Denied,
-    /// Policies decide.
     Limited,
 }
 
-/// What answers are made with.
 pub(super) struct Answer<'s> {
     pub(super) snapshot: &'s Snapshot,
     pub(super) limiter: &'s Limiter,
@@ -85,18 +82,19 @@ impl Answer<'_> {
         }
     }
 
-    /// The status of one of the subjects. Windows of shadows are not in it: what it says reaches the proxy's clients.
+    /// The status of one of the subjects. Windows of shadows are not in it, because what it says reaches the proxy's
+    /// clients.
     pub(super) fn status(&self, part: u16, check: &Check<'_>) -> DescriptorStatus {
         if check.missing.is_some() && check.event.counts().iter().any(|count| count.part == part) {
             return over_limit();
         }
         let windows = check.charges.iter().zip(&check.decision.outcomes);
-        // What a candidate would do is no business of the client's.
+        // Not of a candidate, because what it would do is no business of the client's.
         let windows = windows.filter(|(charge, _)| charge.part == part && charge.world() == Worlds::OWN);
         let windows = windows.filter(|(charge, _)| !charge.shadow);
         let windows: smallvec::SmallVec<[(&Charge, &Outcome); 4]> = windows.collect();
         let refusing = windows.iter().filter(|(_, outcome)| !outcome.is_admitted());
-        // `None` is never, the longest wait of all.
+        // `None` counts as the longest, because it means never.
         let refusing = refusing.max_by_key(|(_, outcome)| outcome.retry_after_ns().unwrap_or(u64::MAX));
         let least =
             windows.iter().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
@@ -156,7 +154,7 @@ impl Answer<'_> {
 fn duration(ns: u64) -> Duration {
     Duration {
         seconds: (ns / SECOND_NS).try_into().unwrap_or(i64::MAX),
-        // Below a second, so it fits.
+        // It fits, because it is below a second.
         nanos: (ns % SECOND_NS) as i32,
     }
 }

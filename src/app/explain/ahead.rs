@@ -53,7 +53,7 @@ pub(crate) async fn look_ahead(
         without_request(&mut limits);
     }
     let refuses = |limit: &&Limit| !limit.shadow && limit.is_refused();
-    // Without a wait it is for ever, the longest of all.
+    // One without a wait counts as the longest, because it is for ever.
     let longest = limits.iter().filter(refuses).max_by_key(|limit| limit.told_ns().unwrap_or(u64::MAX));
     // Of a trial only what decides binds; any other shadow's windows are all that is known of it.
     let deciding = |limit: &&Limit| limit.charge.world() == Worlds::OWN;

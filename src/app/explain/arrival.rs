@@ -40,7 +40,7 @@ pub(super) struct RoutedRequest {
 
 /// What becomes of a request before a route is looked for.
 pub(super) enum Arrival {
-    /// A route decides.
+    /// A route decides about the request, which came as far as that.
     Routed(Box<RoutedRequest>),
     /// It asks what the server as a whole can do, and the gateway answers.
     Server,
@@ -100,7 +100,7 @@ pub(super) fn arrive(
     })))
 }
 
-/// The name in the TLS hello: clients send none for an address (RFC 6066 section 3).
+/// The name in the TLS hello: none for an address, because clients send none then (RFC 6066 section 3).
 fn sni(url: &Uri) -> &str {
     url.host().filter(|_| listener::address(url).is_none()).unwrap_or_default()
 }

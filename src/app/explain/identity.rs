@@ -43,7 +43,7 @@ pub(super) fn authenticate(
     }
     let asked = auth::AuthRequest { headers, query, certificate: None, now: clock::unix() };
     let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
-    // Empty caches: those of the workers are theirs alone, and an explanation must not fill them.
+    // Empty caches, because those of the workers are theirs alone, and an explanation must not fill them.
     let uncached: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
     // A certificate comes only with a real connection, and its method may decide before others.
     let reads_certificate = |(method, _): &&(&auth::Method, Cache)| {
@@ -53,7 +53,7 @@ pub(super) fn authenticate(
     let names = || uncached.iter().map(|(method, _)| method.config.name.as_str());
     let outcome = auth::authenticate_at_once(uncached.iter().map(|(method, cache)| (*method, cache)), &asked);
     match (outcome.unverified, outcome.known, mtls) {
-        // Methods are asked in order, so an unverified credential would decide before any method after it.
+        // Before what follows, because methods are asked in order: an unverified credential would decide first.
         (Some((method, _)), ..) => AuthReport::Unverified(method.config.name.clone()),
         (None, Some((identity, method)), mtls) => {
             let first = names().find(|name| *name == method.config.name || Some(*name) == mtls);

@@ -23,7 +23,6 @@ pub(super) struct Limit {
     pub(super) cost: u64,
     /// The tier that it belongs to, if limits depend on the client's.
     tier: Option<String>,
-    /// Where it was written.
     pub(super) origin: LimitOrigin,
     /// The override that its limit comes from.
     pub(super) overridden: Option<override_view::OverrideView>,
@@ -58,7 +57,6 @@ pub(super) struct Limit {
 #[derive(Debug)]
 pub(super) struct TrialPolicy {
     side: Side,
-    /// Whether it is the candidate.
     is_candidate: bool,
     other: String,
 }
@@ -240,8 +238,11 @@ impl Limit {
             return;
         };
         match (foretold.decider, look) {
-            (Decider::Node, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
-                // What this node remembers of Redis may be as old as a lease.
+            (
+                Decider::Node,
+                Some(Look::WindowRecord(WindowRecord { left: WindowBalance::Lent(lent), .. })),
+            ) => {
+                // By what Redis says now, because what this node remembers of it may be as old as a lease.
                 let left = (lent.level + foretold.held).max(0.0) as u64;
                 let is_admitted = self.answer == Some(Answer::Admitted);
                 self.remaining = Some(if is_admitted { left.saturating_sub(self.cost) } else { left });
@@ -364,13 +365,13 @@ impl Limit {
 fn retry_after_ns(charge: &Charge, lent: &Lent, left: f64) -> u64 {
     let (limit, period_ns) = (charge.quota.limit().get() as f64, charge.quota.period_ns().get());
     match charge.quota.algorithm() {
-        // Nodes return unspent units when the epoch ends.
+        // Until the epoch ends, because nodes return unspent units then.
         Algorithm::FixedWindow if lent.out >= 1.0 => lent.lasts_ns.max(1),
         Algorithm::FixedWindow => {
             let into_ns = clock::unix().as_nanos() % u128::from(period_ns);
             period_ns - into_ns as u64
         }
-        // Buckets refill, and sliding windows forget, at the rate of the limit at most.
+        // By the rate of the limit, because buckets refill, and sliding windows forget, no faster than that.
         _ => ((charge.cost as f64 - left) * period_ns as f64 / limit).max(1.0) as u64,
     }
 }

@@ -85,7 +85,8 @@ pub(super) fn take<'l>(
     taken
 }
 
-/// The listener that a request most likely means that names none: one that only redirects shows nothing of the routes.
+/// The listener that a request most likely means that names none: not one that only redirects, because that shows
+/// nothing of the routes.
 fn usual(listeners: &[ListenerConfig]) -> Option<&ListenerConfig> {
     listeners.iter().find(|listener| listener.redirect_https.is_none()).or(listeners.first())
 }

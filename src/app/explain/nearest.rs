@@ -13,7 +13,7 @@ pub(super) fn first<'c, 't>(
 ) -> Vec<&'c ConsideredRoute<'t>> {
     let mut ranked: Vec<(Distance, &ConsideredRoute<'_>)> =
         considered.iter().map(|considered| (Distance::of(considered, facts), considered)).collect();
-    // The sort is stable, so equally near routes stay in the order of the configuration.
+    // The sort is stable, so that equally near routes stay in the order of the configuration.
     ranked.sort_by(|(left, _), (right, _)| left.cmp(right));
     let answers = usize::from(ranked.first().is_some_and(|(_, it)| matches!(it.verdict, MatchVerdict::Wins)));
     ranked.truncate(count.saturating_add(answers));
@@ -54,5 +54,6 @@ impl Distance {
     }
 }
 
-/// Longer paths are cut before they are compared: the Jaro similarity takes time in the product of both lengths.
+/// Longer paths are cut before they are compared, because the Jaro similarity takes time in the product of both
+/// lengths.
 const COMPARED_BYTES_MAX: usize = 256;

@@ -3,7 +3,6 @@
 use config::{self, NODE_NAME_BYTES_MAX, is_node_name};
 use gateway::proxy::config::NodeIdentity;
 
-/// The node of a configuration.
 pub(crate) fn node(config: &config::Node) -> NodeIdentity {
     let name = config.name.clone().unwrap_or_else(host);
     NodeIdentity::new(&name, config.shown, config.ids_shown)

@@ -5,7 +5,6 @@ use std::time::Duration;
 use acme::{FleetNotes, NotesAnswer, NotesUnavailable};
 use limiter::global::{self, NoteError};
 
-/// Notes in Redis.
 pub(crate) struct InRedis(pub(crate) global::Notes);
 
 impl FleetNotes for InRedis {

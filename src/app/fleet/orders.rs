@@ -20,7 +20,6 @@ pub(crate) struct Orders {
     counts: Arc<AcmeCounts>,
     /// Those of the fleet, if this is a node of one.
     notes: Option<Arc<dyn acme::FleetNotes>>,
-    /// How authorities are reached.
     connect: Connect,
     running: Vec<RunningKeeper>,
 }

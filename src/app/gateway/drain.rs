@@ -51,7 +51,7 @@ impl Gateway {
             let _ = grpc.await;
         }
         if let Some(successor) = self.successor {
-            // What it hears of its predecessor it passes on.
+            // Waited for before the successor ends, because what it hears of its predecessor it passes on.
             let predecessor = self.predecessor;
             let told = tokio::task::spawn_blocking(move || {
                 if let Some(predecessor) = predecessor {
@@ -154,7 +154,7 @@ fn returned_within(end: End) -> Duration {
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 /// How long idle connections go on to be served once after a successor has taken over.
 const IDLE_SERVED: Duration = Duration::from_secs(5);
-/// How long a stop waits for the access log: its reader may be a pipe that nobody reads.
+/// How long a stop waits for the access log, because its reader may be a pipe that nobody reads.
 const LOG_WAIT: Duration = Duration::from_secs(2);
 /// How long a drained process waits for the collector of its spans.
 const SPANS_WAIT: Duration = Duration::from_secs(2);

@@ -88,10 +88,8 @@ pub(super) struct Gateway {
     successor: Option<SpendExchange>,
 }
 
-/// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Nobody takes its place.
     Stop,
     /// A successor accepts in its place.
     Upgraded,
@@ -374,7 +372,6 @@ fn serve_admin(
     })
 }
 
-/// What is to be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     /// Everything, as the files have it now.

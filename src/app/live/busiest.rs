@@ -19,7 +19,6 @@ pub(super) struct Row<'n> {
     pub(super) rates: &'static [&'static str],
 }
 
-/// Remembers how busy rows were.
 pub(super) struct Busiest {
     most: usize,
     scores: HashMap<Box<str>, [f64; 2]>,

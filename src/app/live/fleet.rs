@@ -146,7 +146,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const POLICIES_TOLD: usize = 20;
 /// Policies of all nodes together.
 const POLICIES_SHOWN: usize = 20;
-/// Nodes that are shown.
 const NODES_SHOWN: usize = 100;
 
 #[cfg(test)]

@@ -160,5 +160,4 @@ fn by_name<T>(named: &[(Box<str>, T)]) -> HashMap<&str, &T> {
 const REFUSED: [&str; 3] = ["denied", "missing-rejected", "penalised"];
 /// Reasons to refuse that are shown.
 const REASONS_SHOWN: usize = 20;
-/// Shards that are shown.
 const SHARDS_SHOWN: usize = 64;

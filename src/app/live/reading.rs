@@ -11,7 +11,6 @@ use gateway::proxy::snapshot::Snapshot;
 use limiter::global::Status;
 use metrics::{Metrics, Totals};
 
-/// Where a summary is from.
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub(crate) metrics: Arc<Metrics>,
@@ -40,7 +39,6 @@ pub(super) struct Reading {
 }
 
 impl Sources {
-    /// What is counted by now.
     pub(super) fn reading(&self) -> Reading {
         let redis = self.redis.as_ref().map(|status| status()).unwrap_or_default();
         Reading { at_ns: clock::now_ns(), totals: self.metrics.totals(), redis }

@@ -70,10 +70,8 @@ pub(super) struct Process {
     pub(super) salt: [u8; 16],
 }
 
-/// Puts configurations into force.
 pub(super) struct Publisher {
     process: Process,
-    /// The configuration in force.
     config: Arc<Config>,
     /// The same as text, for the admin listener.
     text: Arc<ArcSwap<String>>,
@@ -380,12 +378,11 @@ impl Publisher {
     }
 }
 
-/// Addresses of names that a successor is told of: the message that holds them is bounded.
+/// Addresses of names that a successor is told of: no more, because the message that holds them is bounded.
 const NAMES_MAX: usize = 2_000;
 /// Servers that a successor is told of, for the same reason.
 const SERVERS_MAX: usize = 2_000;
 
-/// What a publication replaces.
 struct Publication {
     snapshot: Snapshot,
     text: String,

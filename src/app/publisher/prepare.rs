@@ -114,7 +114,7 @@ impl Making {
             let of_this_name = before.get(wanted.name.as_str());
             let same = of_this_name.filter(|same| same.config == *wanted);
             let is_tls = wanted.servers.iter().any(|server| server.tls);
-            // Files may have changed since the part was built; the system's authorities are not read again for it.
+            // Read again, because files may have changed since the part was built; the system's authorities are not.
             let is_to_be_read = is_tls && (same.is_none() || !wanted.tls.files().is_empty());
             let tls = match is_to_be_read.then(|| client_config(wanted)).transpose() {
                 Ok(tls) => tls,

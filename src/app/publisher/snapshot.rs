@@ -15,8 +15,8 @@ use policy::{Policy, RouteTable};
 
 use super::prepare::ReusedParts;
 
-/// Builds the snapshot and registers its quotas with the limiter and its series with the metrics. Both keep them for
-/// good, so this comes after everything that can fail. `table` is salted already.
+/// Builds the snapshot and registers its quotas with the limiter and its series with the metrics. This comes after
+/// everything that can fail, because both keep them for good. `table` is salted already.
 pub(super) fn snapshot(
     config: &Config,
     mut table: RouteTable,

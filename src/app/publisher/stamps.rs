@@ -32,7 +32,8 @@ impl<K: PartialEq> Stamps<K> {
         Stamps(parts.map(stamps).collect())
     }
 
-    /// The parts whose stamps differ in `now`. Keeps `now` for the next comparison, so a broken file is reported once.
+    /// The parts whose stamps differ in `now`. Keeps `now` for the next comparison, so that a broken file is reported
+    /// once.
     pub(crate) fn changed(&mut self, now: Stamps<K>) -> Vec<&K> {
         let before = std::mem::replace(&mut self.0, now.0);
         let changed = self.0.iter().filter(|stamps| !before.contains(stamps));

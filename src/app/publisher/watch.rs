@@ -151,7 +151,7 @@ impl Watch {
             let name = &method.config.name;
             let part = FileReader::Auth(name.clone());
             let changed = Arc::clone(method);
-            // A file may be 256 MiB, too much to parse on the control runtime.
+            // On another thread, because a file may be 256 MiB: too much to parse on the control runtime.
             let reread = tokio::task::spawn_blocking(move || changed.reread().map_err(anyhow::Error::from));
             match reread.await.map_err(anyhow::Error::from).and_then(|reread| reread) {
                 Ok(()) => {

@@ -17,18 +17,14 @@ pub struct InheritedSockets(Vec<Open>);
 
 #[derive(Debug)]
 struct Open {
-    /// Whose it is.
     name: Option<String>,
     /// Where its listener was told to listen; `None` for systemd's, which listen where systemd was told to.
     bind: Option<String>,
-    /// See [`ListenerSockets::owns_file`].
     owns_file: bool,
-    /// See [`ListenerSockets::is_activated`].
     is_activated: bool,
     socket: Socket,
 }
 
-/// The sockets for one listener.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerSockets {
     /// None if nothing was there for it.
@@ -43,7 +39,6 @@ pub(crate) struct ListenerSockets {
 /// A socket that nobody has taken.
 #[derive(Debug)]
 pub(crate) struct UnusedSocket {
-    /// Its name and address.
     pub(crate) shown: String,
     /// The file that a predecessor has made and leaves to this process, which has no use for it.
     pub(crate) file: Option<unix_socket::SocketFile>,
@@ -164,7 +159,7 @@ fn missing_descriptor(variable: impl Fn(&'static str) -> Result<String, std::env
     }
     let end = FIRST_DESCRIPTOR.saturating_add(number("LISTEN_FDS")?);
     let open = Path::new("/proc/self/fd");
-    // Without /proc nothing is known of descriptors.
+    // None counts as missing without /proc, because nothing is known of descriptors then.
     let is_missing = |descriptor: &u32| open.join(descriptor.to_string()).symlink_metadata().is_err();
     (FIRST_DESCRIPTOR..end).find(is_missing).filter(|_| open.exists())
 }

@@ -1,5 +1,5 @@
 //! Opens, changes and closes the workers' listeners as a configuration says. A listener whose address stays keeps its
-//! sockets, so a reload refuses no connection.
+//! sockets, so that a reload refuses no connection.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -30,8 +30,8 @@ use net::unix_socket;
 /// The listeners in force by name.
 pub(crate) struct Listeners {
     open: HashMap<String, Open>,
-    /// Sockets of systemd's that no listener has any more, by the name of the last that had them. systemd goes on listening
-    /// there, so a listener that comes back could not bind the address.
+    /// Sockets of systemd's that no listener has any more, by the name of the last that had them: kept, because systemd
+    /// goes on listening there, so a listener that comes back could not bind the address.
     activated: Vec<(String, Socket)>,
     /// Files of a predecessor's Unix sockets that no listener has taken. They go once that one drains.
     left_behind: Vec<unix_socket::SocketFile>,
@@ -53,7 +53,6 @@ struct Open {
     expiries: Vec<CertificateExpiry>,
     /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
     sockets: Vec<Socket>,
-    /// systemd has opened them.
     is_activated: bool,
 }
 
@@ -80,7 +79,6 @@ struct Sockets {
 }
 
 impl Listeners {
-    /// Without any listener yet.
     pub(crate) fn new() -> Result<Listeners, tls::Error> {
         Ok(Listeners {
             open: HashMap::new(),
@@ -102,8 +100,8 @@ impl Listeners {
     }
 
     /// Binds what is new and reads every certificate; changes nothing that is in force. No socket listens before all
-    /// that can fail has been done: a connection in the queue of one that is given up would be broken. Sockets that this
-    /// process has inherited are taken instead of new ones.
+    /// that can fail has been done, because a connection in the queue of one that is given up would be broken. Sockets
+    /// that this process has inherited are taken instead of new ones.
     pub(crate) fn prepare(
         &self,
         wanted: &[config::ListenerConfig],
@@ -170,8 +168,9 @@ impl Listeners {
         Ok(Had::default())
     }
 
-    /// The sockets of a listener that has this address under a name that it does not keep. A connection that waits for the
-    /// old name must not be lost, and a path cannot be bound twice. Port 0 is another port for each that asks.
+    /// The sockets of a listener that has this address under a name that it does not keep: taken over, because a
+    /// connection that waits for the old name must not be lost, and a path cannot be bound twice. Port 0 is another
+    /// port for each that asks.
     fn renamed(
         &self,
         config: &config::ListenerConfig,
@@ -188,10 +187,10 @@ impl Listeners {
         Ok(Had { sockets, file: open.file.clone(), is_activated: open.is_activated })
     }
 
-    /// Fails if another process listens on the address already. With SO_REUSEPORT, which the workers need, the kernel would
-    /// let this process bind too and take some of the other's connections.
+    /// Fails if another process listens on the address already, because with SO_REUSEPORT, which the workers need, the
+    /// kernel would let this process bind too and take some of the other's connections.
     fn check_free(&self, config: &config::ListenerConfig) -> anyhow::Result<()> {
-        // Whether a Unix socket is taken is seen when it is bound.
+        // Not for a Unix socket, because whether it is taken is seen when it is bound.
         let Some(bind) = config.bind.tcp() else { return Ok(()) };
         let is_ours = self.open.values().filter_map(|open| open.addr).any(|addr| addr.port() == bind.port());
         if config.reuse_port || bind.port() == 0 || is_ours {
@@ -308,7 +307,8 @@ impl Listeners {
         }
     }
 
-    /// Keeps the file of a predecessor's socket that no listener has taken until that process drains: it may have to serve on.
+    /// Keeps the file of a predecessor's socket that no listener has taken until that process drains, because it may
+    /// have to serve on.
     pub(crate) fn leave_behind(&mut self, file: Option<unix_socket::SocketFile>) {
         self.left_behind.extend(file);
     }

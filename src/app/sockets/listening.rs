@@ -31,11 +31,9 @@ pub(crate) struct OpenListener {
     listener: BoundListener,
     tls: Option<Tls>,
     place: String,
-    /// systemd opened it.
     is_activated: bool,
 }
 
-/// What serves a listener.
 pub(crate) struct ListenerParts {
     pub(crate) listener: BoundListener,
     /// TLS, unless it speaks in the clear.
@@ -44,7 +42,6 @@ pub(crate) struct ListenerParts {
     pub(crate) stopped: oneshot::Receiver<()>,
 }
 
-/// The listener at work.
 pub(crate) struct Serving {
     role: Role,
     place: String,
@@ -91,7 +88,6 @@ pub(crate) fn open(
 }
 
 impl Role {
-    /// The name of its socket.
     fn name(self) -> &'static str {
         match self {
             Role::Admin => "admin",

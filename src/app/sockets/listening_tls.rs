@@ -18,7 +18,6 @@ use net::tls::{self, ServerCertificate, TlsPolicy};
 /// The settings in force; they change when files do.
 pub(crate) type Settings = Arc<ArcSwap<ServerConfig>>;
 
-/// TLS of one listener.
 pub(crate) struct Tls {
     role: Role,
     files: Arc<tls::TlsFiles>,
@@ -33,13 +32,12 @@ impl Tls {
     /// # Errors
     /// If one cannot be used.
     pub(crate) fn read(role: Role, files: &tls::TlsFiles, expiries: &Expiries) -> Result<Tls, tls::Error> {
-        // Before they are read: a change meanwhile is seen later.
+        // Before they are read, so that a change meanwhile is seen later.
         let stamps = stamps(files);
         let settings = Arc::new(ArcSwap::new(settings(role, files, expiries)?));
         Ok(Tls { role, files: Arc::new(files.clone()), settings, stamps, expiries: expiries.clone() })
     }
 
-    /// The settings in force.
     pub(crate) fn settings(&self) -> Settings {
         Arc::clone(&self.settings)
     }

@@ -28,7 +28,6 @@ impl Neighbour {
         Neighbour { pid, program: program.trim_end().escape_debug().to_string() }
     }
 
-    /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
@@ -40,15 +39,16 @@ impl fmt::Display for Neighbour {
     }
 }
 
-/// A process that listens on `addr`, or on every address of its port. `None` if none can be seen: only root may read
-/// the descriptors of other users' processes.
+/// A process that listens on `addr`, or on every address of its port. `None` if none can be seen, because only root may
+/// read the descriptors of other users' processes.
 pub(crate) fn on(addr: SocketAddr) -> Option<Neighbour> {
     let inodes = inodes(&NeighbourAddress::Tcp(addr));
     let pid = processes().find(|pid| has_socket(*pid, &inodes))?;
     Some(Neighbour::of(pid))
 }
 
-/// Every process that listens there as far as they can be seen, the oldest first: a socket that is handed on has several.
+/// Every process that listens there as far as they can be seen, the oldest first, because a socket that is handed on
+/// has several.
 pub(crate) fn all_on(place: &NeighbourAddress) -> Vec<Neighbour> {
     let inodes = inodes(place);
     if inodes.is_empty() {

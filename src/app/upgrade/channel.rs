@@ -34,7 +34,6 @@ impl Channel {
         self.stream
     }
 
-    /// Sends one message.
     pub(super) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         let text = serde_json::to_vec(message)?;
         let length = u32::try_from(text.len()).map_err(io::Error::other)?;
@@ -42,7 +41,6 @@ impl Channel {
         self.write_all(&text)
     }
 
-    /// The next message.
     pub(super) fn receive<M: DeserializeOwned>(&mut self) -> io::Result<M> {
         let mut length = [0; 4];
         self.read_exact(&mut length)?;
@@ -86,7 +84,7 @@ impl Channel {
                     descriptors.extend(some);
                 }
             }
-            // The kernel leaves descriptors out where this process may have no more.
+            // An error, because the kernel leaves descriptors out where this process may have no more.
             if received.bytes == 0 || descriptors.len() == before {
                 return Err(io::Error::other(
                     "descriptors are missing: the process may have no more of them",

@@ -20,7 +20,6 @@ pub(super) struct Hello {
     pub(super) salt: [u8; 16],
     /// Memory of the table, bytes: states go over slot by slot.
     pub(super) table_bytes: usize,
-    /// The listening sockets.
     pub(super) sockets: Vec<SocketDescription>,
     /// Addresses of upstreams' servers, for a successor that DNS does not answer.
     #[serde(default)]
@@ -40,7 +39,6 @@ pub(crate) struct SocketDescription {
     /// The file of the Unix socket was made by this process or one before it, and goes with the last of them.
     #[serde(default)]
     pub(crate) owns_file: bool,
-    /// systemd opened it.
     #[serde(default)]
     pub(crate) is_activated: bool,
 }
@@ -54,7 +52,6 @@ pub(super) enum Word {
         /// The format it reads; any other, and no states are sent.
         states: u32,
     },
-    /// It accepts connections.
     Serving,
 }
 

@@ -1,9 +1,9 @@
 //! An upgrade: a new binary takes this process's place without a moment in which nobody accepts.
 //!
 //! The old process starts the program at its own path with its own arguments and hands it the very sockets it listens
-//! on, so no connection in a queue is lost. The new one prepares everything that can fail, takes over what limiter keys
-//! have spent, accepts, and says so; only then does the old one drain. Whatever goes wrong before that ends the new
-//! process and leaves the old one as it was.
+//! on, so that no connection in a queue is lost. The new one prepares everything that can fail, takes over what limiter
+//! keys have spent, accepts, and says so; only then does the old one drain. Whatever goes wrong before that ends the
+//! new process and leaves the old one as it was.
 
 mod channel;
 mod messages;
@@ -53,18 +53,16 @@ pub(super) struct Program {
 /// Why there is no successor. All are for the operator, and the old process serves on.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
-    /// No process was started.
     #[error("cannot start {}: {source}", .path.display())]
     Start {
-        /// The program.
+        /// The program that was to be started.
         path: PathBuf,
-        /// Why not.
+        /// Why the system did not start it.
         source: io::Error,
     },
     /// It ended, or was ended.
     #[error("{} {how}{}", .path.display(), last_words(.words))]
     NotServing {
-        /// The program.
         path: PathBuf,
         /// What became of it.
         how: String,
@@ -75,21 +73,16 @@ pub(super) enum Error {
 
 /// A listening socket for a successor.
 pub(super) struct PassedSocket {
-    /// The listener's name.
     pub(super) name: String,
     /// Its address, as its configuration writes it.
     pub(super) bind: String,
     /// Whether the file of the Unix socket goes with the successor.
     pub(super) owns_file: bool,
-    /// Whether systemd opened it.
     pub(super) is_activated: bool,
-    /// The socket.
     pub(super) socket: OwnedFd,
 }
 
-/// What a successor is given.
 pub(super) struct Handover {
-    /// The listening sockets.
     pub(super) sockets: Vec<PassedSocket>,
     /// Whose states it takes over.
     pub(super) limiter: Arc<Limiter>,
@@ -107,9 +100,7 @@ pub(super) struct Handover {
     pub(super) drain: Duration,
 }
 
-/// A successor that serves.
 pub(super) struct Successor {
-    /// Its process.
     pub(super) pid: u32,
     /// What the two tell each other from here on; `None` if their tables have not the same form.
     pub(super) beside: Option<SpendExchange>,
@@ -128,7 +119,8 @@ impl Drop for UnderWay {
         let Some(line) = &self.line else { return };
         self.is_given_up.store(true, Ordering::Relaxed);
         let _ = line.shutdown(Shutdown::Both);
-        // This process may end at once, and a successor that hangs would stay. Ending it takes no time.
+        // Waited for, because this process may end at once, and a successor that hangs would stay. Ending it takes no
+        // time.
         let _ = self.thread.take().map(thread::JoinHandle::join);
     }
 }
@@ -223,11 +215,11 @@ impl Program {
     fn start(&self, theirs: UnixStream) -> Result<Child, Error> {
         Command::new(&self.path)
             .args(&self.arguments)
-            // Whatever it starts has the listening sockets, too, and can be ended with it. Once it serves, a gateway comes
-            // back to this process's group, so that a terminal's signals reach it.
+            // A group of its own, because whatever it starts has the listening sockets, too, and can be ended with it.
+            // Once it serves, a gateway comes back to this process's group, so that a terminal's signals reach it.
             .process_group(0)
             .env(VARIABLE, std::process::id().to_string())
-            // Meant for this process alone.
+            // Removed, because they are meant for this process alone.
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDS")
             .env_remove("LISTEN_FDNAMES")
@@ -263,7 +255,8 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, 
     let word: Word = channel.receive()?;
     let takes_over = word == (Word::Prepared { states: local::FORMAT });
     if takes_over {
-        // What is spent while the table is written may be told beside it, and counts twice then, never not at all.
+        // Before the table is written, so that what is spent meanwhile is told beside it: it may count twice, never not
+        // at all.
         handover.limiter.table().open_journal(Relative::Successor);
         let mut out = BufWriter::with_capacity(STATES_BUFFER_BYTES, &mut channel);
         handover.limiter.table().write_states(&mut out).map_err(io::Error::other)?;
@@ -287,7 +280,7 @@ fn end(child: &mut Child, error: &io::Error) -> Option<ExitStatus> {
     None
 }
 
-/// Whether it has ended. It is not waited for, so its number stays its own.
+/// Whether it has ended. It is not waited for, so that its number stays its own.
 fn has_ended(child: &Child) -> bool {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     number(child).is_some_and(|pid| matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_))))
@@ -298,7 +291,7 @@ fn kill(child: &mut Child) -> Option<ExitStatus> {
     if let Some(group) = number(child) {
         let _ = kill_process_group(group, Signal::KILL);
     }
-    // It may have left its group already, as one that serves does.
+    // By its number, too, because it may have left its group already, as one that serves does.
     let _ = child.kill();
     child.wait().ok()
 }

@@ -39,7 +39,7 @@ pub struct Predecessor {
 }
 
 /// The predecessor and its sockets, if this process was started to take one's place. Has to be called before anything
-/// reads the clock.
+/// reads the clock, because what the predecessor has counted by its clock has to mean the same here.
 ///
 /// # Errors
 /// If there is one and it does not say what it has to.
@@ -101,7 +101,7 @@ impl Predecessor {
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
         let _ = self.channel.receive::<Word>();
-        // One that is gone leaves no group to go to.
+        // Ignored, because one that is gone leaves no group to go to.
         let _ = self.group.map(|group| setpgid(None, Some(group)));
         if self.states != local::FORMAT {
             return Ok(None);

@@ -25,12 +25,11 @@ impl Report {
         Report(asker.ok().filter(is_trusted))
     }
 
-    /// Says how it ended.
     pub(crate) fn end(self, is_done: bool, text: &str) {
         if let Some(mut asker) = self.0 {
             let _ = asker.set_write_timeout(Some(TOLD_WITHIN));
             let word = if is_done { DONE } else { FAILED };
-            // Whoever does not wait any more need not be told.
+            // Ignored, because whoever does not wait any more need not be told.
             let _ = asker.write_all(format!("{word}{}\n", text.replace('\n', " | ")).as_bytes());
         }
     }
@@ -45,7 +44,6 @@ fn is_trusted(asker: &UnixStream) -> bool {
 /// What a process that was asked to upgrade itself says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum UpgradeResult {
-    /// Its successor serves.
     Done(String),
     /// It drains: it has a successor, or was told to stop.
     Drains,
@@ -112,8 +110,8 @@ struct UpgradingProcess {
 }
 
 impl UpgradingProcess {
-    /// The process of this number; `None` if there is none. Its user is what /proc/PID/status says: the folder belongs to
-    /// root where the program has capabilities of its own.
+    /// The process of this number; `None` if there is none. Its user is what /proc/PID/status says, because the folder
+    /// belongs to root where the program has capabilities of its own.
     fn find(pid: Pid) -> Option<UpgradingProcess> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).ok()?;
         let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;

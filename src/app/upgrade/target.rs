@@ -1,5 +1,5 @@
-//! Whom `sluicegate upgrade` asks: a gateway that serves, and nothing else. SIGUSR2 ends a program that does not expect it,
-//! and other programs than this one have a meaning of their own for it.
+//! Whom `sluicegate upgrade` asks: a gateway that serves, and nothing else, because SIGUSR2 ends a program that does
+//! not expect it, and other programs than this one have a meaning of their own for it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,7 +19,6 @@ use net::listening;
 /// Why a process is not asked to upgrade itself.
 #[derive(Debug, thiserror::Error)]
 enum Unfit {
-    /// No process has this number.
     #[error("does not exist")]
     Gone,
     /// An upgrade ends the process that it begins in, and a container ends with its process 1.
@@ -80,8 +79,8 @@ pub fn request_where_listening(config: &Config) -> anyhow::Result<String> {
     }
 }
 
-/// Asks the oldest first. One that drains or has just ended has a successor, which is younger; one whose successor does not
-/// serve yet has to be asked before that one is.
+/// Asks the oldest first, because one that drains or has just ended has a successor, which is younger; one whose
+/// successor does not serve yet has to be asked before that one is.
 fn ask_in_turn(gateways: &[Neighbour]) -> anyhow::Result<String> {
     let mut last = UpgradeResult::Drains;
     for gateway in gateways {
@@ -109,8 +108,8 @@ fn places(config: &Config) -> Vec<NeighbourAddress> {
     alone.chain(listeners).filter(is_known).collect()
 }
 
-/// Whether a process is a gateway that waits for the signal. Its program is known by what it holds, not by its name:
-/// operators rename binaries, and a package has replaced the file by the time its gateway is upgraded.
+/// Whether a process is a gateway that waits for the signal. Its program is known by what it holds, not by its name,
+/// because operators rename binaries, and a package has replaced the file by the time its gateway is upgraded.
 fn examine(pid: u32) -> Result<(), Unfit> {
     if pid == 1 {
         return Err(Unfit::First);
@@ -143,7 +142,7 @@ fn holds_marker(program: &mut impl Read) -> io::Result<bool> {
         if finder.find(&some[..filled]).is_some() {
             return Ok(true);
         }
-        // The name may lie across two reads.
+        // The end of a read is kept, because the name may lie across two.
         kept = filled.min(VARIABLE.len() - 1);
         some.copy_within(filled - kept..filled, 0);
     }

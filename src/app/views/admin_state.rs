@@ -74,7 +74,8 @@ pub(crate) fn state(
             let mut explained = explain::explain(&in_force, known, &asked, clock::now_ns());
             explained.show_upstream(&snapshot.upstreams, clock::now_ns());
             let limiter = Arc::clone(&limiter);
-            // Made for each question: it takes less time than to compare the request with every route, as is done above.
+            // Made for each question, because it takes less time than to compare the request with every route, as is
+            // done above.
             let gateway = json!({
                 "version": env!("CARGO_PKG_VERSION"),
                 "generation": snapshot.generation + 1,

@@ -39,7 +39,7 @@ fn needs_no_quotes(path: &str) -> bool {
     path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte))
 }
 
-/// `0.0.0.0` and `::` cannot be connected to, so the loopback address replaces them.
+/// The loopback address replaces `0.0.0.0` and `::`, because nothing can connect to those.
 fn reachable(addr: SocketAddr) -> SocketAddr {
     let ip = match addr.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => IpAddr::V4(Ipv4Addr::LOCALHOST),

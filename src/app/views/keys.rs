@@ -79,7 +79,8 @@ pub(crate) fn key(
             if let Some(own) = limiter.hot_instead_of(policy, charge) {
                 shown["hot-key"] = json!({ "instead-of": own });
             } else if let Some(tier) = policy.tier_of(charge.window.into()) {
-                // Tiers count under one key: what is left is what a client of this tier would have.
+                // The tier is named, because tiers count under one key: what is left is what a client of this tier
+                // would have.
                 shown["tier"] = tier.into();
             }
             shown["from"] = policy.origin_of(charge.window.into()).word().into();

@@ -20,7 +20,6 @@ struct ReloadResult {
 }
 
 impl LastReload {
-    /// It took effect.
     pub(crate) fn succeeded(&self, changes: &Changes) {
         self.say(true, changes.to_string());
     }
@@ -28,7 +27,7 @@ impl LastReload {
     /// What was in force stays, for this reason, which is also given as a text.
     pub(crate) fn failed(&self, error: &anyhow::Error, text: String) {
         let text = match error.downcast_ref::<Errors>() {
-            // Without the lines of the file, which may hold what is not for everybody who may see the page.
+            // Without the lines of the file, because they may hold what is not for everybody who may see the page.
             Some(errors) => {
                 let found =
                     errors.lines().take(ERRORS_SHOWN).map(|(line, what)| format!("line {line}: {what}"));

@@ -53,7 +53,7 @@ impl OverrideView {
             Some(left_ns) => format!(", for {:.0} s more", left_ns as f64 / 1e9),
             None => String::new(),
         };
-        // Whoever wrote it may have written anything.
+        // Escaped, because whoever wrote it may have written anything.
         let (reason, by) = (self.reason.escape_debug(), self.by.escape_debug());
         let made = if self.by.is_empty() { String::new() } else { format!(", made by {by},") };
         format!("override {}{made} instead of {}{ends}: {reason}", self.id, self.instead_of)

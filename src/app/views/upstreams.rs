@@ -10,7 +10,6 @@ use upstream::health::HealthState;
 use upstream::live::{NameFailure, ResolvedName};
 use upstream::{LiveUpstream, ServerAddress, Upstream};
 
-/// Every upstream with its servers.
 pub(crate) fn shown(upstreams: &[Arc<LiveUpstream>], now_ns: u64) -> Value {
     upstreams.iter().map(|upstream| upstream_shown(upstream, now_ns)).collect()
 }

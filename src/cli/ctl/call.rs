@@ -21,7 +21,6 @@ pub(super) struct Call {
 /// How an answer is shown to people.
 #[derive(Debug)]
 pub(super) enum View {
-    /// A list, with these columns.
     List(&'static [Column]),
     /// A list whose rows each have several of these, and what else a row has: a line for each of them.
     Inner(&'static str, &'static [Column]),
@@ -58,7 +57,6 @@ impl Call {
         Call::new(Method::GET, path, view)
     }
 
-    /// A change.
     pub(super) fn change(method: Method, path: &[&str], careful: &Careful, view: View) -> Call {
         let mut call = Call::new(method, path, view);
         if careful.dry_run {
@@ -67,7 +65,7 @@ impl Call {
         }
         if let Some(version) = careful.if_version {
             let (name, value) = match version {
-                // No row has the version 0: it must not be there yet.
+                // It must not be there yet, because no row has the version 0.
                 0 => (IF_NONE_MATCH, "*".to_owned()),
                 version => (IF_MATCH, format!("\"{version}\"")),
             };
@@ -77,7 +75,8 @@ impl Call {
     }
 
     fn new(method: Method, path: &[&str], view: View) -> Call {
-        // A colon is a part of some paths' own words, and as good as encoded in a name (RFC 3986 section 3.3).
+        // A colon stays, because it is a part of some paths' own words, and as good as encoded in a name (RFC 3986
+        // section 3.3).
         let segment = |segment: &&str| format!("/{}", encoded(segment).replace("%3A", ":"));
         let path = path.iter().map(segment).collect();
         Call { method, path, query: Vec::new(), headers: HeaderMap::new(), body: None, view }

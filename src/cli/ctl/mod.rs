@@ -98,5 +98,6 @@ impl Resource {
     }
 }
 
-/// For one request. A change waits for the database for five seconds at most, and two more to be in force.
+/// For one request: so long, because a change waits for the database for five seconds at most, and two more to be in
+/// force.
 const WITHIN: Duration = Duration::from_secs(15);

@@ -21,7 +21,7 @@ pub(super) fn send(
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let mut answer = ask(client, &call, None)?;
-    // A list that was asked for a number of rows is one page.
+    // Not with a `limit`, because a list that was asked for a number of rows is one page.
     let is_whole = call.method == Method::GET && !call.target(None).contains("limit=");
     while let Some(next) = answer.get("next").and_then(Value::as_str).filter(|_| is_whole).map(str::to_owned)
     {
@@ -44,7 +44,7 @@ pub(super) fn send(
         (false, View::Inner(of, columns)) => table::list(columns, &table::flat(of, &answer)),
         (false, View::Row | View::Done(_)) => table::row(&answer),
     };
-    // Who reads only the beginning closes the pipe; the change is done all the same.
+    // Ignored, because who reads only the beginning closes the pipe: the change is done all the same.
     let _ = out.write_all(text.as_bytes());
     Ok(())
 }

@@ -8,7 +8,6 @@ use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
 };
 
-/// The whole page.
 pub fn page(report: &Report) -> String {
     let mut page = String::from(HEAD);
     page += "<h1>Replay</h1>\n";

@@ -8,7 +8,6 @@ use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
 };
 
-/// The whole report.
 pub fn shown(report: &Report) -> String {
     let mut text = String::new();
     for log in &report.logs {

@@ -33,7 +33,7 @@ impl AdminClient {
             let begun = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
             let mut body =
                 begun.map_err(|refusal| anyhow!("the gateway on {} answers {refusal}", self.place))?;
-            // The server sends something each second.
+            // A deadline for each piece, because the server sends something each second.
             while let Some(frame) = timeout(self.within, body.frame()).await.context("it fell silent")? {
                 if frame?.data_ref().is_some_and(|piece| !each(piece)) {
                     break;
@@ -50,7 +50,7 @@ async fn begin(
     request: Request<Full<Bytes>>,
 ) -> anyhow::Result<Result<Incoming, String>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the runtime, which is this answer's own.
+    // Its handle is not kept, because it ends with the runtime, which is this answer's own.
     tokio::spawn(connection);
     let answer = sender.send_request(request).await?;
     let status = answer.status();
@@ -64,5 +64,4 @@ async fn begin(
     Ok(Err(format!("{}: {detail}", status.as_u16())))
 }
 
-/// The reason of a refusal.
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;

@@ -82,7 +82,8 @@ fn watch(
                 Event::Key(key) => match view.press(key) {
                     KeyResult::Go => {}
                     KeyResult::Ask(question) => {
-                        // Nobody hears it only if that thread has panicked, which the terminal would show.
+                        // Ignored, because nobody hears it only if that thread has panicked, which the terminal would
+                        // show.
                         let _ = ask.send(question);
                     }
                     KeyResult::Leave => return Ok(()),
@@ -97,11 +98,11 @@ fn watch(
     }
 }
 
-/// Ends the program when its terminal has gone. Who closes a terminal need not tell a program of another session, and its end
-/// would be read for ever.
+/// Ends the program when its terminal has gone, because who closes a terminal need not tell a program of another
+/// session, and its end would be read for ever.
 fn end_with_terminal() {
     let stdin = io::stdin();
-    // Nothing is waited for but that.
+    // Without flags, because nothing is waited for but the end of the terminal.
     let mut looked = [PollFd::new(&stdin, PollFlags::empty())];
     while matches!(poll(&mut looked, None), Err(Errno::INTR)) {}
     std::process::exit(EXIT_HUNG_UP);

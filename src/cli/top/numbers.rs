@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-/// A rate by the second.
 pub(super) fn rate(value: &Value) -> String {
     match value.as_f64() {
         None => "-".to_owned(),
@@ -29,7 +28,6 @@ fn thousands(number: u64) -> String {
     shown
 }
 
-/// A duration in seconds.
 pub(super) fn duration(value: &Value) -> String {
     match value.as_f64() {
         None => "-".to_owned(),
@@ -40,7 +38,6 @@ pub(super) fn duration(value: &Value) -> String {
     }
 }
 
-/// A share of one.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

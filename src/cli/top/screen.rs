@@ -163,7 +163,7 @@ fn draw_foot(frame: &mut Frame<'_>, area: Rect, view: &View) {
                 Prompt::RequestId => "request id: ",
                 Prompt::Request => "explain (as GET /path): ",
             };
-            // The end of a line that is longer than the terminal is what is being typed.
+            // The end of a line that is longer than the terminal, because that is what is being typed.
             let room = usize::from(area.width).saturating_sub(label.len() + 1);
             let skipped = typing.text.chars().count().saturating_sub(room);
             let end: String = typing.text.chars().skip(skipped).collect();

@@ -13,10 +13,8 @@ use serde_json::Value;
 use crate::admin_client::{AdminClient, encoded};
 use control::admin::{DecisionList, HotKeyList};
 
-/// News.
 #[derive(Debug)]
 pub(super) enum Update {
-    /// An event of `/v1/live`.
     Summary(Value),
     /// There are no events, and why.
     Away(String),
@@ -28,7 +26,6 @@ pub(super) enum Update {
     Answer(String),
 }
 
-/// What somebody has typed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     /// Why the request of this id was refused.
@@ -74,6 +71,7 @@ fn follow(client: &AdminClient, tell: &Sender<Update>) {
         });
         let why = followed.map_or_else(|error| app::error_chain(&error), |()| "reconnecting".to_owned());
         is_heard = is_heard && tell.send(Update::Away(why)).is_ok();
+        // A pause, so that a gateway that is away is not asked without end.
         thread::sleep(AGAIN_AFTER);
     }
 }
@@ -123,7 +121,7 @@ impl Events {
             let data = event.strip_prefix(b"data: ").and_then(|data| serde_json::from_slice(data).ok());
             found.extend(data);
         }
-        // What is no event does not fill memory.
+        // Given up, so that what is no event does not fill memory.
         if self.0.len() > EVENT_BYTES_MAX {
             self.0.clear();
         }

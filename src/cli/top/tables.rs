@@ -6,7 +6,6 @@ use super::numbers::{count, duration, percent, rate};
 use super::view::View;
 use control::admin::{DecidedWindow, DecisionItem, DecisionList, FleetKey, HotKeyList};
 
-/// One of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pane {
     Policies,

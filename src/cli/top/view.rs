@@ -10,7 +10,6 @@ use super::tables::{Pane, refused_in_all};
 use control::admin::{DecisionList, HotKeyList};
 
 pub(super) struct View {
-    /// Where the gateway listens.
     pub(super) place: String,
     pub(super) summary: Option<Value>,
     /// Why there are no events. `None`: they come.
@@ -39,7 +38,6 @@ pub(super) enum Prompt {
     Request,
 }
 
-/// What follows from a key.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KeyResult {
     Go,
@@ -81,7 +79,7 @@ impl View {
             Update::HotKeyList(keys) => self.hot_keys = keys,
             Update::Decisions(decisions) => self.decisions = decisions,
             Update::Answer(text) => {
-                // Somebody who has closed it does not want it any more.
+                // Only where it is open, because somebody who has closed it does not want it any more.
                 if self.answer.is_some() {
                     self.answer = Some(text);
                 }
@@ -169,7 +167,6 @@ const MOMENTS: usize = 500;
 const SHORT: f64 = 0.5;
 /// A line that is typed.
 const LINE_BYTES_MAX: usize = 2048;
-/// Rows of a page.
 const PAGE: usize = 10;
 
 #[cfg(test)]

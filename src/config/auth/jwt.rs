@@ -102,7 +102,8 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
     }
 }
 
-/// The URL of `jwks`. Plain http is accepted for loopback only, since anyone on the network path could replace the keys.
+/// The URL of `jwks`. Plain http is accepted for loopback only, because anyone on the network path could replace the
+/// keys.
 fn url(text: &Text<'_>) -> Option<remote::Config> {
     let uri = text.private_url(
         "write it as in `https://id.example.com/.well-known/jwks.json`",
@@ -113,7 +114,7 @@ fn url(text: &Text<'_>) -> Option<remote::Config> {
     Some(remote::Config { url: uri, trust: Trust::default(), every: EVERY, rest: PAUSE, timeout: TIMEOUT })
 }
 
-/// A name of RFC 7518 section 3.1. No similar name is suggested: `HS512` for `ES512` would accept other keys.
+/// A name of RFC 7518 section 3.1. No similar name is suggested, because `HS512` for `ES512` would accept other keys.
 fn algorithm(text: &Text<'_>) -> Option<Algorithm> {
     let found = ALGORITHMS.iter().find(|(name, _)| *name == text.text);
     if found.is_none() {

@@ -7,7 +7,6 @@ use super::Unwritten::{Needs, Value, ValueBeside};
 use super::listener::{DEMANDS, PAIR};
 use super::{sections, words};
 
-/// The values of `role`.
 pub const ROLES: [(&str, AdminRole); 3] =
     [("read", AdminRole::Read), ("operate", AdminRole::Operate), ("admin", AdminRole::Admin)];
 

@@ -13,13 +13,10 @@ use super::{MS, route, sections, words};
 pub const DEMANDS: [(&str, Demand); 2] = [("ask", Demand::Ask), ("require", Demand::Require)];
 /// The values of `sni`: whether a name must be that of the hello.
 pub const SNI: [(&str, bool); 2] = [("strict", true), ("any", false)];
-/// The values of `underscores`.
 pub const UNDERSCORES: [(&str, Underscores); 2] =
     [("refuse", Underscores::Refuse), ("keep", Underscores::Keep)];
-/// The values of `min-version`.
 pub const VERSIONS: [(&str, ListenerTlsVersion); 2] =
     [("1.2", ListenerTlsVersion::Tls12), ("1.3", ListenerTlsVersion::Tls13)];
-/// The values of `challenge`.
 pub const CHALLENGES: [(&str, Challenge); 2] =
     [("http-01", Challenge::Http01), ("tls-alpn-01", Challenge::TlsAlpn01)];
 /// The values of `header` in `[client-ip]`.
@@ -28,7 +25,7 @@ pub const FORWARDED: [(&str, ForwardedHeader); 2] =
 const CONNECTIONS_MAX: u64 = 10_000_000;
 const HEADER_BYTES_MAX: u64 = 1 << 20;
 const HEADERS_MAX: u64 = 1_000;
-/// The `http` crate's own bound of a target is just below 64 KiB.
+/// No more can be written, because the `http` crate's own bound of a target is just below 64 KiB.
 const URI_BYTES_MAX: u64 = 65_534;
 /// One PiB, in effect "no limit".
 pub const BODY_BYTES_MAX: u64 = 1 << 50;

@@ -10,12 +10,9 @@ use super::Unwritten::{Defaults, Means, Needs, Value};
 use super::upstream::TLS;
 use super::{sections, words};
 
-/// The values of `query`.
 pub const QUERIES: [(&str, QueryDetail); 3] =
     [("keep", QueryDetail::Keep), ("drop", QueryDetail::Drop), ("names", QueryDetail::Names)];
-/// The values of `protocol`.
 pub const PROTOCOLS: [(&str, OtlpProtocol); 2] = [("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
-/// The values of `decides`.
 pub const DECIDES: [(&str, Decides); 2] = [("parent", Decides::Parent), ("ratio", Decides::Ratio)];
 /// The values of `parent`.
 pub const HEEDED: [(&str, TraceparentTrust); 3] = [
@@ -23,7 +20,7 @@ pub const HEEDED: [(&str, TraceparentTrust); 3] = [
     ("always", TraceparentTrust::Always),
     ("never", TraceparentTrust::Never),
 ];
-/// The database is rid of what is over once an hour.
+/// An hour at least, because the database is rid of what is over once in each.
 const RETENTION_MIN: Duration = Duration::from_secs(3_600);
 
 sections! {

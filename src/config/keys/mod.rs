@@ -16,7 +16,6 @@ pub mod upstream;
 
 use std::time::Duration;
 
-/// A table of gateway.toml.
 pub struct Section {
     /// As messages name it, with `<name>` or `<key>` for the last part of where it stands: `[listener.<name>]`.
     pub heading: &'static str,
@@ -26,18 +25,15 @@ pub struct Section {
 }
 
 impl Section {
-    /// All of its keys.
     pub fn keys(&self) -> impl Iterator<Item = &'static Key> {
         self.beside.iter().chain(self.keys)
     }
 
-    /// The row of a key.
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys().find(|key| key.name == name)
     }
 }
 
-/// A key's row.
 pub struct Key {
     pub name: &'static str,
     pub kind: Kind,
@@ -52,7 +48,6 @@ impl Key {
         !matches!(self.kind, Kind::Elsewhere(..) | Kind::Added(_))
     }
 
-    /// The sentence in one line.
     pub fn doc(&self) -> String {
         self.doc.concat().trim().to_owned()
     }
@@ -69,7 +64,6 @@ pub enum Unwritten {
     Defaults,
     /// What is said so.
     Means(&'static str),
-    /// It must be written.
     Required,
     /// The same: what is said where it is not, and what to write.
     Needs(&'static str, &'static str),
@@ -79,12 +73,10 @@ pub enum Unwritten {
     Beside(&'static str),
 }
 
-/// What a key's value is.
 pub enum Kind {
     Text,
     /// One text or an array of them.
     Texts,
-    /// Of a file.
     Path,
     /// A text that is shown nowhere.
     Secret,
@@ -95,13 +87,9 @@ pub enum Kind {
     /// The same of an entry of a descriptor, whose name has a case.
     Entry(&'static Kind),
     Bool,
-    /// One value, in JSON.
     Only(&'static str),
-    /// One word.
     Word(&'static str),
-    /// One of several words.
     Words(fn() -> Vec<&'static str>),
-    /// A text of this form.
     Pattern(&'static str),
     /// A whole number, from and to.
     Number(u64, u64),
@@ -166,7 +154,7 @@ macro_rules! sections {
 }
 use sections;
 
-/// A shorter deadline than this is surely a typing error.
+/// The shortest deadline, because a shorter one is surely a typing error.
 pub const MS: Duration = Duration::from_millis(1);
 pub const SECOND: Duration = Duration::from_secs(1);
 pub const ZERO: Duration = Duration::ZERO;

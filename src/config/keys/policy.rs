@@ -12,10 +12,8 @@ use super::Kind::{
 use super::Unwritten::{Beside, Defaults, Means, Needs, Required, RequiredBut, Value, ValueBeside};
 use super::{MS, SECOND, sections, words};
 
-/// The values of `missing`.
 pub const MISSING: [(&str, Missing); 3] =
     [("ip", Missing::Ip), ("skip", Missing::Skip), ("reject", Missing::Reject)];
-/// The values of `when-redis-down`.
 pub const WHEN_DOWN: [(&str, WhenDown); 3] =
     [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
 /// The values of `algorithm`. Concurrency is not one of them: `in flight` in the limit selects it.
@@ -30,7 +28,7 @@ pub const ALGORITHMS: [(&str, Algorithm); 5] = [
 const WITHIN_MAX: Duration = Duration::from_nanos(Penalty::WITHIN_NS_MAX);
 const PENALTY_MAX: Duration = Duration::from_secs(Penalty::SECONDS_MAX as u64);
 const SHARE_OR_ZERO: Kind = Any(&[Share, Only("0")]);
-/// A higher cost is surely a typing error, and sums of costs stay far from overflow.
+/// The highest cost, because a higher one is surely a typing error; sums of costs stay far from overflow.
 const COST_MAX: u64 = 1_000_000_000;
 /// As much of bytes for one unit.
 const UNIT_BYTES_MAX: u64 = 1 << 40;

@@ -12,7 +12,6 @@ use super::listener::{BODY_BYTES_MAX, REDIRECT};
 use super::upstream::WEIGHT_MAX;
 use super::{MS, ZERO, sections, words};
 
-/// The values of `path-escapes`.
 pub const PATH_ESCAPES: [(&str, PathEscapes); 2] =
     [("refuse", PathEscapes::Refuse), ("keep", PathEscapes::Keep)];
 const COMPRESS_MIN_MAX: u64 = 1 << 30;

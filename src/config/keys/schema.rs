@@ -7,7 +7,6 @@ use serde_json::{Value, json};
 use super::process::ROOT;
 use super::{Key, Kind, Section, Unwritten};
 
-/// The schema as JSON.
 pub fn schema() -> Value {
     let mut schema = of_section(&ROOT);
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema".into();

@@ -14,9 +14,7 @@ use super::{MS, SECOND, sections, words};
 /// The words of `balance`; a dimension follows `hash:`.
 pub const BALANCES: [(&str, Balance); 3] =
     [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin), ("least-requests", Balance::LeastRequests)];
-/// The values of `http`.
 pub const VERSIONS: [(&str, HttpVersion); 2] = [("h1", HttpVersion::H1), ("h2", HttpVersion::H2)];
-/// The values of `host`.
 pub const HOSTS: [(&str, HostHeader); 2] = [("client", HostHeader::Client), ("server", HostHeader::Server)];
 /// The values of `min-version` in `tls`.
 pub const TLS_VERSIONS: [(&str, trust::TrustTlsVersion); 2] =
@@ -30,7 +28,7 @@ const RATE_MAX: u64 = 1 << 30;
 pub const WEIGHT_MAX: u64 = 1_000;
 const CONNECTIONS_MAX: u64 = 1_000_000;
 const IN_A_ROW_MAX: u64 = 1_000;
-/// Servers are looked at four times a second; more often they cannot be compared.
+/// The shortest interval, because servers are looked at four times a second: more often they cannot be compared.
 const EVERY_MIN: Duration = Duration::from_millis(250);
 const REQUESTS_MAX: u64 = 1_000_000;
 /// How many times as long as the others' a server's answers may take.

@@ -18,7 +18,7 @@ pub(crate) fn on_top(policies: Vec<NamedTable<'_>>) -> Vec<NamedTable<'_>> {
     let by_name: HashMap<&str, &Table<'_>> =
         policies.iter().map(|named| (named.name.as_str(), &named.table)).collect();
     let below = |named: &NamedTable<'_>| {
-        // With an algorithm of its own the delay of another means nothing.
+        // Without the delay then, because that of another means nothing beside an algorithm of its own.
         let keys = if named.table.has("algorithm") { &TAKEN[1..] } else { TAKEN };
         Some(by_name.get(replaced(&named.table)?.as_str())?.to_below(keys))
     };

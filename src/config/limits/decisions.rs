@@ -6,7 +6,7 @@ use observe::record::decisions::{DecisionsConfig, Draws, PER_SECOND_MAX, RETENTI
 use crate::process::log;
 use crate::reader::{Table, Value};
 
-/// Every refusal is kept in memory, and written nowhere: a flood would fill a disk that nobody gave for it.
+/// Every refusal is kept in memory, and written nowhere, because a flood would fill a disk that nobody gave for it.
 pub(crate) fn unwritten() -> DecisionsConfig {
     DecisionsConfig { to: Sink::Off, draws: Draws::default(), in_database: false, retention: RETENTION }
 }
@@ -32,7 +32,6 @@ fn bounds(keys: &Table<'_>, decisions: &mut DecisionsConfig) {
     keys.duration("retention", &mut decisions.retention);
 }
 
-/// `"1000/s"`.
 fn per_second(value: Value<'_>) -> Option<u32> {
     let text = value.text()?;
     let number = text.text.strip_suffix("/s").map(|number| number.replace('_', ""));

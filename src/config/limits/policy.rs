@@ -53,7 +53,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     policy.origin.sentence().into_iter().for_each(|origin| table.spell_comment(origin));
     match table.value("by") {
         Some(value) => policy.by = value.texts().iter().filter_map(dimension).collect(),
-        // A candidate of a policy that is not there, which is reported when both are compiled.
+        // No error here, because a candidate of a policy that is not there is reported when both are compiled.
         None if table.has("replaces") => {}
         None => table.wrong(
             "a policy needs `by`: who is counted",
@@ -80,6 +80,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     if let Some(value) = table.value("cost") {
         policy.cost = cost::read(&value);
         let mut windows = policy.windows.iter();
+        // An error, because what is in flight has no cost that is known only when it is over.
         if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
             value.wrong_key(
                 "what is in flight has no cost that is known only when it is over",
@@ -89,6 +90,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     }
     if let Some(value) = table.value("idempotency-key") {
         policy.idempotency = idempotency(&value);
+        // Refused by address, because anybody there could repeat a key for ever.
         let is_refused = policy.idempotency.as_ref().is_some_and(|idempotency| !idempotency.by_address);
         if is_refused && is_by_address(&policy.by) {
             value.wrong(
@@ -151,5 +153,5 @@ fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
     name
 }
 
-/// Longer than any client retries.
+/// A longer window is cut to this, because no client retries for so long.
 const IDEMPOTENCY_WINDOW_MAX: Duration = Duration::from_secs(30 * 86_400);

@@ -20,8 +20,8 @@ impl PolicyNames {
     }
 
     /// The policies that a value names. A shorthand becomes a policy of its own with the name that `named` has for the
-    /// first, the second and so on, so equal shorthands in two places are two limits; places share a limit by naming the
-    /// same `[policy.<name>]`.
+    /// first, the second and so on, because equal shorthands in two places are two limits; places share a limit by naming
+    /// the same `[policy.<name>]`.
     pub(crate) fn read(
         &mut self,
         value: &Value<'_>,

@@ -183,7 +183,7 @@ fn dimension(value: &Value<'_>, written: &str) -> Option<Dimension> {
     None
 }
 
-/// The policy of a shorthand is named after its domain and its rule, by the rule's name or else its place:
+/// The policy of a shorthand is named after its domain and its rule, by the rule's name, otherwise its place:
 /// `rls:edge:checkout` or `rls:edge#1`, then `rls:edge#1#2`.
 fn shorthand_name(domain: &str, name: Option<&str>, rule: usize, number: usize) -> String {
     let name = name.filter(|name| name.len() <= RULE_NAME_BYTES_MAX);

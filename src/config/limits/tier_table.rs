@@ -1,8 +1,8 @@
 //! The tier table of the database: one window for a tier under one policy, or under all that are by tier. Each row is a
 //! document beside the files (see `row_document.rs`).
 //!
-//! A row that nothing can be done with is an error while it is being written, and a warning later: files that change must not
-//! fail because of a row that somebody wrote for what they had before.
+//! A row that nothing can be done with is an error while it is being written, and a warning later, because files that
+//! change must not fail because of a row that somebody wrote for what they had before.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
@@ -20,7 +20,6 @@ use crate::reader::{Table, Value};
 /// The rows, by resource and in the order given.
 pub(crate) struct TierTable<'c>(HashMap<String, Vec<Row<'c>>>);
 
-/// One row.
 pub(crate) struct Row<'c> {
     pub(crate) tier: String,
     pub(crate) algorithm: Option<Algorithm>,
@@ -49,7 +48,6 @@ impl<'c> TierTable<'c> {
         self.of(EVERY_POLICY)
     }
 
-    /// The rows for one policy.
     pub(crate) fn of(&self, policy: &str) -> &[Row<'c>] {
         self.0.get(policy).map_or(&[], Vec::as_slice)
     }
@@ -77,7 +75,7 @@ impl Row<'_> {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 Quota::new(Algorithm::TokenBucket, self.window.limit(), self.window.period_ns(), self.burst)
             }
-            // The others have no burst.
+            // As it is, because the others have no burst.
             _ => self.window,
         };
         windows::counted(&self.limit, window, counting)

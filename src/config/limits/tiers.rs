@@ -131,7 +131,7 @@ pub(crate) fn divide(
     rows.iter().for_each(|row| put(row, base, &mut parts));
     let default = default.and_then(|value| value.text());
     let Some(default) = default_of(&parts, default, shared.is_none()) else {
-        // A table whose tiers are all wrong has been reported.
+        // No error in the last case, because a table whose tiers are all wrong has been reported.
         match shared {
             Some(_) => limit.wrong("there is no tier", "write `[tier.free]` with a `limit`"),
             None if limit.table().is_some_and(|table| table.is_empty()) => {
@@ -141,7 +141,7 @@ pub(crate) fn divide(
         }
         return (Vec::new(), None);
     };
-    // With a delay the queue of a shared tier is this policy's own.
+    // Not with a delay, because the queue of a shared tier is this policy's own then.
     let are_shared = shared.is_some() && rows.is_empty() && base.counting.delay_max.is_none();
     let mut windows = Vec::new();
     let parts = parts.into_iter().map(|(part, own)| {
@@ -162,7 +162,7 @@ pub(crate) fn divide(
 
 /// The word `tier`, if it is the whole limit.
 fn word_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
-    // Only the type is looked at here; errors are reported when the value is read.
+    // Only the type is looked at, because errors are reported when the value is read.
     if !value.is_string() {
         return None;
     }
@@ -229,7 +229,7 @@ fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<Part>) {
         parts.len() - 1
     });
     let (part, windows) = &mut parts[own];
-    // The algorithm that the tier has here stays, unless the row names another.
+    // Read first, so that the algorithm that the tier has here stays, unless the row names another.
     let algorithm =
         windows.first().map(Quota::algorithm).filter(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
     part.origin = LimitOrigin::TierTable;

@@ -16,7 +16,6 @@ use crate::load::text::Text;
 use crate::printer::{array, text};
 use crate::reader::{Table, Value};
 
-/// How windows count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counting {
     pub(crate) algorithm: Algorithm,
@@ -74,7 +73,7 @@ pub(crate) fn dimension(text: &Text<'_>) -> Option<Dimension> {
 }
 
 fn no_dimension(text: &Text<'_>, names: &[&str], hint: &str) {
-    // `header:` is a dimension without its name, so the hint asks for the name.
+    // The hint asks for the name, because `header:` is a dimension without one.
     let is_kind = names.contains(&text.text.as_str());
     let meant = words::did_you_mean(&text.text, names).filter(|_| !is_kind);
     text.wrong(format!("{} is not a dimension", text.shown()), meant.unwrap_or_else(|| hint.to_owned()));
@@ -124,7 +123,7 @@ pub(crate) fn window(
     hint: fn(&ShorthandProblem) -> String,
 ) -> Option<(Quota, Vec<Dimension>)> {
     match shorthand::parse(&text.text) {
-        // Concurrency limits have only one algorithm.
+        // Whatever the algorithm, because concurrency limits have only one algorithm.
         Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
             Some((window, by))
         }
@@ -137,7 +136,8 @@ pub(crate) fn window(
             }
             Some((counted(text, window, counting)?, by))
         }
-        // The error would quote the text, which may be a secret if it came from outside the file.
+        // Without the error's own words, because they would quote the text, which may be a secret if it came from
+        // outside the file.
         Err(error) if text.has_reference => {
             text.wrong(format!("{} is not a limit", text.shown()), hint(&error.problem));
             None

@@ -50,7 +50,6 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// The sources that are files.
     pub(crate) fn files(&self) -> impl Iterator<Item = &'c Source> {
         self.sources.iter().filter(|source| source.kind == SourceKind::File)
     }
@@ -60,7 +59,7 @@ impl<'c> Context<'c> {
         self.sources[place.file].kind != SourceKind::File
     }
 
-    /// Adds a finding. What a candidate takes from its policy is read for both; a mistake in it is told once.
+    /// Adds a finding. A mistake is told once, because what a candidate takes from its policy is read for both.
     pub(crate) fn report(&self, finding: Finding) {
         let mut findings = self.findings.borrow_mut();
         let is_repeated = findings.iter().rev().take(LOOKED_BACK_MAX).any(|earlier| *earlier == finding);
@@ -100,7 +99,6 @@ impl<'c> Context<'c> {
 pub(crate) struct Since<'c> {
     ctx: &'c Context<'c>,
     findings: usize,
-    /// Whether one was found before.
     is_flawed: bool,
 }
 

@@ -20,11 +20,9 @@ pub struct Definition {
 /// A configuration without an error.
 #[derive(Debug)]
 pub struct LoadedConfig {
-    /// The configuration.
     pub config: Config,
     /// Its routes and policies, compiled; its keys are not salted yet, see [`RouteTable::salted`].
     pub table: RouteTable,
-    /// Warnings.
     pub report: Report,
 }
 

@@ -1,7 +1,7 @@
 //! `${VAR}`, `${VAR:-default}`, `${secret:VAR}` and `${file:/path}` in a string value, replaced; `$${` is a plain `${`.
 //!
 //! It works on parsed values, so that an inserted text is never read as TOML, and it does not expand an inserted text
-//! again: a secret may contain `${`.
+//! again, because a secret may contain `${`.
 
 use std::io;
 use std::path::Path;
@@ -15,9 +15,8 @@ pub(crate) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 /// A value with its references replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExpandedText {
-    /// The value.
     pub(crate) text: String,
-    /// Whether any of it came from outside the file. Such a text may be a secret, so messages do not quote it.
+    /// Whether any of it came from outside the file. Messages do not quote it, because it may be a secret.
     pub(crate) has_reference: bool,
     /// What of it is a secret: the text of files, and of variables that are called like secrets or marked `secret:`.
     pub(crate) secrets: Vec<String>,
@@ -95,7 +94,7 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
             "write the default as it is, or the variable alone",
         ));
     }
-    // As `:-` in a shell: an empty variable takes the default too.
+    // An empty variable takes the default, too, because `:-` means that in a shell.
     match (variables(name), default) {
         (Some(value), Some(default)) if value.is_empty() => Ok(default.to_owned()),
         (Some(value), _) => Ok(value),
@@ -107,7 +106,7 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
     }
 }
 
-/// A file's text without its final line break, which editors and `echo` add.
+/// A file's text without its final line break, because editors and `echo` add one.
 fn read(path: &Path) -> Result<String, ReferenceError> {
     let shown = path.display();
     let wrong = |reason: String| ReferenceError {

@@ -40,7 +40,8 @@ impl Files {
             let count = added.len();
             added.retain(|row| !errors.is_in(&row.source().path));
             if added.len() == count {
-                // Rows break what only files say, or the files are wrong on their own, which whoever uses them reports.
+                // It ends with files that are wrong on their own, because whoever uses them reports that; otherwise
+                // rows break what only files say.
                 if added.is_empty() || self.with(&[]).and_then(compiled).is_err() {
                     break;
                 }
@@ -82,7 +83,7 @@ mod tests {
         let said: String = refused.iter().map(ToString::to_string).collect();
         assert!(said.contains("wrong") && said.contains("other"), "{said}");
         assert_eq!(files.fitting(vec![good.clone()]).0, slice::from_ref(&good));
-        // It is the text that was read, whatever the file says by now.
+        // The same, because it is the text that was read, whatever the file says by now.
         std::fs::write(&path, "nonsense").expect("written");
         assert!(files.with(slice::from_ref(&good)).and_then(compiled).is_ok());
         // Files that are wrong on their own are no fault of a row.

@@ -31,8 +31,8 @@ pub(crate) fn is_secret_key(key: &str) -> bool {
     is_secret_name(key) && !["auth", "key", "cookie"].contains(&key)
 }
 
-/// Whether a name is a secret's, or one with a letter wrong, missing, too many, or two letters swapped. The key is unknown then,
-/// and the line that shows it holds the secret all the same.
+/// Whether a name is a secret's, or one with a letter wrong, missing, too many, or two letters swapped: masked, because
+/// the key is unknown then, and the line that shows it holds the secret all the same.
 fn is_nearly_secret_name(name: &str) -> bool {
     if is_secret_name(name) || name == "digest" {
         return !["auth", "key"].contains(&name);
@@ -58,7 +58,7 @@ pub(crate) fn line(text: &str, first: usize, last: usize) -> String {
     if is_inside_secret(text, first) {
         bytes.fill(b'*');
     }
-    // `secrets` cuts at ASCII characters, so this is UTF-8 again. If that were ever wrong, the whole line is hidden.
+    // UTF-8 again, because `secrets` cuts at ASCII characters. If that were ever wrong, the whole line is hidden.
     String::from_utf8(bytes).unwrap_or_else(|_| MASK.to_owned())
 }
 
@@ -68,7 +68,7 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
     let mut rest = 0;
     while let Some((name, after)) = next_word(line, rest) {
         rest = after;
-        // `cookie:name` is a dimension.
+        // Shown, because `cookie:name` is a dimension.
         let is_dimension = name == "cookie"
             && line[after..].strip_prefix(':').is_some_and(|rest| rest.starts_with(char::is_alphanumeric));
         if is_nearly_secret_name(name)
@@ -83,7 +83,7 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
         Some(values) => found.extend(
             values.into_iter().filter_map(|value| shifted(password(&line[value.clone()])?, value.start)),
         ),
-        // Without knowing where values begin and end, the whole line counts as one value.
+        // The whole line, because without its quotes nobody knows where values begin and end.
         None => found.extend(password(line)),
     }
     found
@@ -105,8 +105,8 @@ pub(crate) fn message(text: &str) -> String {
 /// The range that may be a password: from the first colon that does not end a scheme to the last `@`.
 fn password(text: &str) -> Option<Range<usize>> {
     let end = text.rfind('@')?;
-    // Behind a scheme of Redis a single word before the `@` is a password without its colon more often than a user. The word
-    // may hold that of the scheme, so it is the first one that counts.
+    // A single word counts, because behind a scheme of Redis it is a password without its colon more often than a user.
+    // It may hold that of the scheme, so it is the first one that counts.
     if let Some(at) = text[..end].find("redis") {
         let rest = text[at + "redis".len()..end].trim_start_matches('s').trim_start_matches([':', '/']);
         if at + "redis".len() + rest.len() < end && !rest.contains(':') {
@@ -115,6 +115,7 @@ fn password(text: &str) -> Option<Range<usize>> {
     }
     let mut starts = text[..end].match_indices(':').map(|(at, _)| at);
     let first = starts.next()?;
+    // A scheme's own colon does not count, because no password follows it.
     let is_scheme = |name: &str| text[..first].ends_with(name) && text[first..end].starts_with("://");
     let ends_scheme = SCHEMES.iter().any(|name| is_scheme(name));
     let start = if ends_scheme { starts.next()? } else { first };
@@ -158,7 +159,7 @@ fn next_word(line: &str, from: usize) -> Option<(&str, usize)> {
 fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
     let rest =
         line[after..].strip_prefix(['"', '\'']).unwrap_or(&line[after..]).trim_start_matches([' ', '\t']);
-    // `=` is right, `:` is a common mistake, and a quoted value may follow with neither.
+    // All three, because `=` is right, `:` is a common mistake, and a quoted value may follow with neither.
     let value = match rest.strip_prefix(['=', ':']) {
         Some(value) => value.trim_start_matches([' ', '\t']),
         None if rest.starts_with(['"', '\'']) => rest,
@@ -166,7 +167,8 @@ fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
     };
     let start = line.len() - value.len();
     if let Some(inside) = value.strip_prefix('[') {
-        // Of a list of tables the values have names of their own; if none is a secret's, all of it may be.
+        // Of a list of tables the values have names of their own. If none is a secret's, all is hidden, because any of
+        // it may be one.
         let is_tables = inside.trim_start().starts_with('{');
         let is_named = is_tables
             && inside.split(['{', ',']).any(|pair| {
@@ -187,7 +189,7 @@ fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
         escaped = character == '\\' && !escaped && quote == '"';
         closes
     });
-    // If a quote closes too early, the text after it may be the rest of the value.
+    // To the end of the line otherwise, because the text behind a quote that closes too early may be the value's rest.
     let ends_there = |at: &usize| {
         let behind = inner[*at..].trim_start_matches(quote).trim_start();
         behind.is_empty() || behind.starts_with([',', '}', ']', '#'])
@@ -212,7 +214,7 @@ fn is_inside_secret(text: &str, first: usize) -> bool {
     })
 }
 
-/// Whether a value is a single `${...}` without a default. It names where the secret is, so it may be shown.
+/// Whether a value is a single `${...}` without a default. It may be shown, because it names where the secret is.
 fn is_bare_reference(value: &str) -> bool {
     let inner = value.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inner.is_some_and(|inner| !inner.contains(['}', '{']) && !inner.contains(":-"))
@@ -230,16 +232,17 @@ impl Secrets {
                 self.0.push(text.to_owned());
             }
         }
-        // The longest first: it may hold another one.
+        // The longest first, because it may hold another one.
         self.0.sort_by_key(|text| std::cmp::Reverse(text.len()));
     }
 
-    /// The text with a mask for each of them. A short one would be found in any word, so it is masked only between quotes.
+    /// The text with a mask for each of them. A short one is masked only between quotes, because it would be found in
+    /// any word.
     pub(crate) fn hide(&self, text: &str) -> String {
         let mut shown = text.to_owned();
         for secret in &self.0 {
             let in_toml = printer::text(secret);
-            // As they are, as TOML has them, and as messages quote them.
+            // Three forms, because messages have them as they are, as TOML writes them, and quoted.
             for form in [secret, &in_toml[1..in_toml.len() - 1], &secret.escape_debug().to_string()] {
                 if form.len() >= FOUND_BYTES_MIN {
                     shown = replaced(&shown, form, MASK);
@@ -280,7 +283,8 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// A text with each occurrence replaced. Hosts and names of fields are written in lower case, so case does not count.
+/// A text with each occurrence replaced. Case does not count, because hosts and names of fields are written in lower
+/// case.
 fn replaced(text: &str, from: &str, to: &str) -> String {
     let (lower, from) = (text.to_ascii_lowercase(), from.to_ascii_lowercase());
     let mut shown = String::with_capacity(text.len());

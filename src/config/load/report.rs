@@ -27,23 +27,19 @@ pub struct Report {
     secrets: Secrets,
 }
 
-/// One configuration file.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     /// As the operator named it, or as an `include` found it.
     pub(crate) path: PathBuf,
     /// The absolute directory its relative paths start from.
     pub(crate) directory: PathBuf,
-    /// All of it.
     pub(crate) text: Arc<str>,
-    /// Where the text comes from.
     pub(crate) kind: SourceKind,
 }
 
 /// Where the text of a source comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceKind {
-    /// From a file.
     File,
     /// From a row of the database, which goes before what files say.
     Added,
@@ -56,7 +52,6 @@ pub(crate) enum SourceKind {
 pub struct SourceSpan {
     /// Which file: an index into the sources.
     pub(crate) file: usize,
-    /// The first byte.
     pub(crate) start: usize,
     /// The byte after the last one.
     pub(crate) end: usize,
@@ -65,31 +60,21 @@ pub struct SourceSpan {
 /// The part of a [`Config`](crate::Config) that a finding is about, by its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// `listeners[_]`.
     Listener(usize),
-    /// `auth[_]`.
     Auth(usize),
-    /// `upstreams[_]`.
     Upstream(usize),
-    /// `policies[_]`.
     Policy(usize),
-    /// `routes[_]`.
     Route(usize),
-    /// `domains[_]`.
     Domain(usize),
-    /// The admin listener.
     Admin,
     /// The Redis that the nodes of a fleet share.
     Redis,
     /// The database of the control plane.
     Database,
-    /// Own bodies for errors.
     Errors,
-    /// Where spans go.
     Trace,
 }
 
-/// One error or warning.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Finding {
     severity: Severity,
@@ -252,7 +237,6 @@ impl Report {
         self.error_count() > 0
     }
 
-    /// The report as an error.
     pub(crate) fn into_errors(self) -> Errors {
         Errors(Box::new(self))
     }
@@ -267,8 +251,8 @@ impl Report {
         self.findings.sort_by_key(|finding| finding.place.as_ref().map(|(place, _)| *place));
     }
 
-    /// A finding by code that does not see the file. Its message may quote a text that came out of a `${...}`, or that does
-    /// not fit on a line, so this checks and masks it.
+    /// A finding by code that does not see the file: checked and masked, because its message may quote a text that came
+    /// out of a `${...}`, or that does not fit on a line.
     pub(crate) fn discreet(&self, mut finding: Finding) -> Finding {
         let written = |place: &SourceSpan| self.sources.get(place.file)?.text.get(place.start..place.end);
         let place = finding.place.as_ref().map(|(place, _)| place);
@@ -349,7 +333,6 @@ impl Finding {
         Finding { severity: Severity::Warning, ..Finding::error(message) }
     }
 
-    /// The same, as a warning.
     pub(crate) fn into_warning(self) -> Finding {
         Finding { severity: Severity::Warning, ..self }
     }

@@ -6,7 +6,6 @@ use crate::load::report::{SourceSpan, quoted};
 use crate::reader::{Table, Value};
 use base::words::NAME_BYTES_MAX;
 
-/// A named table: `[listener.edge]`.
 pub(crate) struct NamedTable<'c> {
     pub(crate) name: String,
     pub(crate) table: Table<'c>,

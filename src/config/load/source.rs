@@ -52,12 +52,12 @@ fn source(path: PathBuf, text: String) -> Source {
 
 /// The files that `include` matches, each once, with the place of its pattern.
 fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, SourceSpan)>, Vec<Finding>) {
-    // Most files include nothing, and so need not be parsed twice.
+    // By the word, so that files that include nothing, as most do, are not parsed twice.
     if !sources[0].text.contains("include") {
         return (Vec::new(), Vec::new());
     }
     let text = Arc::clone(&sources[0].text);
-    // Invalid TOML is reported when the whole document is read.
+    // Not reported, because invalid TOML is reported when the whole document is read.
     let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
     let ctx = Context::new(sources, variables, Vec::new());
     let patterns = Table::of_document(&ctx, 0, &document).value("include").map(|value| value.texts());
@@ -65,6 +65,7 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Sour
     let mut seen: Vec<PathBuf> = std::fs::canonicalize(&sources[0].path).into_iter().collect();
     for pattern in patterns.iter().flatten() {
         for file in matching(&sources[0].path, pattern) {
+            // By its real path, so that a link to a file that is there already is not read twice.
             let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
             if seen.first() == Some(&real) {
                 pattern.wrong("the file includes itself", "name other files");
@@ -98,7 +99,7 @@ fn matching(main: &Path, pattern: &Text<'_>) -> Vec<PathBuf> {
     if !is_wild(&name) {
         return vec![whole];
     }
-    // The parent of a bare file name is an empty path, which cannot be opened as the working directory.
+    // `.` for none, because the parent of a bare file name is an empty path, which cannot be opened.
     let opened = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
     let entries = match std::fs::read_dir(opened) {
         Ok(entries) => entries,
@@ -113,6 +114,7 @@ fn matching(main: &Path, pattern: &Text<'_>) -> Vec<PathBuf> {
         .filter(|entry| is_match(name.as_bytes(), entry.file_name().to_string_lossy().as_bytes()))
         .map(|entry| directory.join(entry.file_name()))
         .collect();
+    // Sorted, because a directory has no order of its own.
     files.sort();
     files
 }
@@ -122,7 +124,8 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     if name.starts_with(b".") && !pattern.starts_with(b".") {
         return false;
     }
-    // The last `*` and the end of its match so far. On a mismatch it takes one more byte, so no recursion is needed.
+    // The last `*` and the end of its match so far. On a mismatch it takes one more byte, so that no recursion is
+    // needed.
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {

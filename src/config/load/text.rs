@@ -48,8 +48,8 @@ impl Text<'_> {
         }
     }
 
-    /// Whether an authority in the value names a port that is none, which is reported. `Authority` takes `a:99999` and then
-    /// says that it has no port: whoever connects would take the default one.
+    /// Whether an authority in the value names a port that is none, which is reported, because `Authority` takes
+    /// `a:99999` and then says that it has no port: whoever connects would take the default one.
     pub(crate) fn has_wrong_port(&self, authority: &Authority) -> bool {
         let place = authority.as_str().rsplit('@').next().unwrap_or_default();
         let is_written = place.len() > authority.host().len();
@@ -112,7 +112,7 @@ impl Text<'_> {
         if self.has_reference { format!("that {} names", self.shown()) } else { self.shown() }
     }
 
-    /// Reports an error at some bytes of the value, if the file has it literally; else at the whole value.
+    /// Reports an error at some bytes of the value, if the file has it literally, otherwise at the whole value.
     pub(crate) fn wrong_within(
         &self,
         span: std::ops::Range<usize>,
@@ -130,7 +130,6 @@ impl Text<'_> {
         self.ctx.wrong(place, message, hint);
     }
 
-    /// One of a few words.
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         let word = self.text.as_str();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {

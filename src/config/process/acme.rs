@@ -150,6 +150,7 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Defin
                     hint,
                 );
             }
+            // An error, because both would be kept in one file.
             if seen.iter().any(|other| other.file() == ordered.file() && *other != ordered) {
                 let name = ordered.first_name();
                 let hint = "write the same table at both, or begin their `names` with different names";

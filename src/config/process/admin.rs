@@ -21,7 +21,6 @@ use crate::reader::{Table, Value};
 use crate::upstream::socket;
 use base::words::NAME_BYTES_MAX;
 
-/// What `[admin]` says.
 #[derive(Default)]
 pub(crate) struct Read {
     pub(crate) config: Option<Config>,
@@ -80,7 +79,6 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
     Read { config: Some(config), grpc, places }
 }
 
-/// The text of a token.
 fn secret(value: &Value<'_>) -> Option<String> {
     let token = value.text()?;
     if token.text.is_empty() {
@@ -97,6 +95,7 @@ fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
     let own = own.map(|text| BearerToken::of_text(OWN_TOKEN_NAME, text, AdminRole::Admin, None).digest);
     for value in &bounded(value, "tokens") {
         let Some((token, name)) = named_token(value) else { continue };
+        // An error, because the audit tells tokens apart by their names.
         if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
             let message = format!("{} is the name of another token", name.shown());
             name.wrong(message, "give each its own: the audit tells them apart by it");
@@ -118,6 +117,7 @@ fn bounded<'c>(value: &Value<'c>, what: &str) -> Vec<Value<'c>> {
     if written.len() > TOKENS_MAX {
         value.wrong(format!("there are more than {TOKENS_MAX} {what}"), "leave some out");
     }
+    // Cut, so that no more are compared than may be written.
     written.truncate(TOKENS_MAX);
     written
 }
@@ -138,6 +138,7 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
             None
         }
     };
+    // Every key is read before one that is missing ends this, so that all errors are reported.
     let role = role(&table);
     let expires = table.value("expires").map(|value| expires(&value));
     let name = name?;
@@ -227,7 +228,7 @@ fn expires(value: &Value<'_>) -> Option<i64> {
     seconds
 }
 
-/// A name or an address without a port, since the check of `Host` ignores ports.
+/// A name or an address without a port, because the check of `Host` ignores ports.
 fn admin_host(text: &Text<'_>) -> Option<String> {
     let bare = text.text.trim_start_matches('[').trim_end_matches(']');
     let is_address = bare.parse::<std::net::IpAddr>().is_ok();
@@ -267,5 +268,5 @@ fn default_admin() -> Config {
 
 const SHOWS: &str = "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`";
 
-/// Tokens of one listener. A request is compared with each.
+/// Tokens of one listener: bounded, because a request is compared with each.
 const TOKENS_MAX: usize = 256;

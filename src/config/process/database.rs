@@ -103,7 +103,7 @@ fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
 /// every node.
 pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &DefinitionSpans) {
     let Some(database) = &config.database else {
-        // One with errors has been reported.
+        // By its place, because one with errors has been reported already.
         let is_absent = places.database.whole.is_none();
         for (method, fields) in config.auth.iter().zip(&places.auth).filter(|_| is_absent) {
             let needs_one = matches!(&method.kind, MethodKind::ApiKey(keys) if keys.source.has_database());

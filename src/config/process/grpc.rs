@@ -69,7 +69,7 @@ fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<GrpcClient> {
     names.iter().take(CLIENTS_MAX).filter_map(client).collect()
 }
 
-/// Clients of one listener. A connection is compared with each.
+/// Clients of one listener: bounded, because a connection is compared with each.
 const CLIENTS_MAX: usize = 256;
 const SHOWS: &str =
     "write a place and the name there, as in `\"san:uri=spiffe://mesh/ns/edge\"` or `\"subject:cn=envoy\"`";

@@ -81,7 +81,7 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Definitio
                     matches!(taken, listening::Bind::Unix(taken) if bind == taken)
                 }
             };
-            // One of the two may be a default that is written nowhere.
+            // At the other one otherwise, because one of the two may be a default that is written nowhere.
             let place = fields.place("bind").or_else(|| places.admin.place(field));
             if let Some(place) = place.filter(|_| is_met) {
                 ctx.wrong(
@@ -99,6 +99,7 @@ pub(crate) fn meet_alone(one: &listening::Bind, other: &listening::Bind) -> bool
     match (one, other) {
         (listening::Bind::Tcp(one), listening::Bind::Tcp(other)) => {
             let is_on_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+            // Port 0 meets nobody, because it is another port for each that asks.
             one.port() == other.port() && one.port() != 0 && (one.ip() == other.ip() || is_on_any)
         }
         _ => one == other,
@@ -167,7 +168,6 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
     None
 }
 
-/// Reads `[client-ip]`.
 pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     let mut client_ip = ClientIp::default();
     let Some(table) = sections::table(documents, "client-ip") else { return client_ip };
@@ -230,14 +230,14 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
         text.wrong(format!("{} is not an address range", text.shown()), hint);
         return None;
     };
-    // Bits after the prefix mean that the address or the prefix is wrong. Whom to trust must not be guessed.
+    // An error, because bits after the prefix mean that one of the two is wrong, and whom to trust must not be guessed.
     if network != network.trunc() {
         text.wrong(
             format!("{} has bits set after its prefix", text.shown()),
             format!("write `{}`", network.trunc()),
         );
     }
-    // A client's IPv4-mapped address is compared as IPv4, so such a range would never match.
+    // An error, because a client's IPv4-mapped address is compared as IPv4: such a range would never match.
     if let ipnet::IpNet::V6(mapped) = network
         && mapped.prefix_len() >= 96
         && let Some(address) = mapped.addr().to_ipv4_mapped()
@@ -273,7 +273,7 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
         }
     }
     table.number("max-connections", &mut listener.connections_max);
-    // The default per address is never more than the maximum in all.
+    // Before it is read, so that the default per address is never more than the maximum in all.
     listener.connections_per_ip_max = listener.connections_per_ip_max.min(listener.connections_max);
     table.number("max-connections-per-ip", &mut listener.connections_per_ip_max);
     table.spell("max-connections-per-ip", listener.connections_per_ip_max.to_string());
@@ -384,5 +384,5 @@ fn sizes(keys: &Table<'_>, sizes: &mut Sizes) {
 /// Whoever connects over a Unix socket, in a list of addresses.
 const UNIX: &str = "unix";
 
-/// Each client is compared with every range of a list, so lists are bounded.
+/// Lists are bounded, because each client is compared with every range of one.
 const NETWORKS_MAX: usize = 1_000;

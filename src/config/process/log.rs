@@ -47,7 +47,7 @@ pub(crate) fn read(
 
 /// A level, or directives as `tracing` reads them: `info,sluicegate::proxy=debug`.
 fn directives(text: &Text<'_>) -> Option<String> {
-    // `tracing` reads an unknown single word as a module's name, so a misspelt level would silence the log.
+    // Checked here, because `tracing` reads an unknown word as a module's name: a misspelt level would silence the log.
     if !text.text.contains(['=', ',']) {
         let levels = LEVELS.map(|level| (level, ()));
         return text.choice(&levels).map(|()| text.text.clone());

@@ -6,7 +6,6 @@ use crate::reader::Table;
 use crate::settings::Node;
 use policy::keys::naming::AddressDetail;
 
-/// Reads `[node]`.
 pub(crate) fn read(documents: &[Table<'_>]) -> Node {
     let mut node = Node::default();
     let Some(table) = sections::table(documents, "node") else {
@@ -23,7 +22,6 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Node {
     node
 }
 
-/// Reads `[privacy]`.
 pub(crate) fn read_privacy(documents: &[Table<'_>]) -> AddressDetail {
     let Some(table) = sections::table(documents, "privacy") else { return AddressDetail::default() };
     let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES));

@@ -115,6 +115,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
     let port = if kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };
     let text = url.text()?;
     let servers = read_url(&text, port)?;
+    // Refused, because a cluster has only the database 0.
     if kind == Kind::Cluster && servers[0].login.db > 0 {
         text.wrong("a cluster has one database, 0", "end the URL after its hosts");
     }
@@ -164,7 +165,7 @@ fn one_server(table: &Table<'_>) -> Option<Server> {
 }
 
 /// `redis://[user][:password]@host[:port][,host[:port]…][/db]`; `rediss://` over TLS. User and password are taken
-/// literally, up to the last `@`, and not percent-decoded: a password out of a `${file:…}` is not encoded.
+/// literally, up to the last `@`, and not percent-decoded, because a password out of a `${file:…}` is not encoded.
 fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let wrong = |message: &str, hint: &str| {
         text.wrong(format!("`url` {message}"), hint);
@@ -180,6 +181,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     if password.is_some() && !text.has_reference {
         text.warn("a password is written in plain text", mask::OUT_OF_FILE);
     }
+    // An error, because everybody knows the mask.
     if mask::is_mask(password.unwrap_or(username)) {
         text.wrong(format!("the password of `url` {}", mask::MASKED), mask::WRITE_SECRET);
     }
@@ -211,7 +213,8 @@ fn host_and_port(text: &str, default_port: u16) -> Option<(String, u16)> {
     let host = authority.host();
     let port = match authority.port_u16() {
         Some(port) => port,
-        // A written port that is not a number has made `port_u16` return `None`, so the lengths tell the two cases apart.
+        // The lengths tell the two cases apart, because a written port that is no number makes `port_u16` return
+        // `None`, too.
         None if authority.as_str().len() == host.len() => default_port,
         None => return None,
     };

@@ -28,7 +28,6 @@ pub(crate) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
     value.integer().and_then(|workers| usize::try_from(workers).ok())
 }
 
-/// Reads `[limits]`.
 pub(crate) fn read_limits(documents: &[Table<'_>]) -> Limits {
     let mut limits = Limits { memory: LIMITS_MEMORY, headers: LimitHeaders::default(), hot_keys: true };
     if let Some(table) = sections::table(documents, "limits") {
@@ -72,7 +71,6 @@ pub(crate) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
     config
 }
 
-/// Reads `[shutdown]`.
 pub(crate) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
     let mut shutdown = default_shutdown();
     if let Some(table) = sections::table(documents, "shutdown") {
@@ -127,7 +125,6 @@ fn default_shutdown() -> Shutdown {
     }
 }
 
-/// The port of DNS.
 const DNS_PORT: u16 = 53;
 /// Name servers that may be written.
 const DNS_SERVERS_MAX: usize = 8;

@@ -63,14 +63,13 @@ fn which(keys: &Table<'_>, config: &mut Config) {
     keys.word("parent", &HEEDED, &mut config.parent);
 }
 
-/// The URL of a collector.
 fn url(text: &Text<'_>) -> Option<Uri> {
     let url = text.text.parse::<Uri>().ok();
     let is_right = |url: &Uri| {
         let is_http = url.scheme() == Some(&Scheme::HTTP) || url.scheme() == Some(&Scheme::HTTPS);
         let has_host = url.host().is_some_and(|host| !host.is_empty());
         let has_name = url.authority().is_some_and(|authority| authority.as_str().contains('@'));
-        // A fragment is not in the `Uri`, which leaves it out.
+        // The text is searched for a fragment, because the `Uri` leaves it out.
         is_http && has_host && !has_name && url.query().is_none() && !text.text.contains('#')
     };
     let right = url.filter(is_right);
@@ -115,7 +114,8 @@ fn is_of_the_message(name: &HeaderName) -> bool {
     is_framing(name) || OF_THE_MESSAGE.contains(&name.as_str()) || name.as_str().starts_with(GRPC)
 }
 
-/// Fields beside those that frame a message: the exporter sets them, or HTTP gives them to no sender of a whole one.
+/// Refused beside those that frame a message, because the exporter sets them, or HTTP gives them to no sender of a
+/// whole one.
 const OF_THE_MESSAGE: [&str; 7] =
     ["content-encoding", "content-range", "content-type", "expect", "host", "http2-settings", "range"];
 /// Names that begin so are gRPC's own.

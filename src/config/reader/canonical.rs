@@ -82,7 +82,7 @@ impl Page {
     }
 }
 
-/// The keys of a section: as they are noted or written, or else their defaults.
+/// The keys of a section: as they are noted or written, otherwise their defaults.
 fn keys_of(section: &'static Section, table: Option<&Table<'_>>, noted: &[(&str, String)]) -> Keys {
     let is_written = |key: &'static str| table.is_some_and(|table| table.value(key).is_some());
     let mut keys = Vec::new();
@@ -181,7 +181,7 @@ impl Table<'_> {
         let is_row = |key: &str| self.section.is_some_and(|section| section.key(key).is_some());
         let others = if self.others.is_some() { self.entries() } else { Vec::new() };
         for entry in others.iter().filter(|entry| !is_row(&entry.key)) {
-            // Names of fields have no case; a name that is written in two has two keys all the same.
+            // Lower case, because names of fields have none; a name that is written in two has two keys all the same.
             let lower = key(&entry.key.to_ascii_lowercase());
             let is_free = !keys.iter().any(|(known, _)| *known == lower);
             let is_field = entry.kinds().any(|kind| matches!(kind, Kind::Field(_)));
@@ -290,7 +290,7 @@ impl Value<'_> {
 
 /// The key that the comment of a table is noted under.
 const COMMENT: &str = "#";
-/// The list that has a line for each element: it may have thousands.
+/// The list that has a line for each element, because it may have thousands.
 const DESCRIPTORS: &str = "descriptors";
 /// Files are written as one. `[compress]` is written at each route that it holds for.
 const UNWRITTEN: [&str; 2] = ["include", "compress"];

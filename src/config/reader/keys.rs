@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::{Table, Value};
 
 impl Table<'_> {
-    /// A value that `read` makes.
     pub(crate) fn set<T>(&self, key: &'static str, value: &mut T, read: impl Fn(Value<'_>) -> Option<T>) {
         if let Some(read) = self.value(key).and_then(read) {
             *value = read;
@@ -26,7 +25,6 @@ impl Table<'_> {
         self.set(key, value, |written| written.path().map(Some));
     }
 
-    /// A size in bytes.
     pub(crate) fn size<N: TryFrom<u64>>(&self, key: &'static str, value: &mut N) {
         self.set(key, value, |written| narrow(written.size()?));
     }
@@ -53,7 +51,6 @@ impl Table<'_> {
         self.set(key, value, |written| written.percent());
     }
 
-    /// One of a few words.
     pub(crate) fn word<T: Clone>(&self, key: &'static str, words: &[(&'static str, T)], value: &mut T) {
         self.set(key, value, |written| written.choice(words));
     }
@@ -67,7 +64,7 @@ impl Table<'_> {
     }
 }
 
-/// Cannot fail: the range in the key's row fits into the type.
+/// Cannot fail, because the range in the key's row fits into the type.
 fn narrow<N: TryFrom<u64>>(number: u64) -> Option<N> {
     N::try_from(number).ok()
 }

@@ -56,7 +56,6 @@ pub(super) struct Value<'c> {
 }
 
 impl<'c> Table<'c> {
-    /// The whole of one file.
     pub(super) fn of_document(
         ctx: &'c Context<'c>,
         file: usize,
@@ -152,7 +151,6 @@ impl<'c> Table<'c> {
         Some(self.entry(place, key, value))
     }
 
-    /// A table under a key.
     pub(super) fn table(&self, key: &'static str) -> Option<Table<'c>> {
         self.value(key)?.table()
     }
@@ -161,7 +159,8 @@ impl<'c> Table<'c> {
     pub(super) fn entries(&self) -> Vec<Value<'c>> {
         let mut entries: Vec<_> =
             self.entries.iter().map(|(key, value)| self.entry(self.place, key, value)).collect();
-        // The map is sorted by key. Errors and indices should follow the order of the file.
+        // Sorted, because the map is in the order of its keys, and errors and indices should follow the order of the
+        // file.
         entries.sort_by_key(|entry| entry.key_place);
         entries
     }
@@ -283,12 +282,10 @@ impl<'c> Value<'c> {
         self.value.as_bool()
     }
 
-    /// What it may be.
     fn kinds(&self) -> impl Iterator<Item = &'static Kind> {
         self.kind.into_iter().flat_map(Kind::each)
     }
 
-    /// The elements of an array.
     pub(super) fn array(&self) -> Option<Vec<Value<'c>>> {
         let DeValue::Array(array) = self.value else {
             self.wrong_type("an array");
@@ -303,7 +300,7 @@ impl<'c> Value<'c> {
         Some(array.iter().map(element).collect())
     }
 
-    /// A table. Of several that it may be it is the first whose first key it has, or else the last.
+    /// A table. Of several that it may be it is the first whose first key it has, otherwise the last.
     pub(super) fn table(&self) -> Option<Table<'c>> {
         let DeValue::Table(entries) = self.value else {
             self.wrong_type("a table");

@@ -74,7 +74,7 @@ impl<'c> Value<'c> {
 
     fn expanded(&self, text: &str) -> Option<Text<'c>> {
         let Source { directory, kind, .. } = &self.ctx.sources[self.place.file];
-        // Whoever may write policies may not read this machine's files and variables by them.
+        // Refused, because whoever may write policies may not read this machine's files and variables by them.
         if *kind != SourceKind::File && text.contains("${") {
             self.wrong(
                 format!("{} refers to a variable or a file", quoted(&self.key)),
@@ -87,7 +87,7 @@ impl<'c> Value<'c> {
             self.ctx.secrets.borrow_mut().add(&expanded.secrets);
         }
         match expanded {
-            // Everybody knows the mask, so a secret of it would protect nothing.
+            // An error, because everybody knows the mask: a secret of it would protect nothing.
             Ok(expanded) if mask::is_secret_key(&self.key) && mask::is_mask(&expanded.text) => {
                 self.wrong(format!("{} {MASKED}", quoted(&self.key)), WRITE_SECRET);
                 None
@@ -106,7 +106,6 @@ impl<'c> Value<'c> {
         }
     }
 
-    /// The path of a file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         self.text().map(|text| text::path(&text))
     }
@@ -119,7 +118,8 @@ impl<'c> Value<'c> {
         boolean
     }
 
-    /// A whole number in a range. A string is accepted if it came out of a `${...}`, which can only stand in a string.
+    /// A whole number in a range. A string is accepted if it came out of a `${...}`, because that can only stand in a
+    /// string.
     pub(crate) fn integer(&self) -> Option<u64> {
         let range = self.range();
         let number = match self.value {
@@ -253,7 +253,6 @@ impl<'c> Value<'c> {
         Some(ppm / PPM_PER_PERCENT)
     }
 
-    /// One of a few words.
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         self.text()?.choice(choices)
     }

@@ -10,7 +10,6 @@ use crate::upstream::health::range;
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages;
 
-/// Reads `[errors]`.
 pub(crate) fn read(documents: &[Table<'_>]) -> (Vec<ErrorPage>, Fields) {
     let Some(table) = sections::table(documents, "errors") else { return (Vec::new(), Fields::default()) };
     let places = table.places();

@@ -77,7 +77,7 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             continue;
         }
         for text in value.texts() {
-            // Bytes beyond ASCII have no agreed meaning in a field (RFC 9110 section 5.5).
+            // ASCII alone, because other bytes have no agreed meaning in a field (RFC 9110 section 5.5).
             let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
             if !is_plain {
                 let hint = "a field's value is one line of printable ASCII";

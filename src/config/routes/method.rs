@@ -6,7 +6,7 @@ use crate::load::text::Text;
 use crate::reader::Value;
 use base::words::did_you_mean;
 
-/// Reads a list of methods, and reports those that the gateway itself refuses: no request would ever match.
+/// Reads a list of methods, and reports those that the gateway itself refuses, because no request would ever match.
 pub(crate) fn list(value: &Value<'_>) -> Vec<Method> {
     let texts = value.some_texts("leave it out for any method");
     let one = |text: &Text<'_>| {

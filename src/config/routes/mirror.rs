@@ -30,5 +30,5 @@ fn bounds(keys: &Table<'_>, mirror: &mut MirrorDefinition) {
 }
 
 const SHARE_WHOLE_PPM: u32 = 1_000_000;
-/// Most bodies of an API are smaller, and all copies together have a bound of their own.
+/// So much, because most bodies of an API are smaller, and all copies together have a bound of their own.
 const BODY_BYTES_DEFAULT: usize = 64 * 1024;

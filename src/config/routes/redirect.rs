@@ -56,7 +56,7 @@ fn same_host(text: &Text<'_>) -> Option<HttpsRedirect> {
             return Some(HttpsRedirect { host: None, port, status: DEFAULT });
         }
     };
-    // `parse` would take a sign, and port 0 cannot be connected to.
+    // Digits alone, because `parse` would take a sign; and not 0, because nothing can connect to it.
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let Some(port) = port.parse().ok().filter(|port| is_number && *port > 0) else {
         let hint = "write a port from 1 to 65535, as in `https:8443`, or `https` for 443";
@@ -66,7 +66,7 @@ fn same_host(text: &Text<'_>) -> Option<HttpsRedirect> {
     Some(HttpsRedirect { host: None, port, status: DEFAULT })
 }
 
-/// `www.example.com{path}`, perhaps with a port: a listener knows no route, so it keeps path and query.
+/// `www.example.com{path}`, perhaps with a port. It keeps path and query, because a listener knows no route.
 fn elsewhere(text: &Text<'_>, rest: &str) -> Option<HttpsRedirect> {
     let authority = rest.strip_suffix("{path}").and_then(|host| host.parse::<Authority>().ok());
     let authority = authority.filter(|authority| !authority.as_str().contains('@'));
@@ -96,7 +96,7 @@ fn show(redirect: &HttpsRedirect) -> String {
     }
 }
 
-/// Keeps method and body (RFC 9110 section 15.4.9).
+/// 308, because clients keep method and body (RFC 9110 section 15.4.9).
 const DEFAULT: StatusCode = StatusCode::PERMANENT_REDIRECT;
 const STATUSES: [StatusCode; 5] = [
     StatusCode::MOVED_PERMANENTLY,

@@ -114,7 +114,7 @@ impl Reader<'_> {
         if let Some(table) = table.table("timeouts") {
             times(&table, &mut route.timeouts);
         }
-        // Whatever the upstream says.
+        // Whole, because a route's `retry` replaces the upstream's, whatever that says.
         route.retry = table.table("retry").map(|table| retry::read(&table, BUDGET_UNKNOWN));
         plain(&table, &mut route);
         route.compress = match table.value("compress") {
@@ -323,7 +323,7 @@ fn made_name(route: &RouteDefinition) -> String {
     }
     name.push_str(&route.hosts.join(","));
     name.push_str(&route.path);
-    // Only names of headers: a value may be a secret, and a route's name appears in logs and metrics.
+    // Only names of headers, because a value may be a secret, and a route's name appears in logs and metrics.
     for header in &route.headers {
         name.push_str(&format!(" [{}]", header.name));
     }
@@ -341,7 +341,7 @@ fn host(text: &Text<'_>) -> Option<String> {
     let hint = match &host {
         host if host.contains("://") => "leave the scheme out, as in `api.example.com`",
         host if host.contains('/') => "leave the path out; it has its own key, `path`",
-        // `_` is nginx's idiom for any other host.
+        // `_` gets the same hint, because it is nginx's idiom for any other host.
         host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",
         host if host.contains(':') && !host.starts_with('[') => "leave the port out: the listener decides it",
         host => match HostPattern::parse(host) {
@@ -362,7 +362,7 @@ fn host(text: &Text<'_>) -> Option<String> {
 fn path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !text.text.starts_with('/') {
-        // `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
+        // A hint of its own, because `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
         let hint = match text.text.starts_with(['~', '^', '=', '@']) {
             true => {
                 "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; there are no regular expressions"

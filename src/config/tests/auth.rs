@@ -134,7 +134,7 @@ fn every_way_is_read_and_written() {
 fn ways_are_checked() {
     each_says(&[
         ("[auth.a]\npass = true", "an authentication method needs `kind`", "1:7", "kind = \"api-key\""),
-        // A route that names it is not to blame.
+        // Nothing of the route, because one that names it is not to blame.
         (
             "[auth.a]\npass = true\n[[route]]\nto = \"echo\"\nauth = \"a\"",
             "an authentication method needs `kind`",

@@ -66,7 +66,6 @@ fn own(keys: &'static [Key]) -> impl Iterator<Item = &'static Key> {
     keys.iter().filter(|key| key.is_of_files())
 }
 
-/// All rows.
 fn all() -> Vec<Rows> {
     let mut found = vec![Rows { paths: vec!["gateway.toml".to_owned()], keys: ROOT.keys }];
     let mut at = 0;

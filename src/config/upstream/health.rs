@@ -210,6 +210,6 @@ fn outlier_keys(keys: &Table<'_>, outliers: &mut Outliers) {
 
 const ASKS: &str = "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`";
 const STATUS_HINT: &str = "write it as in `200`, `\"2xx\"` or `\"200-399\"`";
-/// One byte holds the length of a field with it in protobuf.
+/// So short, because one byte holds the length of a field with it in protobuf.
 const SERVICE_BYTES_MAX: usize = 100;
 const STATUS_MAX: u16 = 599;

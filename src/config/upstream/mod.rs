@@ -125,6 +125,7 @@ fn weighted(value: &Value<'_>) -> Option<ConfiguredServer> {
     let table = value.table()?;
     let url = table.value("url");
     let mut weight = 1;
+    // Before the URL, so that errors of both are reported.
     table.number("weight", &mut weight);
     let server = server(&url?.text()?)?;
     Some(ConfiguredServer { weight, ..server })

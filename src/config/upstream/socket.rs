@@ -21,7 +21,7 @@ pub(crate) fn path(text: &Text<'_>, example: &str) -> Option<PathBuf> {
         let hint = format!("a socket's path has at most {PATH_BYTES_MAX} bytes");
         text.wrong(format!("`{}` is too long", text.key), hint);
     }
-    // The path is a part of log lines and of metrics' labels.
+    // Refused, because the path is a part of log lines and of metrics' labels.
     if path.bytes().any(|byte| byte.is_ascii_control() || matches!(byte, b'"' | b'\\')) {
         let hint = "write a path without control characters, `\"` and `\\`";
         text.wrong(format!("{} is not a socket's path", text.shown()), hint);

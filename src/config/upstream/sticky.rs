@@ -23,7 +23,7 @@ pub(crate) fn read(value: &Value<'_>) -> Option<StickyConfig> {
             sticky.path.clone_from(&path.text);
         }
     }
-    // Browsers drop a cookie with `SameSite=None` without `Secure`.
+    // Always secure then, because browsers drop a cookie with `SameSite=None` without `Secure`.
     sticky.is_secure |= sticky.same_site == SameSite::None;
     if let Some(cookie) = &cookie {
         prefix(cookie, &sticky);
@@ -39,7 +39,7 @@ fn plain(keys: &Table<'_>, sticky: &mut StickyConfig) {
 
 /// A name that every client takes for one (RFC 6265 section 4.1.1).
 fn name(text: &Text<'_>) -> Option<String> {
-    // A name of a header field is a token, as that of a cookie is.
+    // Read as the name of a header field, because that is a token, as the name of a cookie is.
     let is_name = text.text.parse::<http::HeaderName>().is_ok();
     if !is_name {
         text.wrong(format!("{} is not the name of a cookie", text.shown()), "write it as in `server`");

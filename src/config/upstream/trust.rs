@@ -8,7 +8,6 @@ use net::trust::{ClientPair, Trust};
 use crate::keys::upstream::TLS_VERSIONS;
 use crate::reader::{Table, Value};
 
-/// Reads the table.
 pub(crate) fn read(value: &Value<'_>) -> Trust {
     let mut trust = Trust::default();
     let Some(table) = value.table() else { return trust };

@@ -21,7 +21,6 @@ pub enum ScrapeFormat {
 }
 
 impl ScrapeFormat {
-    /// Its `Content-Type`.
     pub fn content_type(self) -> &'static str {
         match self {
             ScrapeFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -34,7 +33,7 @@ impl ScrapeFormat {
 }
 
 impl Metrics {
-    /// All metrics as of now. Takes time with the number of series in use, so never call it from a worker.
+    /// All metrics as of now. Never call it from a worker, because it takes time with the number of series in use.
     pub fn encode(&self, format: ScrapeFormat) -> Vec<u8> {
         match format {
             ScrapeFormat::Prometheus => self.text(format).into_bytes(),

@@ -103,7 +103,6 @@ fn timestamp(time: Duration) -> Timestamp {
     Timestamp { seconds: time.as_secs() as i64, nanos: time.subsec_nanos() as i32 }
 }
 
-/// `MetricFamily`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct MetricFamily {
     #[prost(string, tag = "1")]
@@ -118,7 +117,6 @@ pub(super) struct MetricFamily {
     unit: String,
 }
 
-/// `Metric`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Metric {
     #[prost(message, repeated, tag = "1")]
@@ -131,7 +129,6 @@ pub(super) struct Metric {
     pub(super) histogram: Option<HistogramMessage>,
 }
 
-/// `LabelPair`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct LabelPair {
     #[prost(string, tag = "1")]
@@ -179,7 +176,6 @@ pub(super) struct BucketMessage {
     pub(super) exemplar: Option<ExemplarMessage>,
 }
 
-/// `BucketSpan`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct BucketSpan {
     #[prost(sint32, tag = "1")]
@@ -188,7 +184,6 @@ pub(super) struct BucketSpan {
     pub(super) length: u32,
 }
 
-/// `Exemplar`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct ExemplarMessage {
     #[prost(message, repeated, tag = "1")]

@@ -100,8 +100,9 @@ fn push_number(text: &mut String, number: MetricNumber) -> fmt::Result {
     }
 }
 
-/// A number in the canonical form of OpenMetrics 1.0, which is that of `%g` in C and Go. `le` has to have it: Prometheus
-/// writes the bounds of a histogram that it reads as protobuf so, and a series by another name would be another series.
+/// A number in the canonical form of OpenMetrics 1.0, which is that of `%g` in C and Go. `le` has to have it, because
+/// Prometheus writes the bounds of a histogram that it reads as protobuf so, and a series by another name would be
+/// another series.
 pub(super) fn float(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

@@ -75,9 +75,7 @@ pub struct HotKeyChange {
 /// How a key stands in the last minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct KeyStanding {
-    /// Decisions a second.
     pub requests_per_second: f64,
-    /// Denials a second.
     pub denied_per_second: f64,
     /// Its part of its policy's decisions, 0 to 1.
     pub of_policy: f64,
@@ -87,7 +85,6 @@ pub struct KeyStanding {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HotKeyFilter {
-    /// The only policy.
     pub policy: Option<String>,
     /// The last so many minutes, 1 to 60.
     pub minutes: u64,
@@ -102,7 +99,6 @@ pub struct HotKeyReport {
     pub is_hot: bool,
     /// Decisions a second, over the minutes that were asked for.
     pub requests_per_second: f64,
-    /// Denials a second.
     pub denied_per_second: f64,
     /// How it stands in the last minute; `None`: it was not seen in it.
     pub standing: Option<KeyStanding>,
@@ -119,7 +115,7 @@ impl Book {
         for named in batch.names {
             let has_room = self.keys.len() < KEYS_MAX;
             match self.keys.entry(named.key) {
-                // A reload may have changed how keys are named.
+                // Named again, because a reload may have changed how keys are named.
                 Entry::Occupied(mut known) if *known.get().named != named => {
                     known.get_mut().named = Arc::new(named);
                 }
@@ -156,7 +152,7 @@ impl Book {
             self.since = second;
         }
         let before = std::mem::replace(&mut self.second, second);
-        // A minute's last batches come within the second after it.
+        // Later than its end, because a minute's last batches come within the second after it.
         let is_over = |second: u64| second.saturating_sub(LATER) / MINUTE;
         if before > 0 && is_over(before) < is_over(second) {
             self.close(is_over(second) - 1);
@@ -186,7 +182,8 @@ impl Book {
         let mut changes = Vec::new();
         for known in keys.values_mut() {
             let counts = known.last.sum(*second);
-            // Once hot a key stays so until it is clearly less, or one on the edge would be told of each second.
+            // Once hot a key stays so until it is clearly less, because otherwise one on the edge would be told of each
+            // second.
             let edge = if known.is_hot { LESS } else { 1.0 };
             let is_much = counts.requests as f64 >= FLOOR * edge * seconds;
             let decided = policies.get(&known.named.policy);
@@ -197,7 +194,7 @@ impl Book {
             }
             let standing = standing(known, decided, shards, *second, until);
             let above = thresholds.get(&known.named.policy).map_or(f64::INFINITY, |above| above * edge);
-            // A policy that counts everybody together has one key, which is no news.
+            // Not of a policy that counts everybody together, because its only key is no news.
             let is_of_policy = standing.of_policy > above && !known.named.name.is_empty();
             let is_of_shard = standing.of_shard.is_some_and(|share| share > above);
             let is_hot = is_much && (is_of_policy || is_of_shard);
@@ -366,7 +363,7 @@ impl KnownKey {
     }
 
     /// Decisions and denials a second in the last minute, or since it came first in it. Until it has come for
-    /// [`YOUNG`] seconds, it is as if it had: what came at once is no rate yet.
+    /// [`YOUNG`] seconds, it is as if it had, because what came at once is no rate yet.
     fn rates(&self, second: u64, (since, until): (u64, u64)) -> (f64, f64) {
         let KeyCounts { mut requests, mut denied } = self.last.sum(second);
         let from = slots::first(second).max(since);

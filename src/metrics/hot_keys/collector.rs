@@ -37,7 +37,7 @@ impl KeyCollector {
     }
 }
 
-/// Ignores poisoning: no code under these locks leaves a state half changed.
+/// Ignores poisoning, because no code under these locks leaves a state half changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

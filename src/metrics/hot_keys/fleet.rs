@@ -32,7 +32,7 @@ pub fn encode(rows: &[HotKeyStat], name: impl Fn(&str) -> String) -> Vec<u8> {
         requests: row.counts.requests,
         denied: row.counts.denied,
     });
-    // Cannot fail: there are only texts and numbers.
+    // Cannot fail, because there are only texts and numbers.
     serde_json::to_vec(&told.collect::<Vec<_>>()).unwrap_or_default()
 }
 

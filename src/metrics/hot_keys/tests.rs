@@ -186,7 +186,6 @@ fn named(key: u64, policy: &str) -> NamedKey {
     NamedKey::new(key, policy, format!("consumer={key}"), Some(0))
 }
 
-/// Begins a minute.
 const NOON: u64 = 1_800_000_000;
 
 fn asked(minutes: u64) -> HotKeyFilter {

@@ -13,7 +13,6 @@ use crate::families::Families;
 use crate::grid::Native;
 use crate::histogram::{Distribution, seconds};
 
-/// How long decisions took.
 #[derive(Debug)]
 pub struct Latency {
     cells: Cells<{ SLOTS * DecidingTier::ALL.len() }>,
@@ -91,7 +90,7 @@ static BOUNDS_NS: LazyLock<[u64; BOUNDS]> = LazyLock::new(|| {
             None => f64::from(EXPONENT_FIRST) + index as f64 / f64::from(STEPS),
             Some(above) => f64::from(EXPONENT_LAST) + 1.0 + above as f64,
         };
-        // Rounded to whole nanoseconds: durations are.
+        // Rounded to whole nanoseconds, because durations are.
         (exponent.exp2() * 1e9).round() as u64
     })
 });

@@ -119,7 +119,6 @@ pub enum Comparison {
     Agreed,
     /// The policy in force (or the algorithm of before) would deny it, the candidate (or the algorithm of now) would not.
     OnlyOldDenies,
-    /// The other way round.
     OnlyNewDenies,
 }
 
@@ -231,7 +230,7 @@ pub(crate) fn families(
                 .map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
         }),
     )?;
-    // Few policies have costs that are known later; the others have no series of them.
+    // The others have no series of them, because few policies have costs that are known later.
     let has_costs = |policy: &PolicySeries| CostOutcome::ALL.iter().any(|cost| policy.costs(*cost) > 0);
     families.counters(
         "costs",

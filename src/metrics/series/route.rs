@@ -22,9 +22,7 @@ pub struct RequestCounts {
     pub status: u16,
     /// From its head to the answer's last byte, nanoseconds.
     pub duration_ns: u64,
-    /// Bytes of body received.
     pub bytes_in: u64,
-    /// Bytes of body sent.
     pub bytes_out: u64,
 }
 
@@ -32,7 +30,6 @@ pub struct RequestCounts {
 pub struct RouteTotals {
     /// By class of their status: 1xx to 5xx, and what is no status.
     pub classes: [u64; CLASSES.len()],
-    /// How long they took.
     pub durations: Durations,
 }
 
@@ -110,7 +107,7 @@ impl RouteTotals {
     /// Those that came since an earlier moment.
     pub fn since(&self, earlier: &RouteTotals) -> RouteTotals {
         RouteTotals {
-            // A reading that races with a worker may see less than one before.
+            // It saturates, because a reading that races with a worker may see less than one before.
             classes: std::array::from_fn(|index| self.classes[index].saturating_sub(earlier.classes[index])),
             durations: self.durations.since(&earlier.durations),
         }
@@ -210,7 +207,6 @@ impl RefusalSeries {
         RefusalSeries(Cells::new(workers))
     }
 
-    /// A request ended so.
     pub fn count(&self, worker: &WorkerToken) {
         self.0.count(worker, 0);
     }
@@ -220,7 +216,7 @@ impl RefusalSeries {
     }
 }
 
-/// Statuses counted on their own; any other is counted with its class. A slot for every number would be four
+/// Statuses counted on their own; any other is counted with its class, because a slot for every number would be four
 /// kilobytes a route and worker.
 const KNOWN_CODES: [u16; 39] = [
     101, 200, 201, 202, 204, 206, 301, 302, 303, 304, 307, 308, 400, 401, 403, 404, 405, 406, 408, 409, 410,

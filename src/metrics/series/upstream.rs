@@ -17,7 +17,6 @@ pub struct UpstreamSeries(Cells<{ slot::SLOTS }>);
 /// How one try to have a request answered by an upstream server ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExchangeOutcome {
-    /// The whole answer came.
     Answered,
     /// No connection could be made (refused, unreachable, TLS failed).
     ConnectFailed,
@@ -37,7 +36,6 @@ pub enum ExchangeOutcome {
     Reset,
     /// What came is not an HTTP answer, or not one that may be passed on.
     BadAnswer,
-    /// The client went away first.
     ClientGone,
     /// Another try of the same request was answered first.
     Cancelled,
@@ -46,9 +44,7 @@ pub enum ExchangeOutcome {
 /// A version of IP, as the addresses of a name may have both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum IpVersion {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
@@ -78,7 +74,6 @@ impl IpVersion {
 /// What became of a copy that was to go to a mirror.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MirrorOutcome {
-    /// An answer came.
     Answered,
     /// None came, or not in time.
     Failed,
@@ -161,7 +156,6 @@ impl UpstreamSeries {
         row.add(slot::SUM_NS, first_byte_ns);
     }
 
-    /// A connection was made.
     pub fn connected(&self, worker: &WorkerToken) {
         self.0.count(worker, slot::CONNECTS);
     }

@@ -61,7 +61,7 @@ pub(crate) fn families(
     )
 }
 
-/// Between the parts of a window's name; names of a configuration cannot hold it.
+/// Between the parts of a window's name, because names of a configuration cannot hold it.
 const BETWEEN: &str = "\0";
 /// Admitted, denied.
 const SAID: usize = 2;

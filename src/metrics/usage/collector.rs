@@ -44,7 +44,7 @@ impl UsageCollector {
         who: Who<'_>,
         amount: Amount,
     ) {
-        // A clock that jumps about must not make a minute of every request.
+        // Bounded, because a clock that jumps about must not make a minute of every request.
         let minute = match minutes.keys().next_back() {
             Some(last) if minutes.len() >= MINUTES_MAX && !minutes.contains_key(&minute) => *last,
             _ => minute,

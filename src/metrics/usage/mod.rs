@@ -41,7 +41,6 @@ pub struct Who<'a> {
 /// Everybody for whom there was no room.
 pub const OTHERS: Who<'static> = Who { policy: "", consumer: "", tenant: "" };
 
-/// What a policy decided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
     /// Requests and checks that it admitted.
@@ -85,7 +84,7 @@ impl UsageTally {
 
     pub fn count(&self, minute: UnixMinute, who: Who<'_>, amount: Amount) {
         let mut minutes = self.rows.borrow_mut();
-        // One or two: they are handed over several times a second.
+        // Searched one by one, because there are one or two: they are handed over several times a second.
         let rows = match minutes.iter_mut().position(|(known, _)| *known == minute) {
             Some(index) => &mut minutes[index].1,
             None => {

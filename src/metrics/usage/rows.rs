@@ -27,7 +27,7 @@ impl Borrow<[u8]> for UsageNames {
 impl UsageNames {
     fn who(&self) -> Who<'_> {
         let mut names = self.0.split(|byte| *byte == END);
-        // They were texts.
+        // Cannot fail, because they were texts.
         let mut next = || names.next().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
         Who { policy: next(), consumer: next(), tenant: next() }
     }
@@ -86,7 +86,7 @@ fn encoded(who: Who<'_>) -> SmallVec<[u8; 128]> {
     names
 }
 
-/// The three names together. An index of PostgreSQL takes rows of some 2,700 bytes.
+/// The three names together: no more, because an index of PostgreSQL takes rows of some 2,700 bytes.
 const NAMES_BYTES_MAX: usize = 2_000;
-/// A byte that no UTF-8 has.
+/// Ends a name, because it is a byte that no UTF-8 has.
 const END: u8 = 0xff;

@@ -1,7 +1,7 @@
 //! Places that are told apart by the port they are reached through, which routes cannot say here.
 //!
-//! All listeners serve all routes. What one port alone served would be reached through every port, so it is closed, unless
-//! it is what the other ports serve too.
+//! All listeners serve all routes. What one port alone served is closed, because it would be reached through every
+//! port, unless it is what the other ports serve too.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::draft::{Draft, Route};
 use super::notes::SourceLine;
 
-/// The ports that a place is reached through; 80 and 443 are one, as a site has both.
+/// The ports that a place is reached through; 80 and 443 are one, because a site has both.
 pub(super) type Ports = BTreeSet<String>;
 
 /// The port of an address, with the address if it is not every one of this host.
@@ -28,8 +28,8 @@ pub(super) fn main_port<'p>(places: impl Iterator<Item = &'p Ports> + Clone) -> 
     web.or_else(|| all().find(|port| !is_private(port))).or_else(|| all().next()).cloned()
 }
 
-/// Whether it is known that the main port is the one of the two that is for everybody. If it is not, the other one is not
-/// opened: it would serve the main one's routes.
+/// Whether it is known that the main port is the one of the two that is for everybody. If it is not, the other one is
+/// not opened, because it would serve the main one's routes.
 pub(super) fn is_known(main: &str, port: &str) -> bool {
     is_web(main) || !is_private(main) && is_private(port)
 }
@@ -53,7 +53,7 @@ fn is_private(port: &str) -> bool {
 
 impl Draft {
     /// Closes the routes of a place that is reached through another port than the main one. `first` are those that were
-    /// there before it. A route that ties with one of them is not needed: the earlier one takes its requests.
+    /// there before it. A route that ties with one of them is not needed, because the earlier one takes its requests.
     pub(super) fn close_apart(&mut self, first: Vec<Route>, place: &SourceLine, what: &str) {
         let apart = std::mem::replace(&mut self.routes, first);
         let why = "it has a port of its own, and all listeners serve all routes here: paths that the others have go to the others, its other routes are closed (501); run a gateway of its own for this port, or give it a host of its own and `allow`";

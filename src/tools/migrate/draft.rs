@@ -7,7 +7,6 @@ use policy::matching::pattern::Pattern;
 
 use super::notes::{Notes, SourceLine};
 
-/// Everything that will be printed.
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) workers: Option<u64>,
@@ -42,7 +41,7 @@ pub(super) enum DraftItem {
     Upstream(usize),
     Policy(usize),
     Route(usize),
-    /// A rule of a domain.
+    /// A rule, by the places of its domain and itself.
     Rule {
         domain: usize,
         rule: usize,
@@ -73,7 +72,6 @@ pub(super) struct Route {
     pub(super) keys: Vec<(&'static str, String)>,
 }
 
-/// A domain of descriptors.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Domain {
     pub(super) name: String,
@@ -93,10 +91,8 @@ pub(super) struct Rule {
     pub(super) verdict: Verdict,
 }
 
-/// What a rule does.
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
-    /// This policy decides.
     Limited(String),
     Unlimited,
     Denied,
@@ -126,7 +122,7 @@ impl Route {
         self.key("respond", format!("{{ status = {status} }}"));
     }
 
-    /// Answers 501: what belongs here was not taken over, and its requests must not go to another route.
+    /// Answers 501, because what belongs here was not taken over, and its requests must not go to another route.
     pub(super) fn close(&mut self) {
         self.limits.clear();
         self.keys = vec![("respond", CLOSED.to_owned())];
@@ -230,7 +226,7 @@ pub(super) fn unique(wanted: &str, kind: &str, taken: &[&str]) -> String {
     if !taken.contains(&wanted.as_str()) {
         return wanted;
     }
-    // Thousands of servers have thousands of routes of one path, so no name is made that is not kept.
+    // Only numbers are kept, because thousands of servers have thousands of routes of one path.
     let numbers: Vec<&str> =
         taken.iter().filter_map(|name| name.strip_prefix(&wanted)?.strip_prefix('-')).collect();
     let mut is_taken = vec![false; numbers.len() + 2];
@@ -269,7 +265,7 @@ pub(super) fn literal_path(path: &str, rest: bool) -> Option<String> {
             }
         }
         pattern.push('/');
-        // What stands for something in the patterns of others stands for itself here.
+        // Literal, because what stands for something in the patterns of others stands for itself here.
         let is_plain = Pattern::parse(&format!("/{encoded}")).is_ok();
         pattern.push_str(&if is_plain { encoded } else { format!("{{={encoded}}}") });
     }
@@ -301,5 +297,5 @@ pub(super) fn texts<T: AsRef<str>>(values: &[T]) -> String {
 
 /// What a route answers whose action or guard was not taken over.
 const CLOSED: &str = "{ status = 501, body = \"left out by the migration\\n\" }";
-/// Longer ones would leave no room for a number behind them.
+/// Names are cut to this, because longer ones would leave no room for a number behind them.
 const NAME_MAX: usize = 150;

@@ -1,7 +1,8 @@
 //! Makes what was read a configuration that `check` takes: a part that it does not take is closed or taken out, and listed.
 //!
-//! Other gateways take values that have no meaning here (a host with an underscore, a weight of a million). The reader of
-//! gateway.toml is the one that knows, so it is asked, and each of its errors is traced to the part that it stands in.
+//! Other gateways take values that have no meaning here (a host with an underscore, a weight of a million). The reader
+//! of gateway.toml is asked, because it is the one that knows, and each of its errors is traced to the part that it
+//! stands in.
 
 use config::printer;
 
@@ -68,7 +69,7 @@ fn remedy(draft: &mut Draft, part: DraftItem, message: &str) {
             let route = &mut draft.routes[index];
             let (place, what) = (route.place.clone(), format!("route {}", route.name));
             if route.is_closed() {
-                // Which requests it is for cannot be said.
+                // Taken out, because which requests it is for cannot be said.
                 draft.routes.remove(index);
                 draft.notes.left_out(&place, &what, why("its requests go to other routes"));
             } else {

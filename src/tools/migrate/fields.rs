@@ -42,7 +42,6 @@ impl Fields {
         self
     }
 
-    /// Adds one more value.
     pub(super) fn append(&mut self, name: String, value: String) {
         match self.add.iter_mut().find(|(known, _)| *known == name) {
             Some((_, values)) => values.push(value),
@@ -75,7 +74,7 @@ impl Fields {
             parts.push(("remove", texts(&self.remove)));
         }
         if !self.set.is_empty() {
-            // Of two of one name the last one is sent.
+            // The last one alone, because of two of one name that one is sent.
             let last = |(at, (name, _)): &(usize, &(String, String))| {
                 !self.set[at + 1..].iter().any(|(other, _)| other == name)
             };

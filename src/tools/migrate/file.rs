@@ -9,9 +9,9 @@ pub enum Error {
     /// The file or one that it includes.
     #[error("cannot read {}: {source}", .path.display())]
     Read {
-        /// The file.
+        /// The file that was to be read.
         path: PathBuf,
-        /// Why.
+        /// Why the system did not read it.
         source: std::io::Error,
     },
     /// Text that its own gateway would refuse too.
@@ -21,12 +21,10 @@ pub enum Error {
         file: String,
         /// The line, from 1.
         line: usize,
-        /// What is wrong.
         message: String,
     },
 }
 
-/// The text of a file.
 pub(super) fn read(path: &Path) -> Result<String, Error> {
     let error = |source| Error::Read { path: path.to_owned(), source };
     let file = std::fs::File::open(path).map_err(error)?;

@@ -29,22 +29,16 @@ use std::path::Path;
 use draft::Draft;
 pub use file::Error;
 
-/// Whose configuration it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// nginx, open source.
     Nginx,
-    /// HAProxy.
     Haproxy,
-    /// Envoy, its static resources.
     Envoy,
-    /// Kong, its declarative configuration.
     Kong,
     /// Envoy's own rate limit service: the descriptors of one domain.
     Ratelimit,
 }
 
-/// What came out.
 #[derive(Debug)]
 pub struct MigrationOutput {
     /// The gateway.toml, with what was left out as comments at its top.

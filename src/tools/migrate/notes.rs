@@ -19,7 +19,6 @@ pub(super) struct Notes {
     pub(super) needless: BTreeMap<String, SourceLine>,
 }
 
-/// One line of the list.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Note {
     pub(super) place: SourceLine,

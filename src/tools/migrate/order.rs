@@ -2,9 +2,9 @@
 
 use super::draft::{Draft, Route, shape};
 
-/// Adds routes that were rules in this order. One that an earlier rule leaves nothing to is left out, as it never was
-/// reached. For requests of an earlier rule that a more specific, later one would take now, the earlier one gets a route
-/// of its own that is more specific still.
+/// Adds routes that were rules in this order. One that an earlier rule leaves nothing to is left out, because it never
+/// was reached. For requests of an earlier rule that a more specific, later one would take now, the earlier one gets a
+/// route of its own that is more specific still.
 pub(super) fn add_in_order(draft: &mut Draft, rules: Vec<(Route, String)>) {
     let mut placed: Placed = Vec::new();
     for (rank, (route, what)) in rules.into_iter().enumerate() {

@@ -24,7 +24,6 @@ impl PrintedConfig {
     }
 }
 
-/// What is printed so far.
 struct Printer {
     page: Page,
     parts: Vec<(usize, Option<DraftItem>)>,
@@ -45,7 +44,6 @@ impl Printer {
     }
 }
 
-/// The whole file.
 pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) -> PrintedConfig {
     let mut out = Printer { page: Page(String::new()), parts: Vec::new() };
     head(&mut out.page.0, &draft.notes, from, everywhere, path);
@@ -74,7 +72,7 @@ pub(super) fn text(draft: &Draft, from: &str, everywhere: &[&str], path: &Path) 
         out.page.key("url", text_of(url));
     }
     if out.page.0.len() == comments {
-        // A file of comments alone is refused, as one that was emptied by accident.
+        // An empty list of routes, because a file of comments alone is refused, as one that was emptied by accident.
         out.page.0.push('\n');
         out.page.key("route", "[]");
     }
@@ -127,7 +125,7 @@ fn list(out: &mut String, heading: &str, notes: &[Note]) {
     let mut notes: Vec<&Note> = notes.iter().collect();
     notes.sort();
     for Note { place, what, why } in notes {
-        // What came of several lines together has no place.
+        // Without a line, because what came of several lines together has no place.
         match place.line {
             0 => line(out, &format!("  `{what}`: {why}")),
             number => line(out, &format!("  {}:{number}: `{what}`: {why}", one_line(&place.file))),
@@ -136,7 +134,7 @@ fn list(out: &mut String, heading: &str, notes: &[Note]) {
 }
 
 fn line(out: &mut String, text: &str) {
-    // A line break in a name must not begin a line that is no comment.
+    // Filtered, because a line break in a name must not begin a line that is no comment.
     let text: String = text.chars().filter(|sign| !base::words::steers(*sign)).collect();
     let comment = if text.is_empty() { "#".to_owned() } else { format!("# {text}") };
     writeln!(out, "{comment}").expect("writing to a string cannot fail");

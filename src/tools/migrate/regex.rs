@@ -32,7 +32,7 @@ pub(super) fn pattern(expression: &str, is_prefix: bool) -> Option<PathPattern> 
             }
         }
     }
-    // A parameter is a whole segment, so what follows one begins with a slash.
+    // What follows a parameter begins with a slash, because a parameter is a whole segment.
     let is_begin = !found.pattern.is_empty() && !found.pattern.ends_with('}');
     match tail {
         Some(Tail::Below { is_exact }) => {
@@ -59,7 +59,7 @@ enum Segment {
 enum Tail {
     /// What is below a segment, and whether `/{*rest}` says just that.
     Below { is_exact: bool },
-    /// Whatever begins so.
+    /// Whatever begins with what stands before it.
     Any,
 }
 
@@ -74,7 +74,7 @@ fn without_tail(expression: &str) -> (&str, Option<Tail>) {
     }
     let any = ["/?(.*)", "/?.*", "(.*)", ".*"];
     match any.iter().find_map(|tail| expression.strip_suffix(tail)) {
-        // A dot of the literal before it is not the tail's.
+        // Not behind a backslash, because a dot of the literal before it is not the tail's.
         Some(rest) if !rest.ends_with('\\') => (rest, Some(Tail::Any)),
         _ => (expression, None),
     }
@@ -87,7 +87,7 @@ fn segments(expression: &str) -> Option<Vec<String>> {
     for sign in expression.chars() {
         match sign {
             '/' if groups == 0 && !is_class => {
-                // An escaped slash is one.
+                // Without its backslash, because an escaped slash is one.
                 if is_escaped {
                     segments.last_mut()?.pop();
                 }

@@ -38,8 +38,8 @@ pub(super) fn protobuf_time(text: &str) -> Option<Duration> {
     Some(Duration::new(whole.parse().ok()?, nanos))
 }
 
-/// Methods without those that no route can name, as every request with one of them is answered 501. One alone stays, so
-/// that what is for it alone is listed and not for all methods.
+/// Methods without those that no route can name, because every request with one of them is answered 501. One alone
+/// stays, so that what is for it alone is listed and not for all methods.
 pub(super) fn methods<'a>(named: impl IntoIterator<Item = &'a str>) -> Vec<String> {
     let all: Vec<String> = named.into_iter().map(str::to_owned).collect();
     let known: Vec<String> =

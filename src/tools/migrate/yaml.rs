@@ -1,14 +1,13 @@
 //! YAML, and JSON, which is a part of it, as a tree whose values know their line and whether somebody has read them.
 //!
-//! What nobody reads is listed as left out, so no key can be dropped in silence. The tree is bounded: values that are
-//! repeated by an alias count as often as they stand there, so a few lines cannot become a billion.
+//! What nobody reads is listed as left out, so that no key can be dropped in silence. The tree is bounded: values that
+//! are repeated by an alias count as often as they stand there, so that a few lines cannot become a billion.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use saphyr_parser::{Event, Parser, ScalarStyle};
 
-/// A value.
 #[derive(Clone, Debug)]
 pub(super) struct Node {
     /// From 1.
@@ -37,7 +36,6 @@ pub(super) struct Fault {
 /// A value that nobody has read.
 pub(super) struct UnreadValue {
     pub(super) line: usize,
-    /// The key it stands under.
     pub(super) key: String,
     /// Its path's end and its value.
     pub(super) shown: String,
@@ -80,7 +78,6 @@ impl Node {
         Some(parsed)
     }
 
-    /// A whole number.
     pub(super) fn number(&self) -> Option<u64> {
         self.parsed(|text| text.strip_suffix(".0").unwrap_or(text).parse().ok())
     }

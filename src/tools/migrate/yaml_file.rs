@@ -25,7 +25,7 @@ impl UnreadKeys {
     pub(super) fn list(&self, root: &Node, file: &str, notes: &mut Notes) {
         for unread in root.unread() {
             let place = SourceLine { file: file.to_owned(), line: unread.line };
-            // `clusters[a]` is a part of `clusters`.
+            // Without what is in brackets, because `clusters[a]` is a part of `clusters`.
             let key = unread.key.split('[').next().unwrap_or_default();
             if self.needless.contains(&key) {
                 notes.needless(&place, key);

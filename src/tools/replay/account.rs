@@ -6,16 +6,11 @@ use limit::Key;
 use policy::Policy;
 use policy::definition::Dimension;
 
-/// The account of one configuration.
 #[derive(Debug, Default)]
 pub struct Account {
-    /// Requests that were played.
     pub requests: u64,
-    /// Requests that passed every limit.
     pub admitted: u64,
-    /// Requests that a limit refused.
     pub denied: u64,
-    /// Requests that no route answers.
     pub no_route: u64,
     /// Requests that are refused or answered before limits are asked: an address that a route does not admit, a path or a
     /// head that is refused, a body that says that it is too large, a redirect of the listener, a preflight.
@@ -24,13 +19,11 @@ pub struct Account {
     pub unlimited: u64,
     /// Requests without an address; they count as one client.
     pub no_address: u64,
-    /// By minute.
     pub minutes: Minutes,
     /// In the order of the table.
     pub policies: Vec<PolicyAccount>,
 }
 
-/// The account of one policy.
 #[derive(Debug, Default)]
 pub struct PolicyAccount {
     /// Requests that it admitted, whatever others said.
@@ -45,7 +38,6 @@ pub struct PolicyAccount {
     pub keys: Distinct,
     /// Those of them that it refused.
     pub keys_denied: Distinct,
-    /// Who was refused most.
     pub worst: Most<Key>,
     /// By minute, of the requests that it decided.
     pub minutes: Minutes,
@@ -57,30 +49,23 @@ pub struct PolicyAccount {
     pub no_duration: u64,
 }
 
-/// What became of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// No route answers it.
     NoRoute,
     /// It does not come to limits.
     BeforeLimits,
-    /// No policy counts it.
     Unlimited,
-    /// All limits admit it.
     Admitted,
-    /// A limit refuses it.
     Denied,
 }
 
 impl Outcome {
-    /// Whether limits refuse it.
     pub fn is_denied(self) -> bool {
         self == Outcome::Denied
     }
 }
 
 impl Account {
-    /// The account of these policies.
     pub fn new(policies: &[Policy]) -> Account {
         Account { policies: policies.iter().map(PolicyAccount::new).collect(), ..Account::default() }
     }

@@ -10,12 +10,10 @@ use policy::KeyNaming;
 use policy::keys::naming::{VALUE_BYTES_MAX, text};
 use policy::request::counted_address;
 
-/// The differences.
 #[derive(Debug, Default)]
 pub struct Differences {
     /// Requests that both admit, or count nowhere.
     pub both_admit: u64,
-    /// Requests that both refuse.
     pub both_deny: u64,
     /// Requests that only the candidate refuses.
     pub newly_denied: u64,
@@ -32,7 +30,6 @@ pub struct Differences {
 /// Who sends requests, whatever policies count by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
-    /// A consumer.
     Consumer(Box<str>),
     /// An address; IPv6 by its network.
     Address(IpAddr),
@@ -41,7 +38,6 @@ pub enum Caller {
 }
 
 impl Caller {
-    /// Who sent a request.
     pub fn of(request: &Request) -> Caller {
         match (&request.identity.consumer, Caller::address_of(request)) {
             (Some(consumer), _) => Caller::Consumer(consumer.clone()),

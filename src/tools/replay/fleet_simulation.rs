@@ -47,7 +47,6 @@ pub struct Simulation {
     running: BinaryHeap<Reverse<RunningRequest>>,
     origin: Option<Origin>,
     swept_ns: u64,
-    /// What came of it.
     pub account: Account,
 }
 
@@ -80,6 +79,7 @@ impl Simulation {
     pub fn new(loaded: LoadedConfig, nodes: u32) -> Simulation {
         let LoadedConfig { mut config, table, .. } = loaded;
         if nodes > 1 {
+            // Less for each, so that the tables of all nodes together stay within bounds.
             config.limits.memory = config.limits.memory.min(NODES_BYTES_MAX / nodes as usize);
         }
         let redis = config.redis.as_ref().map(|_| Arc::new(Redis::new(nodes)));
@@ -98,12 +98,10 @@ impl Simulation {
         Simulation { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, account }
     }
 
-    /// Routes and policies.
     pub fn table(&self) -> &RouteTable {
         &self.table
     }
 
-    /// Whether its nodes share limits.
     pub fn is_fleet(&self) -> bool {
         self.redis.is_some()
     }
@@ -113,6 +111,7 @@ impl Simulation {
         let now_ns = self.reading(turn.at_ns);
         self.end_until(now_ns);
         self.sweep(now_ns);
+        // Less what it is late, so that it ends when it did.
         let ends_ns = now_ns.saturating_add(request.lasted_ns.saturating_sub(turn.late_ns));
         let outcome = self.decide(request, now_ns, ends_ns, node);
         self.account.add(outcome, request.began_ns);
@@ -132,7 +131,7 @@ impl Simulation {
         let Ok((found, known)) = limited(&self.config, &self.table, request, &seen) else { return };
         let facts = facts(request, &seen, known);
         let (policies, mut charges) = (self.table.chosen(found.route, facts.refused), SmallVec::new());
-        // Its policies skip what lacks a dimension.
+        // Ignored, because its policies skip what lacks a dimension.
         let _ = policies.charges(&HttpSubject::new(&found, &facts), &mut charges);
         each(&found.route.name, &charges);
     }
@@ -169,6 +168,7 @@ impl Simulation {
         let mut pending = limiter.check(policies, &subject, now_ns, &mut check);
         if let Some(redis) = &self.redis {
             redis.answer(now_ns);
+            // Again and again, because an answer may lead to another question.
             while let Some(asked) = pending {
                 pending = limiter.proceed(asked, &subject, now_ns, &mut check);
                 redis.answer(now_ns);
@@ -278,7 +278,7 @@ fn limited<'t, 'r>(
     }
     let found = find(table, request, seen).ok_or(Outcome::NoRoute)?;
     let access = &found.route.access;
-    // The gateway answers a preflight itself, and lets none of them count.
+    // Before limits, because the gateway answers a preflight itself, and lets none of them count.
     let is_preflight =
         access.cors.is_some() && request.method == Method::OPTIONS && request.was_denied.is_none();
     if !access.addresses.admit(seen.client.ip) || is_preflight {
@@ -312,9 +312,7 @@ fn find<'t, 'r>(
 /// What authentication would have found out about a client.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AuthResult {
-    /// The route does not authenticate.
     NotAsked,
-    /// What the line says.
     AsLogged,
     /// It did not recognise the client.
     Refused,
@@ -335,7 +333,7 @@ fn facts<'r>(request: &'r Request, seen: &'r ValidRequest<'r>, known: AuthResult
     }
 }
 
-/// A query without the parameters whose values the log masks: `*` is nobody's value.
+/// A query without the parameters whose values the log masks, because `*` is nobody's value.
 fn unmasked(query: &str) -> String {
     let kept = query.split('&').filter(|pair| {
         let value = pair.split_once('=').map_or(*pair, |(_, value)| value);
@@ -344,7 +342,6 @@ fn unmasked(query: &str) -> String {
     kept.collect::<Vec<_>>().join("&")
 }
 
-/// Counts what each policy decided.
 fn count(
     table: &RouteTable,
     naming: &KeyNaming,

@@ -10,7 +10,6 @@ use super::order::{Disorder, Order, Turn};
 use super::request::{Line, NoLine, Request};
 use super::source::{Source, Text, Unreadable};
 
-/// All logs of one replay.
 pub struct Logs {
     logs: Vec<Log>,
     /// The next line of each log that has one.
@@ -21,7 +20,6 @@ pub struct Logs {
     span: Span,
 }
 
-/// One log.
 struct Log {
     source: Source,
     /// Lines that were read to find out the format, and are not played yet.
@@ -45,7 +43,6 @@ pub struct ScheduledRequest {
 /// What was read of one log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Read {
-    /// The log's name.
     pub name: String,
     /// Its format; `None` if no line has any.
     pub format: Option<Format>,
@@ -109,7 +106,6 @@ impl Logs {
         }
     }
 
-    /// What was read so far.
     pub fn read(&self) -> Vec<Read> {
         let read = |log: &Log| Read {
             disorder: log.order.disorder(),
@@ -127,8 +123,8 @@ impl Log {
         Log { source, first, format, order, is_over: false, read }
     }
 
-    /// Reads lines until the format is known, a few at a time: lines of other logs may stand before the first one, as on a
-    /// standard output that several share.
+    /// Reads lines until the format is known, a few at a time, because lines of other logs may stand before the first
+    /// one, as on a standard output that several share.
     fn find_format(&mut self) {
         while self.first.len() < FIRST_LINES {
             match self.source.line() {
@@ -182,7 +178,7 @@ impl Log {
         match read {
             Ok(Line::Request(request)) => {
                 let logged_ns = match self.format {
-                    // Both begin and end are in these lines, which are written at the end.
+                    // The end, because these lines have both and are written then.
                     Some(Format::Own | Format::Envoy) => {
                         request.began_ns.saturating_add(request.lasted_ns).min(TIME_MAX_NS)
                     }

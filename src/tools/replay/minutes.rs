@@ -10,12 +10,9 @@ pub struct Minutes {
     pub beyond: u64,
 }
 
-/// The counts of one minute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Minute {
-    /// Requests.
     pub requests: u64,
-    /// Those that were refused.
     pub denied: u64,
 }
 
@@ -35,7 +32,7 @@ impl Minutes {
     /// The minute with the most refusals, in seconds since 1970; `None` if nothing was refused.
     pub fn worst(&self) -> Option<(u64, Minute)> {
         let refusing = self.counts.iter().filter(|(_, counts)| counts.denied > 0);
-        // Of two alike the first.
+        // Backwards, so that of two alike it is the first.
         refusing.rev().max_by_key(|(_, counts)| counts.denied).map(|(minute, counts)| (minute * 60, *counts))
     }
 

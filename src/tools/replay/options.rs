@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::format::Format;
 use super::request::Request;
 
-/// What to play, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The logs; `-` is standard input.
@@ -16,16 +15,13 @@ pub struct Options {
     pub host: Option<String>,
     /// How many nodes the requests are spread over.
     pub nodes: u32,
-    /// How.
     pub spread: Spread,
-    /// How many callers are listed.
     pub top: usize,
 }
 
 /// How requests are spread over nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Spread {
-    /// One after the other.
     Turns,
     /// By the client's address: a client keeps its node.
     Address,
@@ -34,19 +30,15 @@ pub enum Spread {
 /// The requests of a log as they are, whatever is played.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
-    /// How many there are.
     pub requests: u64,
     /// When the first and the last one began, nanoseconds since 1970.
     pub first_ns: Option<u64>,
     pub last_ns: u64,
-    /// Those that were answered 429.
     pub refused: u64,
-    /// Those without a host.
     pub no_host: u64,
 }
 
 impl Span {
-    /// Counts a request.
     pub fn add(&mut self, request: &Request) {
         let began_ns = request.began_ns;
         self.requests += 1;

@@ -1,11 +1,11 @@
 //! Brings the lines of one log into the order in which their requests began, as far as a bounded memory reaches, and
 //! keeps time from going back.
 //!
-//! Logs are written when requests end, by several threads, so lines are a little out of order: they are held until later
-//! lines are [`HORIZON_NS`] ahead. A line whose time is far off is a stray or the first after the clock was set; that is
-//! known when [`RUN`] lines agree with it. A stray is played at the time of the lines around it. A clock that was set
-//! forward, or a log that pauses, goes on at the later time; after one that was set back time goes on from where it was,
-//! as the clock that limits count by does.
+//! Lines are held until later ones are [`HORIZON_NS`] ahead, because logs are written when requests end, by several
+//! threads: lines are a little out of order. A line whose time is far off is a stray or the first after the clock was set;
+//! that is known when [`RUN`] lines agree with it. A stray is played at the time of the lines around it. A clock that
+//! was set forward, or a log that pauses, goes on at the later time; after one that was set back time goes on from
+//! where it was, as the clock that limits count by does.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -34,7 +34,6 @@ pub struct Order<T> {
     disorder: Disorder,
 }
 
-/// When a line is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
     /// Nanoseconds since 1970; it never goes back.
@@ -45,7 +44,6 @@ pub struct Turn {
     pub late_ns: u64,
 }
 
-/// What was found of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Disorder {
     /// Lines that came too late to be put in their place.
@@ -128,8 +126,8 @@ impl<T> Order<T> {
     /// The log has no more lines.
     pub fn finish(&mut self) {
         let Some(clock_ns) = self.clock_ns else { return };
-        // A few lines at the end are no proof that the clock was set back, and do no harm where they are later, unless
-        // they are so much later that no log pauses so long.
+        // Strays, because a few lines at the end are no proof that the clock was set back. Later ones do no harm,
+        // unless they are so much later that no log pauses so long.
         let is_earlier = self.suspects.front().is_some_and(|first| first.logged_ns < clock_ns);
         let mut before_ns = clock_ns;
         let is_too_late = |held: &PendingLine<T>| {
@@ -159,7 +157,7 @@ impl<T> Order<T> {
     fn suspect(&mut self, held: PendingLine<T>) {
         if self.suspects.back().is_some_and(|last| self.disagrees(last, &held)) {
             let last = self.suspects.pop_back();
-            // If it goes on where the one before the last was, the last alone was wrong.
+            // The last is taken out first, because it alone was wrong if this goes on where the one before it was.
             if self.suspects.back().is_none_or(|before| self.disagrees(before, &held)) {
                 self.release_strays();
             }
@@ -174,7 +172,7 @@ impl<T> Order<T> {
     /// Whether a line does not go on where the last one that was far off, too, has been.
     fn disagrees(&self, last: &PendingLine<T>, held: &PendingLine<T>) -> bool {
         let is_ahead = self.clock_ns.is_some_and(|clock_ns| last.logged_ns > clock_ns);
-        // Lines of a log that pauses often are far from each other, too, but each is later.
+        // A later one fits, because lines of a log that pauses often are far from each other, too, but each is later.
         let is_later = is_ahead && held.logged_ns >= last.logged_ns;
         is_far(last.logged_ns, held.logged_ns) && !is_later
     }
@@ -201,7 +199,8 @@ impl<T> Order<T> {
         }
     }
 
-    /// Whether the first lines are the strays, and not those that are far from them: they are few, and no pause explains it.
+    /// Whether the first lines are the strays, and not those that are far from them, because they are few, and no pause
+    /// explains it.
     fn began_with_strays(&self) -> bool {
         let (Some(first), Some(clock_ns)) = (self.suspects.front(), self.clock_ns) else { return false };
         let is_first = self.placed * FEW_PART <= self.suspects.len() && self.held.len() == self.placed;
@@ -311,7 +310,7 @@ mod tests {
         let (lines, disorder) = played(&[100, 103, 101, 102, 109, 104]);
         assert_eq!(lines, [100, 101, 102, 103, 104, 109].map(|second| (second, second)));
         assert_eq!(disorder, Disorder::default());
-        // One that took longer than lines are held is played late, and time does not go back.
+        // One that took longer than lines are held is played late, so that time does not go back.
         let long = (100..130).map(|second| (second, second)).chain([(95, 130), (131, 131)]);
         let (lines, disorder) = played_with(long, 1_000);
         assert_eq!(disorder, Disorder { late: 1, ..Disorder::default() });

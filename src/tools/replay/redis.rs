@@ -34,16 +34,13 @@ enum Exact {
     Log(Log),
 }
 
-/// One node's way to it.
 pub struct Wire {
-    /// Who is asked.
     pub redis: Arc<Redis>,
     /// Who asks, from 0.
     pub node: usize,
 }
 
 impl Redis {
-    /// For so many nodes.
     pub fn new(nodes: u32) -> Redis {
         let kept = RedisState { nodes: nodes as usize, ..RedisState::default() };
         Redis { nodes, asked: Mutex::default(), kept: Mutex::new(kept) }
@@ -52,6 +49,7 @@ impl Redis {
     /// Answers all that was asked, and what is asked because of the answers, at a time of the log.
     pub fn answer(&self, now_ns: u64) {
         loop {
+            // Taken out first, because an answer may make its node ask again, which needs this lock.
             let asked = std::mem::take(&mut *lock(&self.asked));
             if asked.is_empty() {
                 return;
@@ -66,7 +64,7 @@ impl Redis {
 
 impl RedisState {
     fn act(&mut self, node: usize, op: &Op, now_ns: u64) -> Result<Reply, LinkError> {
-        // Redis counts microseconds, and is told them when something comes back.
+        // Cut, because Redis counts microseconds, and is told them when something comes back.
         let now_ns = now_ns / 1_000 * 1_000;
         self.forget(now_ns);
         Ok(match op {
@@ -98,7 +96,7 @@ impl RedisState {
             }
             Op::Peek(part) => Reply::Peeked(self.peek(part, now_ns)),
             Op::Hold(hold) => Reply::Taken(self.hold(node, hold, now_ns)),
-            // Operators look; no node of a replay has one.
+            // Never asked, because only operators look, and no node of a replay has one.
             Op::Look(_) => return Err(LinkError::Lost),
         })
     }
@@ -137,6 +135,7 @@ impl RedisState {
         let part = &hold.part;
         let nodes = self.nodes;
         let all = self.held.entry(part.key).or_insert_with(|| vec![0; nodes].into());
+        // Its own do not count, because it says all that it holds.
         all[node] = 0;
         let elsewhere: u64 = all.iter().sum();
         let state = State([hold.held.saturating_add(elsewhere), 0]);

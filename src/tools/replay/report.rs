@@ -12,11 +12,9 @@ use super::tally::{Distinct, Most};
 use config::limits::limit_text;
 use policy::Policy;
 
-/// The whole report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Report {
-    /// What was read.
     pub logs: Vec<LogReport>,
     /// When the first request began, seconds since 1970; `None` if there is none.
     pub first: Option<u64>,
@@ -34,7 +32,6 @@ pub struct Report {
     pub candidate: WorldReport,
     /// The one that it is compared with.
     pub against: Option<WorldReport>,
-    /// What differs between the two.
     pub differences: Option<DifferencesReport>,
 }
 
@@ -42,7 +39,6 @@ pub struct Report {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct LogReport {
-    /// The file.
     pub name: String,
     /// `sluicegate`, `common` or `envoy`; `None`: no line has any of these formats.
     pub format: Option<&'static str>,
@@ -50,7 +46,6 @@ pub struct LogReport {
     pub lines: u64,
     /// Lines that are none of the format.
     pub unreadable: u64,
-    /// The first of these.
     pub examples: Vec<Example>,
     /// Lines about no request.
     pub without_request: u64,
@@ -68,32 +63,25 @@ pub struct LogReport {
     pub ended_early: Option<String>,
 }
 
-/// A line that is none.
 #[derive(Clone, Debug, Serialize)]
 pub struct Example {
     /// Its number, from 1.
     pub line: u64,
-    /// What is wrong with it.
     pub why: String,
 }
 
-/// What one configuration did.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct WorldReport {
     /// Whether its nodes share limits.
     pub fleet: bool,
-    /// Requests that were played.
     pub requests: u64,
-    /// Requests that passed every limit.
     pub admitted: u64,
-    /// Requests that a limit refused.
     pub denied: u64,
     /// Requests of routes without a policy.
     pub unlimited: u64,
     /// Requests that are refused or answered before limits are asked.
     pub before_limits: u64,
-    /// Requests that no route answers.
     pub no_route: u64,
     /// Requests without an address; they count as one client.
     pub no_address: u64,
@@ -101,34 +89,25 @@ pub struct WorldReport {
     pub overflow_decisions: u64,
     /// The minute with the most refusals.
     pub worst_minute: Option<MinuteReport>,
-    /// Each minute with a request.
     pub minutes: Vec<MinuteReport>,
     /// Requests that are in none of them, because the log is longer than 31 days.
     pub beyond_minutes: u64,
-    /// Each policy of the configuration.
     pub policies: Vec<PolicyReport>,
 }
 
-/// One minute.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MinuteReport {
     /// When it begins, seconds since 1970.
     pub begins: u64,
-    /// Requests that began in it.
     pub requests: u64,
-    /// Those that were refused.
     pub denied: u64,
 }
 
-/// What one policy did.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct PolicyReport {
-    /// Its name.
     pub policy: String,
-    /// Its windows.
     pub limit: String,
-    /// What it counts by.
     pub by: Vec<String>,
     /// Whether it refuses nothing.
     pub shadow: bool,
@@ -148,7 +127,6 @@ pub struct PolicyReport {
     pub keys_denied: u64,
     /// Whether these two are exact; else they may be off by about a hundredth.
     pub keys_exact: bool,
-    /// Who was refused most.
     pub worst_callers: Vec<CallerReport>,
     /// How much too low these counts may be.
     pub worst_callers_error: u64,
@@ -162,31 +140,24 @@ pub struct PolicyReport {
     pub no_duration: u64,
 }
 
-/// How often somebody was met.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallerReport {
-    /// Who.
     pub caller: String,
-    /// How often.
     pub count: u64,
 }
 
 /// How many lines lack a dimension.
 #[derive(Clone, Debug, Serialize)]
 pub struct NoValueReport {
-    /// The dimension.
     pub dimension: String,
     /// Requests of the policy's routes that have no value for it.
     pub requests: u64,
 }
 
-/// What two configurations decide differently.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct DifferencesReport {
-    /// Requests that neither refuses.
     pub both_admit: u64,
-    /// Requests that both refuse.
     pub both_deny: u64,
     /// Requests that only the candidate refuses.
     pub newly_denied: u64,
@@ -200,7 +171,6 @@ pub struct DifferencesReport {
     pub routes: Vec<RouteReport>,
 }
 
-/// What differs for one route.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct RouteReport {

@@ -17,9 +17,7 @@ pub struct Request {
     pub has_duration: bool,
     /// The name of the listener that took it; empty if the line has none.
     pub listener: Box<str>,
-    /// Where it came from.
     pub client: Option<Client>,
-    /// Its method.
     pub method: Method,
     /// The authority that it was sent to, as it came; empty if the line has none.
     pub host: Box<str>,
@@ -33,7 +31,6 @@ pub struct Request {
     pub headers: HeaderMap,
     /// The status it was answered with.
     pub status: u16,
-    /// Bytes of its body.
     pub bytes_in: u64,
     /// Bytes of its answer's body.
     pub bytes_out: u64,
@@ -57,10 +54,8 @@ pub enum Client {
     Peer(IpAddr),
 }
 
-/// What a line is.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line {
-    /// A request.
     Request(Box<Request>),
     /// A line of the log that is about no request: a handshake that failed, bytes that were no HTTP.
     NoRequest,
@@ -72,7 +67,6 @@ pub enum NoLine {
     /// Nor is any line of its log before it, or close behind it, one of a format that is read.
     #[error("it is of no format that is read")]
     Format,
-    /// It has another form.
     #[error("it has another form")]
     Form,
     /// Its time cannot be read, or is before 1970 or after 2261.

@@ -10,7 +10,6 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::request::LINE_BYTES_MAX;
 
-/// A log, line by line.
 pub struct Source {
     name: String,
     reader: Box<dyn BufRead>,
@@ -20,7 +19,6 @@ pub struct Source {
     ended_early: Option<String>,
 }
 
-/// A line of a log.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Text<'s> {
     /// Its bytes, without the line feed.
@@ -65,7 +63,7 @@ impl Source {
     /// If its first bytes cannot be read.
     pub fn of(name: String, reader: Box<dyn Read>) -> io::Result<Source> {
         let mut reader = BufReader::with_capacity(BUFFER_BYTES, reader);
-        // A pipe may give fewer bytes than asked for; no program writes a magic number in two pieces.
+        // One read is enough, because no program writes a magic number in two pieces, though a pipe may give few bytes.
         let head = reader.fill_buf()?;
         let reader: Box<dyn BufRead> = if head.starts_with(&GZIP) {
             Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(reader)))
@@ -78,7 +76,6 @@ impl Source {
         Ok(Source { name, reader, line: Vec::new(), number: 0, ended_early: None })
     }
 
-    /// The name of the file.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -130,7 +127,7 @@ impl Source {
         Ok(FillResult::Long)
     }
 
-    /// Passes over empty lines, of which a few kilobytes can unpack to hundreds of millions.
+    /// Passes over empty lines at once, because a few kilobytes can unpack to hundreds of millions of them.
     fn skip_empty(&mut self) -> io::Result<()> {
         loop {
             let bytes = self.reader.fill_buf()?;

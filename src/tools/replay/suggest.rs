@@ -16,7 +16,6 @@ use config::{self, Config, Definition, LoadedConfig};
 use limit::{Algorithm, Charge, Key, Quota, State};
 use policy::definition::{self, Dimension, Missing};
 
-/// What to suggest.
 #[derive(Clone, Debug)]
 pub struct SuggestOptions {
     /// Who is a caller: any number of answers, each a list of dimensions.
@@ -27,12 +26,9 @@ pub struct SuggestOptions {
     pub refuse_ppm: u32,
 }
 
-/// What fits a log.
 #[derive(Clone, Debug)]
 pub struct FitReport {
-    /// What was read.
     pub logs: Vec<LogReport>,
-    /// Requests that were played.
     pub requests: u64,
     /// From the first to the last request, nanoseconds.
     pub span_ns: u64,
@@ -42,20 +38,15 @@ pub struct FitReport {
     pub left_out: u64,
 }
 
-/// The windows of one policy.
 #[derive(Clone, Debug)]
 pub struct Suggestion {
-    /// Who is a caller.
     pub by: Vec<Dimension>,
     /// The route it is for, if each has one.
     pub route: Option<String>,
-    /// How many callers were counted.
     pub callers: u64,
     /// Requests that lack a dimension, and are not counted.
     pub lacking: u64,
-    /// Requests that were counted.
     pub requests: u64,
-    /// The windows.
     pub windows: Vec<SuggestedWindow>,
     /// Callers that at least one of these windows would have refused.
     pub refused: u64,
@@ -63,10 +54,8 @@ pub struct Suggestion {
     pub refused_requests: Option<u64>,
 }
 
-/// One window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SuggestedWindow {
-    /// Units.
     pub limit: u64,
     /// Its period, seconds.
     pub period_s: u64,
@@ -120,7 +109,7 @@ pub fn suggest(
             }
         }
     }
-    // How many of its requests a caller loses is known only by the windows, so they are played.
+    // The log is played again, because only the windows tell how many of its requests a caller loses.
     if !options.logs.iter().any(|log| log == Path::new("-")) {
         let mut again = Logs::open(options)?;
         while let Some(ScheduledRequest { turn, request, .. }) = again.request() {
@@ -256,7 +245,7 @@ impl Group {
             return None;
         }
         let refused_max = (needs.len() as u128 * u128::from(refuse_ppm) / 1_000_000) as usize;
-        // A window that is longer than the log has not been seen whole.
+        // Left out, because a window that is longer than the log has not been seen whole.
         let periods = PERIODS_S.iter().filter(|period_s| **period_s * 1_000_000_000 <= span_ns).count();
         let windows =
             if needs.is_empty() { Vec::new() } else { windows(&needs, periods.max(1), refused_max) };
@@ -286,7 +275,7 @@ fn windows(needs: &[Need], periods: usize, refused_max: usize) -> Vec<SuggestedW
             most
         })
         .collect();
-    // If each window alone refuses so many, all together refuse at least as many: fewer each, then.
+    // Fewer for each, because all together refuse at least as many as each window alone.
     let limits = |refused_each: usize| {
         let of = |(period, most): (usize, &Vec<u64>)| (period, most[refused_each.min(most.len() - 1)]);
         sorted.iter().enumerate().map(of).collect::<Vec<_>>()
@@ -302,7 +291,8 @@ fn windows(needs: &[Need], periods: usize, refused_max: usize) -> Vec<SuggestedW
     }
     let mut windows: Vec<SuggestedWindow> = Vec::new();
     for (period, limit) in limits(least) {
-        // A window that is no longer than another one and no smaller refuses nothing that this does not.
+        // Taken out, because a window that is no longer than another one and no smaller refuses nothing that this does
+        // not.
         windows.retain(|shorter| shorter.limit < limit);
         windows.push(SuggestedWindow { limit, period_s: PERIODS_S[period] });
     }
@@ -317,10 +307,8 @@ fn place(period_s: u64) -> usize {
     PERIODS_S.iter().position(|period| *period == period_s).unwrap_or_default()
 }
 
-/// Why nothing is suggested.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A log cannot be read.
     #[error(transparent)]
     Log(#[from] Unreadable),
     /// Routes that do not have what callers are told apart by.

@@ -14,7 +14,6 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// A key was met.
     pub fn meet(&mut self, key: Key) {
         if !self.registers.is_empty() {
             return register(&mut self.registers, key);
@@ -28,12 +27,10 @@ impl Distinct {
         }
     }
 
-    /// Whether the count is exact.
     pub fn is_exact(&self) -> bool {
         self.registers.is_empty()
     }
 
-    /// How many there are.
     pub fn count(&self) -> u64 {
         if self.is_exact() {
             return self.exact.len() as u64;

@@ -10,7 +10,6 @@ use super::request::{Client, Request};
 use base::identity::Identity;
 
 const S: u64 = 1_000_000_000;
-/// A whole day.
 const NOW: u64 = 1_795_046_400 * S;
 
 fn world_of(nodes: u32, text: &str) -> Simulation {
@@ -45,7 +44,6 @@ fn get(target: &str) -> Request {
     }
 }
 
-/// In time.
 fn at(at_ns: u64) -> Turn {
     Turn { at_ns, logged_ns: at_ns, late_ns: 0 }
 }

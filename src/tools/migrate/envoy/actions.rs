@@ -98,7 +98,7 @@ impl<'d> Reading<'d> {
             self.left_out(first, "request_mirror_policies", "a mirror is an upstream of its own");
             return None;
         }
-        // Nothing changes shares while the gateway runs.
+        // Not needed, because nothing changes shares while the gateway runs.
         first.get("runtime_fraction").into_iter().for_each(|fraction| fraction.skip(&["runtime_key"]));
         let share_ppm = first.at(&["runtime_fraction", "default_value"]).map_or(MILLION, |fraction| {
             let whole = match fraction.word("denominator") {
@@ -171,7 +171,7 @@ fn rewritten(rewrite: &str, prefix: &Prefix) -> Option<String> {
     let to = if to.starts_with('/') { to } else { format!("/{to}") };
     match prefix {
         Prefix::Whole => Some(to),
-        // Without a slash between them the rest follows at once, as in Envoy.
+        // Without a slash between them, because the rest follows at once in Envoy.
         Prefix::Begin => Some(format!("{to}{{rest}}")),
         Prefix::Segments => Some(format!("{}/{{rest}}", to.trim_end_matches('/'))),
         Prefix::Unknown => None,

@@ -65,7 +65,7 @@ impl<'d> Reading<'d> {
             let why = "it chooses who is served; all routes of this listener are closed (501) until that is written anew";
             self.left_out(matcher, "filter_chain_matcher", why);
         }
-        // Of two chains for the same names the address decides, which routes do not tell apart.
+        // They clash, because of two chains for the same names the address decides, which routes do not tell apart.
         let clash = |one: &ChainMatch, other: &ChainMatch| {
             let shares = one.names.is_empty() && other.names.is_empty()
                 || one.names.iter().any(|name| other.names.contains(name));
@@ -88,7 +88,7 @@ impl<'d> Reading<'d> {
         let mut lost: Vec<&str> = Vec::new();
         for (key, value) in matched.entries() {
             let is = |known: &str| matched.get(known).is_some_and(|found| std::ptr::eq(found, value));
-            // What is null is not there.
+            // Nothing is asked, because what is null is not there.
             let is_said = matched.get(key).is_none()
                 || if is("source_prefix_ranges") || is("direct_source_prefix_ranges") {
                     !listening.changes_addresses && asked.add_ranges(value)

@@ -20,7 +20,7 @@ impl<'d> Reading<'d> {
     /// The upstream of a cluster. `None` if there is none, or none of its servers is known; this is listed.
     pub(super) fn upstream(&mut self, name: &str, used: &'d Node, with: &Use<'d>) -> Option<String> {
         let resources = self.resources;
-        // Only the name that fits counts as read: a cluster that no route leads to is listed whole.
+        // Only the name that fits counts as read, so that a cluster that no route leads to is listed whole.
         let is_name = |found: &str| (found == name).then_some(());
         let is_it = |cluster: &&Node| cluster.get("name").and_then(|found| found.parsed(is_name)).is_some();
         let Some(cluster) = resources.list("clusters").iter().find(is_it) else {
@@ -94,7 +94,7 @@ impl<'d> Reading<'d> {
         let slow = slow.iter().find_map(|key| cluster.at(&[key, "slow_start_config", "slow_start_window"]));
         let balance = match name {
             "ROUND_ROBIN" => "round-robin".to_owned(),
-            // Of two that are drawn the less loaded one, there as here.
+            // The same, because both take the less loaded one of two that are drawn.
             "LEAST_REQUEST" => "p2c".to_owned(),
             "RING_HASH" | "MAGLEV" => match with.hash.iter().find_map(hashed) {
                 Some(dimension) => format!("hash:{dimension}"),
@@ -237,7 +237,7 @@ fn hashed(policy: &Node) -> Option<String> {
     let header = policy.at(&["header", "header_name"]).and_then(Node::text).filter(|name| is_field(name));
     let query = policy.at(&["query_parameter", "name"]).and_then(Node::text).filter(|name| is_field(name));
     let header = header.map(|name| format!("header:{}", name.to_ascii_lowercase()));
-    // With a time to live Envoy makes the cookie.
+    // Not with a time to live, because Envoy makes the cookie then.
     let cookie = policy.at(&["cookie"]).filter(|cookie| cookie.at(&["ttl"]).is_none());
     let cookie = cookie.and_then(|cookie| cookie.word("name")).filter(|name| is_field(name));
     let cookie = cookie.map(|name| format!("cookie:{name}"));

@@ -10,7 +10,6 @@ use super::{Reading, kind};
 /// What the filters of a connection manager do to its routes.
 #[derive(Default)]
 pub(super) struct Filters<'d> {
-    /// Configurations of `local_ratelimit`.
     pub(super) limits: Vec<&'d Node>,
     pub(super) has_cors: bool,
     /// `compress` of routes.

@@ -9,12 +9,10 @@ use super::fields;
 use super::filters::Filters;
 use super::matches::{BEYOND, Which, is_any_case};
 
-/// What stands around a route.
 pub(super) struct RouteScope<'a, 'd> {
     pub(super) table: &'d Node,
     pub(super) host: &'d Node,
     pub(super) filters: &'a Filters<'d>,
-    /// Whether clients come over TLS.
     pub(super) is_tls: bool,
 }
 
@@ -32,7 +30,7 @@ impl<'d> Reading<'d> {
         table.skip(&["name"]);
         let hosts = table.list("virtual_hosts");
         let mut names: Vec<Vec<String>> = hosts.iter().map(|host| self.domains(host)).collect();
-        // A host for all names is for those that its chain is for; the rest has other chains.
+        // A host for all names gets those of its chain, because the rest has other chains.
         names.iter_mut().filter(|names| names.is_empty()).for_each(|it| it.clone_from(&chain.asked.names));
         let has_others = !chain.asked.names.is_empty() || names.iter().any(Vec::is_empty);
         let mut unnamed: Vec<(&'d Node, &'d str)> = Vec::new();
@@ -54,7 +52,7 @@ impl<'d> Reading<'d> {
                 let why = "write `redirect = \"https\"` at a listener in the clear";
                 self.differs(host, "require_tls", why);
             }
-            // What a host has no route for is not for the routes of all hosts.
+            // Closed at its end, because what a host has no route for is not for the routes of all hosts.
             let is_closed =
                 |route: &Route| route.path == ANY && route.methods.is_empty() && route.headers.is_empty();
             if has_others && !names.is_empty() && !rules.iter().any(|(route, _)| is_closed(route)) {
@@ -132,7 +130,7 @@ impl<'d> Reading<'d> {
         rules.push((route, what));
     }
 
-    /// A route whose condition cannot be said. What it refused, no other route may let through: its path is closed.
+    /// A route whose condition cannot be said. Its path is closed, so that no other route lets through what it refused.
     fn unsaid(&mut self, node: &'d Node, what: &str, hosts: &[String], rules: &mut Vec<(Route, String)>) {
         let condition = "its condition cannot be said by host, path, method and fields";
         if !keeps_out(node) {
@@ -148,9 +146,9 @@ impl<'d> Reading<'d> {
         rules.push((closed, what.to_owned()));
     }
 
-    /// Closes what goes to a host that no route can name, if it refuses requests: other hosts may let them in.
+    /// Closes what goes to a host that no route can name, if it refuses requests, because other hosts may let them in.
     fn close_unnamed(&mut self, host: &'d Node, domain: &str) {
-        // `*-x.test` is a part of `*.test`.
+        // Closed under the wider name, because `*-x.test` is a part of `*.test`.
         let wider = domain.strip_prefix('*').and_then(|end| end.split_once('.')).map(|(_, end)| end);
         let wider = wider.filter(|end| !end.is_empty() && !end.contains('*'));
         let mut closed = Route {
@@ -206,7 +204,6 @@ impl<'d> Reading<'d> {
     }
 }
 
-/// Whether a route refuses requests.
 fn refuses(node: &Node) -> bool {
     node.at(&["direct_response", "status"]).and_then(Node::number).is_some_and(|status| status >= 400)
 }

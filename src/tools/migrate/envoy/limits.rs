@@ -41,7 +41,7 @@ impl<'d> Reading<'d> {
         around: &RouteScope<'_, 'd>,
     ) -> Vec<String> {
         config.skip(&["stat_prefix", "filter_enabled", "filter_enforced"]);
-        // A filter without a bucket only says that routes may have one.
+        // No limit, because a filter without a bucket only says that routes may have one.
         if !["token_bucket", "descriptors"].iter().any(|key| config.get(key).is_some()) {
             return Vec::new();
         }

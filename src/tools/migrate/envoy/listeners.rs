@@ -38,7 +38,7 @@ impl<'d> Reading<'d> {
         self.listener_filters(node);
         is_guarded |= asked.is_none();
         let asked = asked.unwrap_or_else(|| vec![ChainMatch::default(); chains.len()]);
-        // Clients of all chains are the same ones.
+        // Only if all chains have one list, because a listener has one here.
         if let [first, others @ ..] = asked.as_slice()
             && !first.allow.is_empty()
             && others.iter().all(|other| other.allow == first.allow)
@@ -72,7 +72,7 @@ impl<'d> Reading<'d> {
             }
         }
         match listener.value("certs") {
-            // In the clear it would not be what it was.
+            // Left out, because in the clear it would not be what it was.
             Some("[]") => {
                 let why = "none of its certificates is in a file: write `certs`";
                 let place = self.place(node);
@@ -111,7 +111,7 @@ impl<'d> Reading<'d> {
     fn tls(&mut self, chains: &[&'d Node], listener: &mut Listener) -> bool {
         let (mut pairs, mut contexts) = (Vec::new(), Vec::new());
         for chain in chains {
-            // A certificate is chosen by its own names here.
+            // Not needed, because a certificate is chosen by its own names here.
             chain.skip(&["name"]);
             let Some(socket) = chain.get("transport_socket") else { continue };
             socket.skip(&["name"]);
@@ -132,7 +132,7 @@ impl<'d> Reading<'d> {
             }
             contexts.push((context, common, context.is("require_client_certificate")));
         }
-        // What one of the chains demands holds for the whole listener.
+        // The strictest, because what one of the chains demands holds for the whole listener.
         let strictest = contexts.iter().find(|(_, _, is_required)| *is_required).or_else(|| contexts.first());
         let Some((context, common, is_required)) = strictest else { return false };
         let alpn = common.words("alpn_protocols");

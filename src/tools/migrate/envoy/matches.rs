@@ -6,9 +6,7 @@ use super::super::values::methods;
 use super::super::yaml::Node;
 use super::Reading;
 
-/// Which requests a route takes.
 pub(super) struct Which {
-    /// A pattern of routes.
     pub(super) path: String,
     /// What `prefix_rewrite` replaces.
     pub(super) prefix: Prefix,
@@ -21,11 +19,9 @@ pub(super) struct Which {
 /// The part of a path that a rewrite replaces.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Prefix {
-    /// What a path begins with.
     Begin,
     /// The segments that a path begins with.
     Segments,
-    /// The whole path.
     Whole,
     /// Unknown before a request comes.
     Unknown,

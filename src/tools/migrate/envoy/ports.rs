@@ -10,11 +10,11 @@ use super::{Reading, kind};
 pub(super) enum Side {
     /// Its routes stay open.
     Main,
-    /// It has the rules of a main one, so it needs no routes of its own.
+    /// It needs no routes of its own, because it has the rules of a main one.
     Twin,
     /// Its routes are closed.
     Apart,
-    /// Nothing says which of the two is the one for everybody, so it is not opened.
+    /// It is not opened, because nothing says which of the two is the one for everybody.
     LeftOut,
 }
 

@@ -33,7 +33,7 @@ impl<'d> Reading<'d> {
                 }
             }
         }
-        // Before `load_assignment` there was a list of addresses.
+        // Read as well, because before `load_assignment` there was a list of addresses.
         for host in cluster.list("hosts") {
             servers.extend(url(host, is_tls).map(|url| text(&url)));
         }

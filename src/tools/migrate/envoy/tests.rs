@@ -39,11 +39,11 @@ fn addresses_that_a_chain_takes_are_those_that_may_come_in() {
         assert_eq!(migrated.text.matches("allow = \"10.0.0.0/8\"").count(), 2, "{}", migrated.text);
         assert!(!migrated.is_whole && migrated.text.contains("answered 403"), "{}", migrated.text);
     }
-    // Behind the PROXY protocol they are other addresses.
+    // Closed behind the PROXY protocol, because they are other addresses there.
     let matched = "source_prefix_ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }]";
     let proxied = "    listener_filters: [{ name: envoy.filters.listener.proxy_protocol }]\n";
     assert!(is_closed(&listener(&[(matched, "", 204)], proxied)));
-    // The same clients of two chains for the same names have two sets of routes.
+    // Closed, because the same clients of two chains for the same names have two sets of routes.
     assert!(is_closed(&listener(&[(matched, "", 204), ("", "", 204)], "")));
 }
 
@@ -182,7 +182,7 @@ fn listeners_of_the_same_routes_share_them() {
         assert_eq!(migrated.text.matches("\n[listener.").count(), 2, "{}", migrated.text);
         assert_eq!(migrated.text.matches("[[route]]").count(), 1, "{}", migrated.text);
     }
-    // Those that send clients to https have no routes.
+    // They do not count, because those that send clients to https have no routes.
     let moved = "{ match: { prefix: / }, redirect: { https_redirect: true } }";
     let migrated = listeners(&[("0.0.0.0", 8080, "", moved), ("0.0.0.0", 8443, TLS, PUBLIC)]);
     assert!(migrated.is_whole && migrated.text.contains("status = 204"), "{}", migrated.text);

@@ -20,7 +20,7 @@ impl<'d> Reading<'d> {
         let mut tls: Option<String> = None;
         let defaults = self.line(section, "default-server").map_or([].as_slice(), |line| &line.words[1..]);
         for server in section.lines.iter().filter(|line| line.begins("server")) {
-            // A server's own words go before those of `default-server`.
+            // Behind its own words, because those go before the words of `default-server`.
             let server = server.taken().with(defaults.iter().cloned());
             let Some(shown) = self.server(&server) else { continue };
             if speaks_tls(&server) {
@@ -114,7 +114,7 @@ impl<'d> Reading<'d> {
             }
         }
         Some(match weight {
-            // 256 is the most there, 1,000 here.
+            // It always fits, because 256 is the most there, 1,000 here.
             Some(weight) if weight != 1 => format!("{{ url = {}, weight = {weight} }}", text(&url)),
             _ => text(&url),
         })
@@ -219,7 +219,7 @@ impl<'d> Reading<'d> {
     /// Lists what a check says besides its path.
     fn check_words(&mut self, check: &Line, send: Option<&'d Line>) {
         let version = check.words.get(4..).unwrap_or_default();
-        // Fields stand behind the version, in the same word or in words of their own.
+        // From the version on, because fields stand behind it, in the same word or in words of their own.
         let has_fields = version.len() > 1 || version.iter().any(|word| word.contains(':'));
         let sends = |send: &&Line| ["hdr", "body", "body-lf"].iter().any(|word| send.has(word));
         for line in Some(check).filter(|_| has_fields).into_iter().chain(send.filter(sends)) {

@@ -89,7 +89,7 @@ impl<'d> Reading<'d> {
                 let read = conditions::read(words, &acls)?;
                 let sources = read.iter().map(|which| which.only_source().cloned());
                 let sources = sources.collect::<Option<Vec<_>>>()?;
-                // `unless` of two lists is what both would have to say.
+                // Not `unless` of two lists, because both would have to say that.
                 (is_known && (!unless || sources.len() == 1)).then_some((sources, unless))
             });
             let Some((sources, unless)) = read else {
@@ -99,7 +99,7 @@ impl<'d> Reading<'d> {
             };
             for source in sources {
                 match source.is_negated ^ unless {
-                    // A second list would let in what the first keeps out.
+                    // Left out, because a second list would let in what the first keeps out.
                     true if !allow.is_empty() => {
                         let why = "two lists of those who may connect cannot be said; the section is left out until they are one";
                         self.draft.notes.left_out(&line.place, &line.shown(), why);
@@ -119,7 +119,7 @@ impl<'d> Reading<'d> {
         if self.is_at_main_port(section) {
             return self.rules(section);
         }
-        // The same rules at one more port need no routes of their own.
+        // Nothing to add, because the same rules at one more port need no routes of their own.
         if self.is_twin(section) {
             section.lines.iter().for_each(|line| {
                 line.taken();

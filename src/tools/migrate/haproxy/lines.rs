@@ -6,7 +6,6 @@ use std::path::Path;
 use super::super::file::Error;
 use super::super::notes::SourceLine;
 
-/// A line, as words.
 #[derive(Debug)]
 pub(super) struct Line {
     pub(super) words: Vec<String>,
@@ -78,7 +77,6 @@ impl Line {
     }
 }
 
-/// The sections of a file.
 pub(super) fn read(path: &Path, text: &str) -> Result<Vec<Section>, Error> {
     let file = path.display().to_string();
     let mut sections: Vec<Section> = Vec::new();

@@ -54,7 +54,7 @@ pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) -> Result<()
         Reading { draft, directory: &directory, sections: &sections, upstreams: BTreeMap::new() };
     let mut fronts: Vec<&Section> =
         sections.iter().filter(|section| matches!(section.kind.as_str(), "frontend" | "listen")).collect();
-    // Routes of other ports are closed beside those of the main one.
+    // The main port's first, because routes of other ports are closed beside those.
     fronts.sort_by_key(|section| !reading.is_at_main_port(section));
     for section in fronts {
         reading.frontend(section);

@@ -43,7 +43,7 @@ impl<'d> Reading<'d> {
         policy.key("by", format!("[{}]", text(&dimension)));
         policy.key("limit", text(&format!("{}/{period}", rate.most)));
         policy.key("algorithm", text("sliding-window"));
-        // HAProxy counts what it refuses, too.
+        // Refused requests count, because HAProxy counts them, too.
         policy.key("count-denied", true);
         if may_be_absent {
             policy.key("missing", text("skip"));

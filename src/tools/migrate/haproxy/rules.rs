@@ -38,11 +38,9 @@ struct Rules<'d> {
     changed: Vec<String>,
 }
 
-/// A route of a rule.
 #[derive(Clone)]
 struct AclRoute {
     route: Route,
-    /// The rule's line.
     what: String,
     /// What the backend that it leads to says of its requests and answers.
     backend: Common,
@@ -213,7 +211,7 @@ impl<'d> Reading<'d> {
                 rules.common.is_closed = true;
             }
             action if !passes(action) => self.may_refuse(line, &mut rules.common),
-            // Listed as unread, or needless.
+            // Nothing here, because it is listed as unread, or needless.
             _ => {}
         }
         rules.changed.extend(changed_field(line));
@@ -251,7 +249,7 @@ impl<'d> Reading<'d> {
     /// A rule that refuses: a limit, a list of addresses, or a route that answers with the status.
     fn refuse(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
         let (read, parts) = match line.taken().condition() {
-            // `unless` of addresses is what only they may.
+            // Read as a list of its own, because `unless` of addresses is what only they may.
             Some((words, true)) => {
                 let read = conditions::read(words, &rules.acls).and_then(|mut read| {
                     let is_address = read.len() == 1 && read[0].only_source().is_some();
@@ -281,7 +279,7 @@ impl<'d> Reading<'d> {
                 let list = if source.is_negated { &mut rules.common.allow } else { &mut rules.common.deny };
                 list.extend(source.ranges.iter().cloned());
                 if is_second {
-                    // Who is in both lists alone gets through there, who is in either here.
+                    // Closed, because who is in both lists alone gets through there, who is in either here.
                     self.closed(line, &mut rules.common);
                 }
             } else if which.rate.is_some() && which.source.is_none() && which.tls.is_none() {
@@ -380,7 +378,7 @@ impl<'d> Reading<'d> {
         } else if which.is_any_case_of_value {
             self.closed_place(line, "upper and lower case of a value differ here", which, rules);
         } else if has_value {
-            // HAProxy looks at each value between commas, of each field of that name.
+            // Closed, because HAProxy looks at each value between commas, of each field of that name.
             let why = "a field counts as a whole here, and may come twice, or with several values and commas";
             self.closed_place(line, why, which, rules);
         }
@@ -540,7 +538,8 @@ impl<'d> Reading<'d> {
             self.answer(line, 1, &mut rules);
         }
         for AclRoute { route: answer, what, .. } in rules.routes {
-            // Paths of rules have no parameters, so those that are no part of each other share no request.
+            // Nothing to close then, because paths of rules have no parameters: those that are no part of each other
+            // share no request.
             let Some(mut part) = order::shared(&answer, route) else { continue };
             let why =
                 "a rule of a backend that answers: write a route for it; what it is for is closed (501)";
@@ -612,7 +611,7 @@ impl<'d> Reading<'d> {
 }
 
 impl Common {
-    /// Whether both let in certain addresses alone: what is in both lists cannot be said.
+    /// Whether both let in certain addresses alone, because what is in both lists cannot be said.
     fn allows_otherwise(&self, backend: &Common) -> bool {
         !self.allow.is_empty() && !backend.allow.is_empty() && self.allow != backend.allow
     }
@@ -714,7 +713,7 @@ fn redirect(line: &Line, at: usize) -> Option<(&'static str, String)> {
     let has = |word: &str| line.unconditional().iter().any(|known| known == word);
     let to = match line.word(at) {
         "scheme" if to == "https" => to,
-        // A place of its own gets no query of the request, unless it ends what it has.
+        // Ended with `?` otherwise, because in HAProxy a place of its own gets no query of the request.
         "location" if to.contains('?') || has("keep-query") => to,
         "location" => format!("{to}?"),
         "prefix" => {
@@ -757,7 +756,7 @@ fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<Which>, Vec<Which>) {
 const ANY: &str = "/{*rest}";
 /// Among the fields that rules change: the address of the client.
 const SOURCE: &str = "(src)";
-/// Rules by address for some requests alone: with each of them there may be twice as many routes.
+/// Rules by address for some requests alone: so few, because with each of them there may be twice as many routes.
 const BOUNDS_MAX: usize = 6;
 
 /// Actions that let everything pass; a star stands for any end. All others may refuse.

@@ -38,7 +38,7 @@ fn values_that_are_refused_close_every_value_of_their_field() {
         assert_eq!(routes(&migrated)[0], closed, "{}", migrated.text);
         assert!(migrated.text.contains("commas: what it is for is closed (501)"), "{}", migrated.text);
     }
-    // Whether a field is there at all is the same here.
+    // Taken over, because whether a field is there at all is the same here.
     let migrated = migrated("http-request deny if { hdr(x-bad) -m found }");
     assert!(routes(&migrated)[0].ends_with("respond = { status = 403 }"), "{}", migrated.text);
 }
@@ -69,7 +69,7 @@ fn a_condition_on_a_field_that_a_rule_before_it_changes_is_not_asked_of_the_clie
         let migrated = migrated(&lines);
         assert!(routes(&migrated)[0].ends_with("respond = { status = 403 }"), "{}", migrated.text);
     }
-    // Backends see what a frontend has changed, and so does the choice of a backend.
+    // Closed, because backends see what a frontend has changed, and so does the choice of a backend.
     let host = "http-request set-header Host a.test\nuse_backend api if { hdr(host) a.test }";
     let chosen = migrated(host);
     assert!(!chosen.is_whole && !chosen.text.contains("to = \"api\""), "{}", chosen.text);

@@ -162,7 +162,7 @@ impl<'d> Reading<'d> {
                 .filter(|_| server.after("ca-file") != Some("@system-ca"))
                 .map(|path| ("ca", path)),
         );
-        // HAProxy keeps certificate and key in one file.
+        // The same path for both, because HAProxy keeps certificate and key in one file.
         keys.extend(path("crt").into_iter().flat_map(|path| [("cert", path.clone()), ("key", path)]));
         let sni =
             server.after("sni").and_then(|sni| sni.strip_prefix("str(")).map(|sni| sni.trim_end_matches(')'));
@@ -208,7 +208,7 @@ fn unknown(line: &Line, from: usize, known: &[(&str, usize)]) -> Vec<usize> {
             Some((_, values)) => index += values,
             None => {
                 unknown.push(index);
-                // Its value is no word of its own.
+                // Passed over, because its value is no word of its own.
                 index += usize::from(VALUED.contains(&line.word(index)));
             }
         }
@@ -220,7 +220,6 @@ fn unknown(line: &Line, from: usize, known: &[(&str, usize)]) -> Vec<usize> {
 /// Words that keep a line from working in the way it stands there, if they are not known.
 struct Guards {
     words: &'static [&'static str],
-    /// What they do.
     what: &'static str,
     /// What is left out where one of them stands.
     left_out: &'static str,

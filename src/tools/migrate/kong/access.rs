@@ -48,7 +48,7 @@ impl<'d> Reading<'d> {
         common.ways += 1;
         let Some(consumer) = config.word("anonymous").filter(|consumer| !consumer.is_empty()) else { return };
         common.ways_for_anybody += 1;
-        // A plugin of its own may refuse it.
+        // Not admitted, because a plugin of its own may refuse it.
         if self.refused.contains(consumer) {
             return;
         }

@@ -51,7 +51,7 @@ impl<'d> Reading<'d> {
 
     fn key(&mut self, credential: &'d Node, consumer: &str, groups: &[String]) {
         if self.keys.is_none() {
-            // The plugin says that the file is missing.
+            // Not listed here, because the plugin says that the file is missing.
             return credential.dismiss();
         }
         let key = credential.word("key").filter(|key| !key.contains("{vault:"));

@@ -81,7 +81,7 @@ impl<'d> Reading<'d> {
         policy.key("algorithm", text(if is_fixed { "fixed-window" } else { "sliding-window" }));
         config.skip(&["sync_rate", "dictionary_name", "namespace"]);
         if !config.is("disable_penalty") && !is_fixed {
-            // Kong counts what it refuses in a sliding window, too.
+            // Refused requests count, because Kong counts them in a sliding window, too.
             policy.key("count-denied", true);
         }
         if config.word("strategy") == Some("redis") {

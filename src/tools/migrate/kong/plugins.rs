@@ -100,7 +100,7 @@ impl<'d> Reading<'d> {
             let is_other = |(known, _): &(&Node, String)| {
                 known.get("consumer").is_some() || known.get("name").and_then(Node::peek) != name
             };
-            // One that names a consumer is for that one alone.
+            // It hides no other one, because one that names a consumer is for that one alone.
             if plugin.get("consumer").is_some() || found.iter().all(is_other) {
                 found.push((plugin, scope));
             } else {

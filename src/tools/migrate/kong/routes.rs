@@ -83,8 +83,8 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// The values of fields that a route asks for. Kong takes them in upper and lower case: what refuses requests is
-    /// closed, with any value.
+    /// The values of fields that a route asks for. What refuses requests is closed, with any value, because Kong takes
+    /// them in upper and lower case.
     fn compared(
         &mut self,
         node: &'d Node,
@@ -109,7 +109,7 @@ impl<'d> Reading<'d> {
         headers.first().map(|asked| asked.iter().map(any).collect()).into_iter().collect()
     }
 
-    /// A route whose condition cannot be said. What it refused, no other route may let through.
+    /// A route whose condition cannot be said. It is closed, so that no other route lets through what it refused.
     fn unsaid(&mut self, node: &'d Node, what: &str, why: &str, hosts: &[String], common: &Common) {
         match common.refuses() {
             true => self.close_hosts(node, what, why, hosts),
@@ -117,7 +117,7 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// Closes all routes of these hosts: one of their conditions cannot be said, and it may refuse requests.
+    /// Closes all routes of these hosts, because one of their conditions cannot be said, and it may refuse requests.
     fn close_hosts(&mut self, node: &'d Node, what: &str, why: &str, hosts: &[String]) {
         let why = format!(
             "{why}, and it may refuse requests: all routes of its hosts are closed (501) until it is written anew"
@@ -192,7 +192,7 @@ impl<'d> Reading<'d> {
             let any = Path { pattern: ANY.to_owned(), stripped: rest };
             return (vec![any], false);
         }
-        // The tilde marks an expression since format 3.0; before that any sign of one did.
+        // By the format, because the tilde marks an expression since 3.0: before that any sign of one did.
         let is_old = self
             .root
             .get("_format_version")
@@ -212,7 +212,7 @@ impl<'d> Reading<'d> {
                             let why = format!("`{}` takes more paths than the expression", found.pattern);
                             self.differs(path, &format!("paths: {written}"), &why);
                         }
-                        // What Kong takes away is all that the expression matched.
+                        // Only what follows is sent, because Kong takes away all that the expression matched.
                         let rest = found.pattern.ends_with("{*rest}") && !expression.contains(".*");
                         let stripped = if rest { "{rest}" } else { "" };
                         paths.push(Path { pattern: found.pattern, stripped: Some(stripped.to_owned()) });

@@ -105,7 +105,7 @@ fn keeps_out(condition: &Directive) -> bool {
 fn asks_for_address(condition: &Directive) -> bool {
     let words = condition.args.join(" ");
     let is_name = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
-    // A dollar without a name ends an expression.
+    // Empty names do not count, because a dollar without a name ends an expression.
     let names = words.split('$').skip(1).map(|rest| rest.split(|sign| !is_name(sign)).next().unwrap_or(""));
     names.filter(|name| !name.is_empty()).all(|name| ADDRESS.contains(&name))
 }
@@ -140,7 +140,7 @@ impl Reading<'_> {
             }
         }
         if is_closed {
-            // What only says how the guard works needs no line of its own.
+            // Marked as read, because what only says how the guard works needs no line of its own.
             for companion in
                 ["auth_basic_user_file", "auth_request_set", "auth_jwt_key_file", "auth_jwt_key_request"]
             {
@@ -192,7 +192,7 @@ fn addresses(rules: &[&Directive]) -> Addresses {
             ("deny", "all") => return lists(allow, deny, is_after_allow),
             ("allow", _) => allow.push(address),
             _ => {
-                // What was allowed before may lie in what is denied now, where ours would deny it.
+                // It matters, because what was allowed before may lie in what is denied now, where ours would deny it.
                 is_after_allow |= !allow.is_empty();
                 deny.push(address);
             }

@@ -34,7 +34,6 @@ impl Directive {
         self.used.get()
     }
 
-    /// The directives of its block.
     pub(super) fn block(&self) -> &[Directive] {
         self.block.as_deref().unwrap_or_default()
     }
@@ -92,7 +91,6 @@ impl<'r> Reader<'r> {
         self.text(path, text)
     }
 
-    /// All directives of a file.
     pub(super) fn file(&mut self, path: &Path) -> Result<Vec<Directive>, Error> {
         self.files += 1;
         let text = file::read(path)?;
@@ -101,7 +99,7 @@ impl<'r> Reader<'r> {
 
     fn text(&mut self, path: &Path, text: &str) -> Result<Vec<Directive>, Error> {
         let file = path.display().to_string();
-        // The mark that some editors put in front is no part of the first word.
+        // Without the mark that some editors put in front, because it is no part of the first word.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let mut cursor = Cursor { file, rest: text.chars().peekable(), line: 1 };
         self.block(&mut cursor, 0)
@@ -151,7 +149,7 @@ impl<'r> Reader<'r> {
             return Ok(directives);
         }
         for path in self.matching(&pattern, place) {
-            // Types of files matter to what nginx serves from a disk alone.
+            // Not read, because types of files matter to what nginx serves from a disk alone.
             if path.file_name().is_some_and(|name| name == "mime.types") {
                 self.notes.needless(place, "include mime.types");
                 continue;
@@ -168,7 +166,7 @@ impl<'r> Reader<'r> {
                 self.notes.left_out(place, &words.join(" "), "there is no such file");
                 continue;
             }
-            // A directory is an error of its own; a pipe could be waited for without end.
+            // Nothing else is read, because a pipe could be waited for without end; a directory is an error of its own.
             if !path.is_file() && !path.is_dir() {
                 self.notes.left_out(place, &words.join(" "), "it is a pipe or a device, which is not read");
                 continue;
@@ -201,7 +199,7 @@ impl<'r> Reader<'r> {
     }
 }
 
-/// Whether a name fits a pattern of `*` and `?`. Each `*` is tried once, so this takes no more than their product.
+/// Whether a name fits a pattern of `*` and `?`. Each `*` is tried once, so that this takes no more than their product.
 fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     let (mut at, mut with, mut star) = (0, 0, None);
     while at < name.len() {
@@ -300,7 +298,7 @@ impl Cursor<'_> {
         while let Some(sign) = self.next() {
             match sign {
                 '\\' => drop(self.next()),
-                // A string ends with its line at the latest.
+                // Here, too, because a string ends with its line at the latest.
                 '\n' => return,
                 sign if sign == quote => return,
                 _ => {}
@@ -362,7 +360,7 @@ impl Cursor<'_> {
                 continue;
             }
             word.push(sign);
-            // A backslash keeps what follows in the word, as in a regular expression.
+            // The next sign, too, because a backslash keeps what follows in the word, as in a regular expression.
             if sign == '\\' {
                 word.extend(self.next());
             }
@@ -390,7 +388,6 @@ impl Cursor<'_> {
     }
 }
 
-/// Blocks within blocks.
 const DEPTH_MAX: usize = 32;
 /// Bytes that are kept to find the end of a long text of Lua.
 const LUA_TAIL_MAX: usize = 1_000;

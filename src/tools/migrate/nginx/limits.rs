@@ -43,7 +43,6 @@ impl<'d> Reading<'d> {
         (!is_closed).then_some(names)
     }
 
-    /// The policy of a `limit_req`.
     fn rate(&mut self, limit: &Directive, scope: &Scope<'_>, around: &VarScope<'_, '_>) -> Option<String> {
         let (zone, key, mut policy) = self.zone(limit, "limit_req_zone", option(limit, "zone")?, around)?;
         let Some((units, period)) = option(zone, "rate").and_then(rate) else {
@@ -61,7 +60,7 @@ impl<'d> Reading<'d> {
             self.draft.notes.differs(&limit.place, &limit.shown(), why);
         }
         if is_immediate || burst == 0 {
-            // nginx admits one and then `burst` more at once.
+            // One more, because nginx admits one and then `burst` more at once.
             policy.key("limit", text(&format!("{units}/{period} burst {}", burst + 1)));
         } else {
             policy.key("limit", text(&format!("{units}/{period} burst {burst}")));

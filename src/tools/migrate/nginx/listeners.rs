@@ -13,7 +13,6 @@ use super::scope::Scope;
 use super::servers::Server;
 use super::values::{network, time};
 
-/// One `listen`.
 pub(super) struct Listen {
     /// Address and port as `bind` has them.
     pub(super) address: String,
@@ -114,7 +113,7 @@ impl<'d> Reading<'d> {
         let addresses: Vec<String> = by_address.keys().map(|address| (*address).to_owned()).collect();
         for address in &addresses {
             let port = address.rsplit_once(':').map_or("", |(_, port)| port);
-            // `[::]` takes IPv4 too, so the two are one listener.
+            // The two are one listener, because `[::]` takes IPv4, too.
             let (only_v4, both) = (format!("0.0.0.0:{port}"), format!("[::]:{port}"));
             if *address == only_v4 && addresses.contains(&both) {
                 continue;
@@ -157,7 +156,7 @@ impl<'d> Reading<'d> {
         let mut listener = Section::new(unique(&wanted, "listener", &taken));
         listener.key("bind", text(address));
         if address.starts_with("unix:") {
-            // nginx lets everybody of this host connect.
+            // For everybody, because nginx lets everybody of this host connect.
             listener.key("mode", text("0666"));
         }
         let http2 = there.iter().any(|(listen, _)| listen.http2);

@@ -23,7 +23,7 @@ impl<'d> Reading<'d> {
             self.location(nested, &inner, server);
         }
         if let Match::Prefix(text) = &at {
-            // Requests come to an expression within a location by its beginning.
+            // Bounded by the location, because requests come to an expression within it by its beginning.
             let within = self.closings[known..].iter_mut().filter(|closing| closing.begin == "/");
             within.for_each(|closing| closing.begin.clone_from(text));
         }
@@ -44,7 +44,7 @@ impl<'d> Reading<'d> {
     /// The route of a location, at one of the places it names.
     fn location_at(&mut self, at: &Match, location: &'d Directive, inner: &Scope<'d>, server: &Server<'d>) {
         if is_named_by(server.block.block(), location.arg(0)) {
-            // Its requests are forwarded where they come from.
+            // Nothing to add, because its requests are forwarded where they come from.
             location.taken_whole();
             return;
         }
@@ -74,7 +74,7 @@ impl<'d> Reading<'d> {
         let mut route =
             Route { place: location.place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
         if matches!(at, Match::LiteralRegex { .. }) && is_guarded(location.block()) {
-            // In nginx the expression goes before the prefix of the same text.
+            // The prefix is closed, because in nginx the expression goes before the prefix of the same text.
             let same = self.draft.routes.iter_mut().filter(|known| known.ties(&route));
             same.for_each(Route::close);
         }
@@ -126,7 +126,7 @@ impl<'d> Reading<'d> {
     fn close_expression(&mut self, location: &Directive) -> String {
         let begin = match location.arg(0) {
             "~" => prefix::beginning(location.arg(1)).map(|(begin, _)| begin),
-            // In another case it is another path.
+            // No beginning, because in another case it is another path.
             _ => None,
         };
         let begin = begin
@@ -164,7 +164,8 @@ impl<'d> Reading<'d> {
         let proxy_host = target.as_ref().map(|target| target.host.clone()).unwrap_or_default();
         let around = VarScope { proxy_host: &proxy_host, ..around };
         self.shared(route, scope, &around);
-        // nginx is done with `return` and `rewrite` before it looks at limits and at who may come in, but not before conditions.
+        // Answered first, because nginx is done with `return` and `rewrite` before it looks at limits and at who may
+        // come in, but not before conditions.
         if let Some(found) = scope.own("return").first() {
             return match self.answer(found, &around) {
                 Some((key, value)) if !self.has_refusing_condition(scope) => answered(route, key, value),
@@ -261,7 +262,7 @@ impl<'d> Reading<'d> {
             route.key("response-headers", table(changes));
         }
         let max_body = scope.word("client_max_body_size").and_then(size).unwrap_or(BODY_MAX);
-        // nginx writes 0 for no bound.
+        // One PiB for 0, because nginx writes that for no bound.
         route.key("max-body", show_size(if max_body == 0 { 1 << 50 } else { max_body }));
     }
 
@@ -279,7 +280,7 @@ impl<'d> Reading<'d> {
         let Some(upstream) = self.upstream(target, scope) else { return route.close() };
         route.key("to", text(&upstream));
         match (rewrite, &target.path) {
-            // Where the path was rewritten, what the URL says of it does not count.
+            // First, because what the URL says of the path does not count where that was rewritten.
             (Some(path), _) => route.key("rewrite", text(&path)),
             (None, Some(path)) => match replaced(path, at) {
                 Some(path) => path.iter().for_each(|path| route.key("rewrite", text(path))),
@@ -315,7 +316,7 @@ impl<'d> Reading<'d> {
                 },
                 ("upgrade", "$http_upgrade") => route.key("upgrade", true),
                 ("connection" | "upgrade", _) => self.draft.notes.needless(&field.place, &field.shown()),
-                // The gateway writes these itself, and to the same effect.
+                // Left out, because the gateway writes these itself, and to the same effect.
                 ("x-forwarded-for", "$proxy_add_x_forwarded_for" | "$remote_addr")
                 | ("x-forwarded-proto", "$scheme")
                 | ("x-forwarded-host", "$host" | "$http_host") => {
@@ -397,7 +398,7 @@ fn is_named_by(block: &[Directive], name: &str) -> bool {
     name.starts_with('@') && block.iter().any(is_it)
 }
 
-/// Answers by itself, so what is meant for an upstream does not belong to it.
+/// Answers by itself, without what is meant for an upstream, because that does not belong to it.
 fn answered(route: &mut Route, key: &'static str, value: String) {
     route.keys.retain(|(key, _)| *key != "max-body");
     route.key(key, value);

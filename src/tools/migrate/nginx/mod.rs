@@ -80,7 +80,7 @@ pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) -> Result<()
 
 fn fill(directory: &Path, whole: &[Directive], draft: &mut Draft) {
     let block = whole.iter().find(|directive| directive.name == "http");
-    // A file of conf.d has servers and no `http` around them.
+    // The whole file otherwise, because a file of conf.d has servers and no `http` around them.
     let (main, http) = match block {
         Some(block) => (whole, block.taken().block()),
         None => ([].as_slice(), whole),

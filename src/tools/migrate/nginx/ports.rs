@@ -22,7 +22,7 @@ impl<'d> Reading<'d> {
             return;
         }
         let defaults = (default_of(servers, &ports, true), default_of(servers, &ports, false));
-        // What nobody names goes to the default server of 443 at both ports.
+        // That of 443 alone, because what nobody names goes to its default server at both ports.
         for (index, server) in
             servers.iter_mut().enumerate().filter(|(index, _)| ports[*index] != (false, false))
         {
@@ -51,7 +51,7 @@ impl<'d> Reading<'d> {
                 let shares = is_default && Some(other) == other_default && servers[index].hosts.is_empty()
                     || servers[other].hosts.iter().any(|host| servers[index].hosts.contains(host));
                 if rules_of(servers[index].block) == rules_of(servers[other].block) {
-                    // It is one server at two ports.
+                    // Kept once, because it is one server at two ports.
                     if !there && shares && servers[other].hosts == servers[index].hosts {
                         twins.push(index);
                     }
@@ -164,7 +164,7 @@ fn guarded_locations(block: &Directive) -> Vec<GuardedPath> {
             Match::Other(_) => "/".to_owned(),
             known => known.text().to_owned(),
         };
-        // What is within a location may be an expression, which is anywhere below it.
+        // From the location on, because what is within it may be an expression, which is anywhere below.
         kept.extend(guarded_locations(location).into_iter().map(|(place, inner)| {
             let is_anywhere = inner == "/";
             (place, if is_anywhere { begin.clone() } else { inner })

@@ -7,7 +7,6 @@ use super::lexer::Directive;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Match {
     Exact(String),
-    /// Everything that begins so.
     Prefix(String),
     /// A regular expression that is a literal beginning, which goes before every prefix.
     LiteralRegex {
@@ -58,7 +57,6 @@ impl Match {
         matches!(self, Match::Prefix(text) if !text.ends_with('/')) && !beginning(regex).is_some_and(whole)
     }
 
-    /// The path of the route.
     pub(super) fn pattern(&self) -> Option<String> {
         match self {
             Match::Other(_) => None,
@@ -124,7 +122,7 @@ pub(super) fn beginning(regex: &str) -> Option<(String, String)> {
             _ => break,
         }
     }
-    // `x?` and `x*` are not the letter before them.
+    // Not literal, because `x?` and `x*` are not the letter before them.
     if matches!(rest.peek(), Some('?' | '*' | '+' | '{')) {
         return None;
     }

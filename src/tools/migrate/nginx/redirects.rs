@@ -11,7 +11,6 @@ use super::values::VarScope;
 /// Statuses that come with a place to go to.
 const REDIRECTS: [&str; 5] = ["301", "302", "303", "307", "308"];
 
-/// What a `rewrite` comes to.
 pub(super) enum Rewritten {
     /// The path that an upstream gets.
     Path(String),
@@ -90,7 +89,7 @@ fn replaced(regex: &str, to: &str, at: &Match) -> Option<String> {
             if begin == at.text() && !begin.ends_with('/') && !at.is_split(regex) {
                 return Some(format!("{new}{{rest}}"));
             }
-            // `(/.*)` keeps the slash that the pattern of a route leaves out of `rest`.
+            // A slash between them, because `(/.*)` keeps the one that the pattern of a route leaves out of `rest`.
             let between =
                 if tail.starts_with("(/") || slash.is_empty() && !begin.ends_with('/') { "/" } else { "" };
             Some(format!(
@@ -110,7 +109,7 @@ fn moved(regex: &str, to: &str, at: &Match, status: &str, around: &VarScope<'_, 
         None => (to, true),
     };
     let place = match to.split_once("$request_uri") {
-        // It holds the query already.
+        // The path as it is, because `$request_uri` holds the query already.
         Some((before, "")) => format!("{}{{path}}", around.template(before)?),
         Some(_) => return None,
         None if matches!(regex, "^" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" | "^.*" | "^.*$") => {
@@ -162,7 +161,7 @@ fn respond(status: &str, body: Option<&str>, around: &VarScope<'_, '_>) -> Optio
         if body.contains(['{', '}']) && body.contains('$') {
             return None;
         }
-        // In a body a brace means something only in front of a name.
+        // As it is without a variable, because in a body a brace means something only in front of a name.
         let body = if body.contains('$') { around.template(body)? } else { body.to_owned() };
         keys.push(("body", text(&body)));
         let kind = around.scope.word("default_type").unwrap_or("text/plain");

@@ -26,7 +26,7 @@ pub(super) struct Server<'d> {
     pub(super) is_apart: bool,
     /// Whether a name of it is an expression, which is no host.
     pub(super) has_unsaid_names: bool,
-    /// Places that another port keeps clients out of, closed here as all ports serve them.
+    /// Places that another port keeps clients out of, closed here because all ports serve them.
     pub(super) kept: Vec<GuardedPath>,
 }
 
@@ -158,7 +158,7 @@ impl<'d> Reading<'d> {
                 self.draft.notes.differs(&server.block.place, "server", why);
             }
         }
-        // Requests for a name that no host can say come to the default server.
+        // Closed there, because requests for a name that no host can say come to the default server.
         let unsaid = servers.iter().filter(|server| server.has_unsaid_names);
         let kept: Vec<GuardedPath> = unsaid.flat_map(|server| guarded(server.block)).collect();
         if let Some(default) = servers.get_mut(chosen) {
@@ -183,12 +183,12 @@ impl<'d> Reading<'d> {
             let why = "a wildcard of another server has some of its hosts, so it takes its own hosts alone";
             self.draft.notes.differs(&default.block.place, "server", why);
         } else {
-            // A server of the same names at another port shares its fate: its routes are for the same requests.
+            // A server of the same names at another port, too, because its routes are for the same requests.
             let shares = |server: &&mut Server<'d>| server.is_apart && server.hosts == own;
             servers.iter_mut().filter(shares).for_each(|server| server.hosts.clear());
             servers[chosen].hosts.clear();
         }
-        // Without a name that can be read its routes would take everybody's requests.
+        // Taken out, because without a name that can be read its routes would take everybody's requests.
         let mut index = 0;
         servers.retain(|server| {
             let is_kept = index == chosen || !server.hosts.is_empty() || server.is_apart;
@@ -216,7 +216,7 @@ impl<'d> Reading<'d> {
             ..Route::default()
         };
         let whole = Match::Prefix("/".to_owned());
-        // What the server itself answers, its locations never see.
+        // Its locations are passed over, because they never see what the server itself answers.
         if !inner.own("return").is_empty() {
             let mut route = here("/{*rest}");
             self.answer_at(&mut route, &whole, &inner, server);
@@ -234,7 +234,7 @@ impl<'d> Reading<'d> {
         for location in inner.own("location") {
             let first = self.draft.routes.len();
             self.location(location, &inner, server);
-            // What is asked for exactly, or says `^~`, goes before every expression.
+            // The others alone, because what is asked for exactly, or says `^~`, goes before every expression.
             if !matches!(location.arg(0), "=" | "^~") {
                 behind.extend(first..self.draft.routes.len());
             }
@@ -244,7 +244,7 @@ impl<'d> Reading<'d> {
         if is_alone && server.hosts.is_empty() {
             return;
         }
-        // What no location of this server takes must not go to another server.
+        // Closed, because what no location of this server takes must not go to another server.
         let rest = here("/{*rest}");
         if !self.draft.routes.iter().any(|known| known.ties(&rest)) {
             let mut rest = rest;
@@ -347,7 +347,7 @@ fn tell_apart(servers: &mut Vec<Server<'_>>, redirecting: &Redirecting) {
         served.map(|listen| apart::port(&listen.address)).collect()
     };
     let all: Vec<Ports> = servers.iter().map(ports).collect();
-    // A port of figures or of fixed answers alone is not the main one.
+    // Servers that forward, because a port of figures or of fixed answers alone is not the main one.
     let forwards = |server: &Server<'_>| server.block.whole().contains("_pass ");
     let forwarding = servers.iter().zip(&all).filter(|(server, _)| forwards(server)).map(|(_, ports)| ports);
     let Some(main) = apart::main_port(forwarding).or_else(|| apart::main_port(all.iter())) else { return };

@@ -165,7 +165,7 @@ fn what_certbot_writes_sends_the_clear_to_https() {
         assert!(route(&migrated, "", "/{*rest}").contains("to = \"upstream-10.0.0.1\""), "{}", migrated.text);
         assert!(migrated.text.contains("write [acme]") && !migrated.is_whole, "{}", migrated.text);
     }
-    // A name that is served in the clear keeps the port from sending all to https.
+    // Not all is sent to https, because a name that is served in the clear keeps the port from that.
     let other = format!("server {{ listen 80; server_name b.test; {TO_B} }}\n");
     let migrated = migrated(&format!("{clear}{tls}{other}"));
     assert!(!migrated.text.contains("redirect = "), "{}", migrated.text);

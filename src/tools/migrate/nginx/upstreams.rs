@@ -12,7 +12,6 @@ use super::limits::option;
 use super::scope::Scope;
 use super::values::{VarScope, time};
 
-/// Where `proxy_pass` leads.
 pub(super) struct Target {
     pub(super) https: bool,
     pub(super) http2: bool,
@@ -118,7 +117,7 @@ impl Reading<'_> {
                 );
                 continue;
             }
-            // In a group it is port 80, whatever the scheme.
+            // Written out, because in a group it is port 80, whatever the scheme.
             if target.https && !has_port(&address) {
                 address.push_str(":80");
             }
@@ -221,7 +220,7 @@ impl Reading<'_> {
 
 /// The dimension of a variable that requests are hashed by.
 fn hashed(variable: &str) -> Option<String> {
-    // Of several together none is one dimension.
+    // Not of several, because of several together none is one dimension.
     let name = variable.strip_prefix('$').filter(|name| !name.contains('$'))?;
     let (header, argument) = (name.strip_prefix("http_"), name.strip_prefix("arg_"));
     match name {

@@ -9,7 +9,6 @@ use super::Reading;
 use super::limits::Limit;
 use base::words;
 
-/// An entry of a path.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     pub(super) key: String,
@@ -32,7 +31,7 @@ impl Siblings {
     /// Adds a branch; `Err` with why if nothing is left for it.
     fn add(&mut self, key: &str, value: &str, line: usize) -> Result<(), String> {
         let prefix = value.strip_suffix('*');
-        // Of two stars that service takes the first, and not the longest.
+        // The first one hides it, because of two stars that service takes the first, and not the longest.
         let first = prefix.and_then(|prefix| {
             self.stars.iter().find(|(known, first, _)| known == key && prefix.starts_with(first.as_str()))
         });
@@ -58,7 +57,7 @@ impl Reading<'_> {
             return;
         }
         let descriptors = node.list("descriptors");
-        // A key with a star takes what a key without a value would, wherever it stands.
+        // Known before the rest, because a key with a star takes what a key without a value would, wherever it stands.
         let stars: HashSet<&str> =
             descriptors.iter().filter(|it| peek(it, "value") == "*").map(|it| peek(it, "key")).collect();
         let mut siblings = Siblings::default();
@@ -102,7 +101,7 @@ impl Reading<'_> {
         let has_more = !descriptor.list("descriptors").is_empty();
         let limit = match descriptor.get("rate_limit") {
             Some(written) => self.limit(descriptor, written, path),
-            // A limit under a misspelt key would be none.
+            // Refused, because a limit under a misspelt key would be none.
             None if let Some((key, value)) = descriptor.entries().iter().find(|(key, _)| !is_known(key)) => {
                 let hint =
                     words::did_you_mean(key, KEYS).map(|hint| format!(" ({hint})")).unwrap_or_default();
@@ -110,7 +109,7 @@ impl Reading<'_> {
                 self.refuse(value.line, message);
                 return;
             }
-            // Nothing is written, so nothing is limited; but what is below may be.
+            // No rule, because nothing is written: nothing is limited, but what is below may be.
             None if has_more => None,
             None => Some(Limit::unlimited()),
         };

@@ -64,7 +64,7 @@ impl Reading<'_> {
             return None;
         };
         let multiplier = written.count("unit_multiplier").unwrap_or(1);
-        // Nothing is what a number is there that nobody writes.
+        // 0 if it is not written, because a number that nobody writes is nothing there.
         let units = written.get("requests_per_unit").map_or(Some(0), Node::number);
         let period = unit_seconds.checked_mul(multiplier).filter(|period| (1..=PERIOD_MAX).contains(period));
         let (Some(units), Some(period)) = (units, period) else {
@@ -162,5 +162,5 @@ const UNITS: &[(&str, u64)] = &[
     ("month", 30 * 86_400),
     ("year", 365 * 86_400),
 ];
-/// A hundred years: the arithmetic of limits has room for 292.
+/// A hundred years, because the arithmetic of limits has room for 292.
 const PERIOD_MAX: u64 = 100 * 365 * 86_400;

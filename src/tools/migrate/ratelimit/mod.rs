@@ -79,7 +79,7 @@ impl Reading<'_> {
         self.draft.notes.left_out(&place, what, why);
     }
 
-    /// Refuses the file: that service does, and what is meant may be a limit.
+    /// Refuses the file, because that service does, and what is meant may be a limit.
     fn refuse(&mut self, line: usize, message: String) {
         self.refused.get_or_insert((line, format!("{message}: the service refuses the file")));
     }

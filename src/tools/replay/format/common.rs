@@ -30,7 +30,7 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         None => (None, address(first)),
     };
     let user = user(&mut rest)?;
-    // More words stand before the time than these forms have: whose they are is not known.
+    // No line of these forms, because more words stand before the time: whose they are is not known.
     if user.starts_with(b"- ") {
         return Err(NoLine::Form);
     }

@@ -4,8 +4,8 @@
 //! "USER-AGENT" "X-REQUEST-ID" "AUTHORITY" "UPSTREAM_HOST"`. The address of the client is in it only if Envoy appends it
 //! to `X-Forwarded-For` (`use_remote_address`).
 //!
-//! Envoy escapes nothing: a text with a quotation mark in it, which a client may send, would move the fields behind it. So
-//! a line is one only if it has exactly these fields.
+//! A line is one only if it has exactly these fields, because Envoy escapes nothing: a text with a quotation mark in
+//! it, which a client may send, would move the fields behind it. a line is one only if it has exactly these fields.
 
 use http::header::USER_AGENT;
 use http::{HeaderMap, HeaderName};
@@ -41,7 +41,7 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
     let mut headers = HeaderMap::new();
     add(&mut headers, USER_AGENT, agent);
     add(&mut headers, HeaderName::from_static("x-request-id"), request_id);
-    // The last address is the one that Envoy itself has added; what stands before it came with the request.
+    // The last address counts, because Envoy itself has added it; what stands before it came with the request.
     let (before, peer) = split_last(forwarded);
     add(&mut headers, HeaderName::from_static("x-forwarded-for"), before);
     let peer = std::str::from_utf8(peer).ok().and_then(|text| text.trim().parse().ok());

@@ -8,19 +8,16 @@ pub mod time;
 
 use super::request::{Line, NoLine};
 
-/// A format of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// The gateway's own: a JSON object a line.
     Own,
     /// The Common Log Format, with or without what Combined and nginx's default add to it.
     Common,
-    /// Envoy's default.
     Envoy,
 }
 
 impl Format {
-    /// All of them.
     pub const ALL: [Format; 3] = [Format::Own, Format::Common, Format::Envoy];
 
     /// Its name on the command line.
@@ -48,7 +45,7 @@ impl Format {
     pub fn of<'l>(lines: impl Iterator<Item = &'l [u8]> + Clone) -> Option<Format> {
         let fits = |format: Format| lines.clone().filter(|line| format.read(line).is_ok()).count();
         let counted = Format::ALL.into_iter().map(|format| (fits(format), format));
-        // Of two alike the first: no line has two formats.
+        // Of two alike the first, because no line has two formats.
         let best = counted.rev().max_by_key(|(count, _)| *count)?;
         (best.0 > 0).then_some(best.1)
     }

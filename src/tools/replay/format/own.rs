@@ -85,7 +85,7 @@ pub fn read(line: &[u8]) -> Result<Line, NoLine> {
         }
     }
     let was_denied = entry.decision.as_deref().map(|decision| matches!(decision, "denied" | "penalised"));
-    // A line is written when its request is over.
+    // Less the duration, because a line is written when its request is over.
     let total_ns = entry.duration.or(entry.total_us.map(|total_us| total_us.saturating_mul(1_000)));
     let lasted_ns = total_ns.unwrap_or(0).min(ended_ns);
     let by_hop = entry.peer.is_some();

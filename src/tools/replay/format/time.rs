@@ -1,6 +1,6 @@
 //! Times as logs write them, in nanoseconds since 1970: RFC 3339, and the form of the Common Log Format.
 //!
-//! Both carry their distance from UTC, so no zone has to be known.
+//! No zone has to be known, because both carry their distance from UTC.
 
 use time::{Date, Month};
 
