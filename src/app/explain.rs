@@ -409,7 +409,7 @@ impl RequestExplanation {
         }
         for (memory, look) in std::mem::take(&mut self.memories).into_iter().zip(remembered) {
             // The key is known if it is spent, because what remembers an idempotency key has one unit.
-            if let Some(Look::WindowRecord(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
+            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
                 && !outcome.is_admitted()
             {
                 self.pay(memory.policy);

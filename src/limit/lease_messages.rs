@@ -169,13 +169,13 @@ pub enum Reply {
     /// The answer to `Renew`: units and a rate, or for how long to deny.
     Grant(Grant),
     /// The answer to `Take` and `Hold`: whether all fit, and what each window said.
-    TakeReply(TakeReply),
+    Taken(TakeReply),
     /// The answer to `Return`, `Debit` and `Repay`: it was applied.
     Returned,
     /// The answer to `Peek`: what a charge would be told.
     Peeked(Outcome),
     /// The answer to `Look`: what operators are shown.
-    WindowRecord(WindowRecord),
+    Seen(WindowRecord),
 }
 
 /// What Redis holds of one window.

@@ -14,7 +14,7 @@ use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, WindowRecord};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
     /// What Redis holds of the window, read without spending.
-    WindowRecord(WindowRecord),
+    Seen(WindowRecord),
     /// The key's shard is known to be away.
     Away,
     /// Nothing came back in the time that operators wait.

@@ -238,10 +238,7 @@ impl Limit {
             return;
         };
         match (foretold.decider, look) {
-            (
-                Decider::Node,
-                Some(Look::WindowRecord(WindowRecord { left: WindowBalance::Lent(lent), .. })),
-            ) => {
+            (Decider::Node, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
                 // By what Redis says now, because what this node remembers of it may be as old as a lease.
                 let left = (lent.level + foretold.held).max(0.0) as u64;
                 let is_admitted = self.answer == Some(Answer::Admitted);

@@ -193,8 +193,7 @@ fn rule_of(
         check_policy(rule, &names.policies[policy], &mut wrong);
     }
     let used = |given: &DescriptorSlot| match given {
-        // Always used, because who it is decides which override applies, and an address what holds while Redis is
-        // down.
+        // Always used, because an identity selects the override, and an address is counted while Redis is down.
         DescriptorSlot::Tier
         | DescriptorSlot::Dimension(Dimension::Consumer | Dimension::Tenant | Dimension::Ip) => true,
         DescriptorSlot::Dimension(dimension) => {
