@@ -373,7 +373,10 @@ fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
     assert_eq!((&made.json()["document"], &made.json()["note"]), (&document, &Value::Null));
     assert_eq!(node.limit("ann"), 30);
     let config = node.ask("read-1", "GET", "/config", &Value::Null).text();
-    assert!(config.contains("when-redis-down = \"deny\"") && config.contains("overshoot = 0"), "{config}");
+    assert!(
+        config.contains("when-redis-down = \"deny\"") && config.contains("overshoot = \"0%\""),
+        "{config}"
+    );
     for (body, said) in [
         (
             json!({ "keyType": "userId", "ratePerSec": 1, "localQuotaFraction": 0.1 }),

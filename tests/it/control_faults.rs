@@ -58,7 +58,7 @@ fn a_damaged_file_is_served_beside_and_a_backup_is_taken_without_a_restart() {
     let damaged = "not a database. ".repeat(600);
     directory.write("disk/state.db", &damaged);
     let gateway = Gateway::start_in(directory, CONFIG);
-    refuses(&gateway, "cannot be used");
+    refuses(&gateway, "the database is unavailable");
     assert_eq!(gateway.metric("control_up", &[]), 0.0);
     assert!(gateway.admin("/readyz?verbose").text().contains("database: does not answer"));
     let said = gateway.stderr().join("\n");

@@ -1,5 +1,6 @@
 //! The global tier against a real Redis: what it asks is done once, and answered.
 
+use std::collections::BTreeSet;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -202,9 +203,10 @@ fn a_look_reads_what_an_exact_limit_left_to_a_leased_one() {
                 node.ask(Op::Take([spent].into_iter().collect())).answer().0,
                 Ok(Reply::Taken(_))
             ));
+            // In no order, as Redis lists keys.
             let kept =
                 || redis.cli(&["KEYS", "sg:p*"]).lines().map(|key| redis.cli(&["DUMP", key])).collect();
-            let before: Vec<String> = kept();
+            let before: BTreeSet<String> = kept();
             let seen = node.ask(Op::Look(ExactCharge { plan: plan(100, 0.2), ..part(key, 1) })).answer().0;
             let Ok(Reply::Seen(WindowRecord { left: WindowBalance::Lent(lent), unchanged_ns: None })) = seen
             else {

@@ -112,7 +112,9 @@ fn a_socket_that_no_listener_wants_is_closed_with_a_line() {
     let (gateway, ports) =
         activated("plain:old", |_| format!("[listener.plain]\nbind = \"127.0.0.1:1\"\n{OK}"));
     assert_eq!(gateway.get("/").status, 200);
-    assert!(gateway.stderr().iter().any(|line| line.contains("no listener takes") && line.contains("old")));
+    assert!(
+        gateway.stderr().iter().any(|line| line.contains("belongs to no listener") && line.contains("old"))
+    );
     assert!(TcpStream::connect(("127.0.0.1", ports[1])).is_err());
 }
 

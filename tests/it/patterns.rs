@@ -135,7 +135,7 @@ fn a_redirect_to_https_takes_a_port() {
     assert_eq!(location("plain", "/other", "a.example:80"), "https://a.example:9443/other");
     assert_eq!(location("all", "/x", "[::1]:80"), "https://[::1]:8443/x");
     let shown = gateway.admin("/config").text();
-    assert!(shown.contains("redirect = \"https:8443\"") && shown.contains("redirect = \"https\""), "{shown}");
+    assert!(shown.contains("to = \"https:8443\"") && shown.contains("to = \"https\""), "{shown}");
     for wrong in ["https:", "https:0", "https:65536", "https:+1", "https:x", "http:80"] {
         let output = check(&format!("[[route]]\npath = \"/\"\nredirect = \"{wrong}\"\n"));
         let said = text(&output.stderr);
