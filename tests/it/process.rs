@@ -198,7 +198,7 @@ fn without_descriptors_clients_wait_requests_go_on_and_readyz_says_so() {
         }
     });
     drop(clients);
-    let lines = gateway.stderr().iter().filter(|line| line.contains("no file descriptor")).count();
+    let lines = gateway.stderr().iter().filter(|line| line.contains("out of file descriptors")).count();
     assert_eq!(lines, 1, "{:?}", gateway.stderr());
     eventually("it is over", || (gateway.admin("/readyz").status == 200).then_some(()));
     assert_eq!(gateway.get("/").status, 200);

@@ -309,9 +309,9 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
     let said = gateway.stderr().join("\n");
     for words in [
         "trace export failed: spans are dropped until it works error=the collector refuses spans: 400",
-        "for another reason now error=the collector refuses spans: 401 spans_lost=1",
+        "for another reason error=the collector refuses spans: 401 spans_lost=1",
         "accepts spans again spans_lost=2",
-        "or warns rejected=1 says=too\\nold",
+        "or sent a warning rejected=1 says=too\\nold",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
@@ -340,7 +340,7 @@ fn a_collector_that_hangs_costs_spans_and_no_request() {
     assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
     let said = gateway.stderr().join("\n");
     let lost =
-        said.split("before the stop spans_lost=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        said.split("before shutdown spans_lost=").nth(1).and_then(|rest| rest.split_whitespace().next());
     let lost: u64 = lost.and_then(|lost| lost.parse().ok()).unwrap_or_else(|| panic!("{said}"));
     assert_eq!(lost, 6_000, "the batch that was on its way, the queue, and what found no room");
 }
