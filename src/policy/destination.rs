@@ -111,7 +111,7 @@ impl Mirror {
         self.id
     }
 
-    /// Whether the request that takes this turn is copied. Turns are the numbers of [`Turns`](base::random::Turns).
+    /// Whether the request that takes this turn is copied. Turns are the numbers of [`base::random::EvenNumbers`].
     pub fn is_chosen(&self, turn: u64) -> bool {
         // Rounded down, so that it is below a million.
         ((u128::from(turn) * 1_000_000) >> 64) < u128::from(self.share_ppm)
@@ -140,7 +140,7 @@ impl UpstreamChoice {
 
     /// The upstream of this subject among several. One that has no usable server gives its share to the others, as their
     /// weights ask; if none has, all are asked, as if all had. `turn` is the next number of this choice's
-    /// [`Turns`](base::random::Turns), and is not taken if the subject keeps its upstream.
+    /// [`base::random::EvenNumbers`], and is not taken if the subject keeps its upstream.
     fn part(
         &self,
         subject: &impl Subject,

@@ -95,7 +95,7 @@ impl RouteTable {
     }
 
     /// The same table for upstreams whose servers are kept by a dimension; `by` has that of each upstream, in the order of
-    /// [`Options::upstreams`](super::Options).
+    /// [`super::CompileOptions::upstreams`].
     pub fn hashed(mut self, by: &[Option<&Dimension>], ipv6_prefix: u8) -> RouteTable {
         let affinity = |by: &Dimension| Arc::new(Affinity::new(by.clone(), ipv6_prefix));
         let affinities: Vec<_> = by.iter().map(|by| by.map(affinity)).collect();

@@ -9,7 +9,7 @@ pub struct CompileOptions<'o> {
     pub ipv6_prefix: u8,
     /// Names of the upstreams; [`crate::Action::Forward`] holds indices into them.
     pub upstreams: &'o [String],
-    /// Names of the methods to authenticate; [`Access::auth`](crate::Access::auth) holds indices into them.
+    /// Names of the methods to authenticate; [`crate::RouteAccess::auth`] holds indices into them.
     pub auth: &'o [String],
 }
 
