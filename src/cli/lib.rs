@@ -4,6 +4,8 @@
 mod absent;
 mod admin_client;
 mod check;
+#[cfg(any(feature = "control", feature = "replay"))]
+mod columns;
 mod completions;
 #[cfg(feature = "control")]
 mod ctl;

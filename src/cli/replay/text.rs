@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::ctl::table::aligned;
+use crate::columns::aligned;
 use base::words::plain;
 use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
