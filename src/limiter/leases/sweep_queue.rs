@@ -9,13 +9,13 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::local::striped_map::STRIPES;
+use crate::local::striped_map::{STRIPES, Stripes};
 use limit::Key;
 
 /// Keys by when they are due.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct SweepQueue {
-    stripes: [Mutex<Stripe>; STRIPES],
+    stripes: Stripes<Stripe>,
     shards: Mutex<HashMap<usize, Shard>>,
     /// The stripe that the next sweep begins with, so that none is the last one each time.
     first: AtomicUsize,
@@ -35,16 +35,6 @@ struct Shard {
     recent: Option<(Key, u64)>,
     /// A key that waits until the shard answers.
     away: Option<Key>,
-}
-
-impl Default for SweepQueue {
-    fn default() -> SweepQueue {
-        SweepQueue {
-            stripes: std::array::from_fn(|_| Mutex::default()),
-            shards: Mutex::default(),
-            first: AtomicUsize::new(0),
-        }
-    }
 }
 
 impl Stripe {
@@ -69,7 +59,7 @@ impl SweepQueue {
     /// Puts a key in, or makes it due sooner. `AWAY`: when its shard answers. `is_left`: nothing was granted to it, so it is
     /// one more of what an outage leaves behind, for which memory is bounded.
     pub(crate) fn put(&self, key: Key, shard: usize, due_ns: u64, is_left: bool, now_ns: u64) {
-        let mut stripe = self.stripe(key.high() as usize % STRIPES);
+        let mut stripe = self.stripes.of(key);
         let is_full = is_left && stripe.due_ns.len() >= LEFT_MAX / STRIPES;
         if is_full && !stripe.due_ns.contains_key(&key) || !stripe.put(key, due_ns) {
             return;
@@ -92,7 +82,7 @@ impl SweepQueue {
 
     /// Takes out what is due of a stripe, the earliest first and at most so many.
     pub(crate) fn take(&self, stripe: usize, most: usize, now_ns: u64) -> Vec<Key> {
-        let mut stripe = self.stripe(stripe);
+        let mut stripe = self.stripes.at(stripe);
         let due = stripe.order.range(..=(now_ns, Key::new(u128::MAX))).take(most);
         let due: Vec<Key> = due.map(|(_, key)| *key).collect();
         due.iter().for_each(|key| stripe.remove(*key));
@@ -109,7 +99,7 @@ impl SweepQueue {
             return;
         }
         for stripe in 0..STRIPES {
-            let mut stripe = self.stripe(stripe);
+            let mut stripe = self.stripes.at(stripe);
             let away: Vec<Key> = stripe.order.range((AWAY, Key::new(0))..).map(|(_, key)| *key).collect();
             for key in away.into_iter().filter(|key| back.contains(&shard_of(*key))) {
                 stripe.put(key, now_ns);
@@ -127,15 +117,11 @@ impl SweepQueue {
 
     /// All keys of a stripe, due or not.
     pub(crate) fn keys(&self, stripe: usize) -> Vec<Key> {
-        self.stripe(stripe).due_ns.keys().copied().collect()
+        self.stripes.at(stripe).due_ns.keys().copied().collect()
     }
 
     pub(crate) fn remove(&self, key: Key) {
-        self.stripe(key.high() as usize % STRIPES).remove(key);
-    }
-
-    fn stripe(&self, stripe: usize) -> MutexGuard<'_, Stripe> {
-        self.stripes[stripe].lock().unwrap_or_else(PoisonError::into_inner)
+        self.stripes.of(key).remove(key);
     }
 
     fn shards(&self) -> MutexGuard<'_, HashMap<usize, Shard>> {
