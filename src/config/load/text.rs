@@ -86,6 +86,19 @@ impl Text<'_> {
         self.ctx.spellings.borrow_mut().insert((self.place, ""), spelling);
     }
 
+    /// The value, a secret. Reports an empty one, and warns if it is written in the file itself.
+    pub(crate) fn secret(self) -> String {
+        if self.text.is_empty() {
+            self.wrong(
+                format!("{} is empty", quoted(&self.key)),
+                "leave it out, or write `\"${file:/path}\"`",
+            );
+        } else {
+            self.warn_if_plain();
+        }
+        self.text
+    }
+
     /// Reports a warning if the value, a secret, is written in the file itself.
     pub(crate) fn warn_if_plain(&self) {
         if !self.has_reference {

@@ -48,7 +48,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
     if let Some(bind) = bind.as_ref().and_then(bind_address) {
         config.bind = bind;
     }
-    config.token = table.value("token").and_then(|value| secret(&value));
+    config.token = table.value("token").and_then(|value| Some(value.text()?.secret()));
     if let Some(value) = table.value("tokens") {
         config.tokens = tokens(&value, config.token.as_ref());
     }
@@ -77,16 +77,6 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
     }
     let places = table.places();
     Read { config: Some(config), grpc, places }
-}
-
-fn secret(value: &Value<'_>) -> Option<String> {
-    let token = value.text()?;
-    if token.text.is_empty() {
-        token.wrong("`token` is empty", "leave it out, or write `\"${file:/path}\"`");
-    } else {
-        token.warn_if_plain();
-    }
-    Some(token.text)
 }
 
 /// The tokens of others than the admin. One that is wrong is reported and left out.
@@ -127,7 +117,7 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
     let name = audit_name(&table);
     let (plain, hashed) = (table.value("token"), table.value("digest"));
     let secret = match (&plain, &hashed) {
-        (Some(plain), None) => secret(plain).map(TokenSecret::Text),
+        (Some(plain), None) => plain.text().map(|text| TokenSecret::Text(text.secret())),
         (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(TokenSecret::Digest),
         (Some(_), Some(hashed)) => {
             hashed.wrong_key("a token has `token` or `digest`, not both", "leave one out");

@@ -39,18 +39,8 @@ fn plain(keys: &Table<'_>, config: &mut Config) {
     keys.set("deadline", &mut config.deadline, |value| read_deadline(&value));
     keys.set("prefix", &mut config.prefix, |value| prefix(&value.text()?));
     keys.number("connections", &mut config.connections);
-    keys.set("key-secret", &mut config.key_secret, |value| Some(Some(key_secret(&value)?)));
+    keys.set("key-secret", &mut config.key_secret, |value| Some(Some(Secret(value.text()?.secret()))));
     keys.path_if("ca", &mut config.ca);
-}
-
-fn key_secret(value: &Value<'_>) -> Option<Secret> {
-    let secret = value.text()?;
-    if secret.text.is_empty() {
-        secret.wrong("`key-secret` is empty", "leave it out, or write `\"${file:/path}\"`");
-    } else {
-        secret.warn_if_plain();
-    }
-    Some(Secret(secret.text))
 }
 
 /// Servers as one URL. All have the login of the first.
