@@ -20,7 +20,8 @@ pub enum HintConnection {
     Opening,
     /// What this node tells itself comes back by it.
     Open,
-    /// It is lost, could not be made, or brings nothing, as behind a pooler of transactions. It is tried again for as long as there are `DatabaseHints`.
+    /// It is lost, could not be made, or brings nothing, as behind a pooler of transactions. It is tried again as long
+    /// as there are `DatabaseHints`.
     Lost(Error),
 }
 
