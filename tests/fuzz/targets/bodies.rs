@@ -103,14 +103,24 @@ fn check_policy(name: &str, keys: &Value) {
             expected.dedup();
             assert_eq!(names, expected);
             let plain = read(&[]).expect("the file is valid");
+            assert_eq!(printed_without_policies(&loaded.config), printed_without_policies(&plain.config));
             assert_eq!(without_policies(loaded.config), without_policies(plain.config));
         }
     }
 }
 
-fn without_policies(mut config: Config) -> Config {
+/// All values but the policies. As text, because two configurations are equal only if they print alike, and policies
+/// are printed too.
+fn without_policies(mut config: Config) -> String {
     config.policies.clear();
-    config
+    format!("{config:?}")
+}
+
+/// What `--effective` prints of everything else.
+fn printed_without_policies(config: &Config) -> toml::Table {
+    let mut printed: toml::Table = config.effective().parse().expect("it prints valid TOML");
+    printed.remove("policy");
+    printed
 }
 
 /// Whether a name in it has what no value may be shown by.
