@@ -16,7 +16,7 @@ use super::statuses::{self, Answer, RuleMatch};
 use crate::counts::Counts;
 use base::clock;
 use base::random::Random;
-use gateway::proxy::decisions::windows;
+use gateway::proxy::events::sampled_windows;
 use gateway::proxy::snapshot::Snapshot;
 use limiter::{Check, CheckPart, Limiter, OwnLimit};
 use metrics::WorkerToken;
@@ -261,7 +261,7 @@ impl Decider {
     ) {
         let of_part = |part: u16| asked.parts.get(usize::from(part)).map(|part| &part.subject);
         let with = (&*self.limiter, &snapshot.naming, &snapshot.table);
-        let (windows, windows_left_out) = windows(with, check, of_part, now_ns);
+        let (windows, windows_left_out) = sampled_windows(with, check, of_part, now_ns);
         // Of several descriptors the one that is refused, whose window comes first, says for whom.
         let over = check.decision.binding.and_then(|index| of_part(check.charges[index].part));
         let text =

@@ -13,8 +13,8 @@ pub(crate) struct Context<'c> {
     pub(crate) findings: RefCell<Vec<Finding>>,
     /// What came from outside the files so far and is shown nowhere.
     pub(crate) secrets: RefCell<Secrets>,
-    /// How values are written that their rows alone cannot tell: by their place; keys by that of their table.
-    pub(crate) spellings: RefCell<HashMap<(SourceSpan, &'static str), Spelling>>,
+    /// How values are written that their rows alone cannot tell, by their place; keys by that of their table.
+    pub(crate) spellings: RefCell<HashMap<SourceSpan, Notes>>,
     /// Named sections that stand in no file: what other sections write in place.
     pub(crate) made: RefCell<Vec<ImpliedSection>>,
 }
@@ -24,6 +24,23 @@ pub(crate) struct Context<'c> {
 pub(crate) enum Spelling {
     Text(String),
     Toml(String),
+}
+
+impl Spelling {
+    pub(crate) fn toml(&self) -> String {
+        let (Spelling::Text(toml) | Spelling::Toml(toml)) = self;
+        toml.clone()
+    }
+}
+
+/// What is noted of one place: of keys of the table there, and under the empty key of the value itself.
+#[derive(Default)]
+pub(crate) struct Notes(Vec<(&'static str, Spelling)>);
+
+impl Notes {
+    pub(crate) fn of(&self, key: &str) -> Option<&Spelling> {
+        self.0.iter().find(|(noted, _)| *noted == key).map(|(_, spelling)| spelling)
+    }
 }
 
 /// A section that stands in no file, with the keys that are not as by default.
@@ -65,6 +82,16 @@ impl<'c> Context<'c> {
         let is_repeated = findings.iter().rev().take(LOOKED_BACK_MAX).any(|earlier| *earlier == finding);
         if !is_repeated {
             findings.push(finding);
+        }
+    }
+
+    /// Notes how a key or, under the empty key, the value at a place is written.
+    pub(crate) fn spell(&self, place: SourceSpan, key: &'static str, spelling: Spelling) {
+        let mut spellings = self.spellings.borrow_mut();
+        let Notes(notes) = spellings.entry(place).or_default();
+        match notes.iter_mut().find(|(noted, _)| *noted == key) {
+            Some((_, before)) => *before = spelling,
+            None => notes.push((key, spelling)),
         }
     }
 

@@ -83,7 +83,7 @@ impl Text<'_> {
     /// Notes the canonical form of the text: how a configuration that has been read writes it.
     pub(crate) fn spell(&self, canonical: impl ToString) {
         let spelling = Spelling::Text(canonical.to_string());
-        self.ctx.spellings.borrow_mut().insert((self.place, ""), spelling);
+        self.ctx.spell(self.place, "", spelling);
     }
 
     /// The value, a secret. Reports an empty one, and warns if it is written in the file itself.

@@ -12,7 +12,7 @@ use crate::keys::process::ROOT;
 use crate::keys::schema;
 use crate::keys::{Key, Kind, Section, Unwritten};
 use crate::limits::candidate;
-use crate::load::context::{Context, ImpliedSection, Spelling};
+use crate::load::context::{Context, ImpliedSection, Notes, Spelling};
 use crate::load::mask;
 use crate::load::mask::MASK;
 use crate::load::sections;
@@ -85,10 +85,13 @@ impl Page {
 /// The keys of a section: as they are noted or written, otherwise their defaults.
 fn keys_of(section: &'static Section, table: Option<&Table<'_>>, noted: &[(&str, String)]) -> Keys {
     let is_written = |key: &'static str| table.is_some_and(|table| table.value(key).is_some());
+    // One look for all keys, because a route has 50 of them and writes four.
+    let spellings = table.map(|table| table.ctx.spellings.borrow());
+    let notes = spellings.as_ref().and_then(|spellings| spellings.get(&table?.place));
     let mut keys = Vec::new();
     for row in section.keys().filter(|row| row.is_of_files()) {
         let noted = noted.iter().find(|(name, _)| *name == row.name).map(|(_, toml)| toml.clone());
-        let written = noted.or_else(|| table.and_then(|table| table.canonical_of(row)));
+        let written = noted.or_else(|| table.and_then(|table| table.canonical_of(row, notes)));
         let written = written.or_else(|| match &row.unwritten {
             Unwritten::ValueBeside(others, default) => {
                 let is_meant = others.iter().any(|other| is_written(other));
@@ -192,19 +195,13 @@ impl Table<'_> {
     }
 
     fn comment(&self) -> Option<String> {
-        self.spelling(COMMENT)
-    }
-
-    fn spelling(&self, key: &'static str) -> Option<String> {
-        match self.ctx.spellings.borrow().get(&(self.place, key))? {
-            Spelling::Toml(toml) | Spelling::Text(toml) => Some(toml.clone()),
-        }
+        Some(self.ctx.spellings.borrow().get(&self.place)?.of(COMMENT)?.toml())
     }
 
     /// A key's value; nothing for an empty list or table that is what holds without it.
-    fn canonical_of(&self, row: &'static Key) -> Option<String> {
-        if let Some(noted) = self.spelling(row.name) {
-            return Some(noted);
+    fn canonical_of(&self, row: &'static Key, notes: Option<&Notes>) -> Option<String> {
+        if let Some(noted) = notes.and_then(|notes| notes.of(row.name)) {
+            return Some(noted.toml());
         }
         let toml = self.value(row.name)?.canonical(false);
         let is_nothing = matches!(row.unwritten, Unwritten::Nothing | Unwritten::Means(_));
@@ -213,7 +210,7 @@ impl Table<'_> {
 
     /// Notes how a key is written, be it written in the file or not; an empty text: not at all.
     pub(crate) fn spell(&self, key: &'static str, toml: impl Into<String>) {
-        self.ctx.spellings.borrow_mut().insert((self.place, key), Spelling::Toml(toml.into()));
+        self.ctx.spell(self.place, key, Spelling::Toml(toml.into()));
     }
 
     /// Notes a named section that stands in no file.
@@ -231,7 +228,7 @@ impl Table<'_> {
 impl Value<'_> {
     /// Notes how the whole value is written.
     pub(crate) fn spell(&self, toml: impl Into<String>) {
-        self.ctx.spellings.borrow_mut().insert((self.place, ""), Spelling::Toml(toml.into()));
+        self.ctx.spell(self.place, "", Spelling::Toml(toml.into()));
     }
 
     fn canonical(&self, is_in_secret: bool) -> String {
@@ -243,7 +240,7 @@ impl Value<'_> {
                 }
                 _ => false,
             });
-        let noted = self.ctx.spellings.borrow().get(&(self.place, "")).cloned();
+        let noted = self.ctx.spellings.borrow().get(&self.place).and_then(|notes| notes.of("").cloned());
         let written = match (noted, self.value) {
             (Some(Spelling::Toml(toml)), _) => return toml,
             (_, DeValue::Array(_)) => {

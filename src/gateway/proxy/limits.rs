@@ -6,17 +6,17 @@
 use http::HeaderValue;
 
 use super::context::RequestContext;
+use super::events::{self, DecidedRequest};
+use super::exemplars;
 use super::request::client;
 use super::reservation::Reservation;
 use super::response::limit_fields;
 use super::response::limit_fields::{RateLimitFields, jittered};
 use super::services::TIMED_EVERY;
-use super::{decisions, exemplars};
 use crate::service::refusal::{LimitExceeded, Refusal, Violation};
 use base::clock;
 use limit::{Algorithm, Charge};
 use limiter::{Check, Pending};
-use metrics::usage;
 use policy::{HttpSubject, RouteMatch, RouteTable, RoutingFacts};
 
 /// A decision, with the rate-limit fields that its answer carries.
@@ -104,9 +104,13 @@ fn end(
     check: &Check<'_>,
 ) -> LimitDecision {
     let Check { charges, decision, .. } = check;
-    count(context, check);
-    count_keys(context, subject, check);
-    count_usage(context, table, check);
+    context.verdict = check.event.deciding();
+    let event = DecidedRequest { table, subject, check };
+    if event.is_of_limits() {
+        context.attempts.steps.decide = context.elapsed_ns();
+        context.left = limit_fields::left(charges, decision);
+    }
+    context.is_sampled |= events::decided(context, &event);
     if let Some(missing) = &check.missing {
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
         return LimitDecision::Refused(refusal, RateLimitFields::default());
@@ -114,9 +118,6 @@ fn end(
     if charges.is_empty() {
         return LimitDecision::Admitted(RateLimitFields::default());
     }
-    context.attempts.steps.decide = context.elapsed_ns();
-    context.left = limit_fields::left(charges, decision);
-    decisions::sample(context, table, subject, check);
     let style = context.view.snapshot.limit_headers;
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let limiter = &context.services.shared.limiter;
@@ -152,12 +153,6 @@ fn debug(context: &RequestContext, table: &RouteTable, check: &Check<'_>) -> Opt
     limit_fields::debug(table, charge, provenance, &context.view.snapshot.node.name)
 }
 
-/// Counts each policy's decision, and keeps the deciding one for the log.
-fn count(context: &mut RequestContext, check: &Check<'_>) {
-    context.view.snapshot.series.decided(&context.services.metrics, check);
-    context.verdict = check.event.deciding();
-}
-
 /// Records how long the limiter took, for as many decisions as this one stands for.
 fn record_duration(context: &RequestContext, check: &Check<'_>, begun_ns: u64, weight: u64) -> u64 {
     let duration_ns = clock::now_ns().saturating_sub(begun_ns);
@@ -173,23 +168,6 @@ fn exemplify(context: &RequestContext, check: &Check<'_>, duration_ns: u64) {
         if let Some(exemplar) = kept.exemplar(&context.facts.request_id, duration_ns, time) {
             context.view.snapshot.series.latency.exemplify(check.decision.tier, exemplar);
         }
-    }
-}
-
-/// Counts the keys that the decision was about.
-fn count_keys(context: &RequestContext, subject: &HttpSubject<'_>, check: &Check<'_>) {
-    let Some(tally) = &context.services.hot_keys else { return };
-    let naming = &context.view.snapshot.naming;
-    context.services.shared.limiter.count_keys(tally, naming, check, |_| Some(subject));
-}
-
-/// Counts each policy's decision for the consumer and the tenant, by the minute.
-fn count_usage(context: &RequestContext, table: &RouteTable, check: &Check<'_>) {
-    let (Some(tally), Some(identity)) = (&context.services.usage, &context.facts.identity) else { return };
-    let minute = usage::UnixMinute::of(context.services.unix(context.facts.started));
-    let (consumer, tenant) = (identity.consumer.as_deref(), identity.tenant.as_deref());
-    for (who, amount) in check.usage(table, consumer, tenant) {
-        tally.count(minute, who, amount);
     }
 }
 

@@ -6,8 +6,7 @@
 mod attempt;
 pub mod config;
 pub mod context;
-pub mod decisions;
-mod events;
+pub mod events;
 mod exemplars;
 pub mod facts;
 pub mod forward;

@@ -12,10 +12,27 @@ use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use base::cause::Cause;
-use limiter::Count;
+use limiter::{Check, Count};
 use observe::record;
 use observe::trace::Trace;
+use policy::{HttpSubject, RouteTable};
 use upstream::Pool;
+
+/// The limits of a request are decided. This is an event of its own, because an answer may stream for hours, and a limit
+/// that refuses now has to show now.
+pub struct DecidedRequest<'r> {
+    /// The table that the check's policies are of.
+    pub table: &'r RouteTable,
+    pub subject: &'r HttpSubject<'r>,
+    pub check: &'r Check<'r>,
+}
+
+impl DecidedRequest<'_> {
+    /// Whether a limit was asked, and not only a key found missing.
+    pub fn is_of_limits(&self) -> bool {
+        self.check.missing.is_none() && !self.check.charges.is_empty()
+    }
+}
 
 /// A request has ended: its answer is sent, or its client has left.
 pub struct FinishedRequest<'r> {

@@ -1,16 +1,29 @@
-//! Events: how requests and connections ended. Every sink gets each event exactly once.
+//! Events: how requests were decided, and how requests and connections ended. Every sink gets each event exactly once.
 //!
 //! A sink is a file in this directory with one function per event, called by the functions below. It first checks whether
 //! it is switched on, so that it costs nothing if it is off. It reads the event and keeps nothing of the request.
 
 mod access_log;
 mod event;
+mod hot_keys;
 mod metrics;
+mod samples;
 mod spans;
+mod usage;
 
-pub use event::{FailedHandshake, FinishedRequest, UnreadHead};
+pub use event::{DecidedRequest, FailedHandshake, FinishedRequest, UnreadHead};
+pub use samples::sampled_windows;
 
+use super::context::RequestContext;
 use super::services::Services;
+
+/// Whether the decision is kept as a sample.
+pub fn decided(context: &RequestContext, event: &DecidedRequest<'_>) -> bool {
+    metrics::decided(context, event);
+    hot_keys::decided(context, event);
+    usage::decided(context, event);
+    samples::decided(context, event)
+}
 
 pub fn finished(services: &Services, event: &FinishedRequest<'_>) {
     metrics::finished(services, event);

@@ -1,37 +1,36 @@
 //! Gathers the facts of a decision that was drawn as a sample. Nothing here runs for a request that was not.
 //! Checks of other proxies have theirs of `app/envoy`, with windows of here.
 
-use super::context::RequestContext;
+use super::event::DecidedRequest;
+use crate::proxy::context::RequestContext;
 use base::clock;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::{Check, Limiter};
 use observe::record::decisions::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
 use policy::{HttpSubject, KeyNaming, RouteTable, Subject};
 
-/// Draws the decision of a check, and keeps what is known of it if it is drawn.
+/// Keeps what is known of the decision if it is drawn as a sample; whether it is.
 #[inline]
-pub fn sample(
-    context: &mut RequestContext,
-    table: &RouteTable,
-    subject: &HttpSubject<'_>,
-    check: &Check<'_>,
-) {
+pub fn decided(context: &RequestContext, event: &DecidedRequest<'_>) -> bool {
     let draws = &context.view.snapshot.draws;
     let second = || clock::ns_of(context.facts.started) / SECOND_NS;
-    if context.services.decisions.draws(draws, check.is_admitted(), second) {
-        context.is_sampled = true;
-        keep(context, table, subject, check);
+    let is_drawn =
+        event.is_of_limits() && context.services.decisions.draws(draws, event.check.is_admitted(), second);
+    if is_drawn {
+        keep(context, event);
     }
+    is_drawn
 }
 
 #[cold]
-fn keep(context: &RequestContext, table: &RouteTable, subject: &HttpSubject<'_>, check: &Check<'_>) {
+fn keep(context: &RequestContext, event: &DecidedRequest<'_>) {
+    let DecidedRequest { table, subject, check } = *event;
     let HttpSubject { route, facts, .. } = *subject;
     let snapshot = &context.view.snapshot;
     let now_ns = clock::ns_of(context.facts.started);
     let limiter = &context.services.shared.limiter;
     let (windows, windows_left_out) =
-        windows((limiter, &snapshot.naming, table), check, |_| Some(subject), now_ns);
+        sampled_windows((limiter, &snapshot.naming, table), check, |_| Some(subject), now_ns);
     let text = |value: &[u8]| -> Box<str> { printable(value).into() };
     let of_identity =
         |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
@@ -54,7 +53,7 @@ fn keep(context: &RequestContext, table: &RouteTable, subject: &HttpSubject<'_>,
 
 /// The windows that a check was decided by, those that refused first, and how many are left out. `subject` gives the subject
 /// of a part.
-pub fn windows<'s, S: Subject + 's>(
+pub fn sampled_windows<'s, S: Subject + 's>(
     (limiter, naming, table): (&Limiter, &KeyNaming, &RouteTable),
     check: &Check<'_>,
     subject: impl Fn(u16) -> Option<&'s S>,
