@@ -105,12 +105,20 @@ fn end(
 ) -> LimitDecision {
     let Check { charges, decision, .. } = check;
     context.verdict = check.event.deciding();
-    let event = DecidedRequest { table, subject, check };
-    if event.is_of_limits() {
+    // Nothing is measured or left of a decision that no limit took part in.
+    if check.missing.is_none() && !charges.is_empty() {
         context.attempts.steps.decide = context.elapsed_ns();
         context.left = limit_fields::left(charges, decision);
     }
-    context.is_sampled |= events::decided(context, &event);
+    let event = DecidedRequest {
+        snapshot: &context.view.snapshot,
+        request: &context.facts,
+        decided_after_ns: context.attempts.steps.decide,
+        table,
+        subject,
+        check,
+    };
+    context.is_sampled |= events::decided(&context.services, &event);
     if let Some(missing) = &check.missing {
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
         return LimitDecision::Refused(refusal, RateLimitFields::default());

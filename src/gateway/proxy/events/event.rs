@@ -21,17 +21,15 @@ use upstream::Pool;
 /// The limits of a request are decided. This is an event of its own, because an answer may stream for hours, and a limit
 /// that refuses now has to show now.
 pub struct DecidedRequest<'r> {
+    /// The snapshot it was decided by.
+    pub snapshot: &'r Snapshot,
+    pub request: &'r RequestFacts,
+    /// How long after its begin it was decided.
+    pub decided_after_ns: u64,
     /// The table that the check's policies are of.
     pub table: &'r RouteTable,
     pub subject: &'r HttpSubject<'r>,
     pub check: &'r Check<'r>,
-}
-
-impl DecidedRequest<'_> {
-    /// Whether a limit was asked, and not only a key found missing.
-    pub fn is_of_limits(&self) -> bool {
-        self.check.missing.is_none() && !self.check.charges.is_empty()
-    }
 }
 
 /// A request has ended: its answer is sent, or its client has left.

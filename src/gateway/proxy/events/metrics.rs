@@ -1,7 +1,6 @@
 //! Counts events in the metrics. The cells belong to the worker, so nothing here waits for another thread.
 
 use super::event::{DecidedRequest, FailedHandshake, FinishedRequest, UnreadHead};
-use crate::proxy::context::RequestContext;
 use crate::proxy::exemplars;
 use crate::proxy::services::Services;
 use crate::proxy::snapshot::Snapshot;
@@ -9,8 +8,8 @@ use crate::service::reason::Reason;
 use metrics::{ExchangeOutcome, RequestCounts};
 
 /// Counts the decision at each policy that took part.
-pub fn decided(context: &RequestContext, event: &DecidedRequest<'_>) {
-    context.view.snapshot.series.decided(&context.services.metrics, event.check);
+pub fn decided(services: &Services, event: &DecidedRequest<'_>) {
+    event.snapshot.series.decided(&services.metrics, event.check);
 }
 
 /// Counts a request at its route, at the reason why it failed, and at its upstream if one was asked.

@@ -14,15 +14,14 @@ mod usage;
 pub use event::{DecidedRequest, FailedHandshake, FinishedRequest, UnreadHead};
 pub use samples::sampled_windows;
 
-use super::context::RequestContext;
 use super::services::Services;
 
 /// Whether the decision is kept as a sample.
-pub fn decided(context: &RequestContext, event: &DecidedRequest<'_>) -> bool {
-    metrics::decided(context, event);
-    hot_keys::decided(context, event);
-    usage::decided(context, event);
-    samples::decided(context, event)
+pub fn decided(services: &Services, event: &DecidedRequest<'_>) -> bool {
+    metrics::decided(services, event);
+    hot_keys::decided(services, event);
+    usage::decided(services, event);
+    samples::decided(services, event)
 }
 
 pub fn finished(services: &Services, event: &FinishedRequest<'_>) {

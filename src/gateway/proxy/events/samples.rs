@@ -2,7 +2,7 @@
 //! Checks of other proxies have theirs of `app/envoy`, with windows of here.
 
 use super::event::DecidedRequest;
-use crate::proxy::context::RequestContext;
+use crate::proxy::services::Services;
 use base::clock;
 use limit::{Algorithm, Charge, Outcome};
 use limiter::{Check, Limiter};
@@ -11,32 +11,31 @@ use policy::{HttpSubject, KeyNaming, RouteTable, Subject};
 
 /// Keeps what is known of the decision if it is drawn as a sample; whether it is.
 #[inline]
-pub fn decided(context: &RequestContext, event: &DecidedRequest<'_>) -> bool {
-    let draws = &context.view.snapshot.draws;
-    let second = || clock::ns_of(context.facts.started) / SECOND_NS;
+pub fn decided(services: &Services, event: &DecidedRequest<'_>) -> bool {
+    let second = || clock::ns_of(event.request.started) / SECOND_NS;
+    let is_of_limits = event.check.missing.is_none() && !event.check.charges.is_empty();
     let is_drawn =
-        event.is_of_limits() && context.services.decisions.draws(draws, event.check.is_admitted(), second);
+        is_of_limits && services.decisions.draws(&event.snapshot.draws, event.check.is_admitted(), second);
     if is_drawn {
-        keep(context, event);
+        keep(services, event);
     }
     is_drawn
 }
 
 #[cold]
-fn keep(context: &RequestContext, event: &DecidedRequest<'_>) {
-    let DecidedRequest { table, subject, check } = *event;
+fn keep(services: &Services, event: &DecidedRequest<'_>) {
+    let DecidedRequest { snapshot, request, decided_after_ns, table, subject, check } = *event;
     let HttpSubject { route, facts, .. } = *subject;
-    let snapshot = &context.view.snapshot;
-    let now_ns = clock::ns_of(context.facts.started);
-    let limiter = &context.services.shared.limiter;
+    let now_ns = clock::ns_of(request.started);
+    let limiter = &services.shared.limiter;
     let (windows, windows_left_out) =
         sampled_windows((limiter, &snapshot.naming, table), check, |_| Some(subject), now_ns);
     let text = |value: &[u8]| -> Box<str> { printable(value).into() };
     let of_identity =
         |value: &Option<Box<str>>| value.as_deref().map_or_else(Box::default, |value| text(value.as_bytes()));
-    context.services.decisions.keep(DecisionSample {
-        time: context.services.unix(context.facts.started),
-        request_id: text(context.facts.request_id.as_bytes()),
+    services.decisions.keep(DecisionSample {
+        time: services.unix(request.started),
+        request_id: text(request.request_id.as_bytes()),
         node: snapshot.node.name.clone(),
         route: text(route.as_bytes()),
         domain: Box::default(),
@@ -45,7 +44,7 @@ fn keep(context: &RequestContext, event: &DecidedRequest<'_>) {
         is_admitted: check.is_admitted(),
         is_redis_down: check.decision.is_redis_down,
         wait_ns: check.decision.retry_after_ns(),
-        latency_ns: context.attempts.steps.decide,
+        latency_ns: decided_after_ns,
         windows,
         windows_left_out,
     });
