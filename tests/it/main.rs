@@ -84,6 +84,7 @@ mod input;
 mod kept_connections;
 mod kubernetes;
 mod lease_script;
+mod library;
 mod limits;
 mod long_windows;
 mod looks;
