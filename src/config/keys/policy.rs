@@ -92,8 +92,8 @@ sections! {
         /// a response header of the upstream that holds the cost. Until it is known, the rest of the table is the
         /// estimate
         "response-header": Text;
-        /// units to reserve until the cost is known: a number, or fields of the request body, of which the first that
-        /// is present counts (`"body:max_tokens"`)
+        /// units to reserve until the cost is known: a number, or fields of the request body; the first that is present
+        /// counts (`"body:max_tokens"`)
         "estimate": Any(&[Number(1, COST_MAX), Texts]), Means("`default`");
         /// up to 8 fields of a JSON response, or of events of a stream, that are added up: `"usage.total_tokens"`
         "response-json": Texts;

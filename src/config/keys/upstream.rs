@@ -85,7 +85,7 @@ sections! {
         "sni": Text, Means("the URL's host");
         /// the oldest version of TLS that is accepted
         "min-version": Words(|| words(&TLS_VERSIONS)), Value("\"1.2\"");
-        /// `false` accepts any certificate, so anyone on the network path can pose as the server; draws a warning
+        /// `false` accepts any certificate, so that anyone on the network path can pose as the server; draws a warning
         "verify": Bool, Value("true");
     }
     HEALTH = "`health`" {
