@@ -80,11 +80,7 @@ fn shown() -> Vec<AdminEndpoint> {
             "what the gateway does, each second, as server-sent events",
             stream(AdminRole::Read, events::show),
         ),
-        one(
-            &["/v1/whoami"],
-            "the name and role that a token stands for",
-            read(AdminRole::Read, pages::whoami),
-        ),
+        one(&["/v1/whoami"], "a token's name and role", read(AdminRole::Read, pages::whoami)),
         one(&["/v1/explain"], ABOUT_EXPLAIN, read(AdminRole::Read, pages::explain)),
         one(
             &["/v1/upstreams"],
