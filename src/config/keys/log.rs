@@ -40,7 +40,7 @@ sections! {
         "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with `{...}`](../../logs.md#a-format-of-your-own)
         "format": Text, Value("json");
-        /// request headers to log, at most eight, each cut after 512 bytes. `[]`: none
+        /// request headers to log, at most eight, each truncated at 512 bytes. `[]`: none
         "headers": Texts, Value("[\"user-agent\", \"referer\"]");
         /// how much of a query is logged, in `path` and in `referer`. `"keep"`: all. `"drop"`: nothing. `"names"`: the
         /// names of parameters, with a star for each value (`?code=*`) and for parts without a name
