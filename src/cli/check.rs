@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Print the whole configuration with every default, secrets masked
     #[arg(long)]
     pub effective: bool,
-    /// Read the policies and the tier table of the database once, which go before those of the file
+    /// Include the policies and the tier table of the database, which take precedence over the file
     #[arg(long)]
     pub database: bool,
 }

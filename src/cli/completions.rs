@@ -6,7 +6,7 @@ use clap_complete::Shell;
 /// For which shell.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The shell that is to complete
+    /// The shell to complete for
     shell: Shell,
 }
 

@@ -25,27 +25,27 @@ use net::listening::Bind;
 /// The request to explain. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The method, as GET
+    /// The method, such as GET
     #[arg(required_unless_present = "request")]
     method: Option<Method>,
     /// The URL, or its path and query, or * with OPTIONS
     #[arg(value_parser = url, required_unless_present = "request")]
     url: Option<Uri>,
-    /// Explain what was decided about a request that was sent, by its x-request-id
+    /// Explain the decision on a past request, by its x-request-id
     // Hyphens are allowed, because whoever gave the request its id may have begun it with a dash.
     #[arg(long, value_name = "ID", allow_hyphen_values = true, conflicts_with_all = ["method", "url", "headers", "from", "offline", "all"])]
     request: Option<String>,
-    /// A header, as "name: value"; may be given several times
+    /// A header, as "name: value"; can be repeated
     #[arg(short = 'H', long = "header", value_parser = header)]
     headers: Vec<(HeaderName, HeaderValue)>,
-    /// The address that the request comes from: the client's, or a trusted hop's; `unix` over a Unix socket. Without it
+    /// The address that the request comes from: the client's, or a trusted hop's; `unix` over a Unix socket. Default:
     /// 127.0.0.1, or ::1 if the URL or its listener has an IPv6 address
     #[arg(long, value_name = "IP", value_parser = from)]
     from: Option<IpAddr>,
-    /// Explain the file alone: ask neither a running gateway nor Redis
+    /// Explain from the file alone, without asking a running gateway or Redis
     #[arg(long)]
     offline: bool,
-    /// Show why each route does not answer, not only the ten nearest
+    /// Show for every route why it does not answer, not only for the ten nearest
     #[arg(long)]
     all: bool,
 }

@@ -28,7 +28,7 @@ pub struct Arguments {
     /// The consumer's tier
     #[arg(long)]
     tier: Option<String>,
-    /// A claim, as "name=value"; may be given several times, also with the same name
+    /// A claim, as "name=value"; can be repeated, also with the same name
     #[arg(long = "claim", value_parser = claim)]
     claims: Vec<(String, String)>,
     /// When the secret expires: a date, or date and time with Z, as in 2027-01-01T00:00:00Z

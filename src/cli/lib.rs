@@ -60,36 +60,36 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve until told to stop (the default)
+    /// Serve until a signal stops it (the default)
     Run {
-        /// Let checks of the admin API say when they are asked, for tests of what time does to a limit
+        /// Let checks of the admin API set their own time, to test how a limit behaves over time
         #[arg(long, hide = true)]
         test_time: bool,
     },
-    /// Report that a configuration is valid, or everything that is wrong with it
+    /// Validate a configuration, and report all of its errors
     Check(check::Arguments),
-    /// Explain which route answers a request and which limits it meets, without spending any
+    /// Explain which route answers a request and which limits count it, without spending anything
     Explain(explain::Arguments),
-    /// Say what may keep a consumer out: counts, overrides, its tenant, windows, the last refusals
+    /// Show why a consumer's requests may be refused: counts, overrides, its tenant, windows, the last refusals
     Why(why::Arguments),
-    /// Show a running gateway live in this terminal: who is refused, which keys are hot, servers, Redis
+    /// Show a running gateway live in this terminal: refusals, hot keys, servers, Redis
     Top(top::Arguments),
-    /// Change limits while traffic runs, and see who did: what the admin API does, by command
+    /// Change limits at run time through the admin API, and see who changed what
     Ctl(Box<ctl::Arguments>),
-    /// Turn an API key or a password, read from standard input, into an entry of its file
+    /// Read an API key or a password from standard input, and print its entry for the file
     HashKey(hash_key::Arguments),
-    /// Print the configuration that does what another gateway's does, and list what it leaves out
+    /// Convert another gateway's configuration, and list what is left out
     #[command(visible_alias = "import")]
     Migrate(migrate::Arguments),
-    /// Play an access log through a configuration, and say what its limits would have refused
+    /// Play an access log through a configuration, and show what its limits would have refused
     Replay(replay::Arguments),
-    /// Print limits that fit an access log: those that would have refused few of its callers
+    /// Print limits that fit an access log: limits that would have refused few of its clients
     Suggest(suggest::Arguments),
     /// Print the JSON schema of the configuration, for editors
     Schema,
-    /// Let a running gateway hand over to the binary at its path, without losing a connection
+    /// Make a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
-    /// Print what a shell needs to complete this command line
+    /// Print completions of this command line for a shell
     Completions(completions::Arguments),
     /// Print a manual page, for "man -l -"
     Man(man::Arguments),

@@ -9,7 +9,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 /// Which page.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The command whose page is shown, as "ctl override add"; without it the page of the program
+    /// The command whose page is shown, such as "ctl override add"; default: the page of the program
     command: Vec<String>,
 }
 
@@ -75,27 +75,27 @@ const SECTIONS: [Section; 4] = [
         &[
             (
                 "HUP",
-                "Reads the configuration again; a wrong one is logged and the old one serves on. Opens the access log's file again.",
+                "Reads the configuration again; an invalid one is logged and the running one stays in force. Reopens the access log.",
             ),
-            ("USR1", "Opens the access log's file again and reads nothing else."),
+            ("USR1", "Reopens the access log, and nothing else."),
             (
                 "USR2",
-                "Starts the binary at the path of this one, hands the listening sockets over to it and drains.",
+                "Starts the binary at the gateway's own path, hands over the listening sockets to it and drains.",
             ),
             (
                 "TERM, QUIT, INT",
-                "Drains: requests end, and no connection is accepted. A second one stops at once.",
+                "Drains: requests in flight end, and no connection is accepted. A second signal stops at once.",
             ),
         ],
     ),
     (
         "EXIT STATUS",
         &[
-            ("0", "Done; of run: drained and stopped."),
+            ("0", "Done; for run: drained and stopped."),
             ("1", "Failed."),
             ("2", "Wrong usage."),
-            ("3", "Of migrate, replay and suggest: done, but for what they say."),
-            ("78", "The configuration is wrong."),
+            ("3", "For migrate, replay and suggest: done, except for what the output lists."),
+            ("78", "The configuration is invalid."),
         ],
     ),
     (
@@ -105,7 +105,7 @@ const SECTIONS: [Section; 4] = [
             ("/etc/sluicegate/gateway.toml", "The configuration of the service."),
             (
                 "/var/lib/sluicegate",
-                "Certificates that are ordered by ACME, unless the configuration names another folder.",
+                "Certificates ordered by ACME, unless the configuration names another directory.",
             ),
         ],
     ),
@@ -113,7 +113,7 @@ const SECTIONS: [Section; 4] = [
         "SEE ALSO",
         &[(
             "/usr/share/doc/sluicegate/docs/reference/configuration/README.md",
-            "Every key of gateway.toml, with its default, where the package is installed.",
+            "Every key of gateway.toml with its default, if the package is installed.",
         )],
     ),
 ];

@@ -13,12 +13,12 @@ use migrate::{self, From};
 /// What to read. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Whose configuration it is
+    /// The gateway that the configuration is for
     #[arg(value_enum)]
     from: Gateway,
     /// Its main file
     file: PathBuf,
-    /// Of kong: a file to write with the hashes of the consumers' keys, named as gateway.toml will name it
+    /// For kong: the file to write the hashes of the consumers' keys to, named as gateway.toml will name it
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
 }

@@ -18,14 +18,14 @@ use policy::definition::Dimension;
 pub struct Arguments {
     #[command(flatten)]
     logs: Logs,
-    /// Who is a caller: dimensions as a policy's `by` has them, "consumer" or "ip, route"; may be given several times.
-    /// Without it "ip" and "consumer"
+    /// What counts as a client: dimensions as in a policy's `by`, such as "consumer" or "ip, route"; can be repeated.
+    /// Default: "ip" and "consumer"
     #[arg(long, value_name = "DIMENSIONS", value_parser = by)]
     by: Vec<By>,
-    /// Limits for each route of the configuration apart
+    /// Separate limits for each route of the configuration
     #[arg(long)]
     per_route: bool,
-    /// The share of callers that may be refused at least once
+    /// The share of clients that may be refused at least once
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = units::share_ppm)]
     refuse: u32,
 }

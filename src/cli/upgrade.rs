@@ -9,7 +9,7 @@ use super::check::EXIT_CONFIG;
 /// What is asked of `sluicegate upgrade`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The process to upgrade; without it the one that listens where the configuration says
+    /// The process to upgrade; default: the one that listens where the configuration says
     #[arg(long)]
     pid: Option<u32>,
 }

@@ -12,20 +12,21 @@ use net::trust::{ClientPair, Trust};
 /// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
 pub(super) struct AdminTarget {
-    /// The admin listener, as http://127.0.0.1:9900, https://10.0.0.7:9900 or unix:/run/sluicegate/admin.sock; without it that of --config
+    /// The admin listener, as http://127.0.0.1:9900, https://10.0.0.7:9900 or unix:/run/sluicegate/admin.sock; default:
+    /// that of --config
     #[arg(long, global = true, value_parser = place)]
     url: Option<AdminAddress>,
-    /// The file of the bearer token; without it the variable SLUICEGATE_TOKEN, or `token` of [admin] in --config
+    /// The file of the bearer token; default: the variable SLUICEGATE_TOKEN, then `token` of [admin] in --config
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The certificate to show as who one is: PEM, with its chain
+    /// The client certificate, with its chain, in PEM
     #[arg(long, global = true, value_name = "FILE", requires = "private_key")]
     cert: Option<PathBuf>,
     /// Its private key
     #[arg(long = "key", global = true, value_name = "FILE", requires = "cert")]
     private_key: Option<PathBuf>,
-    /// The authorities that the listener's certificate is verified by; without it the system's, and of the listener of
-    /// gateway.toml the certificates that it names
+    /// The CAs that verify the listener's certificate; default: the system's and, for the listener of gateway.toml, the
+    /// certificates that it names
     #[arg(long, global = true, value_name = "FILE")]
     ca: Option<PathBuf>,
 }

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// Only this policy
     #[arg(long)]
     policy: Option<String>,
-    /// The tenant that it acts for; without it that of its last refusal
+    /// The tenant that it acts for; default: that of its last refusal
     #[arg(long)]
     tenant: Option<String>,
     /// The tier that its credential names, if none is assigned to it

@@ -78,7 +78,7 @@ fn every_command_has_a_page_that_names_its_options() {
 fn a_page_of_no_command_is_wrong_usage_that_names_the_commands() {
     // A command within a command has a page, too.
     let page = printed(&["man", "ctl", "override"]).replace('\\', "");
-    assert!(page.contains("sluicegate-ctl-override") && page.contains("End one of them now"), "{page}");
+    assert!(page.contains("sluicegate-ctl-override") && page.contains("End an override now"), "{page}");
     assert!(
         printed(&["man", "ctl", "override", "add"]).replace('\\', "").contains("without it there is no end")
     );

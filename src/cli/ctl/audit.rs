@@ -7,10 +7,10 @@ pub(super) struct Arguments {
     /// Changes by this token
     #[arg(long)]
     who: Option<String>,
-    /// Changes of a row, as override/01H…, or of a kind, as override
+    /// Changes of a row, such as override/01H…, or of a kind, such as override
     #[arg(long)]
     what: Option<String>,
-    /// Changes from then on, as 2026-11-01T00:00:00Z
+    /// Changes since this time, such as 2026-11-01T00:00:00Z
     #[arg(long)]
     since: Option<String>,
     /// The most rows to show

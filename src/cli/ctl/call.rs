@@ -36,10 +36,10 @@ pub(super) type Column = (&'static str, &'static str);
 /// What all changes take.
 #[derive(Debug, Default, Args)]
 pub(super) struct Careful {
-    /// Print what would be done, and do nothing
+    /// Print what would be done, without doing it
     #[arg(long)]
     dry_run: bool,
-    /// Change it only if it still has this version
+    /// Make the change only if the row still has this version
     #[arg(long, value_name = "VERSION")]
     if_version: Option<u64>,
 }

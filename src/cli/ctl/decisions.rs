@@ -4,16 +4,16 @@ use super::call::{Call, Column, View};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// About the request of this id, its x-request-id
+    /// Only the request with this id (x-request-id)
     #[arg(conflicts_with_all = ["consumer", "tenant", "policy"])]
     request_id: Option<String>,
-    /// About requests of this consumer
+    /// Only requests of this consumer
     #[arg(long)]
     consumer: Option<String>,
-    /// About requests for this tenant
+    /// Only requests of this tenant
     #[arg(long)]
     tenant: Option<String>,
-    /// By this policy
+    /// Only decisions by this policy
     #[arg(long)]
     policy: Option<String>,
     /// Only refusals

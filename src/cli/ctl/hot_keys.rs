@@ -7,11 +7,11 @@ pub(super) struct HotKeys {
     /// Only this policy
     #[arg(long)]
     policy: Option<String>,
-    /// Over the last so many minutes
+    /// Over this number of last minutes
     #[arg(long, value_name = "MINUTES", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=60))]
     minutes: u64,
-    /// So many keys of each policy
+    /// The most keys to show per policy
     #[arg(long, value_name = "KEYS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=20))]
     limit: u64,

@@ -8,44 +8,44 @@ use crate::hash_key::{by_name, claim};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Those of the database, by digest
+    /// List the keys of the database by digest
     List {
-        /// Those of this consumer
+        /// Only keys of this consumer
         #[arg(long)]
         consumer: Option<String>,
     },
-    /// One of them
+    /// Show a key
     Show { digest: String },
-    /// Make one; it is shown this once
+    /// Create a key; it is shown only once
     Add {
         consumer: String,
         #[arg(long)]
         tenant: Option<String>,
         #[arg(long)]
         tier: Option<String>,
-        /// A claim, as "name=value"; may be given several times
+        /// A claim, as "name=value"; can be repeated
         #[arg(long = "claim", value_parser = claim)]
         claims: Vec<(String, String)>,
-        /// How long it is valid, as 90d; without it until it is disabled
+        /// How long it is valid, such as 90d; default: until it is disabled
         #[arg(long = "for", value_name = "DURATION")]
         duration: Option<String>,
-        /// Print what would be done, and do nothing
+        /// Print what would be done, without doing it
         #[arg(long)]
         dry_run: bool,
     },
-    /// Refuse it from now on
+    /// Disable a key
     Disable {
         digest: String,
         #[command(flatten)]
         careful: Careful,
     },
-    /// Accept it again
+    /// Enable a disabled key
     Enable {
         digest: String,
         #[command(flatten)]
         careful: Careful,
     },
-    /// Forget it
+    /// Delete a key
     Delete {
         digest: String,
         #[command(flatten)]

@@ -7,21 +7,21 @@ use super::call::{Call, Careful, View};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// The limit that a consumer has of its own for a policy
+    /// Show the consumer's own limit for a policy
     Show { consumer: String, policy: String },
-    /// Set it, until it is deleted
+    /// Set the limit, until it is deleted
     Put {
         consumer: String,
         policy: String,
         /// Units of the policy's first window
         limit: u64,
-        /// Why, for the audit
+        /// The reason, for the audit log
         #[arg(long)]
         reason: String,
         #[command(flatten)]
         careful: Careful,
     },
-    /// Take it away; the consumer has the policy's again
+    /// Delete the limit; the policy's applies again
     Delete {
         consumer: String,
         policy: String,

@@ -28,7 +28,7 @@ use call::Call;
 pub struct Arguments {
     #[command(flatten)]
     whom: AdminTarget,
-    /// Print the answer as JSON
+    /// Print the response as JSON
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -37,13 +37,13 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Resource {
-    /// Limits of single consumers and tenants, for a while
+    /// Temporary limits of single consumers and tenants
     #[command(subcommand)]
     Override(overrides::Command),
-    /// The limit of one consumer for one policy, for good
+    /// The permanent limit of one consumer for one policy
     #[command(subcommand)]
     Limit(limits::Command),
-    /// Policies that go before those of gateway.toml
+    /// Policies that take precedence over those of gateway.toml
     #[command(subcommand)]
     Policy(policies::Command),
     /// Limits of tiers, and the tiers of consumers
@@ -52,17 +52,17 @@ enum Resource {
     /// API keys
     #[command(subcommand)]
     Key(keys::Command),
-    /// What a consumer or a tenant has spent
+    /// Usage of a consumer or a tenant
     Usage(usage::Usage),
-    /// Which keys use most of each policy
+    /// The busiest keys of each policy
     HotKeys(hot_keys::HotKeys),
-    /// Let a consumer or a tenant begin anew: nothing is spent
+    /// Reset the usage of a consumer or a tenant
     Reset(usage::Reset),
-    /// Give units of a policy back
+    /// Give back units of a policy
     Grant(usage::Grant),
-    /// Say whether somebody may spend units of a policy
+    /// Check whether a client may spend units of a policy
     Check(usage::Check),
-    /// What a gateway decided last about requests, the newest first
+    /// A gateway's last decisions on requests, the newest first
     Decisions(decisions::Arguments),
     /// Who changed what, the newest first
     Audit(audit::Arguments),

@@ -7,29 +7,29 @@ use super::call::{Call, Careful, Column, View};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Give a consumer or a tenant another limit
+    /// Add an override for a consumer or a tenant
     Add(Add),
-    /// Those that are in force, the oldest first
+    /// List the overrides in force, the oldest first
     List {
-        /// Those of this consumer
+        /// Only overrides of this consumer
         #[arg(long, value_name = "CONSUMER")]
         user: Option<String>,
-        /// Those of this tenant
+        /// Only overrides of this tenant
         #[arg(long)]
         tenant: Option<String>,
-        /// Those for this policy alone
+        /// Only overrides for this policy alone
         #[arg(long)]
         policy: Option<String>,
-        /// Also those whose time is over, which are kept for a day
+        /// Include expired overrides, which are kept for a day
         #[arg(long)]
         expired: bool,
-        /// The most rows to show; without it all
+        /// The most rows to show; default: all
         #[arg(long, value_name = "ROWS")]
         limit: Option<u32>,
     },
-    /// One of them
+    /// Show an override
     Show { id: String },
-    /// End one of them now
+    /// End an override now
     Delete {
         id: String,
         #[command(flatten)]
@@ -44,25 +44,25 @@ pub(super) struct Add {
     /// The consumer
     #[arg(long, value_name = "CONSUMER")]
     user: Option<String>,
-    /// The tenant; beside --user: only while the consumer acts for it
+    /// The tenant; with --user: only while the consumer acts for it
     #[arg(long)]
     tenant: Option<String>,
     /// Only this policy
     #[arg(long)]
     policy: Option<String>,
-    /// The limit of a policy's first window; its others grow or shrink as that one does
+    /// The limit of a policy's first window; its other windows change in proportion
     #[arg(long)]
     value: Option<u64>,
-    /// What limits and bursts are multiplied by
+    /// The factor for limits and bursts
     #[arg(long, value_name = "FACTOR")]
     times: Option<f64>,
-    /// How long, as 10m or 1h30m; without it there is no end
+    /// How long, such as 10m or 1h30m; default: without end
     #[arg(long = "for", value_name = "DURATION")]
     duration: Option<String>,
-    /// Why, for the audit
+    /// The reason, for the audit log
     #[arg(long)]
     reason: String,
-    /// Print what would be done, and do nothing
+    /// Print what would be done, without doing it
     #[arg(long)]
     dry_run: bool,
 }

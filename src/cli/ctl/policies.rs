@@ -11,11 +11,11 @@ use super::send::content;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Those of the database, by name
+    /// List the policies of the database by name
     List,
-    /// One of them
+    /// Show a policy
     Show { name: String },
-    /// Write one; it goes before the one of its name in gateway.toml
+    /// Write a policy; it replaces the one of the same name in gateway.toml
     Put {
         name: String,
         /// Its keys in TOML, alone or under [policy.NAME], or in JSON; "-" is standard input
@@ -23,7 +23,7 @@ pub(super) enum Command {
         #[command(flatten)]
         careful: Careful,
     },
-    /// Delete one; what gateway.toml says is in force again
+    /// Delete a policy; gateway.toml applies again
     Delete {
         name: String,
         #[command(flatten)]

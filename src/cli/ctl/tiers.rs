@@ -7,37 +7,37 @@ use super::call::{Call, Careful, Column, View};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// Limits of all tiers, by resource
+    /// List the limits of all tiers by resource
     List,
-    /// What a tier allows of a resource
+    /// Show a tier's limit for a resource
     Show { tier: String, resource: String },
-    /// Write what a tier allows of a resource
+    /// Set a tier's limit for a resource
     Put {
         tier: String,
         resource: String,
-        /// Units in a window
+        /// Units per window
         #[arg(long)]
         limit: u64,
-        /// How long a window is, seconds
+        /// The length of the window in seconds
         #[arg(long, value_name = "SECONDS")]
         window: u64,
-        /// The burst as a multiple of the limit; without it 1.2
+        /// The burst as a multiple of the limit; default: 1.2
         #[arg(long, value_name = "FACTOR")]
         burst: Option<f64>,
-        /// token-bucket, sliding-window, fixed-window, sliding-log or leaky-bucket; without it the policy's own
+        /// token-bucket, sliding-window, fixed-window, sliding-log or leaky-bucket; default: the policy's
         #[arg(long)]
         algorithm: Option<String>,
         #[command(flatten)]
         careful: Careful,
     },
-    /// Delete what a tier allows of a resource; what gateway.toml says is in force again
+    /// Delete a tier's limit for a resource; gateway.toml applies again
     Delete {
         tier: String,
         resource: String,
         #[command(flatten)]
         careful: Careful,
     },
-    /// Which tier a consumer was assigned
+    /// Show the tier that is assigned to a consumer
     Of { consumer: String },
     /// Assign a tier to a consumer, whatever its credential says
     Assign {
@@ -46,7 +46,7 @@ pub(super) enum Command {
         #[command(flatten)]
         careful: Careful,
     },
-    /// Take the assigned tier away
+    /// Remove the assigned tier
     Unassign {
         consumer: String,
         #[command(flatten)]

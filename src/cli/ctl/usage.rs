@@ -14,7 +14,7 @@ pub(super) enum Kind {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Usage {
-    /// What the name is
+    /// Whether the name is a consumer's or a tenant's
     kind: Kind,
     name: String,
     /// Only this policy
@@ -23,7 +23,7 @@ pub(super) struct Usage {
     /// The tenant that the consumer acts for
     #[arg(long)]
     tenant: Option<String>,
-    /// What was decided minute by minute, in the last so many minutes: a day if no number is written
+    /// Show decisions minute by minute, over the last N minutes; without a number, a day
     #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "1440",
         value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: Option<u64>,
@@ -31,35 +31,35 @@ pub(super) struct Usage {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Reset {
-    /// What the name is
+    /// Whether the name is a consumer's or a tenant's
     kind: Kind,
     name: String,
     /// Only this policy
     #[arg(long)]
     policy: Option<String>,
-    /// Why, for the audit
+    /// The reason, for the audit log
     #[arg(long)]
     reason: String,
-    /// Print what would be done, and do nothing
+    /// Print what would be done, without doing it
     #[arg(long)]
     dry_run: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Grant {
-    /// What the name is
+    /// Whether the name is a consumer's or a tenant's
     kind: Kind,
     name: String,
-    /// The policy, which counts by it alone
+    /// The policy, which must count by this dimension alone
     #[arg(long)]
     policy: String,
-    /// How many units are given back
+    /// How many units to give back
     #[arg(long)]
     units: u64,
-    /// Why, for the audit
+    /// The reason, for the audit log
     #[arg(long)]
     reason: String,
-    /// Print what would be done, and do nothing
+    /// Print what would be done, without doing it
     #[arg(long)]
     dry_run: bool,
 }
@@ -69,12 +69,12 @@ pub(super) struct Grant {
 pub(super) struct Check {
     /// The policy
     policy: String,
-    /// The value of the dimension that it counts by; of several the values with ":" between
+    /// The value of the dimension that it counts by; several values are joined by ":"
     key: String,
-    /// Units; without it the policy's cost by default
+    /// Units; default: the policy's default cost
     #[arg(long)]
     cost: Option<u64>,
-    /// Spend them, if that is allowed
+    /// Spend the units if the limits allow it
     #[arg(long)]
     spend: bool,
 }

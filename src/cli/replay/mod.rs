@@ -20,16 +20,16 @@ use replay::{self, Options, Spread};
 pub struct Arguments {
     #[command(flatten)]
     logs: Logs,
-    /// Another configuration, usually the one in force, to say what differs from it
+    /// Another configuration, usually the one in force, to compare with
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// How many nodes the requests are spread over
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
     nodes: u32,
-    /// How they are spread: one after the other, or by the client's address
+    /// How to spread them: in turns, or by the client's address
     #[arg(long, value_enum, default_value_t = Spreading::Turns)]
     spread: Spreading,
-    /// How many callers and routes to list
+    /// How many clients and routes to list
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     top: u16,
     /// Print JSON
@@ -46,10 +46,10 @@ pub struct Logs {
     /// An access log, plain or compressed with gzip or zstd; - is standard input. Several are read as one
     #[arg(long = "log", value_name = "FILE", required = true)]
     paths: Vec<PathBuf>,
-    /// The format of the logs; without it that of their first lines that have one
+    /// The format of the logs; default: detected from their first lines
     #[arg(long, value_enum)]
     format: Option<Kind>,
-    /// The host of requests whose lines name none, as those of the common format
+    /// The host of requests whose lines name none, as in the common format
     #[arg(long, value_name = "HOST", value_parser = host)]
     host: Option<String>,
 }

@@ -30,8 +30,8 @@ sections! {
         "certificates": List(&Table(&CERTIFICATE));
         /// a listener for [Envoy's rate limit service](../../envoy.md): an address as in `bind`, or a table
         "grpc": Any(&[Text, Table(&GRPC)]);
-        /// without a token: names and addresses, without a port, that requests may name as their host, besides
-        /// `localhost`, names under it, loopback addresses and the address of `bind`
+        /// without a token: further hosts that requests may name, as names or addresses without a port. `localhost`,
+        /// names under it, loopback addresses and the address of `bind` are always accepted
         "hosts": Texts;
     }
     TOKEN = "a token" {
@@ -70,7 +70,8 @@ sections! {
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// names in certificates of clients that may ask, written as in `shows`; default: all of `client-ca`
+        /// clients that may call, by a name in their certificate, written as in `shows`; default: every certificate of
+        /// `client-ca`
         "clients": Texts;
     }
 }

@@ -45,7 +45,7 @@ sections! {
         "keys": Table(&FILE);
         /// the secret shared with the issuer, for HS256 (at least 32 bytes), HS384 (48), HS512 (64)
         "secret": Secret;
-        /// of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, `HS256`, `HS384`,
+        /// any of `RS256`, `RS384`, `RS512`, `PS256`, `PS384`, `PS512`, `ES256`, `ES384`, `EdDSA`, `HS256`, `HS384`,
         /// `HS512`
         "algorithms": Texts, Needs(
             "tokens need `algorithms`: the signatures that are accepted",
@@ -53,13 +53,13 @@ sections! {
         );
         /// accepted values of `iss`
         "issuer": Texts, Means("any");
-        /// values of which `aud` must hold one
+        /// accepted values; `aud` must contain one of them
         "audience": Texts, Means("any, with a warning");
-        /// the required `typ` of the token's header, as in `"at+jwt"`
+        /// the required `typ` of the token's header, such as `"at+jwt"`
         "typ": Text, Means("any");
         /// claims that must be present
         "required": Texts, Value("[\"exp\"]");
-        /// how far clocks may differ, for `exp`, `nbf`, and `iat`, which may not lie in the future
+        /// how far clocks may differ when `exp`, `nbf` and `iat` are checked; `iat` may not lie in the future
         "leeway": Time(ZERO), Value("5s");
         /// the claim that names the consumer: a text, or a whole number, which is taken as its digits
         "consumer": Text, Value("claim:sub");
@@ -79,16 +79,16 @@ sections! {
         "every": Time(PAUSE_MIN), Value("5m");
         /// the shortest time between two fetches, whatever tokens say
         "pause": Time(PAUSE_MIN), Value("30s");
-        /// for a whole fetch
+        /// time limit for a whole fetch
         "timeout": Time(MS), Value("5s");
     }
     MTLS = "[auth.<name>]" + AUTH {
-        /// the name in the certificate that is the consumer, such as `san:email`; of several, the first
+        /// the certificate field that names the consumer, such as `san:email`; if there are several, the first
         "consumer": Words(|| words(&CertificateName::ALL)), Needs(
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",
         );
-        /// which name of the certificate is the tenant
+        /// the certificate field that names the tenant
         "tenant": Words(|| words(&CertificateName::ALL));
         /// the tier of all these clients
         "tier": Text;

@@ -36,7 +36,7 @@ sections! {
         /// address and port: `"127.0.0.1:8080"`, `"[::]:443"`. `[::]` also accepts IPv4; port 0 is any free port. Or a
         /// [Unix socket](unix-sockets.md): `"unix:/run/sluicegate/edge.sock"`
         "bind": Text, Needs("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
-        /// permissions of a Unix socket; whoever may write to it may connect. `"0660"`: owner and group
+        /// permissions of a Unix socket; connecting takes write permission. `"0660"`: owner and group
         "mode": Text, ValueBeside(&[], "\"0660\"");
         /// owner of a Unix socket: a name from `/etc/passwd`, or a number
         "owner": Text, Means("the gateway's own");
@@ -46,7 +46,7 @@ sections! {
         "http": Texts, Value("[\"h2\", \"http/1.1\"]");
         /// certificates; with any, the listener speaks TLS. SNI selects the exact name, a wildcard, or the first
         "certs": Any(&[Table(&ORDERED), Table(&PAIR), List(&Any(&[Table(&ORDERED), Table(&PAIR)]))]);
-        /// over TLS, `"strict"` answers 421 to a request for another host than the one in the handshake
+        /// over TLS, `"strict"` answers 421 to a request for a host other than the one in the handshake
         "sni": Words(|| words(&SNI)), Value("strict");
         /// requests with `_` in a header name: `"refuse"` answers 400, `"keep"` forwards the header
         "underscores": Words(|| words(&UNDERSCORES)), Value("refuse");
@@ -59,7 +59,7 @@ sections! {
         "ciphers": Texts, Means("all there are");
         /// a PEM file with the CAs of client certificates. Needs `certs`; watched like them
         "client-ca": Path;
-        /// `"ask"`: a client may have no certificate. One that is shown must be valid in either case
+        /// `"ask"`: a client may connect without a certificate. If it shows one, that must be valid in either case
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// a PEM file with revocation lists. A client is then refused if its issuer has no list in the file, or only
         /// one past its next update; a file without a list is an error
@@ -94,7 +94,7 @@ sections! {
         "cert": Path, Needs("a pair of `certs` needs `cert`", "a PEM file, as in `certs/api.pem`");
         /// a PEM file with the private key
         "key": Path, Needs("a pair of `certs` needs `key`", "a PEM file, as in `certs/api.pem`");
-        /// if neither file exists, a pair for `localhost`, valid for a year, is made
+        /// if neither file exists, the gateway creates a pair for `localhost`, valid for a year
         "self-signed": Bool, Value("false");
     }
     ORDERED = "a pair of `certs`" {
@@ -105,7 +105,7 @@ sections! {
             "a certificate that is ordered needs `names`",
             "write the names that clients use, as in `names = [\"api.example.com\"]`",
         );
-        /// an address that the CA may write to
+        /// a contact address for the CA
         "email": Text;
         /// you agree to the CA's terms of service
         "agree": Bool, Required;
@@ -116,8 +116,8 @@ sections! {
         "challenge": Words(|| words(&CHALLENGES)), Means("what the listeners allow");
         /// the directory for account, certificates and failures. Files are readable by their owner only (0600)
         "state": Path, Value("/var/lib/sluicegate");
-        /// the secret under which the nodes of a fleet share the certificate through [`[redis]`](redis.md), the same
-        /// on all of them: `"${ACME_SECRET}"`. Without it, each node orders for itself
+        /// the secret under which the nodes of a fleet share the certificate through [`[redis]`](redis.md), equal on
+        /// all nodes: `"${ACME_SECRET}"`. Without it, each node orders its own certificate
         "secret": Secret;
     }
     REDIRECT = "`redirect`" {
@@ -161,7 +161,7 @@ sections! {
         "trust": Texts, Value("[]");
         /// the header that is read from trusted hops and passed on; `"forwarded"` is that of RFC 7239
         "header": Words(|| words(&FORWARDED)), Value("x-forwarded-for");
-        /// bits of an IPv6 address that the dimension `ip` counts as one client
+        /// length of the IPv6 prefix that the dimension `ip` counts as one client
         "ipv6-prefix": Number(1, 128), Value("64");
     }
 }

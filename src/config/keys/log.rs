@@ -25,12 +25,13 @@ const RETENTION_MIN: Duration = Duration::from_secs(3_600);
 
 sections! {
     LOG = "[log]" {
-        /// of the process log on standard error: `error`, `warn`, `info`, `debug`, or `"info,sluicegate::proxy=debug"`
+        /// level of the process log on standard error: `error`, `warn`, `info`, `debug`, or
+        /// `"info,sluicegate::proxy=debug"`
         "level": Text, Value("info");
         /// the access log
         "access": Any(&[Table(&ACCESS), Only("false")]), Defaults;
-        /// samples of decisions on limits: [what they are for](../../refusals.md). Without the section, refusals are
-        /// kept in memory and written nowhere. `false`: nothing is kept, and what was kept is dropped
+        /// [samples of decisions](../../refusals.md) on limits. Without this key, refusals are kept in memory only.
+        /// `false`: nothing is kept, and earlier samples are dropped
         "decisions": Any(&[Table(&DECISIONS), Only("false")]), Value(r#"{ "to": "off", "database": false }"#);
     }
     ACCESS = "`access`" {
@@ -39,12 +40,12 @@ sections! {
         "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with `{...}`](../../logs.md#a-format-of-your-own)
         "format": Text, Value("json");
-        /// request headers to log, at most eight, each cut after 512 bytes. `[]`: none
+        /// request headers to log, at most eight, each truncated at 512 bytes. `[]`: none
         "headers": Texts, Value("[\"user-agent\", \"referer\"]");
-        /// how much of a query is logged, in `path` and in `referer`: `"keep"` all, `"drop"` nothing, `"names"` the
-        /// names of parameters, with a star for each value (`?code=*`) and for what has no name
+        /// how much of a query is logged, in `path` and in `referer`. `"keep"`: all. `"drop"`: nothing. `"names"`: the
+        /// names of parameters, with a star for each value (`?code=*`) and for parts without a name
         "query": Words(|| words(&QUERIES)), Value("names");
-        /// shares to keep, by status or class: `{ "2xx" = "10%", "429" = "100%" }`. Other lines are all kept
+        /// shares to keep, by status or class: `{ "2xx" = "10%", "429" = "100%" }`. All other lines are kept
         "sample": Map(&Share), Value("{}");
     }
     SYSLOG = "`to`" {
@@ -62,11 +63,11 @@ sections! {
         "sample": Share, Value("0%");
         /// share of refused requests that are sampled
         "denied": Share, Value("100%");
-        /// most samples per second in the whole process, up to `"20000/s"`; admitted requests take at most half of it
+        /// most samples per second in the whole process, up to `"20000/s"`; admitted requests take at most half of them
         "max": Pattern(r"^[0-9][0-9_]*/s$"), Value("1000/s");
         /// whether they are also written to the [database](database.md), if there is one
         "database": Bool, Value("true");
-        /// how long a database keeps them; PostgreSQL drops them by the month
+        /// how long a database keeps them; PostgreSQL drops whole months
         "retention": Time(RETENTION_MIN), Value("7d");
     }
     TRACE = "[trace]" {
@@ -82,9 +83,10 @@ sections! {
         "headers": Map(&Field(&Secret)), Value("{}");
         /// share of new traces that are sampled
         "sample": Share, Value("1%");
-        /// who decides about requests that continue a trace: `"parent"`: the sender's flag, `"ratio"`: `sample`
+        /// what decides on requests that continue a trace: the sender's flag (`"parent"`) or `sample` (`"ratio"`)
         "decides": Words(|| words(&DECIDES)), Value("parent");
-        /// whose `traceparent` is continued: that of `"trusted"` [hops](client-ip.md), `"always"`, `"never"`
+        /// whose `traceparent` is continued: that of [trusted hops](client-ip.md) (`"trusted"`), any (`"always"`) or
+        /// none (`"never"`)
         "parent": Words(|| words(&HEEDED)), Value("trusted");
         /// the name of the service in traces
         "service": Text, Value("sluicegate");

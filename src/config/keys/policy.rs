@@ -56,10 +56,10 @@ sections! {
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
         /// shadow mode: the policy counts and reports, but refuses nothing
         "shadow": Bool, Value("false");
-        /// the name of another policy. This one is its candidate: it is checked whenever that one is, and compared
-        /// with it ([more](../../shadow-limits.md#a-candidate))
+        /// the name of another policy, whose candidate this one is: both are checked for the same requests and compared
+        /// ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;
-        /// for a candidate: the share of keys that it decides about
+        /// for a candidate: the share of keys that it decides
         "rollout": SHARE_OR_ZERO, Beside("replaces");
         /// whether refused requests are counted, too. They never count as in flight
         "count-denied": Bool, Value("false");
@@ -72,10 +72,10 @@ sections! {
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
         /// [what marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);
-        /// [longer refusals](penalty.md) for clients that do not wait. Each node remembers penalties on its own, even
-        /// with `[redis]`, until it restarts; other nodes apply only the limit
+        /// [longer refusals](penalty.md) for clients that ignore `Retry-After`. Each node remembers penalties on its
+        /// own, even with `[redis]`, until it restarts; other nodes apply only the limit
         "penalty": Table(&PENALTY);
-        /// from when on [a key is hot](../../hot-keys.md#when-a-key-is-hot), and what is done then
+        /// when [a key is hot](../../hot-keys.md#when-a-key-is-hot), and what happens then
         "hot-keys": Table(&HOT_KEYS), Defaults;
     }
     MATCH = "`match`" {
@@ -85,14 +85,15 @@ sections! {
         "path": Text, Means("any");
     }
     COST = "`cost`" {
-        /// units of a request whose cost nothing else says
+        /// units of a request if nothing else sets its cost
         "default": Number(1, COST_MAX), Value("1");
         /// a request header that holds the cost, from trusted hops only; it takes precedence over paths
         "header": Text;
-        /// a response header of the upstream that holds the cost. Until then, the rest of the table is the estimate
+        /// a response header of the upstream that holds the cost. Until it is known, the rest of the table is the
+        /// estimate
         "response-header": Text;
-        /// units to reserve until the cost is known: a number, or fields of the request body, of which the first that
-        /// is present counts (`"body:max_tokens"`)
+        /// units to reserve until the cost is known: a number, or fields of the request body; the first that is present
+        /// counts (`"body:max_tokens"`)
         "estimate": Any(&[Number(1, COST_MAX), Texts]), Means("`default`");
         /// up to 8 fields of a JSON response, or of events of a stream, that are added up: `"usage.total_tokens"`
         "response-json": Texts;
@@ -100,9 +101,9 @@ sections! {
         "request-bytes": Size(1, UNIT_BYTES_MAX);
         /// bytes of the response body per unit
         "response-bytes": Size(1, UNIT_BYTES_MAX);
-        /// time until the response is complete per unit, from 1 ms
+        /// time per unit until the response is complete, from 1 ms
         "response-time": Time(MS);
-        /// the highest cost that any of these may say; more counts as this
+        /// the highest cost that any of these can set; higher values count as this
         "max": Number(1, COST_MAX), Means("the capacity of the smallest window; for a cost known later, of each window");
     }
     IDEMPOTENCY = "`idempotency-key`" {
@@ -127,7 +128,7 @@ sections! {
     HOT_KEYS = "`hot-keys`" {
         /// the key's share of the policy's decisions, or of its shard's
         "above": Share, Value("5%");
-        /// `"report"`, or `"local-only:1000/m"`: each node decides about the key alone, by this limit
+        /// `"report"`, or `"local-only:1000/m"`: each node decides the key alone, by this limit
         "then": Text, Value("report");
     }
     TIER = "[tier.<name>]" {
@@ -154,8 +155,8 @@ sections! {
         );
     }
     RULE = "a rule" {
-        /// what the entries of a descriptor must be, all of them: `[{ generic_key = "checkout" }, { user_id = "*" }]`,
-        /// in this order, at most 32. A table of several keys matches them in any order, at most 4
+        /// the entries that a descriptor must consist of: `[{ generic_key = "checkout" }, { user_id = "*" }]`, in this
+        /// order, at most 32. A table of several keys matches them in any order, at most 4
         "entries": Any(&[Map(&Entry(&Text)), List(&Map(&Entry(&Text)))]),
             Needs("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");
         /// names of policies, or [limits as text](limit-text.md). All must admit
@@ -168,7 +169,7 @@ sections! {
         "dimensions": Map(&Entry(&Text)), ValueBeside(&[], "{}");
         /// its name in `instead-of` of other rules, and in the names of its limits as text
         "name": Text;
-        /// names of rules that do not count if this rule and they match descriptors of the same request
+        /// names of rules that do not count if they and this rule match descriptors of the same request
         "instead-of": Texts;
     }
     TIER_ROW = "a row" {

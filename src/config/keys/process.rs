@@ -42,7 +42,7 @@ sections! {
         "workers": Any(&[Number(1, WORKERS_MAX), Word("auto")]), Value("auto");
         /// where [clients connect](listener.md)
         "listener": Map(&Table(&listener::LISTENER)), Means("plain HTTP on 127.0.0.1:8080");
-        /// which [proxies may say who the client is](client-ip.md)
+        /// which [proxies may name the client](client-ip.md)
         "client-ip": Table(&listener::CLIENT_IP), Defaults;
         /// [name servers](dns.md) to use instead of the system's
         "dns": Table(&DNS);
@@ -100,8 +100,8 @@ sections! {
         "connections": Share, Value("98%");
     }
     LIMITS = "[limits]" {
-        /// size of the table of limiter keys, fixed at start; the kernel provides memory as keys come. A slot takes 32
-        /// bytes. Plan 64 bytes per key, so that half of the slots stay free. Sliding logs may take another eighth
+        /// size of the table of limiter keys, fixed at start; the kernel allocates memory as keys arrive. A slot takes
+        /// 32 bytes. Plan 64 bytes per key, so that half of the slots stay free. Sliding logs may take another eighth
         "memory": Size(LIMITS_MEMORY_MIN, MEMORY_MAX), Value("64MiB");
         /// which rate-limit headers responses carry
         "headers": Words(|| words(&LIMIT_HEADERS)), Value("both");
@@ -113,25 +113,25 @@ sections! {
         "ready-delay": Time(ZERO), Value("0s");
         /// how long requests in flight may take after that
         "drain": Time(ZERO), Value("30s");
-        /// how long WebSocket and other switched connections go on before they are asked to end. They then have three
-        /// seconds, even if `drain` is over. After an upgrade: at least `drain`
+        /// how long WebSocket and other tunnels continue before they are asked to end. They then have three seconds,
+        /// even past `drain`. After an upgrade: at least `drain`
         "drain-tunnels": Time(ZERO), Value("0s");
-        /// how long the new process of an upgrade may take until it serves. After that, the old one goes on
+        /// how long the new process of an upgrade may take to start serving. After that, the old one continues
         "upgrade": TimeWithin(MS, UPGRADE_MAX, ": two processes serve for so long"), Value("1m");
     }
     NODE = "[node]" {
         /// up to 255 letters, digits, `-`, `_`, `.` and `:`. Each node of a fleet needs its own
         "name": Text, Means("the host's name");
-        /// which clients see the name, as `X-Gateway-Node` and as `node` in problem+json: `"trusted"`: [trusted
-        /// hops](client-ip.md), `"always"`: all, `"never"`: none
+        /// which clients see the name (`X-Gateway-Node`, and `node` in problem+json): `"trusted"` for [trusted
+        /// hops](client-ip.md), `"always"` for all, `"never"` for none
         "header": Words(|| words(&SHOWN)), Value("trusted");
-        /// which clients see the request id, as `X-Request-Id` and in the body of refusals: all, [trusted
-        /// hops](client-ip.md), or none. An upstream's own `X-Request-Id` is replaced, or removed if the client may
-        /// not see the id; with `"never"` it passes. A route's `response-headers` may change the header
+        /// which clients see the request id (`X-Request-Id`, and in the body of refusals): all, [trusted
+        /// hops](client-ip.md), or none. An upstream's own `X-Request-Id` is replaced, or removed if the client may not
+        /// see the id; with `"never"` it passes. A route's `response-headers` may change the header
         "request-id": Words(|| words(&SHOWN)), Value("always");
     }
     PRIVACY = "[privacy]" {
-        /// `"prefix"`: only the network, 24 bits of IPv4 and 48 of IPv6. `"hash"`: a word for each address
+        /// `"prefix"`: only the network, 24 bits of IPv4 and 48 of IPv6. `"hash"`: a hash of each address
         "addresses": Words(|| words(&ADDRESSES)), Value("whole");
     }
 }

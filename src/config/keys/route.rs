@@ -41,7 +41,8 @@ sections! {
         "redirect": Any(&[Text, Table(&REDIRECT)]);
         /// names of policies, or [limits as text](limit-text.md). All must admit; if one refuses, none is charged
         "limit": Texts;
-        /// on a route to several upstreams: what [keeps a client at one](traffic-splitting.md#sticky-canaries)
+        /// on a route to several upstreams: the value that [keeps a client at
+        /// one](traffic-splitting.md#sticky-canaries)
         "sticky": Text;
         /// an upstream that gets [copies of requests](mirrors.md)
         "mirror": Any(&[Text, Table(&MIRROR)]);
@@ -49,8 +50,8 @@ sections! {
         "rewrite": Text, Means("unchanged");
         /// changes to request headers
         "headers": Table(&CHANGES);
-        /// changes to response headers: of what the upstream or the route answers, and of a 502, 503 or 504 in its
-        /// place; not of earlier refusals (401, 403, 413, 429)
+        /// changes to the headers of a response from the upstream or the route, and of a 502, 503 or 504 in its place;
+        /// not of earlier refusals (401, 403, 413, 429)
         "response-headers": Table(&CHANGES);
         /// bytes of a request body; beyond: 413
         "max-body": Size(0, BODY_BYTES_MAX), Means("the listener's `max.body`");
@@ -60,7 +61,7 @@ sections! {
         /// its default; only `budget` stays the upstream's
         "retry": Table(&RETRY), Means("the upstream's");
         /// whether `Connection: upgrade` passes, as WebSocket needs it; otherwise the request is forwarded without it.
-        /// Over HTTP/1.1 on both sides, to one protocol, never h2c, and without a body
+        /// Only over HTTP/1.1 on both sides, to one protocol (never h2c), and without a body
         "upgrade": Bool, Value("false");
         /// whether and how responses are [compressed](compression.md)
         "compress": Any(&[Bool, Table(&COMPRESS)]), Means("as in `[compress]`, otherwise off");
@@ -118,15 +119,15 @@ sections! {
         "total": Time(MS);
         /// a response body that makes no progress. `"off"` lets an event stream or a gRPC call be silent for any time
         "stall": TimeOrOff(MS);
-        /// how long a WebSocket or other switched connection may carry nothing, noticed within a quarter more
+        /// how long a WebSocket or other tunnel may be idle; enforced up to a quarter late
         "tunnel-idle": TimeOrOff(MS), Means("1 hour");
     }
     RETRY = "`retry`" {
         /// retries per request
         "times": Number(0, 1), Value("1");
-        /// after what, as for an upstream
+        /// which failures are retried, as for an upstream
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
-        /// when another server gets the request, too
+        /// after how long another server gets the request, too
         "hedge-after": Time(MS);
         "budget": Elsewhere("`budget` is the upstream's", "write it in `retry` of the upstream");
     }

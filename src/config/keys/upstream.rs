@@ -52,7 +52,7 @@ sections! {
         "health": Table(&HEALTH);
         /// [outlier detection](health.md#eject): servers whose requests fail are taken out
         "eject": Table(&EJECT);
-        /// how long a server that returns, or is new beside others, takes from a tenth of its share to all of it
+        /// how long a server that returns, or is new among others, takes to grow from a tenth of its share to all of it
         "slow-start": Time(MS);
         /// if fewer servers than this are usable, all are used, and the log says so. `"0%"`: only if none is usable
         "panic": Share, Value("25%");
@@ -81,7 +81,7 @@ sections! {
         "cert": Path;
         /// a PEM file with its private key
         "key": Path;
-        /// the name to send in the handshake, which the server's certificate must be for
+        /// the name that the handshake sends and the server's certificate must match
         "sni": Text, Means("the URL's host");
         /// the oldest version of TLS that is accepted
         "min-version": Words(|| words(&TLS_VERSIONS)), Value("\"1.2\"");
@@ -115,8 +115,8 @@ sections! {
         /// HTTP, a response or its body that does not begin in time, a status of 5xx, a gRPC call that ends without a
         /// body as UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
         "after": Number(1, IN_A_ROW_MAX), Value("5");
-        /// length of the first ejection. Each further one is longer by as much, up to ten times; each such time
-        /// without an ejection makes the next one shorter again
+        /// length of the first ejection. Each further one is longer by as much, up to ten times; each period of this
+        /// length without an ejection shortens the next one again
         "for": Time(MS), Value("30s");
         /// most servers that may be ejected at once, rounded down: of one server, none
         "most": Share, Value("50%");

@@ -42,7 +42,7 @@ pub(super) struct EndpointMethod {
 /// All endpoints, in the order in which `/` lists them.
 pub(super) fn endpoints() -> Vec<AdminEndpoint> {
     let mut all = vec![
-        one(&["/"], "this list; to browsers a page", open(OpenTo::Browsers, root)),
+        one(&["/"], "this list; browsers get a page", open(OpenTo::Browsers, root)),
         one(&["/healthz"], "200 while the process lives", read(AdminRole::Probe, pages::health)),
         one(
             &["/readyz"],
@@ -80,18 +80,18 @@ fn shown() -> Vec<AdminEndpoint> {
             "what the gateway does, each second, as server-sent events",
             stream(AdminRole::Read, events::show),
         ),
-        one(&["/v1/whoami"], "who a token stands for, and its role", read(AdminRole::Read, pages::whoami)),
+        one(&["/v1/whoami"], "a token's name and role", read(AdminRole::Read, pages::whoami)),
         one(&["/v1/explain"], ABOUT_EXPLAIN, read(AdminRole::Read, pages::explain)),
         one(
             &["/v1/upstreams"],
-            "upstreams and how their servers are",
+            "upstreams and the state of their servers",
             read(AdminRole::Read, pages::upstreams),
         ),
         AdminEndpoint {
             shown: "/v1/keys/{policy}/{value}",
             // Two paths, because a policy without dimensions has no value, and a value may be empty.
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
-            about: "what is left of a policy's windows for one key; a value for each dimension",
+            about: "what remains of a policy's windows for one key; a value for each dimension",
             operations: vec![read(AdminRole::Read, pages::key)],
         },
     ]
@@ -102,7 +102,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
     vec![
         endpoint(
             &["/v1/overrides"],
-            "limits of single consumers and tenants, for a while",
+            "temporary limits of single consumers and tenants",
             vec![
                 read(AdminRole::Read, overrides::list),
                 change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, overrides::add)),
@@ -134,7 +134,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/policies"],
-            "policies that go before those of gateway.toml",
+            "policies that take precedence over those of gateway.toml",
             vec![read(AdminRole::Read, policies::list)],
         ),
         endpoint(
@@ -153,7 +153,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/tiers/{tier}/{resource}"],
-            "what a tier allows of a resource",
+            "a tier's limit for a resource",
             vec![
                 read(AdminRole::Read, tiers::show),
                 change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, tiers::put)),
@@ -171,7 +171,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/api-keys"],
-            "API keys; a key itself is shown once, to who makes it",
+            "API keys; a key itself is shown once, when it is created",
             vec![
                 read(AdminRole::Read, api_keys::list),
                 change(Method::POST, AdminRole::Admin, on(MethodFilter::POST, api_keys::add)),
@@ -179,7 +179,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/api-keys/{digest}"],
-            "one of them, by its digest or the beginning of it",
+            "one of them, by its digest or the start of it",
             vec![
                 read(AdminRole::Read, api_keys::show),
                 change(Method::PATCH, AdminRole::Admin, on(MethodFilter::PATCH, api_keys::patch)),
@@ -202,12 +202,12 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/usage/{kind}/{id}/reset"],
-            "lets it begin anew",
+            "resets that usage",
             vec![change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, usage::reset))],
         ),
         endpoint(
             &["/v1/usage/{kind}/{id}/grant"],
-            "gives units of a policy back to it",
+            "gives units of a policy back",
             vec![change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, usage::grant))],
         ),
         endpoint(
@@ -224,7 +224,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/decisions"],
-            "?consumer=&tenant=&policy=&limit=: what this gateway decided last",
+            "?consumer=&tenant=&policy=&limit=: the last decisions of this gateway",
             vec![read(AdminRole::Read, decisions::list)],
         ),
         endpoint(
@@ -234,12 +234,12 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/why/{consumer}"],
-            "?policy=&tenant=&tier=: what may keep a consumer out",
+            "?policy=&tenant=&tier=: why a consumer's requests may be refused",
             vec![read(AdminRole::Read, why::show)],
         ),
         endpoint(
             &["/v1/hot-keys"],
-            "?policy=&minutes=&limit=: the keys that use most of each policy",
+            "?policy=&minutes=&limit=: the busiest keys of each policy",
             vec![read(AdminRole::Read, hot_keys::list)],
         ),
         endpoint(

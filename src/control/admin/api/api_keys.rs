@@ -26,7 +26,7 @@ use auth::keys;
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
-/// An API key to be made.
+/// An API key to create.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend(
@@ -40,17 +40,17 @@ struct ApiKeyBody {
     consumer: Name,
     tenant: Option<Name>,
     tier: Option<Name>,
-    /// What else is known of a consumer: texts, numbers, `true`, `false`, and arrays of texts, by name.
+    /// Further facts about a consumer: texts, numbers, `true`, `false`, and arrays of texts, by name.
     #[schemars(schema_with = "claims")]
     #[serde(default)]
     claims: Option<Map<String, Value>>,
-    /// After which it ends.
+    /// The duration after which it ends.
     duration: Option<DurationText>,
     /// When it ends.
     expires_at: Option<Time>,
 }
 
-/// What is to be changed of an API key. `expires-at` may be `null`: it does not end on its own.
+/// Changes of an API key. With `null` for `expires-at` it does not expire.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend("examples" = [json!({ "disabled": true })]))]
@@ -60,10 +60,10 @@ struct ApiKeyChangeBody {
     expires_at: Option<Time>,
 }
 
-/// An API key that was made.
+/// An API key that has been created.
 #[derive(Serialize, JsonSchema)]
 struct ApiKeyMade {
-    /// The key itself. It is shown once; the answer to a repeated request is without it.
+    /// The key itself. It is shown once; the response to a repeated request omits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
     #[serde(flatten)]
@@ -75,10 +75,10 @@ struct ApiKeyMade {
 pub(in crate::admin) struct ApiKeyQuery {
     #[serde(flatten)]
     page: PageQuery,
-    /// Those whose digest begins so.
+    /// Only keys whose digest starts with this.
     #[schemars(length(min = 1, max = DIGEST_DIGITS), extend("pattern" = "^[0-9a-f]+$", "examples" = ["4f0c"]))]
     prefix: Option<String>,
-    /// Those of this consumer.
+    /// Only those of this consumer.
     consumer: Option<Name>,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("api-keys", &[("digest", "its digest, or as much of the beginning as no other has")]);
     document
         .operation("POST /v1/api-keys", "make-api-key")
-        .about("Makes an API key.")
+        .about("Creates an API key.")
         .makes::<ApiKeyBody, ApiKeyMade>();
     document
         .operation("GET /v1/api-keys", "list-api-keys")
@@ -99,7 +99,7 @@ pub(super) fn describe(document: &mut Document) {
         .shows::<ApiKeyRow>("The key's row.");
     document
         .operation("PATCH /v1/api-keys/{digest}", "change-api-key")
-        .about("Disables an API key, enables it again, or changes when it ends.")
+        .about("Disables an API key, enables it again, or changes its expiry.")
         .writes::<ApiKeyChangeBody, ApiKeyRow>();
     document
         .operation("DELETE /v1/api-keys/{digest}", "delete-api-key")

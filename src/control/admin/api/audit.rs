@@ -23,11 +23,11 @@ use crate::database::{AuditEntry, AuditFilter, Time};
 pub(in crate::admin) struct AuditQuery {
     #[serde(flatten)]
     page: PageQuery,
-    /// Those by this token.
+    /// Only changes by this token.
     who: Option<Name>,
-    /// Those of a row, as in `override/01H…`, or of a kind, as in `override`.
+    /// Only changes of a row, such as `override/01H…`, or of a kind, such as `override`.
     what: Option<Name>,
-    /// Those from then on.
+    /// Only changes since this time.
     since: Option<Time>,
 }
 

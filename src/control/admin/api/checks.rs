@@ -45,7 +45,7 @@ struct CheckBody {
     /// Several checks.
     #[schemars(length(min = 1, max = CHECKS_MAX))]
     checks: Option<Vec<PolicyCheck>>,
-    /// Whether all of `checks` are to be charged, or none.
+    /// Whether to charge all of `checks` or none.
     all_or_nothing: Option<bool>,
 }
 
@@ -59,23 +59,23 @@ struct PolicyCheck {
     about: CheckSubject,
 }
 
-/// Whom a check is about, and what for.
+/// The subject of a check, and what it asks for.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct CheckSubject {
-    /// The values of all dimensions of the policy, in their order, with `:` between them.
+    /// The values of all dimensions of the policy, in their order, joined by `:`.
     key: Option<Values>,
-    /// Values by the names of dimensions, as `by` of a policy has them. `consumer`, `tenant` and `ip` may be there although the
-    /// policy does not count by them: overrides are found by the first two.
+    /// Values by the names of dimensions, as in a policy's `by`. `consumer`, `tenant` and `ip` are also accepted if the
+    /// policy does not count by them: the first two determine overrides.
     #[schemars(extend("maxProperties" = DIMENSIONS_MAX))]
     dimensions: Option<BTreeMap<String, Values>>,
-    /// The tier that a credential would name; one that was assigned goes before it.
+    /// The tier that a credential would name; an assigned tier takes precedence.
     tier: Option<Name>,
-    /// Units. Without it what the policy charges for a request that no rule is for.
+    /// Units. Default: what the policy charges for a request without a rule of its own.
     #[schemars(range(min = 1, max = COST_MAX))]
     cost: Option<NonZeroU64>,
-    /// Whether nothing is to be spent.
+    /// Whether to decide without spending.
     dry: Option<bool>,
-    /// When it is asked: with `dry`, or of a gateway that runs with `--test-time`.
+    /// The time of the check: only with `dry`, or if the gateway runs with `--test-time`.
     now: Option<Time>,
 }
 
@@ -98,20 +98,20 @@ fn check_rules() -> Value {
     ] }])
 }
 
-/// A question whether a key may spend one unit of a policy.
+/// A check whether a key may spend one unit of a policy.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("examples" = [json!({ "policyId": "calls", "key": "alice", "now": "2027-01-31T12:00:00Z" })]))]
 struct IsAllowedBody {
-    /// Whom it is about: the values of all dimensions of the policy, in their order, with `:` between them.
+    /// The subject: the values of all dimensions of the policy, in their order, with `:` between them.
     key: Values,
     /// The name of a policy.
     policy_id: Name,
-    /// When it is asked. Nothing is spent then.
+    /// The time of the check. Nothing is spent if it is set.
     now: Option<Time>,
 }
 
-/// Whether a key may.
+/// Whether a key is admitted.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct IsAllowed {
@@ -122,7 +122,7 @@ struct IsAllowed {
     reset_at: Option<Time>,
 }
 
-/// What is answered to a check: its verdict, or those of all.
+/// The response to a check: its verdict, or those of all.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum CheckAnswer {
@@ -130,33 +130,33 @@ enum CheckAnswer {
     Many(CheckVerdicts),
 }
 
-/// What is answered to several checks.
+/// The response to several checks.
 #[derive(Debug, Serialize, JsonSchema)]
 struct CheckVerdicts {
-    /// Whether all of them are allowed.
+    /// Whether all checks are allowed.
     allowed: bool,
     /// In the order of the checks.
     verdicts: Vec<CheckVerdict>,
 }
 
-/// Whether a subject may go on.
+/// Whether a subject is admitted, and why.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "Verdict")]
 struct CheckVerdict {
     allowed: bool,
-    /// Units left of the window that has the least; `null`: no window counts this subject.
+    /// Remaining units of the window with the least; `null` if no window counts this subject.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<Option<u64>>,
-    /// When that window is full again.
+    /// When that window resets.
     #[serde(skip_serializing_if = "Option::is_none")]
     reset_at: Option<Option<Time>>,
-    /// How long it has to wait in a queue before it goes on.
+    /// How long it has to wait in a queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     delay_seconds: Option<f64>,
-    /// When it is worth another try; `null`: never.
+    /// When to retry; `null`: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<Option<u64>>,
-    /// The windows that refuse; none if it is refused with others of its request.
+    /// The windows that refuse; none if it is refused because of others in its request.
     #[serde(skip_serializing_if = "Option::is_none")]
     violated: Option<Vec<ViolatedWindow>>,
     /// Why it cannot be decided.
@@ -168,7 +168,7 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[]);
     document
         .operation("POST /v1/limits:check", "check-limits")
-        .about("Decides one check, or up to 1,000 of them, on the counts that requests are counted on. The \
+        .about("Decides one check, or up to 1,000, on the same counts as requests. The \
                  answer is 200 whether they are allowed or not, with a verdict for each in their order. Units are spent \
                  unless `dry` is true, which the role `read` may ask; otherwise it needs `operate`.")
         .once()

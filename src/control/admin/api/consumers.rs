@@ -20,7 +20,7 @@ use crate::database::Assignment;
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
-/// A tier to be given to a consumer.
+/// A tier to assign to a consumer.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("examples" = [json!({ "tier": "pro" })]))]
 struct AssignmentBody {
@@ -36,11 +36,11 @@ pub(super) fn describe(document: &mut Document) {
         .shows::<Assignment>("The tier.");
     document
         .operation("PUT /v1/consumers/{id}/tier", "put-consumer-tier")
-        .about("Gives a consumer a tier, in the place of the one that it may have.")
+        .about("Assigns a tier to a consumer and replaces any previous one.")
         .writes::<AssignmentBody, Assignment>();
     document
         .operation("DELETE /v1/consumers/{id}/tier", "delete-consumer-tier")
-        .about("Takes the tier of a consumer away. Its credential or the default decides then.")
+        .about("Removes the assigned tier of a consumer. Its credential or the default then decides.")
         .deletes();
 }
 

@@ -24,11 +24,11 @@ type Answer = Result<Response<Sent>, AdminRefusal>;
 /// Which decisions to list.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(in crate::admin) struct DecisionQuery {
-    /// About requests of this consumer.
+    /// Only requests of this consumer.
     consumer: Option<Name>,
-    /// About requests for this tenant.
+    /// Only requests of this tenant.
     tenant: Option<Name>,
-    /// By this policy.
+    /// Only decisions by this policy.
     policy: Option<Name>,
     /// True: only refusals.
     #[serde(default)]
@@ -38,12 +38,12 @@ pub(in crate::admin) struct DecisionQuery {
     limit: Option<usize>,
 }
 
-/// What was decided about a request.
+/// The decisions on a request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 struct DecisionOfRequest {
     request_id: String,
-    /// The oldest first: an id that a trusted hop chose may come again.
+    /// The oldest first: a trusted hop may use an id again.
     items: Vec<DecisionItem>,
     /// The same in sentences.
     text: String,
@@ -52,7 +52,7 @@ struct DecisionOfRequest {
 /// Decisions, the newest first.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionList {
-    /// As many as were asked for.
+    /// At most as many as requested.
     pub items: Vec<DecisionItem>,
 }
 
@@ -71,13 +71,13 @@ pub struct DecisionItem {
     /// The route that matched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// Of a check of another proxy, that it asked in.
+    /// For a check by another proxy: the domain that it asked in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
-    /// Who sent it.
+    /// The consumer that sent it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub consumer: Option<String>,
-    /// Whom the consumer acts for.
+    /// The tenant that the consumer acts for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
     /// Whether it passed.
@@ -85,13 +85,13 @@ pub struct DecisionItem {
     /// It was refused because Redis did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_down: Option<bool>,
-    /// When it would have passed, if nobody had spent in between; missing if it did, or never will.
+    /// When it would have passed if nothing else had been spent; missing if it did pass or never will.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub passes_at: Option<String>,
-    /// From its head to the decision.
+    /// From its headers to the decision.
     pub latency_us: u64,
-    /// Those that refused come first.
+    /// The refusing ones come first.
     pub windows: Vec<DecidedWindow>,
     /// How many windows are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -106,14 +106,14 @@ pub struct DecidedWindow {
     pub policy: String,
     /// Its name in `RateLimit-Policy`.
     pub window: String,
-    /// What was counted: addresses as `[privacy]` has them, no credentials.
+    /// What was counted: addresses as `[privacy]` says, no credentials.
     pub key: String,
     /// The limit applied.
     pub limit: u64,
-    /// Missing of what is in flight.
+    /// Missing for a concurrency limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
-    /// What is left after it.
+    /// Remaining units after it.
     pub remaining: u64,
     /// What it costs.
     pub cost: u64,
@@ -122,19 +122,19 @@ pub struct DecidedWindow {
     /// It refuses nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<bool>,
-    /// How long until it would have admitted; missing if it did, or never will.
+    /// How long until it would have admitted; missing if it did or never will.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
     /// Where it was decided: `local`, `hot`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
     #[schemars(example = &"lease")]
     pub tier: String,
-    /// How old the last word of Redis was.
+    /// The age of the last response of Redis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
     /// The override that the limit comes from.
     #[serde(skip_serializing_if = "Option::is_none")]
     r#override: Option<String>,
-    /// A penalty refused: the client kept sending instead of waiting.
+    /// A penalty refused, because the client kept sending instead of waiting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub penalty: Option<bool>,
 }
@@ -143,11 +143,11 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("decisions", &[("request-id", "its `x-request-id`")]);
     document
         .operation("GET /v1/decisions/{request-id}", "show-decision")
-        .about("Shows what was decided about the request of this id, the oldest decision first.")
+        .about("Shows the decisions on the request with this id, the oldest first.")
         .answers::<DecisionOfRequest>("What is known of it.");
     document
         .operation("GET /v1/decisions", "list-decisions")
-        .about("Lists what this gateway decided last, the newest first.")
+        .about("Lists the last decisions of this gateway, the newest first.")
         .query::<DecisionQuery>()
         .answers::<DecisionList>("What is known.");
 }
@@ -201,8 +201,8 @@ fn shown(samples: Vec<Value>) -> Vec<DecisionItem> {
     samples.into_iter().filter_map(|sample| serde_json::from_value(sample).ok()).collect()
 }
 
-/// The last refusals of a consumer's requests, the newest first: those that this node remembers, and those that any node has
-/// written to the database; and whether that has answered, or there is none.
+/// The last refusals of a consumer's requests, the newest first: those that this node remembers, and those that any
+/// node has written to the database; and whether that has answered, or there is none.
 pub(super) async fn refusals_of(
     state: &AdminState,
     consumer: &str,

@@ -18,27 +18,27 @@ use crate::admin::state::AdminState;
 use crate::database::Time;
 use metrics::hot_keys::{EACH_MAX, FleetRow, HotKeyFilter, HotKeyReport, MINUTES_MAX, shown_name};
 
-/// Which keys are asked for.
+/// A query for hot keys.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(in crate::admin) struct HotKeyQuery {
     /// Only this policy.
     policy: Option<Name>,
-    /// Over the last so many minutes; 1 if none are asked for.
+    /// Over this number of last minutes; default: 1.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     minutes: Option<u64>,
-    /// So many of each policy; 5 if none are asked for.
+    /// The most keys to show per policy; default: 5.
     #[schemars(range(min = 1, max = EACH_MAX))]
     limit: Option<usize>,
 }
 
-/// The keys that use most of each policy, by the policy's name, the heaviest of a policy first.
+/// The busiest keys of each policy, by the policy's name, the busiest of a policy first.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HotKeyList {
-    /// Over so many minutes.
+    /// The number of minutes that this covers.
     pub minutes: u64,
     /// At this node.
     pub items: Vec<HotKey>,
-    /// At all nodes of a fleet together, over the minutes that are over; null without one, or if Redis does not answer.
+    /// At all nodes of a fleet together, over complete minutes; null without a fleet, or if Redis does not answer.
     pub fleet: Option<HotFleet>,
 }
 
@@ -48,24 +48,25 @@ pub struct HotKeyList {
 pub struct HotKey {
     /// The policy that counts it.
     pub policy: String,
-    /// Who is counted: `consumer=alice, route=api`. Credentials are masked, addresses as `[privacy]` has them.
+    /// Who is counted: `consumer=alice, route=api`. Credentials are masked, and addresses are shown as `[privacy]`
+    /// says.
     #[schemars(example = &"consumer=alice, route=api")]
     pub key: String,
-    /// Tells keys apart that are named alike.
+    /// Distinguishes keys that have the same name.
     pub id: String,
     /// The shard of Redis that keeps it; null if this node does.
     pub shard: Option<String>,
-    /// Whether it has more than its share now.
+    /// Whether it exceeds its share now.
     pub hot: bool,
     /// In the last minute.
     pub requests_per_second: f64,
-    /// Those of them that were refused.
+    /// The refused ones among them.
     pub denied_per_second: f64,
-    /// Its part of the policy's decisions in the last minute, 0 to 1.
+    /// Its share of the policy's decisions in the last minute, 0 to 1.
     pub of_policy: f64,
-    /// Its part of its shard's.
+    /// Its share of its shard's decisions.
     pub of_shard: Option<f64>,
-    /// The minutes that are over in which it was among the first twenty of its policy.
+    /// The complete minutes in which it was among the first twenty of its policy.
     pub minutes: Vec<HotMinute>,
 }
 
@@ -73,18 +74,18 @@ pub struct HotKey {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct HotMinute {
-    /// When it began.
+    /// When the minute began.
     pub at: Time,
     /// In this minute.
     pub requests_per_second: f64,
-    /// Those of them that were refused.
+    /// The refused ones among them.
     pub denied_per_second: f64,
 }
 
 /// Heavy keys of a fleet.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HotFleet {
-    /// How many nodes have told of these minutes.
+    /// How many nodes have reported these minutes.
     pub nodes: usize,
     /// The heaviest of a policy first.
     pub items: Vec<FleetKey>,
@@ -98,11 +99,11 @@ pub struct FleetKey {
     pub policy: String,
     /// Who is counted.
     pub key: String,
-    /// Tells keys apart that are named alike.
+    /// Distinguishes keys that have the same name.
     pub id: String,
     /// At all nodes.
     pub requests_per_second: f64,
-    /// Those of them that were refused.
+    /// The refused ones among them.
     pub denied_per_second: f64,
 }
 
@@ -110,7 +111,7 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[]);
     document
         .operation("GET /v1/hot-keys", "list-hot-keys")
-        .about("Shows the keys that use most of each policy, the heaviest first.")
+        .about("Shows the busiest keys of each policy, the busiest first.")
         .query::<HotKeyQuery>()
         .answers::<HotKeyList>("The keys.");
 }

@@ -28,26 +28,26 @@ use policy::definition::Dimension;
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
-/// An override to be made. It ends after `duration` or `duration-minutes`, or at `expires-at`, or when it is deleted.
+/// An override to add. It ends after `duration` or `duration-minutes`, at `expires-at`, or when it is deleted.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend("allOf" = NAMES.rules(), "examples" = [json!({
     "user-id": "alice", "override-type": "absolute", "value": 600, "reason": "a launch", "duration": "1h30m",
 })]))]
 pub(super) struct OverrideBody {
-    /// The consumer; this or `tenant-id` must be there.
+    /// The consumer; this or `tenant-id` is required.
     pub user_id: Option<Name>,
     /// The tenant.
     pub tenant_id: Option<Name>,
-    /// The only policy that it is for; without one it is for all that count by the consumer or the tenant.
+    /// The only policy that it applies to; default: all that count by the consumer or the tenant.
     pub policy: Option<Name>,
-    /// What it makes of a limit.
+    /// How it changes a limit.
     pub override_type: OverrideType,
-    /// The limit of a policy's first window, or what all windows are multiplied by.
+    /// The limit of a policy's first window, or the factor for all windows.
     pub value: f64,
-    /// Why, for the audit.
+    /// The reason, for the audit log.
     pub reason: Reason,
-    /// After which it ends.
+    /// The duration after which it ends.
     pub duration: Option<DurationText>,
     /// The minutes after which it ends.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
@@ -56,7 +56,7 @@ pub(super) struct OverrideBody {
     pub expires_at: Option<Time>,
 }
 
-/// What an override makes of a limit.
+/// How an override changes a limit.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum OverrideType {
@@ -72,13 +72,13 @@ pub(super) enum OverrideType {
 pub(in crate::admin) struct OverrideQuery {
     #[serde(flatten)]
     pub page: PageQuery,
-    /// Those of this consumer.
+    /// Only those of this consumer.
     pub user_id: Option<Name>,
-    /// Those of this tenant.
+    /// Only those of this tenant.
     pub tenant_id: Option<Name>,
-    /// Those for this policy alone.
+    /// Only those for this policy alone.
     pub policy: Option<Name>,
-    /// Also those whose time is over, which are kept for a day.
+    /// Include expired ones, which are kept for a day.
     #[serde(default)]
     pub expired: bool,
 }
@@ -87,7 +87,7 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("overrides", &[("id", "its id")]);
     document
         .operation("POST /v1/overrides", "make-override")
-        .about("Makes an override. The next request of its consumer or tenant has it.")
+        .about("Adds an override. It applies from the next request of its consumer or tenant.")
         .makes::<OverrideBody, OverrideRow>();
     document
         .operation("GET /v1/overrides", "list-overrides")
@@ -100,7 +100,7 @@ pub(super) fn describe(document: &mut Document) {
         .shows::<OverrideRow>("The override.");
     document
         .operation("DELETE /v1/overrides/{id}", "delete-override")
-        .about("Deletes an override. The next request has the limit that would be without it.")
+        .about("Deletes an override. The next request has the limit without it.")
         .deletes();
 }
 

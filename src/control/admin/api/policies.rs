@@ -25,7 +25,7 @@ use base::words;
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
-/// A policy to be written: in the words of gateway.toml, or in the flat form.
+/// A policy to write: in the form of gateway.toml, or in the flat form.
 #[derive(JsonSchema)]
 #[schemars(untagged)]
 #[expect(
@@ -37,17 +37,17 @@ enum PolicyBody {
     Flat(FlatPolicy),
 }
 
-/// The keys of `[policy.*]` of gateway.toml, as its schema (`sluicegate schema`) has them.
+/// The keys of `[policy.*]` of gateway.toml, as in its schema (`sluicegate schema`).
 #[derive(JsonSchema)]
 #[schemars(extend("examples" = [json!({ "limit": "100/m burst 20", "by": ["consumer"] })]))]
 struct PolicyKeys {}
 
-/// A policy that was written.
+/// A policy that has been written.
 #[derive(Serialize, JsonSchema)]
 struct WrittenPolicy {
     #[serde(flatten)]
     row: PolicyRow,
-    /// What a limit of the flat form was rounded to.
+    /// The value that a limit of the flat form was rounded to.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -74,18 +74,20 @@ pub(super) fn describe(document: &mut Document) {
         .answers::<ListPage<PolicyRow>>("A page.");
     document
         .operation("GET /v1/policies/{id}", "show-policy")
-        .about("Shows a policy of the database, or one of gateway.toml as it is in force.")
+        .about("Shows a policy of the database, or the policy of gateway.toml in force.")
         .shows::<ShownPolicy>("The policy; one of gateway.toml has no version.");
     document
         .operation("PUT /v1/policies/{id}", "put-policy")
-        .about("Writes a policy, in the words of `[policy.*]` of gateway.toml or in the flat form, which is kept \
-                 in those words. It goes before the one of its name in gateway.toml. What gateway.toml would refuse is \
-                 refused in the same words.")
+        .about(
+            "Writes a policy, in the form of `[policy.*]` of gateway.toml or in the flat form, which is kept as \
+             written. It takes precedence over the policy of the same name in gateway.toml. What gateway.toml would \
+             refuse is refused with the same errors.",
+        )
         .writes::<PolicyBody, WrittenPolicy>();
     document
         .operation("DELETE /v1/policies/{id}", "delete-policy")
-        .about("Deletes a policy of the database; the one of its name in gateway.toml is in force again. Refused \
-                 if routes name it and there is none.")
+        .about("Deletes a policy of the database; the policy of the same name in gateway.toml applies again. Refused \
+                 if routes name it and gateway.toml has none.")
         .deletes();
 }
 

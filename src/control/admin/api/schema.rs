@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use base::units;
 
-/// A text of 1 to so many characters, none of them a control character: PostgreSQL takes no NUL, and a log or a terminal no
-/// control character.
+/// A text of 1 to so many characters, none of them a control character: PostgreSQL takes no NUL, and a log or a
+/// terminal no control character.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[schemars(inline, with = "String", description = "")]
@@ -56,8 +56,8 @@ pub(super) fn generator() -> SchemaSettings {
     settings.with_transform(RecursiveTransform(plain))
 }
 
-/// Writes a schema as generators of clients know it: one that asks for nothing is no `true`, and words are no list of schemas,
-/// one for each.
+/// Writes a schema as generators of clients know it: one that asks for nothing is no `true`, and words are no list of
+/// schemas, one for each.
 fn plain(schema: &mut Schema) {
     let keywords = schema.ensure_object();
     let variants = keywords.get("oneOf").and_then(Value::as_array).into_iter().flatten();

@@ -26,18 +26,18 @@ use base::units::DURATION_MAX;
 
 type Answer = Result<Response<Sent>, AdminRefusal>;
 
-/// A tier's limit to be written.
+/// A tier's limit to write.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend("examples" = [json!({ "limit-value": 1000, "window-seconds": 60, "algorithm": "token-bucket" })]))]
 struct TierLimitBody {
-    /// How many units a window has.
+    /// Units per window.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit_value: NonZeroU64,
-    /// How long a window is.
+    /// The length of a window.
     #[schemars(range(min = 1, max = DURATION_MAX.as_secs()))]
     window_seconds: NonZeroU64,
-    /// 1.2 if it is left out
+    /// Default: 1.2
     #[schemars(range(min = 0.000_001, max = 1_000.0))]
     burst_multiplier: Option<f64>,
     /// A word of `algorithm` in gateway.toml.
@@ -56,17 +56,17 @@ pub(super) fn describe(document: &mut Document) {
         .answers::<ListPage<TierLimit>>("A page.");
     document
         .operation("GET /v1/tiers/{tier}/{resource}", "show-tier")
-        .about("Shows what a tier allows of a resource.")
+        .about("Shows a tier's limit for a resource.")
         .shows::<TierLimit>("The limit.");
     document
         .operation("PUT /v1/tiers/{tier}/{resource}", "put-tier")
-        .about("Writes what a tier allows of a resource: a policy by its name, or `*` for `[tier.*]`, which \
+        .about("Sets a tier's limit for a resource: a policy by its name, or `*` for `[tier.*]`, which \
                  every policy with `limit = \"tier\"` has. What gateway.toml would refuse is refused in the same words.")
         .writes::<TierLimitBody, TierLimit>();
     document
         .operation("DELETE /v1/tiers/{tier}/{resource}", "delete-tier")
         .about(
-            "Deletes what a tier allows of a resource; what gateway.toml or a policy of the database says is \
+            "Deletes a tier's limit for a resource; what gateway.toml or a policy of the database says is \
                  in force again. Refused if something names the tier and there is no other limit for it.",
         )
         .deletes();

@@ -37,7 +37,7 @@ enum HolderKind {
     Tenant,
 }
 
-/// What is asked about usage.
+/// A query for usage.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(in crate::admin) struct UsageQuery {
     #[serde(flatten)]
@@ -48,7 +48,7 @@ pub(in crate::admin) struct UsageQuery {
     tenant: Option<Name>,
     /// The tier that a credential would name.
     tier: Option<Name>,
-    /// Show what was decided in each of the last so many minutes, too; pages have fewer rows then.
+    /// Also show the decisions of each of this number of last minutes; pages then have fewer rows.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     minutes: Option<u64>,
 }
@@ -58,57 +58,57 @@ pub(in crate::admin) struct UsageQuery {
 struct UsagePage {
     #[serde(flatten)]
     page: ListPage<PolicySpend>,
-    /// What was decided of everybody for whom nodes had no row left, if `minutes` was asked for: of a minute that is listed
-    /// here, figures of others may be too low.
+    /// Decisions on everybody for whom nodes had no row left, if `minutes` is set. For a minute that is listed here,
+    /// the figures of others may be too low.
     #[serde(skip_serializing_if = "Option::is_none")]
     others: Option<Vec<MinuteUsage>>,
 }
 
-/// What has been spent of one policy.
+/// Usage of one policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Usage")]
 struct PolicySpend {
     #[serde(flatten)]
     usage: PolicyUsage,
-    /// What was decided in each minute in which anything was, if `minutes` was asked for.
+    /// Decisions per minute, for minutes that have any, if `minutes` is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     minutes: Option<Vec<MinuteUsage>>,
 }
 
-/// What a policy decided in a minute.
+/// Decisions of a policy in a minute.
 #[derive(Debug, Serialize, JsonSchema)]
 struct MinuteUsage {
-    /// When it began.
+    /// When the minute began.
     at: Time,
     admitted: u64,
-    /// Of a shadow: what it would have denied.
+    /// For a shadow policy: what it would have denied.
     denied: u64,
-    /// Units that were charged; costs that came with answers are not among them.
+    /// Units that were charged, without costs that became known with responses.
     units: u64,
 }
 
-/// A reset to be made.
+/// A reset of usage.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("examples" = [json!({ "policy": "calls", "reason": "a wrong bill" })]))]
 struct ResetBody {
-    /// Only this policy; without it all that count by the consumer or the tenant.
+    /// Only this policy; default: all that count by the consumer or the tenant.
     policy: Option<Name>,
-    /// Why, for the audit.
+    /// The reason, for the audit log.
     reason: Reason,
 }
 
-/// Units to be given back.
+/// Units to give back.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("examples" = [json!({ "units": 10, "policy": "calls", "reason": "our fault" })]))]
 struct GrantBody {
-    /// How many are given back; beyond what is spent they have no effect.
+    /// How many units to give back; more than the spent ones have no effect.
     #[schemars(range(min = 1, max = ABSOLUTE_MAX))]
     units: u64,
     /// The name of a policy.
     policy: Name,
-    /// The tenant that a consumer acts for, if the policy counts by it too, or its keys have a shard of their own.
+    /// The tenant that a consumer acts for, if the policy counts by it, too, or its keys have a dedicated shard.
     tenant: Option<Name>,
-    /// Why, for the audit.
+    /// The reason, for the audit log.
     reason: Reason,
 }
 

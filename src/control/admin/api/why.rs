@@ -29,18 +29,18 @@ use base::words;
 use limit::Algorithm;
 use observe::record::decisions::steady;
 
-/// What is asked about a consumer.
+/// A query about a consumer.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(in crate::admin) struct WhyQuery {
     /// Only this policy.
     policy: Option<Name>,
-    /// The tenant that it acts for; without it that of its last refusal.
+    /// The tenant that it acts for; default: that of its last refusal.
     tenant: Option<Name>,
     /// The tier that a credential would name.
     tier: Option<Name>,
 }
 
-/// What may keep a consumer out.
+/// Why a consumer's requests may be refused.
 #[derive(Debug, Serialize, JsonSchema)]
 struct Why {
     consumer: String,
@@ -62,7 +62,7 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("decisions", &[("consumer", "its name")]);
     document
         .operation("GET /v1/why/{consumer}", "show-why")
-        .about("Says what may keep a consumer out, a line for each fact.")
+        .about("Shows why a consumer's requests may be refused, with a line for each fact.")
         .query::<WhyQuery>()
         .answers::<Why>("What is known.");
 }
@@ -154,8 +154,8 @@ fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
     seen
 }
 
-/// The policies that have lately decided about the consumer, or would decide otherwise than they say, and how many others
-/// there are: they tell nothing. If it has met none, or one is asked about, all are told.
+/// The policies that have lately decided about the consumer, or would decide otherwise than they say, and how many
+/// others there are: they tell nothing. If it has met none, or one is asked about, all are told.
 fn met(
     mut all: Vec<PolicyUsage>,
     seen: &BTreeMap<String, String>,

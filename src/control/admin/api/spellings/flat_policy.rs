@@ -20,10 +20,10 @@ pub(in crate::admin::api) struct FlatPolicy {
     /// `userId`, `apiKey`, `ip`, `endpoint`, or several of them with `:` between.
     #[schemars(extend("pattern" = "^(userId|apiKey|ip|endpoint)(:(userId|apiKey|ip|endpoint))*$"))]
     key_type: Name,
-    /// The words of `algorithm` in gateway.toml, in any case and with `_` or `-`.
+    /// A value of `algorithm` in gateway.toml, in any case and with `_` or `-`.
     #[schemars(example = &"TOKEN_BUCKET")]
     algorithm: Option<Name>,
-    /// How many units a second it allows. Times `windowSec` it is the limit, rounded to the nearest whole number.
+    /// Units per second. Times `windowSec` this is the limit, rounded to the nearest whole number.
     #[schemars(extend("exclusiveMinimum" = 0))]
     rate_per_sec: f64,
     #[schemars(range(min = 1, max = LIMIT_MAX))]
@@ -32,7 +32,7 @@ pub(in crate::admin::api) struct FlatPolicy {
     window_sec: Option<u64>,
     /// What `when-redis-down` says: `OPEN` is `allow`, `CLOSED` is `deny`.
     fail_mode: Option<FailMode>,
-    /// 0: Redis decides each request, as with `overshoot = 0`. Without it nodes hold leases, which follow their demand.
+    /// 0: Redis decides each request, as with `overshoot = 0`. Otherwise nodes hold leases, which follow their demand.
     #[schemars(extend("enum" = [0, null]))]
     local_quota_fraction: Option<f64>,
 }

@@ -35,24 +35,24 @@ const NAMES: OverrideFieldNames = OverrideFieldNames {
     nobody: "Must specify user_id or tenant_id",
 };
 
-/// An override to be made, in snake case.
+/// An override to add, in snake case.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("allOf" = NAMES.rules(), "examples" = [json!({
     "user_id": "alice", "override_type": "multiplicative", "value": 2, "duration_minutes": 90, "reason": "a launch",
 })]))]
 struct SnakeOverrideBody {
-    /// The consumer; this or `tenant_id` must be there.
+    /// The consumer; this or `tenant_id` is required.
     user_id: Option<Name>,
     /// The tenant.
     tenant_id: Option<Name>,
-    /// What it makes of a limit.
+    /// How it changes a limit.
     override_type: OverrideType,
-    /// The limit of a policy's first window, or what all windows are multiplied by.
+    /// The limit of a policy's first window, or the factor for all windows.
     value: f64,
     /// The minutes after which it ends.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     duration_minutes: u64,
-    /// Why, for the audit.
+    /// The reason, for the audit log.
     reason: Reason,
 }
 
@@ -71,14 +71,14 @@ struct SnakeOverride {
     created_by: String,
 }
 
-/// What is answered to a new override in snake case.
+/// The response to a new override in snake case.
 #[derive(Debug, Serialize, JsonSchema)]
 struct SnakeOverrideMade {
     id: String,
     expires_at: Option<Time>,
 }
 
-/// What is answered to its deletion.
+/// The response to its deletion.
 #[derive(Debug, Serialize, JsonSchema)]
 struct SnakeOverrideDeleted {
     #[schemars(extend("const" = "deleted", "examples" = ["deleted"]))]
@@ -90,13 +90,13 @@ struct SnakeOverrideDeleted {
 pub(in crate::admin) struct SnakeOverrideQuery {
     #[serde(flatten)]
     page: PageQuery,
-    /// Those of this consumer.
+    /// Only those of this consumer.
     user_id: Option<Name>,
-    /// Those of this tenant.
+    /// Only those of this tenant.
     tenant_id: Option<Name>,
-    /// Those for this policy alone.
+    /// Only those for this policy alone.
     policy: Option<Name>,
-    /// Also those whose time is over, which are kept for a day.
+    /// Include expired ones, which are kept for a day.
     #[serde(default)]
     expired: bool,
 }
@@ -105,7 +105,7 @@ pub(in crate::admin::api) fn describe(document: &mut Document) {
     document.begin("overrides", &[("id", "its id")]);
     document
         .operation("POST /api/v1/rate-limits/overrides", "make-snake-override")
-        .about("Makes an override.")
+        .about("Adds an override.")
         .makes::<SnakeOverrideBody, SnakeOverrideMade>();
     document
         .operation("GET /api/v1/rate-limits/overrides", "list-snake-overrides")
