@@ -374,7 +374,7 @@ fn explain_serves_no_method_that_the_gateway_does_not() {
     let config = "[[route]]\nrespond = {}\n[admin]\nbind = \"127.0.0.1:1\"";
     let output = sluicegate(&["explain", "TRACE", "/a", "-c", "FILE"], config);
     assert!(
-        said(&output).contains("refused  501: this gateway does not serve the method"),
+        said(&output).contains("refused  501: the gateway does not support this request method"),
         "{}",
         said(&output)
     );
