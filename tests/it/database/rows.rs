@@ -228,7 +228,7 @@ async fn what_no_row_can_be_is_refused_with_why(lab: Lab) {
     let ok = || of_user("ada", 1);
     let absolute = |limit| OverrideKind::Absolute(NonZeroU64::new(limit).expect("above 0"));
     for (new, why) in [
-        (NewOverride { user_id: None, ..ok() }, "for a user, for a tenant"),
+        (NewOverride { user_id: None, ..ok() }, "an override must name a user"),
         (NewOverride { user_id: Some(String::new()), ..ok() }, "the user is empty"),
         (NewOverride { tenant_id: Some("t".repeat(257)), ..ok() }, "the tenant has 257 characters"),
         (NewOverride { policy: Some(String::new()), ..ok() }, "the policy is empty"),

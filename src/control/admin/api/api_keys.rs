@@ -44,18 +44,18 @@ struct ApiKeyBody {
     #[schemars(schema_with = "claims")]
     #[serde(default)]
     claims: Option<Map<String, Value>>,
-    /// After which it ends.
+    /// How long it is valid, from now on.
     duration: Option<DurationText>,
-    /// When it ends.
+    /// When it expires: a date and time.
     expires_at: Option<Time>,
 }
 
-/// What is to be changed of an API key. `expires-at` may be `null`: it does not end on its own.
+/// What to change of an API key. `expires-at` may be `null`: it never expires.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend("examples" = [json!({ "disabled": true })]))]
 struct ApiKeyChangeBody {
-    /// Whether it is refused.
+    /// Whether requests with it are refused.
     disabled: Option<bool>,
     expires_at: Option<Time>,
 }
@@ -83,7 +83,7 @@ pub(in crate::admin) struct ApiKeyQuery {
 }
 
 pub(super) fn describe(document: &mut Document) {
-    document.begin("api-keys", &[("digest", "its digest, or as much of the beginning as no other has")]);
+    document.begin("api-keys", &[("digest", "its digest, or a prefix of it that no other key has")]);
     document
         .operation("POST /v1/api-keys", "make-api-key")
         .about("Makes an API key.")
@@ -99,7 +99,7 @@ pub(super) fn describe(document: &mut Document) {
         .shows::<ApiKeyRow>("The key's row.");
     document
         .operation("PATCH /v1/api-keys/{digest}", "change-api-key")
-        .about("Disables an API key, enables it again, or changes when it ends.")
+        .about("Disables an API key, enables it again, or changes when it expires.")
         .writes::<ApiKeyChangeBody, ApiKeyRow>();
     document
         .operation("DELETE /v1/api-keys/{digest}", "delete-api-key")

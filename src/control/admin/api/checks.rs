@@ -59,7 +59,7 @@ struct PolicyCheck {
     about: CheckSubject,
 }
 
-/// Whom a check is about, and what for.
+/// Whom a check is about, and how many units it needs.
 #[derive(Debug, Deserialize, JsonSchema)]
 struct CheckSubject {
     /// The values of all dimensions of the policy, in their order, with `:` between them.
@@ -70,12 +70,12 @@ struct CheckSubject {
     dimensions: Option<BTreeMap<String, Values>>,
     /// The tier that a credential would name; one that was assigned goes before it.
     tier: Option<Name>,
-    /// Units. Without it what the policy charges for a request that no rule is for.
+    /// The cost in units; by default the policy's cost of a request that no rule matches.
     #[schemars(range(min = 1, max = COST_MAX))]
     cost: Option<NonZeroU64>,
-    /// Whether nothing is to be spent.
+    /// Whether to decide only, and spend nothing.
     dry: Option<bool>,
-    /// When it is asked: with `dry`, or of a gateway that runs with `--test-time`.
+    /// The time to decide at: with `dry`, or at a gateway that runs with `--test-time`.
     now: Option<Time>,
 }
 
@@ -107,11 +107,11 @@ struct IsAllowedBody {
     key: Values,
     /// The name of a policy.
     policy_id: Name,
-    /// When it is asked. Nothing is spent then.
+    /// The time to decide at. With it nothing is spent.
     now: Option<Time>,
 }
 
-/// Whether a key may.
+/// Whether a key may spend a unit.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct IsAllowed {
@@ -139,7 +139,7 @@ struct CheckVerdicts {
     verdicts: Vec<CheckVerdict>,
 }
 
-/// Whether a subject may go on.
+/// Whether a subject may spend the units.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "Verdict")]
 struct CheckVerdict {
@@ -168,17 +168,19 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[]);
     document
         .operation("POST /v1/limits:check", "check-limits")
-        .about("Decides one check, or up to 1,000 of them, on the counts that requests are counted on. The \
-                 answer is 200 whether they are allowed or not, with a verdict for each in their order. Units are spent \
-                 unless `dry` is true, which the role `read` may ask; otherwise it needs `operate`.")
+        .about(
+            "Decides one check, or up to 1,000, on the same counts as requests. The response is 200 whether \
+            they are allowed or not, with a verdict for each, in their order. It spends units and needs the \
+            role `operate`; with `dry` it spends none and needs `read`.",
+        )
         .once()
-.body::<CheckBody>()
+        .body::<CheckBody>()
         .answers::<CheckAnswer>("The verdict, or one for each of the checks.");
     document
         .operation("POST /v1/is-allowed", "is-allowed")
         .about(
-            "Spends a unit of a policy for a key, if it has one left. With `now` it says whether it had one \
-                 then, and spends nothing.",
+            "Spends a unit of a policy for a key if one remains. With `now` it only says whether one would \
+             remain at that time.",
         )
         .once()
         .body::<IsAllowedBody>()
@@ -296,14 +298,14 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
     if is_many {
         let beside: Vec<&str> = OF_ONE.into_iter().filter(|name| fields.has(name)).collect();
         for name in beside {
-            fields.wrong(name, format!("`{name}` is of a single check: write it in each of `checks`"));
+            fields.wrong(name, format!("`{name}` belongs to a single check: write it in each of `checks`"));
         }
     } else {
         if !fields.has("policy") {
-            fields.wrong("policy", "`policy` is missing: the name of a policy");
+            fields.wrong("policy", "`policy` is missing: write the name of a policy");
         }
         if fields.has("all_or_nothing") {
-            fields.wrong("all_or_nothing", "`all_or_nothing` is about several `checks`");
+            fields.wrong("all_or_nothing", "`all_or_nothing` needs `checks`: leave it out of a single check");
         }
     }
     let CheckBody { policy, about, checks, all_or_nothing } = fields.read()?;
@@ -318,7 +320,8 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
             flaws.push(Flaw { at: At::Body(within.clone()), detail });
         }
         if check.now.is_some() && !is_dry && !takes_time {
-            let detail = "`now` goes with `dry`: to spend at another time is for tests, of a gateway that runs with `--test-time`";
+            let detail =
+                "`now` needs `dry`: only a gateway that runs with `--test-time` spends at another time";
             flaws.push(Flaw { at: At::Body(format!("{within}/now")), detail: detail.to_owned() });
         }
         let named = match check.key {

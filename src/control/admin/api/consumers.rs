@@ -36,11 +36,11 @@ pub(super) fn describe(document: &mut Document) {
         .shows::<Assignment>("The tier.");
     document
         .operation("PUT /v1/consumers/{id}/tier", "put-consumer-tier")
-        .about("Gives a consumer a tier, in the place of the one that it may have.")
+        .about("Assigns a tier to a consumer, instead of the one that it may have.")
         .writes::<AssignmentBody, Assignment>();
     document
         .operation("DELETE /v1/consumers/{id}/tier", "delete-consumer-tier")
-        .about("Takes the tier of a consumer away. Its credential or the default decides then.")
+        .about("Deletes the assignment of a tier. The consumer's credential or the default decides again.")
         .deletes();
 }
 

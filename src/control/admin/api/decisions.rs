@@ -71,7 +71,7 @@ pub struct DecisionItem {
     /// The route that matched.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
-    /// Of a check of another proxy, that it asked in.
+    /// The domain that another proxy asked in, if it was a check of one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
     /// Who sent it.
@@ -80,16 +80,16 @@ pub struct DecisionItem {
     /// Whom the consumer acts for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Whether it passed.
+    /// Whether the limits admitted the request.
     pub admitted: bool,
     /// It was refused because Redis did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_down: Option<bool>,
-    /// When it would have passed, if nobody had spent in between; missing if it did, or never will.
+    /// When it would have been admitted, if no other request had spent in between; missing if it was, or never will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub passes_at: Option<String>,
-    /// From its head to the decision.
+    /// Microseconds from the request's head to the decision.
     pub latency_us: u64,
     /// Those that refused come first.
     pub windows: Vec<DecidedWindow>,
@@ -110,7 +110,7 @@ pub struct DecidedWindow {
     pub key: String,
     /// The limit applied.
     pub limit: u64,
-    /// Missing of what is in flight.
+    /// The period; missing if the window limits requests in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
     /// What is left after it.
@@ -128,7 +128,7 @@ pub struct DecidedWindow {
     /// Where it was decided: `local`, `hot`, `lease`, `redis`, `remembered`, `unasked` or `fallback`.
     #[schemars(example = &"lease")]
     pub tier: String,
-    /// How old the last word of Redis was.
+    /// How old the latest response of Redis was, milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_ms: Option<u64>,
     /// The override that the limit comes from.
@@ -144,12 +144,12 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/decisions/{request-id}", "show-decision")
         .about("Shows what was decided about the request of this id, the oldest decision first.")
-        .answers::<DecisionOfRequest>("What is known of it.");
+        .answers::<DecisionOfRequest>("The decisions about it.");
     document
         .operation("GET /v1/decisions", "list-decisions")
-        .about("Lists what this gateway decided last, the newest first.")
+        .about("Lists the latest decisions of this node, the newest first.")
         .query::<DecisionQuery>()
-        .answers::<DecisionList>("What is known.");
+        .answers::<DecisionList>("The decisions.");
 }
 
 pub(in crate::admin) async fn show(
@@ -264,9 +264,11 @@ fn database(state: &AdminState) -> Option<Database> {
     (state.control.as_ref()?.database)()
 }
 
-const UNKNOWN: &str = "nothing is known here of such a request: a gateway keeps the last 10,000 decisions that were drawn, and without \
-     a database only its own; `node` in the answer and `X-Gateway-Node` name who decided";
+const UNKNOWN: &str = "no decision about this request is kept here: a node keeps its last 10,000 sampled \
+    decisions, and without a database only its own; ask the node that `node` or `X-Gateway-Node` of the \
+    response names";
 /// Said by all who look for a decision, if there are none.
-pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`";
+pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`; set \
+    `decisions = { denied = \"100%\" }`";
 /// Decisions of a list if nothing is said.
 const MOST: usize = 100;

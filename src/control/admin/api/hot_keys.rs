@@ -34,11 +34,11 @@ pub(in crate::admin) struct HotKeyQuery {
 /// The keys that use most of each policy, by the policy's name, the heaviest of a policy first.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HotKeyList {
-    /// Over so many minutes.
+    /// How many minutes the list covers.
     pub minutes: u64,
     /// At this node.
     pub items: Vec<HotKey>,
-    /// At all nodes of a fleet together, over the minutes that are over; null without one, or if Redis does not answer.
+    /// At all nodes of a fleet together, over past minutes; null without a fleet, or if Redis does not answer.
     pub fleet: Option<HotFleet>,
 }
 
@@ -51,7 +51,7 @@ pub struct HotKey {
     /// Who is counted: `consumer=alice, route=api`. Credentials are masked, addresses as `[privacy]` has them.
     #[schemars(example = &"consumer=alice, route=api")]
     pub key: String,
-    /// Tells keys apart that are named alike.
+    /// An id that tells apart keys with the same name.
     pub id: String,
     /// The shard of Redis that keeps it; null if this node does.
     pub shard: Option<String>,
@@ -65,7 +65,7 @@ pub struct HotKey {
     pub of_policy: f64,
     /// Its part of its shard's.
     pub of_shard: Option<f64>,
-    /// The minutes that are over in which it was among the first twenty of its policy.
+    /// The past minutes in which it was among the first twenty of its policy.
     pub minutes: Vec<HotMinute>,
 }
 
@@ -84,7 +84,7 @@ pub struct HotMinute {
 /// Heavy keys of a fleet.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct HotFleet {
-    /// How many nodes have told of these minutes.
+    /// How many nodes have reported these minutes.
     pub nodes: usize,
     /// The heaviest of a policy first.
     pub items: Vec<FleetKey>,
@@ -98,7 +98,7 @@ pub struct FleetKey {
     pub policy: String,
     /// Who is counted.
     pub key: String,
-    /// Tells keys apart that are named alike.
+    /// An id that tells apart keys with the same name.
     pub id: String,
     /// At all nodes.
     pub requests_per_second: f64,
@@ -123,7 +123,7 @@ pub(in crate::admin) async fn list(
     let policy = listed.policy.map(|name| name.0);
     let asked = HotKeyFilter { policy, minutes, each: listed.limit.unwrap_or(EACH) };
     let Some(hot_keys) = &state.counts.hot_keys else {
-        return Err(AdminRefusal::NotFound("hot keys are not watched: write `hot-keys = true` in [limits]"));
+        return Err(AdminRefusal::NotFound("hot keys are not recorded: write `hot-keys = true` in [limits]"));
     };
     let shown = hot_keys(asked).await;
     if !shown.is_known {

@@ -29,14 +29,14 @@ type Answer = Result<Response<Sent>, AdminRefusal>;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("examples" = [json!({ "limit": 600, "reason": "a contract" })]))]
 struct LimitBody {
-    /// How many units the policy's first window has; its other windows and its bursts grow or shrink as that one does.
+    /// How many units the policy's first window has; its other windows and bursts change in proportion.
     #[schemars(range(min = 1, max = ABSOLUTE_MAX), extend("x-instead-of-zero" = instead_of_zero()))]
     limit: NonZeroU64,
     /// Why, for the audit.
     reason: Reason,
 }
 
-/// The limit that a consumer has of its own for a policy.
+/// A consumer's own limit for a policy.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Limit")]
@@ -47,7 +47,7 @@ struct ConsumerLimit {
     action: Option<String>,
     limit: Option<NonZeroU64>,
     reason: String,
-    /// The override that it is.
+    /// The override that sets this limit.
     id: String,
     created_at: Time,
     created_by: String,
@@ -59,7 +59,7 @@ pub(super) fn describe(document: &mut Document) {
         .begin("limits", &[("key", "the consumer"), ("action", "the policy, which counts by `consumer`")]);
     document
         .operation("GET /v1/limits/{key}/{action}", "show-limit")
-        .about("Shows the limit that a consumer has of its own for a policy.")
+        .about("Shows a consumer's own limit for a policy.")
         .shows::<ConsumerLimit>("The limit.");
     document
         .operation("PUT /v1/limits/{key}/{action}", "put-limit")
@@ -67,7 +67,7 @@ pub(super) fn describe(document: &mut Document) {
         .writes::<LimitBody, ConsumerLimit>();
     document
         .operation("DELETE /v1/limits/{key}/{action}", "delete-limit")
-        .about("Takes the limit of a consumer for a policy away. It has the policy's again.")
+        .about("Deletes a consumer's own limit for a policy. The policy's limit applies again.")
         .deletes();
 }
 

@@ -35,7 +35,7 @@ type Answer = Result<Response<Sent>, AdminRefusal>;
     "user-id": "alice", "override-type": "absolute", "value": 600, "reason": "a launch", "duration": "1h30m",
 })]))]
 pub(super) struct OverrideBody {
-    /// The consumer; this or `tenant-id` must be there.
+    /// The consumer; this or `tenant-id` must be given.
     pub user_id: Option<Name>,
     /// The tenant.
     pub tenant_id: Option<Name>,
@@ -47,12 +47,12 @@ pub(super) struct OverrideBody {
     pub value: f64,
     /// Why, for the audit.
     pub reason: Reason,
-    /// After which it ends.
+    /// How long it lasts, from now on.
     pub duration: Option<DurationText>,
-    /// The minutes after which it ends.
+    /// How many minutes it lasts, from now on.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     pub duration_minutes: Option<u64>,
-    /// When it ends.
+    /// When it expires: a date and time.
     pub expires_at: Option<Time>,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("overrides", &[("id", "its id")]);
     document
         .operation("POST /v1/overrides", "make-override")
-        .about("Makes an override. The next request of its consumer or tenant has it.")
+        .about("Makes an override. It applies from the next request of its consumer or tenant on.")
         .makes::<OverrideBody, OverrideRow>();
     document
         .operation("GET /v1/overrides", "list-overrides")
@@ -100,7 +100,7 @@ pub(super) fn describe(document: &mut Document) {
         .shows::<OverrideRow>("The override.");
     document
         .operation("DELETE /v1/overrides/{id}", "delete-override")
-        .about("Deletes an override. The next request has the limit that would be without it.")
+        .about("Deletes an override. From the next request on the limit is the usual one.")
         .deletes();
 }
 
@@ -117,7 +117,7 @@ pub(super) const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user-id",
     tenant: "tenant-id",
     kind: "override-type",
-    nobody: "whom it is for is missing: write `user-id` or `tenant-id`",
+    nobody: "`user-id` and `tenant-id` are missing: write the one that the override is for",
 };
 
 const ENDS: [&str; 3] = ["duration", "duration-minutes", "expires-at"];
@@ -173,8 +173,8 @@ impl OverrideFieldNames {
 /// What to do instead of giving somebody a limit of 0.
 pub(super) fn instead_of_zero() -> String {
     format!(
-        "to keep a consumer out, disable its API keys (PATCH /v1/api-keys/{{digest}} with `disabled`); for as good as no \
-         limit, write an absolute one of {ABSOLUTE_MAX}"
+        "to block a consumer, disable its API keys (PATCH /v1/api-keys/{{digest}} with `disabled`); for \
+         practically no limit, write an absolute one of {ABSOLUTE_MAX}"
     )
 }
 
@@ -310,7 +310,7 @@ pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRef
     match end {
         Some(end) if end <= now => Err(AdminRefusal::Unusable(vec![Flaw::in_body(
             "expires-at",
-            format!("`expires-at` is over: it is {now}"),
+            format!("`expires-at` has passed: the gateway's clock shows {now}"),
         )])),
         _ => Ok(()),
     }

@@ -78,14 +78,16 @@ pub(super) fn describe(document: &mut Document) {
         .shows::<ShownPolicy>("The policy; one of gateway.toml has no version.");
     document
         .operation("PUT /v1/policies/{id}", "put-policy")
-        .about("Writes a policy, in the words of `[policy.*]` of gateway.toml or in the flat form, which is kept \
-                 in those words. It goes before the one of its name in gateway.toml. What gateway.toml would refuse is \
-                 refused in the same words.")
+        .about("Writes a policy, with the keys of `[policy.*]` of gateway.toml or in the flat form, which is \
+            stored with those keys. It replaces the policy of its name in gateway.toml. What gateway.toml would \
+            refuse is refused with the same message.")
         .writes::<PolicyBody, WrittenPolicy>();
     document
         .operation("DELETE /v1/policies/{id}", "delete-policy")
-        .about("Deletes a policy of the database; the one of its name in gateway.toml is in force again. Refused \
-                 if routes name it and there is none.")
+        .about(
+            "Deletes a policy of the database; the one of its name in gateway.toml is in force again. \
+            Refused if a route names it and gateway.toml has none.",
+        )
         .deletes();
 }
 

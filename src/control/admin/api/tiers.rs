@@ -31,7 +31,7 @@ type Answer = Result<Response<Sent>, AdminRefusal>;
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend("examples" = [json!({ "limit-value": 1000, "window-seconds": 60, "algorithm": "token-bucket" })]))]
 struct TierLimitBody {
-    /// How many units a window has.
+    /// How many units one window has.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
     limit_value: NonZeroU64,
     /// How long a window is.
@@ -56,18 +56,19 @@ pub(super) fn describe(document: &mut Document) {
         .answers::<ListPage<TierLimit>>("A page.");
     document
         .operation("GET /v1/tiers/{tier}/{resource}", "show-tier")
-        .about("Shows what a tier allows of a resource.")
+        .about("Shows the limit of a tier for a resource.")
         .shows::<TierLimit>("The limit.");
     document
         .operation("PUT /v1/tiers/{tier}/{resource}", "put-tier")
-        .about("Writes what a tier allows of a resource: a policy by its name, or `*` for `[tier.*]`, which \
-                 every policy with `limit = \"tier\"` has. What gateway.toml would refuse is refused in the same words.")
+        .about("Writes the limit of a tier for a resource: a policy by its name, or `*` for `[tier.*]`, which \
+            every policy with `limit = \"tier\"` has. What gateway.toml would refuse is refused with the same \
+            message.")
         .writes::<TierLimitBody, TierLimit>();
     document
         .operation("DELETE /v1/tiers/{tier}/{resource}", "delete-tier")
         .about(
-            "Deletes what a tier allows of a resource; what gateway.toml or a policy of the database says is \
-                 in force again. Refused if something names the tier and there is no other limit for it.",
+            "Deletes the limit of a tier for a resource; the one of gateway.toml or of a policy of the database \
+             is in force again. Refused if something names the tier and there is no other limit for it.",
         )
         .deletes();
 }

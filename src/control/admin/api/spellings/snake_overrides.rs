@@ -41,7 +41,7 @@ const NAMES: OverrideFieldNames = OverrideFieldNames {
     "user_id": "alice", "override_type": "multiplicative", "value": 2, "duration_minutes": 90, "reason": "a launch",
 })]))]
 struct SnakeOverrideBody {
-    /// The consumer; this or `tenant_id` must be there.
+    /// The consumer; this or `tenant_id` must be given.
     user_id: Option<Name>,
     /// The tenant.
     tenant_id: Option<Name>,
@@ -49,7 +49,7 @@ struct SnakeOverrideBody {
     override_type: OverrideType,
     /// The limit of a policy's first window, or what all windows are multiplied by.
     value: f64,
-    /// The minutes after which it ends.
+    /// How many minutes it lasts, from now on.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     duration_minutes: u64,
     /// Why, for the audit.
