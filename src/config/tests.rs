@@ -1512,7 +1512,7 @@ fn routes_are_checked() {
             "[[route]]\nto = \"echo\"\nlimit = \"100/m brust 20\"",
             "`brust` is not expected here",
             "3:16",
-            "after the period write `burst` and a number",
+            "after the period come `burst` and a number",
         ),
         (
             "[[route]]\nto = \"echo\"\nlimit = \"per-tenant\"",
@@ -1839,7 +1839,7 @@ fn the_process_is_checked() {
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", digest = \"sha256:12\" }]",
             "the value of `digest` is not a digest",
             "2:49",
-            "`sluicegate hash-key` prints it",
+            "`sluicegate hash-key` prints them",
         ),
         (
             "[admin]\ntokens = [{ name = \"token\", role = \"read\", token = \"${SECRET}\" }]",

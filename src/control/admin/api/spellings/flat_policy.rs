@@ -226,7 +226,7 @@ mod tests {
             (json!({ "failMode": "open" }), "unknown value of `failMode`"),
             (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
             (json!({ "ratePerSec": 0 }), "must be above 0"),
-            (json!({ "policyId": "other" }), "another than the one of the path"),
+            (json!({ "policyId": "other" }), "must be the policy of the path"),
             (json!({ "rate": 1 }), "unknown field: it takes"),
             (json!({ "burst": 0 }), "`burst` must be"),
         ] {
