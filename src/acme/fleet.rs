@@ -128,7 +128,7 @@ impl CertificateFleet {
                         let mut showing = challenges.show();
                         for proof in &wanted.proofs {
                             if let Err(error) = showing.add(proof) {
-                                tracing::warn!(%error, "challenge of another node cannot be answered");
+                                tracing::warn!(%error, "this node cannot answer the ACME challenge of another node");
                             }
                         }
                         (wanted, showing)
@@ -152,10 +152,8 @@ impl CertificateFleet {
 
     async fn put(&self, kind: &str, value: &[u8], lasts: Duration) -> Result<(), NotesUnavailable> {
         let name = self.name(kind);
-        let sealed = self
-            .seal
-            .close(&name, value)
-            .ok_or_else(|| NotesUnavailable("it cannot be sealed".to_owned()))?;
+        let sealed =
+            self.seal.close(&name, value).ok_or_else(|| NotesUnavailable("encryption failed".to_owned()))?;
         self.notes.put(&name, &sealed, lasts).await
     }
 

@@ -27,10 +27,10 @@ pub(super) enum Error {
     #[error(transparent)]
     Challenge(#[from] challenges::Error),
     /// The authority offers no way that the listeners allow.
-    #[error("the authority does not offer {wanted} for {name}")]
+    #[error("the authority does not offer the challenge {wanted} for {name}")]
     NotOffered { name: String, wanted: &'static str },
     /// The authority did not find what it looked for.
-    #[error("{name} was not proved by {by}: {reason}")]
+    #[error("the authority could not validate {name} by {by}: {reason}")]
     NotProved { name: String, by: &'static str, reason: String },
     /// The key or the request for the certificate cannot be made.
     #[error(transparent)]

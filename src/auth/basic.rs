@@ -146,7 +146,7 @@ impl UserTable {
         let mut anybody = None;
         for (entry, number) in file.content.user.iter().zip(1..) {
             let (Some(name), Some(hash)) = (&entry.name, &entry.hash) else {
-                return Err(file.wrong(0, format!("user {number}: it needs `name` and `hash`")));
+                return Err(file.wrong(0, format!("user {number}: `name` or `hash` is missing")));
             };
             let at = hash.span().start;
             if entry.digest.is_some() || entry.sha256.is_some() {
@@ -174,7 +174,7 @@ impl UserTable {
 /// Parses a hash, and refuses one that takes too much memory or time, because each request with a password would pay
 /// for it.
 fn affordable(text: &str) -> Result<PasswordHashString, &'static str> {
-    let wrong = "`hash` is an argon2id hash as `sluicegate hash-key --basic` prints it";
+    let wrong = "`hash` must be an argon2id hash as `sluicegate hash-key --basic` prints it";
     let hash = PasswordHash::new(text).map_err(|_| wrong)?;
     let params = Params::try_from(&hash).map_err(|_| wrong)?;
     if hash.algorithm != Algorithm::Argon2id.ident() || hash.hash.is_none() || hash.salt.is_none() {

@@ -124,7 +124,7 @@ impl ApiKeyTable {
         let mut table = ApiKeyTable::default();
         for (entry, index) in file.content.key.iter().zip(0..) {
             let Some(written) = entry.digest.as_ref().or(entry.sha256.as_ref()) else {
-                return Err(file.wrong(0, format!("key {}: it has no `digest`", index + 1)));
+                return Err(file.wrong(0, format!("key {}: `digest` is missing", index + 1)));
             };
             let at = written.span().start;
             if entry.digest.is_some() && entry.sha256.is_some() {
@@ -134,7 +134,7 @@ impl ApiKeyTable {
                 return Err(file.wrong(at, "`name` and `hash` are for users, not for API keys"));
             }
             if !entry.has_consumer() {
-                return Err(file.wrong(at, "a key needs `consumer`, the name that it identifies"));
+                return Err(file.wrong(at, "`consumer` is missing: the name that the key identifies"));
             }
             let digest = match entry.digest {
                 Some(_) => read(written.get_ref()),
@@ -186,8 +186,7 @@ pub fn read(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
 
 /// What a digest begins with, so that another function can be told from it one day.
 pub const SCHEME: &str = "sha256:";
-const DIGEST_HINT: &str =
-    "a key has `digest`: `sha256:` and 64 hex digits; `sluicegate hash-key` prints them";
+const DIGEST_HINT: &str = "`digest` must be `sha256:` and 64 hex digits; `sluicegate hash-key` prints it";
 
 /// The digest of a key, in hex.
 pub fn digest_text(key: &[u8]) -> String {

@@ -276,7 +276,7 @@ mod tests {
         for (keys, message) in [
             (json!({ "limit": "5/s", "by": ["ip"], "algoritm": "x" }), "algorithm"),
             (json!({ "limit": "5/s" }), "a policy needs `by`"),
-            (json!({ "limit": "five", "by": ["ip"] }), "a number of requests belongs here"),
+            (json!({ "limit": "five", "by": ["ip"] }), "a limit must begin with a number of requests"),
             (
                 json!({ "limit": "5/s", "by": ["ip"], "match": { "path": "${file:/etc/passwd}" } }),
                 "refers to a variable",

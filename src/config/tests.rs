@@ -98,7 +98,7 @@ fn each_says(cases: &[Wrong<'_>]) {
 }
 
 const PATH_SEGMENT: &str =
-    "an empty segment never matches: slashes of a request are merged before it is routed";
+    "an empty segment never matches: the gateway merges slashes of a request before it routes";
 const HOST_STAR: &str = "`*` matches whole labels in front only: write `*.example.com`";
 
 /// A file with every key there is.
@@ -1566,7 +1566,7 @@ fn routes_are_checked() {
         ),
         (
             "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers = { set = { x-a = \"{ip}\" } }",
-            "`{ip}` is of one request, and these fields are the same in every answer",
+            "`{ip}` differs by request, and these headers are the same in every response",
             "3:20",
             "at routes",
         ),
@@ -1742,13 +1742,13 @@ fn what_is_wrong_together_is_checked() {
         ("[[route]]\nto = \"echo\"\npath = \"//a\"", PATH_SEGMENT, "3:8", ""),
         (
             "[[route]]\nto = \"echo\"\npath = \"/a\\nb\"",
-            "`a\\nb` never matches: requests are refused where the path has an encoded control character",
+            "`a\\nb` never matches: the gateway refuses a request if the path has an encoded control character",
             "3:8",
             "",
         ),
         (
             "[[route]]\nto = \"echo\"\npath = \"/${SECRET};\"",
-            "`…` never matches: requests are refused where the path has a semicolon",
+            "`…` never matches: the gateway refuses a request if the path has a semicolon",
             "3:8",
             "",
         ),
@@ -1761,7 +1761,7 @@ fn what_is_wrong_together_is_checked() {
         ),
         (
             "[policy.a]\nby = [\"ip\"]\nlimit = \"5/s\"\ncost = { default = 6 }",
-            "a request of 6 units is never admitted by a window that holds 5",
+            "a request that costs 6 units is never admitted by a window of 5",
             "4:20",
             "",
         ),

@@ -216,7 +216,7 @@ pub struct Lent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
     /// Nothing was sent: the shard is known to be away, or the way to it is full. It was not acted upon.
-    #[error("the shard is away")]
+    #[error("the shard is unreachable")]
     Down,
     /// It was sent, and whether it was acted upon is unknown.
     ///

@@ -40,10 +40,10 @@ pub type Found = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Sen
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The URL is of plain HTTP to another machine.
-    #[error("{0} is asked over plain http, so anyone on the network path could answer")]
+    #[error("{0} must be fetched over https: over plain http anyone on the network path could answer")]
     Plain(String),
     /// No request can be sent to the URL.
-    #[error("{0} is not a host that can be asked")]
+    #[error("{0} is not a host that requests can be sent to")]
     Url(String),
     /// What the server is verified by cannot be read.
     #[error("{0}")]
@@ -54,10 +54,10 @@ pub enum Error {
     #[error("{host}: {source}")]
     Http { host: String, source: hyper::Error },
     /// It does not answer in time.
-    #[error("{0}: no answer in time")]
+    #[error("{0}: no response in time")]
     Timeout(String),
     /// Its answer is too long, or breaks off.
-    #[error("{0}: the answer is too long or incomplete")]
+    #[error("{0}: the response is too long or incomplete")]
     Body(String),
 }
 
@@ -185,7 +185,7 @@ pub enum ConnectionFailure {
     #[error(transparent)]
     Http(#[from] hyper::Error),
     /// The answer is too long, or breaks off.
-    #[error("the answer is too long or incomplete")]
+    #[error("the response is too long or incomplete")]
     Body,
 }
 

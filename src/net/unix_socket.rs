@@ -73,7 +73,7 @@ fn number(name: &str, file: &str) -> Result<u32, String> {
 pub enum Error {
     #[error(transparent)]
     Io(#[from] io::Error),
-    #[error("another process is listening there")]
+    #[error("another process listens on this socket: stop it or choose another path")]
     InUse,
     /// Something that is not a socket has its name.
     #[error("the file exists and is not a socket: remove it or choose another path")]

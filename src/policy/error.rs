@@ -115,9 +115,9 @@ pub enum DomainField {
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefinitionProblem {
-    #[error("a name is needed")]
+    #[error("the name is empty")]
     EmptyName,
-    #[error("another one is called `{name}` already")]
+    #[error("the name `{name}` is used twice")]
     DuplicateName {
         name: String,
         /// Index of the definition that has it.
@@ -126,14 +126,16 @@ pub enum DefinitionProblem {
     #[error(transparent)]
     Host(#[from] host::Error),
     /// A header `Host` that is asked to match several hosts.
-    #[error("a header has one exact value; write `host = \"*.example.com\"` on the route itself")]
+    #[error(
+        "a header condition matches one exact value; write `host = \"*.example.com\"` on the route itself"
+    )]
     HostWildcard,
     #[error(transparent)]
     Pattern(#[from] pattern::Error),
     #[error(transparent)]
     Template(#[from] template::Error),
     /// Two values are required of one header.
-    #[error("`{name}` must have two values at once, so the route never matches")]
+    #[error("the route needs two values of `{name}` at once, so it never matches; leave one out")]
     HeaderNeverMatches { name: String },
     /// Two routes that one request matches equally well.
     #[error("route `{other_name}` matches the same requests just as specifically; {}", remedy(*.method_any))]
@@ -156,18 +158,19 @@ pub enum DefinitionProblem {
     #[error("`{name}` has the candidate `{other}` already; try one after the other")]
     TwoCandidates { name: String, other: String },
     #[error(
-        "a candidate counts by the dimensions of `{name}`, in their order; leave `by` out, or try another key as a policy of its own with `shadow = true`"
+        "a candidate must count by the dimensions of `{name}`, in their order; leave `by` out, or try other \
+         dimensions as a separate policy with `shadow = true`"
     )]
     CandidateCountsBy {
         /// The policy that it replaces.
         name: String,
     },
     /// A candidate that never refuses, and is to decide.
-    #[error("a candidate in shadow decides about nobody; leave `rollout` or `shadow` out")]
+    #[error("a candidate in shadow never refuses, so it has no `rollout`; leave `rollout` or `shadow` out")]
     RolloutOfShadow,
     /// A candidate among the limits of a route, or of a rule of a domain.
     #[error(
-        "`{name}` is a candidate of `{replaces}`; name `{replaces}`, and the candidate is asked beside it"
+        "`{name}` is a candidate of `{replaces}`; name `{replaces}`, and the candidate decides beside it"
     )]
     RouteNamesCandidate { name: String, replaces: String },
     /// A policy named twice by one route, or by one rule of a domain.
@@ -180,7 +183,7 @@ pub enum DefinitionProblem {
     #[error("the route names the upstream `{name}` twice; give it one weight")]
     UpstreamTwice { name: String },
     /// A mirror that is an upstream of its own route.
-    #[error("`{name}` gets the route's requests already; a mirror needs an upstream of its own")]
+    #[error("`{name}` is an upstream of this route; mirror to another upstream")]
     MirrorIsUpstream { name: String },
     /// No upstream of a route gets any request.
     #[error("all weights are 0; give one of the upstreams a `weight` from 1")]
@@ -192,7 +195,7 @@ pub enum DefinitionProblem {
     #[error("no `[auth.<name>]` is called `{name}`")]
     UnknownAuth { name: String },
     /// A header no route may change.
-    #[error("`{name}` frames messages: only the gateway may set it")]
+    #[error("`{name}` frames messages, so only the gateway may set it")]
     FramingHeader { name: String },
     /// A dimension that no route provides.
     #[error("no route with this policy has a parameter `{name}` in its path")]
@@ -200,21 +203,24 @@ pub enum DefinitionProblem {
     #[error("`by` names the dimension twice")]
     DimensionTwice,
     /// A request that could never be admitted.
-    #[error("a request of {cost} units is never admitted by a window that holds {capacity}")]
+    #[error(
+        "a request that costs {cost} units is never admitted by a window of {capacity}; lower the cost or raise the limit or burst"
+    )]
     CostAboveCapacity {
         cost: u64,
         /// Units that the smallest window holds: its burst, or its limit if it has no bucket.
         capacity: u64,
     },
     /// Two cost rules for the same requests.
-    #[error("another rule gives the cost of the same requests")]
+    #[error("another rule sets the cost of the same requests; leave one out")]
     CostTwice {
         /// Index of that rule.
         other: usize,
     },
     /// A policy by entries of descriptors on a route.
     #[error(
-        "`{name}` counts by `{dimension}`, and only descriptors have entries: on a route count by `consumer`, `ip` or a header, and let the rule of `[rls]` say it by `dimensions`"
+        "`{name}` counts by `{dimension}`, and only descriptors have entries: count by `consumer`, `ip` or a \
+         header on routes, and map entries to it by `dimensions` in the rule of `[rls]`"
     )]
     EntryOnRoute { name: String, dimension: String },
     /// A rule that matches nothing.
@@ -222,20 +228,20 @@ pub enum DefinitionProblem {
     NoEntries,
     /// Entries in any order, and too many for that.
     #[error(
-        "more than {max} entries are written in their order: `entries = [{{ a = \"*\" }}, {{ b = \"*\" }}]`"
+        "more than {max} entries need a fixed order: write `entries = [{{ a = \"*\" }}, {{ b = \"*\" }}]`"
     )]
     UnorderedEntries {
         /// How many may come in any order.
         max: usize,
     },
     /// Two rules for the same descriptors.
-    #[error("another rule is for the same descriptors")]
+    #[error("another rule matches the same descriptors; leave one out")]
     RuleTwice {
         /// Index of that rule.
         other: usize,
     },
     /// A rule that stands in its own place, so that nothing would be counted.
-    #[error("`{name}` is the rule's own name; it cannot stand in its own place")]
+    #[error("`{name}` is the rule's own name; a rule cannot replace itself")]
     InsteadOfItself { name: String },
     /// A rule that does not exist.
     #[error("no rule of this domain has the name `{name}`{hint}")]
@@ -263,7 +269,8 @@ pub enum DefinitionProblem {
     },
     /// A policy by a dimension that no entry says.
     #[error(
-        "`{policy}` counts by `{dimension}`, which no entry of the rule says; write which one does, as in `dimensions = {{ consumer = \"{{user_id}}\" }}`"
+        "`{policy}` counts by `{dimension}`, to which the rule maps no entry; write which entry holds it, as in \
+         `dimensions = {{ consumer = \"{{user_id}}\" }}`"
     )]
     DimensionNotGiven { policy: String, dimension: String },
     /// A dimension that no policy of the rule counts by.
@@ -271,7 +278,8 @@ pub enum DefinitionProblem {
     GivenInVain { dimension: String },
     /// A policy that must know when a request is over, or lets it wait.
     #[error(
-        "`{name}` counts what is in flight, or lets requests wait: an answer to a descriptor is yes or no, and nobody says when its request is over"
+        "`{name}` counts requests in flight or lets them wait, which a descriptor cannot: its check is answered \
+         yes or no at once, and the proxy does not report when its request ends"
     )]
     EndlessDescriptor { name: String },
     #[error("there are more than {max} {what}")]
@@ -280,8 +288,8 @@ pub enum DefinitionProblem {
 
 fn remedy(method_any: bool) -> &'static str {
     if method_any {
-        "give one of them another host, path, `methods` or a header more"
+        "give one of them another host, path, `methods`, or one more header"
     } else {
-        "give one of them another host, path or method, or a header more"
+        "give one of them another host, path or method, or one more header"
     }
 }

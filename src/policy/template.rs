@@ -70,16 +70,16 @@ pub enum Error {
     #[error("a header value must not contain control characters, or spaces at its ends")]
     HeaderText,
     /// A `Host` that no request may name.
-    #[error("a request is for one host, as `api.example.com` or `api.example.com:8443`")]
+    #[error("`Host` must be one host, as in `api.example.com` or `api.example.com:8443`")]
     NotHost,
     /// A placeholder where all values are the same.
-    #[error("`{{{name}}}` is of one request, and these fields are the same in every answer")]
+    #[error("`{{{name}}}` differs by request, and these headers are the same in every response")]
     NotFixed { name: String },
     /// A rewritten path that does not start with `/`.
     #[error("a rewritten path starts with `/`, or with `{{path}}`")]
     NoSlash,
     /// `?` or `#` in a rewritten path.
-    #[error("`{found}` is not part of a path; the query stays as it came")]
+    #[error("`{found}` is not part of a path; leave it out: the query is not rewritten")]
     NotPath { found: char },
     /// What stands for something in the paths of others, and here only for itself.
     #[error("`{found}` is sent literally; write `{{{instead}}}`, or `{encoded}` for the character itself")]
@@ -91,21 +91,22 @@ pub enum Error {
         encoded: &'static str,
     },
     /// A redirect to what is neither a path nor a URL.
-    #[error("a redirect goes to a path, or to a URL as in `https://new.example.com{{path}}`")]
+    #[error("a redirect must go to a path, or to a URL as in `https://new.example.com{{path}}`")]
     NotLocation,
     /// A host in a redirect that a client could choose.
     #[error(
-        "the host of a redirect is written out, or `{{host}}`: a client must not choose it; `/` or `{{path}}` ends it"
+        "the host of a redirect must be written out or be `{{host}}`, so that no client chooses it; end it with \
+         `/` or `{{path}}`"
     )]
     HostOfClient,
     /// A character that no redirect can have.
-    #[error("`{}` cannot be a part of a redirect; percent-encode it", .found.escape_default())]
+    #[error("`{}` must be percent-encoded in a redirect", .found.escape_default())]
     NotInLocation { found: char },
     /// `.` or `..` in a rewritten path.
     #[error("a rewritten path must not contain `.` or `..` segments")]
     DotSegment,
     /// `%` without two hex digits in a rewritten path.
-    #[error("`%` is followed by two hex digits; write %25 for a percent sign")]
+    #[error("`%` must be followed by two hex digits; write %25 for a percent sign")]
     Percent,
 }
 
@@ -130,7 +131,7 @@ pub enum UnfitHeaderValue {
 pub struct Rewrite(Template);
 
 /// What is said of [`UnfitHeaderValue::Param`].
-pub const UNFIT_PARAM: &str = "a parameter of the path cannot be sent in a header field";
+pub const UNFIT_PARAM: &str = "a path parameter has characters that a header value must not have";
 /// What no value of a header begins or ends with (RFC 9110 section 5.5).
 const BLANKS: [char; 2] = [' ', '\t'];
 

@@ -81,6 +81,6 @@ pub(super) async fn converse<R: RateLimits>(
         if excess.is_some() {
             stats.refused_connection();
         }
-        tracing::debug!(%error, excess = excess.map_or("", Excess::name), "gRPC connection broke off");
+        tracing::debug!(%error, excess = excess.map_or("", Excess::name), "gRPC connection failed");
     }
 }

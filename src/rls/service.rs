@@ -61,7 +61,7 @@ impl<R: RateLimits> RlsService<R> {
             path if path.starts_with(HEALTH) => infallible(self.health.clone().call(request).await),
             path if path.starts_with(REFLECTION_V1) => (self.reflection.v1)(request).await,
             path if path.starts_with(REFLECTION_V1ALPHA) => (self.reflection.v1alpha)(request).await,
-            _ => Status::unimplemented("there is no such method").into_http(),
+            _ => Status::unimplemented("the service has no such method").into_http(),
         }
     }
 
@@ -73,7 +73,7 @@ impl<R: RateLimits> RlsService<R> {
         let stats = self.stats.clone();
         let answer = timeout(CHECK_WITHIN, grpc.unary(CheckCall(self), request)).await;
         let answer = answer
-            .unwrap_or_else(|_| Status::deadline_exceeded("the message did not come in time").into_http());
+            .unwrap_or_else(|_| Status::deadline_exceeded("the message did not arrive in time").into_http());
         // tonic puts the status of what it refuses by itself into the head.
         if answer.headers().get(GRPC_STATUS).is_some_and(|status| status != "0") {
             stats.invalid();

@@ -79,21 +79,19 @@ impl RlsStats {
     pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let answers = [("ok", &self.ok), ("over_limit", &self.over_limit), ("invalid", &self.invalid)];
         let answers = answers.map(|(code, count)| ([("code", code)], count.value()));
-        families.counters(
-            "rls_requests",
-            "Checks of the rate limit service by their answer",
-            None,
-            answers,
-        )?;
+        families.counters("rls_requests", "Checks of the rate limit service, by result", None, answers)?;
         let unknown = [("domain", &self.unknown_domain), ("descriptor", &self.unknown_descriptor)];
         let unknown = unknown.map(|(what, count)| ([("what", what)], count.value()));
-        let help = "Descriptors that passed because nothing is configured for them, or for their domain";
+        let help =
+            "Descriptors that were admitted because no rule matches them, or their domain is not configured";
         families.counters("rls_unknown_descriptors", help, None, unknown)?;
-        let help = "Limits of descriptors' own that were not heeded: too many different ones";
+        let help =
+            "Limits sent with descriptors that were ignored, because there were too many different ones";
         families.counters("rls_overrides_ignored", help, None, [([], self.overrides_left.value())])?;
-        let help = "Descriptors that asked for units to be given back, which were only looked at";
+        let help = "Descriptors with negative hits, which were checked but refunded nothing";
         families.counters("rls_returns_ignored", help, None, [([], self.negative_hits.value())])?;
-        let help = "Connections of gRPC that were closed: too many, without a certificate that may ask, or a flood of frames";
+        let help = "gRPC connections that were closed: too many of them, no permitted certificate, or a flood \
+            of frames";
         families.counters(
             "grpc_connections_refused",
             help,
@@ -101,7 +99,7 @@ impl RlsStats {
             [([], self.connections_refused.value())],
         )?;
         let connections = self.connections.load(Ordering::Relaxed) as u64;
-        families.gauges("grpc_connections", "Connections of gRPC that are open", None, [([], connections)])
+        families.gauges("grpc_connections", "gRPC connections that are open", None, [([], connections)])
     }
 }
 

@@ -87,7 +87,9 @@ impl Threads {
                 });
                 runtime.block_on(run(service, handed, stop));
             })?;
-            starts.recv().unwrap_or_else(|_| Err(std::io::Error::other("it ended in a panic")))?;
+            starts
+                .recv()
+                .unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked while it started")))?;
             Ok(Thread { handed: sender, load: Arc::default(), joined })
         });
         Ok(Threads { threads: threads.collect::<std::io::Result<_>>()? })
@@ -116,7 +118,7 @@ impl Threads {
         thread
             .handed
             .try_send(HandedConnection { socket, is_tcp, tls, counted })
-            .map_err(|_| std::io::Error::other("the thread takes no more connections"))
+            .map_err(|_| std::io::Error::other("the thread's queue of new connections is full"))
     }
 
     /// Lets calls under way end. Returns when they have.

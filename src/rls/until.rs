@@ -42,7 +42,8 @@ impl http_body::Body for Until {
         }
         self.body = None;
         let mut trailers = HeaderMap::new();
-        let written = Status::unavailable("the gateway stops").add_header(&mut trailers);
+        let written =
+            Status::unavailable("the gateway is shutting down: call another node").add_header(&mut trailers);
         Poll::Ready(Some(written.map(|()| Frame::trailers(trailers))))
     }
 }

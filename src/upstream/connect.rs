@@ -55,7 +55,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Http(#[from] hyper::Error),
     /// The connection is open, and the server takes no streams on it.
-    #[error("its SETTINGS_MAX_CONCURRENT_STREAMS is 0")]
+    #[error("it accepts no streams (SETTINGS_MAX_CONCURRENT_STREAMS is 0)")]
     NoStreams,
 }
 
@@ -167,7 +167,11 @@ where
         tokio::task::spawn_local(async move {
             let Err(error) = connection.await else { return };
             match meter.borrow().excess() {
-                Some(excess) => tracing::warn!(server = name, "upstream sends too much of {}", excess.name()),
+                Some(excess) => tracing::warn!(
+                    server = name,
+                    "upstream connection closed: too many or forbidden frames ({})",
+                    excess.name()
+                ),
                 None => tracing::debug!(%error, "upstream connection ended"),
             }
         });

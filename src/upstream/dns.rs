@@ -76,13 +76,13 @@ pub enum Error {
     #[error("{0}")]
     System(#[from] std::io::Error),
     /// The system says nowhere who its name servers are.
-    #[error("/etc/resolv.conf cannot be read; write `servers` of [dns]")]
+    #[error("/etc/resolv.conf has no name servers or cannot be read; write `servers` of [dns]")]
     NoServers,
     /// An answer without a record that fits.
     #[error("it has no address")]
     Empty,
     /// Nobody answers, with all search domains tried.
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Late(Duration),
     /// The system's own resolver knows the name by the other family only.
     #[error("it has no address of this family")]

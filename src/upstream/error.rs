@@ -7,10 +7,10 @@ use base::cause::Cause;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The server's answer is not HTTP, or can be read in more ways than one.
-    #[error("the answer is malformed: {0}")]
+    #[error("the response is malformed: {0}")]
     Malformed(&'static str),
     /// The server closed the connection before its answer was whole.
-    #[error("closed before the answer was whole")]
+    #[error("the server closed the connection before its response was complete")]
     Closed,
     /// The server ended a shared connection by a fault of TLS: over TLS 1.3 it refuses our certificate when our side
     /// of the handshake is done.

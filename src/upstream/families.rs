@@ -18,7 +18,7 @@ pub fn collect(upstreams: &[Arc<LiveUpstream>], families: &mut Families<'_>) -> 
     let upstreams: Vec<_> = lives.iter().map(|live| live.load()).collect();
     families.gauges(
         "upstream_connections",
-        "Connections open to an upstream, and those of them without work",
+        "Connections to an upstream: all that are open, and the idle ones of them",
         None,
         upstreams.iter().flat_map(|upstream| {
             [
@@ -51,7 +51,7 @@ fn names(lives: &[Arc<LiveUpstream>], families: &mut Families<'_>) -> fmt::Resul
         |live: &&Arc<LiveUpstream>| live.config.servers.iter().any(|server| server.unresolved().is_some());
     families.gauges(
         "upstream_unresolved_names",
-        "Names of servers whose last question to DNS, or a part of it, brought no answer",
+        "Names of servers whose last DNS lookup failed, in whole or in part",
         None,
         lives.iter().filter(named).map(|live| {
             let failing = live.names().iter().filter(|name| name.failure.is_some()).count() as u64;
@@ -60,7 +60,7 @@ fn names(lives: &[Arc<LiveUpstream>], families: &mut Families<'_>) -> fmt::Resul
     )?;
     families.gauges(
         "upstream_names_without_family",
-        "Names of servers whose addresses of one version of IP are left out, because none of them can be reached",
+        "Names of servers whose addresses of one IP version are not used, because none of them is reachable",
         None,
         lives.iter().filter(named).flat_map(|live| {
             let names = live.names();
@@ -90,7 +90,7 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
     )?;
     families.gauges(
         "upstream_panic",
-        "1 while all servers of an upstream are used because too few of them are usable",
+        "1 while all servers of an upstream are used, because too few of them are healthy",
         None,
         watched.iter().map(|upstream| {
             ([("upstream", upstream.config.name.as_str())], u64::from(upstream.health.is_panicking()))
@@ -98,7 +98,7 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
     )?;
     families.counters(
         "upstream_ejections",
-        "Servers left out because of their answers to requests, by the reason",
+        "Servers ejected because of their responses to requests, by reason",
         None,
         watched.iter().flat_map(|upstream| {
             let (name, ejections) = (upstream.config.name.as_str(), upstream.health.counts().ejections);
@@ -108,7 +108,7 @@ fn health(upstreams: &[Arc<Upstream>], families: &mut Families<'_>) -> fmt::Resu
     )?;
     families.counters(
         "upstream_health_checks",
-        "Checks of servers, by their result",
+        "Health checks of servers, by result",
         None,
         watched.iter().flat_map(|upstream| {
             let (name, counts) = (upstream.config.name.as_str(), upstream.health.counts());

@@ -285,7 +285,7 @@ where
                 };
                 let error = match (meter.excess(), self.connection.tls_fault.get()) {
                     (Some(Excess::PseudoAnswer), _) => {
-                        Error::Malformed("it has a pseudo-header of a request")
+                        Error::Malformed("it has a pseudo-header that only requests have")
                     }
                     (_, Some(cause)) => Error::Tls(cause),
                     _ if is_malformed => Error::Malformed("it breaks the rules of HTTP/2"),

@@ -81,13 +81,13 @@ pub enum AcquireError {
         wait_ns: u64,
     },
     /// The server has left its name since the request began: the servers there are now are to be asked.
-    #[error("the server has left its name")]
+    #[error("the server's address is no longer in DNS")]
     Left {
         /// How long was waited, nanoseconds.
         wait_ns: u64,
     },
     /// The exchange's time was over before there was one.
-    #[error("no connection in the time of the whole exchange")]
+    #[error("no connection within `total`")]
     Late,
 }
 

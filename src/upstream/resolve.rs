@@ -262,7 +262,7 @@ impl Resolver {
         let (upstream, server) = (&live.config.name, live.config.servers[self.index].shown());
         match failure {
             Some((error, false)) if known.failure.is_none() || known.is_in_part => {
-                tracing::warn!(%upstream, %server, %error, "name does not resolve");
+                tracing::warn!(%upstream, %server, %error, "name of the server does not resolve");
             }
             Some((error, true)) if known.failure.is_none() => {
                 tracing::warn!(%upstream, %server, %error, "DNS answer is incomplete: the previous addresses stay in use");
@@ -275,9 +275,9 @@ impl Resolver {
         }
         let addresses: Vec<_> = endpoints.iter().filter_map(|endpoint| endpoint.address.tcp()).collect();
         if known.failure.is_some() && failure.is_none() {
-            tracing::info!(%upstream, %server, ?addresses, "name resolves again");
+            tracing::info!(%upstream, %server, ?addresses, "name of the server resolves again");
         } else if known.endpoints != *endpoints {
-            tracing::info!(%upstream, %server, ?addresses, "resolved");
+            tracing::info!(%upstream, %server, ?addresses, "name of the server resolves to new addresses");
         }
         self.said.parts(upstream, &server, heard);
         match (known.left_out, left_out) {
@@ -299,7 +299,7 @@ impl ResolverLog {
     fn parts(&mut self, upstream: &str, server: &str, heard: &DnsAnswers) {
         let empty_hosts: BTreeSet<String> = heard.empty_hosts().into_iter().map(str::to_owned).collect();
         for host in empty_hosts.difference(&self.empty_hosts) {
-            tracing::warn!(%upstream, %server, %host, "SRV target has no address and is not used as a server");
+            tracing::warn!(%upstream, %server, %host, "SRV target has no address: it is not used as a server");
         }
         let unanswered = heard.unanswered().into_iter().map(|(host, version)| (host.to_owned(), version));
         let unanswered: BTreeSet<_> = unanswered.collect();

@@ -168,7 +168,7 @@ fn a_candidate_that_makes_no_sense_is_refused_with_what_to_write() {
         ("replaces = \"new-search\"", "", "`new-search` is itself a candidate, of `search`"),
         ("replaces = \"search\"", "", "`search` has the candidate `new-search` already"),
         ("replaces = \"other\"\nby = [\"ip\", \"route\"]", "", "counts by the dimensions of `other`"),
-        ("replaces = \"other\"\nshadow = true\nrollout = \"10%\"", "", "in shadow decides about nobody"),
+        ("replaces = \"other\"\nshadow = true\nrollout = \"10%\"", "", "in shadow never refuses"),
         ("replaces = \"other\"\nrollout = \"110%\"", "", "is not a share"),
         ("by = []\nrollout = \"10%\"", "", "only a candidate has a `rollout`"),
         ("replaces = \"other\"", "[[route]]\npath = \"/b\"\nlimit = \"b\"\nrespond = {}\n", "name `other`"),

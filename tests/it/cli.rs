@@ -170,11 +170,11 @@ fn check_reads_keys_and_users_and_names_the_line_that_is_wrong() {
     let places = [
         ("4:13", "no.pem"),
         ("9:14", "gone.pem"),
-        ("12:8", "keys.toml:2: a key has `digest`: `sha256:` and 64"),
+        ("12:8", "keys.toml:2: `digest` must be `sha256:` and 64"),
     ];
     let more = [
-        ("15:9", "users.toml:3: `hash` is an argon2id hash"),
-        ("18:8", "jwks.json: no key in it"),
+        ("15:9", "users.toml:3: `hash` must be an argon2id hash"),
+        ("18:8", "jwks.json: it has no key"),
         ("31:14", "no.pem: no revocation list in it: write lists in PEM"),
     ];
     for (place, complaint) in places.into_iter().chain(more) {
@@ -374,7 +374,7 @@ fn explain_serves_no_method_that_the_gateway_does_not() {
     let config = "[[route]]\nrespond = {}\n[admin]\nbind = \"127.0.0.1:1\"";
     let output = sluicegate(&["explain", "TRACE", "/a", "-c", "FILE"], config);
     assert!(
-        said(&output).contains("refused  501: this gateway does not serve the method"),
+        said(&output).contains("refused  501: the gateway does not support this request method"),
         "{}",
         said(&output)
     );

@@ -91,7 +91,7 @@ fn a_standby_is_read_while_there_is_no_primary_and_left_as_soon_as_there_is() {
         let strict = config(url(&[&standby, &primary], "&target_session_attrs=read-write"));
         let refused = Database::open(&strict).await.expect_err("it wants one that can be written");
         assert!(
-            refused.to_string().contains("no server of the URL can be written") || refused.is_outage(),
+            refused.to_string().contains("no server of `url` accepts writes") || refused.is_outage(),
             "{refused:?}"
         );
         primary.restart();

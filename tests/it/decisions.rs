@@ -337,11 +337,11 @@ fn the_walk_of_a_support_case() {
         let found = shown.lines().any(|line| line.starts_with(about) && line.contains(said));
         assert!(found, "no {about} with {said:?} in\n{shown}");
     };
-    line("nodes", "this gateway counts alone");
+    line("nodes", "this node counts on its own");
     line("limit", "policy calls, window calls: 40 of 100 used, 60 left");
     line("override", "none");
     line("tenant", "acme, all its consumers together: policy tenants, window tenants: 60 of 60 used, 0 left");
-    line("window", "calls: a fixed window: the present one began at ");
+    line("window", "calls: a fixed window: the current one began at ");
     line(
         "refused",
         "by node edge-1, alone: policy tenants, window tenants, key tenant=acme, 0 of 60 left; request case-1",
@@ -423,7 +423,7 @@ fn a_fleet_explains_what_any_of_its_nodes_has_decided() {
     assert_eq!(window(two, "known")["windows"][0]["tier"], "remembered");
     let (succeeded, shown) = said(two, &["why", "ann", "--policy", "calls"]);
     assert!(succeeded, "{shown}");
-    assert!(shown.contains("nodes     2 nodes share one count through Redis; "), "{shown}");
+    assert!(shown.contains("nodes     2 nodes share the counts in Redis; "), "{shown}");
     assert!(shown.contains("limit     policy calls, window calls: 3 of 3 used, 0 left"), "{shown}");
     assert!(shown.contains("by node edge-1, by Redis: policy calls"), "{shown}");
     // A key that nobody has asked Redis about is decided without it.
@@ -453,7 +453,7 @@ fn refusals_are_found_among_what_was_admitted_and_among_those_of_other_policies(
     assert_eq!(asked("refused=true"), ["e", "c", "b"]);
     assert_eq!(asked("refused=true&consumer=ann&limit=1"), ["c"]);
     let (_, shown) = said(&gateway, &["why", "ann", "--policy", "tenants"]);
-    assert!(shown.contains("no refusal of it is known here"), "{shown}");
+    assert!(shown.contains("no refusal of it is kept here"), "{shown}");
     let (_, shown) = said(&gateway, &["why", "bob", "--policy", "tenants"]);
     assert!(shown.contains("policy tenants, window tenants") && shown.contains("request e"), "{shown}");
 }

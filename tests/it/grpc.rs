@@ -95,16 +95,16 @@ fn a_refused_call_gets_a_grpc_status() {
     let expected = [
         ("/test.Echo/Unary", "OK", ""),
         ("/test.Keys/M", "UNAUTHENTICATED", "this route requires valid credentials"),
-        ("/test.Denied/M", "PERMISSION_DENIED", "the client's address is not allowed"),
-        ("/test.Unknown/M", "UNIMPLEMENTED", "no route matches host and path"),
+        ("/test.Denied/M", "PERMISSION_DENIED", "this route does not allow the client's address"),
+        ("/test.Unknown/M", "UNIMPLEMENTED", "no route matches this host and path"),
         ("/test.Small/M", "UNKNOWN", "the request body is larger than this route allows"),
         (
             "/test.Wants/M",
             "INTERNAL",
-            "the request has no header:x-key, or several, and its limit counts by it",
+            "the rate limit counts by header:x-key: the request must have exactly one",
         ),
         ("/test.Gone/M", "UNAVAILABLE", "the upstream cannot be reached"),
-        ("/test.Silent/M", "DEADLINE_EXCEEDED", "the upstream did not answer in time"),
+        ("/test.Silent/M", "DEADLINE_EXCEEDED", "the upstream did not respond in time"),
     ];
     let methods: Vec<&str> = expected.iter().map(|(method, ..)| *method).collect();
     for (end, (method, code, details)) in ends(&gateway, &methods).iter().zip(expected) {

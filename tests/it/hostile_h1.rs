@@ -305,7 +305,7 @@ fn a_refusal_is_heard_by_a_client_that_goes_on_sending() {
     let answer = edge.gateway.client().send(outer("Content-Length: x")).response();
     assert_eq!(answer.header("content-type"), Some("application/problem+json"));
     assert_eq!(answer.json()["reason"], "malformed");
-    assert_eq!(answer.json()["detail"], "Content-Length is not one number");
+    assert_eq!(answer.json()["detail"], "`Content-Length` must be sent once and be a plain number");
     let id = answer.header("x-request-id").expect("every refusal has an id");
     edge.gateway.logged_where("the id", |line| line["request_id"] == id);
 }

@@ -75,7 +75,7 @@ fn a_route_asks_for_a_host_and_sends_it_in_one_form() {
 #[test]
 fn a_header_match_on_a_host_with_a_port_or_wildcard_is_an_error() {
     for (written, said) in [
-        ("api.example.com:80", "a host has neither scheme nor port"),
+        ("api.example.com:80", "a host must have neither scheme nor port"),
         ("*.example.com", "write `host = \"*.example.com\"` on the route itself"),
     ] {
         let directory = Directory::new();

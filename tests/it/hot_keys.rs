@@ -266,8 +266,7 @@ fn what_is_shown_of_a_hot_key_is_the_limit_that_holds_for_it_here() {
     });
     assert_eq!((&usage["limit"], &usage["used"], &usage["from"]), (&5.into(), &5.into(), &"node".into()));
     assert_eq!((&key["limit"], &key["remaining"], &key["decided"]), (&5.into(), &0.into(), &"local".into()));
-    let expected = "limit     policy users, window users: 5 of 5 used, 0 left; the key is hot: this node counts it alone, by 5 in \
-                    the place of 1000000";
+    let expected = "limit     policy users, window users: 5 of 5 used, 0 left; the key is hot: this node decides it alone, with a limit of 5 instead of 1000000";
     assert!(why.lines().any(|line| line == expected), "{why}");
     assert!(why.contains(", alone, because the key is hot: policy users"), "{why}");
     assert_eq!(explained["limit"], 5, "{explained}");

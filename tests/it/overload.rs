@@ -48,7 +48,10 @@ fn keep_alive_is_given_up_first_and_comes_back() {
     let said = gateway.stderr();
     for step in ["no keep-alive", "none"] {
         let now = format!("now=\"{step}\"");
-        assert!(said.iter().any(|line| line.contains("overload") && line.contains(&now)), "{step}: {said:?}");
+        assert!(
+            said.iter().any(|line| line.contains("load shedding") && line.contains(&now)),
+            "{step}: {said:?}"
+        );
     }
 }
 

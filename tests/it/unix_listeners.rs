@@ -82,7 +82,7 @@ fn a_stale_file_is_replaced_and_one_that_is_served_or_no_socket_is_not() {
     fs::remove_file(&path).expect("the directory is ours");
 
     let other = UnixListener::bind(&path).expect("the directory is ours");
-    fails(&directory, &config, "another process is listening there");
+    fails(&directory, &config, "another process listens on this socket: stop it or choose another path");
     assert!(fs::symlink_metadata(&path).expect("it is still there").file_type().is_socket());
     drop(other);
     assert!(path.exists(), "the standard library leaves the file behind");

@@ -91,7 +91,7 @@ fn a_server_whose_checks_fail_gets_no_request_until_they_succeed() {
     }
     assert_eq!(servers[0].taken(), 0);
     let shown = gateway.admin("/v1/upstreams").json();
-    assert_eq!(shown[0]["servers"][0]["check-failure"], "its check was answered with status 503");
+    assert_eq!(shown[0]["servers"][0]["check-failure"], "it answered its health check with status 503");
     assert_eq!(gateway.metric("sluicegate_upstream_servers", &["state=\"unhealthy\""]), 1.0);
     assert!(gateway.metric("sluicegate_upstream_health_checks_total", &["result=\"failed\""]) >= 3.0);
     servers[0].check.store(200, Ordering::SeqCst);
@@ -224,7 +224,7 @@ fn a_server_that_fails_requests_is_ejected_for_a_growing_time() {
         (ejections() >= 4.0).then_some(())
     });
     assert!(later <= 5, "{later} more failed");
-    let one_try = &["server is ejected", "failed before it had answered one well"];
+    let one_try = &["server is ejected", "after an ejection a request failed"];
     eventually("the log says so too", || (said(&gateway, one_try) >= 3).then_some(()));
     assert!(said(&gateway, &["server is ejected", "seconds=0.3"]) == 1);
     assert!(said(&gateway, &["server is ejected", "seconds=0.6"]) == 1);

@@ -98,10 +98,10 @@ fn a_penalty_is_told_wherever_operators_look() {
         let window = decision(&gateway, "kept-out")["windows"][0].clone();
         assert_eq!((&window["penalty"], &window["tier"]), (&true.into(), &"local".into()), "{window}");
         let said = why(&gateway, &["bob"]);
-        has_line(&said, "limit", "policy pc, window pc: 0 of 1 used, 1 left once its penalty is over");
+        has_line(&said, "limit", "policy pc, window pc: 0 of 1 used, 1 left once its penalty has ended");
         has_line(&said, "penalty", "policy pc: node edge-1 refuses it until 2");
         has_line(&said, "refused", "by node edge-1, by its penalty: policy pc");
-        has_line(&said, "refused", ", a penalty that keeps it out until 2");
+        has_line(&said, "refused", ", a penalty until 2");
         has_line(&why(&gateway, &["ann"]), "penalty", "none is in force at node edge-1");
         let ann = shown(&gateway, "/v1/usage/consumer/ann?policy=pc")["items"][0].clone();
         assert_eq!((&ann["penalty"], &ann["windows"][0]["remaining"]), (&Value::Null, &1.into()), "{ann}");
@@ -109,7 +109,7 @@ fn a_penalty_is_told_wherever_operators_look() {
         if redis.is_some() {
             let other = start("edge-2", &policies, redis);
             let said = why(&other, &["bob"]);
-            has_line(&said, "penalty", "none is in force at node edge-2; each node remembers its own");
+            has_line(&said, "penalty", "none is in force at node edge-2; each node has its own");
             assert_eq!(shown(&other, "/v1/usage/consumer/bob")["items"][0]["penalty"], Value::Null);
         }
     }
@@ -157,7 +157,7 @@ fn what_redis_never_said_is_not_told_as_remembered() {
             decision(&gateway, id)
         );
         let (_, told) = said(&gateway, &["explain", "--request", id]);
-        assert!(!told.contains("what Redis said before"), "{told}");
+        assert!(!told.contains("a remembered response of Redis"), "{told}");
     }
     // Of this one Redis had said so.
     assert_eq!(ask("k4", &known).status, 429);
@@ -173,7 +173,7 @@ fn an_outage_is_told_of_a_consumer_whose_windows_are_not_looked_at() {
     );
     let mut redis = Redis::start(&[]);
     let gateway = start("edge-1", &policies, Some(&redis));
-    has_line(&why(&gateway, &["bob"]), "nodes", "1 node has one count through Redis; 0 units");
+    has_line(&why(&gateway, &["bob"]), "nodes", "1 node has the counts in Redis; nodes hold 0 unspent units");
     redis.kill();
     eventually("the outage is told", || {
         why(&gateway, &["bob"])
@@ -194,7 +194,7 @@ fn policies_that_a_consumer_has_not_met_are_counted_and_not_listed() {
     assert_eq!(call(&gateway, "/met", "bob", "one"), 200);
     let said = why(&gateway, &["bob"]);
     has_line(&said, "limit", "policy met, window met: 1 of 3 used, 2 left");
-    has_line(&said, "limit", "2 policies more of which it has spent nothing lately: --policy asks about one");
+    has_line(&said, "limit", "2 more policies, of which it has used nothing lately: --policy shows one");
     assert!(!said.contains("other") && !said.contains("third"), "{said}");
     has_line(
         &why(&gateway, &["bob", "--policy", "other"]),
@@ -212,11 +212,11 @@ fn a_tier_that_nobody_has_named_is_the_one_that_was_decided_by() {
     );
     let gateway = start("edge-1", &policies, None);
     let limit = |arguments: &[&str], part: &str| has_line(&why(&gateway, arguments), "limit", part);
-    limit(&["bob"], "window tiered-free: 0 of 1 used, 1 left; tier free, which is assumed: --tier says");
+    limit(&["bob"], "window tiered-free: 0 of 1 used, 1 left; tier free, which is assumed: give the tier");
     limit(&["bob", "--tier", "pro"], "window tiered-pro: 0 of 3 used, 3 left; tier pro");
     assert_eq!(["a", "b", "c", "d"].map(|id| call(&gateway, "/tier", "bob", id)), [200, 200, 200, 429]);
     decision(&gateway, "d");
-    limit(&["bob"], "window tiered-pro: 3 of 3 used, 0 left; tier pro, by which it was decided last");
+    limit(&["bob"], "window tiered-pro: 3 of 3 used, 0 left; tier pro, as in the latest decision");
     let usage = shown(&gateway, "/v1/usage/consumer/bob")["items"][0].clone();
     assert_eq!(usage["tier"], json!({ "name": "free", "from": "assumed" }), "{usage}");
     for (arguments, expected) in [

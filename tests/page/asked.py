@@ -23,7 +23,7 @@ with chromium() as browser, opened(browser, admin) as page:
         expect(page.at("#found pre")).to_contain_text("calls", timeout=SOON_MS)
         page.at("#request-id").fill("no-such-id")
         page.at("#request-id").press("Enter")
-        expect(page.at("#found")).to_contain_text("nothing is known")
+        expect(page.at("#found")).to_contain_text("no decision about this request")
     picture(page, "asked")
     page.has_no_faults()
 print("asked")

@@ -114,10 +114,10 @@ impl<'de> Visitor<'de> for StrictJson {
         let mut members: Vec<(String, Json)> = Vec::new();
         while let Some((name, value)) = entries.next_entry::<String, Json>()? {
             if members.len() == MEMBERS_MAX {
-                return Err(de::Error::custom("too many names"));
+                return Err(de::Error::custom("an object has too many names"));
             }
             if members.iter().any(|(known, _)| *known == name) {
-                return Err(de::Error::custom("a name stands twice"));
+                return Err(de::Error::custom("an object has the same name twice"));
             }
             members.push((name, value));
         }

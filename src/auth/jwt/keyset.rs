@@ -51,7 +51,7 @@ impl KeySet {
         if algorithms.is_empty() && !allowed.is_empty() {
             if allowed.iter().all(|algorithm| secret_bytes_min(*algorithm).is_none()) {
                 return Err(
-                    "a secret is for HS256, HS384 and HS512, and `algorithms` has none of them".to_owned()
+                    "a secret needs HS256, HS384 or HS512, and `algorithms` has none of them".to_owned()
                 );
             }
             return Err("the secret is too short: HS256 needs 32 bytes, HS384 48, HS512 64".to_owned());
@@ -73,7 +73,7 @@ impl KeySet {
             false => of_pem(text, allowed)?,
         };
         if keys.is_empty() {
-            return Err("no key in it fits the allowed `algorithms`".to_owned());
+            return Err("it has no key for the allowed `algorithms`".to_owned());
         }
         Ok(KeySet::new(keys))
     }
@@ -179,7 +179,7 @@ fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, String
         let block = &block[at..];
         let label = block["-----BEGIN ".len()..].split("-----").next().unwrap_or("");
         if !matches!(label, "PUBLIC KEY" | "RSA PUBLIC KEY") {
-            return Err("only public keys are accepted in it: `openssl pkey -pubout` writes one".to_owned());
+            return Err("it must have only public keys: `openssl pkey -pubout` writes one".to_owned());
         }
         let pem = format!("{block} {label}-----\n");
         let key = public_key(pem.as_bytes()).ok_or("a public key in it cannot be read")?;

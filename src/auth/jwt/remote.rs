@@ -47,7 +47,7 @@ enum Error {
     #[error(transparent)]
     Fetch(#[from] fetch::Error),
     /// It answers something else.
-    #[error("answered {0}")]
+    #[error("the issuer responded with status {0}")]
     Status(StatusCode),
     /// Its answer is no key set.
     #[error("{0}")]
@@ -138,7 +138,7 @@ impl RemoteKeys {
         let fetched = self.fetch(connect).await.and_then(|text| take(&text).map_err(Error::Keys));
         match &fetched {
             Ok(changed) => {
-                tracing::debug!(auth = %name, "keys fetched");
+                tracing::debug!(auth = %name, "JWT keys fetched");
                 if schedule.has_failed {
                     tracing::info!(auth = %name, "JWT keys can be fetched again");
                 }
@@ -178,7 +178,8 @@ impl RemoteKeys {
         if answer.status() != StatusCode::OK {
             return Err(Error::Status(answer.status()));
         }
-        String::from_utf8(answer.into_body().into()).map_err(|_| Error::Keys("it is not UTF-8".to_owned()))
+        String::from_utf8(answer.into_body().into())
+            .map_err(|_| Error::Keys("the response is not UTF-8".to_owned()))
     }
 }
 

@@ -371,8 +371,8 @@ fn keys_that_cannot_be_used_are_reported() {
     let of_text = |text: &str| KeySet::of_text(text, &[Algorithm::ES256]).map(|_| ()).expect_err("unusable");
     assert_eq!(of_text("{"), "not JSON, line 1");
     assert_eq!(of_text("{\"keys\":{}}"), "`keys` is not a list");
-    assert!(of_text("{\"keys\":[]}").starts_with("no key in it"));
-    assert!(of_text("").starts_with("no key in it"));
+    assert!(of_text("{\"keys\":[]}").starts_with("it has no key"));
+    assert!(of_text("").starts_with("it has no key"));
     assert!(of_text(&PRIVATE).starts_with("only public keys"));
     assert!(
         of_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n").starts_with("a public key")

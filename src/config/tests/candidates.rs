@@ -63,13 +63,14 @@ fn candidates_are_checked() {
         ),
         (
             &with("replaces = \"search\"\nby = [\"ip\"]"),
-            "a candidate counts by the dimensions of `search`, in their order; leave `by` out, or try another key as a policy of its own with `shadow = true`",
+            "a candidate must count by the dimensions of `search`, in their order; leave `by` out, or try other dimensions as a \
+             separate policy with `shadow = true`",
             "6:12",
             "",
         ),
         (
             &with("replaces = \"search\"\nshadow = true\nrollout = \"1%\""),
-            "a candidate in shadow decides about nobody; leave `rollout` or `shadow` out",
+            "a candidate in shadow never refuses, so it has no `rollout`; leave `rollout` or `shadow` out",
             "8:11",
             "",
         ),
@@ -83,7 +84,7 @@ fn candidates_are_checked() {
         (&with("replaces = 1\nby = []"), "`replaces` must be a string, not an integer", "6:12", ""),
         (
             &with("replaces = \"search\"\n[[route]]\nlimit = [\"search\", \"new\"]\nrespond = {}"),
-            "`new` is a candidate of `search`; name `search`, and the candidate is asked beside it",
+            "`new` is a candidate of `search`; name `search`, and the candidate decides beside it",
             "8:20",
             "",
         ),

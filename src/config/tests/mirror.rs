@@ -21,7 +21,7 @@ fn a_mirror_is_an_upstream_or_a_table_with_a_share_and_a_bound() {
 
 #[test]
 fn mirrors_are_checked() {
-    let own = "`http://a` gets the route's requests already; a mirror needs an upstream of its own";
+    let own = "`http://a` is an upstream of this route; mirror to another upstream";
     let several = "[[route]]\nto = [\"http://b\", \"http://a\"]\nmirror = \"http://a:80\"";
     each_says(&[
         (

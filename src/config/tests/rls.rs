@@ -135,7 +135,7 @@ fn domains_are_checked() {
         ),
         (
             &limited("limit = [\"9/m\", \"per-shop\"]"),
-            "`per-shop` counts by `tenant`, which no entry of the rule says; write which one does, as in `dimensions = { consumer = \"{user_id}\" }`",
+            "`per-shop` counts by `tenant`, to which the rule maps no entry; write which entry holds it, as in `dimensions = { consumer = \"{user_id}\" }`",
             "9:66",
             "",
         ),
@@ -173,7 +173,7 @@ fn domains_are_checked() {
         ),
         (
             "[policy.p]\nby = [\"entry:user\"]\nlimit = \"9/m\"\n[[route]]\nto = \"echo\"\nlimit = \"p\"\n",
-            "`p` counts by `entry:user`, and only descriptors have entries: on a route count by `consumer`, `ip` or a header, and let the rule of `[rls]` say it by `dimensions`",
+            "`p` counts by `entry:user`, and only descriptors have entries: count by `consumer`, `ip` or a header on routes, and map entries to it by `dimensions` in the rule of `[rls]`",
             "6:9",
             "",
         ),
@@ -196,7 +196,9 @@ fn domains_are_checked() {
 fn two_rules_for_the_same_descriptors_are_shown_together() {
     let text = "[rls.edge]\ndescriptors = [\n{ entries = { a = \"*\" }, deny = true },\n{ entries = [{ a = \"*\" }], unlimited = true },\n]\n";
     let errors = load(&[text]).err().map(|errors| errors.to_string()).unwrap_or_default();
-    for part in ["another rule is for the same descriptors", "gateway.toml:4:13", "the other", "3 |"] {
+    for part in
+        ["another rule matches the same descriptors; leave one out", "gateway.toml:4:13", "the other", "3 |"]
+    {
         assert!(errors.contains(part), "{part}: {errors}");
     }
 }

@@ -95,7 +95,7 @@ pub struct UsageQuestion {
     pub limit: usize,
 }
 
-/// What has been spent of one policy.
+/// How much of one policy has been used.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PolicyUsage {
     /// Its name.
@@ -141,21 +141,21 @@ impl PolicyUsage {
 pub struct TierShown {
     /// Its name.
     pub name: String,
-    /// Who says that it is the holder's.
+    /// How it is known that the holder has this tier.
     pub from: TierFrom,
 }
 
-/// Who says which tier a holder has.
+/// How the tier of a holder is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TierFrom {
     /// It was assigned to the consumer.
     Assigned,
-    /// Who asks.
+    /// The request to this endpoint names it.
     Asked,
     /// A decision about a request of the holder.
     Decision,
-    /// Nobody: it is the one for those without a tier.
+    /// It is the policy's tier for consumers without one.
     Assumed,
 }
 
@@ -165,11 +165,11 @@ pub enum TierFrom {
 pub struct PenaltyShown {
     /// The node.
     pub node: String,
-    /// Until when it denies; nothing is shown of one that is over.
+    /// Until when it denies; `null` if no penalty is in force.
     pub ends_at: Option<Time>,
 }
 
-/// What has been spent of one window. `used`, `leased` and `remaining` are the capacity together.
+/// How much of one window has been used. `used`, `leased` and `remaining` add up to the capacity.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct WindowUsage {
@@ -184,22 +184,22 @@ pub struct WindowUsage {
     pub capacity: u64,
     /// `null`: it limits what is in flight.
     pub period_seconds: Option<f64>,
-    /// Units that are spent.
+    /// Units that requests have spent.
     pub used: u64,
-    /// Units that nodes hold in leases, as far as they have told.
+    /// Units that nodes hold in leases, as far as they have reported.
     pub leased: u64,
-    /// Units that anybody may spend.
+    /// Units that requests of the holder may still spend.
     pub remaining: u64,
     /// When it is full again if nobody spends.
     pub reset_at: Option<Time>,
-    /// Who has counted.
+    /// Where it was counted: in Redis or by this node.
     pub from: CountSource,
     /// The override that its limit comes from.
     #[serde(rename = "override")]
     pub overridden: Option<Value>,
     /// The limit by the tenant's override, beneath the consumer's own.
     pub tenant_limit: Option<u64>,
-    /// If the key is so hot that this node decides it alone, by another limit.
+    /// The limit that it replaces, if the key is so hot that this node decides it alone.
     pub hot_key: Option<HotKeyUsage>,
 }
 
@@ -211,12 +211,12 @@ pub struct HotKeyUsage {
     pub instead_of: u64,
 }
 
-/// Who has counted.
+/// Where it was counted: in Redis or by this node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "CountedBy")]
 pub enum CountSource {
-    /// Redis: it is the fleet's.
+    /// In Redis, for the whole fleet.
     Redis,
     /// This node, which counts on its own.
     Node,

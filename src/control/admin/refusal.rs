@@ -34,7 +34,7 @@ pub(super) enum AdminRefusal {
     #[error("the client certificate of this connection has expired: connect with a new one")]
     CertificateExpired,
     /// A change, asked of a listener without tokens.
-    #[error("this changes something: set `token` of [admin] and send it as a bearer token")]
+    #[error("changes need a token: set `token` of [admin] and send it as a bearer token")]
     ReadOnly,
     #[error("this needs the role `{}`, and these credentials have `{}`", needs.word(), has.word())]
     RoleTooLow { has: AdminRole, needs: AdminRole },
@@ -46,7 +46,7 @@ pub(super) enum AdminRefusal {
     Method(HeaderValue),
     #[error("too many admin requests at once: try again")]
     Busy,
-    #[error("too many live pages are open: close one that nobody needs")]
+    #[error("too many live pages are open: close one, or try again in 10 s")]
     TooManyStreams,
     #[error("the body is larger than {0} bytes")]
     BodyTooLarge(usize),
@@ -58,7 +58,9 @@ pub(super) enum AdminRefusal {
     Explain(#[from] explain::Error),
     #[error("a value is not percent-encoded UTF-8")]
     Encoding,
-    #[error("no such policy, or not exactly one value for each of its dimensions")]
+    #[error(
+        "no policy of this name is in force, or the path does not have exactly one value for each of its dimensions"
+    )]
     NoSuchKey,
     /// A body, a query or header fields that cannot be read.
     #[error("{}", details(.0))]
@@ -77,7 +79,8 @@ pub(super) enum AdminRefusal {
     )]
     OneNodeOnly,
     #[error(
-        "this gateway counts no usage by the minute: add `[database]` with `url = \"sqlite:state.db\"` to gateway.toml, with `usage-rows` above 0, and start it again"
+        "this gateway does not record usage by the minute: add `[database]` with `url = \"sqlite:state.db\"` to \
+         gateway.toml, with `usage-rows` above 0, and start it again"
     )]
     NoMinutes,
     #[error("the database is unavailable: the log says why")]
@@ -87,18 +90,18 @@ pub(super) enum AdminRefusal {
     /// A name that is not in force, and those that are.
     #[error("{0}")]
     UnknownName(String),
-    #[error("several keys have this digest prefix: write more of it")]
+    #[error("several API keys have this digest prefix: write a longer one")]
     Ambiguous,
-    #[error("the system has no random numbers")]
+    #[error("the system's random number generator failed: no API key was made")]
     NoRandomness,
-    #[error("Redis does not answer, so usage cannot be carried over: nothing was granted")]
+    #[error("Redis does not answer, so present usage is unknown: nothing was granted, try again")]
     NoRedis,
     #[error("the counts changed at the same time: nothing was granted, try again")]
     Overtaken,
     /// With the present version, if there is a row.
-    #[error("the row has another version: read it again")]
+    #[error("the row has changed since it was read: read it again and send its new `ETag`")]
     Changed(Option<i64>),
-    #[error("this `Idempotency-Key` came with another request before: use a new one")]
+    #[error("this `Idempotency-Key` was used for another request: use a new one")]
     KeyReused,
     #[error(transparent)]
     Database(database::Error),

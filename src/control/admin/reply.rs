@@ -29,7 +29,7 @@ pub(super) struct AdminProblem {
     errors: Vec<RequestFault>,
 }
 
-/// One thing that is wrong.
+/// One thing that is wrong with a request.
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Fault")]
 pub(super) struct RequestFault {
@@ -39,7 +39,7 @@ pub(super) struct RequestFault {
     pub at: FaultLocation,
 }
 
-/// Where it is.
+/// Where in the request the fault is.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "Location")]
 pub(super) struct FaultLocation {
@@ -51,7 +51,7 @@ pub(super) struct FaultLocation {
     #[schemars(example = &"limit")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameter: Option<String>,
-    /// Which header field.
+    /// Which header of the request.
     #[schemars(example = &"if-match")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<&'static str>,

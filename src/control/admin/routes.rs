@@ -42,11 +42,11 @@ pub(super) struct EndpointMethod {
 /// All endpoints, in the order in which `/` lists them.
 pub(super) fn endpoints() -> Vec<AdminEndpoint> {
     let mut all = vec![
-        one(&["/"], "this list; browsers get a page", open(OpenTo::Browsers, root)),
-        one(&["/healthz"], "200 while the process lives", read(AdminRole::Probe, pages::health)),
+        one(&["/"], "this list; browsers get the live page", open(OpenTo::Browsers, root)),
+        one(&["/healthz"], "200 while the process is alive", read(AdminRole::Probe, pages::health)),
         one(
             &["/readyz"],
-            "200 while the process takes requests, else 503",
+            "200 while the process accepts requests, else 503",
             read(AdminRole::Probe, pages::readiness),
         ),
         one(&["/metrics"], "metrics for Prometheus", read(AdminRole::Read, pages::metrics)),
@@ -73,14 +73,14 @@ fn endpoint(
 
 fn shown() -> Vec<AdminEndpoint> {
     vec![
-        one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
+        one(&["/page/{file}"], "the files of the live page", open(OpenTo::Everybody, page::part)),
         one(&["/config"], "the configuration in force, secrets masked", read(AdminRole::Read, pages::config)),
         one(
             &["/v1/live"],
-            "what the gateway does, each second, as server-sent events",
+            "metrics of this node, each second, as server-sent events",
             stream(AdminRole::Read, events::show),
         ),
-        one(&["/v1/whoami"], "a token's name and role", read(AdminRole::Read, pages::whoami)),
+        one(&["/v1/whoami"], "name and role of the credentials sent", read(AdminRole::Read, pages::whoami)),
         one(&["/v1/explain"], ABOUT_EXPLAIN, read(AdminRole::Read, pages::explain)),
         one(
             &["/v1/upstreams"],
@@ -91,7 +91,7 @@ fn shown() -> Vec<AdminEndpoint> {
             shown: "/v1/keys/{policy}/{value}",
             // Two paths, because a policy without dimensions has no value, and a value may be empty.
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
-            about: "what remains of a policy's windows for one key; a value for each dimension",
+            about: "what remains of a policy's windows for one key; one value per dimension",
             operations: vec![read(AdminRole::Read, pages::key)],
         },
     ]
@@ -102,7 +102,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
     vec![
         endpoint(
             &["/v1/overrides"],
-            "temporary limits of single consumers and tenants",
+            "overrides: limits of single consumers and tenants",
             vec![
                 read(AdminRole::Read, overrides::list),
                 change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, overrides::add)),
@@ -110,7 +110,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/overrides/{id}"],
-            "one of them",
+            "an override",
             vec![
                 read(AdminRole::Read, overrides::show),
                 change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, overrides::delete)),
@@ -118,7 +118,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/api/v1/rate-limits/overrides"],
-            "the same in snake case",
+            "overrides in snake case",
             vec![
                 read(AdminRole::Read, snake_overrides::list),
                 change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, snake_overrides::add)),
@@ -126,7 +126,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/api/v1/rate-limits/overrides/{id}"],
-            "one of them",
+            "an override in snake case",
             vec![
                 read(AdminRole::Read, snake_overrides::show),
                 change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, snake_overrides::delete)),
@@ -134,12 +134,12 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/policies"],
-            "policies that take precedence over those of gateway.toml",
+            "policies of the database, which replace those of gateway.toml",
             vec![read(AdminRole::Read, policies::list)],
         ),
         endpoint(
             &["/v1/policies/{id}"],
-            "one of them",
+            "a policy of the database or of gateway.toml",
             vec![
                 read(AdminRole::Read, policies::show),
                 change(Method::PUT, AdminRole::Admin, on(MethodFilter::PUT, policies::put)),
@@ -153,7 +153,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/tiers/{tier}/{resource}"],
-            "a tier's limit for a resource",
+            "the limit of a tier for a resource",
             vec![
                 read(AdminRole::Read, tiers::show),
                 change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, tiers::put)),
@@ -171,7 +171,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/api-keys"],
-            "API keys; a key itself is shown once, when it is created",
+            "API keys; the key itself is shown once, when it is made",
             vec![
                 read(AdminRole::Read, api_keys::list),
                 change(Method::POST, AdminRole::Admin, on(MethodFilter::POST, api_keys::add)),
@@ -179,7 +179,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/api-keys/{digest}"],
-            "one of them, by its digest or the start of it",
+            "an API key, by its digest or the beginning of it",
             vec![
                 read(AdminRole::Read, api_keys::show),
                 change(Method::PATCH, AdminRole::Admin, on(MethodFilter::PATCH, api_keys::patch)),
@@ -197,12 +197,12 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/usage/{kind}/{id}"],
-            "what a consumer or a tenant has spent",
+            "usage of a consumer or a tenant",
             vec![read(AdminRole::Read, usage::show)],
         ),
         endpoint(
             &["/v1/usage/{kind}/{id}/reset"],
-            "resets that usage",
+            "resets its counts and ends its penalties",
             vec![change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, usage::reset))],
         ),
         endpoint(
@@ -212,19 +212,19 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/limits:check"],
-            "whether subjects may spend units of policies; spends them",
+            "checks up to 1,000 subjects against policies and spends units",
             // The role to read is enough here, because whether a check spends stands in its body, where the handler
             // looks. Nor is each one a line of the log.
             vec![change(Method::POST, AdminRole::Read, on(MethodFilter::POST, checks::check))],
         ),
         endpoint(
             &["/v1/is-allowed"],
-            "the same for one key",
+            "the same for one key and one unit",
             vec![change(Method::POST, AdminRole::Read, on(MethodFilter::POST, checks::is_allowed))],
         ),
         endpoint(
             &["/v1/decisions"],
-            "?consumer=&tenant=&policy=&limit=: the last decisions of this gateway",
+            "?consumer=&tenant=&policy=&limit=: the latest decisions of this node",
             vec![read(AdminRole::Read, decisions::list)],
         ),
         endpoint(
@@ -234,7 +234,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/why/{consumer}"],
-            "?policy=&tenant=&tier=: why a consumer's requests may be refused",
+            "?policy=&tenant=&tier=: why a consumer is or may be refused",
             vec![read(AdminRole::Read, why::show)],
         ),
         endpoint(
@@ -244,7 +244,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/audit"],
-            "?who=&what=&since=: who changed what",
+            "?who=&what=&since=: the audit log, who changed what",
             vec![read(AdminRole::Read, audit::list)],
         ),
         endpoint(

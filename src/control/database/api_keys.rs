@@ -27,9 +27,9 @@ pub struct ApiKeyRow {
     pub tier: Option<String>,
     /// What else is known of the consumer.
     pub claims: Map<String, Json>,
-    /// When it ends; `null`: not on its own.
+    /// When it expires; `null`: never.
     pub expires_at: Option<Time>,
-    /// Whether it is refused.
+    /// Whether it is disabled, so that requests with it are refused.
     pub disabled: bool,
     /// When it was made.
     pub created_at: Time,
@@ -178,7 +178,7 @@ fn entry(old: Option<&ApiKeyRow>, new: Option<&ApiKeyRow>) -> ChangeEntry {
 fn check(new: &NewApiKey) -> Result<(), Error> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if new.digest.len() != DIGEST_DIGITS || !new.digest.bytes().all(is_digit) {
-        return Err(Error::Invalid("a digest is 64 digits of hex in lower case".to_owned()));
+        return Err(Error::Invalid("the digest must be 64 hex digits in lower case".to_owned()));
     }
     bounds::name("consumer", &new.consumer)?;
     for (what, name) in [("tenant", &new.tenant), ("tier", &new.tier)] {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Client: there is no such row.
-    #[error("there is no such row")]
+    #[error("the row does not exist")]
     NotFound,
     /// Client: the row is at another version than the one that the change is meant for.
-    #[error("the row has changed meanwhile")]
+    #[error("the row has changed in the meantime")]
     Conflict {
         /// Its present version; `None`: there is no such row.
         version: Option<i64>,
@@ -32,10 +32,10 @@ pub enum Error {
     #[error("{place}: the connection broke during a change, which may have been written: see the audit log")]
     Unknown { place: Arc<str> },
     /// Operator: it can be read and not written.
-    #[error("{place}: cannot be written: {reason}")]
+    #[error("{place}: it cannot be written: {reason}")]
     ReadOnly { place: Arc<str>, reason: String },
     /// Operator: the disk that the database is on is full.
-    #[error("{place}: its disk is full")]
+    #[error("{place}: its disk is full: free space or move the database")]
     Full { place: Arc<str> },
     /// Operator: user, password, database or rights are wrong.
     #[error("{place}: access is refused: {reason}")]

@@ -34,7 +34,7 @@ pub struct OverrideRow {
     pub kind: OverrideKind,
     /// Why, in the operator's words.
     pub reason: String,
-    /// When it ends; `null`: not on its own.
+    /// When it expires; `null`: never.
     pub expires_at: Option<Time>,
     /// When it was made.
     pub created_at: Time,
@@ -142,7 +142,9 @@ impl Database {
     ) -> Result<OverrideRow, Error> {
         check(&new)?;
         if new.expires_at.is_some() || !matches!(new.kind, OverrideKind::Absolute(_)) {
-            return Err(Error::Invalid("a lasting limit is absolute and has no end".to_owned()));
+            return Err(Error::Invalid(
+                "a consumer's own limit must be absolute and without an end".to_owned(),
+            ));
         }
         let write = WriteTransaction::begin(self, by).await?;
         let names = OverrideNames {
@@ -261,9 +263,7 @@ async fn take_lasting<'a>(
 /// Beyond what the columns' types say.
 fn check(new: &NewOverride) -> Result<(), Error> {
     if new.user_id.is_none() && new.tenant_id.is_none() {
-        return Err(Error::Invalid(
-            "an override is for a user, for a tenant, or for a user of a tenant".to_owned(),
-        ));
+        return Err(Error::Invalid("an override must name a user, a tenant, or both".to_owned()));
     }
     for (name, text) in [("user", &new.user_id), ("tenant", &new.tenant_id), ("policy", &new.policy)] {
         text.as_ref().map_or(Ok(()), |text| bounds::name(name, text))?;
@@ -271,10 +271,10 @@ fn check(new: &NewOverride) -> Result<(), Error> {
     bounds::length("reason", &new.reason, REASON_CHARS_MAX)?;
     match new.kind {
         OverrideKind::Absolute(limit) if limit.get() > ABSOLUTE_MAX => {
-            Err(Error::Invalid(format!("an absolute override is {ABSOLUTE_MAX} at most")))
+            Err(Error::Invalid(format!("an absolute override must be at most {ABSOLUTE_MAX}")))
         }
         OverrideKind::Multiplicative(factor) if !(factor.is_finite() && factor > 0.0) => {
-            Err(Error::Invalid("a multiplicative override is a number above 0".to_owned()))
+            Err(Error::Invalid("a multiplicative override must be a number above 0".to_owned()))
         }
         _ => Ok(()),
     }

@@ -139,10 +139,10 @@ async fn insert(write: &mut WriteTransaction<'_>, made: &ResetRow) -> Result<(),
 /// Beyond what the columns' types say.
 fn check(new: &NewReset) -> Result<(), Error> {
     if new.user_id.is_some() == new.tenant_id.is_some() {
-        return Err(Error::Invalid("a reset is for a user or for a tenant".to_owned()));
+        return Err(Error::Invalid("a reset must name a user or a tenant".to_owned()));
     }
     if new.units.is_some_and(|units| units == 0 || units > UNITS_MAX || new.policy.is_none()) {
-        return Err(Error::Invalid("a grant is of 1 to 2^53 units of one policy".to_owned()));
+        return Err(Error::Invalid("a grant must name one policy and 1 to 2^53 units".to_owned()));
     }
     for (name, text) in [("user", &new.user_id), ("tenant", &new.tenant_id), ("policy", &new.policy)] {
         text.as_ref().map_or(Ok(()), |text| bounds::name(name, text))?;

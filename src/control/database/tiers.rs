@@ -136,7 +136,7 @@ impl Database {
         let (tier, resource) = match &page.after {
             None => Default::default(),
             Some(after) => names(after)
-                .ok_or_else(|| Error::Invalid("`after` is not the key of a tier's limit".to_owned()))?,
+                .ok_or_else(|| Error::Invalid("`after` must be the `next` of the page before".to_owned()))?,
         };
         let query = select()
             .and("WHERE (tier, resource) > (", tier)
@@ -163,7 +163,7 @@ fn check(new: &NewTierLimit) -> Result<(i64, i64), Error> {
         bounds::name("algorithm", algorithm)?;
     }
     if new.burst_multiplier.is_some_and(|factor| !(factor.is_finite() && factor > 0.0)) {
-        return Err(Error::Invalid("the burst's multiplier is a number above 0".to_owned()));
+        return Err(Error::Invalid("the burst multiplier must be a number above 0".to_owned()));
     }
     let column = |what: &str, number: NonZeroU64| {
         i64::try_from(number.get()).map_err(|_| Error::Invalid(format!("the {what} is too large")))

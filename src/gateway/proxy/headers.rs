@@ -104,10 +104,10 @@ pub fn check_named(headers: &HeaderMap, present: HeadersPresent) -> Result<(), &
     let names = lines.flat_map(|line| line.to_str().unwrap_or_default().split(','));
     for (index, name) in names.enumerate() {
         if index >= CONNECTION_NAMES_MAX {
-            return Err("Connection names too many fields");
+            return Err("`Connection` names too many headers");
         }
         if is_protected(name.trim()) {
-            return Err("Connection names a field that is not the connection's");
+            return Err("`Connection` names a header that is not hop-by-hop");
         }
     }
     Ok(())
@@ -218,10 +218,10 @@ pub fn tidy_length(headers: &mut HeaderMap, present: HeadersPresent, status: Sta
 /// section 8.2.1 forbids them.
 pub fn is_portable(name: &HeaderName, value: &HeaderValue) -> Result<(), &'static str> {
     if !name.as_str().bytes().all(|byte| TOKEN[usize::from(byte)]) {
-        return Err("the name of a field has a character that no name may have");
+        return Err("a header name has a character that is not allowed in names");
     }
     match value.as_bytes() {
-        [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => Err("the value of a field begins or ends with a blank"),
+        [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => Err("a header value begins or ends with a space or a tab"),
         _ => Ok(()),
     }
 }

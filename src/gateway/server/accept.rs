@@ -35,7 +35,7 @@ pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener:
     let socket = match Acceptor::new(socket) {
         Ok(socket) => socket,
         Err(error) => {
-            tracing::error!(%error, "a listening socket cannot be used");
+            tracing::error!(%error, "worker cannot accept connections on a listening socket");
             return;
         }
     };
@@ -50,7 +50,7 @@ pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener:
                 let is_last = descriptors::is_last(stream.as_raw_fd());
                 place(&worker, stream, peer, &listener);
                 if is_last {
-                    let reason = "the last ones are kept for upstreams";
+                    let reason = "the last file descriptors are kept for upstream connections";
                     descriptors::ran_out("accept", &reason, clock::now_ns());
                     pause(&worker).await;
                 }
@@ -248,7 +248,9 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll) {
     let watched = AsyncFd::new(poll);
     let mut watched = match watched {
         Ok(watched) => watched,
-        Err(error) => return tracing::error!(%error, "idle connections cannot be watched"),
+        Err(error) => {
+            return tracing::error!(%error, "worker cannot watch idle connections: they stay open unserved");
+        }
     };
     let mut events = Events::with_capacity(EVENTS);
     let mut buffer = vec![0; FIRST_BYTES];

@@ -166,12 +166,12 @@ impl<S: Service> ConnectionTask<S> {
             (Some(_), _) | (None, Some(ENHANCE_YOUR_CALM)) => Reason::FrameFlood,
             (None, Some(code)) if code != NO_ERROR => Reason::Malformed,
             (None, _) => {
-                tracing::debug!(peer = %self.facts.peer.ip, %error, "HTTP/2 connection");
+                tracing::debug!(peer = %self.facts.peer.ip, %error, "HTTP/2 connection failed");
                 return;
             }
         };
         let excess = meter.excess().map_or("", Excess::name);
-        tracing::debug!(peer = %self.facts.peer.ip, %error, excess, "HTTP/2 connection closed");
+        tracing::debug!(peer = %self.facts.peer.ip, %error, excess, "HTTP/2 connection closed: too many or forbidden frames");
         self.refuse_unread(Version::HTTP_2, reason, problem::BAD_REQUEST_STATUS);
     }
 

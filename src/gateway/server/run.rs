@@ -52,7 +52,7 @@ pub fn spawn<S: Service>(
             }
         }
     })?;
-    starts.recv().unwrap_or_else(|_| Err(std::io::Error::other("it ended in a panic")))?;
+    starts.recv().unwrap_or_else(|_| Err(std::io::Error::other("the thread panicked while it started")))?;
     Ok(thread)
 }
 

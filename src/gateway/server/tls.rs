@@ -42,7 +42,7 @@ pub async fn handshake<S: Service>(
             Some((ClientStream::Tls(Box::new(stream)), is_http2))
         }
         Ok(Err(error)) => {
-            tracing::debug!(listener = %config.name, %error, "TLS handshake");
+            tracing::debug!(listener = %config.name, %error, "TLS handshake failed");
             listener.metrics.handshake_failed(worker.service.cells());
             if let Some(cause) = Cause::of_tls_behind(&error) {
                 worker.service.refuse_handshake(&config.name, ends, cause);

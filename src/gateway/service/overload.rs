@@ -156,7 +156,13 @@ impl Overload {
         let step = pressure.look(resident, used_ppm, config.marks_ppm, clock::instant());
         if step != before {
             self.step.store(step as u8, Ordering::Relaxed);
-            tracing::warn!(resident, limit, before = before.name(), now = step.name(), "overload");
+            tracing::warn!(
+                resident,
+                limit,
+                before = before.name(),
+                now = step.name(),
+                "load shedding changed because of memory use"
+            );
         }
     }
 
@@ -175,13 +181,13 @@ impl Overload {
             (
                 "memory_limit",
                 Some(&MetricUnit::Bytes),
-                "Memory it may use before it gives up work; 0: not set",
+                "Memory limit that load shedding is relative to; 0: not set",
                 self.limit.load(Ordering::Relaxed),
             ),
             (
                 "overload_step",
                 None,
-                "What is given up for want of memory: 1 keep-alive, 2 requests, 3 connections",
+                "What is shed because of memory: 0 nothing, 1 keep-alive, 2 requests, 3 connections",
                 self.step() as u64,
             ),
         ];

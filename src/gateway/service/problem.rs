@@ -83,29 +83,29 @@ impl<'r> RefusalProblem<'r> {
             Refusal::Malformed(what) => row(S::BAD_REQUEST, R::Malformed, C::Internal, *what).close(),
             Refusal::Framing(fault) => RefusalProblem::of_framing(*fault).close(),
             Refusal::MethodNotServed =>
-                row(S::NOT_IMPLEMENTED, R::MethodNotAllowed, C::Unknown, "this gateway does not serve the method"),
+                row(S::NOT_IMPLEMENTED, R::MethodNotAllowed, C::Unknown, "the gateway does not support this request method"),
             Refusal::Misdirected =>
-                row(S::MISDIRECTED_REQUEST, R::Misdirected, C::Unknown, "this connection was made to another host"),
+                row(S::MISDIRECTED_REQUEST, R::Misdirected, C::Unknown, "this connection was opened for another host: open a new one for this host"),
             Refusal::ExpectationFailed =>
-                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the gateway does not support this `Expect` value"),
+                row(S::EXPECTATION_FAILED, R::ExpectationFailed, C::Unknown, "the only `Expect` value that the gateway supports is `100-continue`"),
             Refusal::WebSocketVersion =>
-                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "the WebSocket version must be 13")
+                row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "`Sec-WebSocket-Version` must be 13")
                     .with(Extra::WebSocketVersion),
             Refusal::UriTooLong =>
                 row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
             Refusal::HeadersTooLarge =>
-                row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the header fields are too many or too long"),
+                row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the request headers are too many or too long"),
             Refusal::BodyTooLarge =>
                 row(S::PAYLOAD_TOO_LARGE, R::BodyTooLarge, C::Unknown, "the request body is larger than this route allows"),
             // Closed, because the rest of the body will not be read (RFC 9110 section 15.5.9).
             Refusal::BodySlow =>
-                row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body comes too slowly").close(),
+                row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body arrives too slowly").close(),
             Refusal::ClientGone =>
-                row(S::BAD_REQUEST, R::ClientGone, C::Internal, "the request body ended early"),
+                row(S::BAD_REQUEST, R::ClientGone, C::Internal, "the request body ended before it was complete"),
             Refusal::NoRoute =>
-                row(S::NOT_FOUND, R::NoRoute, C::Unimplemented, "no route matches host and path"),
+                row(S::NOT_FOUND, R::NoRoute, C::Unimplemented, "no route matches this host and path"),
             Refusal::MethodNotAllowed(allow) =>
-                row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not serve the method")
+                row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not allow this method: `Allow` lists those it does")
                     .with(Extra::Allow(allow)),
             // One text for every cause, because saying what is wrong with a credential would help to guess one.
             Refusal::Unauthenticated(challenges, cause) =>
@@ -113,21 +113,21 @@ impl<'r> RefusalProblem<'r> {
                     .with(Extra::Challenges(challenges)).because(*cause),
             Refusal::AuthBusy(cause) => RefusalProblem {
                 cause: *cause,
-                ..row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "the credential cannot be verified at the moment").soon()
+                ..row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "the credentials cannot be verified at the moment: try again").soon()
             },
             Refusal::Forbidden(cause) =>
-                row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "the client may not use this route").because(*cause),
+                row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "these credentials do not allow this route").because(*cause),
             Refusal::AddressDenied =>
-                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "the client's address is not allowed"),
+                row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "this route does not allow the client's address"),
             Refusal::OriginDenied =>
-                row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "scripts of this origin may not use this route"),
+                row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "this route does not allow the value of `Origin`"),
             // 503 and not 429, because too many requests in flight mean a slow service, not a client that is too fast.
             Refusal::Limited(limited) if limited.is_in_flight() =>
                 row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
             Refusal::Limited(limited) =>
                 row(S::TOO_MANY_REQUESTS, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
             Refusal::RedisDown(limited) =>
-                row(S::SERVICE_UNAVAILABLE, R::RedisDown, C::Unavailable, "the limit cannot be checked at the moment").over(limited),
+                row(S::SERVICE_UNAVAILABLE, R::RedisDown, C::Unavailable, "the rate limit cannot be checked at the moment: try again later").over(limited),
             Refusal::MissingKey(dimension) =>
                 row(S::BAD_REQUEST, R::MissingKey, C::Internal, missing_text(dimension)),
             Refusal::UpstreamUnresolved =>
@@ -143,15 +143,15 @@ impl<'r> RefusalProblem<'r> {
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "the upstream accepts no requests at the moment")
                     .soon().because(Cause::NoStreams),
             Refusal::UpstreamTimeout =>
-                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not answer in time"),
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not respond in time"),
             Refusal::UpstreamReset =>
-                row(S::BAD_GATEWAY, R::UpstreamReset, C::Unavailable, "the upstream closed the connection before it answered"),
+                row(S::BAD_GATEWAY, R::UpstreamReset, C::Unavailable, "the upstream closed the connection before it responded"),
             Refusal::UpstreamBadResponse =>
-                row(S::BAD_GATEWAY, R::UpstreamBadResponse, C::Unavailable, "the upstream's answer is not valid HTTP"),
+                row(S::BAD_GATEWAY, R::UpstreamBadResponse, C::Unavailable, "the upstream's response is not valid HTTP"),
             Refusal::Overloaded =>
                 row(S::SERVICE_UNAVAILABLE, R::Overload, C::Unavailable, "the gateway is short of memory or file descriptors").soon(),
             Refusal::Panic =>
-                row(S::INTERNAL_SERVER_ERROR, R::Panic, C::Unknown, "an internal error"),
+                row(S::INTERNAL_SERVER_ERROR, R::Panic, C::Unknown, "internal error of the gateway: report the request id to its operators"),
         }
     }
 
@@ -318,7 +318,7 @@ fn row<'r>(
 }
 
 fn missing_text(dimension: &str) -> String {
-    format!("the request has no {dimension}, or several, and its limit counts by it")
+    format!("the rate limit counts by {dimension}: the request must have exactly one")
 }
 
 fn limits_text(limited: &LimitExceeded) -> String {
@@ -327,7 +327,9 @@ fn limits_text(limited: &LimitExceeded) -> String {
         .iter()
         .map(|Violation { policy, limit, burst, period_seconds, is_penalty, .. }| {
             match (period_seconds, burst) {
-                (Some(_), _) if *is_penalty => format!("{policy} penalises clients that do not wait"),
+                (Some(_), _) if *is_penalty => {
+                    format!("{policy} penalises clients that do not wait for `Retry-After`")
+                }
                 (Some(seconds), None) => format!("{policy} allows {limit} in {seconds} s"),
                 (Some(seconds), Some(burst)) => {
                     format!("{policy} allows {limit} in {seconds} s, {burst} at once")
@@ -340,7 +342,7 @@ fn limits_text(limited: &LimitExceeded) -> String {
     windows.dedup();
     match limited.retry_after_seconds {
         Some(seconds) => format!("{}; try again in {seconds} s", windows.join(", ")),
-        None => format!("{}; the request costs more than that", windows.join(", ")),
+        None => format!("{}; this request costs more and is never admitted", windows.join(", ")),
     }
 }
 

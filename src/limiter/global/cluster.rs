@@ -96,7 +96,11 @@ impl SlotMap {
         for shard in &shared.shards {
             let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
             let Some(range) = ranges.iter().find(|range| (range.first..=range.last).contains(&slot)) else {
-                shard.troubled(Condition::Uncovered, "no node has its slot", clock::now_ns());
+                shard.troubled(
+                    Condition::Uncovered,
+                    "no node of the cluster serves its slot",
+                    clock::now_ns(),
+                );
                 continue;
             };
             let known = shared.node_at(&range.host, range.port);
@@ -158,7 +162,8 @@ async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>,
     let slots =
         tokio::time::timeout(patience, asked).await.unwrap_or(Err(ConnectError::Timeout(patience)))?;
     let ranges = ranges(&slots, &server).filter(|ranges| !ranges.is_empty());
-    ranges.ok_or_else(|| ConnectError::Probe(format!("{server} knows of no slots")))
+    ranges
+        .ok_or_else(|| ConnectError::Probe(format!("{server} reports no slots: is it part of the cluster?")))
 }
 
 /// Reads the reply to CLUSTER SLOTS: `[first, last, [host, port, …], replica…]` for each range. A node that does not

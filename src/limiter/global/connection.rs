@@ -73,7 +73,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Redis(#[from] RedisError),
     /// It is a node of a cluster, which refuses calls whose keys are in several slots.
-    #[error("the server is a node of a cluster; write topology = \"cluster\" in [redis]")]
+    #[error("the server is a node of a cluster; write `topology = \"cluster\"` in [redis]")]
     Clustered,
     /// The login succeeded, but the charge of the probe did not.
     #[error("{0}")]
@@ -280,7 +280,7 @@ async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
 /// The first address that accepts a connection. Each is tried as soon as the one before has failed or has been silent
 /// for [`ATTEMPTS_APART`] (RFC 8305, section 5).
 async fn first_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name does not resolve");
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name of the server does not resolve");
     let (mut next, mut attempts) = (addresses.into_iter().peekable(), JoinSet::new());
     loop {
         match next.next() {

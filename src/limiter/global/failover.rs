@@ -37,7 +37,7 @@ pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop:
             logged = None;
         } else if may_be_primary(&connector, &named).await {
             if logged.as_ref() != Some(&named) {
-                tracing::info!(node = node.name, server = %named, "sentinels name another primary");
+                tracing::info!(node = node.name, server = %named, "sentinels name another primary: connecting to it");
             }
             node.moves.send_modify(|moves| *moves += 1);
             logged = Some(named);

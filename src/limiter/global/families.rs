@@ -23,19 +23,21 @@ impl Global {
                 .collect::<Vec<_>>()
         };
         let up = each(|shard| u64::from(shard.is_up));
-        families.gauges("redis_up", "Whether a shard of Redis answers, so that it is asked", None, up)?;
+        families.gauges("redis_up", "Whether a shard of Redis answers", None, up)?;
         let in_time = each(|shard| u64::from(shard.is_quick));
-        let help = "Whether the answers of a shard come within the deadline, so that requests wait for them";
+        let help = "Whether a shard answers within the deadline, so that requests wait for it";
         families.gauges("redis_in_time", help, None, in_time)?;
         let round_trips = shards.iter().map(|shard| {
             ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.round_trip_ns).as_secs_f64())
         });
-        let help = "How long nearly all recent calls to a shard took; 0: none was answered yet";
+        let help =
+            "Round trip that nearly all recent calls to a shard stayed within; 0: none was answered yet";
         families.gauges("redis_round_trip", help, Some(&MetricUnit::Seconds), round_trips)?;
         let deadlines = shards.iter().map(|shard| {
             ([("shard", shard.shard.as_str())], Duration::from_nanos(shard.deadline_ns).as_secs_f64())
         });
-        let help = "How long a request waits for a shard: `redis.deadline` or, by default, what follows the round trip";
+        let help = "How long a request waits for a shard: `redis.deadline` or, by default, a time derived from \
+            the round trip";
         families.gauges("redis_deadline", help, Some(&MetricUnit::Seconds), deadlines)?;
         let conditions = shards
             .iter()
@@ -44,7 +46,7 @@ impl Global {
         let evicts = each(|shard| u64::from(shard.evicts));
         families.gauges(
             "redis_evicts",
-            "Whether a shard forgets keys when its memory is full",
+            "Whether a shard evicts keys when its memory is full",
             None,
             evicts,
         )?;
@@ -65,7 +67,7 @@ impl Global {
         let vanished = (0..).zip(&shards);
         let vanished =
             vanished.map(|(index, shard)| ([("shard", shard.shard.as_str())], self.readings.vanished(index)));
-        let help = "Times all keys of a shard were gone at once, as after FLUSHALL";
+        let help = "Times all keys of a shard disappeared at once, as after FLUSHALL";
         families.counters("redis_keys_vanished", help, None, vanished)?;
         self.collect_units(families)?;
         let call_durations = self.shared.shards.iter();
@@ -88,8 +90,7 @@ impl Global {
             let level = |from, count: &AtomicU64| ([("shard", name), ("from", from)], count.load(Relaxed));
             [level("lease", &stats.leased_units), level("wait", &stats.awaited_units)]
         });
-        let help =
-            "Units that requests spent from leases, as renewals report them, and units that they waited for";
+        let help = "Units that requests spent from leases, as of the latest renewals, or waited for";
         families.counters("redis_units", help, None, units)
     }
 
@@ -102,14 +103,14 @@ impl Global {
         families.gauges("redis_keys", "Keys in the database of a server", None, each(|it| it.keys))?;
         let bytes = Some(&MetricUnit::Bytes);
         families.gauges("redis_memory", "Memory that a server uses", bytes, each(|it| it.memory))?;
-        let help = "Memory that a server may use; 0: no bound is set";
+        let help = "Memory that a server may use; 0: no limit is set";
         families.gauges("redis_memory_limit", help, bytes, each(|it| it.memory_max))?;
-        let help = "Keys that a server has evicted for want of memory";
+        let help = "Keys that a server has evicted because its memory was full";
         families.counters("redis_evicted_keys", help, None, each(|it| it.evicted))?;
         families.gauges("redis_replicas", "Replicas of a server", None, each(|it| it.replicas))?;
-        let help = "How far the replica of a server that is farthest behind is behind";
+        let help = "How far the slowest replica of a server is behind it";
         families.gauges("redis_replication_lag", help, bytes, each(|it| it.lag_bytes))?;
-        let help = "How long the most silent replica of a server has confirmed nothing";
+        let help = "Time since the last acknowledgement of the replica that has been silent longest";
         families.gauges(
             "redis_replication_silence",
             help,
@@ -119,7 +120,7 @@ impl Global {
         let saturations = servers.iter().filter_map(|(server, reading)| {
             reading.saturation.map(|saturation| ([("server", server.as_str())], saturation))
         });
-        let help = "Share of its time in which the one thread of a server that runs commands works";
+        let help = "Share of time that the thread of a server that runs commands is busy";
         families.gauges("redis_saturation_ratio", help, None, saturations)
     }
 }

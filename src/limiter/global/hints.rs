@@ -234,10 +234,10 @@ impl Listener {
         self.may.store(false, Ordering::Relaxed);
         if !std::mem::replace(&mut self.is_said, true) {
             let (server, channel) = (&connection.server, &self.channel);
-            let advice = format!("give the user the rights `&{channel} +subscribe +publish`");
+            let advice = format!("give the Redis user the rights `&{channel} +subscribe +publish`");
             tracing::warn!(
                 %server, channel, advice,
-                "redis does not let this node tell and hear of changes: it looks for them at intervals"
+                "redis does not allow this node to publish and subscribe: it polls for changes"
             );
         }
     }

@@ -91,7 +91,7 @@ impl Moves {
         tracing::info!(
             servers = servers.len(),
             left,
-            "the ring has changed: keys are brought from the servers that had them"
+            "list of redis servers has changed: keys move from their previous servers"
         );
         self.before.store(Some(Arc::new(Before { ring, shards })));
     }

@@ -131,7 +131,7 @@ impl Membership {
                 let shard = &self.shared.shards[self.places[index].shard];
                 // The outage of a shard that is away has a log line already.
                 if shard.is_closed() {
-                    let text = format!("nodes are not counted: {error}");
+                    let text = format!("the nodes of the fleet cannot be counted: {error}");
                     self.shared.complain(&shard.name, &text, clock::now_ns());
                 }
                 ReportAnswer::Refusal

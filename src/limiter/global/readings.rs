@@ -168,8 +168,8 @@ fn look_for_markers(
     }
     if let Some(first) = vanished.first() {
         let (shard, shards) = (&shared.shards[*first].name, vanished.len());
-        let advice = "limits that the fleet shares begin anew";
-        tracing::warn!(shard, shards, advice, "the keys of redis have vanished");
+        let advice = "shared limits start from zero; look for FLUSHALL or a restart without persistence";
+        tracing::warn!(shard, shards, advice, "all keys of redis are gone");
     }
 }
 

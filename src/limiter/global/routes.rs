@@ -262,7 +262,7 @@ impl RoutingState {
         }
         *repairs = (now_ns, 0);
         drop(repairs);
-        let advice = "another program writes keys under this prefix; set another `prefix` in [redis]";
+        let advice = "another program writes keys with this prefix; set another `prefix` in [redis]";
         tracing::warn!(shard, keys = count + since, advice, "redis keys of a wrong type were replaced");
     }
 

@@ -113,7 +113,7 @@ impl Sentinels {
         }
         Err(ConnectError::Unnamed(
             self.master.to_string(),
-            "none of its replicas says that it is the primary".to_owned(),
+            "no replica has been promoted to primary".to_owned(),
         ))
     }
 

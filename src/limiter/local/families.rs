@@ -21,13 +21,13 @@ impl Table {
         families.gauges("table_keys", "Limiter keys the local table holds", None, [([], stats.used)])?;
         families.counters(
             "table_evictions",
-            "Limiter keys evicted for another",
+            "Limiter keys evicted to make room for others",
             None,
             [([], stats.evictions)],
         )?;
         families.counters(
             "table_overflow_decisions",
-            "Decisions made on the shared overflow bucket",
+            "Decisions on keys without a slot, which share one overflow bucket",
             None,
             [([], stats.overflow_decisions)],
         )?;

@@ -22,10 +22,10 @@ pub const FORMAT: u32 = 2;
 #[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// The other process went away, or took too long.
-    #[error("the table's states: {0}")]
+    #[error("the table was not received completely: {0}")]
     Io(#[from] io::Error),
     /// The two tables cannot be compared slot by slot.
-    #[error("the table has {here} slots, and the one handed over {there}")]
+    #[error("the table has {here} slots, and the old process's has {there}")]
     Size {
         /// Slots of this one.
         here: u64,
@@ -33,7 +33,7 @@ pub enum HandoverError {
         there: u64,
     },
     /// A number that no quota has.
-    #[error("the table's states name a quota that cannot be")]
+    #[error("the old process's table has an invalid quota")]
     Quota,
 }
 

@@ -73,28 +73,33 @@ impl Metrics {
 
 fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     let configuration = *lock(&metrics.configuration);
-    families.gauges("build_info", "Version that runs", None, [([("version", VERSION)], 1_u64)])?;
+    families.gauges(
+        "build_info",
+        "Version of the running process",
+        None,
+        [([("version", VERSION)], 1_u64)],
+    )?;
     families.counters(
         "auth_verifications",
-        "Tokens and passwords looked at because nothing was known of them",
+        "Tokens and passwords verified because no earlier verification was cached",
         None,
         [([], metrics.auth_verifications.value())],
     )?;
     families.counters(
         "worker_panics",
-        "Panics in a worker, each of which took one request or one connection",
+        "Panics in a worker, each of which ended one request or one connection",
         None,
         [([], metrics.panics.value())],
     )?;
     families.counters(
         "accept_errors",
-        "Times the kernel would not hand a connection over, for want of descriptors or memory",
+        "Times that accepting a connection failed for lack of file descriptors or memory",
         None,
         [([], metrics.accept_errors.value())],
     )?;
     families.counters(
         "access_log_lines",
-        "Access-log lines written and lost",
+        "Access-log lines, written and dropped",
         None,
         [
             ([("result", "written")], metrics.access_log.written.value()),
@@ -103,7 +108,7 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.counters(
         "decision_log_lines",
-        "Lines of samples of decisions, written and lost",
+        "Lines of the decision log, written and dropped",
         None,
         [
             ([("result", "written")], metrics.decision_log.written.value()),
@@ -112,13 +117,13 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.counters(
         "access_log_lines_cut",
-        "Access-log lines that were too long for a message of syslog and lost their end",
+        "Access-log lines that were truncated, because they were too long for a syslog message",
         None,
         [([], metrics.access_log.cut.value())],
     )?;
     families.counters(
         "spans",
-        "Spans of traces that the collector took, and lost ones",
+        "Spans of traces, exported to the collector and dropped",
         None,
         [
             ([("result", "exported")], metrics.spans.exported.value()),
@@ -127,7 +132,7 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.counters(
         "config_reloads",
-        "Reloads by their result",
+        "Reloads of the configuration, by result",
         None,
         [
             ([("result", "succeeded")], metrics.reloads_succeeded.value()),
@@ -136,7 +141,7 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.counters(
         "upgrades",
-        "Upgrades to a new process by their result",
+        "Upgrades to a new process, by result",
         None,
         [
             ([("result", "succeeded")], metrics.upgrades_succeeded.value()),
@@ -145,7 +150,7 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.gauges(
         "config_generation",
-        "Number of the configuration in force",
+        "Generation of the configuration in force",
         None,
         [([], configuration.generation)],
     )?;
@@ -157,7 +162,7 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     )?;
     families.gauges(
         "config_last_reload_successful",
-        "Whether the configuration as it was last read is in force",
+        "Whether the last reload of the configuration succeeded",
         None,
         [([], u64::from(!configuration.is_refused))],
     )

@@ -145,7 +145,7 @@ pub(crate) fn families(
     )?;
     families.counters(
         "connections_refused",
-        "Connections closed at once because there were too many",
+        "Connections closed at once because of a limit on connections or of overload",
         None,
         listeners.iter().flat_map(|(name, listener)| {
             RefusedConnection::ALL.map(|refused| {
@@ -161,7 +161,7 @@ pub(crate) fn families(
     )?;
     families.counters(
         "proxy_protocol_failures",
-        "Connections that did not begin with the PROXY protocol header that they should have",
+        "Connections closed because their PROXY protocol header was missing or invalid",
         None,
         listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.announcement_failures())),
     )?;

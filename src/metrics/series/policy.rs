@@ -202,7 +202,7 @@ pub(crate) fn families(
 ) -> fmt::Result {
     families.counters(
         "decisions",
-        "What each policy decided",
+        "Decisions of each policy, by outcome",
         None,
         policies.iter().flat_map(|(name, policy)| {
             PolicyDecision::ALL.map(|decision| {
@@ -213,7 +213,7 @@ pub(crate) fn families(
     let compared = policies.iter().filter(|(_, policy)| policy.is_compared.load(Ordering::Relaxed));
     families.counters(
         "comparisons",
-        "Whether each candidate and the policy that it is to replace would decide alike",
+        "Comparisons of each candidate or changed algorithm with what it replaces",
         None,
         compared.flat_map(|(name, policy)| {
             Comparison::ALL.map(|outcome| {
@@ -223,7 +223,7 @@ pub(crate) fn families(
     )?;
     families.counters(
         "decisions_by",
-        "Where each policy's decisions were made",
+        "Decisions of each policy, by where they were made",
         None,
         policies.iter().flat_map(|(name, policy)| {
             DecidingTier::ALL
@@ -234,7 +234,7 @@ pub(crate) fn families(
     let has_costs = |policy: &PolicySeries| CostOutcome::ALL.iter().any(|cost| policy.costs(*cost) > 0);
     families.counters(
         "costs",
-        "What became of costs that are known only when a request has been answered",
+        "Costs that are known only from the response, by outcome",
         None,
         policies.iter().filter(|(_, policy)| has_costs(policy)).flat_map(|(name, policy)| {
             CostOutcome::ALL

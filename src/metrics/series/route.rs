@@ -131,7 +131,7 @@ pub(crate) fn families(routes: &[(Box<str>, Arc<RouteSeries>)], families: &mut F
     let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
     families.counters(
         "requests",
-        "Requests answered, by route and status (its class where it is a rare one)",
+        "Requests answered, by route and status (only the class of rare ones)",
         None,
         by_code.iter().flat_map(|(name, codes)| {
             codes.iter().map(move |(code, count)| ([("route", &***name), ("code", code.as_str())], *count))
@@ -139,7 +139,7 @@ pub(crate) fn families(routes: &[(Box<str>, Arc<RouteSeries>)], families: &mut F
     )?;
     families.distributions(
         "request_duration",
-        "From a request's head to its answer's last byte",
+        "Duration of requests, from the request's head to the last byte of the response",
         used.iter().map(|(name, route)| {
             ([("route", &**name)], route.durations().distribution(route.exemplars.all()))
         }),
@@ -171,7 +171,7 @@ pub(crate) fn refusal_families(
     )?;
     families.counters(
         "causes",
-        "What exactly was wrong with refused credentials, certificates and connections",
+        "Refused credentials, certificates and connections, by what was wrong with them",
         None,
         causes.iter().map(|(cause, count)| ([("cause", &**cause)], count.total())),
     )
@@ -184,7 +184,7 @@ pub(crate) fn call_families(
 ) -> fmt::Result {
     families.counters(
         "grpc_calls",
-        "Calls of gRPC by the status that ended them",
+        "gRPC calls, by the status that ended them",
         None,
         calls.iter().map(|(status, count)| ([("grpc_status", &**status)], count.total())),
     )

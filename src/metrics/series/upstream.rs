@@ -231,7 +231,7 @@ pub(crate) fn families(
     let used: Vec<_> = upstreams.iter().filter(|(_, upstream)| upstream.is_used()).collect();
     families.counters(
         "upstream_exchanges",
-        "Tries to have a request answered upstream, by how they ended",
+        "Attempts to send a request to an upstream, by how they ended",
         None,
         used.iter().flat_map(|(name, upstream)| {
             ExchangeOutcome::ALL.map(|exchange| {
@@ -241,14 +241,14 @@ pub(crate) fn families(
     )?;
     families.distributions(
         "upstream_first_byte",
-        "From a request's head sent to its answer's head",
+        "Time from sending a request's head to receiving the head of the response",
         used.iter().map(|(name, upstream)| {
             ([("upstream", &**name)], upstream.first_bytes().distribution(BTreeMap::new()))
         }),
     )?;
     families.counters(
         "upstream_retries",
-        "Requests sent a second time, and those the budget forbade",
+        "Retries sent, and retries that the budget did not allow",
         None,
         used.iter().flat_map(|(name, upstream)| {
             [
@@ -268,7 +268,7 @@ fn hedges(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>
     };
     families.counters(
         "upstream_hedges",
-        "Requests sent to a second server while the first had not answered, by whether the second was faster",
+        "Hedged requests, by whether the second server was faster than the first",
         None,
         used.iter().flat_map(|(name, upstream)| {
             counts(upstream).map(|(result, count)| ([("upstream", &**name), ("result", result)], count))
@@ -279,7 +279,7 @@ fn hedges(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>
 fn mirrors(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
     families.counters(
         "upstream_mirrored",
-        "Copies of requests that were to go to an upstream as to a mirror, by what became of them",
+        "Copies of requests for an upstream that is a mirror, by outcome",
         None,
         used.iter().flat_map(|(name, upstream)| {
             MirrorOutcome::ALL
@@ -297,13 +297,13 @@ fn connections(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Familie
     )?;
     families.counters(
         "upstream_connect_failures",
-        "Connections to an upstream that could not be made",
+        "Connections to an upstream that failed",
         None,
         used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connect_failures())),
     )?;
     families.counters(
         "upstream_family_fallbacks",
-        "Requests that went over the other version of IP, because a connection over this one hung or failed",
+        "Requests sent over the other IP version, because a connection over this one hung or failed",
         None,
         used.iter().flat_map(|(name, upstream)| {
             IpVersion::ALL.map(|version| {

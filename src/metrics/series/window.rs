@@ -38,7 +38,7 @@ pub(crate) fn families(
 ) -> fmt::Result {
     families.counters(
         "window_decisions",
-        "Whether each window of each policy had room for a request, whatever other windows said",
+        "Decisions of each window of each policy, whatever other windows decided",
         None,
         windows.iter().flat_map(|(name, window)| {
             let mut labels = name.split(BETWEEN);

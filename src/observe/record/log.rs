@@ -45,7 +45,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The writer's thread cannot be started.
-    #[error("{0}: no thread to write it: {1}")]
+    #[error("{0}: its writer thread cannot be started: {1}")]
     Thread(&'static str, io::Error),
 }
 

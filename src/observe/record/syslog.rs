@@ -137,7 +137,8 @@ impl SyslogSocket {
             }
             SyslogAddress::Udp { host, port } => {
                 let mut addresses = (host.as_str(), *port).to_socket_addrs()?;
-                let to = addresses.next().ok_or_else(|| io::Error::other("its name has no address"))?;
+                let to =
+                    addresses.next().ok_or_else(|| io::Error::other("the server's name has no address"))?;
                 let any: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0u16; 8], 0).into() };
                 let socket = UdpSocket::bind(any)?;
                 socket.connect(to)?;

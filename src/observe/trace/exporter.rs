@@ -234,7 +234,7 @@ impl SpanSender {
     fn look_at_the_crowd(&mut self, crowded_out: u64) {
         match self.crowded {
             None if crowded_out > 0 => {
-                tracing::warn!("trace queue is full: spans are dropped");
+                tracing::warn!("trace queue is full: spans are dropped until the collector keeps up");
                 self.crowded = Some(crowded_out);
             }
             Some(lost) if crowded_out == 0 && self.spans.len() < BATCH_SPANS_MAX => {

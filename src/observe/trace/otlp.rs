@@ -29,7 +29,7 @@ pub(super) enum Error {
     #[error(transparent)]
     Away(#[from] fetch::Error),
     /// It can be sent again, and perhaps the collector has said when.
-    #[error("the collector answers {status}{}", said(words))]
+    #[error("the collector cannot take spans now: {status}{}", said(words))]
     Busy {
         /// Of HTTP or of gRPC.
         status: String,
@@ -166,10 +166,10 @@ fn taken_over_grpc(answer: &Response<Bytes>) -> Result<CollectorReply, Error> {
     match status {
         Some(0) => Ok(taken(answer.body().get(FRAME_BYTES..).unwrap_or_default())),
         Some(code) if let Some(again) = again_over_grpc(code, answer.headers()) => {
-            Err(Error::Busy { status: format!("code {code} of gRPC"), words: words(), again })
+            Err(Error::Busy { status: format!("gRPC status {code}"), words: words(), again })
         }
-        Some(code) => Err(Error::Refused { status: format!("code {code} of gRPC"), words: words() }),
-        None if answer.status() == StatusCode::OK => Err(Error::refused("200 and no code of gRPC")),
+        Some(code) => Err(Error::Refused { status: format!("gRPC status {code}"), words: words() }),
+        None if answer.status() == StatusCode::OK => Err(Error::refused("200 without a gRPC status")),
         // By the status of HTTP, because a proxy on the way has answered.
         None => Err(refused(answer.status(), answer.headers())),
     }
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(message("%zz%é"), "%zz%é");
         assert_eq!(message(&"x".repeat(5_000)).len(), WORDS_BYTES_MAX);
         let busy = Error::Busy { status: "503".to_owned(), words: "no".to_owned(), again: None };
-        assert_eq!(busy.to_string(), "the collector answers 503: no");
+        assert_eq!(busy.to_string(), "the collector cannot take spans now: 503: no");
         assert_eq!(Error::refused("400").to_string(), "the collector refuses spans: 400");
     }
 }

@@ -38,38 +38,38 @@ pub struct Error {
 /// What is wrong with a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShorthandProblem {
-    #[error("a number of requests belongs here")]
+    #[error("a limit must begin with a number of requests")]
     NoNumber,
     /// A number beyond 64 bits, or a period beyond 500 years.
-    #[error("this is more than can be counted")]
+    #[error("this number is too large")]
     TooLarge,
     /// A number with a point in it.
-    #[error("a limit is a whole number of requests")]
+    #[error("a limit must be a whole number of requests")]
     Fraction,
     /// A number with letters behind it.
-    #[error("`{found}` is no part of a number")]
+    #[error("`{found}` is not part of a number")]
     Letters { found: String },
     #[error("a limit of 0 admits nothing")]
     ZeroLimit,
     #[error("a burst of 0 admits nothing")]
     ZeroBurst,
-    #[error("a period of 0 has no end")]
+    #[error("a period of 0 never ends")]
     ZeroPeriod,
     /// Neither `/` nor `per`.
-    #[error("a limit is so many requests in a period")]
+    #[error("the period of the limit is missing")]
     NoPeriod,
-    #[error("`{found}` is no unit of time")]
+    #[error("`{found}` is not a unit of time")]
     UnknownUnit { found: String },
     /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
     Unexpected { found: String },
     /// `by` with nothing behind it.
-    #[error("`by` names who is counted")]
+    #[error("what to count by is missing after `by`")]
     NoDimension,
-    #[error("`{found}` is nothing a request can be counted by")]
+    #[error("requests cannot be counted by `{found}`")]
     UnknownDimension { found: String },
     /// `header:` with nothing behind it, or with what is no name.
-    #[error("`{found}` does not name its {kind}")]
+    #[error("`{found}` does not name the {kind}")]
     DimensionName {
         found: String,
         /// `header`, `cookie`, `query` or `param`.
@@ -93,7 +93,7 @@ impl ShorthandProblem {
             }
             ShorthandProblem::UnknownUnit { .. } => "write s, m, h or d, or several of them as in 10s",
             ShorthandProblem::Unexpected { .. } => {
-                "after the period come `burst` and a number, then `by` and who is counted"
+                "after the period write `burst` and a number, then `by` and what to count by"
             }
             ShorthandProblem::NoDimension
             | ShorthandProblem::UnknownDimension { .. }

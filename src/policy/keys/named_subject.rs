@@ -40,7 +40,9 @@ pub struct NamedSubject {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
-    #[error("the policy counts by {by}, and the key has not exactly one value for each: write `dimensions`")]
+    #[error(
+        "the policy counts by {by}, and the key does not have exactly one value for each: write `dimensions` instead"
+    )]
     Key { by: String },
     /// A name that means nothing to this policy.
     #[error("the policy does not count by `{name}`, but by {by}")]
@@ -160,7 +162,7 @@ fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimens
 
 fn by(policy: &Policy) -> String {
     let names: Vec<String> = policy.by.iter().map(|by| format!("`{by}`")).collect();
-    if names.is_empty() { "nothing: everybody has one count".to_owned() } else { names.join(", ") }
+    if names.is_empty() { "nothing: all share one count".to_owned() } else { names.join(", ") }
 }
 
 /// An address for who has named none. It counts if Redis is down and the policy admits everybody within a limit by

@@ -22,12 +22,12 @@ pub enum HostPattern {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Empty, or `*` alone.
-    #[error("leave `host` out to answer to any host")]
+    #[error("leave `host` out to match any host")]
     Any,
     /// A star elsewhere than as the first label.
     #[error("`*` matches whole labels in front only: write `*.example.com`")]
     Star,
-    #[error("a host has neither scheme nor port: the listener decides those")]
+    #[error("a host must have neither scheme nor port: the listener decides those")]
     SchemeOrPort,
     #[error("a host must not contain `{0}`; write names beyond ASCII as `xn--…`")]
     Character(char),

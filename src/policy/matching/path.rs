@@ -43,10 +43,10 @@ impl Error {
         match self {
             Error::Percent => "the path has a % without two hex digits",
             Error::Control => "the path has an encoded control character",
-            Error::Overlong => "the path has a character in an overlong form",
-            Error::Climbs => "the path hides a dot segment",
+            Error::Overlong => "the path has a character in overlong UTF-8",
+            Error::Climbs => "the path has an encoded `.` or `..` segment",
             Error::Slash => "the path has an encoded slash or a backslash",
-            Error::Twice => "the path is encoded twice",
+            Error::Twice => "the path is percent-encoded twice",
             Error::Parameter => "the path has a semicolon",
         }
     }

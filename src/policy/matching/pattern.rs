@@ -41,26 +41,26 @@ pub enum PatternSegment {
 /// What is wrong with a pattern. Offsets are bytes into its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    #[error("a path starts with `/`")]
+    #[error("a path must start with `/`")]
     NoSlash,
     /// `//`, which never matches, because requests have their slashes merged.
-    #[error("an empty segment never matches: slashes of a request are merged before it is routed")]
+    #[error("an empty segment never matches: the gateway merges slashes of a request before it routes")]
     EmptySegment { offset: usize },
     /// `.` or `..`, which never match, because requests have them resolved.
-    #[error("`{segment}` never matches: dot segments of a request are resolved before it is routed")]
+    #[error("`{segment}` never matches: the gateway resolves dot segments of a request before it routes")]
     DotSegment { offset: usize, segment: String },
-    #[error("`{segment}` never matches: requests are refused where {error}")]
+    #[error("`{segment}` never matches: the gateway refuses a request if {error}")]
     Refused { offset: usize, segment: String, error: path::Error },
     /// `?` or `#`.
     #[error("`{found}` is not part of a path; write it as %{:02X} if a segment really holds it", *found as u32)]
     NotPath { offset: usize, found: char },
     /// A parameter beside other text, or a brace that is none.
     #[error(
-        "`{segment}`: a parameter is a whole segment, `{{name}}`; at the end `{{*name}}` may stand behind text"
+        "`{segment}`: a parameter must be a whole segment, `{{name}}`; only `{{*name}}` at the end may follow text"
     )]
     PartialParam { offset: usize, segment: String },
     /// What stands for something in the patterns of others, and here only for itself.
-    #[error("`{segment}`: {}; `{{={segment}}}` is just this text", .dialect.meaning(.segment))]
+    #[error("`{segment}`: {}; `{{={segment}}}` matches just this text", .dialect.meaning(.segment))]
     Foreign {
         offset: usize,
         segment: String,
@@ -82,7 +82,7 @@ pub enum Error {
     #[error("`{{*{name}}}` matches everything that follows, so it must come last")]
     RestNotLast { offset: usize, name: String },
     /// `%` without two hex digits.
-    #[error("`%` is followed by two hex digits; write %25 for a percent sign")]
+    #[error("`%` must be followed by two hex digits; write %25 for a percent sign")]
     Percent { offset: usize },
     /// More than [`SEGMENTS_MAX`] segments.
     #[error("a path pattern has at most {SEGMENTS_MAX} segments")]
@@ -130,7 +130,8 @@ impl Dialect {
         match self {
             Dialect::Star => {
                 let rest = if is_name(name) && name != "name" { name } else { "rest" };
-                format!("`*` is no wildcard, write `{{*{rest}}}` at the end for all that follows, or `{{name}}` for one segment")
+                format!("`*` is not a wildcard, write `{{*{rest}}}` at the end for all that follows, or \
+                    `{{name}}` for one segment")
             }
             Dialect::Colon | Dialect::Angle => format!("a parameter is written `{{{name}}}`"),
             Dialect::Regex => {

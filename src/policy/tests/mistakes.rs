@@ -171,6 +171,6 @@ fn routes_that_match_the_same_requests_tie() {
     assert_eq!(found, [at_route(2, RouteField::Path, expected)]);
     assert_eq!(
         found[0].to_string(),
-        "route `a` matches the same requests just as specifically; give one of them another host, path, `methods` or a header more"
+        "route `a` matches the same requests just as specifically; give one of them another host, path, `methods`, or one more header"
     );
 }

@@ -18,19 +18,19 @@ enum CheckFailure {
     #[error("no connection: {0}")]
     Connect(std::io::Error),
     /// The whole check took too long.
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(Duration),
     /// It speaks something else, or broke off; over TLS 1.3 also that it refuses the certificate.
     #[error("{}", with_causes(.0))]
     Http(#[from] hyper::Error),
     /// It answered, with a status that is not expected.
-    #[error("its check was answered with status {0}")]
+    #[error("it answered its health check with status {0}")]
     Status(u16),
     /// It answered, without what is expected in its body.
-    #[error("the body of its check's answer does not hold what is expected")]
+    #[error("the body of its response to the health check does not contain `body`")]
     Body,
     /// The gRPC service does not say that it serves.
-    #[error("its gRPC health service does not say SERVING")]
+    #[error("its gRPC health service does not report SERVING")]
     NotServing,
     /// The call of the gRPC service ended with this status.
     #[error("its gRPC health service answered with grpc-status {0}")]

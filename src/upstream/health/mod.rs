@@ -312,7 +312,7 @@ impl UpstreamHealth {
         match change {
             // What was counted before the ejection is not in a row with what came after it.
             Some((change, true)) if rules.after > 1 => {
-                self.say(server, change, &"a request failed before it had answered one well");
+                self.say(server, change, &"after an ejection a request failed before one succeeded");
             }
             Some((change, _)) if failures == 1 => self.say(server, change, &"a request failed"),
             Some((change, _)) => {
@@ -371,7 +371,7 @@ impl UpstreamHealth {
         self.publish(&standings, now_ns);
         drop(standings);
         match result {
-            Ok(()) => self.say(server, change, &"it passes its checks"),
+            Ok(()) => self.say(server, change, &"it passes its health checks"),
             Err(error) => self.say(server, change, error),
         }
     }
@@ -445,7 +445,7 @@ impl UpstreamHealth {
 
     fn say_returned(&self, servers: &[usize]) {
         for server in servers {
-            self.say(*server, HealthChange::Returned, &"its time is over");
+            self.say(*server, HealthChange::Returned, &"its ejection time has passed");
         }
     }
 

@@ -21,13 +21,13 @@ impl fmt::Display for Outlier {
         match self {
             Outlier::SuccessRate { own, others } => {
                 let (own, others) = (own * 100.0, others * 100.0);
-                write!(formatter, "{own:.1} % of its requests succeed, of the others' {others:.1} %")
+                write!(formatter, "{own:.1} % of its requests succeed, {others:.1} % of the other servers'")
             }
             Outlier::Latency { own_ns, others_ns } => {
                 let (own, others) = (own_ns / 1e6, others_ns / 1e6);
                 write!(
                     formatter,
-                    "its answers take {own:.1} ms to their first byte, the others' {others:.1} ms"
+                    "its responses take {own:.1} ms to the first byte, the other servers' {others:.1} ms"
                 )
             }
         }

@@ -71,10 +71,10 @@ impl AnswerHead {
         let taken = match config.parse_response_with_uninit_headers(&mut answer, read, &mut lines) {
             Ok(httparse::Status::Complete(taken)) => taken,
             Ok(httparse::Status::Partial) => return Ok(None),
-            Err(_) => return Err(MalformedMessage("its head is none")),
+            Err(_) => return Err(MalformedMessage("its status line or headers are invalid")),
         };
         let status = answer.code.and_then(|code| StatusCode::from_u16(code).ok());
-        let status = status.ok_or(MalformedMessage("its status is none"))?;
+        let status = status.ok_or(MalformedMessage("its status is invalid"))?;
         let is_http_10 = answer.version == Some(0);
         let mut head = AnswerHead {
             status,
@@ -122,10 +122,12 @@ impl AnswerHead {
         );
         match (self.said.coding, self.said.length) {
             _ if is_empty || to_head => Ok(AnswerBody::Length(0)),
-            (Some(_), _) if self.is_http_10 => Err(MalformedMessage("a transfer coding, and HTTP/1.0")),
+            (Some(_), _) if self.is_http_10 => {
+                Err(MalformedMessage("it has `Transfer-Encoding` over HTTP/1.0"))
+            }
             (Some(LastCoding::Chunked), _) => Ok(AnswerBody::Chunked(Chunks::default())),
             (None, Length::Bytes(length)) => Ok(AnswerBody::Length(length)),
-            (None, Length::Unclear) => Err(MalformedMessage("Content-Length is not one number")),
+            (None, Length::Unclear) => Err(MalformedMessage("its `Content-Length` is not one plain number")),
             (Some(LastCoding::Other), _) | (None, Length::Unsaid) => Ok(AnswerBody::Close(false)),
         }
     }

@@ -121,8 +121,8 @@ impl Chunks {
     }
 }
 
-const BAD_SIZE: MalformedMessage = MalformedMessage("the size of a chunk is none");
-const BAD_TRAILERS: MalformedMessage = MalformedMessage("the fields behind the last chunk are none");
+const BAD_SIZE: MalformedMessage = MalformedMessage("the size of a chunk is invalid");
+const BAD_TRAILERS: MalformedMessage = MalformedMessage("its trailers are invalid");
 /// The most bytes of chunk extensions in one body. Bounded, because they have no use here and without a bound a server
 /// could send them for ever.
 const EXTENSION_BYTES_MAX: usize = 16 * 1024;

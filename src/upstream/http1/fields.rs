@@ -19,12 +19,12 @@ pub(super) fn copy(
     let shared = Bytes::copy_from_slice(text);
     for line in lines {
         let name = HeaderName::from_bytes(line.name.as_bytes());
-        let name = name.map_err(|_| MalformedMessage("the name of a field is none"))?;
+        let name = name.map_err(|_| MalformedMessage("the name of a header is invalid"))?;
         if !goes_on(&name, line.value) {
             continue;
         }
         let value = HeaderValue::from_maybe_shared(piece(&shared, text, line.value));
-        fields.append(name, value.map_err(|_| MalformedMessage("the value of a field is none"))?);
+        fields.append(name, value.map_err(|_| MalformedMessage("the value of a header is invalid"))?);
     }
     Ok(())
 }

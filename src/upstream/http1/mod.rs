@@ -352,7 +352,7 @@ where
     fn wait_for_head(&mut self) -> Result<Option<StatusCode>, Error> {
         self.scanned = self.read.len();
         if self.scanned > HEAD_BYTES_MAX || self.interim_bytes + self.scanned > INTERIM_BYTES_MAX {
-            return Err(Error::Malformed("its head does not end"));
+            return Err(Error::Malformed("its headers are too long"));
         }
         Ok(None)
     }

@@ -241,7 +241,7 @@ fn push_field(out: &mut Vec<u8>, name: &str, value: &[u8]) {
 }
 
 fn wrong_length() -> Error {
-    Error::Request("it is not as long as its head says".into())
+    Error::Request("it is not as long as its `Content-Length`".into())
 }
 
 const LAST_CHUNK: &[u8] = b"0\r\n\r\n";

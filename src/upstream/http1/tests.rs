@@ -223,7 +223,8 @@ async fn an_answer_that_is_not_whole_is_never_taken_for_one() {
     ] {
         for length in 0..answer.len() {
             let (seen, may_follow) = answered("GET", &answer.as_bytes()[..length], length.max(1), true).await;
-            let is_told = seen.error.as_deref() == Some("closed before the answer was whole");
+            let is_told = seen.error.as_deref()
+                == Some("the server closed the connection before its response was complete");
             assert!(is_told && !may_follow, "{length} bytes of {answer:?}: {seen:?}");
         }
     }

@@ -109,9 +109,9 @@ fn hashes_that_are_none_or_cost_too_much_are_refused() {
     let salt = "c2FsdHNhbHRzYWx0";
     let out = "aGFzaGhhc2hoYXNoaGFzaGhhc2hoYXNoaGFzaGhhc2g";
     let cases = [
-        ("hunter2".to_owned(), "`hash` is an argon2id hash"),
-        (format!("$argon2i$v=19$m=4096,t=3,p=1${salt}${out}"), "`hash` is an argon2id hash"),
-        (format!("$argon2id$v=19$m=4096,t=3,p=1${salt}"), "`hash` is an argon2id hash"),
+        ("hunter2".to_owned(), "`hash` must be an argon2id hash"),
+        (format!("$argon2i$v=19$m=4096,t=3,p=1${salt}${out}"), "`hash` must be an argon2id hash"),
+        (format!("$argon2id$v=19$m=4096,t=3,p=1${salt}"), "`hash` must be an argon2id hash"),
         (format!("$argon2id$v=19$m=1048576,t=3,p=1${salt}${out}"), "this hash is too expensive"),
     ];
     for (hash, complaint) in cases {

@@ -236,7 +236,7 @@ fn keys_are_there_before_the_first_request_and_an_issuer_that_is_down_changes_no
     });
     assert_eq!(guarded.ask(&[&key.field()]).status, 200);
     issuer.publish("{\"keys\":[]}");
-    let said = "no key in it fits";
+    let said = "it has no key for the allowed";
     eventually("the complaint", || {
         guarded.gateway.stderr().iter().any(|line| line.contains(said)).then_some(())
     });

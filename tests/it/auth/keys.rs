@@ -204,14 +204,14 @@ fn a_file_that_cannot_be_used_stops_the_start() {
     let twice = entry("a", "") + &entry("a", "");
     let cases = [
         (twice.as_str(), "keys.toml:6: another entry has this key"),
-        ("[[key]]\nconsumer = \"ann\"\n", "key 1: it has no `digest`"),
+        ("[[key]]\nconsumer = \"ann\"\n", "key 1: `digest` is missing"),
         (
             "[[key]]\ndigest = \"hunter2\"\nconsumer = \"ann\"\n",
-            "keys.toml:2: a key has `digest`: `sha256:` and 64",
+            "keys.toml:2: `digest` must be `sha256:` and 64",
         ),
         (
             "[[key]]\nsha256 = \"hunter2\"\nconsumer = \"ann\"\n",
-            "keys.toml:2: a key has `digest`: `sha256:` and 64",
+            "keys.toml:2: `digest` must be `sha256:` and 64",
         ),
         ("[[key]]\ndigest = \"a\"\nsha256 = \"a\"\n", "keys.toml:2: `digest` and `sha256` say the same"),
         ("[[key]]\nsha256 = 1\n", "keys.toml:2:"),

@@ -70,7 +70,10 @@ async fn tables_of_another_migration_are_refused(lab: Lab) {
     lab.sql(&format!("UPDATE _sqlx_migrations SET checksum = {other}"));
     let error = Database::open(&lab.config).await.expect_err("they are others");
     let said = error.to_string();
-    assert!(matches!(error, Error::Tables { .. }) && said.contains("migration 4 is not the one"), "{said}");
+    assert!(
+        matches!(error, Error::Tables { .. }) && said.contains("migration 4 is not this program's"),
+        "{said}"
+    );
 }
 
 async fn both_databases_have_the_same_columns(lab: Lab) {

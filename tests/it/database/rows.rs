@@ -228,7 +228,7 @@ async fn what_no_row_can_be_is_refused_with_why(lab: Lab) {
     let ok = || of_user("ada", 1);
     let absolute = |limit| OverrideKind::Absolute(NonZeroU64::new(limit).expect("above 0"));
     for (new, why) in [
-        (NewOverride { user_id: None, ..ok() }, "for a user, for a tenant"),
+        (NewOverride { user_id: None, ..ok() }, "an override must name a user"),
         (NewOverride { user_id: Some(String::new()), ..ok() }, "the user is empty"),
         (NewOverride { tenant_id: Some("t".repeat(257)), ..ok() }, "the tenant has 257 characters"),
         (NewOverride { policy: Some(String::new()), ..ok() }, "the policy is empty"),
@@ -238,7 +238,7 @@ async fn what_no_row_can_be_is_refused_with_why(lab: Lab) {
         (NewOverride { kind: OverrideKind::Multiplicative(0.0), ..ok() }, "above 0"),
         (NewOverride { kind: OverrideKind::Multiplicative(f64::NAN), ..ok() }, "above 0"),
         (NewOverride { kind: OverrideKind::Multiplicative(f64::INFINITY), ..ok() }, "above 0"),
-        (NewOverride { kind: absolute(ABSOLUTE_MAX + 1), ..ok() }, "9007199254740991 at most"),
+        (NewOverride { kind: absolute(ABSOLUTE_MAX + 1), ..ok() }, "at most 9007199254740991"),
     ] {
         let said = database.add_override(&alice(), new.clone()).await;
         let Err(Error::Invalid(reason)) = said else { panic!("{new:?}: {said:?}") };

@@ -26,12 +26,13 @@ pub(in crate::admin) struct DryRun {
 pub(super) fn dry_run_parameter() -> Value {
     json!({
         "name": "dry-run", "in": "query", "required": false, "schema": { "type": "boolean" },
-        "description": "Answer what would be done, and do nothing",
+        "description": "Show what the request would change, and change nothing",
     })
 }
 
 pub(super) fn idempotency_key() -> Value {
-    let about = "A request that comes again within a day is answered as before, and does nothing";
+    let about =
+        "A request repeated with this key within a day gets the first response again and changes nothing";
     let schema = json!({
         "type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]+$", "examples": ["8e03978e-40d5"],
     });

@@ -46,7 +46,7 @@ struct ApiKeyBody {
     claims: Option<Map<String, Value>>,
     /// The duration after which it ends.
     duration: Option<DurationText>,
-    /// When it ends.
+    /// When it expires: a date and time.
     expires_at: Option<Time>,
 }
 
@@ -55,7 +55,7 @@ struct ApiKeyBody {
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend("examples" = [json!({ "disabled": true })]))]
 struct ApiKeyChangeBody {
-    /// Whether it is refused.
+    /// Whether requests with it are refused.
     disabled: Option<bool>,
     expires_at: Option<Time>,
 }
@@ -83,7 +83,7 @@ pub(in crate::admin) struct ApiKeyQuery {
 }
 
 pub(super) fn describe(document: &mut Document) {
-    document.begin("api-keys", &[("digest", "its digest, or as much of the beginning as no other has")]);
+    document.begin("api-keys", &[("digest", "its digest, or a prefix of it that no other key has")]);
     document
         .operation("POST /v1/api-keys", "make-api-key")
         .about("Creates an API key.")

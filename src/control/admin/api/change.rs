@@ -77,7 +77,7 @@ impl ChangeRequest {
         let Some(control) = &self.state.control else { return };
         (control.changed)();
         if !matches!(time::timeout(IN_FORCE_WITHIN, (control.applied)(version)).await, Ok(true)) {
-            tracing::warn!(version, "change is stored but not yet in force on this node");
+            tracing::warn!(version, "change is stored in the database but not yet in force on this node");
         }
     }
 
@@ -87,7 +87,7 @@ impl ChangeRequest {
         match self.database.version().await {
             Ok(version) => self.in_force(version).await,
             Err(error) => {
-                tracing::warn!(%error, "deletion is stored but not yet in force on this node")
+                tracing::warn!(%error, "deletion is stored in the database but not yet in force on this node")
             }
         }
     }

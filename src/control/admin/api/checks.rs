@@ -172,13 +172,13 @@ pub(super) fn describe(document: &mut Document) {
                  answer is 200 whether they are allowed or not, with a verdict for each in their order. Units are spent \
                  unless `dry` is true, which the role `read` may ask; otherwise it needs `operate`.")
         .once()
-.body::<CheckBody>()
+        .body::<CheckBody>()
         .answers::<CheckAnswer>("The verdict, or one for each of the checks.");
     document
         .operation("POST /v1/is-allowed", "is-allowed")
         .about(
-            "Spends a unit of a policy for a key, if it has one left. With `now` it says whether it had one \
-                 then, and spends nothing.",
+            "Spends a unit of a policy for a key if one remains. With `now` it only says whether one would \
+             remain at that time.",
         )
         .once()
         .body::<IsAllowedBody>()
@@ -296,14 +296,14 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
     if is_many {
         let beside: Vec<&str> = OF_ONE.into_iter().filter(|name| fields.has(name)).collect();
         for name in beside {
-            fields.wrong(name, format!("`{name}` is of a single check: write it in each of `checks`"));
+            fields.wrong(name, format!("`{name}` belongs to a single check: write it in each of `checks`"));
         }
     } else {
         if !fields.has("policy") {
-            fields.wrong("policy", "`policy` is missing: the name of a policy");
+            fields.wrong("policy", "`policy` is missing: write the name of a policy");
         }
         if fields.has("all_or_nothing") {
-            fields.wrong("all_or_nothing", "`all_or_nothing` is about several `checks`");
+            fields.wrong("all_or_nothing", "`all_or_nothing` needs `checks`: leave it out of a single check");
         }
     }
     let CheckBody { policy, about, checks, all_or_nothing } = fields.read()?;
@@ -318,7 +318,8 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
             flaws.push(Flaw { at: At::Body(within.clone()), detail });
         }
         if check.now.is_some() && !is_dry && !takes_time {
-            let detail = "`now` goes with `dry`: to spend at another time is for tests, of a gateway that runs with `--test-time`";
+            let detail =
+                "`now` needs `dry`: only a gateway that runs with `--test-time` spends at another time";
             flaws.push(Flaw { at: At::Body(format!("{within}/now")), detail: detail.to_owned() });
         }
         let named = match check.key {

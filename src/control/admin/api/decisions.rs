@@ -80,7 +80,7 @@ pub struct DecisionItem {
     /// The tenant that the consumer acts for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// Whether it passed.
+    /// Whether the limits admitted the request.
     pub admitted: bool,
     /// It was refused because Redis did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -149,7 +149,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation("GET /v1/decisions", "list-decisions")
         .about("Lists the last decisions of this gateway, the newest first.")
         .query::<DecisionQuery>()
-        .answers::<DecisionList>("What is known.");
+        .answers::<DecisionList>("The decisions.");
 }
 
 pub(in crate::admin) async fn show(
@@ -264,9 +264,11 @@ fn database(state: &AdminState) -> Option<Database> {
     (state.control.as_ref()?.database)()
 }
 
-const UNKNOWN: &str = "nothing is known here of such a request: a gateway keeps the last 10,000 decisions that were drawn, and without \
-     a database only its own; `node` in the answer and `X-Gateway-Node` name who decided";
+const UNKNOWN: &str = "no decision about this request is kept here: a node keeps its last 10,000 sampled \
+    decisions, and without a database only its own; ask the node that `node` or `X-Gateway-Node` of the \
+    response names";
 /// Said by all who look for a decision, if there are none.
-pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`";
+pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`; set \
+    `decisions = { denied = \"100%\" }`";
 /// Decisions of a list if nothing is said.
 const MOST: usize = 100;

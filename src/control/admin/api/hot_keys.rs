@@ -124,7 +124,7 @@ pub(in crate::admin) async fn list(
     let policy = listed.policy.map(|name| name.0);
     let asked = HotKeyFilter { policy, minutes, each: listed.limit.unwrap_or(EACH) };
     let Some(hot_keys) = &state.counts.hot_keys else {
-        return Err(AdminRefusal::NotFound("hot keys are not watched: write `hot-keys = true` in [limits]"));
+        return Err(AdminRefusal::NotFound("hot keys are not recorded: write `hot-keys = true` in [limits]"));
     };
     let shown = hot_keys(asked).await;
     if !shown.is_known {

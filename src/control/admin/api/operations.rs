@@ -54,7 +54,7 @@ impl Document {
         let problem = operation.document.answered.subschema_for::<AdminProblem>().to_value();
         operation.response(
             "default",
-            "It is refused, and nothing is done.",
+            "The request is refused, and nothing has changed.",
             "application/problem+json",
             problem,
         )
@@ -253,8 +253,8 @@ fn example(schema: &Value, schemas: &Value) -> Value {
     }
 }
 
-const ABOUT: &str = "The control plane, on the admin listener of a gateway: every endpoint that changes limits, counts or keys, and \
-     those that read what these have. Not described are pages that show a gateway at work, as JSON whose fields \
-     may grow: /v1/live (server-sent events), /v1/whoami, /v1/explain, /v1/upstreams and \
+const ABOUT: &str = "The control plane, on the admin listener of a gateway: every endpoint that changes limits, \
+    counts or keys, and those that show them. Endpoints that show a gateway at work, as JSON to which fields \
+    may be added, are not described: /v1/live (server-sent events), /v1/whoami, /v1/explain, /v1/upstreams and \
      /v1/keys/{policy}/{value}.";
 const JSON: &str = "application/json";

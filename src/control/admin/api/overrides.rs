@@ -49,10 +49,10 @@ pub(super) struct OverrideBody {
     pub reason: Reason,
     /// The duration after which it ends.
     pub duration: Option<DurationText>,
-    /// The minutes after which it ends.
+    /// How many minutes it lasts, from now on.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     pub duration_minutes: Option<u64>,
-    /// When it ends.
+    /// When it expires: a date and time.
     pub expires_at: Option<Time>,
 }
 
@@ -117,7 +117,7 @@ pub(super) const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user-id",
     tenant: "tenant-id",
     kind: "override-type",
-    nobody: "whom it is for is missing: write `user-id` or `tenant-id`",
+    nobody: "`user-id` and `tenant-id` are missing: write the one that the override is for",
 };
 
 const ENDS: [&str; 3] = ["duration", "duration-minutes", "expires-at"];
@@ -173,8 +173,8 @@ impl OverrideFieldNames {
 /// What to do instead of giving somebody a limit of 0.
 pub(super) fn instead_of_zero() -> String {
     format!(
-        "to keep a consumer out, disable its API keys (PATCH /v1/api-keys/{{digest}} with `disabled`); for as good as no \
-         limit, write an absolute one of {ABSOLUTE_MAX}"
+        "to block a consumer, disable its API keys (PATCH /v1/api-keys/{{digest}} with `disabled`); for \
+         practically no limit, write an absolute one of {ABSOLUTE_MAX}"
     )
 }
 
@@ -310,7 +310,7 @@ pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRef
     match end {
         Some(end) if end <= now => Err(AdminRefusal::Unusable(vec![Flaw::in_body(
             "expires-at",
-            format!("`expires-at` is over: it is {now}"),
+            format!("`expires-at` has passed: the gateway's clock shows {now}"),
         )])),
         _ => Ok(()),
     }

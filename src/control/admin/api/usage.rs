@@ -116,26 +116,27 @@ pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[("id", "its name")]);
     document
         .operation("GET /v1/usage/{kind}/{id}", "show-usage")
-        .about("Shows what a consumer or a tenant has spent of each policy that counts by it, by the name of the \
-                 policy.")
-        .at::<HolderKind>("kind", "what `id` is")
+        .about(
+            "Shows the usage of a consumer or a tenant for each policy that counts by it, by the name of the \
+            policy.",
+        )
+        .at::<HolderKind>("kind", "whether `id` is a consumer or a tenant")
         .query::<UsageQuery>()
         .answers::<UsagePage>("A page.");
     document
         .operation("POST /v1/usage/{kind}/{id}/reset", "reset-usage")
         .about(
-            "Lets a consumer or a tenant begin anew: nothing is spent, and penalties are over. What is in \
-                 flight stays.",
+            "Resets the counts of a consumer or a tenant and ends its penalties. Requests in flight stay counted.",
         )
-        .at::<HolderKind>("kind", "what `id` is")
+        .at::<HolderKind>("kind", "whether `id` is a consumer or a tenant")
         .writes::<ResetBody, ResetRow>();
     document
         .operation("POST /v1/usage/{kind}/{id}/grant", "grant-usage")
         .about(
-            "Gives units of a policy back to a consumer or a tenant: as many are spent less, and never more \
-                 than all are left. The policy must count by it alone.",
+            "Gives units of a policy back to a consumer or a tenant: usage falls by so many, at most to 0. The \
+             policy must count by it alone.",
         )
-        .at::<HolderKind>("kind", "what `id` is")
+        .at::<HolderKind>("kind", "whether `id` is a consumer or a tenant")
         .writes::<GrantBody, ResetRow>();
 }
 
@@ -272,7 +273,9 @@ fn holder(kind: &str, id: String) -> Result<CountHolder, AdminRefusal> {
     match kind {
         "consumer" => Ok(CountHolder::Consumer(id)),
         "tenant" => Ok(CountHolder::Tenant(id)),
-        _ => Err(AdminRefusal::NotFound("usage is that of a `consumer` or of a `tenant`")),
+        _ => Err(AdminRefusal::NotFound(
+            "usage is of a `consumer` or a `tenant`: write one of these in the path",
+        )),
     }
 }
 
@@ -300,8 +303,8 @@ fn new_reset(holder: CountHolder, policy: Option<String>, units: Option<u64>, re
 /// Minutes of all policies of a page together.
 const MINUTE_ROWS_MAX: u64 = 20_000;
 const NOT_ALONE: &str =
-    "the policy counts by more than this: reset it, or give the consumer another limit for a while";
-const NO_TIER: &str =
-    "the policy is by tier, and none is assigned to this consumer: assign one, or reset the policy";
+    "the policy counts by more dimensions than this: reset its counts, or add an override for a while";
+const NO_TIER: &str = "the policy's limit depends on the tier, and this consumer has none assigned: assign one, or reset the \
+     policy's counts";
 /// How often a grant is prepared anew because another change came between.
 const ATTEMPTS_MAX: usize = 4;

@@ -64,7 +64,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation("GET /v1/why/{consumer}", "show-why")
         .about("Shows why a consumer's requests may be refused, with a line for each fact.")
         .query::<WhyQuery>()
-        .answers::<Why>("What is known.");
+        .answers::<Why>("The facts.");
 }
 
 pub(in crate::admin) async fn show(
@@ -101,8 +101,7 @@ pub(in crate::admin) async fn show(
     lines.extend(limits("limit", &own));
     if others > 0 {
         let noun = if others == 1 { "policy" } else { "policies" };
-        let said =
-            format!("{others} {noun} more of which it has spent nothing lately: --policy asks about one");
+        let said = format!("{others} more {noun}, of which it has used nothing lately: --policy shows one");
         lines.push(("limit", said));
     }
     lines.extend(penalties(fleet.is_some(), &own, &tenants, &refusals));
@@ -111,7 +110,10 @@ pub(in crate::admin) async fn show(
     lines.extend(alignments(&own));
     lines.extend(refused(&refusals, policy.as_deref(), state.decisions.is_kept()));
     if !has_answered {
-        lines.push(("refused", "the database does not answer: what only it knows is not shown".to_owned()));
+        lines.push((
+            "refused",
+            "the database does not answer: decisions that only it keeps are not shown".to_owned(),
+        ));
     }
     let text = lines.iter().fold(String::new(), |mut text, (about, said)| {
         // The result is ignored, because writing to a text does not fail.
@@ -182,20 +184,18 @@ fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
     let leased: u64 = windows(usage).map(|(_, window)| window.leased).sum();
     let is_away = windows(usage).any(|(_, window)| window.from == CountSource::NodeWithoutRedis);
     let Some(FleetNodes { count, shards, shards_away }) = nodes else {
-        let said = "this gateway counts alone: without [redis] every gateway has a count of its own";
+        let said = "this node counts on its own: without [redis] every node has its own counts";
         return ("nodes", said.to_owned());
     };
     let have = if count == 1 { "node has" } else { "nodes share" };
     let said = match shards_away {
         away if is_away || away > 0 && away == shards => format!(
-            "Redis does not answer now: each of {count} nodes decides on its own, and what is shown is this node's"
+            "Redis does not answer now: each of {count} nodes decides on its own, and this node's counts are shown"
         ),
-        0 => format!(
-            "{count} {have} one count through Redis; {leased} units of it lie in leases of nodes, not spent yet"
-        ),
+        0 => format!("{count} {have} the counts in Redis; nodes hold {leased} unspent units in leases"),
         away => format!(
-            "{count} {have} one count through Redis, of which {away} of {shards} shards do not answer now: what \
-             those keep, each node decides on its own; {leased} units lie in leases of nodes, not spent yet"
+            "{count} {have} the counts in Redis, but {away} of {shards} shards do not answer now: each node \
+             decides on its own about their keys; nodes hold {leased} unspent units in leases"
         ),
     };
     ("nodes", said)
@@ -211,19 +211,19 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
             (
                 about,
                 format!(
-                    "policy {} counts by {by}: it has a count for each, which the refusals name",
+                    "policy {} counts by {by}, so it has many counts: the refusals name their keys",
                     policy.policy
                 ),
             )
         })
         .collect();
     lines.extend(windows(usage).map(|(policy, window)| {
-        let shadow = if policy.is_shadow { ", in shadow: it refuses nobody" } else { "" };
+        let shadow = if policy.is_shadow { ", in shadow: it refuses nothing" } else { "" };
         let leased = if window.leased > 0 { format!(", {} in leases", window.leased) } else { String::new() };
-        let penalty = if keeps_out(policy, window) { " once its penalty is over" } else { "" };
+        let penalty = if keeps_out(policy, window) { " once its penalty has ended" } else { "" };
         let hot = window.hot_key.map(|own| {
             let (limit, own) = (window.limit, own.instead_of);
-            format!("; the key is hot: this node counts it alone, by {limit} in the place of {own}")
+            format!("; the key is hot: this node decides it alone, with a limit of {limit} instead of {own}")
         });
         let said = format!(
             "policy {}, window {}: {} of {} used{leased}, {} left{penalty}{}{shadow}{}",
@@ -249,8 +249,8 @@ fn tier(policy: &PolicyUsage) -> String {
     let from = match tier.from {
         TierFrom::Assigned => ", which is assigned",
         TierFrom::Asked => "",
-        TierFrom::Decision => ", by which it was decided last",
-        TierFrom::Assumed => ", which is assumed: --tier says which its credential names",
+        TierFrom::Decision => ", as in the latest decision",
+        TierFrom::Assumed => ", which is assumed: give the tier of its credential with --tier",
     };
     format!("; tier {}{from}", tier.name)
 }
@@ -271,8 +271,8 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
             let refuses = if policy.is_shadow { "would refuse (it is in shadow)" } else { "refuses" };
             let seconds = now.until(ends_at).as_secs_f64();
             let said = format!(
-                "policy {}: node {node} {refuses} it until {ends_at}, {seconds:.0} s more, because it sent on \
-                 instead of waiting",
+                "policy {}: node {node} {refuses} it until {ends_at}, {seconds:.0} s more, because it kept \
+                 sending instead of waiting",
                 policy.policy
             );
             ("penalty", said)
@@ -280,7 +280,8 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
         .collect();
     let here = ruled().map(|(_, penalty)| penalty.node.clone()).next();
     if let (true, Some(node)) = (lines.is_empty(), &here) {
-        let elsewhere = if is_fleet { "; each node remembers its own, which its refusals tell" } else { "" };
+        let elsewhere =
+            if is_fleet { "; each node has its own penalties, which its refusals show" } else { "" };
         lines.push(("penalty", format!("none is in force at node {node}{elsewhere}")));
     }
     let is_shown = |node: &str, name: &str| {
@@ -301,10 +302,8 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
                 continue;
             }
             told.push(of);
-            let said = format!(
-                "policy {}, key {}: node {node} has refused it by a penalty until {ends_at}",
-                of.1, of.2
-            );
+            let said =
+                format!("policy {}, key {}: node {node} refuses it by a penalty until {ends_at}", of.1, of.2);
             lines.push(("penalty", said));
         }
     }
@@ -344,13 +343,14 @@ fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
 /// The limits of the tenant beneath.
 fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage]) -> Vec<Line> {
     let Some(tenant) = tenant else {
-        return vec![("tenant", "none is known of it: --tenant asks about one".to_owned())];
+        return vec![("tenant", "no tenant is known: name one with --tenant".to_owned())];
     };
     let mut lines: Vec<Line> = windows(own)
         .filter_map(|(policy, window)| {
             let limit = window.tenant_limit?;
             let said = format!(
-                "{tenant}: policy {}, window {} would have {limit} by the tenant's override, if the consumer had none",
+                "{tenant}: policy {}, window {} would have {limit} by the tenant's override, if the consumer \
+                 had no override",
                 policy.policy, window.window
             );
             Some(("tenant", said))
@@ -389,19 +389,19 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
     let (begun, ends) = (at(began), at(began + Duration::from_secs_f64(seconds)));
     match window.algorithm {
         Algorithm::FixedWindow => {
-            format!("a fixed window: the present one began at {begun} and ends at {ends}")
+            format!("a fixed window: the current one began at {begun} and ends at {ends}")
         }
         Algorithm::SlidingWindow => format!(
-            "a sliding window: what was sent in the last {seconds} s counts; of many units, the share of the window before \
-             {begun} that lies within them"
+            "a sliding window: units of the last {seconds} s count; those before {begun} are estimated by how \
+             much of their window lies within"
         ),
         Algorithm::SlidingLog => {
-            format!("a sliding log: what was sent in the last {seconds} s counts, to the request")
+            format!("a sliding log: exactly the requests of the last {seconds} s count")
         }
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             let each = seconds / window.limit.max(1) as f64;
             format!(
-                "a bucket without windows: a unit comes back every {each:.3} s, and none is held over {}",
+                "a bucket without windows: it refills by one unit every {each:.3} s, up to {}",
                 window.capacity
             )
         }
@@ -413,7 +413,7 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
 fn refused(refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line> {
     let unknown = match (is_kept, refusals) {
         (false, _) => Some(NOT_KEPT),
-        (true, []) => Some("no refusal of it is known here"),
+        (true, []) => Some("no refusal of it is kept here"),
         (true, _) => None,
     };
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -429,13 +429,13 @@ fn refused(refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line>
             "hot" => "alone, because the key is hot",
             "lease" => "by its lease",
             "redis" => "by Redis",
-            "remembered" => "by what Redis said before",
+            "remembered" => "by a remembered response of Redis",
             "unasked" => "without asking Redis",
             _ => "without Redis",
         };
         let penalty = match refusal["passes-at"].as_str() {
             _ if window["penalty"] != true => String::new(),
-            Some(at) => format!(", a penalty that keeps it out until {at}"),
+            Some(at) => format!(", a penalty until {at}"),
             None => ", a penalty".to_owned(),
         };
         let said = format!(
@@ -490,20 +490,21 @@ mod tests {
     #[test]
     fn a_fixed_window_says_when_it_began() {
         let said = alignment(&window(Algorithm::FixedWindow), Duration::from_secs(1_700_000_000));
-        let expected = "a fixed window: the present one began at 2023-11-14T22:00:00.000000Z and ends at 2023-11-14T23:00:00.000000Z";
+        let expected = "a fixed window: the current one began at 2023-11-14T22:00:00.000000Z and ends at 2023-11-14T23:00:00.000000Z";
         assert_eq!(said, expected);
         let said = alignment(&window(Algorithm::TokenBucket), Duration::from_secs(1_700_000_000));
-        assert_eq!(
-            said,
-            "a bucket without windows: a unit comes back every 36.000 s, and none is held over 100"
-        );
+        assert_eq!(said, "a bucket without windows: it refills by one unit every 36.000 s, up to 100");
     }
 
     #[test]
     fn a_redis_that_is_away_is_said_also_if_no_window_was_looked_at() {
         let said = |shards_away| nodes(Some(FleetNodes { count: 2, shards: 3, shards_away }), &[]).1;
-        assert!(said(0).starts_with("2 nodes share one count through Redis; 0 units"), "{}", said(0));
-        assert!(said(1).contains("of which 1 of 3 shards do not answer now"), "{}", said(1));
+        assert!(
+            said(0).starts_with("2 nodes share the counts in Redis; nodes hold 0 unspent units"),
+            "{}",
+            said(0)
+        );
+        assert!(said(1).contains("but 1 of 3 shards do not answer now"), "{}", said(1));
         assert!(said(3).starts_with("Redis does not answer now: each of 2 nodes"), "{}", said(3));
     }
 
@@ -516,15 +517,15 @@ mod tests {
         let refusals = [refusal("b", "2999-01-01T00:00:00.000Z"), refusal("c", "1999-01-01T00:00:00.000Z")];
         let lines = penalties(true, &[], &[], &refusals);
         let expected =
-            "policy p, key consumer=a: node b has refused it by a penalty until 2999-01-01T00:00:00.000000Z";
+            "policy p, key consumer=a: node b refuses it by a penalty until 2999-01-01T00:00:00.000000Z";
         assert_eq!(lines, [("penalty", expected.to_owned())]);
     }
 
     #[test]
     fn what_is_not_known_is_said() {
-        assert_eq!(refused(&[], None, true)[0].1, "no refusal of it is known here");
+        assert_eq!(refused(&[], None, true)[0].1, "no refusal of it is kept here");
         assert_eq!(refused(&[], None, false)[0].1, NOT_KEPT);
-        assert_eq!(of_tenant(None, &[], &[])[0].1, "none is known of it: --tenant asks about one");
+        assert_eq!(of_tenant(None, &[], &[])[0].1, "no tenant is known: name one with --tenant");
         assert_eq!(overrides(&[])[0].1, "none: each limit is that of its policy");
         assert_eq!(limits("limit", &[])[0].1, "no policy in force counts by it");
     }

@@ -35,7 +35,7 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
   });
   if (answer.ok) return answer;
   const problem = await answer.json().catch(() => ({}));
-  throw new Refused(answer.status, problem.detail ?? `the gateway answers ${answer.status}`, Number(answer.headers.get("retry-after")));
+  throw new Refused(answer.status, problem.detail ?? `the gateway responded with status ${answer.status}`, Number(answer.headers.get("retry-after")));
 }
 
 /** The same for an answer of JSON; `null` if there is none in it. */

@@ -47,7 +47,7 @@ export class Asks {
       { title: "Policy", of: (row) => row.policy },
       number("Requests", (row) => rate(row["requests-per-second"])),
       number("Refused", (row) => rate(row["denied-per-second"]), (row) => (row["denied-per-second"] > 0 ? "bad" : "")),
-      number("Share of the policy", (row) => (row["of-policy"] === undefined ? "" : percent(row["of-policy"]))),
+      number("Share of policy", (row) => (row["of-policy"] === undefined ? "" : percent(row["of-policy"]))),
       { title: "State", short: true, of: (row) => (row.hot ? "hot" : ""), tone: () => "warn" },
     ]);
     this.recentTable = new Table(at("recent"), "Newest first; select an id to see why", [
@@ -100,7 +100,7 @@ export class Asks {
   }
 
   showRecent(answer, error) {
-    this.recentTable.show(answer?.items ?? [], () => (error ? absent(error, "This gateway keeps no single decisions.")
+    this.recentTable.show(answer?.items ?? [], () => (error ? absent(error, "This gateway keeps no decisions.")
       : empty("No refusal is kept. To choose which decisions are kept: ", '[log] decisions = { denied = "100%" }')));
   }
 
@@ -142,7 +142,7 @@ export class Asks {
 
 /** What there is not, in the gateway's own words if it has some. */
 function absent(error, unknown) {
-  if (!(error instanceof Refused)) return empty("The gateway does not answer.");
+  if (!(error instanceof Refused)) return empty("The gateway does not respond.");
   if (error.status === 404 && error.message.startsWith("no such endpoint")) return empty(unknown);
   return empty(error.message);
 }

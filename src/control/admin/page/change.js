@@ -41,7 +41,7 @@ export class Changes {
     this.shown = make("p", { id: "overrides-shown", class: "note" });
     this.said = make("p", { role: "status" });
     this.all = [];
-    return make("div", {}, make("label", { for: "override-filter" }, "Overrides with this name, policy or reason"), this.filter, this.shown, panel, this.said);
+    return make("div", {}, make("label", { for: "override-filter" }, "Show only overrides with this name, policy or reason"), this.filter, this.shown, panel, this.said);
   }
 
   /** Asks for all overrides: the gateway lists them oldest first, so the newest are on the last page. */
@@ -68,14 +68,14 @@ export class Changes {
     const wanted = this.filter.value.trim().toLowerCase();
     const words = (row) => [row["user-id"], row["tenant-id"], row.policy ?? "all", row.reason, row["created-by"]];
     const found = this.all.filter((row) => words(row).some((word) => word?.toLowerCase().includes(wanted)));
-    this.table.show(found.slice(0, ROWS_MAX), () => empty(this.all.length ? "No override matches this text." : "There is no override."));
+    this.table.show(found.slice(0, ROWS_MAX), () => empty(this.all.length ? "No override matches this text." : "There are no overrides."));
     const more = found.length > ROWS_MAX ? `, the newest ${count(ROWS_MAX)} are shown` : "";
     this.shown.textContent = this.all.length ? `${count(found.length)} of ${count(this.all.length)}${more}` : "";
   }
 
   async remove(row) {
     const whom = row["user-id"] ?? row["tenant-id"];
-    if (!confirm(`Delete the override for ${whom}? Its limit is the usual one from the next request on.`)) return;
+    if (!confirm(`Delete the override for ${whom}? From the next request on the usual limit applies.`)) return;
     await this.call("DELETE", `/v1/overrides/${encodeURIComponent(row.id)}`, undefined, `The override for ${whom} is deleted.`);
   }
 
@@ -83,7 +83,7 @@ export class Changes {
     return form("Add an override", [
       ["user-id", "Consumer"], ["tenant-id", "or tenant"], ["policy", "Policy (all if empty)"],
       ["override-type", "Kind", ["absolute", "multiplicative"]], ["value", "Limit, or factor", "number"],
-      ["duration", "For, as 1h30m"], ["reason", "Why", "required"],
+      ["duration", "Duration, as 1h30m (no end if empty)"], ["reason", "Why", "required"],
     ], "Add", async (given) => {
       const body = { ...given, value: Number(given.value) };
       return this.call("POST", "/v1/overrides", body, `The override for ${given["user-id"] ?? given["tenant-id"]} is in force.`);
@@ -91,11 +91,11 @@ export class Changes {
   }
 
   reset() {
-    return form("Let somebody begin anew: nothing is spent", [
-      ["kind", "Who", ["consumer", "tenant"]], ["id", "Name", "required"], ["policy", "Policy (all if empty)"], ["reason", "Why", "required"],
+    return form("Reset counts and penalties", [
+      ["kind", "Of", ["consumer", "tenant"]], ["id", "Name", "required"], ["policy", "Policy (all if empty)"], ["reason", "Why", "required"],
     ], "Reset", async ({ kind, id, ...body }) => {
-      if (!confirm(`Reset the counts of ${kind} ${id}?`)) return false;
-      return this.call("POST", `/v1/usage/${kind}/${encodeURIComponent(id)}/reset`, body, `${id} begins anew.`);
+      if (!confirm(`Reset the counts and penalties of ${kind} ${id}?`)) return false;
+      return this.call("POST", `/v1/usage/${kind}/${encodeURIComponent(id)}/reset`, body, `The counts of ${id} are reset.`);
     });
   }
 
@@ -111,7 +111,7 @@ export class Changes {
       await this.list();
       return true;
     } catch (error) {
-      this.say(error instanceof Refused ? error.message : "The gateway does not answer: check whether the change was made before you try again.", true);
+      this.say(error instanceof Refused ? error.message : "The gateway did not respond: check whether the change was made before you try again.", true);
       return false;
     }
   }
@@ -124,7 +124,7 @@ export class Changes {
 
 function refusal(who, role) {
   const text = who === "-"
-    ? "To change something this gateway has to know who you are: "
+    ? "Changes need a token or a client certificate: "
     : `${who} has the role ${role}; changes need operate or more. `;
   return empty(text, who === "-" ? '[admin] token = "${file:/path}"' : null);
 }

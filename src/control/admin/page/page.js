@@ -54,7 +54,7 @@ function askForToken(error) {
   at("leave").hidden = true;
   say(at("who"), "");
   say(at("connection"), "signed out");
-  say(at("sign-in-why"), had || error.status !== 401 ? `The gateway refuses: ${error.message}.` : "This gateway requires a token of [admin] with the role read or more.");
+  say(at("sign-in-why"), had || error.status !== 401 ? `The gateway refused the request: ${error.message}.` : "This gateway requires a token of [admin] with the role read or more.");
   at("sign-in-why").className = had ? "bad" : "";
   at("token").focus();
 }

@@ -17,7 +17,7 @@ export class Panels {
       number("Penalised", (row) => rate(row.penalised)),
       number("Refused in total", (row) => (row["refused-total"] === undefined ? "" : count(row["refused-total"]))),
     ]);
-    this.routes = new Table(at("routes"), "Per second, and how long requests take", [
+    this.routes = new Table(at("routes"), "Per second, and request duration", [
       { title: "Route", of: (row) => row.name },
       number("Requests", (row) => rate(row["per-second"])),
       number("4xx", (row) => rate(row["4xx"]), (row) => (row["4xx"] > 0 ? "warn" : "")),
@@ -43,12 +43,12 @@ export class Panels {
       number("Lost", (row) => rate(row.lost), (row) => (row.lost > 0 ? "bad" : "")),
       { title: "Server", of: (row) => [row.server, row.version].filter(Boolean).join(", ") },
     ]);
-    this.reasons = new Table(at("reasons"), "Of all requests that this gateway answered itself with an error", [
+    this.reasons = new Table(at("reasons"), "Requests that this gateway refused, by reason", [
       { title: "Reason", of: (row) => row.reason },
       number("Per second", (row) => rate(row["per-second"])),
-      number("In all", (row) => count(row.total)),
+      number("Total", (row) => count(row.total)),
     ]);
-    this.fleet = new Table(at("fleet"), "Each node, per second, as it reported in the last seconds", [
+    this.fleet = new Table(at("fleet"), "Each node's latest report, per second", [
       { title: "Node", of: (row) => row.node },
       { title: "State", short: true, of: (row) => row.phase, tone: (row) => (row.phase === "ready" ? "good" : "warn") },
       number("Requests", (row) => rate(row.requests)),
@@ -75,14 +75,14 @@ export class Panels {
     this.routes.show(withOthers(routes, "routes"), () => empty("No request came in the last second."));
     const servers = upstreams.first.flatMap((one) => serversOf(one));
     if (upstreams.others > 0) servers.push({ kind: "others", upstream: `${count(upstreams.others)} other upstreams`, state: "not shown" });
-    this.upstreams.show(servers, () => empty("No upstream is configured: every route answers without one."));
+    this.upstreams.show(servers, () => empty("No upstream is configured: the gateway responds to every route itself."));
     this.redis.show(summary.redis ?? [], () =>
-      empty("Only this node counts its limits. To share them with other nodes: ", '[redis] url = "redis://127.0.0.1"'));
+      empty("This node keeps its limits to itself. To share them with other nodes: ", '[redis] url = "redis://127.0.0.1"'));
     this.reasons.show(summary.refusals, () => empty("No request has been refused since the start."));
     this.configuration(summary);
     at("fleet-section").hidden = !summary.fleet;
     if (summary.fleet) {
-      this.fleet.show(summary.fleet.nodes, () => empty("Waiting for the other nodes; this takes some seconds."));
+      this.fleet.show(summary.fleet.nodes, () => empty("Waiting for reports of the nodes; this takes some seconds."));
       this.fleetPolicies.show(summary.fleet.policies, () => empty("No policy decided a request in the last seconds."));
     }
   }
@@ -118,9 +118,9 @@ export class Panels {
     const pairs = [
       ["Generation", `${configuration.generation}, since ${instant(configuration["loaded-at"])}`],
       ["Fingerprint", configuration.fingerprint],
-      ["Holds", `${count(configuration.routes)} routes, ${count(configuration.policies)} policies, ${count(configuration.upstreams)} upstreams`],
-      ["Reloads", `${count(reloads.succeeded)} took effect, ${count(reloads.failed)} did not`, reloads.failed > 0 ? "warn" : ""],
-      ["Last reload", last ? `${clock(last.at)}: ${last["in-force"] ? "in force" : "refused, the old one stays"}: ${last.said}` : "none since the start", last && !last["in-force"] ? "bad" : ""],
+      ["Contents", `${count(configuration.routes)} routes, ${count(configuration.policies)} policies, ${count(configuration.upstreams)} upstreams`],
+      ["Reloads", `${count(reloads.succeeded)} succeeded, ${count(reloads.failed)} failed`, reloads.failed > 0 ? "warn" : ""],
+      ["Last reload", last ? `${clock(last.at)}: ${last["in-force"] ? "in force" : "refused, the previous configuration stays in force"}: ${last.said}` : "none since the start", last && !last["in-force"] ? "bad" : ""],
     ];
     if (database) pairs.push(["Control plane", database]);
     pairs.push(["Gateway", `${node}, Sluicegate ${version}`]);
@@ -138,6 +138,6 @@ function serversOf(upstream) {
   const rows = upstream.first.map((server) => ({ upstream: upstream.name, ...server }));
   const rest = upstream.servers - rows.length;
   if (rest > 0) rows.push({ kind: "others", upstream: upstream.name, server: `${count(rest)} more`, state: "" });
-  if (upstream["all-used"]) rows.push({ kind: "others", upstream: upstream.name, server: "all", state: "used although not healthy" });
+  if (upstream["all-used"]) rows.push({ kind: "others", upstream: upstream.name, server: "all", state: "used, because too few are healthy" });
   return rows;
 }

@@ -54,7 +54,7 @@ export class Stream {
           return;
         }
         this.failures += 1;
-        this.state("reconnecting", error instanceof Refused ? error.message : "the gateway does not answer");
+        this.state("reconnecting", error instanceof Refused ? error.message : "the gateway does not respond");
       }
       const wait = WAIT_MS[Math.min(this.failures, WAIT_MS.length - 1)];
       // Not all pages at the same moment.

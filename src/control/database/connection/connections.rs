@@ -73,7 +73,7 @@ impl ConnectionPool {
         let deadline = Instant::from_std(clock::instant()) + within;
         let permit = timeout_at(deadline, Arc::clone(&self.permits).acquire_owned()).await;
         let Ok(Ok(permit)) = permit else {
-            return Err(self.unreachable("all connections are in use"));
+            return Err(self.unreachable("all connections to it are in use"));
         };
         let (link, is_makeshift) = match self.tested(deadline).await {
             Some(link) => (link, false),

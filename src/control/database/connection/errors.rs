@@ -29,7 +29,7 @@ impl Error {
             }
             sqlx::Error::ColumnDecode { index, .. } => Error::Tables {
                 place,
-                reason: format!("column {index} has another type than the migrations give it"),
+                reason: format!("column {index} does not have the type that the migrations gave it"),
             },
             sqlx::Error::ColumnNotFound(name) => {
                 Error::Tables { place, reason: format!("column {name} is missing") }

@@ -79,7 +79,7 @@ impl HintListener {
 
     /// Listens at the first server that lets it, because a standby does not.
     async fn connect(&self) -> Result<PgListener, Error> {
-        let mut failed = self.lost("there is no server to listen at");
+        let mut failed = self.lost("no server accepts a connection for LISTEN");
         if let DatabaseOptions::Postgres(servers) = &self.connections.options {
             for (_, options) in servers.ordered() {
                 match self.connect_to(options).await {
@@ -119,7 +119,9 @@ impl HintListener {
                 Ok(true) => self.tell.send_if_modified(|heard| {
                     std::mem::replace(&mut heard.ear, HintConnection::Open) != HintConnection::Open
                 }),
-                Ok(false) => return self.lost("what this node tells itself does not come back"),
+                Ok(false) => {
+                    return self.lost("its own NOTIFY does not arrive: is a pooler in between?");
+                }
                 Err(error) => return error,
             };
             if let Err(error) = self.until_own(listener, self.tested_each).await {

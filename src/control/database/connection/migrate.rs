@@ -76,7 +76,8 @@ pub(in crate::database) async fn must_be_current(
     if is_current(connections, within).await? {
         return Ok(());
     }
-    let reason = "its tables are missing or older than this program: start the gateway once".to_owned();
+    let reason = "its tables are missing or older than this program: start the gateway once to migrate them"
+        .to_owned();
     Err(Error::Tables { place: Arc::clone(&connections.place), reason })
 }
 
@@ -127,7 +128,7 @@ async fn is_current(connections: &Arc<ConnectionPool>, within: Duration) -> Resu
             return Err(Error::Newer { place: place(), found, known });
         };
         if row.get::<Vec<u8>>("checksum")? != migration.checksum.as_ref() {
-            let reason = format!("migration {found} is not the one that this program has");
+            let reason = format!("migration {found} is not this program's: run the version that applied it");
             return Err(Error::Tables { place: place(), reason });
         }
     }
@@ -158,7 +159,7 @@ async fn apply(connections: &Arc<ConnectionPool>, deadline: Instant) -> Result<(
         Ok(Err(error)) => {
             Err(Error::Tables { place: Arc::clone(&connections.place), reason: error.to_string() })
         }
-        Err(_) => Err(connections.unreachable("the tables were not made within the deadline")),
+        Err(_) => Err(connections.unreachable("its tables were not migrated within the deadline")),
     }
 }
 

@@ -121,7 +121,7 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
 }
 
 fn postgres_servers(url: &str, config: &Config, place: &Arc<str>) -> Result<DatabaseServers, Error> {
-    let unread = || Error::Refused { place: Arc::clone(place), reason: "the URL cannot be read".to_owned() };
+    let unread = || Error::Refused { place: Arc::clone(place), reason: "its `url` is invalid".to_owned() };
     let options = |server: &String| -> Result<PgConnectOptions, Error> {
         let mut options: PgConnectOptions = server.parse().map_err(|_| unread())?;
         if let Some(password) = &config.password {

@@ -72,7 +72,7 @@ impl DatabaseServers {
             Some(connection) if !self.needs_writable => {
                 Ok(PostgresConnection { connection, is_makeshift: true })
             }
-            Some(_) => Err(Some(sqlx::Error::Protocol("no server of the URL can be written".to_owned()))),
+            Some(_) => Err(Some(sqlx::Error::Protocol("no server of `url` accepts writes".to_owned()))),
             None => Err(failed),
         }
     }

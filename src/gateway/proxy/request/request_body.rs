@@ -27,25 +27,25 @@ pub enum Error {
         max: u64,
     },
     /// The answer stalled, or the exchange took longer than `total`.
-    #[error("the upstream's answer did not go on in time")]
+    #[error("the upstream's response stalled, or took longer than `total`")]
     Timeout,
     /// The client sends too slowly, or its connection to the upstream was needed for other requests.
-    #[error("the request's body comes too slowly")]
+    #[error("the client sends the request body too slowly")]
     Slow,
     /// The client's connection broke.
     #[error(transparent)]
     Broken(#[from] hyper::Error),
     /// The client ended its stream without the end of the body.
-    #[error("the client's stream ended before the body was whole")]
+    #[error("the client ended its stream before the request body was complete")]
     Cut,
     /// The connection to the server broke.
     #[error(transparent)]
     Upstream(#[from] upstream::Error),
     /// It is sent again, and not here.
-    #[error("the request was sent again")]
+    #[error("the request is sent again, so this attempt ends")]
     SentAgain,
     /// A codec did not take an answer's bytes.
-    #[error("the answer could not be compressed: {0}")]
+    #[error("the response could not be compressed: {0}")]
     Compress(std::io::Error),
 }
 

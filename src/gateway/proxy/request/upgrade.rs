@@ -22,14 +22,17 @@ pub fn asked_for(
 ) -> Result<Option<HeaderValue>, Refusal> {
     let Some(protocol) = wanted(version, headers, present) else { return Ok(None) };
     if has_body {
-        return Err(Refusal::Malformed("a request to switch the protocol has a body"));
+        return Err(Refusal::Malformed("a request with `Upgrade` must not have a body"));
     }
     let is_websocket = protocol.as_bytes().eq_ignore_ascii_case(b"websocket");
     if is_websocket && only(headers, &SEC_WEBSOCKET_VERSION).is_some_and(|version| version != "13") {
         return Err(Refusal::WebSocketVersion);
     }
     if is_websocket && !is_websocket_handshake(method, headers) {
-        return Err(Refusal::Malformed("the WebSocket handshake is invalid"));
+        return Err(Refusal::Malformed(
+            "the WebSocket handshake must be a GET with one `Sec-WebSocket-Key` and \
+            `Sec-WebSocket-Version: 13`",
+        ));
     }
     Ok(Some(protocol))
 }

@@ -35,13 +35,13 @@ pub fn head(
         of_http2(&head.headers, max)?;
     }
     if head.uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
-        return Err(Refusal::Malformed("the scheme of the request target is neither http nor https"));
+        return Err(Refusal::Malformed("the scheme of the request target must be http or https"));
     }
     one_authority(head)?;
     headers::check_named(&head.headers, present).map_err(Refusal::Malformed)?;
     if present.underscore && underscores == Underscores::Refuse {
         // Refused, because CGI and its successors read `x_real_ip` as `X-Real-IP` (RFC 3875 section 4.1.18).
-        return Err(Refusal::Malformed("the name of a field has an underscore"));
+        return Err(Refusal::Malformed("a header name has an underscore: write `-` instead"));
     }
     if present.expect && !headers::expects_continue_only(&head.headers) {
         return Err(Refusal::ExpectationFailed);
@@ -103,7 +103,7 @@ fn of_http2(fields: &HeaderMap, max: &Sizes) -> Result<(), Refusal> {
             lengths += 1;
             let has_zeros = value.len() > 1 && value.as_bytes().starts_with(b"0");
             if lengths > 1 || has_zeros || headers::length(value.as_bytes()).is_none() {
-                return Err(Refusal::Malformed("Content-Length is not one plain number"));
+                return Err(Refusal::Malformed("`Content-Length` must be sent once and be a plain number"));
             }
         }
     }
@@ -123,21 +123,21 @@ fn one_authority(head: &request::Parts) -> Result<(), Refusal> {
     let mut hosts = head.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return Err(Refusal::Malformed("more than one Host"));
+        return Err(Refusal::Malformed("`Host` was sent more than once"));
     }
     match (head.uri.authority(), host) {
         (None, None) if head.version == Version::HTTP_10 => Ok(()),
-        (None, None) => Err(Refusal::Malformed("no Host")),
+        (None, None) => Err(Refusal::Malformed("`Host` is missing")),
         (Some(authority), _) if !is_authority(authority.as_str()) => {
-            Err(Refusal::Malformed("the request target names no host"))
+            Err(Refusal::Malformed("the host in the request target is invalid"))
         }
         (Some(authority), Some(host))
             if !is_same_authority(head.uri.scheme(), host.as_bytes(), authority.as_str().as_bytes()) =>
         {
-            Err(Refusal::Malformed("Host and request target name different authorities"))
+            Err(Refusal::Malformed("`Host` and the request target name different hosts"))
         }
         (None, Some(host)) if !host.to_str().is_ok_and(is_authority) => {
-            Err(Refusal::Malformed("Host is not a host"))
+            Err(Refusal::Malformed("`Host` must be a host name or address, with a port or without"))
         }
         _ => Ok(()),
     }

@@ -183,7 +183,7 @@ pub fn redirect(
     status: StatusCode,
 ) -> Response<ResponseBody> {
     let Some(location) = location else {
-        return refuse(context, &Refusal::Malformed("the request names no host"));
+        return refuse(context, &Refusal::Malformed("`Host` is missing, and the redirect needs it"));
     };
     context.answer(status);
     own(context, status, one(LOCATION, location), Bytes::new())

@@ -14,33 +14,33 @@ use head::MessageHead;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FramingFault {
     /// A line ends in LF without CR.
-    #[error("a line ends without CR")]
+    #[error("a line ends with LF alone: it must end with CRLF")]
     BareLineFeed,
     /// The first line is not `method target version`.
-    #[error("the request line is not `method target version`")]
+    #[error("the request line must be `method target version`")]
     RequestLine,
     /// The first line is three words, and the last is not an HTTP version.
-    #[error("this is not HTTP")]
+    #[error("the request is not HTTP")]
     OtherProtocol,
     /// HTTP, but neither 1.0 nor 1.1.
-    #[error("this version of HTTP is not served here")]
+    #[error("the HTTP version in the request line must be 1.0 or 1.1")]
     Version,
     /// The target has a fragment, which no request may have (RFC 9112 section 3.2).
-    #[error("the request target has a fragment")]
+    #[error("the request target must not have a fragment (`#`)")]
     Fragment,
     /// A line continues the one before (RFC 9112 section 5.2).
-    #[error("a field is folded over lines")]
+    #[error("a header is folded over several lines")]
     Folded,
     /// `Content-Length` that is not one plain number, or comes twice.
-    #[error("Content-Length is not one number")]
+    #[error("`Content-Length` must be sent once and be a plain number")]
     Length,
     /// `Transfer-Encoding` that is not one line with `chunked`, or comes with HTTP/1.0.
-    #[error("Transfer-Encoding is not chunked alone")]
+    #[error("`Transfer-Encoding` must be `chunked` alone, and needs HTTP/1.1")]
     Coding,
     /// One transfer coding that is not known (RFC 9112 section 6.1).
-    #[error("the transfer coding is not known")]
+    #[error("the transfer coding is unknown: only `chunked` is supported")]
     CodingUnknown,
-    #[error("Content-Length beside Transfer-Encoding")]
+    #[error("`Content-Length` and `Transfer-Encoding` exclude each other")]
     LengthAndCoding,
     /// The line in front of a chunk is not `size` or `size;extension`.
     #[error("the size of a chunk is not a number")]
@@ -49,7 +49,7 @@ pub enum FramingFault {
     #[error("the request target is too long")]
     TargetTooLong,
     /// The head is longer than it may be.
-    #[error("the header fields are too long")]
+    #[error("the request headers are too long")]
     HeadTooLong,
     /// A chunk is not followed by the end of a line.
     #[error("a chunk is longer than its size")]

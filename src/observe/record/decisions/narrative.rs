@@ -27,7 +27,7 @@ pub fn told(sample: &Value) -> String {
         let _ = writeln!(text, "{}", window_told(window));
     }
     if let Some(left_out) = sample["windows-left-out"].as_u64() {
-        let _ = writeln!(text, "note      {left_out} more windows are left out");
+        let _ = writeln!(text, "note      {left_out} more windows are not shown");
     }
     match (is("admitted"), sample["passes-at"].as_str()) {
         (true, _) => {}
@@ -36,15 +36,15 @@ pub fn told(sample: &Value) -> String {
                 windows.iter().filter(|window| window["allowed"] == false && window["shadow"] != true);
             let wait_ms = waits.filter_map(|window| window["wait-ms"].as_u64()).max();
             let later = wait_ms.map_or_else(String::new, |ms| format!(", {} later", seconds(ms)));
-            let _ = writeln!(text, "passes    at {at}{later}, if nobody spends in between");
+            let _ = writeln!(text, "passes    at {at}{later}, if no other request spends in between");
         }
         // Without how much later, because the window that lets it wait longest may be among those.
         (false, Some(at)) => {
-            let _ = writeln!(text, "passes    at {at}, if nobody spends in between");
+            let _ = writeln!(text, "passes    at {at}, if no other request spends in between");
         }
         (false, None) if is("redis-down") => text.push_str("passes    when Redis answers again\n"),
         (false, None) if windows.iter().any(|window| is_in_flight(window) && window["allowed"] == false) => {
-            text.push_str("passes    when another request ends: nobody knows when\n");
+            text.push_str("passes    when another request in flight ends\n");
         }
         (false, None) => text.push_str("passes    never: it costs more than a window holds\n"),
     }
@@ -77,10 +77,10 @@ fn window_told(window: &Value) -> String {
         by(window)
     );
     if window["override"].is_string() {
-        let _ = write!(text, "; its limit is that of override {}", shown(&window["override"]));
+        let _ = write!(text, "; its limit is set by override {}", shown(&window["override"]));
     }
     if window["penalty"] == true {
-        text.push_str("; a penalty, because the client sent on instead of waiting");
+        text.push_str("; a penalty, because the client kept sending instead of waiting");
     }
     match window["wait-ms"].as_u64() {
         _ if allowed || is_in_flight(window) => {}
@@ -99,19 +99,19 @@ fn is_in_flight(window: &Value) -> bool {
 
 fn by(window: &Value) -> String {
     let by = match window["tier"].as_str().unwrap_or_default() {
-        "local" if window["penalty"] == true => "by this node, as each remembers penalties on its own",
+        "local" if window["penalty"] == true => "by this node: each has its own penalties",
         "hot" => "by this node alone, because the key is hot",
         "lease" => "from this node's lease",
         "redis" => "by Redis",
-        "remembered" => "by what Redis said before",
-        "unasked" if window["allowed"] == true => "by nobody, as another had refused: Redis was not asked",
-        "unasked" => "by the limit itself: Redis was not asked",
+        "remembered" => "by a remembered response of Redis",
+        "unasked" if window["allowed"] == true => "without Redis, because another window had refused",
+        "unasked" => "without Redis, because the cost exceeds the limit",
         "fallback" => "by this node without Redis",
         _ => "by this node, which counts alone",
     };
     match window["age-ms"].as_u64() {
         Some(age_ms) if window["tier"] != "redis" => {
-            format!("{by}, whose last word was {} old", seconds(age_ms))
+            format!("{by}; Redis answered last {} before", seconds(age_ms))
         }
         _ => by.to_owned(),
     }
@@ -148,8 +148,8 @@ mod tests {
             told(&refused().to_json()),
             "request   4f0c was refused at 2023-11-14T22:13:20.120Z by node edge-1 (route api, consumer alice)\n\
              refused   policy search, window search-1h, key consumer=alice: 0 of 40 left, cost 1; decided from this \
-             node's lease, whose last word was 0.250 s old; its limit is that of override 01H; admits in 1.500 s\n\
-             passes    at 2023-11-14T22:13:21.620Z, 1.500 s later, if nobody spends in between\n"
+             node's lease; Redis answered last 0.250 s before; its limit is set by override 01H; admits in 1.500 s\n\
+             passes    at 2023-11-14T22:13:21.620Z, 1.500 s later, if no other request spends in between\n"
         );
     }
 
@@ -163,10 +163,7 @@ mod tests {
         let mut sample = refused();
         sample.windows[0].period_ns = 0;
         let text = told(&sample.to_json());
-        assert!(
-            text.ends_with("override 01H\npasses    when another request ends: nobody knows when\n"),
-            "{text}"
-        );
+        assert!(text.ends_with("override 01H\npasses    when another request in flight ends\n"), "{text}");
         sample.is_redis_down = true;
         assert!(told(&sample.to_json()).ends_with("passes    when Redis answers again\n"));
     }

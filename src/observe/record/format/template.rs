@@ -49,7 +49,7 @@ pub enum Error {
     },
     /// A header field that lines do not show.
     #[error(
-        "`{name}` is not one of `headers`; name it there, too: what may hold a credential is refused there"
+        "`{name}` is not one of `headers`; name it there, too, where headers that may hold a credential are refused"
     )]
     NotShown {
         /// Where its brace stands.
@@ -57,12 +57,10 @@ pub enum Error {
         name: String,
     },
     /// A control character, which would end a line or hide a part of it.
-    #[error("a line has no control characters")]
+    #[error("a format must not have control characters")]
     Control,
     /// Nothing in it differs from one request to the next.
-    #[error(
-        "every line would be the same; write what it shows as in `{{client}} \"{{request}}\" {{status}}`"
-    )]
+    #[error("every line would be the same; write values as in `{{client}} \"{{request}}\" {{status}}`")]
     Fixed,
     #[error("a line could become longer than {LINE_BYTES_MAX} bytes; name fewer values")]
     TooLong,

@@ -20,7 +20,7 @@ enum DescriptorPiece {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A brace that nothing closes, or that closes nothing.
-    #[error("a brace stands alone; the key of an entry stands in two, as in `{{user_id}}`")]
+    #[error("a brace has no counterpart; write the key of an entry in braces, as in `{{user_id}}`")]
     Brace,
     /// Nothing between two braces.
     #[error("`{{}}` names no entry; write its key, as in `{{user_id}}`")]

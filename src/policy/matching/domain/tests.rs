@@ -409,30 +409,31 @@ fn all_mistakes_of_rules_come_at_once() {
         (limit(0), "`by-user` counts by `entry:user_id`, and the rule has no entry `user_id`"),
         (
             limit(1),
-            "`by-consumer` counts by `consumer`, which no entry of the rule says; write which one does, as in `dimensions = { consumer = \"{user_id}\" }`",
+            "`by-consumer` counts by `consumer`, to which the rule maps no entry; write which entry holds it, as in `dimensions = { consumer = \"{user_id}\" }`",
         ),
         (
             limit(2),
-            "`by-ip` counts by `ip`, which no entry of the rule says; write which one does, as in `dimensions = { consumer = \"{user_id}\" }`",
+            "`by-ip` counts by `ip`, to which the rule maps no entry; write which entry holds it, as in `dimensions = { consumer = \"{user_id}\" }`",
         ),
         (
             limit(3),
-            "`busy` counts what is in flight, or lets requests wait: an answer to a descriptor is yes or no, and nobody says when its request is over",
+            "`busy` counts requests in flight or lets them wait, which a descriptor cannot: its check is answered yes or no at \
+             once, and the proxy does not report when its request ends",
         ),
         (limit(4), "no policy is called `plane`"),
         (limit(6), "the policy `plain` is named twice; it would be charged twice"),
-        (given(0), "a brace stands alone; the key of an entry stands in two, as in `{user_id}`"),
+        (given(0), "a brace has no counterpart; write the key of an entry in braces, as in `{user_id}`"),
         (given(1), "the rule has no entry `shopp`; did you mean `shop`?"),
         (given(3), "`{}` names no entry; write its key, as in `{user_id}`"),
         (given(2), "no policy of the rule counts by `route`"),
-        (DomainField::Entries(2), "another rule is for the same descriptors"),
+        (DomainField::Entries(2), "another rule matches the same descriptors; leave one out"),
         (
             DomainField::Entries(3),
-            "more than 4 entries are written in their order: `entries = [{ a = \"*\" }, { b = \"*\" }]`",
+            "more than 4 entries need a fixed order: write `entries = [{ a = \"*\" }, { b = \"*\" }]`",
         ),
         (DomainField::Entries(4), "a rule needs `entries`; write `entries = { remote_address = \"*\" }`"),
         (DomainField::InsteadOf(5), "no rule of this domain has the name `reads`; did you mean `read`?"),
-        (DomainField::InsteadOf(7), "`self` is the rule's own name; it cannot stand in its own place"),
+        (DomainField::InsteadOf(7), "`self` is the rule's own name; a rule cannot replace itself"),
     ];
     let expected = expected.map(|(field, text)| (field, text.to_owned()));
     assert_eq!(mistakes(&[], &policies, rules), expected);
@@ -456,7 +457,7 @@ fn a_route_cannot_count_by_entries_and_a_rule_names_no_candidate() {
     let replaces = Some(CandidateDefinition { policy: "by-ip".to_owned(), rollout_ppm: 0 });
     let new = PolicyDefinition { replaces, ..policy("new", "3/m by ip") };
     let found = mistakes(&[], &[policies[1].clone(), new], vec![rule("remote_address=*", &["new"])]);
-    let text = "`new` is a candidate of `by-ip`; name `by-ip`, and the candidate is asked beside it";
+    let text = "`new` is a candidate of `by-ip`; name `by-ip`, and the candidate decides beside it";
     assert_eq!(found, [(DomainField::Limit { rule: 0, index: 0 }, text.to_owned())]);
 }
 

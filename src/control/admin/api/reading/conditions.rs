@@ -14,14 +14,16 @@ pub(in crate::admin) fn expected(headers: &HeaderMap) -> Result<Expect, Flaw> {
     let none = only(headers, &IF_NONE_MATCH, "if-none-match")?;
     match (tag, none) {
         (_, Some(none)) if none != b"*" => {
-            Err(flaw("if-none-match", "must be `*`: the row is not there yet"))
+            Err(flaw("if-none-match", "must be `*`, which means that the row must not exist yet"))
         }
         (None, None) => Ok(Expect::Anything),
         (None, Some(_)) => Ok(Expect::Nothing),
         // Never met, because one or the other does not hold, whatever there is (RFC 9110 section 13.2.2).
         (Some(_), Some(_)) => Ok(Expect::Version(NO_VERSION)),
         (Some(b"*"), None) => Ok(Expect::Something),
-        (Some(tag), None) if tag.contains(&b',') => Err(flaw("if-match", "must be one tag")),
+        (Some(tag), None) if tag.contains(&b',') => {
+            Err(flaw("if-match", "must be a single tag, as in `ETag`"))
+        }
         // Never met either, because a tag that is not ours is no row's.
         (Some(tag), None) => Ok(Expect::Version(version(tag).unwrap_or(NO_VERSION))),
     }
@@ -67,7 +69,7 @@ fn only<'h>(
 ) -> Result<Option<&'h [u8]>, Flaw> {
     let mut values = headers.get_all(name).iter();
     let first = values.next().map(|value| value.as_bytes().trim_ascii());
-    if values.next().is_some() { Err(flaw(shown, "is given twice")) } else { Ok(first) }
+    if values.next().is_some() { Err(flaw(shown, "was sent more than once")) } else { Ok(first) }
 }
 
 fn flaw(name: &'static str, detail: &str) -> Flaw {

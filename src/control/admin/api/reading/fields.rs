@@ -129,7 +129,7 @@ fn object(schema: &Value, entries: &mut Map<String, Value>, within: &str, flaws:
         check(schema, name, value, &within, flaws);
     }
     if let Some(most) = schema["maxProperties"].as_u64().filter(|most| entries.len() as u64 > *most) {
-        let detail = format!("it must have {most} values at most");
+        let detail = format!("it must have at most {most} values");
         flaws.push(Flaw { at: At::Body(within.to_owned()), detail });
     }
     if schema["additionalProperties"].is_object() || known.is_empty() {
@@ -182,7 +182,7 @@ pub(in crate::admin::api) fn scalar(schema: &Value, name: &str, value: &mut Valu
             return Ok(());
         }
         let hint = did_you_mean(word, &words).unwrap_or_else(|| format!("write {}", listed(&words)));
-        return Err(format!("this is not a value of `{name}`: {hint}"));
+        return Err(format!("unknown value of `{name}`: {hint}"));
     }
     match (schema::type_of(schema), &*value) {
         ("string", Value::String(text)) => match schema["format"].as_str().unwrap_or_default() {
@@ -354,7 +354,7 @@ mod tests {
                 "`for` is not a duration: write a duration: whole numbers with d, h, m, s or ms, as in `5s`, `250ms`, `1m30s`",
             ),
             ("/is", "`is` must be true or false"),
-            ("/kind", "this is not a value of `kind`: did you mean `green`?"),
+            ("/kind", "unknown value of `kind`: did you mean `green`?"),
             ("/many/1/a", "`a` is missing: "),
             ("/many/1/b", "unknown field: did you mean `a`?"),
             ("/name", "`name` must have 1 to 9 characters"),

@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for StrictVisitor {
         let mut object = Map::new();
         while let Some((name, StrictValue(value))) = entries.next_entry::<String, StrictValue>()? {
             if object.insert(name, value).is_some() {
-                return Err(A::Error::custom("an object has a name twice"));
+                return Err(A::Error::custom("an object has the same name twice"));
             }
         }
         Ok(object.into())
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(parse(br#"{"a":1,"b":[{"a":1}]}"#), Ok(json!({ "a": 1, "b": [{ "a": 1 }] })));
         for text in [r#"{"a":1,"a":1}"#, r#"[{"b":{"a":1,"\u0061":2}}]"#] {
             let said = parse(text.as_bytes()).expect_err("it is ambiguous");
-            assert!(said.starts_with("an object has a name twice"), "{said}");
+            assert!(said.starts_with("an object has the same name twice"), "{said}");
         }
         for text in ["", "{", "{}}", "nul", "\"\\ud800\"", &"[".repeat(200)] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");

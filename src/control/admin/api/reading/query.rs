@@ -50,7 +50,7 @@ pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(
         let name = decoded(name).unwrap_or_default();
         let read = match (decoded(value), known.get(&name)) {
             (None, _) => Err(format!("`{name}` is not percent-encoded UTF-8")),
-            _ if values.contains_key(&name) => Err(format!("`{name}` is given twice")),
+            _ if values.contains_key(&name) => Err(format!("`{name}` was sent more than once")),
             (_, None) => {
                 let hint = did_you_mean(&name, &names).unwrap_or_else(|| match names.as_slice() {
                     [] => "this endpoint takes no parameters".to_owned(),
@@ -129,7 +129,7 @@ mod tests {
             ("limit=+5", "`limit` must be a whole number from 1 to 10"),
             ("limit=5.0", "`limit` must be a whole number from 1 to 10"),
             ("limit=", "`limit` must be a whole number from 1 to 10"),
-            ("limit=1&limit=1", "`limit` is given twice"),
+            ("limit=1&limit=1", "`limit` was sent more than once"),
             ("limti=1", "`limti` is unknown: did you mean `limit`?"),
             ("dry_run", "`dry_run` is unknown: did you mean `dry-run`?"),
             ("dry-run", "`dry-run` must be true or false"),

@@ -63,13 +63,17 @@ pub(in crate::admin::api) fn policy(
         fields.wrong("keyType", hint.as_str());
     }
     if fields.get("localQuotaFraction").is_some_and(|fraction| fraction.as_f64() != Some(0.0)) {
-        let hint = "`localQuotaFraction` is 0 or left out: leases follow each node's demand. To bound what a fleet may \
-                    admit beyond a limit, write the policy in the words of gateway.toml with `overshoot = \"1%\"`";
+        let hint = "`localQuotaFraction` must be 0 or left out: leases follow each node's demand. To bound what \
+            a fleet may admit beyond a limit, write the policy with the keys of gateway.toml, and with \
+            `overshoot = \"1%\"`";
         fields.wrong("localQuotaFraction", hint);
     }
     let flat: FlatPolicy = fields.read()?;
     if flat.policy_id.as_ref().is_some_and(|named| named.0 != id) {
-        return Err(vec![Flaw::in_body("policyId", "`policyId` is another than the one of the path")]);
+        return Err(vec![Flaw::in_body(
+            "policyId",
+            "`policyId` must be the policy of the path, or be left out",
+        )]);
     }
     let (limit, note) = flat.limit().map_err(|hint| vec![Flaw::in_body("ratePerSec", hint)])?;
     let mut keys = Map::new();
@@ -95,7 +99,7 @@ fn dimensions(text: &str) -> Result<Vec<&'static str>, String> {
     by.ok_or_else(|| {
         let known: Vec<_> = KEY_TYPES.iter().map(|(known, _)| *known).collect();
         let known = listed(&known);
-        format!("`keyType` is {known}, or several of them with `:` between, as in `userId:endpoint`")
+        format!("`keyType` must be {known}, or several of them with `:` between, as in `userId:endpoint`")
     })
 }
 
@@ -112,7 +116,10 @@ impl FlatPolicy {
             "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one",
         )?;
         let note = exact.is_none().then(|| {
-            format!("{rate} a second is no whole number of units in {window} s: the limit is rounded to {limit} in {window} s")
+            format!(
+                "{rate} per second is not a whole number of units in {window} s: the limit is rounded to \
+                {limit} in {window} s"
+            )
         });
         let burst = self.burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
         Ok((format!("{limit}/{window}s{burst}"), note))
@@ -214,12 +221,12 @@ mod tests {
     fn what_the_file_has_no_word_for_is_refused_with_what_to_write() {
         for (more, said) in [
             (json!({ "localQuotaFraction": 0.2 }), "`overshoot = \"1%\"`"),
-            (json!({ "keyType": "user" }), "`keyType` is `userId`"),
+            (json!({ "keyType": "user" }), "`keyType` must be `userId`"),
             (json!({ "keyType": "composite" }), "as in `userId:endpoint`"),
-            (json!({ "failMode": "open" }), "this is not a value of `failMode`"),
+            (json!({ "failMode": "open" }), "unknown value of `failMode`"),
             (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
             (json!({ "ratePerSec": 0 }), "must be above 0"),
-            (json!({ "policyId": "other" }), "another than the one of the path"),
+            (json!({ "policyId": "other" }), "must be the policy of the path"),
             (json!({ "rate": 1 }), "unknown field: it takes"),
             (json!({ "burst": 0 }), "`burst` must be"),
         ] {

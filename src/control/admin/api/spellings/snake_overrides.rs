@@ -49,7 +49,7 @@ struct SnakeOverrideBody {
     override_type: OverrideType,
     /// The limit of a policy's first window, or the factor for all windows.
     value: f64,
-    /// The minutes after which it ends.
+    /// How many minutes it lasts, from now on.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     duration_minutes: u64,
     /// The reason, for the audit log.

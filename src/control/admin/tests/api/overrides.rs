@@ -122,7 +122,7 @@ async fn an_override_ends_by_one_of_three_fields_or_never() {
     assert_eq!(never["expires-at"], Value::Null);
     for (more, status, said) in [
         (vec![("duration", json!("10m")), ("duration-minutes", json!(1))], 400, "exclude each other"),
-        (vec![("expires-at", json!("2001-01-01T00:00:00Z"))], 422, "`expires-at` is over"),
+        (vec![("expires-at", json!("2001-01-01T00:00:00Z"))], 422, "`expires-at` has passed"),
         (vec![("expires-at", json!("tomorrow"))], 400, "`expires-at` is not a date and time as in"),
         (vec![("duration", json!("10"))], 400, "`duration` is not a duration"),
         (vec![("duration-minutes", json!(0))], 400, "must be a whole number from 1 to 527040"),

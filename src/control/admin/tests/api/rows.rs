@@ -123,7 +123,7 @@ async fn a_prefix_that_several_keys_have_names_none() {
     let shared = shared.expect("some two begin alike");
     let refused = api.ask(&format!("DELETE /v1/api-keys/{shared}"), None).await;
     assert_eq!(
-        (refused.status(), refused.detail().starts_with("several keys have this digest prefix")),
+        (refused.status(), refused.detail().starts_with("several API keys have this digest prefix")),
         (409, true)
     );
     assert_eq!(api.ask("GET /v1/api-keys/nothex", None).await.status(), 404);
