@@ -58,7 +58,7 @@ pub enum ShorthandProblem {
     /// Neither `/` nor `per`.
     #[error("a limit is so many requests in a period")]
     NoPeriod,
-    #[error("`{found}` is no unit of time")]
+    #[error("`{found}` is not a unit of time")]
     UnknownUnit { found: String },
     /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
