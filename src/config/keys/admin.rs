@@ -70,8 +70,8 @@ sections! {
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// clients that may call, by a name in their certificate, written as in `shows`; default: every certificate of
-        /// `client-ca`
+        /// clients that may call, by a name in their certificate, written as in `shows`; without the key, every client
+        /// with a certificate from `client-ca`
         "clients": Texts;
     }
 }

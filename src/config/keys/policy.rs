@@ -126,7 +126,7 @@ sections! {
         "max": TimeWithin(SECOND, PENALTY_MAX, ""), Value("1h");
     }
     HOT_KEYS = "`hot-keys`" {
-        /// the key's share of the policy's decisions, or of its shard's
+        /// the share of the policy's decisions, or of its shard's, above which a key is hot
         "above": Share, Value("5%");
         /// `"report"`, or `"local-only:1000/m"`: each node decides the key alone, by this limit
         "then": Text, Value("report");

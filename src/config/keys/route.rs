@@ -111,13 +111,14 @@ sections! {
         "always": Bool, ValueBeside(&[], "false");
     }
     TIMEOUTS = "`timeouts`" {
-        /// until the response begins; like the next three, it overrides the upstream's
+        /// how long until the response begins; like the next three, it overrides the upstream's
         "response": Time(MS);
-        /// a first attempt that may be retried
+        /// how long a first attempt may take if it may be retried
         "try": Time(MS);
-        /// the whole exchange
+        /// how long the whole exchange may take
         "total": Time(MS);
-        /// a response body that makes no progress. `"off"` lets an event stream or a gRPC call be silent for any time
+        /// how long a response body may make no progress. `"off"` lets an event stream or a gRPC call be silent for any
+        /// time
         "stall": TimeOrOff(MS);
         /// how long a WebSocket or other tunnel may be idle; enforced up to a quarter late
         "tunnel-idle": TimeOrOff(MS), Means("1 hour");
