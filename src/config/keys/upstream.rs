@@ -115,8 +115,8 @@ sections! {
         /// HTTP, a response or its body that does not begin in time, a status of 5xx, a gRPC call that ends without a
         /// body as UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
         "after": Number(1, IN_A_ROW_MAX), Value("5");
-        /// length of the first ejection. Each further one is longer by this much, up to ten times in all; each period
-        /// of this length without an ejection makes the next one shorter again
+        /// length of the first ejection. Each further one is longer by this much, up to ten times this length; each
+        /// period of this length without an ejection makes the next one shorter again
         "for": Time(MS), Value("30s");
         /// largest share of servers that may be ejected at once, rounded down: of one server, none
         "most": Share, Value("50%");
