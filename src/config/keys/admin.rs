@@ -22,7 +22,7 @@ sections! {
         "certs": List(&Table(&PAIR));
         /// with `certs`: a PEM file with the CAs of client certificates and, optionally, their revocation lists
         "client-ca": Path;
-        /// whether clients must show a certificate. With `"ask"`, probes and tokens work without one
+        /// whether clients must present a certificate. With `"ask"`, probes and tokens work without one
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "ask");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
@@ -66,12 +66,12 @@ sections! {
         "certs": List(&Table(&PAIR));
         /// with `certs`: a PEM file with the CAs of client certificates and, optionally, their revocation lists
         "client-ca": Path;
-        /// whether clients must show a certificate
+        /// whether clients must present a certificate
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// clients that may call, by a name in their certificate, written as in `shows`; default: every certificate of
-        /// `client-ca`
+        /// clients that may call, by a name in their certificate, written as in `shows`; without the key, every client
+        /// with a certificate from `client-ca`
         "clients": Texts;
     }
 }

@@ -19,7 +19,7 @@ sections! {
     AUTH = "[auth.<name>]" {
         /// `"api-key"`, `"jwt"`, `"mtls"`, `"basic"` or `"anonymous"`
         "kind": Words(|| words(KINDS)), Required;
-        /// whether the upstream sees the credential. `false` removes it from the request; limits by it still work
+        /// whether the upstream sees the credential. `false` removes it from the request; limits can still count by it
         "pass": Bool, Value("true");
     }
     API_KEY = "[auth.<name>]" + AUTH {
@@ -61,7 +61,7 @@ sections! {
         "required": Texts, Value("[\"exp\"]");
         /// how far clocks may differ when `exp`, `nbf` and `iat` are checked; `iat` may not lie in the future
         "leeway": Time(ZERO), Value("5s");
-        /// the claim that names the consumer: a text, or a whole number, which is taken as its digits
+        /// the claim that names the consumer: a string, or a whole number, whose digits are used
         "consumer": Text, Value("claim:sub");
         /// the claim that names the tenant, as for `consumer`
         "tenant": Text;

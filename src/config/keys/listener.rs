@@ -36,7 +36,7 @@ sections! {
         /// address and port: `"127.0.0.1:8080"`, `"[::]:443"`. `[::]` also accepts IPv4; port 0 is any free port. Or a
         /// [Unix socket](unix-sockets.md): `"unix:/run/sluicegate/edge.sock"`
         "bind": Text, Needs("a listener needs `bind`", "write `bind = \"127.0.0.1:8080\"`");
-        /// permissions of a Unix socket; connecting takes write permission. `"0660"`: owner and group
+        /// permissions of a Unix socket; clients need write permission to connect. `"0660"`: owner and group
         "mode": Text, ValueBeside(&[], "\"0660\"");
         /// owner of a Unix socket: a name from `/etc/passwd`, or a number
         "owner": Text, Means("the gateway's own");
@@ -44,7 +44,8 @@ sections! {
         "group": Text, Means("the gateway's own");
         /// protocols. Over TLS, ALPN decides; without ALPN, HTTP/1.1, or HTTP/2 if nothing else is allowed
         "http": Texts, Value("[\"h2\", \"http/1.1\"]");
-        /// certificates; with any, the listener speaks TLS. SNI selects the exact name, a wildcard, or the first
+        /// certificates; if there are any, the listener speaks TLS. SNI selects the exact name, a wildcard, or the
+        /// first
         "certs": Any(&[Table(&ORDERED), Table(&PAIR), List(&Any(&[Table(&ORDERED), Table(&PAIR)]))]);
         /// over TLS, `"strict"` answers 421 to a request for a host other than the one in the handshake
         "sni": Words(|| words(&SNI)), Value("strict");
@@ -56,10 +57,11 @@ sections! {
         /// the oldest version of TLS that is accepted. Needs `certs`
         "min-version": Words(|| words(&VERSIONS)), ValueBeside(&["certs"], "\"1.2\"");
         /// cipher suites to offer, by their IANA names, the preferred first, for both versions of TLS. Needs `certs`
-        "ciphers": Texts, Means("all there are");
+        "ciphers": Texts, Means("all that are supported");
         /// a PEM file with the CAs of client certificates. Needs `certs`; watched like them
         "client-ca": Path;
-        /// `"ask"`: a client may connect without a certificate. If it shows one, that must be valid in either case
+        /// `"ask"`: a client may connect without a certificate. If it presents one, the certificate must be valid in
+        /// either case
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// a PEM file with revocation lists. A client is then refused if its issuer has no list in the file, or only
         /// one past its next update; a file without a list is an error
@@ -76,9 +78,9 @@ sections! {
         /// whether another process of the same user may listen on the address, too (SO_REUSEPORT), as in a rolling
         /// restart; the kernel then spreads connections over both
         "reuse-port": Bool, Value("false");
-        /// most connections at once; further ones are closed as soon as they are accepted
+        /// maximum number of concurrent connections; further ones are closed as soon as they are accepted
         "max-connections": Number(1, CONNECTIONS_MAX), Value("50000");
-        /// most connections from one client address; IPv6 by /64
+        /// maximum number of connections from one client address; IPv6 by /64
         "max-connections-per-ip": Number(1, CONNECTIONS_MAX), Means("`50000`, or `max-connections` if less");
         /// changes to every response of the listener, including refusals and redirects: `remove`, `set` and `add`, as
         /// on a [route](route.md#how), whose own changes come later. Values are the same in every response, so they

@@ -63,7 +63,8 @@ sections! {
         "sample": Share, Value("0%");
         /// share of refused requests that are sampled
         "denied": Share, Value("100%");
-        /// most samples per second in the whole process, up to `"20000/s"`; admitted requests take at most half of them
+        /// maximum number of samples per second in the whole process, up to `"20000/s"`; admitted requests take at most
+        /// half of them
         "max": Pattern(r"^[0-9][0-9_]*/s$"), Value("1000/s");
         /// whether they are also written to the [database](database.md), if there is one
         "database": Bool, Value("true");
@@ -77,7 +78,7 @@ sections! {
         /// `"http"`: protobuf in POST requests; `"grpc"`: gRPC, usually on port 4317
         "protocol": Words(|| words(&PROTOCOLS)), Value("http");
         /// how the collector is verified over `https`, with the keys of an [upstream's `tls`](upstream.md#tls)
-        "tls": Table(&TLS), Means("the system's authorities");
+        "tls": Table(&TLS), Means("the system's CAs");
         /// headers for the collector, such as `authorization`; `/config` masks their values. Headers of the message
         /// itself (`content-type`, `host`, `te` and the like, `grpc-…`) are refused
         "headers": Map(&Field(&Secret)), Value("{}");

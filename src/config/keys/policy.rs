@@ -56,8 +56,8 @@ sections! {
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
         /// shadow mode: the policy counts and reports, but refuses nothing
         "shadow": Bool, Value("false");
-        /// the name of another policy, whose candidate this one is: both are checked for the same requests and compared
-        /// ([more](../../shadow-limits.md#a-candidate))
+        /// the name of another policy, for which this one is a candidate: both are checked for the same requests and
+        /// compared ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;
         /// for a candidate: the share of keys that it decides
         "rollout": SHARE_OR_ZERO, Beside("replaces");
@@ -89,8 +89,8 @@ sections! {
         "default": Number(1, COST_MAX), Value("1");
         /// a request header that holds the cost, from trusted hops only; it takes precedence over paths
         "header": Text;
-        /// a response header of the upstream that holds the cost. Until it is known, the rest of the table is the
-        /// estimate
+        /// a response header of the upstream that holds the cost. Until the response arrives, the other keys of the
+        /// table give the estimate
         "response-header": Text;
         /// units to reserve until the cost is known: a number, or fields of the request body; the first that is present
         /// counts (`"body:max_tokens"`)
@@ -101,7 +101,7 @@ sections! {
         "request-bytes": Size(1, UNIT_BYTES_MAX);
         /// bytes of the response body per unit
         "response-bytes": Size(1, UNIT_BYTES_MAX);
-        /// time per unit until the response is complete, from 1 ms
+        /// time per unit until the response is complete, at least 1 ms
         "response-time": Time(MS);
         /// the highest cost that any of these can set; higher values count as this
         "max": Number(1, COST_MAX), Means("the capacity of the smallest window; for a cost known later, of each window");
@@ -126,7 +126,7 @@ sections! {
         "max": TimeWithin(SECOND, PENALTY_MAX, ""), Value("1h");
     }
     HOT_KEYS = "`hot-keys`" {
-        /// the key's share of the policy's decisions, or of its shard's
+        /// the share of the policy's decisions, or of its shard's, above which a key is hot
         "above": Share, Value("5%");
         /// `"report"`, or `"local-only:1000/m"`: each node decides the key alone, by this limit
         "then": Text, Value("report");
@@ -147,8 +147,8 @@ sections! {
     DOMAIN = "[rls.<name>]" {
         /// whether a limit that comes with a descriptor replaces those of its rule
         "overrides": Bool, Value("false");
-        /// the rules, at most 100,000. Their order matters only for the names of limits as text: `rls:<domain>:<name>`
-        /// in a rule with a `name`, otherwise `rls:<domain>#<n>`
+        /// the rules, at most 100,000. Limits as text are called `rls:<domain>:<name>` in a rule with a `name`,
+        /// otherwise `rls:<domain>#<n>`, by the rule's position; only for that does the order of the rules matter
         "descriptors": List(&Table(&RULE)), Needs(
             "a domain needs `descriptors`",
             "write `descriptors = [{ entries = { remote_address = \"*\" }, limit = \"100/m by ip\" }]`",

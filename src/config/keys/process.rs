@@ -90,7 +90,8 @@ sections! {
         "servers": Texts, Means("the system's");
     }
     OVERLOAD = "[overload]" {
-        /// resident memory of the process. `"auto"`: that of the machine or control group. `false`: never shed load
+        /// the resident memory of which the next three keys are shares. `"auto"`: that of the machine or control group.
+        /// `false`: load is never shed
         "memory": Any(&[Size(OVERLOAD_MEMORY_MIN, MEMORY_MAX), Word("auto"), Only("false")]), Value("auto");
         /// above this, each connection ends after its response: `Connection: close`, or GOAWAY
         "keep-alive": Share, Value("92%");

@@ -60,8 +60,8 @@ sections! {
         /// when a request is retried. It replaces the [upstream's `retry`](retry.md) as a whole, so an absent key has
         /// its default; only `budget` stays the upstream's
         "retry": Table(&RETRY), Means("the upstream's");
-        /// whether `Connection: upgrade` passes, as WebSocket needs it; otherwise the request is forwarded without it.
-        /// Only over HTTP/1.1 on both sides, to one protocol (never h2c), and without a body
+        /// whether `Connection: upgrade` is passed on, which WebSocket needs; otherwise the request is forwarded
+        /// without it. Only over HTTP/1.1 on both sides, to one protocol (never h2c), and without a body
         "upgrade": Bool, Value("false");
         /// whether and how responses are [compressed](compression.md)
         "compress": Any(&[Bool, Table(&COMPRESS)]), Means("as in `[compress]`, otherwise off");
@@ -70,7 +70,7 @@ sections! {
         "path-escapes": Words(|| words(&PATH_ESCAPES)), Value("refuse");
         /// names of authentication methods. The first that recognises the client decides; if none does: 401
         "auth": Texts;
-        /// what the identity must have. Every key must hold, with any of its values; otherwise 403
+        /// what the identity must have. Every key must match, with at least one of its values; otherwise 403
         "require": Table(&REQUIRE);
         /// client addresses and ranges that are admitted; `deny` wins
         "allow": Texts, Means("all");
@@ -111,13 +111,14 @@ sections! {
         "always": Bool, ValueBeside(&[], "false");
     }
     TIMEOUTS = "`timeouts`" {
-        /// until the response begins; like the next three, it overrides the upstream's
+        /// how long until the response begins; like the next three, it overrides the upstream's
         "response": Time(MS);
-        /// a first attempt that may be retried
+        /// how long a first attempt may take if it may be retried
         "try": Time(MS);
-        /// the whole exchange
+        /// how long the whole exchange may take
         "total": Time(MS);
-        /// a response body that makes no progress. `"off"` lets an event stream or a gRPC call be silent for any time
+        /// how long a response body may make no progress. `"off"` lets an event stream or a gRPC call be silent for any
+        /// time
         "stall": TimeOrOff(MS);
         /// how long a WebSocket or other tunnel may be idle; enforced up to a quarter late
         "tunnel-idle": TimeOrOff(MS), Means("1 hour");

@@ -46,7 +46,7 @@ sections! {
         "sticky": Table(&STICKY);
         /// `"h2"`, which gRPC needs: prior knowledge for `http`, ALPN for `https`
         "http": Words(|| words(&VERSIONS)), Value("h1");
-        /// for `https` servers: how they are verified, and which certificate they are shown
+        /// for `https` servers: how they are verified, and which client certificate the gateway presents
         "tls": Table(&TLS), Means("the system's CAs");
         /// [health checks](health.md#health)
         "health": Table(&HEALTH);
@@ -77,7 +77,7 @@ sections! {
     TLS = "`tls`" {
         /// a PEM file with the CAs that verify the server
         "ca": Path, Means("the system's");
-        /// a PEM file with the client certificate to show if the server asks for one, with its chain
+        /// a PEM file with the client certificate to present if the server asks for one, and its chain
         "cert": Path;
         /// a PEM file with its private key
         "key": Path;
@@ -115,10 +115,10 @@ sections! {
         /// HTTP, a response or its body that does not begin in time, a status of 5xx, a gRPC call that ends without a
         /// body as UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
         "after": Number(1, IN_A_ROW_MAX), Value("5");
-        /// length of the first ejection. Each further one is longer by as much, up to ten times; each period of this
-        /// length without an ejection shortens the next one again
+        /// length of the first ejection. Each further one is longer by this much, up to ten times this length; each
+        /// period of this length without an ejection makes the next one shorter again
         "for": Time(MS), Value("30s");
-        /// most servers that may be ejected at once, rounded down: of one server, none
+        /// largest share of servers that may be ejected at once, rounded down: of one server, none
         "most": Share, Value("50%");
         /// ejects a server whose success rate is this many percentage points below the median of the others, and by
         /// more than chance (three standard deviations)
@@ -127,25 +127,26 @@ sections! {
         "latency": Number(2, TIMES_MAX);
         /// how often servers are compared by `success-rate` and `latency`, over the responses since the last time
         "every": Time(EVERY_MIN), ValueBeside(&["success-rate", "latency"], "10s");
-        /// fewest requests in an interval for a server to be compared, and at least three servers need as many
+        /// minimum number of requests in an interval for a server to be compared; at least three servers must reach it
         "requests": Number(1, REQUESTS_MAX), ValueBeside(&["success-rate", "latency"], "100");
     }
     CONNECTIONS = "`connections`" {
-        /// most open connections to each server, over all workers, including WebSocket and other switched connections
+        /// maximum number of open connections to each server, over all workers, including WebSocket and other switched
+        /// connections
         "max": Number(1, CONNECTIONS_MAX), Value("1024");
-        /// most idle connections to each server, over all workers
+        /// maximum number of idle connections to each server, over all workers
         "idle": Number(0, CONNECTIONS_MAX), Value("256");
         /// an idle connection (over HTTP/2: one without a request) is closed after this. If a server says `Keep-Alive:
-        /// timeout=5`, the connection gets no request in the last second before that, or after half of the time if
-        /// that is shorter
+        /// timeout=5`, the connection gets no new request after 4 s: one second earlier or, for a timeout below two
+        /// seconds, after half of it
         "idle-timeout": Time(MS), Value("4s");
         /// every connection is closed after this, ±10 %
         "max-age": Time(MS), Value("10m");
         /// how long a request waits for a free connection; then 503
         "wait": Time(MS), Value("1s");
-        /// most requests that may wait, in each worker
+        /// maximum number of requests that may wait, in each worker
         "waiting": Number(0, CONNECTIONS_MAX), Value("1024");
-        /// most concurrent requests on an HTTP/2 connection, or what the server allows, if less
+        /// maximum number of concurrent requests on an HTTP/2 connection, or what the server allows, if less
         "streams": Number(1, CONNECTIONS_MAX), Value("100");
     }
     TIMEOUTS = "`timeouts`" {
@@ -193,7 +194,7 @@ sections! {
         "path": Text, Value("/");
         /// whether clients send it with requests from other sites; `"none"` implies `Secure`
         "same-site": Words(|| words(&SITES)), Value("lax");
-        /// `true` if TLS ends in front of this gateway: the cookie is then `Secure` on every connection
+        /// must be `true` if TLS ends in front of this gateway: the cookie is then `Secure` on every connection
         "secure": Bool, Means("over TLS");
     }
 }
