@@ -1761,7 +1761,7 @@ fn what_is_wrong_together_is_checked() {
         ),
         (
             "[policy.a]\nby = [\"ip\"]\nlimit = \"5/s\"\ncost = { default = 6 }",
-            "a request that costs 6 units is never admitted by a window of 5",
+            "a request that costs 6 units is never admitted by a window of 5; lower the cost or raise the limit or burst",
             "4:20",
             "",
         ),

@@ -373,7 +373,7 @@ fn keys_that_cannot_be_used_are_reported() {
     assert_eq!(of_text("{\"keys\":{}}"), "`keys` is not a list");
     assert!(of_text("{\"keys\":[]}").starts_with("it has no key"));
     assert!(of_text("").starts_with("it has no key"));
-    assert!(of_text(&PRIVATE).starts_with("only public keys"));
+    assert!(of_text(&PRIVATE).starts_with("it must have only public keys"));
     assert!(
         of_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n").starts_with("a public key")
     );
