@@ -8,7 +8,9 @@ use http::header::{CONTENT_TYPE, HOST};
 use super::errors::{CompileErrors, check_names};
 use super::options::CompileOptions;
 use crate::definition::{self, Dimension};
-use crate::destination::{Affinity, ChoiceId, Destination, Mirror, UpstreamChoice, UpstreamShare};
+use crate::destination::{
+    Affinity, ChoiceId, Destination, Mirror, UpstreamChoice, UpstreamId, UpstreamShare,
+};
 use crate::error::{DefinitionProblem, Direction, HeaderChange, RouteField};
 use crate::matching::host::HostPattern;
 use crate::matching::method::Methods;
@@ -18,7 +20,7 @@ use crate::response::changes;
 use crate::response::changes::HeaderChanges;
 use crate::response::cors::Cors;
 use crate::response::location::Location;
-use crate::route::{Action, HeaderMatch, Respond, Route, RouteAccess, RouteId};
+use crate::route::{Action, AuthMethodId, HeaderMatch, Respond, Route, RouteAccess, RouteId};
 use crate::template::{self, HeaderTemplate, Rewrite};
 use base::rendezvous;
 use limit::PolicyId;
@@ -34,8 +36,8 @@ pub(super) fn compile(
     });
     let names = RouteNames {
         policies: policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)).collect(),
-        upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
-        auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
+        upstreams: options.upstreams.iter().map(String::as_str).zip((0..).map(UpstreamId::new)).collect(),
+        auth: options.auth.iter().map(String::as_str).zip((0..).map(AuthMethodId::new)).collect(),
         ipv6_prefix: options.ipv6_prefix,
     };
     routes
@@ -47,8 +49,8 @@ pub(super) fn compile(
 
 struct RouteNames<'d> {
     policies: HashMap<&'d str, PolicyId>,
-    upstreams: HashMap<&'d str, usize>,
-    auth: HashMap<&'d str, u16>,
+    upstreams: HashMap<&'d str, UpstreamId>,
+    auth: HashMap<&'d str, AuthMethodId>,
     ipv6_prefix: u8,
 }
 
@@ -174,7 +176,7 @@ fn limits_of(
     policies.into()
 }
 
-/// Ways to authenticate, by index. A name that is unknown or stands twice is reported.
+/// Ways to authenticate. A name that is unknown or stands twice is reported.
 fn access_of(
     access: &definition::AccessDefinition,
     methods: &Methods,
@@ -295,11 +297,11 @@ fn destination_of(
         errors.route(id, RouteField::Sticky, DefinitionProblem::ParamNotInPath { name: name.clone() });
     }
     let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, id, names, errors));
-    // Where there is none any index will do, because an error has been reported.
-    let upstream = parts.first().map_or(0, |part| part.upstream);
+    // Where there is none any will do, because an error has been reported.
+    let upstream = parts.first().map_or(UpstreamId::new(0), |part| part.upstream);
     let sticky = to.sticky.clone().map(|by| Affinity::new(by, names.ipv6_prefix));
     let choice = (parts.len() > 1)
-        .then(|| Box::new(UpstreamChoice { parts: parts.into(), sticky, id: ChoiceId::default() }));
+        .then(|| Box::new(UpstreamChoice { parts: parts.into(), sticky, id: ChoiceId::new(0) }));
     Destination { upstream, choice, mirror }
 }
 
@@ -316,7 +318,7 @@ fn mirror_of(
     let problem = match names.upstreams.get(name.as_str()) {
         Some(upstream) if parts.iter().all(|part| part.upstream != *upstream) => {
             let (share_ppm, body_bytes_max) = (*share_ppm, *body_bytes_max);
-            let (upstream, name, id) = (*upstream, name.as_str().into(), ChoiceId::default());
+            let (upstream, name, id) = (*upstream, name.as_str().into(), ChoiceId::new(0));
             return Some(Box::new(Mirror { upstream, name, share_ppm, body_bytes_max, id }));
         }
         Some(_) => DefinitionProblem::MirrorIsUpstream { name: name.clone() },

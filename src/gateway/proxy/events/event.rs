@@ -12,9 +12,11 @@ use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use base::cause::Cause;
+use base::ids::IdVec;
 use limiter::Count;
 use observe::record;
 use observe::trace::Trace;
+use policy::UpstreamId;
 use upstream::Pool;
 
 /// A request has ended: its answer is sent, or its client has left.
@@ -27,7 +29,7 @@ pub struct FinishedRequest<'r> {
     /// The trace that it is a part of, if requests are traced.
     pub trace: Option<&'r Trace>,
     /// The upstreams' pools as they were when it began.
-    pub pools: &'r [Rc<Pool<RequestBody>>],
+    pub pools: &'r IdVec<UpstreamId, Rc<Pool<RequestBody>>>,
     pub request: &'r RequestFacts,
     pub attempts: &'r AttemptFacts,
     /// `None` if its route has no limits.
