@@ -26,6 +26,7 @@ use arrival::{Arrival, RoutedRequest};
 use base::cause::Cause;
 use base::clock;
 use base::identity::NOBODY;
+use base::ids::IdVec;
 use config::{counted_as, show_share, show_size};
 use gateway::proxy::config::ClientIp;
 use gateway::proxy::pipeline;
@@ -41,7 +42,8 @@ use policy::response::cors::Cors;
 use policy::table::{Aspect, MatchVerdict};
 use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
 use policy::{
-    Action, HttpSubject, KeyNaming, PolicySelection, RouteMatch, RouteTable, RoutingFacts, Subject,
+    Action, AuthMethodId, HttpSubject, KeyNaming, PolicySelection, RouteMatch, RouteTable, RoutingFacts,
+    Subject, UpstreamId,
 };
 use upstream::health::HealthState;
 use upstream::live::NameFailure;
@@ -83,8 +85,8 @@ pub struct RequestExplanation {
     identity: Option<String>,
     /// Why each authentication method refused it, if none recognised it.
     causes: Vec<(String, Cause)>,
-    /// Indices of the upstreams it may go to, for [`RequestExplanation::show_upstream`].
-    upstreams: Vec<usize>,
+    /// The upstreams it may go to, for [`RequestExplanation::show_upstream`].
+    upstreams: Vec<UpstreamId>,
     /// Servers of those whose last connection attempt failed, and why.
     failing_servers: Vec<(String, Cause)>,
     /// Each server of those that does not take requests now, with its upstream and why.
@@ -106,15 +108,14 @@ pub struct RequestExplanation {
 #[derive(Clone, Copy, Debug)]
 pub struct InForce<'s> {
     pub table: &'s RouteTable,
-    /// Authentication methods, in the order the table's routes index them.
-    pub auth: &'s [Arc<auth::Method>],
+    pub auth: &'s IdVec<AuthMethodId, Arc<auth::Method>>,
     pub naming: &'s KeyNaming,
     /// How a client's address is found.
     pub client_ip: &'s ClientIp,
     /// The listeners, in the order of the configuration.
     pub listeners: &'s [ListenerConfig],
-    /// The names of the upstreams, in the order the table's routes index them.
-    pub upstreams: &'s [&'s str],
+    /// The names of the upstreams.
+    pub upstreams: &'s IdVec<UpstreamId, &'s str>,
 }
 
 /// Explains a request by what is in force, without its limits' decision: [`RequestExplanation::decide`] adds that
@@ -204,8 +205,8 @@ fn sentence(verdict: &MatchVerdict<'_>) -> String {
 }
 
 /// The upstream of a request: the only one, the one that keeps its client, or any by weight.
-fn upstream(to: &Destination, subject: &HttpSubject<'_>, names: &[&str]) -> String {
-    let name = |index: usize| names.get(index).copied().unwrap_or_default();
+fn upstream(to: &Destination, subject: &HttpSubject<'_>, names: &IdVec<UpstreamId, &str>) -> String {
+    let name = |upstream: UpstreamId| names.get(upstream).copied().unwrap_or_default();
     let Some(choice) = to.choice.as_ref().filter(|choice| choice.parts().len() > 1) else {
         return format!("upstream {}", name(to.upstream));
     };
@@ -229,7 +230,11 @@ fn upstream(to: &Destination, subject: &HttpSubject<'_>, names: &[&str]) -> Stri
     format!("one of {} upstreams by weight ({shares})", choice.parts().len())
 }
 
-fn goes_to(found: &RouteMatch<'_, '_>, facts: &RoutingFacts<'_, '_>, names: &[&str]) -> String {
+fn goes_to(
+    found: &RouteMatch<'_, '_>,
+    facts: &RoutingFacts<'_, '_>,
+    names: &IdVec<UpstreamId, &str>,
+) -> String {
     match &found.route.action {
         Action::Forward { to, .. } => {
             let values = found.values(facts, "");
@@ -430,8 +435,8 @@ impl RequestExplanation {
 
     /// Adds the servers of the request's upstreams that take no requests: names without an answer, servers that checks or
     /// failures keep out, and those whose last connection attempt failed.
-    pub fn show_upstream(&mut self, upstreams: &[Arc<LiveUpstream>], now_ns: u64) {
-        for live in self.upstreams.iter().filter_map(|index| upstreams.get(*index)) {
+    pub fn show_upstream(&mut self, upstreams: &IdVec<UpstreamId, Arc<LiveUpstream>>, now_ns: u64) {
+        for live in self.upstreams.iter().filter_map(|upstream| upstreams.get(*upstream)) {
             let (name, upstream) = (&live.config.name, live.load());
             for (server, known) in live.config.servers.iter().zip(live.names()) {
                 if let (Some(server), Some(failure)) = (server.unresolved(), known.failure) {

@@ -20,8 +20,8 @@ use limit::{Algorithm, Quota, sliding_log};
 use limiter::global::Notes;
 use limiter::{Check, Limiter};
 use metrics::hot_keys::{
-    FleetRow, HotKeyChange, HotKeyFilter, KeyCollector, KeyTally, NamedKey, PolicyFacts, decode, encode,
-    shown_name, sum,
+    FleetRow, HotKeyChange, HotKeyFilter, KeyCollector, KeyTally, NamedKey, PolicyFacts, ShardNumber, decode,
+    encode, shown_name, sum,
 };
 use metrics::{Metrics, SharedCounter};
 use policy::{KeyNaming, NamedSubject};
@@ -212,7 +212,7 @@ impl Lines {
         &mut self,
         second: u64,
         changes: &[HotKeyChange],
-        shard_name: impl Fn(u16) -> Option<String>,
+        shard_name: impl Fn(ShardNumber) -> Option<String>,
         named_now: impl Fn(&str) -> String,
     ) {
         if self.minute != second / 60 {

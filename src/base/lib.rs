@@ -5,6 +5,7 @@ pub mod cause;
 pub mod clock;
 pub mod hex;
 pub mod identity;
+pub mod ids;
 pub mod random;
 pub mod rendezvous;
 pub mod sharded_map;

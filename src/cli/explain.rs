@@ -117,7 +117,7 @@ pub fn run(
     let asked = ExplainedRequest { method: &method, url: &url, headers: &headers, from: *from, all: *all };
     let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
     let method = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
-    let auth_methods = config.auth.iter().map(method).collect::<Result<Vec<_>, _>>()?;
+    let auth_methods = config.auth.iter().map(method).collect::<Result<_, _>>()?;
     let explained = explain_from_outside(&config, loaded.table, &auth_methods, &asked)?;
     let source = if explained.is_from_redis() { "from the file and Redis" } else { "from the file only" };
     writeln!(out, "{}note     {why}: explained {source}", explained.to_text())?;

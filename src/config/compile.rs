@@ -38,9 +38,9 @@ pub(super) fn compile(
 
 fn subject(place: DefinitionPlace) -> Subject {
     match place {
-        DefinitionPlace::Route { index, .. } => Subject::Route(index),
-        DefinitionPlace::Policy { index, .. } => Subject::Policy(index),
-        DefinitionPlace::Domain { index, .. } => Subject::Domain(index),
+        DefinitionPlace::Route { route, .. } => Subject::Route(route.index()),
+        DefinitionPlace::Policy { policy, .. } => Subject::Policy(policy.index()),
+        DefinitionPlace::Domain { domain, .. } => Subject::Domain(domain.index()),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::proxy::services::{self, Services};
 use crate::server::run;
-use crate::server::worker::{WorkerCommand, WorkerResources};
+use crate::server::worker::{WorkerCommand, WorkerIndex, WorkerResources};
 use observe::record;
 
 /// Starts a worker for each of these cells of the metrics; each hears the orders of the receiver at the same place.
@@ -29,5 +29,5 @@ pub fn spawn(
         let (services, log) = (Arc::clone(services), log.buffer());
         run::spawn(index, Arc::clone(shared), orders, move || Services::new(services, cells, log))
     };
-    cells.into_iter().zip(orders).enumerate().map(spawn).collect()
+    (0..).map(WorkerIndex::new).zip(cells.into_iter().zip(orders)).map(spawn).collect()
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::global::Global;
 use crate::global::config::deadline_of;
+use crate::global::{Global, ShardId};
 use limit::Key;
 use limit::lease_messages::{LinkError, Op, Reply};
 
@@ -49,13 +49,13 @@ pub trait Link: Send + Sync {
         key
     }
 
-    /// The number of the shard that keeps a key.
-    fn shard(&self, _key: Key) -> usize {
-        0
+    /// The shard that keeps a key.
+    fn shard(&self, _key: Key) -> ShardId {
+        ShardId::new(0)
     }
 
     /// The name of a shard in logs and metrics.
-    fn shard_name(&self, _shard: usize) -> Option<String> {
+    fn shard_name(&self, _shard: ShardId) -> Option<String> {
         None
     }
 
@@ -108,11 +108,11 @@ impl Link for Global {
         Global::route(self, key, tenant)
     }
 
-    fn shard(&self, key: Key) -> usize {
+    fn shard(&self, key: Key) -> ShardId {
         Global::shard(self, key)
     }
 
-    fn shard_name(&self, shard: usize) -> Option<String> {
+    fn shard_name(&self, shard: ShardId) -> Option<String> {
         Global::shard_name(self, shard)
     }
 

@@ -22,7 +22,7 @@ use super::list_field::join_items;
 use super::matching::domain;
 use super::matching::host::Hosts;
 use super::matching::tree::{ANY_HOST, Tree};
-use super::route::Route;
+use super::route::{Route, RouteId};
 use super::table::{RouteTable, precedence};
 use crate::json::JsonPath;
 use errors::CompileErrors;
@@ -139,11 +139,11 @@ fn joined<'p>(paths: impl Iterator<Item = &'p JsonPath>) -> Option<Arc<[JsonPath
 fn check_counts(routes: usize, policies: usize, errors: &mut CompileErrors) {
     if policies > POLICIES_MAX {
         let problem = DefinitionProblem::TooMany { what: "policies", max: POLICIES_MAX };
-        errors.policy(POLICIES_MAX, PolicyField::Name, problem);
+        errors.policy(PolicyId::new(POLICIES_MAX as u32), PolicyField::Name, problem);
     }
     if routes > ROUTES_MAX {
         errors.route(
-            ROUTES_MAX,
+            RouteId::new(ROUTES_MAX as u32),
             RouteField::Name,
             DefinitionProblem::TooMany { what: "routes", max: ROUTES_MAX },
         );
@@ -167,29 +167,30 @@ fn check_params(
         params.collect()
     };
     // One pass over the routes for all policies, because there may be a million of each.
-    let mut using: HashMap<&str, Vec<usize>> = HashMap::new();
+    let mut using: HashMap<&str, Vec<RouteId>> = HashMap::new();
     // Candidates are left out, because they count by the parameters of the policy that they are to replace, which
     // routes name.
     let named = policies.iter().filter(|policy| policy.replaces.is_none());
     for policy in named.filter(|policy| !params(policy).is_empty()) {
         using.insert(&policy.name, Vec::new());
     }
-    for (index, route) in routes.iter().enumerate() {
+    for (route, id) in routes.iter().zip((0..).map(RouteId::new)) {
         for name in &route.limits {
             if let Some(routes) = using.get_mut(name.as_str()) {
-                routes.push(index);
+                routes.push(id);
             }
         }
     }
-    for (index, policy) in policies.iter().enumerate().filter(|(_, policy)| policy.replaces.is_none()) {
+    let numbered = policies.iter().zip((0..).map(PolicyId::new));
+    for (policy, id) in numbered.filter(|(policy, _)| policy.replaces.is_none()) {
         for (number, name) in params(policy) {
             let using = using.get(policy.name.as_str()).into_iter().flatten();
             let mut has = using.map(|route| {
-                compiled[*route].as_ref().is_none_or(|route| route.pattern.param(&name).is_some())
+                compiled[route.index()].as_ref().is_none_or(|route| route.pattern.param(&name).is_some())
             });
             let is_used_without = has.next() == Some(false) && has.all(|has| !has);
             if is_used_without {
-                errors.policy(index, PolicyField::By(number), DefinitionProblem::ParamNowhere { name });
+                errors.policy(id, PolicyField::By(number), DefinitionProblem::ParamNowhere { name });
             }
         }
     }
@@ -224,8 +225,14 @@ mod tests {
         assert_eq!(said(ROUTES_MAX, POLICIES_MAX), []);
         let [route, policy] = [(ROUTES_MAX + 1, 0), (0, POLICIES_MAX + 1)]
             .map(|(routes, policies)| said(routes, policies).pop().expect("there is one too many"));
-        assert_eq!(route.place, DefinitionPlace::Route { index: ROUTES_MAX, field: RouteField::Name });
-        assert_eq!(policy.place, DefinitionPlace::Policy { index: POLICIES_MAX, field: PolicyField::Name });
+        assert_eq!(
+            route.place,
+            DefinitionPlace::Route { route: RouteId::new(1_000_000), field: RouteField::Name }
+        );
+        assert_eq!(
+            policy.place,
+            DefinitionPlace::Policy { policy: PolicyId::new(4_000_000), field: PolicyField::Name }
+        );
         assert_eq!(policy.to_string(), "there are more than 4000000 policies");
     }
 }

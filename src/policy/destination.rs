@@ -7,13 +7,20 @@ use std::sync::Arc;
 use super::definition::{Dimension, Missing};
 use super::keys::key::KeyMaker;
 use super::keys::subject::Subject;
+use base::ids::IdVec;
 use base::rendezvous;
+
+base::id! {
+    /// An upstream: its position among the names that a table was compiled with. It holds in what is made for that table: the
+    /// upstreams of its snapshot, their pools and their metrics.
+    UpstreamId
+}
 
 /// Where the requests of a route go.
 #[derive(Clone, Debug)]
 pub struct Destination {
-    /// Index of the upstream; of several the first.
-    pub upstream: usize,
+    /// The upstream; of several the first.
+    pub upstream: UpstreamId,
     /// What each request is chosen by; `None`: all go to `upstream`. Boxed, because most routes have none.
     pub choice: Option<Box<UpstreamChoice>>,
     /// Where copies of requests go. Boxed, because most routes have none.
@@ -23,13 +30,12 @@ pub struct Destination {
 /// Where copies of a route's requests go.
 #[derive(Clone, Debug)]
 pub struct Mirror {
-    pub upstream: usize,
+    pub upstream: UpstreamId,
     pub name: Box<str>,
     /// How many of the requests are copied, parts per million.
     pub share_ppm: u32,
     /// Requests with a larger body are not copied, bytes.
     pub body_bytes_max: usize,
-    /// Its place among the choices of the table.
     pub(super) id: ChoiceId,
 }
 
@@ -40,29 +46,17 @@ pub struct UpstreamChoice {
     pub(super) parts: Box<[UpstreamShare]>,
     /// What a client keeps its upstream by.
     pub(super) sticky: Option<Affinity>,
-    /// Its place among the choices of the table.
     pub(super) id: ChoiceId,
 }
 
-/// A choice: its position among those of its table.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChoiceId(usize);
-
-impl ChoiceId {
-    pub(super) const fn new(index: usize) -> ChoiceId {
-        ChoiceId(index)
-    }
-
-    /// Its position, and that in every list that follows the table's order.
-    pub const fn index(self) -> usize {
-        self.0
-    }
+base::id! {
+    /// A choice: its position among those of its table, and in every list that follows their order.
+    ChoiceId
 }
 
 #[derive(Clone, Debug)]
 pub struct UpstreamShare {
-    /// Its index among the names the table was compiled with.
-    pub upstream: usize,
+    pub upstream: UpstreamId,
     /// Its share against the others; 0: none.
     pub weight: u32,
     /// Its name as a number, by which clients keep it whatever stands beside it.
@@ -74,18 +68,18 @@ pub struct UpstreamShare {
 /// What is chosen for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PickedUpstream {
-    pub upstream: usize,
+    pub upstream: UpstreamId,
     /// What its server is kept by, as a number. `None`: nothing.
     pub key: Option<u64>,
 }
 
 impl Destination {
     /// Each upstream's servers are kept by this, if by anything.
-    pub(super) fn hash(&mut self, by: &[Option<Arc<Affinity>>]) {
-        let of = |upstream: usize| by.get(upstream).cloned().flatten();
+    pub(super) fn hash(&mut self, by: &IdVec<UpstreamId, Option<Arc<Affinity>>>) {
+        let of = |upstream: UpstreamId| by.get(upstream).cloned().flatten();
         if self.choice.is_none() && of(self.upstream).is_some() {
             let only = UpstreamShare { upstream: self.upstream, weight: 1, number: 0, hash: None };
-            let choice = UpstreamChoice { parts: Box::new([only]), sticky: None, id: ChoiceId::default() };
+            let choice = UpstreamChoice { parts: Box::new([only]), sticky: None, id: ChoiceId::new(0) };
             self.choice = Some(Box::new(choice));
         }
         for part in self.choice.iter_mut().flat_map(|choice| &mut choice.parts) {
@@ -106,7 +100,6 @@ impl Destination {
 }
 
 impl Mirror {
-    /// Its place among the choices of the table.
     pub fn id(&self) -> ChoiceId {
         self.id
     }
@@ -129,7 +122,7 @@ impl UpstreamChoice {
         &self,
         subject: &impl Subject,
         turn: impl FnOnce(ChoiceId) -> u64,
-        is_usable: impl Fn(usize) -> bool,
+        is_usable: impl Fn(UpstreamId) -> bool,
     ) -> PickedUpstream {
         let part = match &*self.parts {
             [only] => only,
@@ -145,7 +138,7 @@ impl UpstreamChoice {
         &self,
         subject: &impl Subject,
         turn: impl FnOnce(ChoiceId) -> u64,
-        is_usable: impl Fn(usize) -> bool,
+        is_usable: impl Fn(UpstreamId) -> bool,
     ) -> &UpstreamShare {
         let is_any = self.parts.iter().any(|part| part.weight > 0 && is_usable(part.upstream));
         let usable = || self.parts.iter().filter(|part| !is_any || is_usable(part.upstream));
@@ -211,8 +204,12 @@ mod tests {
     use base::random::EvenNumbers;
 
     fn parts(weights: &[u32]) -> Vec<UpstreamShare> {
-        let part =
-            |(upstream, &weight)| UpstreamShare { upstream, weight, number: upstream as u64, hash: None };
+        let part = |(upstream, &weight)| UpstreamShare {
+            upstream: UpstreamId::new(upstream),
+            weight,
+            number: upstream as u64,
+            hash: None,
+        };
         weights.iter().enumerate().map(part).collect()
     }
 
@@ -220,11 +217,11 @@ mod tests {
     fn a_mirror_has_exactly_its_share() {
         for (share_ppm, copied) in [(0, 0), (1_000, 10), (5_000, 50), (100_000, 1_000), (1_000_000, 10_000)] {
             let mirror = Mirror {
-                upstream: 0,
+                upstream: UpstreamId::new(0),
                 name: "m".into(),
                 share_ppm,
                 body_bytes_max: 0,
-                id: ChoiceId::default(),
+                id: ChoiceId::new(0),
             };
             for seed in [0, 7, u64::MAX / 3] {
                 let turns = EvenNumbers::new(seed);
@@ -246,7 +243,7 @@ mod tests {
                 for turn in 0..2_000 * step {
                     let point = turns.next();
                     if turn % step == 0 {
-                        taken[drawn(point, || parts.iter()).expect("one has a weight").upstream] += 1;
+                        taken[drawn(point, || parts.iter()).expect("one has a weight").upstream.index()] += 1;
                     }
                 }
                 for (taken, weight) in taken.iter().zip(weights) {

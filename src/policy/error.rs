@@ -1,7 +1,10 @@
 //! Errors in definitions, with index and field, so that `config` can point at the line. It knows no files.
 
+use super::matching::domain::definition::DomainId;
 use super::matching::{domain, host, pattern};
+use super::route::RouteId;
 use super::template;
+use limit::PolicyId;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
@@ -12,21 +15,9 @@ pub struct Error {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionPlace {
-    Route {
-        /// Its index among the route definitions.
-        index: usize,
-        field: RouteField,
-    },
-    Policy {
-        /// Its index among the policy definitions.
-        index: usize,
-        field: PolicyField,
-    },
-    Domain {
-        /// Its index among the domain definitions.
-        index: usize,
-        field: DomainField,
-    },
+    Route { route: RouteId, field: RouteField },
+    Policy { policy: PolicyId, field: PolicyField },
+    Domain { domain: DomainId, field: DomainField },
 }
 
 /// A field of a route definition; numbers are indices into lists.

@@ -8,7 +8,7 @@ use http::{HeaderName, HeaderValue, StatusCode};
 
 use super::access::{AddressRules, Require};
 use super::definition::{HttpsRedirect, PathEscapes, RouteTimeouts};
-use super::destination::{Affinity, ChoiceId, Destination, Mirror};
+use super::destination::{Affinity, ChoiceId, Destination, Mirror, UpstreamId};
 use super::matching::host::HostPattern;
 use super::matching::method::Methods;
 use super::matching::pattern::Pattern;
@@ -21,6 +21,7 @@ use super::response::location::Location;
 use super::retry::Retry;
 use super::template::{HeaderTemplate, Rewrite, UnfitHeaderValue};
 use crate::json::JsonPath;
+use base::ids::IdVec;
 use limit::PolicyId;
 
 /// A route: its position in the table that it was compiled into. A type of its own, so that no other index passes for it.
@@ -87,10 +88,16 @@ pub struct Route {
     pub(super) windows: usize,
 }
 
+base::id! {
+    /// A method to authenticate: its position among the names that a table was compiled with. It holds in what is made for
+    /// that table: the methods of its snapshot and their caches.
+    AuthMethodId
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteAccess {
-    /// Indices of the methods to authenticate, in the order they are tried. Empty: none is asked for.
-    pub auth: Box<[u16]>,
+    /// The methods to authenticate, in the order they are tried. Empty: none is asked for.
+    pub auth: Box<[AuthMethodId]>,
     /// Which identities may use it. `None`: all.
     pub require: Option<Box<Require>>,
     pub addresses: AddressRules,
@@ -164,7 +171,7 @@ impl Route {
     }
 
     /// Tells its upstreams what their servers are kept by, if they are.
-    pub(super) fn hash(&mut self, by: &[Option<Arc<Affinity>>]) {
+    pub(super) fn hash(&mut self, by: &IdVec<UpstreamId, Option<Arc<Affinity>>>) {
         if let Action::Forward { to, .. } = &mut self.action {
             to.hash(by);
         }

@@ -23,6 +23,7 @@ use super::matching::method::Fit;
 use super::matching::tree::{ANY_HOST, Tree};
 use super::request::{Params, RoutingFacts};
 use super::route::{Route, RouteId, RouteMatch};
+use base::ids::IdVec;
 use limit::{Charge, PlanId, PolicyId, Quota, Sharing};
 
 /// Routes and policies, ready for requests.
@@ -98,7 +99,7 @@ impl RouteTable {
     /// [`super::CompileOptions::upstreams`].
     pub fn hashed(mut self, by: &[Option<&Dimension>], ipv6_prefix: u8) -> RouteTable {
         let affinity = |by: &Dimension| Arc::new(Affinity::new(by.clone(), ipv6_prefix));
-        let affinities: Vec<_> = by.iter().map(|by| by.map(affinity)).collect();
+        let affinities: IdVec<_, _> = by.iter().map(|by| by.map(affinity)).collect();
         if affinities.iter().any(Option::is_some) {
             self.routes.iter_mut().for_each(|route| route.hash(&affinities));
         }

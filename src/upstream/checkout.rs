@@ -16,6 +16,7 @@ use super::deadline::ReusableDeadline;
 use super::error::{Error, SendError};
 use super::http1::{Http1, UpgradedStream};
 use super::http2::{self, Http2Exchange};
+use super::ids::ServerIndex;
 use super::pool::Pool;
 use super::request::RequestHead;
 use super::uploads::{Bounds, Overdue, Progress, Upload};
@@ -27,7 +28,7 @@ use metrics::IpVersion;
 #[derive(Debug)]
 pub struct Checkout<B: Body + 'static> {
     pub(super) pool: Rc<Pool<B>>,
-    pub server: usize,
+    pub server: ServerIndex,
     /// How long it took to come free, nanoseconds. 0: nothing was waited for.
     pub wait_ns: u64,
     /// How long it took to open, nanoseconds. 0: it was open already.
@@ -70,7 +71,7 @@ where
         body: B,
         until: Instant,
     ) -> AwaitedAnswer<'a, B> {
-        let server = &self.pool.upstream.config.servers[self.server];
+        let server = self.pool.upstream.configured(self.server);
         let host = &self.pool.upstream.servers[self.server].host;
         let connection = self.connection.as_mut().expect(HELD);
         let mut is_stale = false;

@@ -25,6 +25,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::client::TlsStream;
 
+use super::ids::ServerIndex;
 use super::open::OpenConnection;
 use super::server::{ServerAddress, Upstream};
 use base::cause::Cause;
@@ -82,7 +83,7 @@ pub(super) enum FamilyRace<L> {
     /// A connection that is open already.
     Open(L),
     /// A new one to this server, which has a place for it.
-    New { index: usize, open: OpenConnection },
+    New { index: ServerIndex, open: OpenConnection },
 }
 
 pub(super) enum ConnectOutcome<S, L> {
@@ -94,7 +95,7 @@ pub(super) enum ConnectOutcome<S, L> {
 
 /// A new connection to another server than the one that was asked for.
 pub(super) struct MovedConnection {
-    pub index: usize,
+    pub index: ServerIndex,
     pub open: OpenConnection,
     pub slow: Slow,
 }
@@ -105,7 +106,7 @@ pub(super) type Slow = Option<ConnectError>;
 /// Opens an HTTP/1.1 connection to server `index`, unless a way `beside` it is faster.
 pub(super) async fn http1<L>(
     upstream: &Upstream,
-    index: usize,
+    index: ServerIndex,
     beside: impl FnOnce() -> Option<FamilyRace<L>>,
 ) -> Result<ConnectOutcome<Box<dyn ServerStream>, L>, ConnectError> {
     within(upstream, stream(upstream, index, beside)).await
@@ -128,7 +129,7 @@ pub(super) struct NewHttp2<B> {
 /// takes at once, and a server that refuses our certificate over TLS 1.3 says so in their place.
 pub(super) async fn http2<B, L>(
     upstream: &Upstream,
-    index: usize,
+    index: ServerIndex,
     beside: impl FnOnce() -> Option<FamilyRace<L>>,
 ) -> Result<ConnectOutcome<NewHttp2<B>, L>, ConnectError>
 where
@@ -142,7 +143,7 @@ where
             ConnectOutcome::Open(lent, slow) => return Ok(ConnectOutcome::Open(lent, slow)),
         };
         let tls_fault = TlsFault::default();
-        let stream: Box<dyn ServerStream> = match upstream.config.servers[index].tls {
+        let stream: Box<dyn ServerStream> = match upstream.configured(index).tls {
             true => Box::new(FaultRecorder { stream, fault: Rc::clone(&tls_fault), failed: None }),
             false => stream,
         };
@@ -190,7 +191,7 @@ async fn within<T>(
 
 async fn stream<L>(
     upstream: &Upstream,
-    index: usize,
+    index: ServerIndex,
     beside: impl FnOnce() -> Option<FamilyRace<L>>,
 ) -> Result<ConnectOutcome<Box<dyn ServerStream>, L>, ConnectError> {
     let server = &upstream.servers[index];
@@ -203,7 +204,7 @@ async fn stream<L>(
     };
     tcp.set_nodelay(true)?;
     // One beside it has the same name.
-    match upstream.tls.as_ref().filter(|_| upstream.config.servers[index].tls) {
+    match upstream.tls.as_ref().filter(|_| upstream.configured(index).tls) {
         Some(tls) => {
             let name = upstream.config.tls.name(&server.tls_name);
             Ok(ConnectOutcome::New(Box::new(secure(tls.load_full(), name, tcp).await?), moved))
@@ -215,7 +216,7 @@ async fn stream<L>(
 /// Connects to server `index`. If that fails or takes long, the way `beside` it is taken, or raced with it.
 async fn race<L>(
     upstream: &Upstream,
-    index: usize,
+    index: ServerIndex,
     beside: impl FnOnce() -> Option<FamilyRace<L>>,
 ) -> Result<ConnectOutcome<TcpStream, L>, ConnectError> {
     let mut first = pin!(tcp(upstream, index));
@@ -250,7 +251,7 @@ async fn race<L>(
 /// The connection to another server, after that to the first has failed with this error; the error if neither can be made.
 async fn instead<L>(
     connecting: impl Future<Output = Result<TcpStream, ConnectError>>,
-    index: usize,
+    index: ServerIndex,
     open: OpenConnection,
     error: ConnectError,
 ) -> Result<ConnectOutcome<TcpStream, L>, ConnectError> {
@@ -260,7 +261,7 @@ async fn instead<L>(
     }
 }
 
-async fn tcp(upstream: &Upstream, index: usize) -> Result<TcpStream, ConnectError> {
+async fn tcp(upstream: &Upstream, index: ServerIndex) -> Result<TcpStream, ConnectError> {
     let address = upstream.servers[index].address.as_ref().and_then(ServerAddress::tcp);
     let tcp = TcpStream::connect(address.ok_or(ConnectError::Unresolved)?).await.map_err(not_connected)?;
     keep_alive(&tcp).map_err(not_connected)?;

@@ -11,8 +11,10 @@ use serde::{Deserialize, Serialize};
 use super::config::{self, Config, ServerLocation};
 use super::dns_answers::DnsAnswers;
 use super::health::HealthHandover;
+use super::ids::{ConfiguredIndex, ServerIndex};
 use super::server::{ServerAddress, ServerEndpoint, Upstream};
 use base::clock;
+use base::ids::IdVec;
 use metrics::IpVersion;
 
 /// One configured upstream. Kept across reloads that do not change its configuration.
@@ -23,8 +25,7 @@ pub struct LiveUpstream {
     /// What it was told: one server a name.
     pub config: Config,
     current: ArcSwap<Upstream>,
-    /// By configured server.
-    names: Mutex<Vec<ResolvedName>>,
+    names: Mutex<IdVec<ConfiguredIndex, ResolvedName>>,
     moves: Arc<ServerChanges>,
     resolving: AtomicBool,
     watching: AtomicBool,
@@ -100,7 +101,8 @@ impl LiveUpstream {
         moves: &Arc<ServerChanges>,
         before: Option<(&LiveUpstream, u64)>,
     ) -> Arc<LiveUpstream> {
-        let names: Vec<ResolvedName> = config.servers.iter().map(|server| known(server, before)).collect();
+        let names: IdVec<_, ResolvedName> =
+            config.servers.iter().map(|server| known(server, before)).collect();
         let tls = tls.map(|tls| Arc::new(ArcSwap::new(tls)));
         Arc::new_cyclic(|live: &Weak<LiveUpstream>| {
             let endpoints = names.iter().map(|name| name.endpoints.as_slice());
@@ -127,21 +129,27 @@ impl LiveUpstream {
 
     /// What is known of each configured server, in their order.
     pub fn names(&self) -> Vec<ResolvedName> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).to_vec()
+    }
+
+    /// A configured server, and what is known of it.
+    pub(super) fn configured(&self, server: ConfiguredIndex) -> (&config::ConfiguredServer, ResolvedName) {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        (&self.config.servers[server.index()], names[server].clone())
     }
 
     /// What is known of a configured server has changed. Servers that are new are used from the next request on; those
     /// that are gone get none any more. Returns the new set if there is one.
     pub(super) fn learn(
         self: &Arc<LiveUpstream>,
-        index: usize,
+        server: ConfiguredIndex,
         name: ResolvedName,
         now_ns: u64,
     ) -> Option<Arc<Upstream>> {
         // Held to the end, so that one change comes after the other.
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_same = names[index].endpoints == name.endpoints;
-        names[index] = name;
+        let is_same = names[server].endpoints == name.endpoints;
+        names[server] = name;
         if is_same {
             return None;
         }
@@ -179,7 +187,7 @@ impl LiveUpstream {
 
     /// Goes on with what another process knew, until a name server says something else.
     pub fn recall(self: &Arc<LiveUpstream>, remembered: &[RememberedAddress]) {
-        for (index, server) in self.config.servers.iter().enumerate() {
+        for (index, server) in (0..).map(ConfiguredIndex::new).zip(&self.config.servers) {
             let Some(of) = server.unresolved() else { continue };
             let is_meant = |it: &&RememberedAddress| it.upstream == self.config.name && it.of == of;
             let is_same_port = |it: &&RememberedAddress| match &server.place {
@@ -200,7 +208,7 @@ impl LiveUpstream {
     /// How the servers are of which anything is known, for another process.
     pub fn remember_servers(&self) -> Vec<RememberedServer> {
         let upstream = self.load();
-        let remembered = |(index, known): (usize, HealthHandover)| {
+        let remembered = |(index, known): (ServerIndex, HealthHandover)| {
             let address = upstream.servers.get(index)?.address.clone()?;
             Some(RememberedServer { upstream: self.config.name.clone(), address, known })
         };
@@ -210,7 +218,7 @@ impl LiveUpstream {
     /// Goes on with what another process knew of the servers: one that is ejected or unhealthy gets no request.
     pub fn recall_servers(&self, remembered: &[RememberedServer]) {
         let upstream = self.load();
-        let known = |index: usize| {
+        let known = |index: ServerIndex| {
             let address = upstream.servers[index].address.as_ref();
             let is_meant =
                 |it: &&RememberedServer| it.upstream == self.config.name && Some(&it.address) == address;
@@ -305,14 +313,15 @@ mod tests {
         };
         let live = LiveUpstream::new(config, None, &Arc::default(), None);
         let began = Instant::now();
-        let before = live.learn(0, name(0, COUNT), 0).expect("the servers are others");
+        let before = live.learn(ConfiguredIndex::new(0), name(0, COUNT), 0).expect("the servers are others");
         let pool: Rc<Pool<Empty<bytes::Bytes>>> = Rc::new(Pool::new(Arc::clone(&before), 7));
-        let after = live.learn(0, name(COUNT / 2, COUNT), 0).expect("the servers are others");
+        let after =
+            live.learn(ConfiguredIndex::new(0), name(COUNT / 2, COUNT), 0).expect("the servers are others");
         drop(pool.renewed(Arc::clone(&after), 7));
         let half = COUNT as usize / 2;
         // What stays is the same object at another place; what is gone is told so.
         for (index, server) in before.servers.iter().enumerate() {
-            assert_eq!(after.index_of(server), index.checked_sub(half));
+            assert_eq!(after.index_of(server).map(ServerIndex::index), index.checked_sub(half));
             assert_eq!(server.has_left(), index < half);
         }
         assert_eq!(after.leaving.len(), half);

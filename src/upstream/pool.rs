@@ -24,12 +24,14 @@ use super::connect::{self, ConnectError, ConnectOutcome, FamilyRace, MovedConnec
 use super::deadline::{self, ReusableDeadline};
 use super::http1::Http1;
 use super::http2::{Http2, Http2Exchange};
+use super::ids::ServerIndex;
 use super::live::LiveUpstream;
 use super::open::OpenConnection;
 use super::server::{ServerAddress, SharedServer, Upstream};
 use super::server_pool::{CountGuard, ServerPool, WaitingCount};
 use super::uploads;
 use base::clock;
+use base::ids::IdVec;
 use base::random::Random;
 use metrics::IpVersion;
 
@@ -40,7 +42,7 @@ pub struct Pool<B: Body + 'static> {
     pub upstream: Arc<Upstream>,
     /// How many retries it may still see.
     pub budget: Rc<RetryBudget>,
-    servers: Vec<Rc<ServerPool<B>>>,
+    servers: IdVec<ServerIndex, Rc<ServerPool<B>>>,
     balancer: Balancer,
     jitter: Random,
 }
@@ -64,18 +66,12 @@ enum StreamRoom<B> {
 #[derive(Debug, thiserror::Error)]
 pub enum AcquireError {
     #[error("{server}: {source}")]
-    Connect {
-        server: String,
-        /// Its index.
-        index: usize,
-        source: ConnectError,
-    },
+    Connect { server: String, index: ServerIndex, source: ConnectError },
     /// All are in use, and none came free in time or too many wait already.
     #[error("{server}: all {max} connections are in use")]
     Full {
         server: String,
-        /// Its index.
-        index: usize,
+        index: ServerIndex,
         max: usize,
         /// How long was waited, nanoseconds. 0: too many wait already.
         wait_ns: u64,
@@ -127,9 +123,10 @@ where
     /// idle ones to the others are closed.
     pub fn renewed(&self, upstream: Arc<Upstream>, seed: u64) -> Pool<B> {
         let index_before = |server: &Arc<SharedServer>| self.upstream.index_of(server);
-        let before: Vec<Option<usize>> = upstream.servers.iter().map(index_before).collect();
+        let before: IdVec<ServerIndex, Option<ServerIndex>> =
+            upstream.servers.iter().map(index_before).collect();
         let is_compared = upstream.config.health.outliers().is_some();
-        let pool = |(server, before): (&Arc<SharedServer>, &Option<usize>)| match before {
+        let pool = |(server, before): (&Arc<SharedServer>, &Option<ServerIndex>)| match before {
             Some(before) => Rc::clone(&self.servers[*before]),
             None => Rc::new(ServerPool::new(server, is_compared)),
         };
@@ -148,17 +145,17 @@ where
     }
 
     /// Whether a server may be used, as far as this worker knows.
-    pub fn is_usable(&self, server: usize, now: Instant) -> bool {
+    pub fn is_usable(&self, server: ServerIndex, now: Instant) -> bool {
         self.balancer.is_usable(server, &self.upstream.health, now)
     }
 
     /// Whether another server than this one may be used.
-    pub fn has_usable_server_beside(&self, server: usize, now: Instant) -> bool {
-        (0..self.servers.len()).any(|other| other != server && self.is_usable(other, now))
+    pub fn has_usable_server_beside(&self, server: ServerIndex, now: Instant) -> bool {
+        self.servers.ids().any(|other| other != server && self.is_usable(other, now))
     }
 
-    pub fn choose(&self, wish: ServerPreference, now: Instant) -> usize {
-        let load = |index: usize| self.servers[index].exchanges.get();
+    pub fn choose(&self, wish: ServerPreference, now: Instant) -> ServerIndex {
+        let load = |index: ServerIndex| self.servers[index].exchanges.get();
         self.balancer.next(wish, load, &self.upstream.health, now)
     }
 
@@ -176,7 +173,7 @@ where
     /// A connection to this server, which has just been chosen.
     pub async fn acquire_at(
         self: &Rc<Self>,
-        server: usize,
+        server: ServerIndex,
         terms: Terms,
         now: Instant,
         ends: Option<Instant>,
@@ -221,7 +218,7 @@ where
     /// after half of the wait in any case.
     async fn open_or_wait(
         &self,
-        index: usize,
+        index: ServerIndex,
         checkout: &mut Checkout<B>,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let shared = &self.upstream.servers[index];
@@ -275,7 +272,11 @@ where
     /// If all connections are in use, or requests have lately waited for one, requests whose bodies are on their way wait
     /// for each other in a line of their own, so that none of them stands in front of a request that is whole. One that
     /// has waited for half of its time takes the place of another that is slow.
-    async fn wait_as_upload(&self, index: usize, checkout: &mut Checkout<B>) -> Result<(), AcquireError> {
+    async fn wait_as_upload(
+        &self,
+        index: ServerIndex,
+        checkout: &mut Checkout<B>,
+    ) -> Result<(), AcquireError> {
         let (shared, pool) = (&self.upstream.servers[index], &self.servers[index]);
         let bounds = &self.upstream.config.connections;
         let has_room = || !pool.idle.borrow().is_empty() || shared.permits.available_permits() > 0;
@@ -307,7 +308,7 @@ where
         Ok(())
     }
 
-    fn full(&self, index: usize, wait_ns: u64) -> AcquireError {
+    fn full(&self, index: ServerIndex, wait_ns: u64) -> AcquireError {
         let server = self.upstream.servers[index].authority.clone();
         AcquireError::Full { server, index, max: self.upstream.config.connections.max, wait_ns }
     }
@@ -316,7 +317,7 @@ where
     /// see that somebody waits, close their idle ones.
     async fn wait_for_descriptor(
         &self,
-        index: usize,
+        index: ServerIndex,
         checkout: &mut Checkout<B>,
         mut error: AcquireError,
     ) -> Result<Box<Http1<B>>, AcquireError> {
@@ -343,14 +344,14 @@ where
 
     async fn open(
         &self,
-        index: usize,
+        index: ServerIndex,
         permit: OwnedSemaphorePermit,
         checkout: &mut Checkout<B>,
     ) -> Result<Box<Http1<B>>, AcquireError> {
         let began = clock::instant();
         self.must_be_there(index, checkout.wait_ns)?;
         let open = OpenConnection::new(&self.upstream.servers[index], permit);
-        let idle = |other: usize| self.servers[other].take_idle(clock::instant());
+        let idle = |other: ServerIndex| self.servers[other].take_idle(clock::instant());
         let connected = connect::http1(&self.upstream, index, || self.beside(index, idle)).await;
         let connected = match connected {
             Ok(ConnectOutcome::Open((other, connection), slow)) => {
@@ -375,7 +376,7 @@ where
     /// for as long as for a connection that comes free, because it should not mean that for long (RFC 9113 section 6.5.2).
     async fn stream(
         &self,
-        index: usize,
+        index: ServerIndex,
         now: Instant,
         checkout: &mut Checkout<B>,
     ) -> Result<Rc<Http2<B>>, AcquireError> {
@@ -411,7 +412,7 @@ where
     /// at a time: a burst on a cold pool waits for the first and shares it. `None` if the server takes no streams now.
     async fn stream_or_none(
         &self,
-        index: usize,
+        index: ServerIndex,
         began: Instant,
         checkout: &mut Checkout<B>,
     ) -> Result<Option<Rc<Http2<B>>>, AcquireError> {
@@ -449,7 +450,7 @@ where
         checkout.wait_ns = opening.saturating_duration_since(began).as_nanos() as u64;
         self.must_be_there(index, checkout.wait_ns)?;
         let open = OpenConnection::new(&self.upstream.servers[index], permit);
-        let share = |other: usize| self.servers[other].shared.share(clock::instant(), bounds.streams);
+        let share = |other: ServerIndex| self.servers[other].shared.share(clock::instant(), bounds.streams);
         let opened = connect::http2(&self.upstream, index, || self.beside(index, share)).await;
         let opened = match opened {
             // Nothing may come between, because its stream is reserved.
@@ -475,14 +476,14 @@ where
 
     /// The server is left because it takes no streams; connections that have shown that for a while make room for one that may
     /// show something else.
-    fn takes_none(&self, index: usize) -> AcquireError {
+    fn takes_none(&self, index: ServerIndex) -> AcquireError {
         self.servers[index].shared.close_those_that_take_none(clock::instant(), REST);
         self.unreachable(index, ConnectError::NoStreams)
     }
 
     /// A permit for another HTTP/2 connection or a stream that comes free on an open one, whichever is first; `None` if there
     /// are no permits any more.
-    async fn room(&self, index: usize) -> Option<StreamRoom<B>> {
+    async fn room(&self, index: ServerIndex) -> Option<StreamRoom<B>> {
         let shared = &self.servers[index].shared;
         let mut permit = pin!(Arc::clone(&self.upstream.servers[index].permits).acquire_owned());
         loop {
@@ -503,9 +504,9 @@ where
     /// used and has an open connection or room for another.
     fn beside<L>(
         &self,
-        index: usize,
-        lend: impl FnOnce(usize) -> Option<L>,
-    ) -> Option<FamilyRace<(usize, L)>> {
+        index: ServerIndex,
+        lend: impl FnOnce(ServerIndex) -> Option<L>,
+    ) -> Option<FamilyRace<(ServerIndex, L)>> {
         let other = self.server_beside(index)?;
         if let Some(lent) = lend(other) {
             return Some(FamilyRace::Open((other, lent)));
@@ -515,11 +516,12 @@ where
         Some(FamilyRace::New { index: other, open: OpenConnection::new(server, permit) })
     }
 
-    fn server_beside(&self, index: usize) -> Option<usize> {
+    fn server_beside(&self, index: ServerIndex) -> Option<ServerIndex> {
         let now = clock::instant();
-        let fits =
-            |other: &usize| self.upstream.are_of_both_families(index, *other) && self.is_usable(*other, now);
-        (0..self.servers.len()).filter(fits).min_by_key(|&other| self.servers[other].exchanges.get())
+        let fits = |other: &ServerIndex| {
+            self.upstream.are_of_both_families(index, *other) && self.is_usable(*other, now)
+        };
+        self.servers.ids().filter(fits).min_by_key(|&other| self.servers[other].exchanges.get())
     }
 
     fn moved(&self, moved: Option<MovedConnection>, checkout: &mut Checkout<B>) -> Option<OpenConnection> {
@@ -529,7 +531,7 @@ where
     }
 
     /// A request goes to another server than the one chosen. That one rests, because other requests would wait for it, too.
-    fn move_to(&self, server: usize, slow: Slow, checkout: &mut Checkout<B>) {
+    fn move_to(&self, server: ServerIndex, slow: Slow, checkout: &mut Checkout<B>) {
         match slow {
             Some(source) => _ = self.unreachable(checkout.server, source),
             None => self.hangs(checkout.server),
@@ -538,7 +540,7 @@ where
     }
 
     /// A connection to this server is not there in time, and not awaited.
-    fn hangs(&self, index: usize) {
+    fn hangs(&self, index: ServerIndex) {
         self.balancer.rest(index, clock::instant() + REST);
         let server = &self.upstream.servers[index];
         if server.hung() {
@@ -548,7 +550,7 @@ where
     }
 
     /// A connection to this server has come to be.
-    fn works(&self, index: usize) {
+    fn works(&self, index: ServerIndex) {
         let server = &self.upstream.servers[index];
         if server.connected() {
             let (upstream, server) = (&self.upstream.config.name, &server.label);
@@ -556,7 +558,7 @@ where
         }
     }
 
-    fn go_around(&self, server: usize, checkout: &mut Checkout<B>) {
+    fn go_around(&self, server: ServerIndex, checkout: &mut Checkout<B>) {
         let address = self.upstream.servers[checkout.server].address.as_ref();
         checkout.around = address.and_then(ServerAddress::tcp).map(IpVersion::of);
         checkout.entered();
@@ -568,7 +570,7 @@ where
 
     /// A stream on a connection to a server of the other family, where this one has turned out not to answer: requests that have
     /// waited for a connection to it would otherwise find that out one after the other.
-    fn share_beside(&self, index: usize, checkout: &mut Checkout<B>) -> Option<Rc<Http2<B>>> {
+    fn share_beside(&self, index: ServerIndex, checkout: &mut Checkout<B>) -> Option<Rc<Http2<B>>> {
         let now = clock::instant();
         if self.is_usable(index, now) {
             return None;
@@ -580,7 +582,7 @@ where
     }
 
     /// Keeps requests that wait for a server from reaching it after it has left its name.
-    fn must_be_there(&self, index: usize, wait_ns: u64) -> Result<(), AcquireError> {
+    fn must_be_there(&self, index: ServerIndex, wait_ns: u64) -> Result<(), AcquireError> {
         match self.upstream.servers[index].has_left() {
             true => Err(AcquireError::Left { wait_ns }),
             false => Ok(()),
@@ -588,7 +590,7 @@ where
     }
 
     /// Gives a connection that has come free to who waits for one, or keeps it.
-    pub(super) fn take_back(&self, server: usize, connection: Box<Http1<B>>) {
+    pub(super) fn take_back(&self, server: ServerIndex, connection: Box<Http1<B>>) {
         let mut connection = connection;
         let pool = &self.servers[server];
         let mut waiters = pool.waiters.borrow_mut();
@@ -605,7 +607,7 @@ where
         pool.idle.borrow_mut().push(connection);
     }
 
-    fn unreachable(&self, index: usize, source: ConnectError) -> AcquireError {
+    fn unreachable(&self, index: ServerIndex, source: ConnectError) -> AcquireError {
         if !matches!(source, ConnectError::Descriptors(_)) {
             let now = clock::instant();
             self.balancer.rest(index, now + REST);
@@ -650,7 +652,7 @@ where
 
 impl<B: Body + 'static> Pool<B> {
     /// A request to this server failed.
-    pub fn failed(&self, server: usize, now_ns: u64) {
+    pub fn failed(&self, server: ServerIndex, now_ns: u64) {
         if let Some(tally) = &self.servers[server].tally {
             tally.failed();
         }
@@ -658,7 +660,7 @@ impl<B: Body + 'static> Pool<B> {
     }
 
     /// A request to this server was answered well: the answer's head came after so long, and the first of its body.
-    pub fn succeeded(&self, server: usize, first_byte_ns: u64) {
+    pub fn succeeded(&self, server: ServerIndex, first_byte_ns: u64) {
         if let Some(tally) = &self.servers[server].tally {
             tally.answered(first_byte_ns);
         }
@@ -666,13 +668,13 @@ impl<B: Body + 'static> Pool<B> {
     }
 
     /// An exchange with this server is over.
-    pub(super) fn exchange_over(&self, server: usize) {
+    pub(super) fn exchange_over(&self, server: ServerIndex) {
         let exchanges = &self.servers[server].exchanges;
         exchanges.set(exchanges.get().saturating_sub(1));
     }
 
     /// A stream has ended on a connection over HTTP/2: who waits for one may have it.
-    pub(super) fn stream_over(&self, server: usize) {
+    pub(super) fn stream_over(&self, server: ServerIndex) {
         let pool = &self.servers[server];
         if pool.waiting.get() > 0 {
             pool.shared.freed.notify_one();
@@ -683,7 +685,7 @@ impl<B: Body + 'static> Pool<B> {
     }
 
     /// A stream has ended on a connection over HTTP/2 to a server that has left: the last one closes it.
-    pub(super) fn close_left(&self, server: usize) {
+    pub(super) fn close_left(&self, server: ServerIndex) {
         self.servers[server].shared.sweep(clock::instant(), self.upstream.config.connections.idle_timeout);
     }
 }

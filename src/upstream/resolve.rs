@@ -15,6 +15,7 @@ use super::check::watch;
 use super::config::{self, ServerLocation};
 use super::dns::{Dns, DnsAnswer, Error, SrvTarget};
 use super::dns_answers::{DnsAnswers, DnsQuestion};
+use super::ids::ConfiguredIndex;
 use super::live::{LiveUpstream, NameFailure, ResolvedName};
 use super::server::ServerEndpoint;
 use base::clock;
@@ -25,7 +26,7 @@ pub struct Resolver {
     live: Weak<LiveUpstream>,
     dns: Arc<Dns>,
     /// Which of the configured servers.
-    index: usize,
+    index: ConfiguredIndex,
     /// Questions under way. Not all of them are waited for.
     asked: JoinSet<DnsReply>,
     under_way: BTreeSet<DnsQuestion>,
@@ -54,9 +55,9 @@ enum DnsReply {
 impl Resolver {
     /// One for each name of an upstream; none has been asked for yet.
     pub fn all(live: &Arc<LiveUpstream>, dns: &Arc<Dns>) -> Vec<Resolver> {
-        let names =
-            live.config.servers.iter().enumerate().filter(|(_, server)| server.unresolved().is_some());
-        names
+        let servers = (0..).map(ConfiguredIndex::new).zip(&live.config.servers);
+        servers
+            .filter(|(_, server)| server.unresolved().is_some())
             .map(|(index, _)| Resolver {
                 live: Arc::downgrade(live),
                 dns: Arc::clone(dns),
@@ -93,8 +94,7 @@ impl Resolver {
 
     async fn go_on(&mut self, late: Option<DnsReply>) -> Option<Instant> {
         let live = self.live.upgrade()?;
-        let server = &live.config.servers[self.index];
-        let known = live.names().swap_remove(self.index);
+        let (server, known) = live.configured(self.index);
         let mut heard = DnsAnswers::clone(&known.heard);
         heard.list(&server.place, &known.endpoints);
         if let Some(told) = late {
@@ -259,7 +259,7 @@ impl Resolver {
         found: Option<&ResolvedEndpoints>,
         failure: Option<(&str, bool)>,
     ) {
-        let (upstream, server) = (&live.config.name, live.config.servers[self.index].shown());
+        let (upstream, server) = (&live.config.name, live.config.servers[self.index.index()].shown());
         match failure {
             Some((error, false)) if known.failure.is_none() || known.is_in_part => {
                 tracing::warn!(%upstream, %server, %error, "name of the server does not resolve");

@@ -12,11 +12,13 @@ use tokio::sync::Semaphore;
 
 use super::config::{self, Config, ServerLocation};
 use super::health::{HealthState, UpstreamHealth};
+use super::ids::{ConfiguredIndex, ServerIndex};
 use super::live::LiveUpstream;
 use super::sticky::StickyCookies;
 use super::tally::{Tallies, TallyCounts};
 use super::uploads::Uploads;
 use base::cause::LastCause;
+use base::ids::IdVec;
 
 /// One set of servers of one upstream, which all workers share. It never changes: when a name has other addresses, another
 /// set takes its place (see [`LiveUpstream`]), and a request keeps the one that it began with.
@@ -27,10 +29,10 @@ pub struct Upstream {
     /// What it was told, with the servers of this set.
     pub config: Config,
     /// One an address, in the order of `config.servers`.
-    pub servers: Vec<Arc<SharedServer>>,
+    pub servers: IdVec<ServerIndex, Arc<SharedServer>>,
     /// Where each server stands among them. Because a set of many is made anew at each change of a name, no server is
     /// looked for by comparing it with all others.
-    positions: HashMap<ServerId, usize>,
+    positions: HashMap<ServerId, ServerIndex>,
     /// Servers of former sets that some request may still use.
     pub leaving: Vec<Weak<SharedServer>>,
     /// How TLS is spoken to those servers that want it.
@@ -43,7 +45,7 @@ pub struct Upstream {
     live: Weak<LiveUpstream>,
 }
 
-/// A server, distinguished from every other of this process.
+/// A server, distinguished from every other of this process, in whatever set it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ServerId(u64);
 
@@ -54,7 +56,7 @@ pub struct SharedServer {
     /// Where it is; `None` if its name has no address.
     pub address: Option<ServerAddress>,
     /// Which of the configured servers it comes from.
-    pub origin: usize,
+    pub origin: ConfiguredIndex,
     has_left: AtomicBool,
     is_checked: AtomicBool,
     /// One a connection that may still be opened.
@@ -142,9 +144,10 @@ impl Upstream {
         live: Weak<LiveUpstream>,
     ) -> Upstream {
         let known = before.map(Upstream::known).unwrap_or_default();
+        let origins = (0..).map(ConfiguredIndex::new);
         let mut list = Vec::new();
         let mut servers: Vec<Arc<SharedServer>> = Vec::new();
-        for ((origin, configured), endpoints) in config.servers.iter().enumerate().zip(endpoints) {
+        for ((origin, configured), endpoints) in origins.clone().zip(&config.servers).zip(endpoints) {
             for endpoint in endpoints {
                 let (place, weight) = (endpoint.place.clone(), endpoint.weight);
                 let server = config::ConfiguredServer { tls: configured.tls, place, weight };
@@ -156,7 +159,7 @@ impl Upstream {
             }
         }
         if servers.is_empty() {
-            let without = config.servers.iter().enumerate();
+            let without = origins.zip(&config.servers);
             servers.extend(
                 without.map(|(origin, server)| Arc::new(SharedServer::new(origin, None, server, config))),
             );
@@ -175,7 +178,8 @@ impl Upstream {
         let labelled: Vec<_> =
             servers.iter().zip(&config.servers).map(|(it, of)| (&*it.label, of.tls)).collect();
         let sticky = config.sticky.as_ref().map(|sticky| StickyCookies::new(sticky, &labelled));
-        let positions = servers.iter().map(|server| server.id).zip(0..).collect();
+        let positions = servers.iter().map(|server| server.id).zip((0..).map(ServerIndex::new)).collect();
+        let servers = servers.into();
         Upstream { id, config, servers, positions, leaving, tls, early, health, sticky, live }
     }
 
@@ -197,11 +201,11 @@ impl Upstream {
         let keys = |upstream: &Upstream| {
             upstream.config.servers.iter().zip(&upstream.servers).map(key).collect::<Vec<_>>()
         };
-        let mut known: HashMap<_, usize> = HashMap::new();
-        for (index, key) in keys(before).into_iter().enumerate() {
+        let mut known: HashMap<_, ServerIndex> = HashMap::new();
+        for (index, key) in before.servers.ids().zip(keys(before)) {
             known.entry(key).or_insert(index);
         }
-        let wanted = keys(self);
+        let wanted: IdVec<ServerIndex, _> = keys(self).into();
         self.health.inherit(&before.health, |index| known.get(&wanted[index]).copied(), now_ns);
     }
 
@@ -215,7 +219,7 @@ impl Upstream {
     /// Another set has taken the place of this one: servers that it does not have get no new request, not even those
     /// that hold this set.
     pub(super) fn leave_for(&self, next: &Upstream) {
-        for (index, server) in self.servers.iter().enumerate() {
+        for (index, server) in self.servers.with_ids() {
             if next.index_of(server).is_none() {
                 server.has_left.store(true, Ordering::Release);
                 // Who waits for a connection to it is told at once, and goes to one of the others.
@@ -236,20 +240,25 @@ impl Upstream {
     }
 
     /// The index of this server, if it is one of them.
-    pub fn index_of(&self, server: &Arc<SharedServer>) -> Option<usize> {
+    pub fn index_of(&self, server: &Arc<SharedServer>) -> Option<ServerIndex> {
         self.positions.get(&server.id).copied()
     }
 
+    /// What it is configured to be, with the place of this server.
+    pub fn configured(&self, server: ServerIndex) -> &config::ConfiguredServer {
+        &self.config.servers[server.index()]
+    }
+
     /// Whether these are two addresses of one name, of different families.
-    pub(super) fn are_of_both_families(&self, one: usize, other: usize) -> bool {
-        let place = |index: usize| (self.servers[index].origin, &self.config.servers[index].place);
-        let is_v4 = |index: usize| Some(self.servers[index].address.as_ref()?.tcp()?.is_ipv4());
+    pub(super) fn are_of_both_families(&self, one: ServerIndex, other: ServerIndex) -> bool {
+        let place = |index: ServerIndex| (self.servers[index].origin, &self.configured(index).place);
+        let is_v4 = |index: ServerIndex| Some(self.servers[index].address.as_ref()?.tcp()?.is_ipv4());
         place(one) == place(other)
             && matches!((is_v4(one), is_v4(other)), (Some(true), Some(false)) | (Some(false), Some(true)))
     }
 
     /// A request to this server failed. The set in force is told, which may be a newer one than the request's.
-    pub fn failed(&self, server: usize, now_ns: u64) {
+    pub fn failed(&self, server: ServerIndex, now_ns: u64) {
         match self.live.upgrade().map(|live| live.load()).filter(|newest| newest.id != self.id) {
             None => self.health.failed(server, now_ns),
             Some(newest) => {
@@ -262,13 +271,13 @@ impl Upstream {
 
     /// Compares what the servers' answers were like since the last time, and leaves out those that are clearly worse.
     pub(super) fn compare(&self, now_ns: u64) {
-        let seen: Vec<TallyCounts> =
+        let seen: IdVec<ServerIndex, TallyCounts> =
             self.servers.iter().map(|server| server.tallies.end_interval()).collect();
         self.health.compare(&seen, now_ns);
     }
 
     /// Its servers by what makes them the same in another set: the configured server, the address, the place.
-    fn known(&self) -> HashMap<(usize, &ServerAddress, &ServerLocation), &Arc<SharedServer>> {
+    fn known(&self) -> HashMap<(ConfiguredIndex, &ServerAddress, &ServerLocation), &Arc<SharedServer>> {
         let servers = self.servers.iter().zip(&self.config.servers);
         servers
             .filter_map(|(server, config)| {
@@ -288,7 +297,7 @@ impl Upstream {
 
 impl SharedServer {
     fn new(
-        origin: usize,
+        origin: ConfiguredIndex,
         address: Option<ServerAddress>,
         server: &config::ConfiguredServer,
         upstream: &Config,
@@ -309,7 +318,7 @@ impl SharedServer {
             hangs: AtomicBool::new(false),
             authority,
             host: server.authority(),
-            tls_name: upstream.servers[origin].name().to_owned(),
+            tls_name: upstream.servers[origin.index()].name().to_owned(),
             uploads: Uploads::default(),
             tallies: Tallies::default(),
         }

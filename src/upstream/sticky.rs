@@ -11,14 +11,15 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue};
 
 use super::config::{self, SameSite};
+use super::ids::ServerIndex;
+use base::ids::IdVec;
 use policy::cookie;
 
 /// The cookies of an upstream's servers.
 #[derive(Debug)]
 pub struct StickyCookies {
     name: String,
-    /// One a server, in order.
-    cookies: Box<[Cookie]>,
+    cookies: IdVec<ServerIndex, Cookie>,
 }
 
 #[derive(Debug)]
@@ -40,18 +41,18 @@ impl StickyCookies {
     }
 
     /// The server that a request's cookie names; `None` if it has no cookie of a server that there is.
-    pub fn named(&self, headers: &HeaderMap) -> Option<usize> {
+    pub fn named(&self, headers: &HeaderMap) -> Option<ServerIndex> {
         // Several come from different paths or hosts; one of them may be ours.
         cookie::values(headers, &self.name).find_map(|value| self.server(value))
     }
 
-    fn server(&self, value: &[u8]) -> Option<usize> {
+    fn server(&self, value: &[u8]) -> Option<ServerIndex> {
         // In constant time: a client must not find the cookie of another server byte by byte.
-        self.cookies.iter().position(|cookie| verify_slices_are_equal(cookie.value.as_bytes(), value).is_ok())
+        self.cookies.find_id(|cookie| verify_slices_are_equal(cookie.value.as_bytes(), value).is_ok())
     }
 
     /// The `Set-Cookie` that keeps a client at this server.
-    pub fn field(&self, server: usize, tls: bool) -> HeaderValue {
+    pub fn field(&self, server: ServerIndex, tls: bool) -> HeaderValue {
         let cookie = &self.cookies[server];
         if tls { cookie.secure.clone() } else { cookie.plain.clone() }
     }
@@ -93,6 +94,8 @@ mod tests {
     use super::*;
     use crate::config::StickySecret;
 
+    const FIRST: ServerIndex = ServerIndex::new(0);
+
     fn servers<'a>(labels: &[&'a str]) -> Vec<(&'a str, bool)> {
         labels.iter().map(|label| (*label, false)).collect()
     }
@@ -106,16 +109,19 @@ mod tests {
 
     fn named(sticky: &StickyCookies, cookies: &[&str]) -> Option<usize> {
         let field = |cookie: &&str| (COOKIE, HeaderValue::from_str(cookie).expect("a value"));
-        sticky.named(&cookies.iter().map(field).collect())
+        sticky.named(&cookies.iter().map(field).collect()).map(ServerIndex::index)
     }
 
     #[test]
     fn a_cookie_names_its_server_wherever_that_stands_in_the_list() {
         let sticky = StickyCookies::new(&config("secret"), &servers(&["a", "b"]));
-        let cookie = format!("at={}", sticky.cookies[1].value);
+        let cookie = format!("at={}", sticky.cookies[ServerIndex::new(1)].value);
         assert_eq!(named(&sticky, &[&cookie]), Some(1));
         assert_eq!(named(&sticky, &["x=1", &format!("a=2; at=no;{cookie} ; b=3")]), Some(1));
-        assert_eq!(named(&sticky, &[&format!("at=\"{}\"", sticky.cookies[1].value)]), Some(1));
+        assert_eq!(
+            named(&sticky, &[&format!("at=\"{}\"", sticky.cookies[ServerIndex::new(1)].value)]),
+            Some(1)
+        );
         let other = StickyCookies::new(&config("secret"), &servers(&["c", "b", "a"]));
         assert_eq!(named(&other, &[&cookie]), Some(1));
         let gone = StickyCookies::new(&config("secret"), &servers(&["c", "a"]));
@@ -125,7 +131,7 @@ mod tests {
     #[test]
     fn a_cookie_that_was_not_given_names_no_server() {
         let sticky = StickyCookies::new(&config("secret"), &servers(&["a", "b"]));
-        let value = &sticky.cookies[0].value;
+        let value = &sticky.cookies[FIRST].value;
         let other = StickyCookies::new(&config("another"), &servers(&["a", "b"]));
         for cookie in [
             format!("at={}", other.cookies[0].value),
@@ -146,8 +152,8 @@ mod tests {
     fn fields_keep_scripts_and_other_sites_away_from_the_cookie() {
         let field = |config: config::StickyConfig, tls: bool| {
             let sticky = StickyCookies::new(&config, &servers(&["a"]));
-            let field = sticky.field(0, tls);
-            field.to_str().expect("it is text").replace(&sticky.cookies[0].value, "V")
+            let field = sticky.field(FIRST, tls);
+            field.to_str().expect("it is text").replace(&sticky.cookies[FIRST].value, "V")
         };
         assert_eq!(field(config("s"), false), "at=V; Path=/; HttpOnly; SameSite=Lax");
         assert_eq!(field(config("s"), true), "at=V; Path=/; HttpOnly; SameSite=Lax; Secure");

@@ -33,6 +33,18 @@ const NOUNS: &[&str] = &["embed", "feed", "need", "seed", "speed"];
 /// Types and files of such a name that there are. The list only gets shorter.
 const REMAINING: &[&str] = &[];
 
+/// What is identified by a type of its own.
+const IDENTIFIED: &[&str] = &["listener", "policy", "route", "server", "shard", "tier", "upstream"];
+
+/// Integers of such a name that identify nothing, each with the reason. The list only gets shorter.
+const NO_IDS: &[(&str, &str)] = &[
+    ("tools/replay/account.rs no_route", "counts requests that no route matches"),
+    ("tools/replay/report.rs no_route", "counts requests that no route matches"),
+];
+
+/// Where an integer stands in a type that is read from its begin: behind references, or as what may be there.
+const AROUND_INTEGERS: &[&str] = &["&", "mut", "Option", "Cell", "<"];
+
 #[test]
 fn most_types_have_a_name_of_their_own() {
     let tree = Tree::read("src");
@@ -70,6 +82,18 @@ fn no_type_and_no_file_is_named_by_a_participle_or_household_word() {
 }
 
 #[test]
+fn an_id_is_a_type() {
+    let tree = Tree::read("src");
+    let names = |file: &File| Vec::from_iter(bare_ids(file).map(|name| format!("{} {name}", file.name)));
+    let found: BTreeSet<String> = tree.files().flat_map(|(_, file)| names(file)).collect();
+    let known: BTreeSet<String> = NO_IDS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let new: Vec<_> = found.difference(&known).collect();
+    let gone: Vec<_> = known.difference(&found).collect();
+    assert!(new.is_empty(), "integers that another id passes for; `base::id!` declares a type: {new:#?}");
+    assert!(gone.is_empty(), "take out of NO_IDS what is no integer any more: {gone:#?}");
+}
+
+#[test]
 fn doc_comments_say_more_than_the_name() {
     let tree = Tree::read("src");
     let lengths: Vec<usize> = tree.files().flat_map(|(_, file)| doc_lengths(&file.text)).collect();
@@ -101,6 +125,30 @@ fn types(file: &File) -> impl Iterator<Item = &str> {
     let defines = |two: &&[String]| matches!(two[0].as_str(), "struct" | "enum" | "trait" | "union");
     let names = file.tokens().windows(2).filter(defines).map(|two| two[1].as_str());
     names.filter(|name| name.starts_with(char::is_uppercase))
+}
+
+/// Fields, parameters and variables of a file that are declared as integers, and identify something by their names.
+fn bare_ids(file: &File) -> impl Iterator<Item = &str> {
+    let tokens = file.tokens();
+    let is_bare = |at: &usize| {
+        let mut behind =
+            tokens[at + 2..].iter().skip_while(|token| AROUND_INTEGERS.contains(&token.as_str()));
+        let is_integer = behind.next().is_some_and(|token| {
+            let bits = token.strip_prefix(['u', 'i']).unwrap_or_default();
+            bits == "size" || bits.parse::<u8>().is_ok()
+        });
+        // Not `usize::from`, because that is the value of a field and not its type.
+        is_integer && behind.next().is_none_or(|token| token != "::")
+    };
+    let named =
+        (0..tokens.len().saturating_sub(2)).filter(|at| tokens[at + 1] == ":" && is_identified(&tokens[*at]));
+    named.filter(is_bare).map(|at| tokens[at].as_str())
+}
+
+/// Whether what has this name identifies something: `upstream`, `first_upstream`, `upstream_index`.
+fn is_identified(name: &str) -> bool {
+    let place = ["_id", "_index", "_number"].iter().find_map(|end| name.strip_suffix(end));
+    place.unwrap_or(name).rsplit('_').next().is_some_and(|noun| IDENTIFIED.contains(&noun))
 }
 
 /// Whether a type's name has one capital.
@@ -138,4 +186,17 @@ fn words_are_told_apart() {
         assert_eq!(is_vague(name), expected, "{name}");
     }
     assert_eq!(doc_lengths("/// One two\n/// three.\nfn f() {}\n    /// Four.\n    x: u8,\n"), [3, 1]);
+}
+
+#[test]
+fn bare_ids_are_found_wherever_they_are_declared() {
+    let text =
+        "struct A { pub upstream: usize, servers: Vec<u64>, server: Option<u32>, port: u16, tier: Tier }
+        fn f(first_shard: &mut usize, by: impl Fn(usize), route_index: u32, shards: usize) {
+            let is = |policy: u32| B { listener: usize::from(policy) };
+        }";
+    let tree = Tree::new([("a.rs", text)]);
+    let (_, file) = tree.files().next().expect("there is one");
+    let found: Vec<&str> = bare_ids(file).collect();
+    assert_eq!(found, ["upstream", "server", "first_shard", "route_index", "policy"]);
 }

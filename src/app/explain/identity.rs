@@ -8,8 +8,9 @@ use auth::{self, MethodKind, cache::Cache};
 use base::cause::Cause;
 use base::clock;
 use base::identity::{Identity, NOBODY};
+use base::ids::IdVec;
 use limiter::Assignments;
-use policy::RouteAccess;
+use policy::{AuthMethodId, RouteAccess};
 
 /// Who sent the request, as far as it can be found without hashing a password or fetching keys.
 pub(super) enum AuthReport {
@@ -32,7 +33,7 @@ pub(super) enum AuthReport {
 }
 
 pub(super) fn authenticate(
-    methods: &[Arc<auth::Method>],
+    methods: &IdVec<AuthMethodId, Arc<auth::Method>>,
     access: &RouteAccess,
     headers: &HeaderMap,
     query: Option<&str>,
@@ -42,7 +43,7 @@ pub(super) fn authenticate(
         return AuthReport::Unasked;
     }
     let asked = auth::AuthRequest { headers, query, certificate: None, now: clock::unix() };
-    let own = access.auth.iter().filter_map(|index| methods.get(usize::from(*index)));
+    let own = access.auth.iter().filter_map(|id| methods.get(*id));
     // Empty caches, because those of the workers are theirs alone, and an explanation must not fill them.
     let uncached: Vec<_> = own.map(|method| (&**method, Cache::new(method.id))).collect();
     // A certificate comes only with a real connection, and its method may decide before others.

@@ -12,12 +12,14 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use base::clock;
+use base::ids::IdVec;
 use config::Config;
 use limit::Plan;
 use limiter::global::{self, Global};
 use limiter::local::Table;
 use limiter::{Fleet, Limiter};
 use metrics::Metrics;
+use policy::AuthMethodId;
 
 use crate::explain::{ExplainedRequest, InForce, LimitSource, RequestExplanation, explain};
 use crate::fleet::notes::InRedis;
@@ -78,12 +80,11 @@ pub(crate) fn own_bytes_of(config: &Config) -> usize {
 pub fn explain_from_outside(
     config: &Config,
     mut table: policy::RouteTable,
-    auth_methods: &[Arc<auth::Method>],
+    auth_methods: &IdVec<AuthMethodId, Arc<auth::Method>>,
     asked: &ExplainedRequest<'_>,
 ) -> anyhow::Result<RequestExplanation> {
     let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
-    let names: Vec<&str> = config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
-    let upstreams = &names[..];
+    let upstreams = &config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
     let salt = salt(config);
     let naming = &config.naming(&salt);
     let Some(redis) = &config.redis else {

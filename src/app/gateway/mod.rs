@@ -137,7 +137,7 @@ impl Gateway {
             turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
-            orders: senders,
+            orders: senders.into(),
         });
         let usage = usage_of(config);
         let hot_keys =

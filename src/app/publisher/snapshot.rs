@@ -51,9 +51,9 @@ pub(super) fn snapshot(
     Snapshot {
         generation,
         table,
-        upstreams: kept.upstreams.clone(),
+        upstreams: kept.upstreams.clone().into(),
         moves: Arc::clone(&kept.moves),
-        auth: kept.auth.clone(),
+        auth: kept.auth.clone().into(),
         secret_parameters: secret_parameters(&config.auth),
         listeners: config.listeners.clone(),
         client_ip: config.client_ip.clone(),

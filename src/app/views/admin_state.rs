@@ -62,7 +62,7 @@ pub(crate) fn state(
                 all: request.all,
             };
             let known = LimitSource::Gateway(&limiter);
-            let names: Vec<&str> = snapshot.upstreams.iter().map(|live| live.config.name.as_str()).collect();
+            let names = snapshot.upstreams.iter().map(|live| live.config.name.as_str()).collect();
             let in_force = explain::InForce {
                 table: &snapshot.table,
                 auth: &snapshot.auth,

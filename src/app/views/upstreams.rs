@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use upstream::health::HealthState;
 use upstream::live::{NameFailure, ResolvedName};
-use upstream::{LiveUpstream, ServerAddress, Upstream};
+use upstream::{LiveUpstream, ServerAddress, ServerIndex, Upstream};
 
 pub(crate) fn shown(upstreams: &[Arc<LiveUpstream>], now_ns: u64) -> Value {
     upstreams.iter().map(|upstream| upstream_shown(upstream, now_ns)).collect()
@@ -28,11 +28,11 @@ pub(crate) fn brief(upstreams: &[Arc<LiveUpstream>], now_ns: u64) -> Value {
 fn brief_of(live: &LiveUpstream, now_ns: u64) -> (usize, Value) {
     let upstream = &*live.load();
     let states = upstream.states(now_ns);
-    let mut servers: Vec<(usize, HealthState)> = states.into_iter().enumerate().collect();
+    let mut servers: Vec<(ServerIndex, HealthState)> = upstream.servers.ids().zip(states).collect();
     servers.sort_by_key(|(_, state)| *state == HealthState::Healthy);
     let (count, healthy) =
         (servers.len(), servers.iter().filter(|(_, state)| *state == HealthState::Healthy).count());
-    let server = |(index, state): (usize, HealthState)| {
+    let server = |(index, state): (ServerIndex, HealthState)| {
         let server = &upstream.servers[index];
         let mut shown = json!({
             "server": server.authority,
@@ -63,17 +63,14 @@ fn upstream_shown(live: &LiveUpstream, now_ns: u64) -> Value {
     let counts = upstream.health.counts();
     let states = upstream.states(now_ns);
     let names = live.names();
-    let servers: Value = states
-        .iter()
-        .enumerate()
-        .map(|(index, state)| {
-            let mut shown = server_shown(upstream, index, *state);
-            if *state == HealthState::Unresolved {
-                show_failure(&mut shown, &names[upstream.servers[index].origin], now_ns);
-            }
-            shown
-        })
-        .collect();
+    let server = |(index, state): (ServerIndex, HealthState)| {
+        let mut shown = server_shown(upstream, index, state);
+        if state == HealthState::Unresolved {
+            show_failure(&mut shown, &names[upstream.servers[index].origin.index()], now_ns);
+        }
+        shown
+    };
+    let servers: Value = upstream.servers.ids().zip(states).map(server).collect();
     json!({
         "name": upstream.config.name,
         "all-used": upstream.health.is_panicking(),
@@ -108,12 +105,12 @@ fn show_failure(shown: &mut Value, name: &ResolvedName, now_ns: u64) {
     }
 }
 
-fn server_shown(upstream: &Upstream, index: usize, state: HealthState) -> Value {
+fn server_shown(upstream: &Upstream, index: ServerIndex, state: HealthState) -> Value {
     let server = &upstream.servers[index];
     let mut shown = json!({
         "server": server.authority,
-        "tls": upstream.config.servers[index].tls,
-        "weight": upstream.config.servers[index].weight,
+        "tls": upstream.configured(index).tls,
+        "weight": upstream.configured(index).weight,
         "addresses": server.address.iter().filter_map(ServerAddress::tcp).map(|address| address.to_string()).collect::<Vec<_>>(),
         "state": state.word(),
         "failures-in-a-row": upstream.health.failures(index),

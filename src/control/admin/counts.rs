@@ -50,8 +50,8 @@ pub struct HotKeysShown {
     /// Whether there is the policy that was asked about.
     pub is_known: bool,
     pub own: Vec<hot_keys::HotKeyReport>,
-    /// The names of their shards, by number.
-    pub shards: BTreeMap<u16, String>,
+    /// The names of their shards.
+    pub shards: BTreeMap<hot_keys::ShardNumber, String>,
     /// How many nodes have told of the minutes that are over, and their keys together; `None`: there is no fleet, or Redis
     /// does not answer.
     pub fleet: Option<(usize, Vec<hot_keys::FleetRow>)>,

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Uri, Version, uri};
 use tokio::time::sleep;
 
 use super::events::{self, FinishedRequest};
-use super::facts::{AttemptFacts, CLIENT_GONE_STATUS, RequestFacts, RequestOutcome, ServerIndex};
+use super::facts::{AttemptFacts, CLIENT_GONE_STATUS, RequestFacts, RequestOutcome, UpstreamServer};
 use super::request::validate;
 use super::reservation::{RequestUsage, Reservation};
 use super::response::answer_reader::AnswerReader;
@@ -162,7 +162,7 @@ impl RequestContext {
     /// A good answer's body has begun to come, or there is none: the server has answered well.
     pub fn judge_good(&mut self) {
         if std::mem::take(&mut self.attempts.is_unjudged)
-            && let Some(ServerIndex { upstream, server }) = self.attempts.server
+            && let Some(UpstreamServer { upstream, server }) = self.attempts.server
         {
             self.view.pools[upstream].succeeded(server, self.attempts.steps.first_byte());
         }
@@ -171,7 +171,7 @@ impl RequestContext {
     /// The server let an answer stall, or broke it off.
     pub fn judge_failed(&mut self) {
         self.attempts.is_unjudged = false;
-        if let Some(ServerIndex { upstream, server }) = self.attempts.server {
+        if let Some(UpstreamServer { upstream, server }) = self.attempts.server {
             self.view.pools[upstream].failed(server, clock::now_ns());
         }
     }

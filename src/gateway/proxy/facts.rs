@@ -16,7 +16,8 @@ use base::cause::Cause;
 use base::identity::Identity;
 use net::wire::http2::StreamId;
 use observe::record;
-use policy::RouteId;
+use policy::{RouteId, UpstreamId};
+use upstream::ServerIndex;
 
 /// Facts of a request's head, and who sent it.
 pub struct RequestFacts {
@@ -49,20 +50,18 @@ pub struct RequestFacts {
     pub identity: Option<Arc<Identity>>,
 }
 
-/// A server of an upstream, by the indices of the view.
+/// A server of an upstream, as the request's view has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerIndex {
-    /// Among the view's pools.
-    pub upstream: usize,
-    /// Among the upstream's servers.
-    pub server: usize,
+pub struct UpstreamServer {
+    pub upstream: UpstreamId,
+    pub server: ServerIndex,
 }
 
 /// A request's attempts at an upstream.
 #[derive(Debug, Default)]
 pub struct AttemptFacts {
     /// The server it went to last, or did not get to.
-    pub server: Option<ServerIndex>,
+    pub server: Option<UpstreamServer>,
     /// How many times it was sent again.
     pub retries: u8,
     /// How many of these times no server had done anything with it. They count neither in `times` nor in `budget`.

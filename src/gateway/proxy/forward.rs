@@ -28,7 +28,7 @@ use observe::trace::Trace;
 use policy::definition::PathEscapes;
 use policy::destination::PickedUpstream;
 use policy::matching::path;
-use policy::{Route, TemplateValues};
+use policy::{Route, TemplateValues, UpstreamId};
 use upstream::balance::ServerPreference;
 use upstream::config::HttpVersion as UpstreamVersion;
 use upstream::request::{RequestHead, Traceparent, put_traceparent};
@@ -265,7 +265,7 @@ fn accept(
         };
     }
     let present = HeadersPresent::of(&headers);
-    let upstream = context.attempts.server.map_or(0, |index| index.upstream);
+    let upstream = context.attempts.server.map_or(UpstreamId::new(0), |server| server.upstream);
     let spoken = context.view.pools[upstream].upstream.config.http;
     if !may_go_on(status, &headers, present, spoken) {
         return reply::refuse(context, &Refusal::UpstreamBadResponse);

@@ -23,6 +23,7 @@ use super::snapshot::WorkerView;
 use crate::service::overload::PressureStep;
 use base::clock;
 use metrics::MirrorOutcome;
+use policy::UpstreamId;
 use policy::destination::Mirror;
 use upstream::balance::ServerPreference;
 use upstream::config::{HostHeader, HttpVersion, UpstreamTimeouts};
@@ -41,7 +42,7 @@ pub fn copy(
     wants_trailers: bool,
 ) {
     let (view, services) = (&context.view, &context.services);
-    if !mirror.is_chosen(view.turns[mirror.id().index()].next()) {
+    if !mirror.is_chosen(view.turns[mirror.id()].next()) {
         return;
     }
     if body.size_hint().lower() > mirror.body_bytes_max as u64 {
@@ -103,7 +104,7 @@ fn shadow(host: &str) -> Option<HeaderValue> {
 struct MirrorCopy {
     view: Rc<WorkerView>,
     services: Rc<Services>,
-    upstream: usize,
+    upstream: UpstreamId,
     head: RequestHead,
 }
 
@@ -198,7 +199,7 @@ async fn read_away(mut checkout: Checkout<RequestBody>) -> bool {
     true
 }
 
-fn count(view: &WorkerView, services: &Services, upstream: usize, result: MirrorOutcome) {
+fn count(view: &WorkerView, services: &Services, upstream: UpstreamId, result: MirrorOutcome) {
     view.snapshot.series.upstreams[upstream].mirrored(&services.metrics, result);
 }
 

@@ -41,7 +41,7 @@ use policy::destination::{ChoiceId, Destination, PickedUpstream};
 use policy::matching::path;
 use policy::response::cors;
 use policy::response::cors::Cors;
-use policy::{Action, HttpSubject, NotFound, RouteMatch, RouteTable, RoutingFacts};
+use policy::{Action, HttpSubject, NotFound, RouteMatch, RouteTable, RoutingFacts, UpstreamId};
 
 /// Answers one request. A panic ends only this request, with 500; the worker goes on.
 pub async fn handle(
@@ -403,8 +403,8 @@ fn choose(
     if let Some(upstream) = sticky::upstream(view, choice, facts.headers, now) {
         return Some(PickedUpstream { upstream, key: None });
     }
-    let turn = |id: ChoiceId| view.turns[id.index()].next();
-    let is_usable = |upstream: usize| view.pools[upstream].has_usable_server(now);
+    let turn = |id: ChoiceId| view.turns[id].next();
+    let is_usable = |upstream: UpstreamId| view.pools[upstream].has_usable_server(now);
     Some(choice.choose(&HttpSubject::new(found, facts), turn, is_usable))
 }
 

@@ -201,7 +201,13 @@ impl WorkerView {
         // Counted before the servers are read, so that a change in between is seen later.
         let moves = snapshot.moves.count();
         let turns = (0..snapshot.table.choices()).map(|_| EvenNumbers::new(random.next())).collect();
-        WorkerView { snapshot: Arc::clone(snapshot), moves, pools: Vec::new(), turns, caches: Vec::new() }
+        WorkerView {
+            snapshot: Arc::clone(snapshot),
+            moves,
+            pools: Vec::new().into(),
+            turns,
+            caches: Vec::new().into(),
+        }
     }
 
     /// Keeps the pools of upstreams that a reload did not change, and of servers that an upstream still has, so that their
@@ -261,9 +267,9 @@ pub(super) mod tests {
         let snapshot = Snapshot {
             generation: 0,
             table: RouteTable::compile(&[], &[], &options).expect("nothing can be wrong with it"),
-            upstreams: Vec::new(),
+            upstreams: Vec::new().into(),
             moves: Arc::default(),
-            auth: Vec::new(),
+            auth: Vec::new().into(),
             secret_parameters: Box::default(),
             listeners: Vec::new(),
             client_ip: ClientIp::default(),
@@ -283,7 +289,7 @@ pub(super) mod tests {
                 policies: Vec::new(),
                 windows: Vec::new(),
                 latency: metrics.latency(),
-                upstreams: Vec::new(),
+                upstreams: Vec::new().into(),
             },
         };
         let shared = SharedServices {

@@ -10,10 +10,13 @@ use super::config::{ClientIp, LimitHeaders, NodeIdentity};
 use super::request::request_body::RequestBody;
 use super::response::error_pages::ErrorPages;
 use crate::service::config::ListenerConfig;
+use base::ids::IdVec;
 use base::random::EvenNumbers;
 use limiter::Check;
 use observe::record;
 use observe::trace::Tracer;
+use policy::destination::ChoiceId;
+use policy::{AuthMethodId, UpstreamId};
 
 /// The routing and policy tables and everything that they refer to, shared by all workers.
 #[derive(Debug)]
@@ -21,12 +24,10 @@ pub struct Snapshot {
     /// Counts the reloads since start.
     pub generation: u64,
     pub table: policy::RouteTable,
-    /// Upstreams, in the order the table's routes index them.
-    pub upstreams: Vec<Arc<upstream::LiveUpstream>>,
+    pub upstreams: IdVec<UpstreamId, Arc<upstream::LiveUpstream>>,
     /// Counts the changes of their servers.
     pub moves: Arc<upstream::ServerChanges>,
-    /// Authentication methods, in the order the table's routes index them.
-    pub auth: Vec<Arc<auth::Method>>,
+    pub auth: IdVec<AuthMethodId, Arc<auth::Method>>,
     /// Query parameters that carry credentials: the access log does not show their values.
     pub secret_parameters: Box<[Box<str>]>,
     /// The listeners as configured; connections keep the one that they came under. For `explain`.
@@ -63,7 +64,7 @@ pub struct Series {
     pub policies: Vec<Arc<metrics::PolicySeries>>,
     pub windows: Vec<Box<[Arc<metrics::WindowSeries>]>>,
     pub latency: Arc<metrics::Latency>,
-    pub upstreams: Vec<Arc<metrics::UpstreamSeries>>,
+    pub upstreams: IdVec<UpstreamId, Arc<metrics::UpstreamSeries>>,
 }
 
 impl Series {
@@ -92,9 +93,9 @@ pub struct WorkerView {
     pub snapshot: Arc<Snapshot>,
     /// How often servers of upstreams had changed when the pools were made.
     pub moves: u64,
-    pub pools: Vec<Rc<upstream::Pool<RequestBody>>>,
-    /// Turns, by the table's choices among upstreams.
-    pub turns: Box<[EvenNumbers]>,
+    pub pools: IdVec<UpstreamId, Rc<upstream::Pool<RequestBody>>>,
+    /// Turns of the table's choices among upstreams.
+    pub turns: IdVec<ChoiceId, EvenNumbers>,
     /// Lately verified credentials, by authentication method.
-    pub caches: Vec<Rc<auth::cache::Cache>>,
+    pub caches: IdVec<AuthMethodId, Rc<auth::cache::Cache>>,
 }

@@ -7,12 +7,13 @@ use http::header::SET_COOKIE;
 
 use super::request::request_body::RequestBody;
 use super::snapshot::WorkerView;
+use policy::UpstreamId;
 use policy::destination::UpstreamChoice;
-use upstream::Pool;
 use upstream::sticky::StickyCookies;
+use upstream::{Pool, ServerIndex};
 
 /// The server that a request's cookie names. Almost no upstream has such cookies: then it is one look.
-pub fn named(pool: &Pool<RequestBody>, headers: &HeaderMap) -> Option<usize> {
+pub fn named(pool: &Pool<RequestBody>, headers: &HeaderMap) -> Option<ServerIndex> {
     pool.upstream.sticky.as_ref()?.named(headers)
 }
 
@@ -23,7 +24,7 @@ pub fn upstream(
     choice: &UpstreamChoice,
     headers: &HeaderMap,
     now: Instant,
-) -> Option<usize> {
+) -> Option<UpstreamId> {
     let mut upstreams = choice.parts().iter().map(|part| part.upstream);
     upstreams.find(|upstream| {
         let pool = &view.pools[*upstream];
@@ -32,7 +33,13 @@ pub fn upstream(
 }
 
 /// The field that keeps a client at the server that has answered, unless its cookie named that one already.
-pub fn keep(sticky: &StickyCookies, named: Option<usize>, server: usize, tls: bool, headers: &mut HeaderMap) {
+pub fn keep(
+    sticky: &StickyCookies,
+    named: Option<ServerIndex>,
+    server: ServerIndex,
+    tls: bool,
+    headers: &mut HeaderMap,
+) {
     if named != Some(server) {
         headers.append(SET_COOKIE, sticky.field(server, tls));
     }

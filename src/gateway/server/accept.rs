@@ -139,11 +139,11 @@ fn place<S: Service>(
     let loads = &worker.shared.loads;
     let mine = worker.connections();
     let least =
-        loads.iter().map(|load| load.load(Ordering::Relaxed)).enumerate().min_by_key(|&(_, load)| load);
+        loads.with_ids().map(|(id, load)| (id, load.load(Ordering::Relaxed))).min_by_key(|&(_, load)| load);
     let Some((other, load)) = least.filter(|&(_, load)| mine > load + 1 + load / 4) else {
         return start(worker, stream, peer, Arc::clone(listener));
     };
-    tracing::trace!(mine, load, other, "handing a connection over");
+    tracing::trace!(mine, load, other = other.index(), "handing a connection over");
     let handed = stream.into_std().map(|stream| WorkerCommand::Adopt(stream, peer, Arc::clone(listener)));
     if let Ok(order) = handed
         && let Err(refused) = worker.shared.orders[other].try_send(order)

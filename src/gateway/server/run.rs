@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::idle::IdleConnections;
-use super::worker::{Deadlines, Worker, WorkerCommand, WorkerResources};
+use super::worker::{Deadlines, Worker, WorkerCommand, WorkerIndex, WorkerResources};
 use super::{accept, panics};
 use crate::service::Service;
 use crate::service::drain::Drain;
@@ -28,13 +28,13 @@ use net::outbox;
 /// # Errors
 /// If the thread cannot be started or its runtime gets no descriptors.
 pub fn spawn<S: Service>(
-    index: usize,
+    index: WorkerIndex,
     shared: Arc<WorkerResources>,
     orders: mpsc::Receiver<WorkerCommand>,
     service: impl FnOnce() -> S + Send + 'static,
 ) -> std::io::Result<thread::JoinHandle<()>> {
     let (started, starts) = std::sync::mpsc::sync_channel(1);
-    let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
+    let thread = thread::Builder::new().name(format!("worker-{}", index.index())).spawn(move || {
         let runtime = Builder::new_current_thread()
             .enable_io()
             .enable_time()
@@ -105,7 +105,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
             // A connection may have been handed over by a worker that had not heard yet.
             Some(WorkerCommand::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
             () = tokio::time::sleep_until(deadlines.end(worker.drain.has_tunnels()).into()) => {
-                tracing::warn!(worker = worker.index, connections = worker.connections(), "drain deadline passed: closing the remaining connections");
+                tracing::warn!(worker = worker.index.index(), connections = worker.connections(), "drain deadline passed: closing the remaining connections");
                 worker.drain.cut();
                 break;
             }

@@ -15,6 +15,7 @@ use super::listener::{Admission, SharedListener};
 use crate::service::Service;
 use crate::service::drain::Drain;
 use crate::service::overload::Overload;
+use base::ids::IdVec;
 
 /// A command of the control runtime to a worker.
 #[derive(Debug)]
@@ -54,6 +55,11 @@ impl Deadlines {
     }
 }
 
+base::id! {
+    /// A worker: its position among those of this process.
+    WorkerIndex
+}
+
 #[derive(Debug)]
 pub struct WorkerResources {
     /// How far memory pressure has gone, which decides whether connections are accepted.
@@ -61,20 +67,19 @@ pub struct WorkerResources {
     pub panics: metrics::SharedCounter,
     /// Failures of accept(2) that concern the listening socket.
     pub accept_errors: metrics::SharedCounter,
-    /// Connections of each worker, by its index: a worker with clearly more hands new ones to the one with fewest.
-    pub loads: Vec<AtomicUsize>,
+    /// Connections of each worker: a worker with clearly more hands new ones to the one with fewest.
+    pub loads: IdVec<WorkerIndex, AtomicUsize>,
     /// How often each worker has looked after its connections: it stands still if this does.
-    pub turns: Vec<AtomicU64>,
+    pub turns: IdVec<WorkerIndex, AtomicU64>,
     /// Time that each worker has worked, nanoseconds, as of its last turn.
-    pub busy_ns: Vec<AtomicU64>,
-    /// Where each worker receives, by its index.
-    pub orders: Vec<mpsc::Sender<WorkerCommand>>,
+    pub busy_ns: IdVec<WorkerIndex, AtomicU64>,
+    /// Where each worker receives.
+    pub orders: IdVec<WorkerIndex, mpsc::Sender<WorkerCommand>>,
 }
 
 /// The state of one worker; it never leaves its thread.
 pub struct Worker<S: Service> {
-    /// Its number, from 0: its place in `loads` and `orders`.
-    pub index: usize,
+    pub index: WorkerIndex,
     pub shared: Arc<WorkerResources>,
     /// Answers the requests of its connections.
     pub service: Rc<S>,
@@ -91,7 +96,7 @@ pub struct Worker<S: Service> {
 
 impl<S: Service> Worker<S> {
     pub fn new(
-        index: usize,
+        index: WorkerIndex,
         shared: Arc<WorkerResources>,
         service: Rc<S>,
         drain: Rc<Drain>,
@@ -223,15 +228,15 @@ pub(super) mod tests {
             overload: Arc::new(Overload::new(Default::default())),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
-            turns: vec![AtomicU64::new(0)],
-            busy_ns: vec![AtomicU64::new(0)],
-            loads: vec![AtomicUsize::new(0)],
-            orders: Vec::new(),
+            turns: vec![AtomicU64::new(0)].into(),
+            busy_ns: vec![AtomicU64::new(0)].into(),
+            loads: vec![AtomicUsize::new(0)].into(),
+            orders: Vec::new().into(),
         };
         panics::count(shared.panics.clone());
         let (idle, _) = IdleConnections::open().expect("there are descriptors");
         let service = Rc::new(NoService(cells.remove(0)));
-        (Rc::new(Worker::new(0, Arc::new(shared), service, Rc::default(), idle)), metrics)
+        (Rc::new(Worker::new(WorkerIndex::new(0), Arc::new(shared), service, Rc::default(), idle)), metrics)
     }
 
     #[test]

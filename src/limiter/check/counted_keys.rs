@@ -1,9 +1,10 @@
 //! Which keys a decision was about, for who watches which of them are heavy. It decides nothing.
 
+use crate::global::ShardId;
 use crate::{Check, Limiter};
 use ::policy::{KeyNaming, Subject};
 use limit::Charge;
-use metrics::hot_keys::{KeyTally, NamedKey};
+use metrics::hot_keys::{KeyTally, NamedKey, ShardNumber};
 
 impl Limiter {
     /// Counts the keys of a decision. `subject` gives the subject of a part: it is asked for the few keys that are worth a
@@ -26,20 +27,20 @@ impl Limiter {
                 NamedKey::new(key, &policy.name, name, shard())
             });
             if check.is_shared(charge) {
-                tally.count_shard(|| shard().map_or(0, usize::from));
+                tally.count_shard(|| shard().unwrap_or_default());
             }
         }
     }
 
-    /// The number of the shard that keeps a charge's key; `None` if only this node counts it.
-    fn shard_of(&self, check: &Check<'_>, charge: &Charge) -> Option<u16> {
+    /// The shard that keeps a charge's key; `None` if only this node counts it.
+    fn shard_of(&self, check: &Check<'_>, charge: &Charge) -> Option<ShardNumber> {
         let fleet = self.fleet.as_ref().filter(|_| check.is_shared(charge))?;
-        u16::try_from(fleet.link.shard(charge.key)).ok()
+        u16::try_from(fleet.link.shard(charge.key).index()).ok().map(ShardNumber)
     }
 
     /// The name of a shard in logs and metrics; `None` without Redis.
-    pub fn shard_name(&self, shard: u16) -> Option<String> {
-        self.fleet.as_ref()?.link.shard_name(shard.into())
+    pub fn shard_name(&self, shard: ShardNumber) -> Option<String> {
+        self.fleet.as_ref()?.link.shard_name(ShardId::new(shard.0.into()))
     }
 }
 

@@ -11,6 +11,7 @@ use limit::lease_messages::{LinkError, Op, Reply};
 
 use super::name::Names;
 use super::script::Script;
+use super::shard::ShardId;
 use super::wire;
 
 /// Called once with the answer and the time it came, nanoseconds.
@@ -20,8 +21,8 @@ pub type Done = Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>;
 pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) asker: Asker,
-    /// Index of the shard its keys are on.
-    pub(super) shard: usize,
+    /// The shard its keys are on.
+    pub(super) shard: ShardId,
     /// When `Global::send` was called, nanoseconds.
     pub(super) asked_ns: u64,
     /// How often a cluster has redirected it.
@@ -65,7 +66,7 @@ impl Drop for Asker {
 impl Entry {
     /// Entries of equal kind may share a batch, and batches go out in this order: reports before questions, so that a
     /// question sees what was reported. A redirected entry goes in a batch of its own.
-    pub(super) fn kind(&self) -> (usize, bool, bool) {
+    pub(super) fn kind(&self) -> (ShardId, bool, bool) {
         (self.shard, !self.is_kept(), self.moves > 0)
     }
 
@@ -105,7 +106,7 @@ impl Drop for Record {
 
 /// The entries of one call. One without entries is a probe of the shard.
 pub(super) struct Batch {
-    pub(super) shard: usize,
+    pub(super) shard: ShardId,
     pub(super) entries: Vec<Entry>,
     pub(super) command: Arc<Cmd>,
     /// The record it is remembered in; `None` if it is sent only once.
@@ -134,7 +135,7 @@ pub(super) struct Batch {
 
 impl Batch {
     /// A batch that was not sent yet.
-    pub(super) fn new(shard: usize, entries: Vec<Entry>, command: Cmd, flush: u64, now_ns: u64) -> Batch {
+    pub(super) fn new(shard: ShardId, entries: Vec<Entry>, command: Cmd, flush: u64, now_ns: u64) -> Batch {
         Batch {
             shard,
             entries,

@@ -20,6 +20,7 @@ use super::connection::{ConnectError, Connector};
 use super::node::{Locator, Node};
 use super::pipeline::Pipeline;
 use super::routes::RoutingState;
+use super::shard::NodeId;
 use super::slot;
 
 /// Keeps the map of a cluster, and the pipelines to its nodes.
@@ -31,7 +32,7 @@ pub(super) struct SlotMap {
     pub(super) connections: usize,
     pub(super) stop: watch::Receiver<bool>,
     /// Nodes without slots to which calls were redirected, and until when they stay connected, nanoseconds.
-    pub(super) wanted: HashMap<usize, u64>,
+    pub(super) wanted: HashMap<NodeId, u64>,
 }
 
 /// A range of slots, ends included, and the primary that has them.
@@ -104,12 +105,12 @@ impl SlotMap {
                 continue;
             };
             let known = shared.node_at(&range.host, range.port);
-            let index = known.unwrap_or_else(|| self.add(&range.host, range.port, pipelines));
-            shard.node.store(index, Ordering::Relaxed);
+            let node = known.unwrap_or_else(|| self.add(&range.host, range.port, pipelines));
+            shard.move_to(node);
         }
         for node in shared.nodes.load().iter() {
-            let is_used = shared.shards.iter().any(|shard| shard.node.load(Ordering::Relaxed) == node.index);
-            node.is_used.store(is_used || self.wanted.contains_key(&node.index), Ordering::Relaxed);
+            let is_used = shared.shards.iter().any(|shard| shard.place() == node.id);
+            node.is_used.store(is_used || self.wanted.contains_key(&node.id), Ordering::Relaxed);
         }
     }
 
@@ -121,26 +122,26 @@ impl SlotMap {
         let wanted = std::mem::take(&mut *self.shared.wanted.lock().unwrap_or_else(PoisonError::into_inner));
         for (host, port) in wanted {
             let known = self.shared.node_at(&host, port);
-            let index = known.unwrap_or_else(|| self.add(&host, port, pipelines));
-            self.wanted.insert(index, now_ns + WANTED_NS);
+            let node = known.unwrap_or_else(|| self.add(&host, port, pipelines));
+            self.wanted.insert(node, now_ns + WANTED_NS);
         }
     }
 
-    fn add(&self, host: &str, port: u16, pipelines: &mut JoinSet<()>) -> usize {
+    fn add(&self, host: &str, port: u16, pipelines: &mut JoinSet<()>) -> NodeId {
         let server = Server { host: host.to_owned(), port, ..self.seeds[0].clone() };
         let server = Server { login: Login { db: 0, ..server.login }, ..server };
-        let mut nodes = (*self.shared.nodes.load_full()).clone();
-        let index = nodes.len();
+        let mut nodes = self.shared.nodes.load().to_vec();
+        let id = NodeId::new(nodes.len());
         let (node, queues) =
-            Node::new(index, server.to_string(), Locator::Fixed(vec![server]), self.connections);
+            Node::new(id, server.to_string(), Locator::Fixed(vec![server]), self.connections);
         let node = Arc::new(node);
         for (pipeline, queue) in queues.into_iter().enumerate() {
             let pipeline = Pipeline::new(Arc::clone(&self.shared), Arc::clone(&node), pipeline, queue);
             pipelines.spawn(pipeline.run(self.stop.clone()));
         }
         nodes.push(node);
-        self.shared.nodes.store(Arc::new(nodes));
-        index
+        self.shared.nodes.store(Arc::new(nodes.into()));
+        id
     }
 
     /// No node gives a map. Shards that have a node keep it; the others are unreachable until one does.

@@ -64,9 +64,9 @@ impl Global {
         for (name, help, level) in counters {
             families.counters(name, help, None, each(level))?;
         }
-        let vanished = (0..).zip(&shards);
+        let vanished = self.shared.shards.ids().zip(&shards);
         let vanished =
-            vanished.map(|(index, shard)| ([("shard", shard.shard.as_str())], self.readings.vanished(index)));
+            vanished.map(|(id, shard)| ([("shard", shard.shard.as_str())], self.readings.vanished(id)));
         let help = "Times all keys of a shard disappeared at once, as after FLUSHALL";
         families.counters("redis_keys_vanished", help, None, vanished)?;
         self.collect_units(families)?;

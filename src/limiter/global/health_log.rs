@@ -11,7 +11,7 @@ use base::clock;
 
 use super::condition::Condition;
 use super::routes::RoutingState;
-use super::shard::Change;
+use super::shard::{Change, NodeId};
 
 /// Runs until it is stopped, and logs every change until then.
 pub(super) async fn keep(shared: Arc<RoutingState>, mut stop: watch::Receiver<bool>) {
@@ -28,10 +28,10 @@ pub(super) async fn keep(shared: Arc<RoutingState>, mut stop: watch::Receiver<bo
 
 /// Logs what has changed. `logged` holds when trouble of a node, or its end, was last logged, nanoseconds. The tags of
 /// a cluster's node change one after another, so they are logged again after a second at the earliest.
-fn log_changes(shared: &RoutingState, logged: &mut HashMap<(usize, bool), u64>, now_ns: u64) {
+fn log_changes(shared: &RoutingState, logged: &mut HashMap<(NodeId, bool), u64>, now_ns: u64) {
     logged.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < AGAIN_NS);
     // A node, the change of its first shard, and how many shards changed so.
-    let mut changes: Vec<(usize, Change, usize)> = Vec::new();
+    let mut changes: Vec<(NodeId, Change, usize)> = Vec::new();
     for shard in &shared.shards {
         let node = shard.place();
         // A line for another tag of this node was just logged.
@@ -64,7 +64,7 @@ fn log_changes(shared: &RoutingState, logged: &mut HashMap<(usize, bool), u64>, 
 /// Logs the nodes whose answers have begun, or ceased, to come late as a rule.
 fn log_lateness(shared: &RoutingState, now_ns: u64) {
     // The node, whether it is late, and how long its slowest shard takes and is waited for.
-    let mut changes: Vec<(usize, bool, (u64, u64))> = Vec::new();
+    let mut changes: Vec<(NodeId, bool, (u64, u64))> = Vec::new();
     for shard in &shared.shards {
         let Some(is_late) = shard.lateness_change(now_ns) else { continue };
         let (node, takes) = (shard.place(), (shard.round_trip_ns(), shared.deadline_of(shard)));

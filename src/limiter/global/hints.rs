@@ -20,6 +20,7 @@ use super::config::Server;
 use super::connection::{ConnectError, Connection, Connector};
 use super::node::Node;
 use super::routes::{Route, RoutingState};
+use super::shard::NodeId;
 
 /// The hints of one fleet. Nobody listens any more when this is dropped.
 pub struct Hints {
@@ -35,8 +36,8 @@ pub struct Teller {
     channel: String,
     /// Whether this node's user is known to be allowed to: what it may not do is not tried.
     may: Arc<AtomicBool>,
-    /// By the index of the node they lead to.
-    connections: HashMap<usize, Connection>,
+    /// By the node they lead to.
+    connections: HashMap<NodeId, Connection>,
 }
 
 impl Global {
@@ -88,10 +89,10 @@ impl Teller {
         }
         let mut telling = JoinSet::new();
         for node in nodes {
-            let kept = self.connections.remove(&node.index);
+            let kept = self.connections.remove(&node.id);
             let connector = Arc::clone(&self.shared.connector);
             let publish = redis::cmd("PUBLISH").arg(&self.channel).arg(version).to_owned();
-            telling.spawn(async move { (node.index, publish_to(&connector, &node, kept, &publish).await) });
+            telling.spawn(async move { (node.id, publish_to(&connector, &node, kept, &publish).await) });
         }
         while let Some(told) = telling.join_next().await {
             if let Ok((node, Some(connection))) = told {
@@ -130,7 +131,7 @@ fn reachable(shared: &RoutingState) -> Vec<Arc<Node>> {
     let nodes = shared.nodes.load();
     let mut found: Vec<Arc<Node>> = Vec::new();
     for node in shared.shards.iter().filter_map(|shard| nodes.get(shard.place())) {
-        if !node.is_away() && !found.iter().any(|known| known.index == node.index) {
+        if !node.is_away() && !found.iter().any(|known| known.id == node.id) {
             found.push(Arc::clone(node));
         }
     }

@@ -15,13 +15,15 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use base::clock;
+use base::ids::IdVec;
 use limit::{Key, Plan};
 
 use super::batch::Entry;
 use super::config::WeightedServer;
 use super::connection::Connection;
-use super::ring::Ring;
+use super::ring::{Ring, RingServer};
 use super::routes::RoutingState;
+use super::shard::ShardId;
 use super::wire;
 
 /// The ring before this one, and which of its keys have been moved.
@@ -36,20 +38,20 @@ pub(super) struct Moves {
     brought: Mutex<HashSet<Key>>,
     /// How many operations wait for their keys.
     waiting: AtomicUsize,
-    connections: tokio::sync::Mutex<HashMap<usize, Connection>>,
+    connections: tokio::sync::Mutex<HashMap<ShardId, Connection>>,
 }
 
 /// The earlier ring, and which of the present shards its servers are.
 struct Before {
     ring: Ring,
-    shards: Vec<Option<usize>>,
+    shards: IdVec<RingServer, Option<ShardId>>,
 }
 
 /// A key, its name, and the shard that had it.
 struct Leaving {
     key: Key,
     name: Vec<u8>,
-    from: usize,
+    from: ShardId,
 }
 
 impl Moves {
@@ -84,8 +86,8 @@ impl Moves {
         if servers.is_empty() || self.before.load().is_some() {
             return;
         }
-        let shard = |(name, _): &(String, u32)| shared.shards.iter().position(|shard| shard.name == *name);
-        let shards: Vec<_> = servers.iter().map(shard).collect();
+        let shard = |(name, _): &(String, u32)| shared.shards.find_id(|shard| shard.name == *name);
+        let shards: IdVec<_, _> = servers.iter().map(shard).collect();
         let left = shards.iter().filter(|shard| shard.is_none()).count();
         let ring = Ring::new(servers.iter().map(|(name, weight)| (name.as_str(), *weight)));
         tracing::info!(
@@ -97,7 +99,7 @@ impl Moves {
     }
 
     /// The shard that had a key before, if it is another one and still in the ring.
-    fn from(&self, shared: &RoutingState, key: Key) -> Option<usize> {
+    fn from(&self, shared: &RoutingState, key: Key) -> Option<ShardId> {
         let before = self.before.load();
         let before = before.as_ref()?;
         let shard = shared.shard(key);
@@ -161,7 +163,7 @@ impl Moves {
         }
     }
 
-    async fn bring(&self, shared: &RoutingState, from: usize, to: usize, name: &[u8]) -> Option<()> {
+    async fn bring(&self, shared: &RoutingState, from: ShardId, to: ShardId, name: &[u8]) -> Option<()> {
         let mut leave = redis::cmd("EVAL");
         leave.arg(LEAVE).arg(1).arg(name).arg(HAS_LEFT);
         let left = self.connection(shared, from).await?.call(&leave).await.ok()?;
@@ -179,7 +181,7 @@ impl Moves {
         }
     }
 
-    async fn connection(&self, shared: &RoutingState, shard: usize) -> Option<Connection> {
+    async fn connection(&self, shared: &RoutingState, shard: ShardId) -> Option<Connection> {
         let mut connections = self.connections.lock().await;
         if let Some(connection) = connections.get(&shard) {
             if connection.is_open() {
@@ -196,8 +198,7 @@ impl Moves {
 
 /// Asks every server of the ring once which ring it was in, and tells it the present one.
 pub(super) async fn ask(moves: Arc<Moves>, shared: Arc<RoutingState>, mut stop: watch::Receiver<bool>) {
-    let mut open: Vec<usize> =
-        (0..shared.shards.len()).filter(|shard| !shared.is_dedicated(*shard)).collect();
+    let mut open: Vec<ShardId> = shared.shards.ids().filter(|shard| !shared.is_dedicated(*shard)).collect();
     while !open.is_empty() {
         let mut left = Vec::new();
         for shard in open {
@@ -216,7 +217,7 @@ pub(super) async fn ask(moves: Arc<Moves>, shared: Arc<RoutingState>, mut stop: 
     }
 }
 
-async fn ask_one(moves: &Moves, shared: &RoutingState, shard: usize) -> Option<(String, u64)> {
+async fn ask_one(moves: &Moves, shared: &RoutingState, shard: ShardId) -> Option<(String, u64)> {
     let connection = moves.connection(shared, shard).await?;
     let mut asked = redis::cmd("EVAL");
     let name = shared.names.own(None, "ring");

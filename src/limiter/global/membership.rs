@@ -18,6 +18,7 @@ use limit::Key;
 
 use super::connection::Connection;
 use super::routes::RoutingState;
+use super::shard::ShardId;
 
 /// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
@@ -58,7 +59,7 @@ impl Nodes {
 
 /// One shard on which nodes are counted.
 struct MembershipShard {
-    shard: usize,
+    shard: ShardId,
     connection: Option<Connection>,
 }
 
@@ -88,7 +89,7 @@ impl Membership {
     /// A membership on up to three shards, which keeps the count in `nodes`.
     pub(super) fn new(shared: Arc<RoutingState>, fleet: Arc<Nodes>) -> Membership {
         let count = shared.shards.len();
-        let places = (0..count.min(PLACES)).map(|place| place * count / count.min(PLACES));
+        let places = (0..count.min(PLACES)).map(|place| ShardId::new(place * count / count.min(PLACES)));
         let places = places.map(|shard| MembershipShard { shard, connection: None }).collect();
         Membership { shared, fleet, counts: Counts::default(), places }
     }
@@ -147,7 +148,7 @@ impl Membership {
         let shared = Arc::clone(&self.shared);
         let place = &mut self.places[index];
         let shard = &shared.shards[place.shard];
-        let node = shared.nodes.load().get(shard.node.load(Ordering::Relaxed)).cloned()?;
+        let node = shared.nodes.load().get(shard.place()).cloned()?;
         let found = node.place()?;
         if place.connection.as_ref().is_none_or(|connection| connection.server != found.0) {
             place.connection = shared.connector.plain(&found.0).await.ok();

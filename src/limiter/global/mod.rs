@@ -63,7 +63,8 @@ use ring::Ring;
 use routes::{Route, RoutingState};
 use script::Script;
 use sentinel::Sentinels;
-use shard::Shard;
+pub use shard::ShardId;
+use shard::{NodeId, Shard};
 
 /// Redis, as one process sees it.
 pub struct Global {
@@ -168,15 +169,15 @@ impl Global {
         let mut tasks = JoinSet::new();
         let mut nodes = Vec::new();
         let mut pipelines = Vec::new();
-        for (index, (name, locator)) in locators.into_iter().enumerate() {
-            let (node, queues) = Node::new(index, name, locator, config.connections);
+        for (id, (name, locator)) in (0..).map(NodeId::new).zip(locators) {
+            let (node, queues) = Node::new(id, name, locator, config.connections);
             let node = Arc::new(node);
             pipelines.extend(queues.into_iter().enumerate().map(|(pipeline, queue)| {
                 Pipeline::new(Arc::clone(&shared), Arc::clone(&node), pipeline, queue)
             }));
             nodes.push(node);
         }
-        shared.nodes.store(Arc::new(nodes));
+        shared.nodes.store(Arc::new(nodes.into()));
         for pipeline in pipelines {
             tasks.spawn(pipeline.run(stop.subscribe()));
         }
@@ -277,13 +278,13 @@ impl Global {
         self.shared.shard(one) == self.shared.shard(other)
     }
 
-    /// The number of the shard that keeps a key.
-    pub fn shard(&self, key: Key) -> usize {
+    /// The shard that keeps a key.
+    pub fn shard(&self, key: Key) -> ShardId {
         self.shared.shard(key)
     }
 
-    /// The name of a shard in logs and metrics, by its number.
-    pub fn shard_name(&self, shard: usize) -> Option<String> {
+    /// The name of a shard in logs and metrics.
+    pub fn shard_name(&self, shard: ShardId) -> Option<String> {
         self.shared.shards.get(shard).map(|shard| shard.name.clone())
     }
 
@@ -325,7 +326,7 @@ impl Global {
     pub fn status(&self) -> Vec<Status> {
         let nodes = self.shared.nodes.load();
         let status = |shard: &Shard| {
-            let place = nodes.get(shard.node.load(Ordering::Relaxed)).and_then(|node| node.place());
+            let place = nodes.get(shard.place()).and_then(|node| node.place());
             let stats = &shard.stats;
             let [calls, operations, late, lost, refused, resent, connects, opened] = [
                 &stats.calls,
@@ -399,13 +400,14 @@ type Layout = (Vec<Shard>, Vec<(String, Locator)>, Route, Vec<(String, u8)>);
 /// The shards and nodes of a topology.
 fn lay_out(topology: &Topology) -> Layout {
     let one = |name: String, locator| {
-        (vec![Shard::new(name.clone(), None, 0)], vec![(name, locator)], Route::One, Vec::new())
+        (vec![Shard::new(name.clone(), None, NodeId::new(0))], vec![(name, locator)], Route::One, Vec::new())
     };
     match topology {
         Topology::Single(servers) => one(names_of(servers), Locator::Fixed(servers.clone())),
         Topology::Cluster(_) => {
             // The node of a tag is known only once the cluster has been asked for its slots.
-            let shard = |tag: String| Shard::new(format!("cluster {{{tag}}}"), Some(tag), usize::MAX);
+            let shard =
+                |tag: String| Shard::new(format!("cluster {{{tag}}}"), Some(tag), NodeId::new(usize::MAX));
             (slot::tags().into_iter().map(shard).collect(), Vec::new(), Route::Tags, Vec::new())
         }
         Topology::Sentinel { master, sentinels } => {
@@ -423,7 +425,11 @@ fn lay_out(topology: &Topology) -> Layout {
                 .zip(dedicated)
                 .flat_map(|(home, shard)| shard.tenants.iter().map(move |tenant| (tenant.clone(), home)));
             (
-                servers.iter().enumerate().map(|(at, it)| Shard::new(it.to_string(), None, at)).collect(),
+                servers
+                    .iter()
+                    .zip((0..).map(NodeId::new))
+                    .map(|(it, at)| Shard::new(it.to_string(), None, at))
+                    .collect(),
                 servers.iter().map(|it| (it.to_string(), Locator::Fixed(vec![(*it).clone()]))).collect(),
                 route,
                 tenants.collect(),

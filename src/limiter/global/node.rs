@@ -10,14 +10,14 @@ use super::batch::QueueItem;
 use super::config::{CONNECTIONS_MAX, Server};
 use super::connection::{About, ConnectError, Connection, Connector};
 use super::sentinel::Sentinels;
+use super::shard::NodeId;
 use limit::Key;
 
 /// The queues of a node's pipelines.
 pub(super) type Queues = Vec<mpsc::Receiver<QueueItem>>;
 
 pub(super) struct Node {
-    /// Index in the list of nodes.
-    pub(super) index: usize,
+    pub(super) id: NodeId,
     pub(super) name: String,
     locator: Locator,
     /// Where it was found last, and what it calls itself.
@@ -42,13 +42,13 @@ pub(super) enum Locator {
 
 impl Node {
     /// A node, and the receiving ends of its pipelines' queues.
-    pub(super) fn new(index: usize, name: String, locator: Locator, pipelines: usize) -> (Node, Queues) {
+    pub(super) fn new(id: NodeId, name: String, locator: Locator, pipelines: usize) -> (Node, Queues) {
         let (pipelines, queues) =
             (0..pipelines.clamp(1, CONNECTIONS_MAX)).map(|_| mpsc::channel(QUEUE)).unzip();
         let (moves, _) = watch::channel(0);
         let found = ArcSwapOption::empty();
         let node = Node {
-            index,
+            id,
             name,
             locator,
             found,

@@ -4,7 +4,6 @@
 //! the first shard.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
@@ -141,7 +140,7 @@ impl Notes {
     /// Where the first shard was found last.
     fn place(&self) -> Option<Arc<(Server, Arc<About>)>> {
         let shard = self.shared.shards.first()?;
-        self.shared.nodes.load().get(shard.node.load(Ordering::Relaxed))?.place()
+        self.shared.nodes.load().get(shard.place())?.place()
     }
 
     async fn call(&self, command: &Cmd) -> Result<Value, NoteError> {

@@ -13,18 +13,20 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use base::clock;
+use base::ids::IdVec;
 use base::random::Random;
 
 use super::connection::Connection;
 use super::node::Node;
 use super::routes::RoutingState;
+use super::shard::{NodeId, ShardId};
 
 #[derive(Debug, Default)]
 pub(super) struct Readings {
     /// By server; one that does not answer has none.
     servers: Mutex<BTreeMap<String, Reading>>,
-    /// How often the keys of each shard have vanished, by its index.
-    vanished: Box<[AtomicU64]>,
+    /// How often the keys of each shard have vanished.
+    vanished: IdVec<ShardId, AtomicU64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -72,7 +74,7 @@ impl Readings {
     }
 
     /// How often the keys of a shard have vanished.
-    pub(super) fn vanished(&self, shard: usize) -> u64 {
+    pub(super) fn vanished(&self, shard: ShardId) -> u64 {
         self.vanished.get(shard).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
@@ -87,15 +89,15 @@ pub(super) async fn keep(
     readings: Arc<Readings>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let mut open: HashMap<usize, Connection> = HashMap::new();
-    let mut markers: HashMap<usize, String> = HashMap::new();
+    let mut open: HashMap<NodeId, Connection> = HashMap::new();
+    let mut markers: HashMap<ShardId, String> = HashMap::new();
     let mut read_ns = 0;
     loop {
         let nodes = shared.nodes.load_full();
         let used: Vec<&Arc<Node>> = nodes.iter().filter(|node| node.is_used()).collect();
         let mut asked = JoinSet::new();
         for node in &used {
-            asked.spawn(read(Arc::clone(&shared), Arc::clone(node), open.remove(&node.index)));
+            asked.spawn(read(Arc::clone(&shared), Arc::clone(node), open.remove(&node.id)));
         }
         let now_ns = clock::now_ns();
         let since = Duration::from_nanos(now_ns.saturating_sub(read_ns));
@@ -110,7 +112,7 @@ pub(super) async fn keep(
                 known.insert(node.name.clone(), reading);
             }
             look_for_markers(&shared, &readings, &mut markers, found);
-            open.insert(node.index, connection);
+            open.insert(node.id, connection);
         }
         let is_found = !used.is_empty() && used.iter().all(|node| node.place().is_some());
         *readings.known() = known;
@@ -128,7 +130,7 @@ struct Answer {
     /// `None`: our user may not ask.
     reading: Option<Reading>,
     /// The markers of its shards.
-    found: Vec<(usize, String)>,
+    found: Vec<(ShardId, String)>,
 }
 
 async fn read(shared: Arc<RoutingState>, node: Arc<Node>, kept: Option<Connection>) -> Option<Answer> {
@@ -156,8 +158,8 @@ async fn read(shared: Arc<RoutingState>, node: Arc<Node>, kept: Option<Connectio
 fn look_for_markers(
     shared: &RoutingState,
     readings: &Readings,
-    markers: &mut HashMap<usize, String>,
-    found: Vec<(usize, String)>,
+    markers: &mut HashMap<ShardId, String>,
+    found: Vec<(ShardId, String)>,
 ) {
     let mut vanished = Vec::new();
     for (shard, marker) in found {

@@ -8,6 +8,11 @@ use siphasher::sip::SipHasher13;
 
 use limit::Key;
 
+base::id! {
+    /// A server of a ring: its position among those that this ring was made of.
+    RingServer
+}
+
 /// The ring: finds the server of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
@@ -36,11 +41,11 @@ impl Ring {
     /// The server of a key. A key is its own place on the ring, because it is a hash already. The ring has at least one
     /// point.
     #[inline]
-    pub(super) fn server(&self, key: Key) -> usize {
+    pub(super) fn server(&self, key: Key) -> RingServer {
         let at = key.high();
         let next = self.points.partition_point(|(point, _)| *point < at);
         let (_, server) = self.points.get(next).unwrap_or(&self.points[0]);
-        usize::from(*server)
+        RingServer::new(usize::from(*server))
     }
 }
 
@@ -73,7 +78,7 @@ mod tests {
             let moved = keys().filter(|key| before.server(*key) != after.server(*key));
             let mut count = 0;
             for key in moved {
-                prop_assert!(after.server(key) == servers, "a key moved between servers that stayed");
+                prop_assert!(after.server(key).index() == servers, "a key moved between servers that stayed");
                 count += 1;
             }
             let part = count as f64 / KEYS as f64 * (servers + 1) as f64;
@@ -85,7 +90,7 @@ mod tests {
     fn keys_are_shared_by_weight() {
         let ring = Ring::new([("a:6379", 1), ("b:6379", 2), ("c:6379", 1)]);
         let mut counts = [0.0; 3];
-        keys().for_each(|key| counts[ring.server(key)] += 1.0 / KEYS as f64);
+        keys().for_each(|key| counts[ring.server(key).index()] += 1.0 / KEYS as f64);
         for (share, expected) in counts.iter().zip([0.25, 0.5, 0.25]) {
             assert!((share - expected).abs() < 0.08, "{counts:?}");
         }

@@ -11,6 +11,7 @@ use redis::{Cmd, RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TrySendError;
 
+use base::ids::IdVec;
 use limit::Key;
 use limit::lease_messages::LinkError;
 
@@ -22,7 +23,7 @@ use super::name::Names;
 use super::node::Node;
 use super::probe::Probe;
 use super::ring::Ring;
-use super::shard::{Shard, clipped};
+use super::shard::{NodeId, Shard, ShardId, clipped};
 use super::wire;
 
 /// The state that all pipelines of the process share.
@@ -35,9 +36,9 @@ pub(super) struct RoutingState {
     pub(super) names: Names,
     pub(super) connector: Arc<Connector>,
     pub(super) probe: Probe,
-    pub(super) shards: Box<[Shard]>,
-    /// Every server seen so far. Nodes are only added, so that an index stays valid.
-    pub(super) nodes: ArcSwap<Vec<Arc<Node>>>,
+    pub(super) shards: IdVec<ShardId, Shard>,
+    /// Every server seen so far.
+    pub(super) nodes: ArcSwap<IdVec<NodeId, Arc<Node>>>,
     pub(super) route: Route,
     /// Wakes [`super::cluster::SlotMap`] to ask for the map of slots again.
     pub(super) look: Notify,
@@ -84,9 +85,9 @@ impl RoutingState {
         }
     }
 
-    /// How long a request waits for an answer of the shard with this index, nanoseconds.
+    /// How long a request waits for an answer of the shard with this id, nanoseconds.
     #[inline]
-    pub(super) fn deadline_ns(&self, shard: usize) -> u64 {
+    pub(super) fn deadline_ns(&self, shard: ShardId) -> u64 {
         self.deadline_of(&self.shards[shard])
     }
 
@@ -98,30 +99,32 @@ impl RoutingState {
     }
 
     #[inline]
-    pub(super) fn shard(&self, key: Key) -> usize {
-        match &self.route {
+    pub(super) fn shard(&self, key: Key) -> ShardId {
+        let index = match &self.route {
             Route::One => 0,
             Route::Ring { ring, has_dedicated, shared } => match (key.low() & 0xff) as usize {
                 home if *has_dedicated && home > 0 => (shared + home - 1).min(self.shards.len() - 1),
-                _ => ring.server(key),
+                // The ring is made of the first shards.
+                _ => ring.server(key).index(),
             },
             Route::Tags => key.high() as usize % self.shards.len(),
-        }
+        };
+        ShardId::new(index)
     }
 
     /// Whether a shard is dedicated to certain tenants.
-    pub(super) fn is_dedicated(&self, shard: usize) -> bool {
-        matches!(&self.route, Route::Ring { shared, .. } if shard >= *shared)
+    pub(super) fn is_dedicated(&self, shard: ShardId) -> bool {
+        matches!(&self.route, Route::Ring { shared, .. } if shard.index() >= *shared)
     }
 
     /// Hands an entry to the pipeline of its key. If the queue is full, the entry is given up at once, because the
     /// thread that sends must not wait.
     pub(super) fn post(&self, entry: Entry, key: Key, now_ns: u64) {
-        let node = self.shards[entry.shard].node.load(Ordering::Relaxed);
+        let node = self.shards[entry.shard].place();
         self.post_to(node, entry, key, now_ns);
     }
 
-    fn post_to(&self, node: usize, entry: Entry, key: Key, now_ns: u64) {
+    fn post_to(&self, node: NodeId, entry: Entry, key: Key, now_ns: u64) {
         let nodes = self.nodes.load();
         let refused = match nodes.get(node).map(|node| node.pipeline(key)) {
             Some(pipeline) => match pipeline.try_send(QueueItem::Entry(entry)) {
@@ -162,31 +165,30 @@ impl RoutingState {
     }
 
     /// The shards that are on a node.
-    pub(super) fn shards_of(&self, node: &Node) -> impl Iterator<Item = usize> + use<> {
-        let on_it = |shard: &&(usize, &Shard)| shard.1.node.load(Ordering::Relaxed) == node.index;
-        let found: Vec<usize> =
-            self.shards.iter().enumerate().filter(|shard| on_it(&shard)).map(|(index, _)| index).collect();
+    pub(super) fn shards_of(&self, node: &Node) -> impl Iterator<Item = ShardId> + use<> {
+        let found: Vec<ShardId> =
+            self.shards.ids().filter(|shard| self.shards[*shard].place() == node.id).collect();
         found.into_iter()
     }
 
     /// The call that tests whether a shard can be used.
-    pub(super) fn probe(&self, shard: Option<usize>) -> Cmd {
+    pub(super) fn probe(&self, shard: Option<ShardId>) -> Cmd {
         let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
         self.probe.command(self.connector.script(), &self.names, tag, self.incarnation)
     }
 
     /// A write that tests whether a connection is alive, cheaper than a probe.
-    pub(super) fn touch(&self, shard: usize) -> Cmd {
+    pub(super) fn touch(&self, shard: ShardId) -> Cmd {
         let mut command = redis::cmd("SET");
         let name = self.names.own(self.shards[shard].tag.as_deref(), "up");
         command.arg(name).arg(1).arg("PX").arg(TOUCH_MS);
         command
     }
 
-    /// The index of the node at an address.
-    pub(super) fn node_at(&self, host: &str, port: u16) -> Option<usize> {
+    /// The node at an address.
+    pub(super) fn node_at(&self, host: &str, port: u16) -> Option<NodeId> {
         let is_there = |node: &&Arc<Node>| node.fixed().is_some_and(|it| it.host == host && it.port == port);
-        self.nodes.load().iter().find(is_there).map(|node| node.index)
+        self.nodes.load().iter().find(is_there).map(|node| node.id)
     }
 
     /// The cluster has redirected a batch, whose slot is on another node or moving there; nothing of the batch was
@@ -199,7 +201,7 @@ impl RoutingState {
         let node = self.follow(batch.shard, error);
         let shard = &self.shards[batch.shard];
         let node = match kind {
-            redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.node.load(Ordering::Relaxed)),
+            redis::ErrorKind::Server(ServerErrorKind::TryAgain) => Some(shard.place()),
             _ => node,
         };
         // A probe without entries. Its slot is moving to a node we know, so the shard can be used there.
@@ -227,9 +229,9 @@ impl RoutingState {
         }
     }
 
-    /// Reads where the cluster has redirected a call, and returns the index of that node if it is known. A slot that
+    /// Reads where the cluster has redirected a call, and returns that node if it is known. A slot that
     /// has moved for good takes its shard along.
-    pub(super) fn follow(&self, shard: usize, error: &RedisError) -> Option<usize> {
+    pub(super) fn follow(&self, shard: ShardId, error: &RedisError) -> Option<NodeId> {
         self.look.notify_one();
         let address = error.redirect_node().and_then(|(address, _)| address.rsplit_once(':'));
         let address = address.and_then(|(host, port)| Some((host, port.parse().ok()?)));
@@ -239,7 +241,7 @@ impl RoutingState {
         }
         let is_moved = error.kind() == redis::ErrorKind::Server(ServerErrorKind::Moved);
         if let Some(node) = node.filter(|_| is_moved) {
-            self.shards[shard].node.store(node, Ordering::Relaxed);
+            self.shards[shard].move_to(node);
         }
         node
     }

@@ -14,14 +14,26 @@ use metrics::Histogram;
 use super::condition::Condition;
 use super::round_trip::RoundTrip;
 
+base::id! {
+    /// A shard: its position among those of this process, which stay as they are from start to end. Another process, or the
+    /// next, may have others.
+    ShardId
+}
+
+base::id! {
+    /// A server of Redis, as the shared tier addresses it: its position among the nodes of this process. Those are only
+    /// added, so that it stays valid.
+    NodeId
+}
+
 /// One shard: keys that are always on the same server.
 pub(super) struct Shard {
     /// The name in logs and metrics: the server's address, or in a cluster `cluster {tag}`.
     pub(super) name: String,
     /// The hash tag in the names of its keys; `None` outside a cluster.
     pub(super) tag: Option<String>,
-    /// Index of the node that has it now.
-    pub(super) node: AtomicUsize,
+    /// The node that has it now.
+    node: AtomicUsize,
     /// Whether it answers at all.
     up: Gate,
     /// Whether it answers within the deadline.
@@ -180,7 +192,7 @@ impl Gate {
 
 impl Shard {
     /// A shard of which nothing is known yet. Its breakers are closed, so that the first calls are sent.
-    pub(super) fn new(name: String, tag: Option<String>, node: usize) -> Shard {
+    pub(super) fn new(name: String, tag: Option<String>, node: NodeId) -> Shard {
         let breakers = Breakers {
             up: Breaker::new(),
             quick: Breaker::new(),
@@ -194,7 +206,7 @@ impl Shard {
         Shard {
             name,
             tag,
-            node: AtomicUsize::new(node),
+            node: AtomicUsize::new(node.index()),
             up: Gate::default(),
             quick: Gate::default(),
             breakers: Mutex::new(breakers),
@@ -228,9 +240,15 @@ impl Shard {
         self.is_closed() && self.quick.phase.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// Index of the node that has it now.
-    pub(super) fn place(&self) -> usize {
-        self.node.load(Ordering::Relaxed)
+    /// The node that has it now.
+    #[inline]
+    pub(super) fn place(&self) -> NodeId {
+        NodeId::new(self.node.load(Ordering::Relaxed))
+    }
+
+    /// Another node has it from now on.
+    pub(super) fn move_to(&self, node: NodeId) {
+        self.node.store(node.index(), Ordering::Relaxed);
     }
 
     pub(super) fn condition(&self) -> Condition {

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::global::ShardId;
 use crate::local::striped_map::{STRIPES, Stripes};
 use limit::Key;
 
@@ -16,7 +17,7 @@ use limit::Key;
 #[derive(Debug, Default)]
 pub(crate) struct SweepQueue {
     stripes: Stripes<Stripe>,
-    shards: Mutex<HashMap<usize, Shard>>,
+    shards: Mutex<HashMap<ShardId, Shard>>,
     /// The stripe that the next sweep begins with, so that none is the last one each time.
     first: AtomicUsize,
 }
@@ -58,7 +59,7 @@ impl Stripe {
 impl SweepQueue {
     /// Puts a key in, or makes it due sooner. `AWAY`: when its shard answers. `is_left`: nothing was granted to it, so it is
     /// one more of what an outage leaves behind, for which memory is bounded.
-    pub(crate) fn put(&self, key: Key, shard: usize, due_ns: u64, is_left: bool, now_ns: u64) {
+    pub(crate) fn put(&self, key: Key, shard: ShardId, due_ns: u64, is_left: bool, now_ns: u64) {
         let mut stripe = self.stripes.of(key);
         let is_full = is_left && stripe.due_ns.len() >= LEFT_MAX / STRIPES;
         if is_full && !stripe.due_ns.contains_key(&key) || !stripe.put(key, due_ns) {
@@ -90,7 +91,7 @@ impl SweepQueue {
     }
 
     /// Makes due what waits for shards that answer.
-    pub(crate) fn wake(&self, answers: impl Fn(Key) -> bool, shard_of: impl Fn(Key) -> usize, now_ns: u64) {
+    pub(crate) fn wake(&self, answers: impl Fn(Key) -> bool, shard_of: impl Fn(Key) -> ShardId, now_ns: u64) {
         let mut back = Vec::new();
         for (number, shard) in self.shards().iter_mut() {
             back.extend(shard.away.take_if(|key| answers(*key)).map(|_| *number));
@@ -124,7 +125,7 @@ impl SweepQueue {
         self.stripes.of(key).remove(key);
     }
 
-    fn shards(&self) -> MutexGuard<'_, HashMap<usize, Shard>> {
+    fn shards(&self) -> MutexGuard<'_, HashMap<ShardId, Shard>> {
         self.shards.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -142,6 +143,8 @@ mod tests {
     use super::*;
 
     const ALL: usize = usize::MAX;
+    const ONE: ShardId = ShardId::new(0);
+    const OTHER: ShardId = ShardId::new(1);
 
     fn key(number: u64) -> Key {
         Key::new(u128::from(number) << 64 | u128::from(number))
@@ -158,7 +161,7 @@ mod tests {
     fn a_key_is_taken_once_when_it_is_due_and_the_soonest_time_counts() {
         let queue = SweepQueue::default();
         for (number, due_ns) in [(1, 50), (2, 70), (1, 90), (2, 40)] {
-            queue.put(key(number), 0, due_ns, false, 0);
+            queue.put(key(number), ONE, due_ns, false, 0);
         }
         assert_eq!(taken(&queue, 39), [0; 0]);
         assert_eq!(taken(&queue, 40), [2]);
@@ -170,7 +173,7 @@ mod tests {
     fn the_earliest_are_taken_first_and_the_others_stay() {
         let queue = SweepQueue::default();
         let of_one_stripe = |number: u64| key(number * STRIPES as u64);
-        (1..=5).for_each(|number| queue.put(of_one_stripe(number), 0, 100 - number, false, 0));
+        (1..=5).for_each(|number| queue.put(of_one_stripe(number), ONE, 100 - number, false, 0));
         let first: Vec<Key> = queue.take(0, 2, 100);
         assert_eq!(first, [of_one_stripe(5), of_one_stripe(4)]);
         assert_eq!(queue.take(0, ALL, 100).len(), 3);
@@ -179,11 +182,11 @@ mod tests {
     #[test]
     fn what_waits_for_a_shard_is_due_when_that_one_answers() {
         let queue = SweepQueue::default();
-        let shard_of = |key: Key| key.low() as usize % 2;
+        let shard_of = |key: Key| if key.low() % 2 == 0 { ONE } else { OTHER };
         (1..=6).for_each(|number| queue.put(key(number), shard_of(key(number)), AWAY, false, 0));
         queue.wake(|_| false, shard_of, 10);
         assert_eq!(taken(&queue, 10), [0; 0]);
-        queue.wake(|key| shard_of(key) == 1, shard_of, 20);
+        queue.wake(|key| shard_of(key) == OTHER, shard_of, 20);
         assert_eq!(taken(&queue, 20), [1, 3, 5]);
         queue.wake(|_| true, shard_of, 30);
         assert_eq!(taken(&queue, 30), [2, 4, 6]);
@@ -193,18 +196,18 @@ mod tests {
     fn what_an_outage_leaves_behind_is_bounded_and_what_was_granted_is_not() {
         let queue = SweepQueue::default();
         let most = LEFT_MAX as u64;
-        (0..most + 640).for_each(|number| queue.put(key(number), 0, 5, true, 0));
-        (most + 640..most + 740).for_each(|number| queue.put(key(number), 0, 5, false, 0));
+        (0..most + 640).for_each(|number| queue.put(key(number), ONE, 5, true, 0));
+        (most + 640..most + 740).for_each(|number| queue.put(key(number), ONE, 5, false, 0));
         assert_eq!(taken(&queue, 5).len(), LEFT_MAX + 100);
     }
 
     #[test]
     fn a_shard_counts_as_long_as_keys_of_it_come_in() {
         let queue = SweepQueue::default();
-        queue.put(key(1), 0, 5, false, 0);
-        queue.put(key(2), 1, 5, false, RECENT_NS / 2);
+        queue.put(key(1), ONE, 5, false, 0);
+        queue.put(key(2), OTHER, 5, false, RECENT_NS / 2);
         assert_eq!(queue.longest(Key::low, RECENT_NS - 1), Some(2));
-        queue.put(key(9), 0, 5, false, RECENT_NS);
+        queue.put(key(9), ONE, 5, false, RECENT_NS);
         assert_eq!(queue.longest(Key::low, RECENT_NS), Some(9));
         assert_eq!(queue.longest(Key::low, 3 * RECENT_NS), None);
     }

@@ -397,7 +397,7 @@ fn standing(
 ) -> KeyStanding {
     let counts = known.last.sum(second);
     let (requests_per_second, denied_per_second) = known.rates(second, until);
-    let shard = known.named.shard.and_then(|shard| shards.get(usize::from(shard)));
+    let shard = known.named.shard.and_then(|shard| shards.get(usize::from(shard.0)));
     KeyStanding {
         requests_per_second,
         denied_per_second,

@@ -19,7 +19,7 @@ pub use book::{
 };
 pub use collector::KeyCollector;
 pub use fleet::{FleetRow, decode, encode, sum};
-pub use named_key::{NamedKey, shown_name};
+pub use named_key::{NamedKey, ShardNumber, shown_name};
 pub use sketch::{BYTES, KEYS, KeyCounts, Sketch};
 pub use tally::KeyTally;
 

@@ -1,5 +1,9 @@
 //! [`NamedKey`]: a key with the name that people know it by.
 
+/// A shard of Redis, by its position among those of this process's limiter; it has fewer bits, because many keys are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ShardNumber(pub u16);
+
 /// A key, as people know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedKey {
@@ -9,12 +13,12 @@ pub struct NamedKey {
     /// Who is counted, without anything secret; empty if the policy counts everybody together.
     pub name: Box<str>,
     /// The shard of Redis that keeps it; `None`: this node does.
-    pub shard: Option<u16>,
+    pub shard: Option<ShardNumber>,
 }
 
 impl NamedKey {
     /// A name that is cut to what is kept of one.
-    pub fn new(key: u64, policy: &str, name: String, shard: Option<u16>) -> NamedKey {
+    pub fn new(key: u64, policy: &str, name: String, shard: Option<ShardNumber>) -> NamedKey {
         NamedKey { key, policy: policy.into(), name: cut(name).into(), shard }
     }
 }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use super::inbox::{Inbox, KeyBatch};
-use super::named_key::NamedKey;
+use super::named_key::{NamedKey, ShardNumber};
 use super::sketch::Sketch;
 
 /// One worker's part.
@@ -51,12 +51,12 @@ impl KeyTally {
 
     /// Counts a decision for its shard. `shard` is asked for one in `SAMPLED`, which stands for them all.
     #[inline]
-    pub fn count_shard(&self, shard: impl FnOnce() -> usize) {
+    pub fn count_shard(&self, shard: impl FnOnce() -> ShardNumber) {
         let mut own = self.own.borrow_mut();
         own.until_sampled -= 1;
         if own.until_sampled == 0 {
             own.until_sampled = SAMPLED;
-            let shard = shard().min(SHARDS_MAX - 1);
+            let shard = usize::from(shard().0).min(SHARDS_MAX - 1);
             if own.shards.len() <= shard {
                 own.shards.resize(shard + 1, 0);
             }

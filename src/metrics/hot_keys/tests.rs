@@ -183,7 +183,7 @@ fn what_was_heavy_makes_room_for_what_is() {
 }
 
 fn named(key: u64, policy: &str) -> NamedKey {
-    NamedKey::new(key, policy, format!("consumer={key}"), Some(0))
+    NamedKey::new(key, policy, format!("consumer={key}"), Some(ShardNumber(0)))
 }
 
 const NOON: u64 = 1_800_000_000;
@@ -216,7 +216,7 @@ impl SampleNode {
                 for turn in 0..*times {
                     let worker = &self.workers[(turn % 2) as usize];
                     worker.count(*key, turn % 4 == 0, || named(*key, "calls"));
-                    worker.count_shard(|| 0);
+                    worker.count_shard(ShardNumber::default);
                     self.decided += 1;
                 }
             }

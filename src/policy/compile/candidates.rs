@@ -7,6 +7,7 @@ use crate::counting::Policy;
 use crate::counting::candidate::CandidateOf;
 use crate::definition;
 use crate::error::{DefinitionProblem, PolicyField, RouteField};
+use crate::route::RouteId;
 use limit::{PolicyId, Trial};
 
 /// Joins each candidate with its policy.
@@ -19,20 +20,20 @@ pub(super) fn join(
     if definitions.iter().all(|policy| policy.replaces.is_none()) {
         return;
     }
-    let by_name: HashMap<&str, usize> =
-        definitions.iter().map(|policy| policy.name.as_str()).zip(0..).collect();
-    let mut candidates: HashMap<usize, usize> = HashMap::new();
-    for (index, policy) in definitions.iter().enumerate() {
+    let by_name: HashMap<&str, PolicyId> =
+        definitions.iter().map(|policy| policy.name.as_str()).zip((0..).map(PolicyId::new)).collect();
+    let mut candidates: HashMap<PolicyId, PolicyId> = HashMap::new();
+    for (policy, id) in definitions.iter().zip((0..).map(PolicyId::new)) {
         let Some(replaces) = &policy.replaces else { continue };
-        match replaced(index, definitions, &by_name, &candidates) {
-            Err(problem) => errors.policy(index, PolicyField::Replaces, problem),
+        match replaced(id, definitions, &by_name, &candidates) {
+            Err(problem) => errors.policy(id, PolicyField::Replaces, problem),
             Ok(replaced) => {
-                candidates.insert(replaced, index);
-                link(policies, (index, replaced), replaces);
+                candidates.insert(replaced, id);
+                link(policies, (id, replaced), replaces);
             }
         }
         if policy.shadow && replaces.rollout_ppm > 0 {
-            errors.policy(index, PolicyField::Rollout, DefinitionProblem::RolloutOfShadow);
+            errors.policy(id, PolicyField::Rollout, DefinitionProblem::RolloutOfShadow);
         }
     }
     check_routes(definitions, routes, (&by_name, &candidates), errors);
@@ -40,20 +41,20 @@ pub(super) fn join(
 
 /// The policy that a candidate is to replace.
 fn replaced(
-    index: usize,
+    id: PolicyId,
     definitions: &[definition::PolicyDefinition],
-    by_name: &HashMap<&str, usize>,
-    candidates: &HashMap<usize, usize>,
-) -> Result<usize, DefinitionProblem> {
-    let candidate = &definitions[index];
+    by_name: &HashMap<&str, PolicyId>,
+    candidates: &HashMap<PolicyId, PolicyId>,
+) -> Result<PolicyId, DefinitionProblem> {
+    let candidate = &definitions[id.index()];
     let name = candidate.replaces.as_ref().map_or("", |replaces| replaces.policy.as_str());
     let Some(&replaced) = by_name.get(name) else {
         return Err(DefinitionProblem::UnknownPolicy { name: name.to_owned() });
     };
-    if replaced == index {
+    if replaced == id {
         return Err(DefinitionProblem::ReplacesItself);
     }
-    let live = &definitions[replaced];
+    let live = &definitions[replaced.index()];
     if let Some(other) = &live.replaces {
         return Err(DefinitionProblem::CandidateOfCandidate {
             name: name.to_owned(),
@@ -61,7 +62,7 @@ fn replaced(
         });
     }
     if let Some(other) = candidates.get(&replaced) {
-        let other = definitions[*other].name.clone();
+        let other = definitions[other.index()].name.clone();
         return Err(DefinitionProblem::TwoCandidates { name: name.to_owned(), other });
     }
     if candidate.by != live.by {
@@ -72,17 +73,17 @@ fn replaced(
 
 fn link(
     policies: &mut [Option<Policy>],
-    (candidate, replaced): (usize, usize),
+    (candidate, replaced): (PolicyId, PolicyId),
     replaces: &definition::CandidateDefinition,
 ) {
-    let id_of = |policy: &Option<Policy>| policy.as_ref().map(|policy| policy.id);
-    let (candidate_id, replaced_id) = (id_of(&policies[candidate]), id_of(&policies[replaced]));
-    if let (Some(policy), Some(id)) = (&mut policies[candidate], replaced_id) {
-        let of = (id, replaces.policy.as_str());
+    let is_compiled = |policy: PolicyId| policies[policy.index()].is_some();
+    let (has_candidate, has_replaced) = (is_compiled(candidate), is_compiled(replaced));
+    if let Some(policy) = policies[candidate.index()].as_mut().filter(|_| has_replaced) {
+        let of = (replaced, replaces.policy.as_str());
         policy.replaces = Some(Box::new(CandidateOf::new(&policy.name, of, replaces.rollout_ppm)));
     }
-    if let (Some(policy), Some(id)) = (&mut policies[replaced], candidate_id) {
-        policy.tried = Some(id);
+    if let Some(policy) = policies[replaced.index()].as_mut().filter(|_| has_candidate) {
+        policy.tried = Some(candidate);
     }
 }
 
@@ -91,19 +92,19 @@ fn link(
 fn check_routes(
     definitions: &[definition::PolicyDefinition],
     routes: &[definition::RouteDefinition],
-    (by_name, candidates): (&HashMap<&str, usize>, &HashMap<usize, usize>),
+    (by_name, candidates): (&HashMap<&str, PolicyId>, &HashMap<PolicyId, PolicyId>),
     errors: &mut CompileErrors,
 ) {
-    for (index, route) in routes.iter().enumerate() {
+    for (route, id) in routes.iter().zip((0..).map(RouteId::new)) {
         let mut tried = 0;
         for (number, name) in route.limits.iter().enumerate() {
             let Some(policy) = by_name.get(name.as_str()) else { continue };
-            if let Some(replaces) = &definitions[*policy].replaces {
+            if let Some(replaces) = &definitions[policy.index()].replaces {
                 let problem = DefinitionProblem::RouteNamesCandidate {
                     name: name.clone(),
                     replaces: replaces.policy.clone(),
                 };
-                errors.route(index, RouteField::Limit(number), problem);
+                errors.route(id, RouteField::Limit(number), problem);
             }
             tried += usize::from(candidates.contains_key(policy));
             if tried == Trial::MAX + 1 {
@@ -111,7 +112,7 @@ fn check_routes(
                     what: "policies of one route that have a candidate",
                     max: Trial::MAX,
                 };
-                errors.route(index, RouteField::Limit(number), problem);
+                errors.route(id, RouteField::Limit(number), problem);
             }
         }
     }

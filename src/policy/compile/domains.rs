@@ -12,9 +12,11 @@ use crate::matching::domain::definition::{
     DescriptorSlot, DomainDefinition as Written, EntryMatch, RuleDefinition as WrittenRule,
     VerdictDefinition as WrittenVerdict,
 };
+use crate::matching::domain::definition::{DomainId, RuleId};
 use crate::matching::domain::descriptor_template::DescriptorTemplate;
 use crate::matching::domain::tree::DomainTree;
 use crate::matching::domain::{ADDRESSES, CompiledDomain, CompiledRule, RuleVerdict};
+use crate::route::RouteId;
 use base::words::did_you_mean;
 use limit::{Algorithm, PolicyId, Quota, Trial};
 
@@ -24,14 +26,18 @@ pub(super) fn compile(
     policies: &[definition::PolicyDefinition],
     errors: &mut CompileErrors,
 ) -> Vec<CompiledDomain> {
-    check_names(domains.iter().map(|domain| &*domain.name), |index, problem| {
-        errors.domain(index, DomainField::Name, problem);
+    check_names(domains.iter().map(|domain| &*domain.name).zip((0..).map(DomainId::new)), |id, problem| {
+        errors.domain(id, DomainField::Name, problem);
     });
     if domains.is_empty() {
         return Vec::new();
     }
     let names = DomainNames::new(policies);
-    domains.iter().enumerate().map(|(index, domain)| domain_of(domain, index, &names, errors)).collect()
+    domains
+        .iter()
+        .zip((0..).map(DomainId::new))
+        .map(|(domain, id)| domain_of(domain, id, &names, errors))
+        .collect()
 }
 
 /// Reports routes with a policy that counts by entries of descriptors, because requests have none.
@@ -48,19 +54,19 @@ pub(super) fn check_routes(
     if of_entries.is_empty() {
         return;
     }
-    for (index, route) in routes.iter().enumerate() {
+    for (route, id) in routes.iter().zip((0..).map(RouteId::new)) {
         for (number, name) in route.limits.iter().enumerate() {
             let Some(dimension) = of_entries.get(name.as_str()) else { continue };
             let problem =
                 DefinitionProblem::EntryOnRoute { name: name.clone(), dimension: dimension.clone() };
-            errors.route(index, RouteField::Limit(number), problem);
+            errors.route(id, RouteField::Limit(number), problem);
         }
     }
 }
 
 /// Tells each rule what its policies ask for.
 pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut CompiledDomain>, policies: &[Policy]) {
-    for rule in domains.flat_map(|domain| &mut domain.rules) {
+    for rule in domains.flat_map(|domain| domain.rules.iter_mut()) {
         let all = || candidates::with_candidates(&rule.policies, policies);
         rule.penalises = all().any(|policy| policy.penalty.is_some());
         rule.tries = all().any(|policy| policy.replaces.is_some() || policy.is_changing());
@@ -69,7 +75,7 @@ pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut CompiledDomain>, po
 
 struct DomainNames<'d> {
     policies: &'d [definition::PolicyDefinition],
-    by_name: HashMap<&'d str, usize>,
+    by_name: HashMap<&'d str, PolicyId>,
     /// Policies that have a candidate.
     tried: HashSet<&'d str>,
 }
@@ -79,7 +85,11 @@ impl<'d> DomainNames<'d> {
         let replaced = policies.iter().filter_map(|policy| policy.replaces.as_ref());
         DomainNames {
             policies,
-            by_name: policies.iter().map(|policy| policy.name.as_str()).zip(0..).collect(),
+            by_name: policies
+                .iter()
+                .map(|policy| policy.name.as_str())
+                .zip((0..).map(PolicyId::new))
+                .collect(),
             tried: replaced.map(|replaces| replaces.policy.as_str()).collect(),
         }
     }
@@ -87,17 +97,17 @@ impl<'d> DomainNames<'d> {
 
 fn domain_of(
     domain: &Written,
-    index: usize,
+    id: DomainId,
     names: &DomainNames<'_>,
     errors: &mut CompileErrors,
 ) -> CompiledDomain {
     let mut tree = DomainTree::new();
     let named: Vec<&str> = domain.rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
     let mut rules = Vec::with_capacity(domain.rules.len());
-    for (number, rule) in domain.rules.iter().enumerate() {
+    for (rule, own) in domain.rules.iter().zip((0..).map(RuleId::new)) {
         let mut wrong =
-            |field: fn(usize) -> DomainField, problem| errors.domain(index, field(number), problem);
-        if let Err(problem) = plant(&mut tree, rule, number) {
+            |field: fn(usize) -> DomainField, problem| errors.domain(id, field(own.index()), problem);
+        if let Err(problem) = plant(&mut tree, rule, own) {
             wrong(DomainField::Entries, problem);
         }
         for name in rule.instead_of.iter().filter(|name| !named.contains(&name.as_str())) {
@@ -107,7 +117,7 @@ fn domain_of(
         if let Some(own) = rule.name.as_ref().filter(|own| rule.instead_of.contains(own)) {
             wrong(DomainField::InsteadOf, DefinitionProblem::InsteadOfItself { name: own.clone() });
         }
-        rules.push(rule_of(rule, (index, number), names, errors));
+        rules.push(rule_of(rule, (id, own), names, errors));
     }
     tree.finish();
     CompiledDomain {
@@ -120,7 +130,7 @@ fn domain_of(
 }
 
 /// Puts a rule into the tree: once, or in every order of its entries.
-fn plant(tree: &mut DomainTree, rule: &WrittenRule, number: usize) -> Result<(), DefinitionProblem> {
+fn plant(tree: &mut DomainTree, rule: &WrittenRule, id: RuleId) -> Result<(), DefinitionProblem> {
     if rule.entries.is_empty() {
         return Err(DefinitionProblem::NoEntries);
     }
@@ -128,14 +138,16 @@ fn plant(tree: &mut DomainTree, rule: &WrittenRule, number: usize) -> Result<(),
         return Err(DefinitionProblem::TooMany { what: "entries in one rule", max: ENTRIES_MAX });
     }
     if rule.is_ordered || rule.entries.len() == 1 {
-        return tree.insert(&rule.entries, number).map_err(|other| DefinitionProblem::RuleTwice { other });
+        return tree
+            .insert(&rule.entries, id)
+            .map_err(|other| DefinitionProblem::RuleTwice { other: other.index() });
     }
     if rule.entries.len() > UNORDERED_MAX {
         return Err(DefinitionProblem::UnorderedEntries { max: UNORDERED_MAX });
     }
     let mut entries: Vec<&EntryMatch> = rule.entries.iter().collect();
-    permuted(&mut entries, 0, &mut |entries| tree.insert(entries.iter().copied(), number))
-        .map_err(|other| DefinitionProblem::RuleTwice { other })
+    permuted(&mut entries, 0, &mut |entries| tree.insert(entries.iter().copied(), id))
+        .map_err(|other| DefinitionProblem::RuleTwice { other: other.index() })
 }
 
 /// Calls with every order of what stands from `from` on.
@@ -158,11 +170,11 @@ fn permuted<T, E>(
 
 fn rule_of(
     rule: &WrittenRule,
-    (domain, number): (usize, usize),
+    (domain, id): (DomainId, RuleId),
     names: &DomainNames<'_>,
     errors: &mut CompileErrors,
 ) -> CompiledRule {
-    let given = given_of(rule, (domain, number), errors);
+    let given = given_of(rule, (domain, id), errors);
     let (verdict, limits): (_, &[String]) = match &rule.verdict {
         WrittenVerdict::Limited(limits) => (RuleVerdict::Limited, limits),
         WrittenVerdict::Unlimited => (RuleVerdict::Unlimited, &[]),
@@ -171,18 +183,17 @@ fn rule_of(
     let mut policies: Vec<PolicyId> = Vec::new();
     let mut tried = 0;
     for (index, name) in limits.iter().enumerate() {
-        let field = DomainField::Limit { rule: number, index };
+        let field = DomainField::Limit { rule: id.index(), index };
         let mut wrong = |problem| errors.domain(domain, field, problem);
         let Some(&policy) = names.by_name.get(name.as_str()) else {
             wrong(DefinitionProblem::UnknownPolicy { name: name.clone() });
             continue;
         };
-        let id = PolicyId::new(u32::try_from(policy).expect("at most POLICIES_MAX policies, checked first"));
-        if policies.contains(&id) {
+        if policies.contains(&policy) {
             wrong(DefinitionProblem::PolicyTwice { name: name.clone() });
             continue;
         }
-        policies.push(id);
+        policies.push(policy);
         tried += usize::from(names.tried.contains(name.as_str()));
         if tried == Trial::MAX + 1 {
             wrong(DefinitionProblem::TooMany {
@@ -190,7 +201,7 @@ fn rule_of(
                 max: Trial::MAX,
             });
         }
-        check_policy(rule, &names.policies[policy], &mut wrong);
+        check_policy(rule, &names.policies[policy.index()], &mut wrong);
     }
     let used = |given: &DescriptorSlot| match given {
         // Always used, because an identity selects the override, and an address is counted while Redis is down.
@@ -206,7 +217,7 @@ fn rule_of(
         rule.given.iter().enumerate().filter(|(_, (given, _))| is_known && !used(given))
     {
         let problem = DefinitionProblem::GivenInVain { dimension: given.to_string() };
-        errors.domain(domain, DomainField::Given { rule: number, index }, problem);
+        errors.domain(domain, DomainField::Given { rule: id.index(), index }, problem);
     }
     let tier =
         given.iter().find(|(given, _)| *given == DescriptorSlot::Tier).map(|(_, template)| template.clone());
@@ -215,7 +226,7 @@ fn rule_of(
         DescriptorSlot::Tier => None,
     });
     CompiledRule {
-        index: number,
+        id,
         name: rule.name.as_deref().map(Box::from),
         instead_of: rule.instead_of.iter().map(|name| name.as_str().into()).collect(),
         verdict,
@@ -230,13 +241,13 @@ fn rule_of(
 /// The templates of a rule. One that is wrong, or names an entry that the rule does not have, is reported.
 fn given_of(
     rule: &WrittenRule,
-    (domain, number): (usize, usize),
+    (domain, id): (DomainId, RuleId),
     errors: &mut CompileErrors,
 ) -> Vec<(DescriptorSlot, DescriptorTemplate)> {
     let keys = keys_of(rule);
     let mut all = Vec::with_capacity(rule.given.len());
     for (index, (given, text)) in rule.given.iter().enumerate() {
-        let field = DomainField::Given { rule: number, index };
+        let field = DomainField::Given { rule: id.index(), index };
         let template = match DescriptorTemplate::parse(text) {
             Ok(template) => template,
             Err(error) => {

@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 
 use crate::error::{DefinitionPlace, DefinitionProblem, DomainField, Error, PolicyField, RouteField};
+use crate::matching::domain::definition::DomainId;
+use crate::route::RouteId;
+use limit::PolicyId;
 
 #[derive(Default)]
 pub(super) struct CompileErrors {
@@ -10,30 +13,30 @@ pub(super) struct CompileErrors {
 }
 
 impl CompileErrors {
-    pub fn route(&mut self, index: usize, field: RouteField, problem: impl Into<DefinitionProblem>) {
-        self.found.push(Error { place: DefinitionPlace::Route { index, field }, problem: problem.into() });
+    pub fn route(&mut self, route: RouteId, field: RouteField, problem: impl Into<DefinitionProblem>) {
+        self.found.push(Error { place: DefinitionPlace::Route { route, field }, problem: problem.into() });
     }
 
-    pub fn policy(&mut self, index: usize, field: PolicyField, problem: impl Into<DefinitionProblem>) {
-        self.found.push(Error { place: DefinitionPlace::Policy { index, field }, problem: problem.into() });
+    pub fn policy(&mut self, policy: PolicyId, field: PolicyField, problem: impl Into<DefinitionProblem>) {
+        self.found.push(Error { place: DefinitionPlace::Policy { policy, field }, problem: problem.into() });
     }
 
-    pub fn domain(&mut self, index: usize, field: DomainField, problem: impl Into<DefinitionProblem>) {
-        self.found.push(Error { place: DefinitionPlace::Domain { index, field }, problem: problem.into() });
+    pub fn domain(&mut self, domain: DomainId, field: DomainField, problem: impl Into<DefinitionProblem>) {
+        self.found.push(Error { place: DefinitionPlace::Domain { domain, field }, problem: problem.into() });
     }
 }
 
 /// Reports names that are empty or taken.
-pub(super) fn check_names<'d>(
-    names: impl Iterator<Item = &'d str>,
-    mut wrong: impl FnMut(usize, DefinitionProblem),
+pub(super) fn check_names<'d, I: Copy>(
+    names: impl Iterator<Item = (&'d str, I)>,
+    mut wrong: impl FnMut(I, DefinitionProblem),
 ) {
     let mut taken = HashMap::new();
-    for (index, name) in names.enumerate() {
+    for (index, (name, id)) in names.enumerate() {
         if name.is_empty() {
-            wrong(index, DefinitionProblem::EmptyName);
+            wrong(id, DefinitionProblem::EmptyName);
         } else if let Some(&other) = taken.get(name) {
-            wrong(index, DefinitionProblem::DuplicateName { name: name.to_owned(), other });
+            wrong(id, DefinitionProblem::DuplicateName { name: name.to_owned(), other });
         } else {
             taken.insert(name, index);
         }

@@ -7,9 +7,9 @@ pub struct CompileOptions<'o> {
     pub salt: [u8; 16],
     /// Bits of an IPv6 address that make one client, at most 128.
     pub ipv6_prefix: u8,
-    /// Names of the upstreams; [`crate::Action::Forward`] holds indices into them.
+    /// Names of the upstreams; [`crate::UpstreamId`] is a position in them.
     pub upstreams: &'o [String],
-    /// Names of the methods to authenticate; [`crate::RouteAccess::auth`] holds indices into them.
+    /// Names of the methods to authenticate; [`crate::AuthMethodId`] is a position in them.
     pub auth: &'o [String],
 }
 

@@ -19,30 +19,29 @@ pub(super) fn compile(
     options: &CompileOptions<'_>,
     errors: &mut CompileErrors,
 ) -> Vec<Option<Policy>> {
-    check_names(policies.iter().map(|policy| &*policy.name), |index, problem| {
-        errors.policy(index, PolicyField::Name, problem);
+    check_names(policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)), |id, problem| {
+        errors.policy(id, PolicyField::Name, problem);
     });
     let mut labels = HashSet::new();
-    let numbered = policies.iter().zip(0_u32..);
-    numbered.map(|(policy, index)| policy_of(policy, index, options, &mut labels, errors)).collect()
+    let numbered = policies.iter().zip((0..).map(PolicyId::new));
+    numbered.map(|(policy, id)| policy_of(policy, id, options, &mut labels, errors)).collect()
 }
 
 fn policy_of(
     policy: &definition::PolicyDefinition,
-    number: u32,
+    id: PolicyId,
     options: &CompileOptions<'_>,
     labels: &mut HashSet<String>,
     errors: &mut CompileErrors,
 ) -> Option<Policy> {
-    let index = number as usize;
     for (dimension, by) in policy.by.iter().enumerate() {
         if policy.by[..dimension].contains(by) {
-            errors.policy(index, PolicyField::By(dimension), DefinitionProblem::DimensionTwice);
+            errors.policy(id, PolicyField::By(dimension), DefinitionProblem::DimensionTwice);
         }
     }
     if policy.by.len() > DIMENSIONS_MAX {
         let problem = DefinitionProblem::TooMany { what: "dimensions", max: DIMENSIONS_MAX };
-        errors.policy(index, PolicyField::By(DIMENSIONS_MAX), problem);
+        errors.policy(id, PolicyField::By(DIMENSIONS_MAX), problem);
         return None;
     }
     let tiers = policy.tiers.as_ref();
@@ -50,25 +49,25 @@ fn policy_of(
         .map_or(policy.windows.len(), |tiers| tiers.parts.iter().map(|part| part.windows).max().unwrap_or(0));
     if tiers.is_some_and(|tiers| tiers.parts.len() > TIERS_MAX) {
         let problem = DefinitionProblem::TooMany { what: "tiers", max: TIERS_MAX };
-        errors.policy(index, PolicyField::Window(0), problem);
+        errors.policy(id, PolicyField::Window(0), problem);
         return None;
     }
     if most > WINDOWS_MAX {
         let problem = DefinitionProblem::TooMany { what: "windows", max: WINDOWS_MAX };
-        errors.policy(index, PolicyField::Window(WINDOWS_MAX), problem);
+        errors.policy(id, PolicyField::Window(WINDOWS_MAX), problem);
         return None;
     }
     let path = match policy.matches.path.as_deref().map(Pattern::parse).transpose() {
         Ok(path) => path,
         Err(error) => {
-            errors.policy(index, PolicyField::MatchPath, error);
+            errors.policy(id, PolicyField::MatchPath, error);
             None
         }
     };
     let windows = windows_of(policy, labels);
     let count = u16::try_from(most).expect("checked against WINDOWS_MAX above");
     Some(Policy {
-        id: PolicyId::new(number),
+        id,
         name: policy.name.as_str().into(),
         by: policy.by.clone().into(),
         missing: policy.missing,
@@ -80,7 +79,7 @@ fn policy_of(
         when_down: policy.when_down,
         rules: PolicyRules {
             matches: PolicyMatches { methods: Methods::new(&policy.matches.methods), path },
-            cost: cost_of(policy, index, errors),
+            cost: cost_of(policy, id, errors),
             idempotency: policy.idempotency.as_ref().map(|idempotency| idempotency.header.clone()),
         },
         keys: KeyMaker::new(
@@ -169,23 +168,19 @@ fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String
     windows.collect()
 }
 
-fn cost_of(policy: &definition::PolicyDefinition, index: usize, errors: &mut CompileErrors) -> CostRules {
+fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut CompileErrors) -> CostRules {
     let capacity = policy.windows.iter().map(Quota::capacity).min().unwrap_or(u64::MAX);
     let default = policy.cost.default.get();
     if default > capacity {
         errors.policy(
-            index,
+            id,
             PolicyField::CostDefault,
             DefinitionProblem::CostAboveCapacity { cost: default, capacity },
         );
     }
     let max = policy.cost.max.map_or(capacity, NonZeroU64::get);
     if max > capacity {
-        errors.policy(
-            index,
-            PolicyField::CostMax,
-            DefinitionProblem::CostAboveCapacity { cost: max, capacity },
-        );
+        errors.policy(id, PolicyField::CostMax, DefinitionProblem::CostAboveCapacity { cost: max, capacity });
     }
     let written = &policy.cost;
     let compiled = |rules: Vec<CostRule>| CostRules {
@@ -201,14 +196,14 @@ fn cost_of(policy: &definition::PolicyDefinition, index: usize, errors: &mut Com
     for (number, (method, path, units)) in policy.cost.rules.iter().enumerate() {
         let field = PolicyField::CostRule(number);
         if *units > capacity {
-            errors.policy(index, field, DefinitionProblem::CostAboveCapacity { cost: *units, capacity });
+            errors.policy(id, field, DefinitionProblem::CostAboveCapacity { cost: *units, capacity });
         }
         match Pattern::parse(path) {
             Ok(path) => {
                 rules.push(CostRule { methods: Methods::new(method.as_slice()), path, units: *units })
             }
             Err(error) => {
-                errors.policy(index, field, error);
+                errors.policy(id, field, error);
                 return compiled(Vec::new());
             }
         }
@@ -216,7 +211,7 @@ fn cost_of(policy: &definition::PolicyDefinition, index: usize, errors: &mut Com
         let same =
             |rule: &CostRule| rule.path.cmp_specific(&this.path).is_eq() && rule.methods == this.methods;
         if let Some(other) = earlier.iter().position(same) {
-            errors.policy(index, field, DefinitionProblem::CostTwice { other });
+            errors.policy(id, field, DefinitionProblem::CostTwice { other });
         }
     }
     // The most specific first, so that the first path that fits is the one that counts.

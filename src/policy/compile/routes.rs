@@ -8,7 +8,9 @@ use http::header::{CONTENT_TYPE, HOST};
 use super::errors::{CompileErrors, check_names};
 use super::options::CompileOptions;
 use crate::definition::{self, Dimension};
-use crate::destination::{Affinity, ChoiceId, Destination, Mirror, UpstreamChoice, UpstreamShare};
+use crate::destination::{
+    Affinity, ChoiceId, Destination, Mirror, UpstreamChoice, UpstreamId, UpstreamShare,
+};
 use crate::error::{DefinitionProblem, Direction, HeaderChange, RouteField};
 use crate::matching::host::HostPattern;
 use crate::matching::method::Methods;
@@ -18,7 +20,7 @@ use crate::response::changes;
 use crate::response::changes::HeaderChanges;
 use crate::response::cors::Cors;
 use crate::response::location::Location;
-use crate::route::{Action, HeaderMatch, Respond, Route, RouteAccess, RouteId};
+use crate::route::{Action, AuthMethodId, HeaderMatch, Respond, Route, RouteAccess, RouteId};
 use crate::template::{self, HeaderTemplate, Rewrite};
 use base::rendezvous;
 use limit::PolicyId;
@@ -29,44 +31,47 @@ pub(super) fn compile(
     options: &CompileOptions<'_>,
     errors: &mut CompileErrors,
 ) -> Vec<Option<Route>> {
-    check_names(routes.iter().map(|route| &*route.name), |index, problem| {
-        errors.route(index, RouteField::Name, problem);
+    check_names(routes.iter().map(|route| &*route.name).zip((0..).map(RouteId::new)), |id, problem| {
+        errors.route(id, RouteField::Name, problem);
     });
     let names = RouteNames {
         policies: policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)).collect(),
-        upstreams: options.upstreams.iter().map(String::as_str).zip(0..).collect(),
-        auth: options.auth.iter().map(String::as_str).zip(0..).collect(),
+        upstreams: options.upstreams.iter().map(String::as_str).zip((0..).map(UpstreamId::new)).collect(),
+        auth: options.auth.iter().map(String::as_str).zip((0..).map(AuthMethodId::new)).collect(),
         ipv6_prefix: options.ipv6_prefix,
     };
-    routes.iter().enumerate().map(|(index, route)| route_of(route, index, &names, errors)).collect()
+    routes
+        .iter()
+        .zip((0..).map(RouteId::new))
+        .map(|(route, id)| route_of(route, id, &names, errors))
+        .collect()
 }
 
 struct RouteNames<'d> {
     policies: HashMap<&'d str, PolicyId>,
-    upstreams: HashMap<&'d str, usize>,
-    auth: HashMap<&'d str, u16>,
+    upstreams: HashMap<&'d str, UpstreamId>,
+    auth: HashMap<&'d str, AuthMethodId>,
     ipv6_prefix: u8,
 }
 
 /// `None` where its host or path is no such thing, so that nothing more can be said of it.
 fn route_of(
     route: &definition::RouteDefinition,
-    index: usize,
+    id: RouteId,
     names: &RouteNames<'_>,
     errors: &mut CompileErrors,
 ) -> Option<Route> {
-    let hosts = hosts_of(route, index, errors);
-    let pattern =
-        Pattern::parse(&route.path).map_err(|error| errors.route(index, RouteField::Path, error)).ok();
-    let headers = header_matches_of(route, index, errors);
-    let policies = limits_of(route, index, names, errors);
+    let hosts = hosts_of(route, id, errors);
+    let pattern = Pattern::parse(&route.path).map_err(|error| errors.route(id, RouteField::Path, error)).ok();
+    let headers = header_matches_of(route, id, errors);
+    let policies = limits_of(route, id, names, errors);
     let methods = Methods::new(&route.methods);
-    let access = access_of(&route.access, &methods, index, names, errors);
+    let access = access_of(&route.access, &methods, id, names, errors);
     let (hosts, pattern) = (hosts?, pattern?);
-    let action = action_of(&route.action, index, &pattern, names, errors)?;
-    let mut changes = |changes, direction| changes_of(changes, index, direction, &pattern, errors);
+    let action = action_of(&route.action, id, &pattern, names, errors)?;
+    let mut changes = |changes, direction| changes_of(changes, id, direction, &pattern, errors);
     Some(Route {
-        id: RouteId::new(u32::try_from(index).expect("at most ROUTES_MAX routes, checked first")),
+        id,
         name: route.name.as_str().into(),
         action,
         policies,
@@ -97,7 +102,7 @@ fn route_of(
 
 fn hosts_of(
     route: &definition::RouteDefinition,
-    index: usize,
+    id: RouteId,
     errors: &mut CompileErrors,
 ) -> Option<Box<[HostPattern]>> {
     let mut hosts = Vec::new();
@@ -105,7 +110,7 @@ fn hosts_of(
         match HostPattern::parse(text) {
             Ok(host) if hosts.contains(&host) => {}
             Ok(host) => hosts.push(host),
-            Err(error) => errors.route(index, RouteField::Host(number), error),
+            Err(error) => errors.route(id, RouteField::Host(number), error),
         }
     }
     (hosts.is_empty() == route.hosts.is_empty()).then(|| hosts.into())
@@ -113,7 +118,7 @@ fn hosts_of(
 
 fn header_matches_of(
     route: &definition::RouteDefinition,
-    index: usize,
+    id: RouteId,
     errors: &mut CompileErrors,
 ) -> Box<[HeaderMatch]> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
@@ -122,11 +127,11 @@ fn header_matches_of(
             Some(value) if header.name == HOST => match HostPattern::parse(value) {
                 Ok(HostPattern::Exact(host)) => Some(host.into_boxed_bytes()),
                 Ok(HostPattern::Wildcard(_)) => {
-                    errors.route(index, RouteField::Header(number), DefinitionProblem::HostWildcard);
+                    errors.route(id, RouteField::Header(number), DefinitionProblem::HostWildcard);
                     continue;
                 }
                 Err(error) => {
-                    errors.route(index, RouteField::Header(number), error);
+                    errors.route(id, RouteField::Header(number), error);
                     continue;
                 }
             },
@@ -143,7 +148,7 @@ fn header_matches_of(
             }
             Some(_) => {
                 let problem = DefinitionProblem::HeaderNeverMatches { name: header.name.to_string() };
-                errors.route(index, RouteField::Header(number), problem);
+                errors.route(id, RouteField::Header(number), problem);
             }
         }
     }
@@ -152,7 +157,7 @@ fn header_matches_of(
 
 fn limits_of(
     route: &definition::RouteDefinition,
-    index: usize,
+    id: RouteId,
     names: &RouteNames<'_>,
     errors: &mut CompileErrors,
 ) -> Box<[PolicyId]> {
@@ -166,16 +171,16 @@ fn limits_of(
             Some(_) => DefinitionProblem::PolicyTwice { name: name.clone() },
             None => DefinitionProblem::UnknownPolicy { name: name.clone() },
         };
-        errors.route(index, RouteField::Limit(number), problem);
+        errors.route(id, RouteField::Limit(number), problem);
     }
     policies.into()
 }
 
-/// Ways to authenticate, by index. A name that is unknown or stands twice is reported.
+/// Ways to authenticate. A name that is unknown or stands twice is reported.
 fn access_of(
     access: &definition::AccessDefinition,
     methods: &Methods,
-    route: usize,
+    id: RouteId,
     names: &RouteNames<'_>,
     errors: &mut CompileErrors,
 ) -> RouteAccess {
@@ -186,7 +191,7 @@ fn access_of(
             Some(_) => {}
             None => {
                 let problem = DefinitionProblem::UnknownAuth { name: name.clone() };
-                errors.route(route, RouteField::Auth(number), problem);
+                errors.route(id, RouteField::Auth(number), problem);
             }
         }
     }
@@ -200,7 +205,7 @@ fn access_of(
 
 fn action_of(
     action: &definition::ActionDefinition,
-    index: usize,
+    id: RouteId,
     pattern: &Pattern,
     names: &RouteNames<'_>,
     errors: &mut CompileErrors,
@@ -208,11 +213,11 @@ fn action_of(
     match action {
         definition::ActionDefinition::Forward { to, rewrite } => {
             let rewrite = rewrite.as_deref().map(|text| Rewrite::parse(text, pattern)).transpose();
-            let rewrite = rewrite.map_err(|error| errors.route(index, RouteField::Rewrite, error));
-            let to = destination_of(to, index, pattern, names, errors);
+            let rewrite = rewrite.map_err(|error| errors.route(id, RouteField::Rewrite, error));
+            let to = destination_of(to, id, pattern, names, errors);
             Some(Action::Forward { to, rewrite: rewrite.unwrap_or(None) })
         }
-        definition::ActionDefinition::Respond(respond) => respond_of(respond, index, pattern, errors),
+        definition::ActionDefinition::Respond(respond) => respond_of(respond, id, pattern, errors),
         definition::ActionDefinition::Echo => Some(Action::Echo),
         definition::ActionDefinition::RedirectHttps(redirect) => {
             Some(Action::RedirectHttps(redirect.clone()))
@@ -220,7 +225,7 @@ fn action_of(
         definition::ActionDefinition::Redirect { to, status } => match Location::parse(to, pattern) {
             Ok(to) => Some(Action::Redirect { to, status: *status }),
             Err(error) => {
-                errors.route(index, RouteField::Redirect, error);
+                errors.route(id, RouteField::Redirect, error);
                 None
             }
         },
@@ -229,7 +234,7 @@ fn action_of(
 
 fn respond_of(
     respond: &definition::RespondDefinition,
-    index: usize,
+    id: RouteId,
     pattern: &Pattern,
     errors: &mut CompileErrors,
 ) -> Option<Action> {
@@ -237,19 +242,19 @@ fn respond_of(
     for (number, (name, text)) in respond.headers.iter().enumerate() {
         let field = RouteField::RespondHeader(number);
         if changes::is_framing(name) {
-            errors.route(index, field, DefinitionProblem::FramingHeader { name: name.to_string() });
+            errors.route(id, field, DefinitionProblem::FramingHeader { name: name.to_string() });
             continue;
         }
         match HeaderTemplate::parse(text, pattern) {
             Ok(template) => headers.push((name.clone(), template)),
-            Err(error) => errors.route(index, field, error),
+            Err(error) => errors.route(id, field, error),
         }
     }
     let kind = respond.headers.iter().find(|(name, _)| *name == CONTENT_TYPE);
     let body = match CompiledBody::parse(&respond.body, kind.map(|(_, text)| text.as_str()), pattern) {
         Ok(body) => body,
         Err(error) => {
-            errors.route(index, RouteField::RespondBody, error);
+            errors.route(id, RouteField::RespondBody, error);
             return None;
         }
     };
@@ -265,7 +270,7 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 fn destination_of(
     to: &definition::DestinationDefinition,
-    index: usize,
+    id: RouteId,
     pattern: &Pattern,
     names: &RouteNames<'_>,
     errors: &mut CompileErrors,
@@ -281,22 +286,22 @@ fn destination_of(
             Some(_) => DefinitionProblem::UpstreamTwice { name: name.clone() },
             None => DefinitionProblem::UnknownUpstream { name: name.clone() },
         };
-        errors.route(index, RouteField::Upstream, problem);
+        errors.route(id, RouteField::Upstream, problem);
     }
     if to.parts.iter().all(|part| part.weight == 0) {
-        errors.route(index, RouteField::Upstream, DefinitionProblem::NoWeight);
+        errors.route(id, RouteField::Upstream, DefinitionProblem::NoWeight);
     }
     if let Some(Dimension::Param(name)) = &to.sticky
         && pattern.param(name).is_none()
     {
-        errors.route(index, RouteField::Sticky, DefinitionProblem::ParamNotInPath { name: name.clone() });
+        errors.route(id, RouteField::Sticky, DefinitionProblem::ParamNotInPath { name: name.clone() });
     }
-    let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, index, names, errors));
-    // Where there is none any index will do, because an error has been reported.
-    let upstream = parts.first().map_or(0, |part| part.upstream);
+    let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, id, names, errors));
+    // Where there is none any will do, because an error has been reported.
+    let upstream = parts.first().map_or(UpstreamId::new(0), |part| part.upstream);
     let sticky = to.sticky.clone().map(|by| Affinity::new(by, names.ipv6_prefix));
     let choice = (parts.len() > 1)
-        .then(|| Box::new(UpstreamChoice { parts: parts.into(), sticky, id: ChoiceId::default() }));
+        .then(|| Box::new(UpstreamChoice { parts: parts.into(), sticky, id: ChoiceId::new(0) }));
     Destination { upstream, choice, mirror }
 }
 
@@ -305,7 +310,7 @@ fn destination_of(
 fn mirror_of(
     mirror: &definition::MirrorDefinition,
     parts: &[UpstreamShare],
-    index: usize,
+    id: RouteId,
     names: &RouteNames<'_>,
     errors: &mut CompileErrors,
 ) -> Option<Box<Mirror>> {
@@ -313,19 +318,19 @@ fn mirror_of(
     let problem = match names.upstreams.get(name.as_str()) {
         Some(upstream) if parts.iter().all(|part| part.upstream != *upstream) => {
             let (share_ppm, body_bytes_max) = (*share_ppm, *body_bytes_max);
-            let (upstream, name, id) = (*upstream, name.as_str().into(), ChoiceId::default());
+            let (upstream, name, id) = (*upstream, name.as_str().into(), ChoiceId::new(0));
             return Some(Box::new(Mirror { upstream, name, share_ppm, body_bytes_max, id }));
         }
         Some(_) => DefinitionProblem::MirrorIsUpstream { name: name.clone() },
         None => DefinitionProblem::UnknownUpstream { name: name.clone() },
     };
-    errors.route(index, RouteField::Mirror, problem);
+    errors.route(id, RouteField::Mirror, problem);
     None
 }
 
 fn changes_of(
     written: &definition::HeaderChangesDefinition,
-    route: usize,
+    id: RouteId,
     direction: Direction,
     pattern: &Pattern,
     errors: &mut CompileErrors,
@@ -333,7 +338,7 @@ fn changes_of(
     let mut check = |change, index, name: &http::HeaderName| {
         if changes::is_framing(name) {
             let problem = DefinitionProblem::FramingHeader { name: name.to_string() };
-            errors.route(route, RouteField::Change { direction, change, index }, problem);
+            errors.route(id, RouteField::Change { direction, change, index }, problem);
         }
     };
     written.remove.iter().enumerate().for_each(|(index, name)| check(HeaderChange::Remove, index, name));
@@ -351,7 +356,7 @@ fn changes_of(
             let field = RouteField::Change { direction, change, index };
             template
                 .map(|template| (name.clone(), template))
-                .map_err(|error| errors.route(route, field, error))
+                .map_err(|error| errors.route(id, field, error))
                 .ok()
         });
         templates.collect()

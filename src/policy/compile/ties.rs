@@ -24,13 +24,13 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Comp
             });
             earlier.add(position, later);
             let Some(earlier) = tied else { continue };
-            if reported.insert(later.id.index()) {
+            if reported.insert(later.id) {
                 let problem = DefinitionProblem::Tie {
                     other: earlier.id.index(),
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                errors.route(later.id.index(), RouteField::Path, problem);
+                errors.route(later.id, RouteField::Path, problem);
             }
         }
     }
@@ -164,7 +164,7 @@ mod tests {
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                Some((DefinitionPlace::Route { index: later.id.index(), field: RouteField::Path }, problem))
+                Some((DefinitionPlace::Route { route: later.id, field: RouteField::Path }, problem))
             });
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }

@@ -18,6 +18,8 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::definition::Dimension;
+use base::ids::IdVec;
+use definition::RuleId;
 use descriptor_template::DescriptorTemplate;
 use limit::PolicyId;
 use tree::DomainTree;
@@ -30,7 +32,7 @@ pub use subject::DescriptorSubject;
 pub struct CompiledDomain {
     pub(crate) name: Box<str>,
     pub(crate) overrides: bool,
-    pub(crate) rules: Box<[CompiledRule]>,
+    pub(crate) rules: IdVec<RuleId, CompiledRule>,
     pub(crate) tree: DomainTree,
     /// Whether some rule counts instead of others.
     pub(crate) replaces: bool,
@@ -39,7 +41,7 @@ pub struct CompiledDomain {
 /// What is done about some descriptors.
 #[derive(Clone, Debug)]
 pub struct CompiledRule {
-    pub(crate) index: usize,
+    pub(crate) id: RuleId,
     pub(crate) name: Option<Box<str>>,
     pub(crate) instead_of: Box<[Box<str>]>,
     pub(crate) verdict: RuleVerdict,
@@ -128,9 +130,8 @@ impl CompiledDomain {
 }
 
 impl CompiledRule {
-    /// Its place among the rules of its domain.
-    pub fn index(&self) -> usize {
-        self.index
+    pub fn id(&self) -> RuleId {
+        self.id
     }
 
     pub fn name(&self) -> Option<&str> {

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 use http::{HeaderName, Method, StatusCode};
 
 use super::{compile, header_match, policy, route};
+use crate::RouteId;
 use crate::definition::{
     ActionDefinition, DestinationDefinition, HeaderChangesDefinition, MatchesDefinition, PolicyDefinition,
     RespondDefinition, RouteDefinition,
@@ -13,13 +14,14 @@ use crate::error::{
     DefinitionPlace, DefinitionProblem, Direction, Error, HeaderChange, PolicyField, RouteField,
 };
 use crate::matching::{host, pattern};
+use limit::PolicyId;
 
-fn at_route(index: usize, field: RouteField, problem: DefinitionProblem) -> Error {
-    Error { place: DefinitionPlace::Route { index, field }, problem }
+fn at_route(index: u32, field: RouteField, problem: DefinitionProblem) -> Error {
+    Error { place: DefinitionPlace::Route { route: RouteId::new(index), field }, problem }
 }
 
-fn at_policy(index: usize, field: PolicyField, problem: DefinitionProblem) -> Error {
-    Error { place: DefinitionPlace::Policy { index, field }, problem }
+fn at_policy(index: u32, field: PolicyField, problem: DefinitionProblem) -> Error {
+    Error { place: DefinitionPlace::Policy { policy: PolicyId::new(index), field }, problem }
 }
 
 fn mistakes(routes: &[RouteDefinition], policies: &[PolicyDefinition]) -> Vec<Error> {

@@ -298,13 +298,13 @@ fn without_ties(
         };
         let mut dropped = BTreeSet::new();
         for error in errors {
-            let (DefinitionPlace::Route { index, .. }, DefinitionProblem::Tie { other, .. }) =
+            let (DefinitionPlace::Route { route, .. }, DefinitionProblem::Tie { other, .. }) =
                 (error.place, error.problem)
             else {
                 panic!("only ties are expected");
             };
             for ask in asks {
-                let (left, right) = (rank(&routes[index], ask), rank(&routes[other], ask));
+                let (left, right) = (rank(&routes[route.index()], ask), rank(&routes[other], ask));
                 if let (Some(left), Some(right)) = (left, right) {
                     assert!(
                         (left.1, left.3) == (right.1, right.3),
@@ -312,7 +312,7 @@ fn without_ties(
                     );
                 }
             }
-            dropped.insert(index);
+            dropped.insert(route.index());
         }
         let mut index = 0;
         routes.retain(|_| {

@@ -5,34 +5,36 @@
 
 use std::collections::HashMap;
 
-use super::weights::Weights;
+use super::weights::{FIRST, Weights};
+use crate::ids::ServerIndex;
+use base::ids::IdVec;
 use base::rendezvous;
 
 /// The server of this key. One that would have more than 1.25 times its fair share of the requests on their way is passed
 /// over: the key goes where it would belong without it.
 pub(super) fn pick(
     weights: &Weights,
-    numbers: &[u64],
+    numbers: &IdVec<ServerIndex, u64>,
     key: u64,
-    fit: impl Fn(usize) -> bool,
-    load: impl Fn(usize) -> u32,
-) -> usize {
-    let all = || (0..weights.each.len()).filter(|&index| fit(index));
+    fit: impl Fn(ServerIndex) -> bool,
+    load: impl Fn(ServerIndex) -> u32,
+) -> ServerIndex {
+    let all = || weights.each.ids().filter(|&index| fit(index));
     let requests = 1 + all().map(|index| i64::from(load(index))).sum::<i64>();
     let total: i64 = all().map(|index| weights.each[index]).sum();
     // The bound is rounded up, so that there always is a server below it.
-    let has_room = |index: &usize| {
+    let has_room = |index: &ServerIndex| {
         let load = load(*index);
         load < LOAD_FREE || i64::from(load) * total * 4 < requests * weights.each[*index] * 5
     };
-    let weight = |index: usize| u32::try_from(weights.each[index]).unwrap_or(u32::MAX);
+    let weight = |index: ServerIndex| u32::try_from(weights.each[index]).unwrap_or(u32::MAX);
     let places = all().filter(has_room).map(|index| (index, numbers[index], weight(index)));
-    rendezvous::owner(key, places).unwrap_or(0)
+    rendezvous::owner(key, places).unwrap_or(FIRST)
 }
 
 /// Each server as a number, which is its own wherever it stands in the list. Several addresses of one name are told apart
 /// by their labels.
-pub(super) fn numbers(servers: &[(&str, u32)]) -> Box<[u64]> {
+pub(super) fn numbers(servers: &[(&str, u32)]) -> IdVec<ServerIndex, u64> {
     // None is compared with all others, because a worker counts them at each change of a name, which may have many.
     let mut seen: HashMap<&str, u64> = HashMap::with_capacity(servers.len());
     let mut numbers = Vec::with_capacity(servers.len());

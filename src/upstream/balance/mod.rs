@@ -16,10 +16,12 @@ use std::cell::RefCell;
 use std::time::Instant;
 
 use self::round_robin::RoundRobinTurns;
-use self::weights::Weights;
+use self::weights::{FIRST, Weights};
 use super::config::Balance;
 use super::health::{UpstreamHealth, WHOLE};
+use super::ids::ServerIndex;
 use base::clock;
+use base::ids::IdVec;
 use base::random::Random;
 use base::rendezvous;
 
@@ -27,11 +29,11 @@ use base::rendezvous;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerPreference {
     /// The one that its client's cookie names.
-    pub kept: Option<usize>,
+    pub kept: Option<ServerIndex>,
     /// What a server is kept by, if it is by a hash.
     pub key: Option<u64>,
     /// The one a retry comes from: not drawn as long as there is another one.
-    pub avoid: Option<usize>,
+    pub avoid: Option<ServerIndex>,
 }
 
 /// One worker's choice among an upstream's servers.
@@ -40,10 +42,10 @@ pub struct Balancer {
     kind: Balance,
     weights: Weights,
     /// Each server as a number, where servers are kept by a key.
-    numbers: Box<[u64]>,
+    numbers: IdVec<ServerIndex, u64>,
     turns: RoundRobinTurns,
     random: Random,
-    resting: RefCell<Vec<Option<Instant>>>,
+    resting: RefCell<IdVec<ServerIndex, Option<Instant>>>,
 }
 
 impl Balancer {
@@ -59,22 +61,22 @@ impl Balancer {
                 turns.take(&weights, next, |_| true);
             }
         }
-        let resting = RefCell::new(vec![None; weights.each.len()]);
+        let resting = RefCell::new(vec![None; weights.each.len()].into());
         Balancer { kind, weights, numbers, turns, random, resting }
     }
 
-    /// The index of the next server, given how many exchanges each has now. One that is not healthy is not drawn, as long
+    /// The next server, given how many exchanges each has now. One that is not healthy is not drawn, as long
     /// as another one is.
     pub fn next(
         &self,
         ServerPreference { kept, key, avoid }: ServerPreference,
-        load: impl Fn(usize) -> u32,
+        load: impl Fn(ServerIndex) -> u32,
         health: &UpstreamHealth,
         now: Instant,
-    ) -> usize {
+    ) -> ServerIndex {
         let weights = &self.weights;
         if weights.each.len() == 1 {
-            return 0;
+            return FIRST;
         }
         let shares = health.shares(|| clock::ns_of(now));
         // By the key, each one comes back to a server that warms up just once.
@@ -83,14 +85,14 @@ impl Balancer {
             None if shares.is_some() => self.random.next(),
             None => 0,
         };
-        let share = |index: usize| shares.map_or(WHOLE, |shares| shares.of(index));
-        let is_other = |index: usize| Some(index) != avoid && !self.is_resting(index, now);
-        let in_turn = |index: usize| is_other(index) && is_tossed(share(index), toss, index);
-        let usable = |index: usize| Some(index) != avoid && share(index) > 0;
+        let share = |index: ServerIndex| shares.map_or(WHOLE, |shares| shares.of(index));
+        let is_other = |index: ServerIndex| Some(index) != avoid && !self.is_resting(index, now);
+        let in_turn = |index: ServerIndex| is_other(index) && is_tossed(share(index), toss, index);
+        let usable = |index: ServerIndex| Some(index) != avoid && share(index) > 0;
         if let Some(kept) = kept.filter(|&kept| is_other(kept) && share(kept) > 0) {
             return kept;
         }
-        let any = |fit: &dyn Fn(usize) -> bool| (0..weights.each.len()).any(fit);
+        let any = |fit: &dyn Fn(ServerIndex) -> bool| weights.each.ids().any(fit);
         // A server that warms up is passed over in most turns, and one that rests in all, unless there is no other. If
         // nothing is left, one is asked all the same, because refusing without a try helps nobody.
         let level = if any(&in_turn) {
@@ -100,7 +102,7 @@ impl Balancer {
         } else {
             2
         };
-        let fit = |index: usize| match level {
+        let fit = |index: ServerIndex| match level {
             0 => in_turn(index),
             1 => usable(index),
             _ => true,
@@ -119,7 +121,7 @@ impl Balancer {
     }
 
     /// Goes on from the servers before: turns that are owed and rests stay. `before` has each server's index there.
-    pub fn go_on_from(&self, other: &Balancer, before: &[Option<usize>]) {
+    pub fn go_on_from(&self, other: &Balancer, before: &IdVec<ServerIndex, Option<ServerIndex>>) {
         self.turns.go_on_from(&other.turns, before);
         let known = other.resting.borrow();
         let rests = before.iter().map(|before| before.and_then(|before| known[before]));
@@ -128,31 +130,31 @@ impl Balancer {
 
     /// Whether any server may be used.
     pub fn has_usable(&self, health: &UpstreamHealth, now: Instant) -> bool {
-        (0..self.weights.each.len()).any(|index| self.is_usable(index, health, now))
+        self.weights.each.ids().any(|index| self.is_usable(index, health, now))
     }
 
     /// Whether this server may be used and does not rest. If all are used because too few may be, this one still may not.
-    pub fn is_usable(&self, index: usize, health: &UpstreamHealth, now: Instant) -> bool {
+    pub fn is_usable(&self, index: ServerIndex, health: &UpstreamHealth, now: Instant) -> bool {
         !self.is_resting(index, now) && health.is_usable(index, || clock::ns_of(now))
     }
 
     /// A server that could not be reached is left alone until `until`, while others can be asked.
-    pub fn rest(&self, index: usize, until: Instant) {
+    pub fn rest(&self, index: ServerIndex, until: Instant) {
         self.resting.borrow_mut()[index] = Some(until);
     }
 
-    fn is_resting(&self, index: usize, now: Instant) -> bool {
+    fn is_resting(&self, index: ServerIndex, now: Instant) -> bool {
         self.resting.borrow()[index].is_some_and(|until| now < until)
     }
 }
 
 /// Whether a server with this part of its share is to be had this time. `toss` is drawn anew for each request, and is the
 /// same for all servers; each reads other bits of it.
-fn is_tossed(share_per_mille: u32, toss: u64, index: usize) -> bool {
+fn is_tossed(share_per_mille: u32, toss: u64, index: ServerIndex) -> bool {
     if share_per_mille == WHOLE {
         return true;
     }
-    let own = toss.wrapping_mul(2 * index as u64 + 1).rotate_left(32);
+    let own = toss.wrapping_mul(2 * index.index() as u64 + 1).rotate_left(32);
     own % u64::from(WHOLE) < u64::from(share_per_mille)
 }
 
@@ -184,7 +186,10 @@ mod tests {
         Balancer::new(kind, &servers, seed)
     }
 
-    fn avoiding(avoid: Option<usize>) -> ServerPreference {
+    const SECOND: ServerIndex = ServerIndex::new(1);
+    const THIRD: ServerIndex = ServerIndex::new(2);
+
+    fn avoiding(avoid: Option<ServerIndex>) -> ServerPreference {
         ServerPreference { avoid, ..ServerPreference::default() }
     }
 
@@ -192,14 +197,14 @@ mod tests {
         ServerPreference { key: Some(key), ..ServerPreference::default() }
     }
 
-    fn tally(balancer: &Balancer, load: impl Fn(usize) -> u32 + Copy, draws: usize) -> Vec<usize> {
+    fn tally(balancer: &Balancer, load: impl Fn(ServerIndex) -> u32 + Copy, draws: usize) -> Vec<usize> {
         let now = base::clock::instant();
-        let mut tally = vec![0; balancer.weights.each.len()];
+        let mut tally = IdVec::from(vec![0; balancer.weights.each.len()]);
         let health = health(tally.len(), None);
         for _ in 0..draws {
             tally[balancer.next(ServerPreference::default(), load, &health, now)] += 1;
         }
-        tally
+        tally.to_vec()
     }
 
     #[test]
@@ -211,7 +216,7 @@ mod tests {
     #[test]
     fn two_choices_shun_the_loaded_server() {
         let balancer = balancer(Balance::P2c, vec![1, 1, 1], 7);
-        let tally = tally(&balancer, |index| if index == 0 { 100 } else { 0 }, 9_000);
+        let tally = tally(&balancer, |server| if server == FIRST { 100 } else { 0 }, 9_000);
         assert!(tally[0] < 9_000 / 6, "{tally:?}");
         assert!(tally[1] > 3_000 && tally[2] > 3_000, "{tally:?}");
     }
@@ -223,20 +228,21 @@ mod tests {
         let balancer = balancer(Balance::P2c, weights.to_vec(), 7);
         let (random, now) = (Random::new(1), base::clock::instant());
         let health = health(weights.len(), None);
-        let (mut loads, mut sent) = (vec![0_u32; weights.len()], vec![0_usize; weights.len()]);
+        let mut loads = IdVec::from(vec![0_u32; weights.len()]);
+        let mut sent = IdVec::from(vec![0_usize; weights.len()]);
         // When each client's answer comes, and from where.
-        let mut waits: Vec<(f64, Option<usize>)> = vec![(0.0, None); clients];
+        let mut waits: Vec<(f64, Option<ServerIndex>)> = vec![(0.0, None); clients];
         for _ in 0..REQUESTS {
             let client =
                 (0..clients).min_by(|a, b| waits[*a].0.total_cmp(&waits[*b].0)).expect("there is one");
             if let Some(server) = waits[client].1 {
                 loads[server] -= 1;
             }
-            let server = balancer.next(ServerPreference::default(), |index| loads[index], &health, now);
+            let server = balancer.next(ServerPreference::default(), |server| loads[server], &health, now);
             loads[server] += 1;
             sent[server] += 1;
             let uniform = (random.next() % 1_000_000 + 1) as f64 / 1_000_001.0;
-            let mean = if slow == Some(server) { 10.0 } else { 1.0 };
+            let mean = if slow == Some(server.index()) { 10.0 } else { 1.0 };
             waits[client] = (waits[client].0 - uniform.ln() * mean, Some(server));
         }
         sent.iter().map(|&count| count as f64 / REQUESTS as f64).collect()
@@ -271,14 +277,20 @@ mod tests {
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let balancer = balancer(kind, vec![1, 1], 7);
             let health = health(2, None);
-            balancer.rest(0, now + Duration::from_secs(1));
-            assert!((0..100).all(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == 1));
+            balancer.rest(FIRST, now + Duration::from_secs(1));
+            assert!(
+                (0..100).all(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == SECOND)
+            );
             let later = now + Duration::from_secs(2);
-            assert!((0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == 0));
-            assert!((0..100).all(|_| balancer.next(avoiding(Some(1)), |_| 0, &health, later) == 0));
+            assert!(
+                (0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == FIRST)
+            );
+            assert!((0..100).all(|_| balancer.next(avoiding(Some(SECOND)), |_| 0, &health, later) == FIRST));
             assert!(balancer.has_usable(&health, now));
-            balancer.rest(1, now + Duration::from_secs(1));
-            assert!((0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == 0));
+            balancer.rest(SECOND, now + Duration::from_secs(1));
+            assert!(
+                (0..100).any(|_| balancer.next(ServerPreference::default(), |_| 0, &health, now) == FIRST)
+            );
             assert!(!balancer.has_usable(&health, now) && balancer.has_usable(&health, later));
         }
     }
@@ -287,14 +299,14 @@ mod tests {
     fn a_kept_server_is_next_as_long_as_it_may_be_used() {
         let (now, health) = (clock::instant(), health(3, None));
         let balancer = balancer(Balance::P2c, vec![1; 3], 7);
-        let wish = ServerPreference { kept: Some(1), ..ServerPreference::default() };
-        let is_kept = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) == 1);
-        let is_left = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) != 1);
+        let wish = ServerPreference { kept: Some(SECOND), ..ServerPreference::default() };
+        let is_kept = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) == SECOND);
+        let is_left = |wish, now| (0..20).all(|_| balancer.next(wish, |_| 9, &health, now) != SECOND);
         assert!(is_kept(wish, now));
-        assert!(is_left(ServerPreference { avoid: Some(1), ..wish }, now));
-        balancer.rest(1, now + Duration::from_secs(1));
+        assert!(is_left(ServerPreference { avoid: Some(SECOND), ..wish }, now));
+        balancer.rest(SECOND, now + Duration::from_secs(1));
         assert!(is_left(wish, now) && is_kept(wish, now + Duration::from_secs(2)));
-        health.checked(1, &Err("gone"), clock::ns_of(now));
+        health.checked(SECOND, &Err("gone"), clock::ns_of(now));
         assert!(is_left(wish, now + Duration::from_secs(2)));
     }
 
@@ -303,7 +315,9 @@ mod tests {
         let health = health(3, None);
         let next = |loads: [u32; 3]| {
             let balancer = balancer(Balance::LeastRequests, vec![1, 1, 2], 7);
-            balancer.next(ServerPreference::default(), |index| loads[index], &health, clock::instant())
+            balancer
+                .next(ServerPreference::default(), |server| loads[server.index()], &health, clock::instant())
+                .index()
         };
         assert_eq!(next([0, 0, 0]), 2);
         assert_eq!(next([0, 0, 2]), 0);
@@ -320,7 +334,7 @@ mod tests {
         assert_eq!(tally(&uneven, |_| 0, 60), [10, 20, 30]);
         // So have those that are as busy as each other, whatever the rest does.
         let one_busy = balancer(Balance::LeastRequests, vec![1, 2, 3], 7);
-        let tally = tally(&one_busy, |index| [0, 0, 1][index], 60);
+        let tally = tally(&one_busy, |server| [0, 0, 1][server.index()], 60);
         // The claim of the busy one grows for a few rounds, which moves a turn.
         assert!(tally[0].abs_diff(20) <= 1 && tally[2] == 0, "{tally:?}");
     }
@@ -331,23 +345,23 @@ mod tests {
         let now_ns = clock::ns_of(now);
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let (balancer, health) = (balancer(kind, vec![1; 3], 7), health(3, None));
-            health.checked(0, &Err("gone"), now_ns);
+            health.checked(FIRST, &Err("gone"), now_ns);
             let asked = |avoid| -> Vec<bool> {
-                let next: Vec<usize> =
+                let next: Vec<ServerIndex> =
                     (0..99).map(|_| balancer.next(avoiding(avoid), |_| 0, &health, now)).collect();
-                (0..3).map(|index| next.contains(&index)).collect()
+                [FIRST, SECOND, THIRD].iter().map(|server| next.contains(server)).collect()
             };
             assert_eq!(asked(None), [false, true, true]);
-            assert_eq!(asked(Some(1)), [false, false, true]);
+            assert_eq!(asked(Some(SECOND)), [false, false, true]);
             // One that only rests is better than one that is not healthy.
-            balancer.rest(1, now + Duration::from_secs(1));
-            balancer.rest(2, now + Duration::from_secs(1));
+            balancer.rest(SECOND, now + Duration::from_secs(1));
+            balancer.rest(THIRD, now + Duration::from_secs(1));
             assert_eq!(asked(None), [false, true, true]);
-            for server in 1..3 {
+            for server in [SECOND, THIRD] {
                 health.checked(server, &Err("gone"), now_ns);
             }
-            balancer.rest(1, now);
-            balancer.rest(2, now);
+            balancer.rest(SECOND, now);
+            balancer.rest(THIRD, now);
             assert_eq!(asked(None), [true; 3]);
         }
     }
@@ -358,12 +372,12 @@ mod tests {
         for kind in [Balance::P2c, Balance::RoundRobin, Balance::LeastRequests] {
             let balancer = balancer(kind.clone(), vec![1; 3], 7);
             let health = health(3, Some(Duration::from_secs(10)));
-            health.checked(0, &Err("gone"), clock::ns_of(now));
-            health.checked(0, &Ok::<(), &str>(()), clock::ns_of(now));
+            health.checked(FIRST, &Err("gone"), clock::ns_of(now));
+            health.checked(FIRST, &Ok::<(), &str>(()), clock::ns_of(now));
             let share = |after: u64| {
                 let later = now + Duration::from_secs(after);
                 let draws = (0..9_000)
-                    .filter(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == 0);
+                    .filter(|_| balancer.next(ServerPreference::default(), |_| 0, &health, later) == FIRST);
                 draws.count() as f64 / 9_000.0
             };
             for (after, asked) in
@@ -381,7 +395,7 @@ mod tests {
     }
 
     /// The server of each key, while nothing is on its way.
-    fn owners(balancer: &Balancer, health: &UpstreamHealth, now: Instant) -> Vec<usize> {
+    fn owners(balancer: &Balancer, health: &UpstreamHealth, now: Instant) -> Vec<ServerIndex> {
         let key = |index: u64| rendezvous::number(&[&index.to_le_bytes()]);
         (0..KEYS).map(|index| balancer.next(hashed(key(index)), |_| 0, health, now)).collect()
     }
@@ -392,7 +406,7 @@ mod tests {
         let one = owners(&hashing(&[1, 2, 3]), &health, now);
         let servers = [1, 2, 3].map(|weight| weight as f64 / 6.0);
         for (server, asked) in servers.into_iter().enumerate() {
-            let share = one.iter().filter(|owner| **owner == server).count() as f64 / KEYS as f64;
+            let share = one.iter().filter(|owner| owner.index() == server).count() as f64 / KEYS as f64;
             assert!((share - asked).abs() < 0.03, "{server}: {share}");
         }
         let other = balancer(Balance::Hash(Dimension::Ip), vec![1, 2, 3], 8);
@@ -404,22 +418,22 @@ mod tests {
         let now = clock::instant();
         let (balancer, health) = (hashing(&[1; 5]), health(5, Some(Duration::from_secs(10))));
         let before = owners(&balancer, &health, now);
-        health.checked(2, &Err("gone"), clock::ns_of(now));
+        health.checked(THIRD, &Err("gone"), clock::ns_of(now));
         let without = owners(&balancer, &health, now);
-        assert!(without.iter().all(|owner| *owner != 2));
-        assert!(before.iter().zip(&without).all(|(was, is)| was == is || *was == 2));
-        health.checked(2, &Ok::<(), &str>(()), clock::ns_of(now));
+        assert!(without.iter().all(|owner| *owner != THIRD));
+        assert!(before.iter().zip(&without).all(|(was, is)| was == is || *was == THIRD));
+        health.checked(THIRD, &Ok::<(), &str>(()), clock::ns_of(now));
         let mut last = without;
         for seconds in 0..=10 {
             let next = owners(&balancer, &health, now + Duration::from_secs(seconds));
-            assert!(last.iter().zip(&next).all(|(was, is)| was == is || *is == 2), "after {seconds} s");
+            assert!(last.iter().zip(&next).all(|(was, is)| was == is || *is == THIRD), "after {seconds} s");
             last = next;
         }
         assert_eq!(last, before);
         // A worker that cannot reach a server does the same without the others' word.
-        balancer.rest(1, now + Duration::from_secs(30));
+        balancer.rest(SECOND, now + Duration::from_secs(30));
         let resting = owners(&balancer, &health, now + Duration::from_secs(20));
-        assert!(before.iter().zip(&resting).all(|(was, is)| was == is || *was == 1));
+        assert!(before.iter().zip(&resting).all(|(was, is)| was == is || *was == SECOND));
     }
 
     #[test]
@@ -430,12 +444,13 @@ mod tests {
             let loads = RefCell::new([0_u32; 4]);
             for request in 1..=1_000_u32 {
                 // All have one key.
-                let next = balancer.next(hashed(42), |index| loads.borrow()[index], &health, now);
+                let load = |server: ServerIndex| loads.borrow()[server.index()];
+                let next = balancer.next(hashed(42), load, &health, now).index();
                 loads.borrow_mut()[next] += 1;
                 let most = (f64::from(request * weights[next]) * 1.25 / f64::from(total)).ceil().max(4.0);
                 assert!(f64::from(loads.borrow()[next]) <= most, "{request}: {:?}", loads.borrow());
             }
-            let own = balancer.next(hashed(42), |_| 0, &health, now);
+            let own = balancer.next(hashed(42), |_| 0, &health, now).index();
             let share = f64::from(loads.borrow()[own]) / 1_000.0;
             let asked = 1.25 * f64::from(weights[own]) / f64::from(total);
             assert!((share - asked).abs() < 0.005, "its own server has all it may: {share}");

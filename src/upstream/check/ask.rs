@@ -15,13 +15,14 @@ use super::probe::{self, Asked};
 use crate::Upstream;
 use crate::config::{self, HealthCheckConfig, HealthProbe};
 use crate::connect;
+use crate::ids::ServerIndex;
 use crate::server::ServerAddress;
 use net::descriptors;
 
 /// Asks server `index` once. `None`: it is not the server's fault that it could not be asked.
 pub(super) async fn ask(
     upstream: &Upstream,
-    index: usize,
+    index: ServerIndex,
     check: &HealthCheckConfig,
 ) -> Option<Result<(), CheckFailure>> {
     let asking = tokio::time::timeout(check.timeout, ask_at_leisure(upstream, index, check));
@@ -34,7 +35,7 @@ pub(super) async fn ask(
 
 async fn ask_at_leisure(
     upstream: &Upstream,
-    index: usize,
+    index: ServerIndex,
     check: &HealthCheckConfig,
 ) -> Result<(), CheckFailure> {
     let tcp = match upstream.servers[index].address.as_ref().ok_or(CheckFailure::Unresolved)? {
@@ -47,7 +48,7 @@ async fn ask_at_leisure(
             TcpStream::connect(address).await.map_err(CheckFailure::Connect)?
         }
     };
-    match upstream.tls.as_ref().filter(|_| upstream.config.servers[index].tls) {
+    match upstream.tls.as_ref().filter(|_| upstream.configured(index).tls) {
         Some(tls) => {
             let name = upstream.config.tls.name(&upstream.servers[index].tls_name).to_owned();
             let name =
@@ -63,13 +64,13 @@ async fn ask_at_leisure(
 async fn ask_over<S>(
     stream: S,
     upstream: &Upstream,
-    index: usize,
+    index: ServerIndex,
     probe: &HealthProbe,
 ) -> Result<(), CheckFailure>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let is_tls = upstream.config.servers[index].tls;
+    let is_tls = upstream.configured(index).tls;
     let authority = upstream.servers[index].host.as_str();
     let version = match upstream.config.http {
         config::HttpVersion::H1 => Version::HTTP_11,

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use super::config;
+use super::ids::ServerIndex;
 use super::tally::TallyCounts;
+use base::ids::IdVec;
 use outliers::Outlier;
 use standing::{HealthChange, ServerStanding, share_per_mille};
 
@@ -25,10 +27,10 @@ pub use standing::WHOLE;
 pub struct UpstreamHealth {
     upstream: String,
     rules: config::HealthConfig,
-    servers: Vec<Arc<ServerHealth>>,
-    standings: Mutex<Vec<ServerStanding>>,
+    servers: IdVec<ServerIndex, Arc<ServerHealth>>,
+    standings: Mutex<IdVec<ServerIndex, ServerStanding>>,
     /// What was wrong at each server's last check.
-    check_failures: Mutex<Vec<Option<String>>>,
+    check_failures: Mutex<IdVec<ServerIndex, Option<String>>>,
     /// Servers that are not to be used like all others. 0: requests look no further.
     unusual: AtomicUsize,
     /// Until when no server may be ejected because `most` are, nanoseconds.
@@ -144,12 +146,12 @@ impl UpstreamHealth {
                 is_on_trial: AtomicBool::new(false),
             })
         };
-        let servers: Vec<Arc<ServerHealth>> = authorities.map(server).collect();
+        let servers: IdVec<ServerIndex, Arc<ServerHealth>> = authorities.map(server).collect();
         let can_eject = rules.eject.as_ref().is_some_and(|eject| eject.most(servers.len()) > 0);
         UpstreamHealth {
             upstream: upstream.to_owned(),
-            standings: Mutex::new(vec![ServerStanding::default(); servers.len()]),
-            check_failures: Mutex::new(vec![None; servers.len()]),
+            standings: Mutex::new(vec![ServerStanding::default(); servers.len()].into()),
+            check_failures: Mutex::new(vec![None; servers.len()].into()),
             rules,
             servers,
             unusual: AtomicUsize::new(0),
@@ -168,11 +170,16 @@ impl UpstreamHealth {
 
     /// Goes on with what another configuration of the same upstream knows. `before` names each server's index there; one
     /// that was not there begins among others that were. What this configuration does not ask for any more is forgotten.
-    pub fn inherit(&self, other: &UpstreamHealth, before: impl Fn(usize) -> Option<usize>, now_ns: u64) {
+    pub fn inherit(
+        &self,
+        other: &UpstreamHealth,
+        before: impl Fn(ServerIndex) -> Option<ServerIndex>,
+        now_ns: u64,
+    ) {
         let known = other.standings().clone();
         {
             let mut standings = self.standings();
-            for (index, standing) in standings.iter_mut().enumerate() {
+            for (index, standing) in self.servers.ids().zip(standings.iter_mut()) {
                 let was = before(index);
                 *standing = match was.and_then(|was| known.get(was)) {
                     None => ServerStanding::new_among_others(now_ns),
@@ -193,19 +200,19 @@ impl UpstreamHealth {
     }
 
     /// What another process can go on with, server by server: those of which anything is known.
-    pub fn remember(&self) -> Vec<(usize, HealthHandover)> {
+    pub fn remember(&self) -> Vec<(ServerIndex, HealthHandover)> {
         let standings = self.standings();
-        let known = |(index, standing): (usize, &ServerStanding)| {
+        let known = |(index, standing): (ServerIndex, &ServerStanding)| {
             let known = HealthHandover { standing: standing.clone(), failures: self.failures(index) };
             (known != HealthHandover::default()).then_some((index, known))
         };
-        standings.iter().enumerate().filter_map(known).collect()
+        standings.with_ids().filter_map(known).collect()
     }
 
     /// Goes on with what another process knew of each server, by its rules: what they do not ask for is forgotten.
-    pub fn recall(&self, known: impl Fn(usize) -> Option<HealthHandover>, now_ns: u64) {
+    pub fn recall(&self, known: impl Fn(ServerIndex) -> Option<HealthHandover>, now_ns: u64) {
         let mut standings = self.standings();
-        for (index, standing) in standings.iter_mut().enumerate() {
+        for (index, standing) in self.servers.ids().zip(standings.iter_mut()) {
             let Some(known) = known(index) else { continue };
             *standing = known.standing.under(&self.rules);
             self.servers[index].failures.store(known.failures, Ordering::Relaxed);
@@ -219,15 +226,15 @@ impl UpstreamHealth {
     pub fn go_on_from(
         &mut self,
         other: &UpstreamHealth,
-        before: impl Fn(usize) -> Option<usize>,
+        before: impl Fn(ServerIndex) -> Option<ServerIndex>,
         is_first: bool,
         now_ns: u64,
     ) {
         let known = other.standings().clone();
         let failures = other.check_failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut standings = vec![ServerStanding::default(); self.servers.len()];
-        let mut check_failures = vec![None; self.servers.len()];
-        for (index, standing) in standings.iter_mut().enumerate() {
+        let mut standings: IdVec<_, _> = vec![ServerStanding::default(); self.servers.len()].into();
+        let mut check_failures: IdVec<_, _> = vec![None; self.servers.len()].into();
+        for (index, standing) in self.servers.ids().zip(standings.iter_mut()) {
             match before(index) {
                 Some(was) => {
                     standing.clone_from(&known[was]);
@@ -247,7 +254,7 @@ impl UpstreamHealth {
     }
 
     /// This server is not one any more: requests that still choose among the servers of this set leave it out.
-    pub(super) fn leave(&self, server: usize) {
+    pub(super) fn leave(&self, server: ServerIndex) {
         self.servers[server].out_until_ns.store(u64::MAX, Ordering::Relaxed);
         self.unusual.fetch_add(1, Ordering::Release);
     }
@@ -263,7 +270,7 @@ impl UpstreamHealth {
     }
 
     /// Whether this server may be used; also where too few may, so that all are.
-    pub fn is_usable(&self, server: usize, now_ns: impl FnOnce() -> u64) -> bool {
+    pub fn is_usable(&self, server: ServerIndex, now_ns: impl FnOnce() -> u64) -> bool {
         self.unusual.load(Ordering::Relaxed) == 0 || Shares { health: self, now_ns: now_ns() }.of(server) > 0
     }
 
@@ -271,12 +278,12 @@ impl UpstreamHealth {
     /// ejection that ends counts at once.
     fn is_panic(&self, now_ns: u64) -> bool {
         let shares = Shares { health: self, now_ns };
-        let usable = (0..self.servers.len()).filter(|&index| shares.of(index) > 0).count();
+        let usable = self.servers.ids().filter(|&server| shares.of(server) > 0).count();
         usable == 0 || usable * 100 < self.servers.len() * self.rules.panic_percent as usize
     }
 
     /// A request to this server was answered well. The usual one costs one load.
-    pub fn succeeded(&self, server: usize, now_ns: impl FnOnce() -> u64) {
+    pub fn succeeded(&self, server: ServerIndex, now_ns: impl FnOnce() -> u64) {
         let ServerHealth { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
         // Not while it is out, because what was sent before an ejection says nothing of the server as it is.
         if failures.load(Ordering::Relaxed) > 0 && now_ns() >= out_until_ns.load(Ordering::Relaxed) {
@@ -287,7 +294,7 @@ impl UpstreamHealth {
 
     /// A request to this server failed. If the server is out already, or no other one may be ejected, that costs no lock:
     /// all requests of an upstream that is down come here.
-    pub fn failed(&self, server: usize, now_ns: u64) {
+    pub fn failed(&self, server: ServerIndex, now_ns: u64) {
         let Some(rules) = &self.rules.eject else { return };
         let ServerHealth { failures, out_until_ns, is_on_trial, .. } = &*self.servers[server];
         let failures = failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
@@ -324,7 +331,7 @@ impl UpstreamHealth {
 
     /// Ejects the servers that answered clearly worse than the others, by what was `seen` of each since the last look, as
     /// far as more may be ejected.
-    pub fn compare(&self, seen: &[TallyCounts], now_ns: u64) {
+    pub fn compare(&self, seen: &IdVec<ServerIndex, TallyCounts>, now_ns: u64) {
         let Some(rules) = &self.rules.eject else { return };
         for (server, outlier) in outliers::outliers(seen, &rules.outliers) {
             let reason = match outlier {
@@ -360,7 +367,7 @@ impl UpstreamHealth {
     }
 
     /// A check of this server has ended; the error says why it is not well.
-    pub fn checked<E: std::fmt::Display>(&self, server: usize, result: &Result<(), E>, now_ns: u64) {
+    pub fn checked<E: std::fmt::Display>(&self, server: ServerIndex, result: &Result<(), E>, now_ns: u64) {
         let Some(rules) = &self.rules.check else { return };
         let count = if result.is_ok() { &self.checks_good } else { &self.checks_failed };
         count.fetch_add(1, Ordering::Relaxed);
@@ -398,17 +405,17 @@ impl UpstreamHealth {
     /// The state of each server, in order, as far as it is known here: not whether it has an address.
     pub(super) fn states(&self, now_ns: u64) -> Vec<HealthState> {
         let shares = Shares { health: self, now_ns };
-        let state = |(index, standing): (usize, &ServerStanding)| match shares.of(index) {
+        let state = |(index, standing): (ServerIndex, &ServerStanding)| match shares.of(index) {
             0 if standing.is_unhealthy() => HealthState::Unhealthy,
             0 => HealthState::Ejected { left_ns: standing.out_until_ns().saturating_sub(now_ns) },
             WHOLE => HealthState::Healthy,
             share => HealthState::WarmingUp { share },
         };
-        self.standings().iter().enumerate().map(state).collect()
+        self.standings().with_ids().map(state).collect()
     }
 
     /// What was wrong at this server's last check; `None` if nothing was, and if there was none.
-    pub fn check_failure(&self, server: usize) -> Option<String> {
+    pub fn check_failure(&self, server: ServerIndex) -> Option<String> {
         self.check_failures.lock().unwrap_or_else(PoisonError::into_inner)[server].clone()
     }
 
@@ -418,7 +425,7 @@ impl UpstreamHealth {
     }
 
     /// Requests to this server that failed since the last one that did not.
-    pub fn failures(&self, server: usize) -> u32 {
+    pub fn failures(&self, server: ServerIndex) -> u32 {
         self.servers[server].failures.load(Ordering::Relaxed)
     }
 
@@ -443,13 +450,13 @@ impl UpstreamHealth {
         self.unusual.store(unusual, Ordering::Release);
     }
 
-    fn say_returned(&self, servers: &[usize]) {
+    fn say_returned(&self, servers: &[ServerIndex]) {
         for server in servers {
             self.say(*server, HealthChange::Returned, &"its ejection time has passed");
         }
     }
 
-    fn say(&self, server: usize, change: HealthChange, why: &dyn std::fmt::Display) {
+    fn say(&self, server: ServerIndex, change: HealthChange, why: &dyn std::fmt::Display) {
         let (upstream, server) = (&self.upstream, &self.servers[server].authority);
         match change {
             HealthChange::Unhealthy => tracing::warn!(%upstream, %server, %why, "server is unhealthy"),
@@ -463,15 +470,15 @@ impl UpstreamHealth {
         }
     }
 
-    fn standings(&self) -> MutexGuard<'_, Vec<ServerStanding>> {
+    fn standings(&self) -> MutexGuard<'_, IdVec<ServerIndex, ServerStanding>> {
         self.standings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Ends the ejections that are over; the servers that return.
-fn advance(standings: &mut [ServerStanding], now_ns: u64) -> Vec<usize> {
-    let ends = |(server, standing): (usize, &mut ServerStanding)| standing.tick(now_ns).map(|_| server);
-    standings.iter_mut().enumerate().filter_map(ends).collect()
+fn advance(standings: &mut IdVec<ServerIndex, ServerStanding>, now_ns: u64) -> Vec<ServerIndex> {
+    let ends = |(server, standing): (ServerIndex, &mut ServerStanding)| standing.tick(now_ns).map(|_| server);
+    standings.ids().zip(standings.iter_mut()).filter_map(ends).collect()
 }
 
 /// How much of its share each server gets at one moment.
@@ -483,7 +490,7 @@ pub struct Shares<'a> {
 
 impl Shares<'_> {
     /// Per mille; 0: it is not to be used.
-    pub fn of(&self, server: usize) -> u32 {
+    pub fn of(&self, server: ServerIndex) -> u32 {
         let ServerHealth { out_until_ns, back_ns, .. } = &*self.health.servers[server];
         let (out_until_ns, back_ns) = (out_until_ns.load(Ordering::Relaxed), back_ns.load(Ordering::Relaxed));
         share_per_mille(out_until_ns, back_ns, self.health.rules.slow_start, self.now_ns)
@@ -515,24 +522,29 @@ mod tests {
         UpstreamHealth::new("u", rules, (0..servers).map(|index| format!("s{index}")))
     }
 
-    fn fail(health: &UpstreamHealth, server: usize, times: usize) {
+    const A: ServerIndex = ServerIndex::new(0);
+    const B: ServerIndex = ServerIndex::new(1);
+    const C: ServerIndex = ServerIndex::new(2);
+    const D: ServerIndex = ServerIndex::new(3);
+
+    fn fail(health: &UpstreamHealth, server: ServerIndex, times: usize) {
         (0..times).for_each(|_| health.failed(server, SECOND));
     }
 
     #[test]
     fn failures_in_a_row_eject_and_one_good_answer_breaks_the_row() {
         let health = health(2);
-        fail(&health, 0, 4);
-        health.succeeded(0, || SECOND);
-        fail(&health, 0, 4);
+        fail(&health, A, 4);
+        health.succeeded(A, || SECOND);
+        fail(&health, A, 4);
         assert!(health.shares(|| SECOND).is_none());
-        fail(&health, 0, 1);
+        fail(&health, A, 1);
         let shares = health.shares(|| SECOND).expect("one is ejected");
-        assert_eq!((shares.of(0), shares.of(1)), (0, WHOLE));
+        assert_eq!((shares.of(A), shares.of(B)), (0, WHOLE));
         // An answer that comes late changes nothing; back again, the server has one try.
-        health.succeeded(0, || SECOND);
+        health.succeeded(A, || SECOND);
         assert_eq!(health.states(40 * SECOND)[0], HealthState::WarmingUp { share: 900 });
-        health.failed(0, 40 * SECOND);
+        health.failed(A, 40 * SECOND);
         assert_eq!(health.states(41 * SECOND)[0], HealthState::Ejected { left_ns: 59 * SECOND });
     }
 
@@ -540,7 +552,7 @@ mod tests {
     fn no_more_than_half_of_the_servers_are_ejected() {
         for (servers, most) in [(1, 0), (2, 1), (3, 1), (4, 2), (9, 4)] {
             let health = health(servers);
-            (0..servers).for_each(|server| fail(&health, server, 20));
+            health.servers.ids().for_each(|server| fail(&health, server, 20));
             let states = health.states(SECOND);
             let ejected = states.iter().filter(|state| matches!(state, HealthState::Ejected { .. })).count();
             assert_eq!(ejected, most, "of {servers}");
@@ -550,9 +562,9 @@ mod tests {
 
     #[test]
     fn failures_that_cannot_eject_take_no_lock() {
-        for (servers, failing) in [(1, 0), (2, 0), (2, 1)] {
+        for (servers, failing) in [(1, A), (2, A), (2, B)] {
             let health = Arc::new(health(servers));
-            fail(&health, 0, 20);
+            fail(&health, A, 20);
             fail(&health, failing, 5);
             let locked = health.standings();
             let (tx, rx) = mpsc::channel();
@@ -569,18 +581,18 @@ mod tests {
     #[test]
     fn the_next_is_ejected_when_the_first_of_those_ejected_is_back() {
         let health = health(4);
-        health.failed(0, SECOND);
-        (0..5).for_each(|_| health.failed(0, 2 * SECOND));
-        (0..5).for_each(|_| health.failed(1, 5 * SECOND));
-        (0..9).for_each(|_| health.failed(2, 6 * SECOND));
+        health.failed(A, SECOND);
+        (0..5).for_each(|_| health.failed(A, 2 * SECOND));
+        (0..5).for_each(|_| health.failed(B, 5 * SECOND));
+        (0..9).for_each(|_| health.failed(C, 6 * SECOND));
         let is_ejected = |now| {
             let states = health.states(now).into_iter();
             states.map(|state| matches!(state, HealthState::Ejected { .. })).collect::<Vec<_>>()
         };
         assert_eq!(is_ejected(31 * SECOND), [true, true, false, false]);
-        health.failed(2, 32 * SECOND - 1);
+        health.failed(C, 32 * SECOND - 1);
         assert_eq!(is_ejected(32 * SECOND - 1), [true, true, false, false]);
-        health.failed(2, 32 * SECOND);
+        health.failed(C, 32 * SECOND);
         assert_eq!(is_ejected(32 * SECOND), [false, true, true, false]);
     }
 
@@ -588,15 +600,17 @@ mod tests {
     fn when_too_few_are_usable_all_are_used() {
         let health = health(4);
         let check = |server, result: Result<(), &str>| health.checked(server, &result, SECOND);
-        (0..3).for_each(|server| check(server, Err("gone")));
-        assert_eq!(health.shares(|| SECOND).map(|shares| shares.of(0)), Some(0), "one in four is enough");
-        check(3, Err("gone"));
+        [A, B, C].into_iter().for_each(|server| check(server, Err("gone")));
+        assert_eq!(health.shares(|| SECOND).map(|shares| shares.of(A)), Some(0), "one in four is enough");
+        check(D, Err("gone"));
         assert!(health.shares(|| SECOND).is_none());
         health.tick(SECOND);
-        assert!(health.is_panicking() && (0..4).all(|server| !health.is_usable(server, || SECOND)));
-        check(1, Ok(()));
+        assert!(
+            health.is_panicking() && health.servers.ids().all(|server| !health.is_usable(server, || SECOND))
+        );
+        check(B, Ok(()));
         let shares = health.shares(|| SECOND).expect("one in four is enough");
-        assert_eq!((0..4).map(|index| shares.of(index) > 0).collect::<Vec<_>>(), [false, true, false, false]);
+        assert_eq!([A, B, C, D].map(|server| shares.of(server) > 0), [false, true, false, false]);
         health.tick(SECOND);
         assert!(!health.is_panicking());
     }
@@ -604,10 +618,10 @@ mod tests {
     #[test]
     fn a_new_configuration_goes_on_with_what_is_known() {
         let (old, new) = (health(3), health(3));
-        old.checked(0, &Err("gone"), SECOND);
-        fail(&old, 1, 5);
+        old.checked(A, &Err("gone"), SECOND);
+        fail(&old, B, 5);
         // The first is the second now, the second the first; the third is another.
-        new.inherit(&old, |index| [Some(1), Some(0), None][index], 2 * SECOND);
+        new.inherit(&old, |server| [Some(B), Some(A), None][server.index()], 2 * SECOND);
         let states = new.states(2 * SECOND);
         assert_eq!(states[..2], [HealthState::Ejected { left_ns: 29 * SECOND }, HealthState::Unhealthy]);
         assert_eq!(states[2], HealthState::WarmingUp { share: 100 });

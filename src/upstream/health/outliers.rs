@@ -5,7 +5,9 @@
 use std::fmt;
 
 use crate::config::Outliers;
+use crate::ids::ServerIndex;
 use crate::tally::TallyCounts;
+use base::ids::IdVec;
 
 /// How a server stands out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,9 +39,10 @@ impl fmt::Display for Outlier {
 /// The servers that stand out among these, the worst first. Each is compared with the median of the others, so that a bad
 /// one does not hide another, and if half of them are bad nobody stands out. Fewer than [`SERVERS_MIN`] servers with
 /// enough requests say nothing, because either of two could be the odd one.
-pub fn outliers(seen: &[TallyCounts], rules: &Outliers) -> Vec<(usize, Outlier)> {
-    let is_judged = |(_, seen): &(usize, &TallyCounts)| seen.requests() >= u64::from(rules.requests_min);
-    let judged: Vec<(usize, &TallyCounts)> = seen.iter().enumerate().filter(is_judged).collect();
+pub fn outliers(seen: &IdVec<ServerIndex, TallyCounts>, rules: &Outliers) -> Vec<(ServerIndex, Outlier)> {
+    let is_judged =
+        |(_, seen): &(ServerIndex, &TallyCounts)| seen.requests() >= u64::from(rules.requests_min);
+    let judged: Vec<(ServerIndex, &TallyCounts)> = seen.with_ids().filter(is_judged).collect();
     let mut found = Vec::new();
     if judged.len() < SERVERS_MIN {
         return Vec::new();
@@ -113,7 +116,7 @@ mod tests {
     }
 
     fn found(servers: &[TallyCounts]) -> Vec<usize> {
-        outliers(servers, &RULES).into_iter().map(|(index, _)| index).collect()
+        outliers(&servers.to_vec().into(), &RULES).into_iter().map(|(server, _)| server.index()).collect()
     }
 
     const MS: u64 = 1_000_000;
@@ -153,15 +156,15 @@ mod tests {
         fn the_best_never_stands_out(
             seen in prop::collection::vec((0_u64..1_000, 0_u64..1_000, 1_u64..40), 0..12),
         ) {
-            let seen: Vec<TallyCounts> = seen
+            let seen: IdVec<ServerIndex, TallyCounts> = seen
                 .into_iter()
                 .map(|(answers, failures, log)| TallyCounts { answers, failures, log_ns: answers * log * 256 })
                 .collect();
-            for (index, outlier) in outliers(&seen, &RULES) {
+            for (server, outlier) in outliers(&seen, &RULES) {
                 let judged = seen.iter().filter(|seen| seen.requests() >= 100);
                 let is_worse = judged.clone().any(|other| match outlier {
-                    Outlier::SuccessRate { .. } => other.success_rate() > seen[index].success_rate(),
-                    Outlier::Latency { .. } => other.first_byte_ns() < seen[index].first_byte_ns(),
+                    Outlier::SuccessRate { .. } => other.success_rate() > seen[server].success_rate(),
+                    Outlier::Latency { .. } => other.first_byte_ns() < seen[server].first_byte_ns(),
                 });
                 prop_assert!(is_worse && judged.count() >= SERVERS_MIN);
             }

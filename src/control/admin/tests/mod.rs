@@ -27,7 +27,7 @@ use super::serve::serve_within;
 use super::{AccessRules, AdminState, CheckResult, LimitCounts, LiveFeed, ProcessPhase, Readiness, Text};
 use crate::database::Time;
 use metrics::Metrics;
-use metrics::hot_keys::{self, KeyStanding, NamedKey};
+use metrics::hot_keys::{self, KeyStanding, NamedKey, ShardNumber};
 use net::listening::{Bind, BoundListener};
 
 /// A listener of its own on a free port.
@@ -183,7 +183,7 @@ fn state(readiness: Readiness) -> AdminState {
                 tiers: vec!["free".to_owned(), "pro".to_owned()],
             }),
             hot_keys: Some(Box::new(|asked| {
-                let key = NamedKey::new(7, "p", "consumer=ann".to_owned(), Some(1));
+                let key = NamedKey::new(7, "p", "consumer=ann".to_owned(), Some(ShardNumber(1)));
                 let shown = hot_keys::HotKeyReport {
                     key: Arc::new(key),
                     is_hot: true,
@@ -199,7 +199,7 @@ fn state(readiness: Readiness) -> AdminState {
                     requests: 9_000,
                     denied: 3_000,
                 };
-                let shards = [(1, "b".to_owned())].into();
+                let shards = [(ShardNumber(1), "b".to_owned())].into();
                 let shown =
                     HotKeysShown { is_known: true, own: vec![shown], shards, fleet: Some((2, vec![row])) };
                 Box::pin(std::future::ready(shown))

@@ -2,20 +2,20 @@
 //! told if not.
 
 use super::{ResendBody, UpstreamAttempt};
-use crate::proxy::facts::ServerIndex;
+use crate::proxy::facts::UpstreamServer;
 use crate::proxy::request::gather;
 use crate::proxy::request::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use base::cause::Cause;
 use base::clock;
-use upstream::Error;
 use upstream::connect::ConnectError;
 use upstream::error::UnsentRequest;
 use upstream::pool::AcquireError;
+use upstream::{Error, ServerIndex};
 
 impl UpstreamAttempt<'_> {
     /// No answer came in time; says whether there is time for another try.
-    pub(super) fn timed_out(&mut self, server: usize) -> bool {
+    pub(super) fn timed_out(&mut self, server: ServerIndex) -> bool {
         let is_past_total = self.context.is_past_total();
         if !is_past_total {
             self.pool.failed(server, clock::now_ns());
@@ -31,7 +31,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// Handles a failure to get a connection. Nothing was sent, so another server may be tried: returns the one to avoid.
-    pub(super) fn not_acquired(&mut self, error: &AcquireError) -> Result<Option<usize>, Refusal> {
+    pub(super) fn not_acquired(&mut self, error: &AcquireError) -> Result<Option<ServerIndex>, Refusal> {
         let Some((refusal, server)) = self.no_connection(error) else { return Ok(self.wish.avoid) };
         // Free, because a server that takes no requests has done no work for this one.
         let is_free = matches!(refusal, Refusal::UpstreamNoStreams);
@@ -44,12 +44,13 @@ impl UpstreamAttempt<'_> {
 
     /// Counts a failure to get a connection. Returns how a client is told, and the server that it is the fault of, if another
     /// one may do better; `None` if the servers there are now are to be asked.
-    pub(super) fn no_connection(&mut self, error: &AcquireError) -> Option<(Refusal, Option<usize>)> {
+    pub(super) fn no_connection(&mut self, error: &AcquireError) -> Option<(Refusal, Option<ServerIndex>)> {
         tracing::debug!(upstream = %self.pool.upstream.config.name, %error, "connecting to the upstream failed");
         let (refusal, outcome, index) = match error {
             AcquireError::Full { wait_ns, index, .. } => {
                 self.context.attempts.steps.wait += wait_ns;
-                self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
+                self.context.attempts.server =
+                    Some(UpstreamServer { upstream: self.upstream, server: *index });
                 (Refusal::UpstreamPoolFull, metrics::ExchangeOutcome::PoolExhausted, None)
             }
             AcquireError::Left { wait_ns } => {
@@ -59,7 +60,8 @@ impl UpstreamAttempt<'_> {
             AcquireError::Late => (Refusal::UpstreamTimeout, metrics::ExchangeOutcome::TotalTimeout, None),
             AcquireError::Connect { source, index, .. } => {
                 self.count().connect_failed(self.cells());
-                self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server: *index });
+                self.context.attempts.server =
+                    Some(UpstreamServer { upstream: self.upstream, server: *index });
                 match source {
                     ConnectError::Unresolved => {
                         (Refusal::UpstreamUnresolved, metrics::ExchangeOutcome::Unresolved, Some(*index))
@@ -115,7 +117,7 @@ impl UpstreamAttempt<'_> {
 
     /// Counts a connection that broke against its server. One that was idle may be closed at any time, and one that is shared
     /// when it has served its time; what broke then says nothing of the server.
-    pub(super) fn blame(&self, server: usize, error: &Error, unsent: &UnsentRequest<RequestBody>) {
+    pub(super) fn blame(&self, server: ServerIndex, error: &Error, unsent: &UnsentRequest<RequestBody>) {
         let is_unprocessed =
             matches!(unsent, UnsentRequest::Request(_) | UnsentRequest::Unprocessed { is_graceful: true });
         if !is_unprocessed || error.is_bad_answer() || error.tls_cause().is_some() {
@@ -127,7 +129,7 @@ impl UpstreamAttempt<'_> {
     /// sent or may be sent twice.
     pub(super) fn broken(
         &mut self,
-        server: usize,
+        server: ServerIndex,
         error: &Error,
         unsent: UnsentRequest<RequestBody>,
         may_repeat: bool,

@@ -14,13 +14,13 @@ use base::clock;
 use upstream::error::SendError;
 use upstream::pool::{AcquireError, Terms};
 use upstream::request::RequestHead;
-use upstream::{Checkout, Pool};
+use upstream::{Checkout, Pool, ServerIndex};
 
 /// What is tried: a request without a body, at one server.
 pub struct HedgeTry {
     pub pool: Rc<Pool<RequestBody>>,
     /// The server, which has been chosen.
-    pub server: usize,
+    pub server: ServerIndex,
     /// Over a new connection.
     pub is_new: bool,
     pub head: RequestHead,

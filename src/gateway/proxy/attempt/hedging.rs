@@ -9,14 +9,14 @@ use tokio::time::timeout;
 
 use super::hedge::{ConnectedTry, HedgeTry, Trying};
 use super::{ResendBody, TryConnection, TryOutcome, UpstreamAttempt};
-use crate::proxy::facts::ServerIndex;
+use crate::proxy::facts::UpstreamServer;
 use crate::proxy::request::request_body::RequestBody;
 use crate::service::refusal::Refusal;
 use base::clock;
-use upstream::Checkout;
 use upstream::balance::ServerPreference;
 use upstream::pool::AcquireError;
 use upstream::request::RequestHead;
+use upstream::{Checkout, ServerIndex};
 
 impl UpstreamAttempt<'_> {
     /// Whether a second server may be asked while the first has not answered. A client that a cookie keeps at its server stays
@@ -38,7 +38,7 @@ impl UpstreamAttempt<'_> {
         let server = anew.unwrap_or_else(|| self.pool.choose(self.wish, now));
         let mut first = self.try_at(server, anew.is_some(), head, names_server, now);
         // Noted before the answer, because that is where its request was if the client leaves.
-        self.context.attempts.server = Some(ServerIndex { upstream: self.upstream, server });
+        self.context.attempts.server = Some(UpstreamServer { upstream: self.upstream, server });
         self.context.attempts.is_awaiting_head = true;
         let tried = match timeout(after, &mut first).await {
             Ok(tried) => tried,
@@ -73,7 +73,7 @@ impl UpstreamAttempt<'_> {
 
     fn try_at(
         &self,
-        server: usize,
+        server: ServerIndex,
         is_new: bool,
         head: &RequestHead,
         names_server: bool,
@@ -92,7 +92,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// A second try at another server, if one may be used and the budget allows it.
-    fn hedge(&mut self, first: usize, head: &RequestHead, names_server: bool) -> Option<Trying> {
+    fn hedge(&mut self, first: ServerIndex, head: &RequestHead, names_server: bool) -> Option<Trying> {
         let now = clock::instant();
         if !(self.pool.has_usable_server_beside(first, now) && self.again()) {
             return None;

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, StatusCode, Version};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::context::RequestContext;
-use super::facts::{AttemptFacts, ServerIndex};
+use super::facts::{AttemptFacts, UpstreamServer};
 use super::headers;
 use super::request::gather;
 use super::request::request_body::{RequestBody, ResendBuffer};
@@ -21,6 +21,7 @@ use super::response::early_hints::EarlyHints;
 use super::response::grpc;
 use crate::service::refusal::Refusal;
 use base::clock;
+use policy::UpstreamId;
 use policy::retry::Retry;
 use upstream::balance::ServerPreference;
 use upstream::config::{HostHeader, HttpVersion as UpstreamVersion};
@@ -28,13 +29,12 @@ use upstream::error::{Error, SendError, UnsentRequest};
 use upstream::pool::Terms;
 use upstream::request::RequestHead;
 use upstream::uploads::Bounds;
-use upstream::{Checkout, Pool};
+use upstream::{Checkout, Pool, ServerIndex};
 
 /// The attempts to have one request answered.
 pub struct UpstreamAttempt<'a> {
     pub pool: Rc<Pool<RequestBody>>,
-    /// Its place among the upstreams.
-    pub upstream: usize,
+    pub upstream: UpstreamId,
     /// Which server it is to go to.
     pub wish: ServerPreference,
     /// When it is sent a second time. `None`: when the upstream says so.
@@ -43,7 +43,7 @@ pub struct UpstreamAttempt<'a> {
     /// The permit to hold a connection although the first bytes of the body have not come.
     pub early: Option<OwnedSemaphorePermit>,
     /// The server that gets the request over a new connection, because one that was kept had died.
-    pub anew: Option<usize>,
+    pub anew: Option<ServerIndex>,
 }
 
 impl UpstreamAttempt<'_> {
@@ -219,17 +219,18 @@ impl UpstreamAttempt<'_> {
     fn look_for_servers(&mut self) {
         let Some(view) = self.context.services.renewed(&self.context.view) else { return };
         let before = std::mem::replace(&mut self.pool, Rc::clone(&view.pools[self.upstream]));
-        let index_now = |index: usize| self.pool.upstream.index_of(&before.upstream.servers[index]);
+        let index_now = |index: ServerIndex| self.pool.upstream.index_of(&before.upstream.servers[index]);
         self.context.view = view;
         let of_log = self.context.attempts.server.and_then(|index| index_now(index.server));
-        self.context.attempts.server = of_log.map(|server| ServerIndex { upstream: self.upstream, server });
+        self.context.attempts.server =
+            of_log.map(|server| UpstreamServer { upstream: self.upstream, server });
         self.wish.kept = self.wish.kept.and_then(index_now);
         self.wish.avoid = self.wish.avoid.and_then(index_now);
         self.anew = self.anew.and_then(index_now);
     }
 
     /// The head of an answer has come. Whether a good one is followed by its body is for the body to say.
-    fn answered(&mut self, server: usize, status: StatusCode, fields: &HeaderMap) {
+    fn answered(&mut self, server: ServerIndex, status: StatusCode, fields: &HeaderMap) {
         self.context.attempts.steps.answered = self.context.elapsed_ns();
         self.count().answered(self.cells(), self.context.attempts.steps.first_byte());
         let is_failed =
@@ -296,7 +297,7 @@ impl UpstreamAttempt<'_> {
         used.is_kept && may_be_sent && is_dead && !self.context.attempts.is_anew
     }
 
-    fn again_anew(&mut self, server: usize) {
+    fn again_anew(&mut self, server: ServerIndex) {
         self.anew = Some(server);
         let attempts = &mut self.context.attempts;
         attempts.is_anew = true;
@@ -332,7 +333,7 @@ impl UpstreamAttempt<'_> {
 
     /// Notes a connection: to which server, and how long it took.
     fn connected(&mut self, checkout: &Checkout<RequestBody>) {
-        let server = ServerIndex { upstream: self.upstream, server: checkout.server };
+        let server = UpstreamServer { upstream: self.upstream, server: checkout.server };
         self.context.attempts.server = Some(server);
         if checkout.connect_ns > 0 {
             self.count().connected(self.cells());
@@ -382,7 +383,7 @@ impl UpstreamAttempt<'_> {
 
 #[derive(Clone, Copy)]
 struct TryConnection {
-    server: usize,
+    server: ServerIndex,
     /// It had served a request before, see [`Checkout::is_kept`].
     is_kept: bool,
 }

@@ -12,10 +12,11 @@ use crate::service::Ends;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use base::cause::Cause;
+use base::ids::IdVec;
 use limiter::{Check, Count};
 use observe::record;
 use observe::trace::Trace;
-use policy::{HttpSubject, RouteTable};
+use policy::{HttpSubject, RouteTable, UpstreamId};
 use upstream::Pool;
 
 /// The limits of a request are decided. This is an event of its own, because an answer may stream for hours, and a limit
@@ -42,7 +43,7 @@ pub struct FinishedRequest<'r> {
     /// The trace that it is a part of, if requests are traced.
     pub trace: Option<&'r Trace>,
     /// The upstreams' pools as they were when it began.
-    pub pools: &'r [Rc<Pool<RequestBody>>],
+    pub pools: &'r IdVec<UpstreamId, Rc<Pool<RequestBody>>>,
     pub request: &'r RequestFacts,
     pub attempts: &'r AttemptFacts,
     /// `None` if its route has no limits.

@@ -41,8 +41,7 @@ pub async fn identify(
         return AuthenticationResult::default();
     }
     let view = Rc::clone(&context.view);
-    let indices = route.access.auth.iter().map(|index| usize::from(*index));
-    let methods = indices.map(|index| (&*view.snapshot.auth[index], &*view.caches[index]));
+    let methods = route.access.auth.iter().map(|id| (&*view.snapshot.auth[*id], &*view.caches[*id]));
     let conn = Rc::clone(&context.conn);
     let asked = AuthRequest {
         headers: facts.headers,
@@ -83,7 +82,7 @@ pub async fn identify(
 
 /// The refusal of a credential. Whatever the cause, the client is told the same.
 fn refusal(view: &WorkerView, route: &Route, cause: Cause) -> Refusal {
-    let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)]);
+    let methods = route.access.auth.iter().map(|id| &view.snapshot.auth[*id]);
     Refusal::Unauthenticated(methods.filter_map(|method| method.challenge.clone()).collect(), cause)
 }
 
@@ -105,7 +104,7 @@ impl AuthenticationResult {
 /// method of the route that does not pass them on, whichever of them authenticated the client.
 pub fn hide_credentials(view: &WorkerView, route: &Route, uri: &Uri, headers: &mut HeaderMap) -> Uri {
     let mut uri = uri.clone();
-    let methods = route.access.auth.iter().map(|index| &view.snapshot.auth[usize::from(*index)].config);
+    let methods = route.access.auth.iter().map(|id| &view.snapshot.auth[*id].config);
     for config in methods.filter(|config| !config.pass) {
         for place in config.places() {
             match place {

@@ -57,7 +57,7 @@ impl Pipeline {
     /// has their shard now.
     pub(super) fn send_again(&mut self, now_ns: u64) {
         for (number, batch) in std::mem::take(&mut self.again) {
-            let is_elsewhere = self.shared.shards[batch.shard].place() != self.node.index;
+            let is_elsewhere = self.shared.shards[batch.shard].place() != self.node.id;
             if now_ns > batch.ends_ns() {
                 self.lose(batch, now_ns);
             } else if is_elsewhere {

@@ -31,6 +31,7 @@ use super::condition::{Condition, is_elsewhere};
 use super::connection::Connection;
 use super::node::Node;
 use super::routes::RoutingState;
+use super::shard::ShardId;
 use super::wire::{self, OpAnswer};
 use link::{Link, REPLACE_NS};
 
@@ -50,7 +51,7 @@ pub(super) struct Pipeline {
     /// Calls to send again once there is a connection and their pause after an error is over.
     again: Vec<(u64, Batch)>,
     /// For each shard, one bit for each record in use.
-    records: HashMap<usize, Arc<AtomicU8>>,
+    records: HashMap<ShardId, Arc<AtomicU8>>,
     number: u64,
     flushes: u64,
     link: Link,
@@ -71,7 +72,7 @@ impl Pipeline {
         index: usize,
         queue: mpsc::Receiver<QueueItem>,
     ) -> Pipeline {
-        let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.index);
+        let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.id.index());
         let link = Link::new(node.moves.subscribe());
         Pipeline {
             shared,
@@ -188,15 +189,15 @@ impl Pipeline {
     /// must be answered first.
     fn submit(&mut self, entries: Vec<Entry>, now_ns: u64) -> Vec<Entry> {
         let Some(first) = entries.first() else { return entries };
-        let (shard_index, asking, is_kept) = (first.shard, first.asking, first.is_kept());
-        let record = is_kept.then(|| Record::of(self.records.entry(shard_index).or_default()));
+        let (shard_id, asking, is_kept) = (first.shard, first.asking, first.is_kept());
+        let record = is_kept.then(|| Record::of(self.records.entry(shard_id).or_default()));
         if let Some(None) = record {
             return entries;
         }
         let record = record.flatten();
         self.number += 1;
         let shared = Arc::clone(&self.shared);
-        let shard = &shared.shards[shard_index];
+        let shard = &shared.shards[shard_id];
         let tag = shard.tag.as_deref();
         let name = record.as_ref().map(|record| {
             (self.number, shared.names.own(tag, &format!("{}.{}", self.identity, record.index)))
@@ -205,7 +206,7 @@ impl Pipeline {
         let command =
             batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
         shard.stats.called(entries.iter().map(|entry| &entry.op));
-        let batch = Batch::new(shard_index, entries, command, self.flushes, now_ns);
+        let batch = Batch::new(shard_id, entries, command, self.flushes, now_ns);
         self.send(self.number, Batch { record, asking, ..batch }, now_ns);
         Vec::new()
     }
@@ -347,7 +348,7 @@ impl Pipeline {
         batch.fail(LinkError::Refused, now_ns);
     }
 
-    fn troubled(&mut self, shard: usize, condition: Condition, why: &str, now_ns: u64) {
+    fn troubled(&mut self, shard: ShardId, condition: Condition, why: &str, now_ns: u64) {
         self.shared.shards[shard].troubled(condition, why, now_ns);
         self.shared.look.notify_one();
         if condition.is_worth_looking_elsewhere() {

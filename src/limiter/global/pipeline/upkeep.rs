@@ -12,6 +12,7 @@ use limit::lease_messages::LinkError;
 
 use super::super::batch::{Batch, Entry, LOST_NS};
 use super::super::connection::{ConnectError, Connection};
+use super::super::shard::ShardId;
 use super::link::REPLACE_NS;
 use super::{Pipeline, SILENT_NS};
 
@@ -130,7 +131,7 @@ impl Pipeline {
     }
 
     /// Sends a call that carries no operation of the limiter.
-    fn call_alone(&mut self, shard: usize, command: Cmd, now_ns: u64) {
+    fn call_alone(&mut self, shard: ShardId, command: Cmd, now_ns: u64) {
         self.number += 1;
         self.flushes += 1;
         let batch = Batch::new(shard, Vec::new(), command, self.flushes, now_ns);

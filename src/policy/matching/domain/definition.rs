@@ -2,6 +2,16 @@
 
 use crate::definition::Dimension;
 
+base::id! {
+    /// A domain: its position among the definitions that a table is compiled from.
+    DomainId
+}
+
+base::id! {
+    /// A rule: its position in its domain, as it is defined and compiled.
+    RuleId
+}
+
 /// The descriptors that other proxies ask about under one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DomainDefinition {

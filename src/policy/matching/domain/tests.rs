@@ -16,7 +16,7 @@ use crate::definition::{
     CandidateDefinition, Dimension, Missing, PolicyDefinition, RouteDefinition, TierPart, TiersDefinition,
 };
 use crate::error::{DefinitionPlace, DefinitionProblem, DomainField, Error, RouteField};
-use crate::{CompileOptions, HttpSubject, RouteTable, RoutingFacts, Subject};
+use crate::{CompileOptions, HttpSubject, RouteId, RouteTable, RoutingFacts, Subject};
 use base::identity::Identity;
 use limit::{Charge, Side};
 
@@ -86,7 +86,7 @@ fn table(policies: &[PolicyDefinition], rules: Vec<RuleDefinition>) -> RouteTabl
 /// The rule that a descriptor meets: its place, or what else is said.
 fn found(table: &RouteTable, descriptor: &str) -> Result<usize, &'static str> {
     match table.domain("edge").expect("it is there").find(&entries(descriptor)) {
-        DescriptorMatch::Limited(rule) => Ok(rule.index()),
+        DescriptorMatch::Limited(rule) => Ok(rule.id().index()),
         DescriptorMatch::Unknown => Err("unknown"),
         DescriptorMatch::Unlimited => Err("unlimited"),
         DescriptorMatch::Denied => Err("denied"),
@@ -370,7 +370,9 @@ fn mistakes(
 ) -> Vec<(DomainField, String)> {
     let errors = compile(routes, policies, rules).expect_err("mistakes");
     let of_domain = |error: Error| match error.place {
-        DefinitionPlace::Domain { index: 0, field } => (field, error.problem.to_string()),
+        DefinitionPlace::Domain { domain, field } if domain.index() == 0 => {
+            (field, error.problem.to_string())
+        }
         place => panic!("{place:?}: {}", error.problem),
     };
     errors.into_iter().map(of_domain).collect()
@@ -451,7 +453,10 @@ fn a_route_cannot_count_by_entries_and_a_rule_names_no_candidate() {
         DefinitionProblem::EntryOnRoute { name: "by-user".to_owned(), dimension: "entry:user".to_owned() };
     assert_eq!(
         found,
-        [Error { place: DefinitionPlace::Route { index: 0, field: RouteField::Limit(1) }, problem }]
+        [Error {
+            place: DefinitionPlace::Route { route: RouteId::new(0), field: RouteField::Limit(1) },
+            problem
+        }]
     );
 
     let replaces = Some(CandidateDefinition { policy: "by-ip".to_owned(), rollout_ppm: 0 });
@@ -509,7 +514,7 @@ proptest! {
         for descriptor in &asked {
             let entries: Vec<DescriptorEntry<'_>> = descriptor.iter().map(|(key, value)| DescriptorEntry { key, value }).collect();
             let found = match table.domain("edge").expect("it is there").find(&entries) {
-                DescriptorMatch::Limited(rule) => Some(rule.index()),
+                DescriptorMatch::Limited(rule) => Some(rule.id().index()),
                 _ => None,
             };
             prop_assert_eq!(found, naive(&rules, &entries).filter(|_| !entries.is_empty()), "{:?}", entries);
@@ -544,7 +549,7 @@ fn ten_thousand_entries_and_ten_thousand_rules_cost_one_walk() {
         DescriptorEntry { key: "c", value: "\u{0}" },
     ];
     let DescriptorMatch::Limited(rule) = domain.find(&met) else { panic!("it has a rule") };
-    assert_eq!(rule.index(), 9_999);
+    assert_eq!(rule.id().index(), 9_999);
     let mut out = SmallVec::new();
     table
         .chosen_by(rule)

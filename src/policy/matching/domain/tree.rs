@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-use super::definition::{EntryMatch, ValueMatch};
+use super::definition::{EntryMatch, RuleId, ValueMatch};
 use super::entry::DescriptorEntry;
 
 /// Rules by the entries of descriptors.
@@ -25,7 +25,7 @@ struct DomainNode {
     /// By the key of the next entry.
     branches: HashMap<Box<str>, Branches>,
     /// The rule for descriptors that end here.
-    rule: Option<usize>,
+    rule: Option<RuleId>,
 }
 
 /// Where an entry of one key leads, by its value.
@@ -65,8 +65,8 @@ impl DomainTree {
     pub fn insert<'m>(
         &mut self,
         entries: impl IntoIterator<Item = &'m EntryMatch>,
-        rule: usize,
-    ) -> Result<(), usize> {
+        rule: RuleId,
+    ) -> Result<(), RuleId> {
         let (mut at, mut depth) = (0, 0);
         for entry in entries {
             at = self.child(at, entry);
@@ -88,7 +88,7 @@ impl DomainTree {
     }
 
     /// The rule for a descriptor with these entries.
-    pub fn find(&self, entries: &[DescriptorEntry<'_>]) -> Option<usize> {
+    pub fn find(&self, entries: &[DescriptorEntry<'_>]) -> Option<RuleId> {
         // Not walked, because a descriptor with more entries than any rule has meets none.
         if entries.len() > self.depth {
             return None;
