@@ -70,7 +70,7 @@ enum Command {
     Check(check::Arguments),
     /// Explain which route answers a request and which limits it meets, without spending any
     Explain(explain::Arguments),
-    /// Say what may keep a consumer out: counts, overrides, its tenant, windows, the last refusals
+    /// Show what may refuse a consumer: counts, overrides, its tenant, windows, the last refusals
     Why(why::Arguments),
     /// Show a running gateway live in this terminal: who is refused, which keys are hot, servers, Redis
     Top(top::Arguments),
@@ -78,12 +78,12 @@ enum Command {
     Ctl(Box<ctl::Arguments>),
     /// Turn an API key or a password, read from standard input, into an entry of its file
     HashKey(hash_key::Arguments),
-    /// Print the configuration that does what another gateway's does, and list what it leaves out
+    /// Translate another gateway's configuration, and list what it leaves out
     #[command(visible_alias = "import")]
     Migrate(migrate::Arguments),
-    /// Play an access log through a configuration, and say what its limits would have refused
+    /// Play an access log through a configuration, and show what its limits would have refused
     Replay(replay::Arguments),
-    /// Print limits that fit an access log: those that would have refused few of its callers
+    /// Print limits that fit an access log: those that would have refused few of its keys
     Suggest(suggest::Arguments),
     /// Print the JSON schema of the configuration, for editors
     Schema,

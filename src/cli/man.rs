@@ -28,7 +28,7 @@ pub fn page(arguments: &Arguments, command: clap::Command) -> Result<Vec<u8>, cl
             let Some(found) = command.find_subcommand(name) else {
                 let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
                 let known = match names.is_empty() {
-                    true => format!("`{}` has none", command.get_name()),
+                    true => format!("`{}` has no commands", command.get_name()),
                     false => format!("the commands are {}", names.join(", ")),
                 };
                 return Err(program
@@ -75,16 +75,16 @@ const SECTIONS: [Section; 4] = [
         &[
             (
                 "HUP",
-                "Reads the configuration again; a wrong one is logged and the old one serves on. Opens the access log's file again.",
+                "Reads the configuration again; if it is invalid, the old one stays. Reopens the access log's file.",
             ),
-            ("USR1", "Opens the access log's file again and reads nothing else."),
+            ("USR1", "Reopens the access log's file and reads nothing else."),
             (
                 "USR2",
                 "Starts the binary at the path of this one, hands the listening sockets over to it and drains.",
             ),
             (
                 "TERM, QUIT, INT",
-                "Drains: requests end, and no connection is accepted. A second one stops at once.",
+                "Drains: requests end, and no connection is accepted. A second signal stops the process at once.",
             ),
         ],
     ),
@@ -94,8 +94,8 @@ const SECTIONS: [Section; 4] = [
             ("0", "Done; of run: drained and stopped."),
             ("1", "Failed."),
             ("2", "Wrong usage."),
-            ("3", "Of migrate, replay and suggest: done, but for what they say."),
-            ("78", "The configuration is wrong."),
+            ("3", "Done, except for what the output lists (migrate, replay, suggest)."),
+            ("78", "The configuration is invalid."),
         ],
     ),
     (

@@ -21,7 +21,7 @@ pub(super) enum Command {
         #[command(flatten)]
         careful: Careful,
     },
-    /// Take it away; the consumer has the policy's again
+    /// Delete it; the policy's limit applies again
     Delete {
         consumer: String,
         policy: String,

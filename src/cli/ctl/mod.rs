@@ -40,7 +40,7 @@ enum Resource {
     /// Limits of single consumers and tenants, for a while
     #[command(subcommand)]
     Override(overrides::Command),
-    /// The limit of one consumer for one policy, for good
+    /// The limit of one consumer for one policy, without an end
     #[command(subcommand)]
     Limit(limits::Command),
     /// Policies that go before those of gateway.toml
@@ -56,13 +56,13 @@ enum Resource {
     Usage(usage::Usage),
     /// Which keys use most of each policy
     HotKeys(hot_keys::HotKeys),
-    /// Let a consumer or a tenant begin anew: nothing is spent
+    /// Reset the counts of a consumer or a tenant
     Reset(usage::Reset),
     /// Give units of a policy back
     Grant(usage::Grant),
-    /// Say whether somebody may spend units of a policy
+    /// Check whether a key may spend units of a policy
     Check(usage::Check),
-    /// What a gateway decided last about requests, the newest first
+    /// The last decisions of a gateway, the newest first
     Decisions(decisions::Arguments),
     /// Who changed what, the newest first
     Audit(audit::Arguments),

@@ -20,7 +20,7 @@ pub(super) enum Command {
         /// Those for this policy alone
         #[arg(long)]
         policy: Option<String>,
-        /// Also those whose time is over, which are kept for a day
+        /// Also expired ones, which are kept for a day
         #[arg(long)]
         expired: bool,
         /// The most rows to show; without it all
@@ -50,13 +50,13 @@ pub(super) struct Add {
     /// Only this policy
     #[arg(long)]
     policy: Option<String>,
-    /// The limit of a policy's first window; its others grow or shrink as that one does
+    /// The limit of a policy's first window; the others change in proportion
     #[arg(long)]
     value: Option<u64>,
     /// What limits and bursts are multiplied by
     #[arg(long, value_name = "FACTOR")]
     times: Option<f64>,
-    /// How long, as 10m or 1h30m; without it there is no end
+    /// How long, as 10m or 1h30m; without it until it is deleted
     #[arg(long = "for", value_name = "DURATION")]
     duration: Option<String>,
     /// Why, for the audit

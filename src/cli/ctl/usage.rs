@@ -23,7 +23,7 @@ pub(super) struct Usage {
     /// The tenant that the consumer acts for
     #[arg(long)]
     tenant: Option<String>,
-    /// What was decided minute by minute, in the last so many minutes: a day if no number is written
+    /// Decisions per minute, for this number of minutes; without a number a day
     #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "1440",
         value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: Option<u64>,
@@ -69,7 +69,7 @@ pub(super) struct Grant {
 pub(super) struct Check {
     /// The policy
     policy: String,
-    /// The value of the dimension that it counts by; of several the values with ":" between
+    /// The value of the dimension that it counts by; several values are joined by ":"
     key: String,
     /// Units; without it the policy's cost by default
     #[arg(long)]

@@ -20,7 +20,7 @@ use replay::{self, Options, Spread};
 pub struct Arguments {
     #[command(flatten)]
     logs: Logs,
-    /// Another configuration, usually the one in force, to say what differs from it
+    /// Another configuration to compare with, usually the one in force
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// How many nodes the requests are spread over
@@ -29,7 +29,7 @@ pub struct Arguments {
     /// How they are spread: one after the other, or by the client's address
     #[arg(long, value_enum, default_value_t = Spreading::Turns)]
     spread: Spreading,
-    /// How many callers and routes to list
+    /// How many keys and routes to list
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=1_000))]
     top: u16,
     /// Print JSON
@@ -46,7 +46,7 @@ pub struct Logs {
     /// An access log, plain or compressed with gzip or zstd; - is standard input. Several are read as one
     #[arg(long = "log", value_name = "FILE", required = true)]
     paths: Vec<PathBuf>,
-    /// The format of the logs; without it that of their first lines that have one
+    /// The format of the logs; without it the first lines tell
     #[arg(long, value_enum)]
     format: Option<Kind>,
     /// The host of requests whose lines name none, as those of the common format
@@ -106,13 +106,14 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
         } else if log.lines > 0 {
             writeln!(
                 errors,
-                "sluicegate: no line of {} is one of an access log: it is left out",
+                "sluicegate: no line of {} can be read as an access log line: the file is skipped; --format names \
+                 its format",
                 base::words::plain(&log.name)
             )?;
         }
     }
     if !is_readable {
-        writeln!(errors, "sluicegate: no line is one of an access log that can be read")?;
+        writeln!(errors, "sluicegate: no line can be read as an access log line; --format names the format")?;
     }
     Ok(is_readable)
 }
@@ -124,7 +125,7 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
 pub fn exit_code(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<u8> {
     let ended_early = logs.iter().any(|log| log.ended_early.is_some());
     if ended_early {
-        writeln!(errors, "sluicegate: a log ended early: what is shown is of what was read before")?;
+        writeln!(errors, "sluicegate: a log could not be read to its end: the report covers what was read")?;
     }
     let left_out = logs.iter().any(|log| log.lines > 0 && log.is_unreadable());
     Ok(if ended_early || left_out { EXIT_LEFT_OUT } else { 0 })
