@@ -32,7 +32,7 @@ impl SampleWriters {
         metrics.register(move |families| {
             families.counters(
                 "decision_samples",
-                "Decisions on limits that were drawn as samples: kept, or dropped for the bound of a second",
+                "Decisions on limits that were drawn as samples: kept, or dropped because of the bound per second",
                 None,
                 [([("result", "kept")], shown.taken()), ([("result", "dropped")], shown.dropped())],
             )
@@ -59,7 +59,7 @@ impl SampleWriters {
         metrics.register(move |families| {
             families.counters(
                 "decision_events",
-                "Samples of decisions written to the control plane's database, and lost on the way",
+                "Samples of decisions written to the control plane's database, or lost before",
                 None,
                 [([("result", "written")], shown.0.value()), ([("result", "dropped")], shown.1.value())],
             )
@@ -78,7 +78,7 @@ impl SampleWriters {
             stop.notify_one();
             if timeout(LAST_WRITE, task).await.is_err() {
                 tracing::warn!(
-                    "the last samples of decisions were not written before the stop: they are lost"
+                    "the last samples of decisions are lost: the database did not take them before the process stopped"
                 );
             }
         }
@@ -147,7 +147,8 @@ impl Recorder {
                     Ok(_) => {}
                     Err(error) => {
                         if !std::mem::replace(&mut self.is_failing, true) {
-                            tracing::warn!(%error, "samples of decisions cannot be written to the database; it is tried again");
+                            tracing::warn!(%error, "samples of decisions cannot be written to the database; the \
+                                gateway tries again");
                         }
                         break;
                     }

@@ -139,7 +139,7 @@ pub fn explain(
         Ok(Arrival::Routed(arrived)) => arrived,
         Ok(Arrival::Server) => {
             explained.goes_to =
-                Some("the gateway's own answer to OPTIONS *, which counts nowhere".to_owned());
+                Some("the gateway's own response to OPTIONS *, which no limit counts".to_owned());
             return explained;
         }
         Ok(Arrival::Redirected { listener, port }) => {
@@ -191,7 +191,7 @@ fn sentence(verdict: &MatchVerdict<'_>) -> String {
         MatchVerdict::Host => "is for other hosts".to_owned(),
         MatchVerdict::Path => "has another path".to_owned(),
         MatchVerdict::Method => "is for other methods".to_owned(),
-        MatchVerdict::Header(name) => format!("asks for another header {name}"),
+        MatchVerdict::Header(name) => format!("requires another value of the header {name}"),
         MatchVerdict::LessSpecific { than, by } => {
             let aspect = match by {
                 Aspect::Host => "host",
@@ -241,7 +241,7 @@ fn goes_to(
             let which = upstream(to, &HttpSubject::new(found, facts), names);
             format!("{which}, as {}", found.route.rewritten_path(&values))
         }
-        Action::Respond(fixed) => format!("a fixed answer, {}", fixed.status),
+        Action::Respond(fixed) => format!("a fixed response, {}", fixed.status),
         Action::Echo => "the built-in echo".to_owned(),
         Action::RedirectHttps(redirect) => format!("a redirect to https, port {}", redirect.port),
         Action::Redirect { to, .. } => {
@@ -283,7 +283,7 @@ impl RequestExplanation {
         facts: &RoutingFacts<'_, '_>,
     ) -> RequestExplanation {
         self.route = Some(found.route.name.to_string());
-        self.goes_to = Some("the gateway's answer to a CORS preflight, which counts nowhere".to_owned());
+        self.goes_to = Some("the gateway's response to a CORS preflight, which no limit counts".to_owned());
         match (found.route.access.addresses.admit(facts.client_ip), cors.grant(facts.headers)) {
             (false, _) => self.refused(&Refusal::AddressDenied),
             (true, None) => self.refused(&Refusal::OriginDenied),
@@ -442,8 +442,7 @@ impl RequestExplanation {
                 if let (Some(server), Some(failure)) = (server.unresolved(), known.failure) {
                     let NameFailure { why, since_ns } = failure;
                     let seconds = now_ns.saturating_sub(since_ns) / 1_000_000_000;
-                    self.servers
-                        .push(format!("{server} of {name} does not resolve since {seconds} s ago: {why}"));
+                    self.servers.push(format!("{server} of {name} has not resolved for {seconds} s: {why}"));
                 }
                 if let (Some(server), Some(version)) = (server.unresolved(), known.left_out) {
                     let version = version.word();
@@ -454,10 +453,10 @@ impl RequestExplanation {
                 let label = &server.label;
                 match state {
                     HealthState::Unhealthy => {
-                        self.servers.push(format!("{label} of {name} fails its checks"))
+                        self.servers.push(format!("{label} of {name} fails its health checks"))
                     }
                     HealthState::Ejected { left_ns } => self.servers.push(format!(
-                        "{label} of {name} is left out for {:.1} s, because it failed",
+                        "{label} of {name} is ejected for {:.1} s, because it failed",
                         left_ns as f64 / 1e9
                     )),
                     HealthState::Healthy | HealthState::WarmingUp { .. } | HealthState::Unresolved => {}
@@ -515,12 +514,13 @@ impl RequestExplanation {
             lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
             let hot = |own: &u64| {
                 format!(
-                    "         the key is hot: this node counts it alone, by this limit in the place of {own}"
+                    "         the key is hot: this node counts it on its own, with this limit instead of {own}"
                 )
             };
             lines.extend(limit.hot_instead_of.iter().map(hot));
             lines.extend(limit.overridden.iter().map(|shown| format!("         {}", shown.sentence())));
-            let beneath = |limit: &u64| format!("         beneath it the tenant's override: {limit}");
+            let beneath =
+                |limit: &u64| format!("         the consumer's override replaces the tenant's: {limit}");
             lines.extend(limit.tenant_limit.iter().map(beneath));
         }
         if let Some(refused) = &self.refused {

@@ -46,7 +46,7 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
             subject: Subject::Listener(index),
             field: field.to_owned(),
             message: error.to_string(),
-            hint: "write a name that is there, or a number",
+            hint: "write the name of an existing user or group, or a number",
             is_warning: false,
         }));
     }
@@ -98,7 +98,13 @@ fn wrong_with_tls(
         Ok(certificate) => {
             let field = format!("certs[{index}].cert");
             let message = untimely(&certificate, clock::unix().as_secs())?;
-            Some(Wrong { subject, field, message, hint: "put a renewed one in its place", is_warning: true })
+            Some(Wrong {
+                subject,
+                field,
+                message,
+                hint: "replace the file with a renewed certificate",
+                is_warning: true,
+            })
         }
         Err(error) => {
             let key = if error.part() == Some(TlsFile::Key) { "key" } else { "cert" };
@@ -107,7 +113,7 @@ fn wrong_with_tls(
     });
     let clients = client_auth.and_then(wrong_with_clients);
     let stale = client_auth.and_then(lists_over).map(|message| {
-        let (field, hint) = ("client-crl".to_owned(), "put newer lists in its place");
+        let (field, hint) = ("client-crl".to_owned(), "replace the file with newer lists");
         Wrong { subject, field, message, hint, is_warning: true }
     });
     pairs.chain(clients.map(|(field, error)| Wrong::tls(subject, field, &error))).chain(stale).collect()

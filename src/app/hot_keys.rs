@@ -52,7 +52,8 @@ impl HotKeys {
         metrics.register(move |families| {
             let hot = shown.book().hot() as u64;
             families.gauges("hot_keys", "Keys that are hot now", None, [([], hot)])?;
-            let help = "Minutes of heavy keys that Redis did not take, so that other nodes do not show them";
+            let help =
+                "Minutes of heavy keys that could not be sent to Redis, so that other nodes do not show them";
             families.counters("hot_key_writes_lost", help, None, [([], unwritten.value())])
         });
         HotKeys(Arc::new(HotKeyState {
@@ -233,7 +234,7 @@ impl Lines {
             match change.is_hot {
                 true => tracing::warn!(policy, key, shard, requests, denied, percent, "a key is hot"),
                 false => {
-                    tracing::info!(policy, key, shard, requests, denied, percent, "a key is hot no longer")
+                    tracing::info!(policy, key, shard, requests, denied, percent, "a key is no longer hot")
                 }
             }
         }

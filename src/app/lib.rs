@@ -82,7 +82,7 @@ pub fn run(
         .thread_name("control")
         .enable_all()
         .build()
-        .context("the control runtime does not start")?;
+        .context("cannot start the control runtime")?;
     let ended = {
         let _entered = runtime.enter();
         // First, because the default action of these signals ends the process: a SIGHUP during a slow start would kill it.

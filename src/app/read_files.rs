@@ -64,7 +64,7 @@ impl Stale {
         let count = |kind: &str| stale.iter().filter(|part| part.word() == kind).count() as u64;
         families.gauges(
             "files_stale",
-            "Parts that go on with older files, because the newest were refused",
+            "Parts that use older versions of their files, because the newest were refused",
             None,
             KINDS.iter().map(|kind| ([("of", *kind)], count(kind))),
         )

@@ -86,7 +86,9 @@ pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: R
             told.metrics.reload_failed();
             let why = super::error_chain(&error);
             told.last.failed(&error, why.clone());
-            tracing::error!("the policies and tiers of the database stay as they were: {why}");
+            tracing::error!(
+                "changed policies or tiers of the database are invalid, the old ones stay: {why}"
+            );
             control.refused(why);
         }
     }
@@ -192,6 +194,6 @@ fn why(refused: Vec<Errors>) -> Option<String> {
     let refused: Vec<String> =
         refused.into_iter().map(|errors| errors.without_warnings().to_string()).collect();
     let why = (!refused.is_empty()).then(|| refused.join("\n\n"))?;
-    tracing::error!("rows of the database do not fit these files and are not in force: {why}");
+    tracing::error!("rows of the database are not in force, because they are invalid: {why}");
     Some(why)
 }

@@ -17,7 +17,7 @@ use gateway::server::worker::WorkerResources;
 
 pub(super) fn ready() {
     if let Err(error) = notify(&[NotifyState::Ready]) {
-        tracing::warn!(%error, "NOTIFY_SOCKET cannot be told that the gateway is ready");
+        tracing::warn!(%error, "cannot tell systemd (NOTIFY_SOCKET) that the gateway is ready");
     }
 }
 
@@ -88,7 +88,8 @@ impl Alive {
             Some(worker) => {
                 tracing::error!(
                     worker,
-                    "a worker hangs: systemd is not told that the process works, and restarts it after WatchdogSec"
+                    "a worker hangs: the gateway stops its watchdog messages, so that systemd restarts it after \
+                     WatchdogSec"
                 )
             }
         }

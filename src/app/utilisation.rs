@@ -54,7 +54,7 @@ impl Utilisation {
         let connections = connections.fold(0.0, f64::max);
         families.gauges(
             "utilisation",
-            "The greatest of the shares in use of this node's busiest worker, its memory and its connections",
+            "The highest of this node's shares in use: busiest worker, memory, connections",
             Some(&MetricUnit::Ratio),
             [([], workers.max(memory).max(connections))],
         )?;

@@ -114,7 +114,7 @@ impl AdminClient {
         let mut request = Request::builder().method(method).uri(target).header(HOST, "localhost");
         if let Some(token) = &self.token {
             let mut bearer = HeaderValue::try_from(format!("Bearer {token}"))
-                .context("the token has characters that no header can carry")?;
+                .context("the token has characters that a header cannot carry")?;
             // Sensitive, so that no output of the request shows it.
             bearer.set_sensitive(true);
             request = request.header(AUTHORIZATION, bearer);
@@ -143,7 +143,7 @@ pub(super) async fn secured(place: &Secure) -> anyhow::Result<TlsStream<TcpStrea
     let config = tls::client_config(false, &place.trust)?;
     let host = place.authority.rsplit_once(':').map_or(&*place.authority, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let name = ServerName::try_from(host.to_owned()).context("the host is no name and no address")?;
+    let name = ServerName::try_from(host.to_owned()).context("the host is neither a name nor an address")?;
     let stream = TcpStream::connect(&place.authority).await?;
     let stream = TlsConnector::from(Arc::new(config)).connect(name, stream).await?;
     // Compared with the listener's own files, because no authority is asked about it.
@@ -152,7 +152,7 @@ pub(super) async fn secured(place: &Secure) -> anyhow::Result<TlsStream<TcpStrea
         let own: Vec<_> = place.own.iter().filter_map(|file| tls::leaf(file).ok()).collect();
         if !shown.is_some_and(|shown| own.contains(shown)) {
             bail!(
-                "who listens there shows another certificate than those of gateway.toml: --ca says whom to trust"
+                "the listener's certificate is not one of gateway.toml's: name the authority that issued it with --ca"
             );
         }
     }

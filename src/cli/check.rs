@@ -69,11 +69,11 @@ pub fn check(
     for path in
         [&config.access_log.to, &config.decisions.to].into_iter().filter_map(directory_that_is_missing)
     {
-        writeln!(errors, "warning: there is no directory {} here for a log\n", path.display())?;
+        writeln!(errors, "warning: the directory {} of a log does not exist here\n", path.display())?;
     }
     if let Some(path) = config.database.as_ref().and_then(file_that_cannot_be_written) {
         let path = path.display();
-        writeln!(errors, "warning: {path}, which [database] names, cannot be written here, by this user\n")?;
+        writeln!(errors, "warning: this user cannot write {path}, which [database] needs\n")?;
     }
     if effective {
         out.write_all(config.effective().as_bytes())?;
@@ -120,7 +120,7 @@ fn rows(path: &Path) -> anyhow::Result<Vec<RowDocument>> {
     let Ok(definition) = config::read(path) else { return Ok(Vec::new()) };
     match &definition.config.database {
         Some(database) => app::rows_of(database),
-        None => anyhow::bail!("{} has no [database] that could be read", path.display()),
+        None => anyhow::bail!("--database needs [database], which {} does not have", path.display()),
     }
 }
 
@@ -130,12 +130,12 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     // reported above.
     let measured = app::measure_from_outside(redis).unwrap_or_default();
     if measured.is_empty() {
-        writeln!(out, "  redis: cannot be reached from here, so its round trip is unknown")?;
+        writeln!(out, "  Redis cannot be reached from here, so its round trip is unknown")?;
     }
     for (server, round_trip) in measured {
         let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
         let [takes_ms, waits_ms] = [round_trip, deadline].map(|time| time.as_secs_f64() * 1e3);
-        let by = if redis.deadline.is_some() { "as `deadline` says" } else { "which follows it" };
+        let by = if redis.deadline.is_some() { "set by `deadline`" } else { "derived from it" };
         writeln!(
             out,
             "  redis {server}: a round trip takes {takes_ms:.1} ms; a request waits {waits_ms:.1} ms at most, {by}"
@@ -146,7 +146,7 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
             writeln!(
                 errors,
                 "warning: a round trip to redis {server} takes {takes_ms:.1} ms, longer than `deadline` of [redis] \
-                 ({waits_ms:.0} ms), so requests are decided before its answers, which are charged when they come; write \
+                 ({waits_ms:.0} ms), so requests are decided before Redis answers and are charged afterwards; write \
                  deadline = \"{enough_ms:.0}ms\"\n"
             )?;
         }
@@ -169,23 +169,25 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
                 limit += &format!(" of {}", part.name);
             }
             let whole = Sharing::whole(window);
-            let percent = |units: f64| format!("{:.2}%", units / whole * 100.0);
+            let more = |units: f64| format!("{units:.1} more ({:.2}%)", units / whole * 100.0);
             let down = match sharing.when_down {
                 WhenDown::Local if window.spenders(FLEET_NODES) < FLEET_NODES => format!(
-                    "{} without, where the key names the {} of them that may spend it",
-                    percent(without),
+                    "{} while Redis is down, when {} of the nodes admit a given key",
+                    more(without),
                     window.spenders(FLEET_NODES)
                 ),
-                WhenDown::Local => format!("{} without", percent(without)),
-                WhenDown::Allow => "ten times the limit for each address without".to_owned(),
-                WhenDown::Deny => "nothing is admitted without".to_owned(),
+                WhenDown::Local => format!("{} while Redis is down", more(without)),
+                WhenDown::Allow => {
+                    "while Redis is down each node admits ten times the limit per client address".to_owned()
+                }
+                WhenDown::Deny => "while Redis is down they admit nothing".to_owned(),
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}; of the {whole} it admits in one period {FLEET_NODES} nodes overshoot {} at most \
-                 with Redis, {down}",
+                "  {} {limit}: {how}; admits at most {whole} units in one period; {FLEET_NODES} nodes together {} \
+                 at most with Redis; {down}",
                 policy.name,
-                percent(with)
+                more(with)
             )?;
         }
     }
@@ -240,14 +242,14 @@ mod tests {
         let own = std::env::temp_dir();
         let own = own.display();
         for (url, said) in [
-            ("/nowhere/state.db".to_owned(), "/nowhere, which [database] names, cannot be written"),
-            (format!("{own}"), "which [database] names, cannot be written"),
+            ("/nowhere/state.db".to_owned(), "this user cannot write /nowhere, which [database] needs"),
+            (format!("{own}"), ", which [database] needs"),
             (format!("{own}/sluicegate-check-absent.db"), ""),
         ] {
             let (code, out, errors) =
                 checked("sqlite", &format!("[database]\nurl = \"sqlite:{url}\""), false);
             assert_eq!((code, out.starts_with("configuration is valid")), (0, true), "{url}");
-            let warnings = errors.matches("cannot be written").count();
+            let warnings = errors.matches("this user cannot write").count();
             assert_eq!(warnings, usize::from(!said.is_empty()), "{url}: {errors}");
             assert!(errors.contains(said), "{url}: {errors}");
         }
@@ -270,7 +272,7 @@ mod tests {
         assert_eq!((code, out.as_str()), (78, ""));
         let expected = "error: unknown key `workrs` in the configuration\n --> FILE:1:1\n  |\n1 | workrs = 2\n  | ^^^^^^ did you mean `workers`?\n\n\
                     error: `admin` must be a table, not an integer\n --> FILE:2:9\n  |\n2 | admin = 1\n  |         ^ \
-                    write `admin = { … }` with the keys that are to be other than by default\n\n\
+                    write `admin = { … }` with the keys that differ from their defaults\n\n\
                     FILE: 2 errors\n";
         assert_eq!(errors, expected);
     }

@@ -133,13 +133,13 @@ impl Arguments {
 
 /// Prints what the running gateway, or its database, knows of a request that was sent.
 fn explain_sent(admin: Option<&admin::Config>, id: &str, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let admin = admin.context("gateway.toml turns the admin listener off, so nobody can be asked")?;
+    let admin = admin.context("gateway.toml turns the admin listener off, so the gateway cannot be asked")?;
     let client = AdminClient::new(AdminAddress::of(admin), admin.own_token().map(str::to_owned), PATIENCE);
     let target = format!("/v1/decisions/{}", encoded(id));
     let answer = client.ask(&Method::GET, &target, &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {
-        let detail = shown["detail"].as_str().unwrap_or("without a reason").escape_debug();
+        let detail = shown["detail"].as_str().unwrap_or("no reason given").escape_debug();
         bail!("the gateway answers {}: {detail}", answer.status().as_u16());
     }
     out.write_all(shown["text"].as_str().unwrap_or_default().as_bytes())?;
@@ -186,7 +186,7 @@ impl Explanation {
         );
         if self.gateway["fingerprint"].as_str() != Some(&config.fingerprint()) {
             notes += &format!(
-                "note     its configuration differs from {file} (by its database, too, if it has one): --offline explains the file\n"
+                "note     its configuration, with its database, differs from {file}: --offline explains the file\n"
             );
         }
         notes
@@ -219,8 +219,8 @@ impl fmt::Display for NoExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoExplanation::Nobody => f.write_str("no gateway answers on the admin address"),
-            NoExplanation::Unheard(why) => write!(f, "the admin address gives no answer ({why})"),
-            NoExplanation::Offline => f.write_str("nobody was asked"),
+            NoExplanation::Unheard(why) => write!(f, "no gateway answers on the admin address ({why})"),
+            NoExplanation::Offline => f.write_str("no gateway was asked"),
             NoExplanation::Refused(status) => write!(f, "the gateway on the admin address answers {status}"),
         }
     }

@@ -28,7 +28,7 @@ pub fn page(arguments: &Arguments, command: clap::Command) -> Result<Vec<u8>, cl
             let Some(found) = command.find_subcommand(name) else {
                 let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
                 let known = match names.is_empty() {
-                    true => format!("`{}` has none", command.get_name()),
+                    true => format!("`{}` has no commands", command.get_name()),
                     false => format!("the commands are {}", names.join(", ")),
                 };
                 return Err(program

@@ -58,14 +58,14 @@ pub fn run(
     if let Some(found) = migrated.errors {
         writeln!(
             errors,
-            "{found}\n\nsluicegate: what was printed is not valid yet: correct what stands above"
+            "{found}\n\nsluicegate: the printed configuration is not valid yet: correct the errors above"
         )?;
         return Ok(1);
     }
     if migrated.is_whole {
         return Ok(0);
     }
-    writeln!(errors, "sluicegate: not everything was taken over: the first lines of the output say what")?;
+    writeln!(errors, "sluicegate: not everything was taken over: see the comments at the top of the output")?;
     Ok(EXIT_LEFT_OUT)
 }
 

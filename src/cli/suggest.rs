@@ -91,7 +91,7 @@ fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
     }
     let _ = writeln!(
         shown,
-        "# {} over {}; limits that refuse at most {} of the callers, each at least once",
+        "# {} over {}; these limits refuse at most {} of the keys, each at least once",
         requests(suggested.requests),
         span(suggested.span_ns),
         units::show_share(refuse_ppm)
@@ -99,7 +99,7 @@ fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
     if suggested.left_out > 0 {
         let _ = writeln!(
             shown,
-            "# {} of callers beyond the first million: left out",
+            "# {} of keys beyond the first million are not counted",
             requests(suggested.left_out)
         );
     }
@@ -125,8 +125,8 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     }
     let _ = write!(
         shown,
-        "# {} by {who} with {}, of whom these windows refuse {} ({}), and of the requests ",
-        text::counted(suggestion.callers, "caller", "callers"),
+        "# {} by {who} with {}; these windows refuse {} of them ({}), and of the requests ",
+        text::counted(suggestion.callers, "key", "keys"),
         requests(suggestion.requests),
         suggestion.refused,
         text::share(suggestion.refused, suggestion.callers)
@@ -135,7 +135,7 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
         Some(refused) => {
             writeln!(shown, "{refused} ({})", text::share(refused, suggestion.requests))
         }
-        None => writeln!(shown, "an unknown part: standard input cannot be read twice"),
+        None => writeln!(shown, "an unknown number: standard input cannot be read twice"),
     };
     let name = name(suggestion.route.as_deref(), &by, names);
     let by: Vec<String> = by.iter().map(|by| toml::Value::from(by.as_str()).to_string()).collect();

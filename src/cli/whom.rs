@@ -71,10 +71,11 @@ impl AdminTarget {
         }
         let loaded = match config::load(file) {
             Ok(loaded) => loaded,
-            Err(errors) => bail!("{errors}\n\n--url names a gateway without a file"),
+            Err(errors) => bail!("{errors}\n\nwithout a configuration file, name the gateway with --url"),
         };
-        let admin =
-            loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
+        let admin = loaded.config.admin.context(
+            "gateway.toml turns the admin listener off (`admin = false`): turn it on, or name a gateway with --url",
+        )?;
         let place = self.shown_to(AdminAddress::of(&admin))?;
         // Not with a certificate, because who shows one is its bearer, and not that of the file's token.
         let token = given.or(admin.token.filter(|_| self.cert.is_none()));
@@ -93,7 +94,7 @@ impl AdminTarget {
                 Ok(AdminAddress::Tls(Secure { authority, trust, own }))
             }
             _ if shown.is_some() || self.ca.is_some() => {
-                bail!("--cert, --key and --ca are for a listener with TLS: write --url https://HOST:PORT")
+                bail!("--cert, --key and --ca need a listener with TLS: write --url https://HOST:PORT")
             }
             other => Ok(other),
         }

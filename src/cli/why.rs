@@ -22,7 +22,7 @@ pub struct Arguments {
     /// The tenant that it acts for; default: that of its last refusal
     #[arg(long)]
     tenant: Option<String>,
-    /// The tier that its credential names, if none is assigned to it
+    /// The tier of its credential, used if none is assigned to it
     #[arg(long)]
     tier: Option<String>,
 }
@@ -36,12 +36,14 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn 
         Ok(loaded) => loaded,
         Err(errors) => bail!("{errors}"),
     };
-    let admin = loaded.config.admin.context("gateway.toml turns the admin listener off: `admin = false`")?;
+    let admin = loaded.config.admin.context(
+        "gateway.toml turns the admin listener off (`admin = false`), so the gateway cannot be asked",
+    )?;
     let client = AdminClient::new(AdminAddress::of(&admin), admin.own_token().map(str::to_owned), PATIENCE);
     let answer = client.ask(&Method::GET, &arguments.target(), &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {
-        let detail = shown["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
+        let detail = shown["detail"].as_str().unwrap_or("no reason given").escape_debug().to_string();
         bail!("the gateway answers {}: {detail}", answer.status().as_u16());
     }
     out.write_all(plain_lines(shown["text"].as_str().unwrap_or_default()).as_bytes())?;

@@ -154,7 +154,7 @@ fn of_tier(policy: &PolicyDefinition, capacity: u64) -> String {
     let smallest = policy.windows.iter().position(|window| window.capacity() == capacity);
     let Some(part) = smallest.and_then(|window| policy.part_of(window)) else { return String::new() };
     let from = part.origin.sentence().map(|from| format!(", {from}")).unwrap_or_default();
-    format!("that of the tier {}{from}", quoted(&part.name))
+    format!("the limit of the tier {}{from}", quoted(&part.name))
 }
 
 /// The key of a route's field, as gateway.toml spells it.

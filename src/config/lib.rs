@@ -208,7 +208,10 @@ fn check_documents(documents: &[Table<'_>]) {
     for (file, document) in documents.iter().enumerate() {
         match document.value("include") {
             Some(include) if file > 0 => {
-                include.wrong_key("an included file includes nothing", "name the files in the main file");
+                include.wrong_key(
+                    "an included file cannot have `include`",
+                    "list the files in `include` of the main file",
+                );
             }
             _ => {}
         }
@@ -226,4 +229,4 @@ fn check_documents(documents: &[Table<'_>]) {
 }
 
 /// What is said of a file without any key or table.
-const NOTHING: &str = "there is nothing in this file";
+const NOTHING: &str = "the file has no keys";

@@ -353,10 +353,7 @@ limit = "100/m burst 20 by ip"
 fn an_empty_file_is_refused_and_one_that_asks_for_nothing_is_not() {
     for nothing in ["", "\n", "# to = \"echo\"\n"] {
         let said = said(nothing);
-        assert!(
-            said.contains("error: there is nothing in this file") && said.contains("`route = []`"),
-            "{said}"
-        );
+        assert!(said.contains("error: the file has no keys") && said.contains("`route = []`"), "{said}");
     }
     assert_eq!(config("route = []").routes, []);
 }
@@ -591,7 +588,7 @@ fn a_field_of_the_message_is_refused_among_a_collectors_headers() {
         ["Host", "TE", "connection", "content-type", "transfer-encoding", "upgrade", "content-encoding"]
     {
         let said = load(&[&with(name)]).expect_err("it is refused");
-        assert!(said.contains(&format!("`{}` is set for each message", name.to_ascii_lowercase())), "{said}");
+        assert!(said.contains(&format!("`{}` cannot be set here", name.to_ascii_lowercase())), "{said}");
     }
     for name in ["authorization", "x-scope-orgid", "user-agent"] {
         assert!(load(&[&with(name)]).is_ok(), "{name}");
@@ -949,7 +946,7 @@ fn listeners_are_checked() {
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nhttp = []",
-            "a listener must speak some HTTP",
+            "`http` is empty: the listener would speak no protocol",
             "3:8",
             "write `[\"h2\", \"http/1.1\"]`",
         ),
@@ -1044,7 +1041,7 @@ fn whom_an_upstream_is_checked_by_is_checked() {
         (with("{ key = \"a\" }"), "`key` needs `cert`", "3:9", "a PEM file"),
         (
             with("{ sni = \"a b\" }"),
-            "`a b` is not a name that a certificate can be for",
+            "`a b` is not a name that a certificate can have",
             "3:15",
             "orders.internal",
         ),
@@ -1056,7 +1053,7 @@ fn whom_an_upstream_is_checked_by_is_checked() {
         ),
         (with("{ caa = \"a\" }"), "unknown key `caa` in `tls`", "3:9", "did you mean `ca`?"),
         (with("true"), "`tls` must be a table, not a boolean", "3:7", ""),
-        (in_the_clear, "`tls` needs a server over TLS", "3:1", "https://"),
+        (in_the_clear, "`tls` has no effect: no server has an https URL", "3:1", "https://"),
     ];
     for (text, said, at, hint) in cases {
         each_says(&[(text.leak(), said, at, hint)]);
@@ -1159,13 +1156,13 @@ fn upstreams_are_checked() {
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = {}",
-            "`health` does not say what to ask",
+            "`health` does not say what to check",
             "3:1",
             "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/h\", tcp = true }",
-            "`health` asks in one way only",
+            "`health` has more than one kind of check",
             "3:1",
             "keep one of `path`, `tcp` and `grpc`",
         ),
@@ -1183,7 +1180,7 @@ fn upstreams_are_checked() {
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/h\", status = \"9xx\" }",
-            "`9xx` is not a status",
+            "`9xx` is not an error status",
             "3:34",
             "write it as in `200`, `\"2xx\"` or `\"200-399\"`",
         ),
@@ -1207,7 +1204,7 @@ fn policies_are_checked() {
     each_says(&[
         (
             "[policy.a]\nlimit = \"1/s\"",
-            "a policy needs `by`: who is counted",
+            "a policy needs `by`: the dimensions that it counts by",
             "1:9",
             "write `by = [\"ip\"]`",
         ),
@@ -1226,11 +1223,16 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s by ip\"",
-            "a policy's limit has no `by`",
+            "a limit of a policy cannot name dimensions",
             "3:9",
             "write it as the policy's own key",
         ),
-        ("[policy.a]\nby = []\nlimit = \"tier\"", "there is no tier", "3:9", "write `[tier.free]`"),
+        (
+            "[policy.a]\nby = []\nlimit = \"tier\"",
+            "a limit by tier needs a tier",
+            "3:9",
+            "write `[tier.free]`",
+        ),
         (
             "[tier.free]\nlimit = \"1/s\"\n[policy.a]\nby = []\nlimit = [\"tier\", \"5/s\"]",
             "`tier` cannot be combined with other limits",
@@ -1256,7 +1258,7 @@ fn policies_are_checked() {
             "3:1",
             "algorithm = \"leaky-bucket\"",
         ),
-        ("[policy.a]\nby = []\nlimit = {}", "there is no tier", "3:9", "default = "),
+        ("[policy.a]\nby = []\nlimit = {}", "a limit by tier needs a tier", "3:9", "default = "),
         (
             "[policy.a]\nby = []\nlimit = { pro = { limits = \"5/s\", limit = \"6/s\" } }",
             "unknown key `limits` in `limit.pro`",
@@ -1290,7 +1292,7 @@ fn policies_are_checked() {
         ("tier-table = {}", "unknown key `tier-table` in the configuration", "1:1", ""),
         (
             "[policy.a]\nby = []\nlimit = \"1/s burst 2\"\nalgorithm = \"fixed-window\"",
-            "only a token bucket has a burst, and a leaky bucket a queue",
+            "`burst` needs a token bucket or a leaky bucket",
             "3:9",
             "leave `burst` out",
         ),
@@ -1302,7 +1304,7 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1_000_000/d\"\nalgorithm = \"sliding-log\"",
-            "a sliding log keeps every unit, so its limit is at most 100000",
+            "a sliding log stores every unit, so its limit is at most 100000",
             "3:9",
             "sliding-window",
         ),
@@ -1339,7 +1341,7 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\npenalty = { within = \"1s\" }",
-            "a penalty needs `after`: how many refusals pass before it",
+            "a penalty needs `after`, the number of refusals before it begins",
             "4:1",
             "write `after = 20`",
         ),
@@ -1351,44 +1353,45 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1 in flight\"\npenalty = { after = 2 }",
-            "a limit of requests in flight sends no `Retry-After` that a client could ignore",
+            "`penalty` cannot be combined with a limit of requests in flight, whose refusals have no `Retry-After`",
             "4:1",
             "a limit over time",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"9 in flight\"\ncost = { response-header = \"x-cost\" }",
-            "what is in flight has no cost that is known only when it is over",
+            "a limit of requests in flight cannot have a cost that is known only after the response",
             "4:1",
             "in another",
         ),
         (
             "[policy.a]\nby = []\nlimit = { a = \"1/s\", default = [\"5/s\", \"9 in flight\"] }\n\
              cost = { response-time = \"1ms\" }",
-            "what is in flight has no cost that is known only when it is over",
+            "a limit of requests in flight cannot have a cost that is known only after the response",
             "4:1",
             "in another",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nhot-keys = { then = \"block\" }",
-            "`block` is nothing that can be done about a hot key",
+            "`block` is not a valid action for hot keys",
             "4:21",
             "local-only:1000/m",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nhot-keys = { then = \"local-only:8 in flight\" }",
-            "`local-only:8 in flight` is nothing that can be done about a hot key",
+            "`local-only:8 in flight` is not a valid action for hot keys",
             "4:21",
             "local-only:1000/m",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nidempotency-key = \"idempotency-key\"",
-            "`idempotency-key` is not a header's key",
+            "`idempotency-key` does not name the header of an idempotency key",
             "4:19",
             "header:idempotency-key",
         ),
         (
             "[policy.a]\nby = [\"ip\", \"route\"]\nlimit = \"1/s\"\nidempotency-key = \"header:idempotency-key\"",
-            "a policy that counts by address takes no keys: anybody there could repeat a key for ever",
+            "a policy that counts by address cannot have `idempotency-key`: anyone at an address could repeat one \
+             key and never be charged again",
             "4:19",
             "by-address = true",
         ),
@@ -1406,7 +1409,7 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = 1",
-            "`overshoot` is a share",
+            "`overshoot` must be a share",
             "4:13",
             "write it as in `\"1%\"`, or 0",
         ),
@@ -1490,7 +1493,7 @@ fn routes_are_checked() {
         ("[[route]]\nto = \"echo\"\npath = \"a\"", "`a` does not start with `/`", "3:8", "/v1/orders/{id}"),
         (
             "[[route]]\nto = \"echo\"\npath = \"/a?b\"",
-            "`/a?b` is not only a path",
+            "`/a?b` has more than a path",
             "3:11",
             "end the path before it",
         ),
@@ -1512,7 +1515,7 @@ fn routes_are_checked() {
             "[[route]]\nto = \"echo\"\nlimit = \"100/m brust 20\"",
             "`brust` is not expected here",
             "3:16",
-            "after the period come `burst` and a number",
+            "only `burst` and a number may follow the period",
         ),
         (
             "[[route]]\nto = \"echo\"\nlimit = \"per-tenant\"",
@@ -1528,9 +1531,9 @@ fn routes_are_checked() {
         ),
         (
             "[policy.\"route:x\"]\nby = []\nlimit = \"1/s\"\n[[route]]\nname = \"x\"\nto = \"echo\"\nlimit = \"1/s\"",
-            "this shorthand is the policy `route:x`, which is given already",
+            "this limit defines the policy `route:x`, which exists already",
             "7:9",
-            "name the policy here",
+            "write the policy's name instead of the limit",
         ),
         (
             "[[route]]\nto = \"echo\"\n[[route]]\nto = \"echo\"",
@@ -1548,19 +1551,19 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { set = { a = \"b\\n\" } }",
-            "`b\\n` cannot be a field's value",
+            "`b\\n` is not a valid header value",
             "3:25",
             "one line of printable ASCII",
         ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { add = { transfer-encoding = \"b\" } }",
-            "`transfer-encoding` is the gateway's own to set: it frames the message",
+            "`transfer-encoding` cannot be changed: it frames the message, so the gateway writes it",
             "3:21",
             "leave it out",
         ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { set = { x-a = \"b\" }, always = true }",
-            "`always` is of `response-headers`",
+            "`always` is a key of `response-headers` only",
             "3:34",
             "leave it out",
         ),
@@ -1572,19 +1575,19 @@ fn routes_are_checked() {
         ),
         (
             "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers = { remove = \"te\" }",
-            "`te` is the gateway's own to set: it frames the message",
+            "`te` cannot be changed: it frames the message, so the gateway writes it",
             "3:20",
             "leave it out",
         ),
         (
             "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers = { always = false }",
-            "a listener's `response-headers` are of every answer",
+            "`always` has no effect: a listener's `response-headers` are set on every response",
             "3:20",
             "leave `always` out",
         ),
         (
             "[[route]]\nto = \"echo\"\nmatch = { header = { x-a = false } }",
-            "a route cannot ask for a header's absence",
+            "a route cannot match the absence of a header",
             "3:28",
             "write `true` or the exact value",
         ),
@@ -1602,9 +1605,9 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { remove = [\"x-a\", \"host\"] }",
-            "`host` cannot be removed: a request has exactly one",
+            "`host` cannot be removed: a request needs exactly one",
             "3:22",
-            "`set` another",
+            "use `set` to change it",
         ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { add = { host = \"a\" } }",
@@ -1621,14 +1624,14 @@ fn routes_are_checked() {
         ("[[route]]\nrespond = { status = 99 }", "`status` is out of range", "2:22", "from 200 to 599"),
         (
             "[[route]]\nredirect = { to = \"/a\", status = 304 }",
-            "clients do not follow this status",
+            "clients do not follow a redirect with this status",
             "2:34",
             "write 301, 302, 303, 307 or 308",
         ),
         ("[[route]]\nredirect = { status = 301 }", "a redirect needs `to`", "2:1", "write `{ to = "),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nredirect = \"https://a.example/x\"",
-            "`https://a.example/x` is not where a listener can send clients",
+            "a listener cannot redirect to `https://a.example/x`",
             "3:12",
             "write it as in",
         ),
@@ -1646,19 +1649,19 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"http://127.0.0.1:1\"\nretry = { budget = \"10%\" }",
-            "`budget` is the upstream's",
+            "`budget` is a key of the upstream's `retry`",
             "3:11",
-            "write it in `retry` of the upstream",
+            "move it into `retry` of the upstream",
         ),
         (
             "[[route]]\nrespond = { status = 204, body = \"a\" }",
-            "an answer of status 204 has no body",
+            "a response with status 204 has no body",
             "2:1",
             "leave `body` out",
         ),
         (
             "[[route]]\nrespond = { status = 205, body = \"a\" }",
-            "an answer of status 205 has no body",
+            "a response with status 205 has no body",
             "2:1",
             "leave `body` out",
         ),
@@ -1677,9 +1680,9 @@ fn references_are_not_nested() {
     each_says(&[
         (
             "[admin]\ntoken = \"${NONE:-${SECRET}}\"",
-            "a default cannot hold another `${...}`",
+            "the default in `${...}` cannot contain another `${...}`",
             "2:9",
-            "write the default as it is",
+            "write a plain default, or none",
         ),
         ("workers = \"${SECRET}\"", "the value of `workers` is not a whole number", "1:11", ""),
     ]);
@@ -1689,7 +1692,7 @@ fn references_are_not_nested() {
 fn ranges_of_ipv4_are_written_as_such() {
     each_says(&[(
         "[client-ip]\ntrust = [\"::ffff:192.0.2.0/120\"]",
-        "`::ffff:192.0.2.0/120` is a range of IPv4",
+        "`::ffff:192.0.2.0/120` is an IPv4 range in IPv6 form, which never matches",
         "2:10",
         "write `192.0.2.0/24`",
     )]);
@@ -1729,7 +1732,7 @@ fn methods_that_never_match_are_checked() {
         ("[[route]]\nto = \"echo\"\nmethods = \"*\"", "`*` is not a method", "3:11", "for any method"),
         (
             "[[route]]\nto = \"echo\"\nmethods = [\"GET\", \"TRACE\"]",
-            "`TRACE` never matches: it is answered 501",
+            "`TRACE` never matches: the gateway answers it with 501",
             "3:19",
             "leave it out",
         ),
@@ -1788,7 +1791,12 @@ fn the_process_is_checked() {
     each_says(&[
         ("[admin]\nhosts = \"a.example:9900\"", "`a.example:9900` is not a host", "2:9", "without a port"),
         ("[admin]\nhosts = [\"*\"]", "`*` is not a host", "2:10", "write a name or an address"),
-        ("admin = true", "`admin` is on unless it is turned off", "1:9", "write `admin = false` or a table"),
+        (
+            "admin = true",
+            "`admin = true` has no effect: the admin listener is on by default",
+            "1:9",
+            "write `admin = false` or a table",
+        ),
         ("admin = 1", "`admin` must be a table, not an integer", "1:9", ""),
         (
             "[admin]\nbind = \"unix:a\"",
@@ -1805,20 +1813,20 @@ fn the_process_is_checked() {
         ),
         (
             "[admin]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"cn=a\", role = \"read\" }]",
-            "`shows` is not a name in a certificate",
+            "`shows` does not name a part of a certificate",
             "4:39",
             "subject:cn=alice",
         ),
         (
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\" }]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"subject:cn=a\", role = \"read\" }]",
-            "`a` is the name of somebody else",
+            "`a` is also the name of another token or certificate",
             "5:26",
             "give each its own",
         ),
         ("[admin]\nclient-ca = \"c\"", "`client-ca` needs `certs`", "2:1", "over TLS only"),
         (
             "[admin]\nbind = \"unix:/a\"\ncerts = [{ cert = \"a\", key = \"b\" }]",
-            "a Unix socket needs no TLS",
+            "`certs` cannot be combined with a Unix socket",
             "3:1",
             "leave `certs` out",
         ),
@@ -1849,7 +1857,7 @@ fn the_process_is_checked() {
         ),
         (
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\", expires = \"12:00\" }]",
-            "`12:00` is no instant",
+            "`12:00` is not a date",
             "2:71",
             "2027-01-01T00:00:00Z",
         ),
@@ -1857,7 +1865,7 @@ fn the_process_is_checked() {
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\", digest = \"x\" }]",
             "a token has `token` or `digest`, not both",
             "2:61",
-            "leave one out",
+            "remove one",
         ),
         ("[limits]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"64KiB\"` to `\"1TiB\"`"),
         (
@@ -1869,26 +1877,26 @@ fn the_process_is_checked() {
         ("[overload]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"1MiB\"`"),
         (
             "[overload]\nkeep-alive = \"97%\"",
-            "the marks of [overload] do not rise",
+            "the marks of [overload] are not in rising order",
             "1:2",
-            "write them rising",
+            "raise each above the last",
         ),
-        ("[errors]\n302 = \"a.html\"", "`302` is not a status of an error", "2:1", "`\"5xx\"`"),
+        ("[errors]\n302 = \"a.html\"", "`302` is not an error status", "2:1", "`\"5xx\"`"),
         (
             "[errors]\n404 = \"a.png\"",
-            "`a.png` is no page, no JSON and no text by its name",
+            "`a.png` does not end in `.html`, `.json` or `.txt`",
             "2:7",
             "name it as in `404.html`",
         ),
         (
             "[upstream.u]\nservers = \"http://a\"\neject = { every = \"1s\" }",
-            "`every` and `requests` say how servers are compared, and they are not",
+            "`every` and `requests` have no effect without `success-rate` or `latency`",
             "3:1",
             "write `success-rate = \"15%\"`",
         ),
         (
             "[upstream.u]\nservers = \"http://a\"\neject = { success-rate = \"0%\" }",
-            "`success-rate` says how far below the others a server may be",
+            "`success-rate` must be above 0: how far a server may fall below the others",
             "3:26",
             "`\"15%\"`",
         ),
@@ -1897,40 +1905,35 @@ fn the_process_is_checked() {
         ("[log]\nlevel = \"a=b=c,\"", "`a=b=c,` is not a log level", "2:9", "info,sluicegate::proxy=debug"),
         (
             "[log]\naccess = { to = \"stduot\" }",
-            "`stduot` is not a place for the access log",
+            "the access log cannot be written to `stduot`",
             "2:17",
             "`stdout`?",
         ),
         (
             "[log]\naccess = { to = \"tcp://a:514\" }",
-            "`tcp://a:514` is not a place for the access log",
+            "the access log cannot be written to `tcp://a:514`",
             "2:17",
             "write `stdout`, `stderr`, `off`, `syslog`, `unix:/path`, `udp://host:514` or a path",
         ),
         (
             "[log]\naccess = { format = \"text\" }",
-            "`text` is not a format of lines",
+            "`text` is not a log format",
             "2:21",
             "write `json`, `common`, `combined`, `ecs` or a text with values in it: `{client} {status}`",
         ),
         (
             "[log]\naccess = { format = \"{client} {ip}\" }",
-            "`format` cannot be written so",
+            "`format` is invalid",
             "2:31",
             "`{ip}` does not exist here; write one of time,",
         ),
         (
             "[log]\naccess = { headers = [], format = \"{header:cookie} {client}\" }",
-            "`format` cannot be written so",
+            "`format` is invalid",
             "2:36",
             "`cookie` is not one of `headers`",
         ),
-        (
-            "[log]\naccess = { format = \"{client\" }",
-            "`format` cannot be written so",
-            "2:22",
-            "`{` is not closed",
-        ),
+        ("[log]\naccess = { format = \"{client\" }", "`format` is invalid", "2:22", "`{` is not closed"),
         (
             "[log]\naccess = { to = \"udp://a:0\" }",
             "`udp://a:0` has a port out of range",
@@ -1951,7 +1954,7 @@ fn the_process_is_checked() {
         ),
         (
             "[log]\naccess = { to = \"udp://:514\" }",
-            "`udp://:514` is not the address of a syslog",
+            "`udp://:514` is not the address of a syslog server",
             "2:17",
             "udp://127.0.0.1:514",
         ),
@@ -1989,13 +1992,13 @@ fn the_process_is_checked() {
         ),
         (
             "[trace]\notlp = \"http://a\"\nheaders = { x-a = \"1\", Content-Length = \"3\" }",
-            "`content-length` is set for each message, and cannot be set here",
+            "`content-length` cannot be set here: the gateway sets it for each message",
             "3:24",
             "leave it out",
         ),
         (
             "[trace]\notlp = \"http://a\"\nheaders = { grpc-timeout = \"1S\" }",
-            "`grpc-timeout` is set for each message, and cannot be set here",
+            "`grpc-timeout` cannot be set here: the gateway sets it for each message",
             "3:13",
             "leave it out",
         ),
@@ -2037,8 +2040,8 @@ fn includes_are_bounded() {
     directory.write("nested.toml", "include = \"other.toml\"");
     directory.write("wrong.toml", "\na = 1");
     for (include, message) in [
-        ("gateway.toml", "the file includes itself"),
-        ("nested.toml", "an included file includes nothing"),
+        ("gateway.toml", "`include` matches the main file itself"),
+        ("nested.toml", "an included file cannot have `include`"),
         ("big.toml", "it is longer than 8 MiB"),
         ("none.toml", "none.toml: No such file or directory"),
         ("none/*.toml", "cannot read the directory"),
@@ -2171,7 +2174,7 @@ fn a_server_on_a_unix_socket_is_a_path() {
         ),
         (
             "[upstream.a]\nservers = \"unix:/a\"\ntls = { verify = false }",
-            "`tls` needs a server over TLS",
+            "`tls` has no effect: no server has an https URL",
             "3:1",
             "https",
         ),

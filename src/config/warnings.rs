@@ -25,7 +25,7 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans)
 fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let first = places.domains.first().filter(|fields| config.grpc.is_none() && !fields.is_flawed);
     if let Some(place) = first.and_then(|fields| fields.whole) {
-        let message = "nobody can ask about this domain: there is no gRPC listener";
+        let message = "this domain has no effect: Envoy cannot ask, because there is no gRPC listener";
         ctx.warn(place, message, "write `grpc = \"127.0.0.1:9901\"` in `[admin]`");
     }
 }
@@ -45,7 +45,7 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
             && upstream.balance.dimension().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("balance").filter(|_| is_blind) {
             let message = "no route to this upstream authenticates, so no client keeps its server";
-            ctx.warn(place, message, "give the routes an `auth`, or hash something else");
+            ctx.warn(place, message, "add `auth` to the routes, or hash by another dimension");
         }
     }
 }
@@ -58,7 +58,7 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
             route.access.auth.is_empty() && to.sticky.as_ref().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("sticky").filter(|_| is_blind) {
             let message = "the route does not authenticate, so no client keeps its upstream";
-            ctx.warn(place, message, "give the route an `auth`, or name something else");
+            ctx.warn(place, message, "add `auth` to the route, or use another dimension");
         }
     }
 }
@@ -83,7 +83,7 @@ fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &D
         let is_mtls = matches!(method.kind, MethodKind::Mtls(_));
         if let Some(place) = fields.whole.filter(|_| is_mtls && is_used && !is_asked) {
             let message = "no listener asks for certificates, so this method never recognises a client";
-            ctx.warn(place, message, "give a listener with `certs` a `client-ca`");
+            ctx.warn(place, message, "add `client-ca` to a listener with `certs`");
         }
     }
 }
@@ -105,7 +105,7 @@ fn identity_dimensions_without_auth(ctx: &Context<'_>, config: &Config, places: 
         {
             let message =
                 "no route with this limit authenticates, so no client has the dimension it counts by";
-            ctx.warn(place, message, "give the routes an `auth`, or count by something else");
+            ctx.warn(place, message, "add `auth` to the routes, or count by another dimension");
         }
     }
 }

@@ -163,7 +163,7 @@ fn ctl_shows_a_certificate_and_verifies_the_listener() {
             "no gateway answers",
         ),
         (vec!["--url", &url, "--ca", &ca, "audit"], "refuses (401)"),
-        (vec!["--url", "http://127.0.0.1:1", "--ca", &ca, "audit"], "are for a listener with TLS"),
+        (vec!["--url", "http://127.0.0.1:1", "--ca", &ca, "audit"], "need a listener with TLS"),
         (vec!["--url", &url, "--cert", &cert, "audit"], "--key"),
     ] {
         let output = run(&arguments);

@@ -178,7 +178,7 @@ fn a_tenants_override_is_for_consumers_without_their_own() {
     let shown = &explained["limits"][0];
     assert_eq!((&shown["limit"], &shown["tenant-limit"]), (&json!(1), &json!(6)), "{shown}");
     let text = explained["text"].as_str().expect("a text");
-    assert!(text.contains("beneath it the tenant's override: 6"), "{text}");
+    assert!(text.contains("the consumer's override replaces the tenant's: 6"), "{text}");
 }
 
 #[test]

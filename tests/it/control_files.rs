@@ -120,7 +120,7 @@ fn a_row_that_fits_no_more_leaves_the_others_in_force_at_a_start_too() {
     node.edit(|text| text.replace("[tier.gold]\nlimit = \"5/m\"\n", ""));
     node.0.signal("HUP");
     eventually("it is said", || {
-        let is_said = |line: &String| line.contains("do not fit these files");
+        let is_said = |line: &String| line.contains("rows of the database are not in force");
         node.0.stderr().iter().any(is_said).then_some(())
     });
     assert_eq!(node.limit(), "\"others\";q=9;w=3600");

@@ -229,7 +229,7 @@ fn what_check_would_say_is_said() {
     );
     assert!(put("2nd/calls", &minute).contains("cannot be the name of a tier"));
     let log = json!({ "limit-value": 100_000_000, "window-seconds": 60, "algorithm": "sliding-log" });
-    assert!(put("pro/calls", &log).contains("a sliding log keeps every unit"));
+    assert!(put("pro/calls", &log).contains("a sliding log stores every unit"));
     // `default-tier` may name a tier that only the table has, which must stay then.
     node.put("gold/*", 50);
     let by_gold = json!({ "limit": "tier", "by": ["consumer"], "default-tier": "gold" });
@@ -276,8 +276,8 @@ fn a_row_that_does_not_fit_the_file_any_more_leaves_the_file_in_force_at_a_start
     assert_eq!(node.limits("bob", "/plain"), [7]);
     let said = node.0.stderr().join("\n");
     for part in [
-        "rows of the database do not fit these files and are not in force",
-        "that of the tier `pro`, from the tier table of the database",
+        "rows of the database are not in force, because they are invalid",
+        "the limit of the tier `pro`, from the tier table of the database",
     ] {
         assert!(said.contains(part), "{said}");
     }

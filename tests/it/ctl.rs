@@ -78,7 +78,7 @@ fn an_override_is_made_listed_and_deleted_by_command() {
     let dry = printed(&ctl(&gateway, "operate-1", &[&add[..], &["--dry-run", "--json"]].concat()));
     let dry: Value = serde_json::from_str(&dry).expect("it is JSON");
     assert_eq!((&dry["dry-run"], &dry["new"]["value"]), (&true.into(), &50.into()), "{dry}");
-    assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "list"])), "there are none\n");
+    assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "list"])), "no rows\n");
 
     let made = printed(&ctl(&gateway, "operate-1", &add));
     let row = words(&made);
@@ -120,7 +120,7 @@ fn a_policy_is_put_as_it_stands_in_gateway_toml() {
     let said = refused(&put("calls", &[], "limit = \"7/fortnight\"\nby = [\"header:x-user\"]\n"));
     assert!(said.contains("fortnight"), "{said}");
     let said = refused(&put("calls", &[], "limit = "));
-    assert!(said.starts_with("sluicegate: - is no policy: "), "{said}");
+    assert!(said.starts_with("sluicegate: - is not a valid policy: "), "{said}");
     printed(&put("calls", &["--if-version", &version], "{\"limit\": \"9/m\", \"by\": [\"header:x-user\"]}"));
     assert_eq!(limit(), "\"calls\";q=9;w=60");
     assert_eq!(words(&printed(&ctl(&gateway, "read-1", &["policy", "list"])))[1][0], "calls");
@@ -194,7 +194,7 @@ fn all_pages_of_a_list_are_read() {
     assert_eq!((all["items"].as_array().map(Vec::len), all.get("next")), (Some(103), None));
     let some = printed(&ctl(&gateway, "read-1", &["override", "list", "--limit", "3"]));
     assert_eq!(words(&some).len(), 5, "{some}");
-    assert!(some.ends_with("there are more: --limit\n"), "{some}");
+    assert!(some.ends_with("more rows exist: raise --limit\n"), "{some}");
 }
 
 #[test]

@@ -68,7 +68,7 @@ fn a_gateway_starts_while_dns_is_down_and_comes_good_with_it() {
         assert_eq!((unresolved(), first.is_some()), (1.0, true));
         eventually("it goes on", || (shown()["failing-seconds"].as_f64() > first).then_some(()));
         let told = gateway.admin("/v1/explain?url=/a").json();
-        assert!(told["text"].as_str().is_some_and(|it| it.contains("does not resolve since ")), "{told}");
+        assert!(told["text"].as_str().is_some_and(|it| it.contains("has not resolved for ")), "{told}");
         dns.addresses("u.test", &[[127, 0, 0, 1]]);
         eventually("the name resolves", || (gateway.get("/a").status == 200).then_some(()));
         assert_eq!((server()["state"].as_str(), unresolved()), (Some("healthy"), 0.0));

@@ -591,14 +591,14 @@ fn a_listener_that_is_open_to_others_asks_for_certificates() {
             ),
             "write `client-cert = \"require\"`",
         ),
-        ("grpc = \"127.0.0.1:9900\"".to_owned(), "is the address of the admin listener"),
+        ("grpc = \"127.0.0.1:9900\"".to_owned(), "the address of the admin listener"),
         (
             "grpc = { bind = \"127.0.0.1:9901\", clients = [\"subject:cn=a\"] }".to_owned(),
             "`clients` needs `client-ca`",
         ),
         (
             format!("grpc = {{ bind = \"0.0.0.0:9901\", {certs}, client-ca = \"ca.pem\", clients = [] }}"),
-            "`clients` names nobody",
+            "`clients` is empty, so nobody could connect",
         ),
         ("grpc = { bnd = \"127.0.0.1:9901\" }".to_owned(), "`bind`"),
         (format!("grpc = {{ bind = \"127.0.0.1:9901\", {certs}, client-ca = \"none.pem\" }}"), "none.pem"),

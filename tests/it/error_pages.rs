@@ -106,7 +106,8 @@ fn a_page_is_read_again_when_its_file_changes_and_stays_while_it_is_broken() {
     eventually("the new page", || (ask() == "<h1>Moved</h1>").then_some(()));
     gateway.write("404.html", "x".repeat(300 * 1024));
     eventually("it is said", || {
-        let is_said = |line: &String| line.contains("error pages not read again") && line.contains("256 KiB");
+        let is_said =
+            |line: &String| line.contains("changed error pages cannot be used") && line.contains("256 KiB");
         gateway.stderr().iter().any(is_said).then_some(())
     });
     assert_eq!(ask(), "<h1>Moved</h1>");
@@ -130,10 +131,10 @@ fn a_page_is_read_again_when_its_file_changes_and_stays_while_it_is_broken() {
 fn check_says_what_is_wrong_with_them() {
     for (errors, said) in [
         ("404 = \"none.html\"", "none.html: No such file"),
-        ("404 = \"page.pdf\"", "`page.pdf` is no page, no JSON and no text by its name"),
-        ("200 = \"404.html\"", "`200` is not a status of an error"),
-        ("nine = \"404.html\"", "`nine` is not a status of an error"),
-        ("404 = [\"404.html\", \"sorry.html\"]", "`sorry.html` is the second of its kind for `404`"),
+        ("404 = \"page.pdf\"", "`page.pdf` does not end in `.html`, `.json` or `.txt`"),
+        ("200 = \"404.html\"", "`200` is not an error status"),
+        ("nine = \"404.html\"", "`nine` is not an error status"),
+        ("404 = [\"404.html\", \"sorry.html\"]", "`sorry.html` is the second file of its type for `404`"),
         ("404 = \"wrong.html\"", "`id` does not exist here; write one of ip, host"),
         ("404 = \"binary.txt\"", "an error page is text in UTF-8"),
     ] {

@@ -59,7 +59,7 @@ fn explain_says_what_is_done_without_redis() {
         assert_eq!(last.map(|answer| answer.status), Some(status), "{policy}");
         assert_eq!(both(node).status, status, "{policy}");
         let said = explained(node, "")["limits"][0]["said"].as_str().unwrap_or_default().to_owned();
-        assert!(said.contains("Redis is away") && !said.contains("admitted,"), "{said}");
+        assert!(said.contains("Redis is down") && !said.contains("admitted,"), "{said}");
     }
 }
 
@@ -130,7 +130,7 @@ fn explain_says_what_is_left_in_flight_and_promises_no_time() {
         let said = explained(&gateway, "");
         assert_eq!((refused(&said), gateway.get("/").status), (Some(503), 503), "{said}");
         let sentence = said["limits"][0]["said"].as_str().unwrap_or_default();
-        assert!(sentence.starts_with("over, admitted again once others are over"), "{sentence}");
+        assert!(sentence.starts_with("denied, admitted again once other requests have ended"), "{sentence}");
     }
 }
 

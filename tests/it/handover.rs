@@ -306,9 +306,9 @@ fn what_is_no_gateway_does_not_take_its_place() {
     let not_upgraded = "not upgraded, this process serves on";
     for (round, (content, why)) in [
         (&b"neither a program nor a script"[..], "cannot start"),
-        (b"#!/bin/sh\nexit 0\n", "ended with exit status: 0 and said nothing"),
+        (b"#!/bin/sh\nexit 0\n", "ended with exit status: 0 without a message"),
         (b"#!/bin/sh\necho no room >&2; exit 3\n", "ended with exit status: 3: no room"),
-        (b"#!/bin/sh\nexec cat >&0\n", "gateway was ended: "),
+        (b"#!/bin/sh\nexec cat >&0\n", "gateway was stopped: "),
     ]
     .into_iter()
     .enumerate()

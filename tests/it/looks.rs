@@ -60,7 +60,7 @@ fn a_gateway_that_saw_nothing_shows_what_others_spent() {
         assert!(window["at-redis"]["changed-seconds-ago"].as_f64().is_some(), "{window}");
         let limit = explained(&second);
         assert_eq!((&limit["remaining"], &limit["admitted"]), (&6.into(), &true.into()), "{limit}");
-        assert!(limit["said"].as_str().is_some_and(|said| said.contains("says Redis")), "{limit}");
+        assert!(limit["said"].as_str().is_some_and(|said| said.contains("according to Redis")), "{limit}");
     }
     assert_eq!(kept(&redis), kept_before);
     spend(&first, 7);
@@ -84,7 +84,7 @@ fn a_leased_window_shows_who_holds_how_much() {
     let limit = explained(&second);
     let said = limit["said"].as_str().expect("it is said");
     assert!(limit["remaining"].as_u64().is_some_and(|left| left < 4_900), "{limit}");
-    assert!(said.contains("Redis has ") && said.contains(" are leased (nodes: "), "{said}");
+    assert!(said.contains("Redis has ") && said.contains(" are leased to nodes ("), "{said}");
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_redis_that_is_away_or_slow_is_said_to_be() {
     assert_eq!(window["at-redis"], serde_json::Value::Null);
     assert!(window["remaining"].as_u64().is_some_and(|left| left <= 7), "{window}");
     let limit = explained(&node);
-    assert!(limit["said"].as_str().is_some_and(|said| said.contains("Redis is away")), "{limit}");
+    assert!(limit["said"].as_str().is_some_and(|said| said.contains("Redis is down")), "{limit}");
     redis.restart();
     eventually("it is back", || (shown(&node)["redis"] == "answers").then_some(()));
 }
@@ -145,7 +145,7 @@ fn explain_asks_redis_where_no_gateway_runs() {
     let kept_before = kept(&redis);
     for _ in 0..2 {
         let said = explain();
-        assert!(said.contains("admitted, 5 left after it; says Redis"), "{said}");
+        assert!(said.contains("admitted, 5 left after it; according to Redis"), "{said}");
         assert!(said.contains("explained from the file and Redis"), "{said}");
     }
     assert_eq!(kept(&redis), kept_before);
@@ -154,6 +154,6 @@ fn explain_asks_redis_where_no_gateway_runs() {
     assert_eq!(redis.cli(&["ZCARD", census]).trim(), "1", "who only looks is no gateway");
     redis.kill();
     let said = explain();
-    assert!(said.contains("known only to a running gateway; Redis is away"), "{said}");
+    assert!(said.contains("only a running gateway knows what is left; Redis is down"), "{said}");
     assert!(said.contains("explained from the file only"), "{said}");
 }

@@ -80,7 +80,9 @@ fn a_page_of_no_command_is_wrong_usage_that_names_the_commands() {
     let page = printed(&["man", "ctl", "override"]).replace('\\', "");
     assert!(page.contains("sluicegate-ctl-override") && page.contains("End an override now"), "{page}");
     assert!(
-        printed(&["man", "ctl", "override", "add"]).replace('\\', "").contains("without it there is no end")
+        printed(&["man", "ctl", "override", "add"])
+            .replace('\\', "")
+            .contains("without it until it is deleted")
     );
     for (wrong, said) in
         [(&["ctl", "star"][..], "the commands are override"), (&["check", "star"], "`check` has none")]

@@ -88,7 +88,7 @@ fn nginx_rates_become_the_algorithm_that_does_the_same() {
     migrated.has("[policy.one]\nby = [\"ip\"]\nlimit = \"1/s burst 5\"\nalgorithm = \"leaky-bucket\"");
     migrated.has("[policy.one-2]\nby = [\"ip\"]\nlimit = \"1/s burst 6\"");
     migrated.has("[policy.one-3]\nby = [\"ip\"]\nlimit = \"1/s burst 1\"");
-    assert!(migrated.said_of("nginx.conf:9").contains("each counts on its own"));
+    assert!(migrated.said_of("nginx.conf:9").contains("each burst has its own counts"));
     assert_eq!(migrated.code, Some(3));
 }
 
@@ -176,7 +176,7 @@ fn nginx_paths_of_proxy_pass_replace_what_the_location_matched() {
     }
     // nginx's default is the host that `proxy_pass` names.
     assert!(migrated.section("[[route]]\nname = \"/one\"").contains("headers = { set = { host = \"a\" } }"));
-    assert!(migrated.said_of("nginx.conf:13").contains("not known before a request comes"));
+    assert!(migrated.said_of("nginx.conf:13").contains("its destination depends on the request"));
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn haproxy_backends_keep_balance_checks_and_timeouts() {
          health = { path = \"/healthz\", status = [\"200\"], every = \"2s\", unhealthy-after = 3, healthy-after = 2 }",
     );
     migrated.has("[[route]]\nname = \"/api{*rest}\"\npath = \"/api{*rest}\"\nto = \"api\"");
-    let spare = "`server s2 10.0.0.2:8080 check backup`: there are no spare servers, so it gets no requests";
+    let spare = "`server s2 10.0.0.2:8080 check backup`: there are no backup servers, so it gets no requests";
     assert!(migrated.text.contains(spare), "{}", migrated.text);
 }
 
@@ -332,13 +332,13 @@ fn haproxy_words_that_change_answers_are_taken_over_or_listed() {
         ("retries 3", "once more at most"),
         ("retry-on conn-failure 503 junk-response", "`junk-response` has no counterpart"),
         ("option forwardfor except 127.0.0.0/8", "for all clients"),
-        ("option forwardfor if-none", "a client's own field is replaced"),
+        ("option forwardfor if-none", "a client's own header is replaced"),
         ("option httpchk GET / HTTP/1.1\\r\\nHost:\\ a.test", "no fields"),
         ("timeout connect 0", "without a bound"),
         ("balance hdr(x-a) use_domain_only", "the whole field"),
-        ("http-request deny deny_status 404 if { src 192.0.2.1 }", "the refusal is 403"),
-        ("http-request deny status 429 string no if { path /a }", "the refusal is 429"),
-        ("http-request tarpit if { src 192.0.2.1 }", "the refusal is 403"),
+        ("http-request deny deny_status 404 if { src 192.0.2.1 }", "refusals are answered 403"),
+        ("http-request deny status 429 string no if { path /a }", "refusals are answered 429"),
+        ("http-request tarpit if { src 192.0.2.1 }", "refusals are answered 403"),
         ("http-request del-header x- -m beg", "whole name"),
         (
             "http-request redirect location /b set-cookie a=b if { path /a }",
@@ -530,7 +530,7 @@ fn haproxy_keeps_what_tls_asks_of_clients_and_servers() {
     assert!(!migrated.section("[listener.www-3]\nbind = \"0.0.0.0:8444\"").contains("min-version"));
     assert!(
         !migrated.text.contains("0.0.0.0:8445")
-            && migrated.said_of("haproxy.cfg:13").contains("keeps clients out")
+            && migrated.said_of("haproxy.cfg:13").contains("it refuses clients")
     );
     let upstream =
         migrated.section("[upstream.tls]\nservers = [\"https://10.0.2.1:443\", \"https://10.0.2.3:443\"]");
@@ -620,7 +620,11 @@ fn nginx_expressions_that_keep_clients_out_keep_them_out() {
         for name in ["/ok", "/.well-known/{*rest}"] {
             assert!(route(&migrated, name).contains("to ="), "{}", migrated.text);
         }
-        assert!(migrated.said_of("nginx.conf:8").contains("error: no route can say"), "{}", migrated.text);
+        assert!(
+            migrated.said_of("nginx.conf:8").contains("error: no route can express"),
+            "{}",
+            migrated.text
+        );
         assert_eq!(migrated.code, Some(3));
     }
 

@@ -149,7 +149,11 @@ fn envoy_mirrors_get_their_share() {
     let clusters = cluster("orders", orders.addr().port(), "") + &cluster("next", next.addr().port(), "");
     let migrated = Migrated::of("envoy", &[("envoy.yaml", &bootstrap(&listed, "", &clusters))]);
     assert!(migrated.text.contains("mirror = { to = \"next\", share = \"0.05%\" }"), "{}", migrated.text);
-    assert!(migrated.text.contains("a mirror is an upstream of its own"), "{}", migrated.text);
+    assert!(
+        migrated.text.contains("a mirror must be another upstream than the route's"),
+        "{}",
+        migrated.text
+    );
     let gateway = Gateway::start(&migrated.text);
     let mut client = crate::support::Client::connect(gateway.listener("ingress"));
     assert!(["/own", "/all"].iter().all(|path| client.get(path).status == 200));
@@ -351,7 +355,7 @@ fn envoy_first_routes_stay_first_and_hosts_keep_their_rest() {
         [status("api.example.com", "/a/b"), status("api.example.com", "/z"), status("b.example", "/z")],
         [201, 404, 200]
     );
-    for said in ["never reached", "domains: api.*", "its condition cannot be said"] {
+    for said in ["never reached", "domains: api.*", "its condition cannot be expressed"] {
         assert!(migrated.text.contains(said), "{said} in\n{}", migrated.text);
     }
 }
@@ -377,7 +381,7 @@ fn envoy_listeners_keep_tls_and_bounds() {
     ] {
         assert!(listener.contains(key), "{key} in\n{listener}");
     }
-    assert!(migrated.text.contains("name the hops in `client-ip.trust`"));
+    assert!(migrated.text.contains("list the hops in `client-ip.trust`"));
 }
 
 #[test]
@@ -394,9 +398,9 @@ fn envoy_as_json_in_camel_case_is_the_same() {
 fn what_is_no_bootstrap_is_an_error_with_its_line() {
     let directory = Directory::new();
     for (content, said) in [
-        ("a: 1\nb: [\n", "envoy.yaml:3: it is not YAML"),
+        ("a: 1\nb: [\n", "envoy.yaml:3: it is not valid YAML"),
         ("dynamic_resources: {}\n", "envoy.yaml:1: there is no `static_resources`"),
-        ("a: &a [1]\nb: &a2 [*a, *a]\na: 2\n", "envoy.yaml:3: the key `a` stands here twice"),
+        ("a: &a [1]\nb: &a2 [*a, *a]\na: 2\n", "envoy.yaml:3: the key `a` is written twice"),
         ("", "envoy.yaml:1: it is empty"),
     ] {
         directory.write("envoy.yaml", content);

@@ -129,7 +129,11 @@ fn other_spellings_of_what_is_refused_are_not_let_in() {
     }
     // Where nothing is refused, it is said.
     let migrated = haproxy("use_backend api if { path_beg -i /api/ }\ndefault_backend web");
-    assert!(migrated.said_of("haproxy.cfg:5").contains("upper and lower case differ"), "{}", migrated.text);
+    assert!(
+        migrated.said_of("haproxy.cfg:5").contains("values are case-sensitive here"),
+        "{}",
+        migrated.text
+    );
     let routes = "  - {name: b, paths: [/]}\n\
          \x20 - {name: d, paths: [/], headers: {x-a: [evil]}, plugins: [{name: request-termination, config: {status_code: 403}}]}\n";
     let migrated = kong(routes, "");
@@ -140,7 +144,11 @@ fn other_spellings_of_what_is_refused_are_not_let_in() {
 #[test]
 fn guards_that_are_not_quite_the_same_are_listed() {
     let migrated = haproxy("use_backend api if { hdr(x-a) 1 }\ndefault_backend web");
-    assert!(migrated.said_of("haproxy.cfg:5").contains("a field counts as a whole"), "{}", migrated.text);
+    assert!(
+        migrated.said_of("haproxy.cfg:5").contains("a header is compared as a whole"),
+        "{}",
+        migrated.text
+    );
     assert_eq!(migrated.code, Some(3));
 }
 
@@ -273,7 +281,7 @@ fn kong_guards_that_routes_cannot_have_close_what_they_guard() {
     }
     let migrated = kong("  - {name: b, paths: [/], protocols: [https]}\n", "");
     answers(&migrated, &[("GET", "/", "", 501)]);
-    assert!(migrated.said_of("kong.yml:6").contains("in the clear"), "{}", migrated.text);
+    assert!(migrated.said_of("kong.yml:6").contains("the listener has no TLS"), "{}", migrated.text);
 }
 
 /// A bootstrap of one listener with these virtual hosts, in flow style.
@@ -307,7 +315,7 @@ fn envoy_guards_that_routes_cannot_have_close_what_they_guard() {
     };
     let migrated = refused("prefix: /adm/, case_sensitive: false");
     answers(&migrated, &[("GET", "/ADM/x", "", 501), ("GET", "/adm/x", "", 501)]);
-    assert!(migrated.text.contains("upper and lower case of a path differ"), "{}", migrated.text);
+    assert!(migrated.text.contains("paths are case-sensitive"), "{}", migrated.text);
     let migrated = refused("prefix: /admin");
     answers(
         &migrated,
@@ -335,5 +343,5 @@ fn envoy_hosts_that_routes_cannot_name_are_closed_if_they_refuse() {
     answers(&migrated, &[("GET", "/", "", 204)]);
     let migrated = envoy(&host("all", "*", ", require_tls: ALL", 200));
     answers(&migrated, &[("GET", "/", "", 501)]);
-    assert!(migrated.text.contains("its host asks for TLS"), "{}", migrated.text);
+    assert!(migrated.text.contains("its host requires TLS"), "{}", migrated.text);
 }

@@ -240,7 +240,7 @@ fn kong_routes_that_ask_for_two_credentials_are_closed_unless_one_is_enough() {
     let both = format!("{route}  plugins: [{{ name: key-auth }}, {{ name: jwt }}]\n{consumers}");
     let migrated = Migrated::with("kong", &[("kong.yml", &kong(1, &both))], &["--keys", "keys.toml"]);
     assert!(migrated.section("[[route]]\nname = \"all\"").contains("status = 501"));
-    assert!(migrated.text.contains("Kong asks for every credential"), "{}", migrated.text);
+    assert!(migrated.text.contains("Kong requires every credential"), "{}", migrated.text);
     let any = both.replace("name: key-auth }", "name: key-auth, config: { anonymous: guest } }");
     let any = any.replace("name: jwt }", "name: jwt, config: { anonymous: guest } }");
     let migrated = Migrated::with("kong", &[("kong.yml", &kong(1, &any))], &["--keys", "keys.toml"]);

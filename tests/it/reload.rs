@@ -52,7 +52,7 @@ fn a_file_that_was_emptied_closes_nothing() {
         assert_eq!(gateway.get("/").text(), "old");
     }
     let said = gateway.stderr().join("\n");
-    assert!(said.contains("there is nothing in this file"), "{said}");
+    assert!(said.contains("the file has no keys"), "{said}");
 }
 
 #[test]

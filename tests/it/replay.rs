@@ -256,7 +256,10 @@ fn lines_that_are_none_are_counted_and_stop_nothing() {
     assert_eq!(candidate["denied"], 5);
     let shown = sluicegate(&directory, &["replay", "--log", "access.log"]);
     assert_eq!(shown.status.code(), Some(0));
-    assert!(text(&shown.stdout).contains("3 that are none:\n    line 1: it has another form\n"));
+    assert!(
+        text(&shown.stdout)
+            .contains("3 that cannot be read:\n    line 1: it does not have the format of the log\n")
+    );
 }
 
 #[test]
@@ -271,7 +274,7 @@ fn what_is_no_log_is_said() {
     };
     let (code, none) = said(&["--log", "gateway.toml", "--log", "empty.log"]);
     assert_eq!(code, Some(1));
-    for part in ["empty.log: 0 lines", "5 that are none:\n    line 2: it is of no format that is read\n"] {
+    for part in ["empty.log: 0 lines", "5 that cannot be read:\n    line 2: its format is unknown\n"] {
         assert!(none.contains(part), "{part} is not in {none}");
     }
     directory.write("access.log", common(3, 1.0, 1));
@@ -279,14 +282,20 @@ fn what_is_no_log_is_said() {
         let output = sluicegate(&directory, &[command, "--log", "access.log", "--log", "gateway.toml"]);
         assert_eq!(output.status.code(), Some(3), "{command}");
         let said = text(&output.stderr);
-        assert!(said.contains("no line of gateway.toml is one of an access log: it is left out"), "{said}");
+        assert!(
+            said.contains(
+                "no line of gateway.toml can be read as an access log line: the file is skipped; \
+            --format names its format"
+            ),
+            "{said}"
+        );
     }
     for (arguments, code, what) in [
         (&["--log", "."][..], 1, "cannot read ."),
-        (&["--log", "empty.log"], 1, "no line is one of an access log"),
+        (&["--log", "empty.log"], 1, "no line can be read as an access log line"),
         (&["--log", "-", "--log", "-"], 1, "standard input can be read once"),
         (&["--log", "absent.log"], 1, "cannot read absent.log"),
-        (&["--log", "gateway.toml"], 1, "no line is one of an access log"),
+        (&["--log", "gateway.toml"], 1, "no line can be read as an access log line"),
         (&["--log", "empty.log", "--config", "wrong.toml"], 78, "unknown key `workrs`"),
         (&["--log", "empty.log", "--against", "wrong.toml"], 78, "unknown key `workrs`"),
         (&["--log", "empty.log", "--nodes", "0"], 2, "0 is not in 1"),
@@ -340,7 +349,7 @@ fn a_log_with_its_newest_line_first_is_said() {
     directory.write("access.log", log.lines().rev().collect::<Vec<_>>().join("\n"));
     assert_eq!(replayed(&directory, &["--log", "access.log"])["logs"][0]["newest-first"], true);
     let shown = text(&sluicegate(&directory, &["replay", "--log", "access.log"]).stdout);
-    assert!(shown.contains("the newest line comes first"), "{shown}");
+    assert!(shown.contains("the log is newest first"), "{shown}");
 }
 
 #[test]
@@ -404,7 +413,7 @@ fn what_is_suggested_can_be_pasted_and_refuses_no_more_callers_than_asked_for() 
     let shown = suggested(&["--by", "ip", "--refuse", "1%"]);
     let (_, policy_shown) = shown.split_once("\n\n").expect("a policy follows");
     assert!(
-        policy_shown.contains("101 callers by ip with 22000 requests, of whom these windows refuse 1 "),
+        policy_shown.contains("101 keys by ip with 22000 requests; these windows refuse 1 of them "),
         "{shown}"
     );
     let whole = limited(&shown, "\"suggested-ip\"");

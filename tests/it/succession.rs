@@ -39,7 +39,10 @@ fn a_successor_that_hangs_is_ended_and_the_next_upgrade_works() {
     let hung = written(&mark);
     assert_eq!(get(plain, "/").status, 200, "it is served meanwhile");
     let line = upgraded.says("not upgraded, this process serves on");
-    assert!(line.ends_with("gateway was ended: it did not serve within 1s: waiting for a disk"), "{line}");
+    assert!(
+        line.ends_with("gateway was stopped, because it did not serve within 1s: waiting for a disk"),
+        "{line}"
+    );
     assert!(!is_running(hung));
     assert_eq!(get(plain, "/").status, 200);
     upgraded.replace_binary(&good);

@@ -277,7 +277,7 @@ fn descriptors_that_are_promised_and_not_there_are_an_error() {
     let output = command.output().expect("sh is installed");
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("LISTEN_FDS promises a socket as descriptor 3, which is not open"), "{said}");
+    assert!(said.contains("LISTEN_FDS names descriptor 3, which is not open"), "{said}");
 }
 
 #[test]

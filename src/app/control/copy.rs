@@ -75,7 +75,8 @@ impl Copy {
             Ok(state) => Some(state),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
-                tracing::warn!(path = %self.path.display(), %error, "the local copy of the database cannot be read: until the database answers the files alone are in force");
+                tracing::warn!(path = %self.path.display(), %error, "the local copy of the database cannot be read: \
+                    until the database answers, only the files are in force");
                 None
             }
         }

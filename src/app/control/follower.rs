@@ -111,7 +111,7 @@ impl Follower {
                 tracing::info!(
                     version = state.version,
                     made_at = state.made_at.map(|at| at.to_string()),
-                    "the copy of an earlier run is in force until the database answers"
+                    "the database does not answer yet: the local copy of an earlier run is in force until it does"
                 );
                 self.shared.status.recalled(state.version);
             }
@@ -193,7 +193,8 @@ impl Follower {
             }
             self.tidied = Some(now);
             if let Err(error) = database.upkeep(self.events_kept).await {
-                tracing::warn!(%error, "expired rows of the database cannot be deleted; they have no effect, and it is tried again");
+                tracing::warn!(%error, "expired rows of the database cannot be deleted; they have no effect, and the \
+                    gateway tries again");
             }
         })
     }

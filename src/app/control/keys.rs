@@ -12,7 +12,10 @@ use control::database::ApiKeyRow;
 /// A key as it is looked up; `None` if its digest is none, which no writer lets into the table.
 pub(super) fn of_row(row: &ApiKeyRow) -> Option<IssuedKey> {
     let Some(digest) = digest_bytes(&row.digest) else {
-        tracing::error!(consumer = row.consumer, "the digest of an API key of the database cannot be read");
+        tracing::error!(
+            consumer = row.consumer,
+            "an API key of the database is ignored: its digest is invalid"
+        );
         return None;
     };
     let text = |text: &Option<String>| text.as_deref().map(Box::from);

@@ -81,7 +81,9 @@ impl Usage {
     pub(super) async fn close(&self, shared: &ControlState) {
         let Some(database) = shared.opened.get() else { return };
         if timeout(LAST_WRITE, self.write(database, UnixMinute(u64::MAX))).await.is_err() {
-            tracing::warn!("the last minute of usage was not written before the stop: it is lost");
+            tracing::warn!(
+                "the last minute of usage is lost: the database did not take it before the process stopped"
+            );
         }
     }
 
@@ -98,14 +100,15 @@ impl Usage {
                 if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written
                 {
                     // Given up, because it would fail again and hold up those behind it.
-                    tracing::error!(%error, minute = %at, "the database refuses a minute of usage: it is lost");
+                    tracing::error!(%error, minute = %at, "a minute of usage is lost, because the database refuses it");
                     self.give_up(waiting.pop_front());
                     continue;
                 }
                 if let Err(error) = written {
                     batch.is_in_doubt = error.is_outage();
                     if !self.is_failing.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(%error, "usage cannot be written to the database; it waits in memory and is tried again");
+                        tracing::warn!(%error, "usage cannot be written to the database; the gateway keeps it in \
+                            memory and tries again");
                     }
                     break;
                 }
@@ -192,16 +195,18 @@ impl Usage {
     /// # Errors
     /// If they cannot be written.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
-        let help = "Minutes of usage that wait for the control plane's database";
+        let help = "Minutes of usage that are not yet written to the control plane's database";
         families.gauges(
             "usage_writes_waiting",
             help,
             None,
             [([], self.waits.load(Ordering::Relaxed) as u64)],
         )?;
-        let help = "Decisions whose minute of usage was given up, because the control plane's database was away for too long";
+        let help = "Decisions whose minute of usage was dropped, because the control plane's database was down for \
+            too long";
         families.counters("usage_decisions_lost", help, None, [([], self.lost.load(Ordering::Relaxed))])?;
-        let help = "Decisions that usage by the minute counts under nobody's name, because there were too many names";
+        let help =
+            "Decisions that usage by the minute counts without a name, because there were too many names";
         families.counters("usage_decisions_unnamed", help, None, [([], self.gathered.others())])
     }
 }

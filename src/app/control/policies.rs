@@ -123,7 +123,7 @@ fn of_policy(row: &PolicyRow) -> Option<(Key, RowDocument)> {
     match RowDocument::policy(&row.id, &row.document) {
         Ok(added) => Some((Key::Policy(row.id.clone()), added)),
         Err(error) => {
-            tracing::error!(policy = row.id, %error, "a policy of the database cannot be read");
+            tracing::error!(policy = row.id, %error, "a policy of the database is ignored, because it cannot be read");
             None
         }
     }
@@ -142,7 +142,8 @@ fn of_tier(row: &TierLimit) -> Option<(Key, RowDocument)> {
     match RowDocument::tier(&said) {
         Ok(added) => Some((Key::Tier { tier: row.tier.clone(), resource: row.resource.clone() }, added)),
         Err(error) => {
-            tracing::error!(tier = row.tier, resource = row.resource, %error, "a tier of the database cannot be read");
+            tracing::error!(tier = row.tier, resource = row.resource, %error, "a row of the tier table is ignored, \
+                because it cannot be read");
             None
         }
     }

@@ -54,7 +54,7 @@ impl Status {
     pub(super) fn confirmed(&self, asked: Instant, version: i64) {
         let mut now = self.now();
         if now.failure.take().is_some() {
-            tracing::info!(version, "the control plane's database answers");
+            tracing::info!(version, "the control plane's database answers again");
         }
         (now.confirmed, now.version, now.is_recalled) = (Some(asked), version, false);
         now.reads += 1;
@@ -69,7 +69,9 @@ impl Status {
         now.failures += 1;
         // One line for an outage, and one more where its reason changes.
         if now.failure.as_ref() != Some(&sentence) {
-            tracing::error!("the control plane's database: {sentence}; what is in force stays");
+            tracing::error!(
+                "the control plane's database cannot be read: {sentence}; what is in force stays in force"
+            );
         }
         now.failure = Some(sentence);
     }
@@ -146,13 +148,13 @@ impl Status {
         let is_up = now.failure.is_none() && now.confirmed.is_some();
         let age = self.age(&now);
         let is_stale = age > STALE_AFTER;
-        let help = "Whether the database of the control plane answered the last time";
+        let help = "Whether the control plane's database answered the last query";
         families.gauges("control_up", help, None, [([], u64::from(is_up))])?;
         let help = "Whether what is in force of the control plane has not been confirmed for 60 s";
         families.gauges("control_stale", help, None, [([], u64::from(is_stale))])?;
         let help = "Whether the policies of the control plane's database could not be put into force";
         families.gauges("control_policies_refused", help, None, [([], u64::from(now.refused.is_some()))])?;
-        let help = "Since when the control plane has not been confirmed";
+        let help = "Time since the control plane's database last confirmed what is in force";
         families.gauges(
             "control_unconfirmed",
             help,
@@ -161,23 +163,23 @@ impl Status {
         )?;
         families.gauges(
             "control_version",
-            "Version of the control plane in force",
+            "Version of the control plane's data in force",
             None,
             [([], now.version as u64)],
         )?;
         families.counters(
             "control_reads",
-            "Answers of the control plane's database",
+            "Queries that the control plane's database answered",
             None,
             [([], now.reads)],
         )?;
-        let help = "Calls that the control plane's database did not answer";
+        let help = "Queries that the control plane's database did not answer";
         families.counters("control_failures", help, None, [([], now.failures)])?;
-        let help = "Whether hints of changes of the control plane can be heard";
+        let help = "Whether hints of changes to the control plane can be received";
         let hints = ["database", "redis"].into_iter().zip(now.hints);
         let hints = hints.map(|(from, is_heard)| ([("from", from)], u64::from(is_heard)));
         families.gauges("control_hints", help, None, hints)?;
-        let help = "From a change of the control plane, at whatever node, until it was in force here";
+        let help = "Time from a change of the control plane, on any node, until it was in force on this node";
         families.histogram("control_lag", help, &now.lag)
     }
 

@@ -104,7 +104,7 @@ fn ready<'t>(
     let policy = table.policy(&asked.policy).ok_or_else(|| undecided(NO_POLICY.to_owned()))?;
     if let Some(replaces) = policy.replaces() {
         let (name, of) = (&policy.name, &replaces.name);
-        return Err(undecided(format!("`{name}` is a candidate of `{of}`: ask `{of}`, which asks it too")));
+        return Err(undecided(format!("`{name}` is a candidate of `{of}`: check `{of}`, which includes it")));
     }
     let candidate = policy.tried().map(|candidate| &table.policies()[candidate.index()]);
     let mut windows = [Some(policy), candidate].into_iter().flatten().flat_map(|policy| &policy.windows);
@@ -171,7 +171,7 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
     };
     if let Some(missing) = &check.missing {
         return CheckResult::Undecided(format!(
-            "the policy counts by `{}`, which is missing",
+            "the policy counts by `{}`, which the check does not give",
             missing.dimension
         ));
     }
@@ -209,7 +209,9 @@ fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<Ahead, String>)
     let ahead = match ahead {
         Ok(ahead) => ahead,
         Err(missing) => {
-            return CheckResult::Undecided(format!("the policy counts by `{missing}`, which is missing"));
+            return CheckResult::Undecided(format!(
+                "the policy counts by `{missing}`, which the check does not give"
+            ));
         }
     };
     let reset_at = ahead.reset_ns.map(|reset_ns| ready.after(reset_ns));
@@ -285,5 +287,5 @@ const SECOND_NS: u64 = 1_000_000_000;
 const AHEAD_MAX_NS: u64 = 366 * 86_400 * SECOND_NS;
 const NO_POLICY: &str = "no policy of this name is in force";
 const IN_FLIGHT: &str =
-    "the policy limits what is in flight, and a check does not say when that is over: ask with `dry`";
-const TOO_FAR: &str = "`now` is before this gateway's clock began, or more than a year ahead";
+    "the policy limits requests in flight, and a check does not say when one ends: check with `dry`";
+const TOO_FAR: &str = "`now` is before the start of this gateway's clock, or more than a year ahead";

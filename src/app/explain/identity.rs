@@ -110,7 +110,7 @@ impl AuthReport {
                     why.push(Cause::CredentialMissing.sentence().to_owned());
                 }
                 let why = why.join("; ");
-                Some(format!("not recognised ({why}); only limits that need no identity count"))
+                Some(format!("not authenticated ({why}); only limits that need no identity count"))
             }
             AuthReport::Unverified(method) => {
                 Some(format!("unknown: {method} verifies this credential only in a real request"))

@@ -312,11 +312,11 @@ impl Limit {
         let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
         let said = match (decider, look) {
             (Decider::Node, Look::Seen(WindowRecord { left: WindowBalance::Exact(_), .. })) => {
-                "as Redis said before".to_owned()
+                "by the last answer of Redis".to_owned()
             }
             (Decider::Fallback, Look::Seen(_)) => {
                 format!(
-                    "decided without Redis, which answers late or is just back; {}",
+                    "decided without Redis, which answers late or has just come back; {}",
                     redis_view::sentence(look)
                 )
             }
@@ -330,8 +330,10 @@ impl Limit {
 
     fn decision(&self) -> String {
         match self.answer {
-            _ if self.paid => "not charged, a request with the same idempotency key has paid".to_owned(),
-            None => "what is left is known only to a running gateway".to_owned(),
+            _ if self.paid => {
+                "not charged: a request with the same idempotency key was charged before".to_owned()
+            }
+            None => "only a running gateway knows what is left".to_owned(),
             Some(Answer::Admitted) if self.delay_ns > 0 => format!(
                 "admitted after waiting {:.1} s, {} left after it",
                 self.delay_ns as f64 / 1e9,
@@ -343,16 +345,16 @@ impl Limit {
                 format!("denied by a penalty, admitted again in {seconds:.1} s")
             }
             Some(Answer::Later { .. }) if self.is_redis_down => {
-                "refused while Redis is away, as when-redis-down says".to_owned()
+                "denied, because Redis is down and when-redis-down is \"deny\"".to_owned()
             }
             Some(Answer::Later { .. }) if !self.is_timed() => {
-                "over, admitted again once others are over".to_owned()
+                "denied, admitted again once other requests have ended".to_owned()
             }
             Some(Answer::Later { retry_after_ns }) => {
                 let about = if self.is_estimate { "about " } else { "" };
-                format!("over, admitted again in {about}{:.1} s", retry_after_ns as f64 / 1e9)
+                format!("denied, admitted again in {about}{:.1} s", retry_after_ns as f64 / 1e9)
             }
-            Some(Answer::Never) => "over, it costs more than the limit ever holds".to_owned(),
+            Some(Answer::Never) => "denied, its cost exceeds the capacity of the limit".to_owned(),
         }
     }
 }

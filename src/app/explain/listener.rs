@@ -61,7 +61,9 @@ pub(super) fn take<'l>(
         let listener = usual(listeners);
         return match listeners.len() {
             0 | 1 => ChosenListener { listener, ..ChosenListener::default() },
-            _ => because(listener, "the first that does not only redirect; a URL chooses another".to_owned()),
+            _ => {
+                because(listener, "the first that does more than redirect; a URL chooses another".to_owned())
+            }
         };
     };
     let is_https = *scheme == Scheme::HTTPS;

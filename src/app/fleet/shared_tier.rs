@@ -51,7 +51,7 @@ pub(crate) fn limiter(
     let Some(redis) = &config.redis else {
         return Ok((Arc::new(Limiter::new(Table::with_memory(own_bytes))), None));
     };
-    let thread = RedisThread::start().context("[redis]: the thread cannot be started")?;
+    let thread = RedisThread::start().context("the thread for [redis] cannot be started")?;
     let global = {
         let _entered = thread.runtime.enter();
         Global::start(redis).context("[redis]")?
@@ -188,7 +188,8 @@ impl SharedTier {
         while self.limiter.release_all(clock::now_ns()) {
             if clock::instant() >= until {
                 tracing::warn!(
-                    "leases cannot be returned to Redis: their units count as spent until they refill"
+                    "leases could not be returned to Redis before the stop: their units count as spent until they \
+                     refill"
                 );
                 break;
             }
@@ -224,7 +225,7 @@ impl RedisThread {
     fn end(self) {
         drop(self.stop);
         if self.thread.join().is_err() {
-            tracing::error!("the thread of redis has panicked");
+            tracing::error!("the Redis thread panicked");
         }
     }
 }

@@ -99,9 +99,11 @@ async fn join(workers: Vec<JoinHandle<()>>, within: Duration) -> Result<(), &'st
     });
     match tokio::time::timeout(within, ended).await {
         Ok(Ok(true)) => Ok(()),
-        Ok(_) if joining.is_err() => Err("no thread can be had that waits for the workers"),
-        Ok(_) => Err("a worker ended in a panic"),
-        Err(_) => Err("a worker is stuck beyond the deadline of the drain: the process ends without it"),
+        Ok(_) if joining.is_err() => Err("cannot start a thread that waits for the workers"),
+        Ok(_) => Err("a worker panicked"),
+        Err(_) => Err(
+            "a worker did not stop by the deadline of the drain: the process exits without waiting for it",
+        ),
     }
 }
 
@@ -171,7 +173,7 @@ mod tests {
         let long = Duration::from_secs(60);
         assert_eq!(join(vec![thread::spawn(|| ()), thread::spawn(|| ())], long).await, Ok(()));
         let panicked = thread::spawn(|| std::panic::resume_unwind(Box::new("down")));
-        assert_eq!(join(vec![thread::spawn(|| ()), panicked], long).await, Err("a worker ended in a panic"));
+        assert_eq!(join(vec![thread::spawn(|| ()), panicked], long).await, Err("a worker panicked"));
         let waits = thread::spawn(move || {
             let _ = stuck.recv();
         });

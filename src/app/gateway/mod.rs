@@ -104,7 +104,7 @@ impl Gateway {
         takes_time: bool,
     ) -> anyhow::Result<Gateway> {
         let config = &prepared.loaded.config;
-        let program = Program::of_this_process().context("the path of this program")?;
+        let program = Program::of_this_process().context("cannot find the path of this program")?;
         let (table_bytes, salt) = memory_of(config, predecessor);
         let count = config.workers.unwrap_or_else(cores);
         // gRPC has as many threads as there are workers, or none.
@@ -150,7 +150,7 @@ impl Gateway {
         };
         let services = Arc::new(services(&publisher, &metrics, gatherers, count));
         let workers = workers::spawn(&shared, &services, &logs.access, cells, receivers)
-            .context("a worker does not start")?;
+            .context("cannot start a worker")?;
         register(&metrics, &publisher);
         let utilisation = Utilisation::new(&shared);
         show_utilisation(&metrics, &publisher, &utilisation);
@@ -345,7 +345,8 @@ impl Gateway {
                 Due::Files => {
                     publisher.read_changed_files().await;
                     if let Err(error) = publisher.end_changes().await {
-                        tracing::error!(%error, "changed policies go on counting by their previous algorithm, too; the next look ends it");
+                        tracing::error!(%error, "policies whose algorithm changed still count by the previous one, \
+                            too; the gateway tries again to end that");
                     }
                 }
             }
@@ -401,7 +402,7 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
     if bytes != wanted {
         tracing::warn!(
             setting = "limits.memory",
-            "the table of the predecessor is kept: a change takes effect after a restart"
+            "the process took over the table of its predecessor: the changed setting takes effect after a restart"
         );
     }
     let salt = match predecessor {

@@ -34,7 +34,7 @@ impl Gateway {
                     SignalRequest::Reopen => reopen(&self.logs),
                     SignalRequest::Upgrade => refuse_upgrade("an upgrade is under way"),
                     SignalRequest::Stop => {
-                        report.end(false, "the process was told to stop meanwhile");
+                        report.end(false, "the process was told to stop during the upgrade");
                         return Some(End::Stop);
                     }
                 },

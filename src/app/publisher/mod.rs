@@ -259,7 +259,7 @@ impl Publisher {
         for UnusedSocket { shown, file } in inherited.close() {
             tracing::warn!(
                 socket = shown,
-                "an inherited socket belongs to no listener of the configuration: it is closed"
+                "an inherited socket belongs to no listener of the configuration and is closed"
             );
             self.listeners.leave_behind(file);
         }
@@ -325,7 +325,8 @@ impl Publisher {
             if changed > 0 {
                 tracing::info!(
                     policies = changed,
-                    "algorithms of policies change: for one period the previous ones count, too, and the stricter decides"
+                    "policies change their algorithm: for one period both algorithms count, and the stricter one \
+                     decides"
                 );
             }
             Publication {
@@ -438,7 +439,7 @@ impl StartupSettings {
             ),
         ];
         for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
-            tracing::warn!(setting, "changed, but takes effect only after a restart");
+            tracing::warn!(setting, "a changed setting takes effect only after a restart");
         }
     }
 }

@@ -84,7 +84,8 @@ impl Watch {
             Err(errors) => {
                 told.refused(FileReader::ErrorPages);
                 for (_, error) in errors {
-                    tracing::error!(%error, "error pages not read again, the old ones stay");
+                    tracing::error!(%error, "changed error pages cannot be used, the old ones stay in use: correct \
+                        the files");
                 }
             }
         }

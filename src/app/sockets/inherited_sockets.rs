@@ -47,8 +47,8 @@ pub(crate) struct UnusedSocket {
 /// What was passed does not fit the listener that it is meant for.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the socket named {name:?} of LISTEN_FDS listens on {found}, and `bind` is {bind}: write what the socket unit says, or \
-     another FileDescriptorName= there"
+    "the socket named {name:?} of LISTEN_FDS listens on {found}, but `bind` is {bind}: write the address of the \
+     socket unit, or change its FileDescriptorName="
 )]
 pub(crate) struct Misfit {
     name: String,
@@ -168,8 +168,8 @@ fn check_open(missing: Option<u32>) -> anyhow::Result<()> {
     match missing {
         None => Ok(()),
         Some(descriptor) => anyhow::bail!(
-            "LISTEN_FDS promises a socket as descriptor {descriptor}, which is not open: whoever starts the gateway has to \
-             pass it, or leave LISTEN_FDS out"
+            "LISTEN_FDS names descriptor {descriptor}, which is not open: the program that starts the gateway must \
+             pass it, or unset LISTEN_FDS"
         ),
     }
 }

@@ -63,7 +63,8 @@ impl Tls {
                         stale.read(part(role), true);
                         tracing::error!(
                             %error,
-                            "certificates of the {} cannot be used, the old ones stay in use",
+                            "changed certificates of the {} cannot be used, the old ones stay in use: correct the \
+                             files",
                             role.listener()
                         );
                     }

@@ -60,7 +60,7 @@ impl Channel {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(AT_ONCE))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
             if !ancillary.push(SendAncillaryMessage::ScmRights(some)) {
-                return Err(io::Error::other("there is no room for descriptors"));
+                return Err(io::Error::other("the message has no room for descriptors"));
             }
             rustix::net::sendmsg(&self.stream, &[IoSlice::new(&[0])], &mut ancillary, SendFlags::NOSIGNAL)?;
         }
@@ -87,7 +87,8 @@ impl Channel {
             // An error, because the kernel leaves descriptors out where this process may have no more.
             if received.bytes == 0 || descriptors.len() == before {
                 return Err(io::Error::other(
-                    "descriptors are missing: the process may have no more of them",
+                    "descriptors are missing, because the process has reached its limit of open files: raise \
+                     LimitNOFILE or ulimit -n",
                 ));
             }
         }

@@ -196,16 +196,16 @@ impl Program {
             }
             Err(_) if is_given_up.load(Ordering::Relaxed) => {
                 kill(&mut child);
-                let how = "was given up".to_owned();
+                let how = "was stopped, because this process was told to stop".to_owned();
                 Err(Error::NotServing { path: self.path.clone(), how, words: String::new() })
             }
             Err(error) => {
                 let how = match end(&mut child, &error) {
                     Some(status) => format!("ended with {status}"),
                     None if is_late(&error) => {
-                        format!("was ended: it did not serve within {:?}", handover.within)
+                        format!("was stopped, because it did not serve within {:?}", handover.within)
                     }
-                    None => format!("was ended: {error}"),
+                    None => format!("was stopped: {error}"),
                 };
                 Err(Error::NotServing { path: self.path.clone(), how, words: words.last() })
             }
@@ -263,7 +263,7 @@ fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, 
     }
     match channel.receive()? {
         Word::Serving => Ok((channel, takes_over)),
-        Word::Prepared { .. } => Err(io::Error::other("it says twice that it is prepared")),
+        Word::Prepared { .. } => Err(io::Error::other("it sent `prepared` twice")),
     }
 }
 
@@ -349,7 +349,7 @@ impl Words {
 }
 
 fn last_words(words: &str) -> String {
-    if words.is_empty() { " and said nothing".to_owned() } else { format!(": {words}") }
+    if words.is_empty() { " without a message".to_owned() } else { format!(": {words}") }
 }
 
 fn is_same(path: &Path, other: &Path) -> bool {

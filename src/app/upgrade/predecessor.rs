@@ -50,13 +50,13 @@ pub(crate) fn find() -> anyhow::Result<Option<(Predecessor, InheritedSockets)>> 
         return Ok(None);
     }
     let group = parent.and_then(|parent| getpgid(Some(parent)).ok());
-    let line = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-    rustix::stdio::dup2_stdin(File::open("/dev/null")?).context("standard input")?;
+    let line = std::io::stdin().as_fd().try_clone_to_owned().context("cannot take over standard input")?;
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?).context("cannot take over standard input")?;
     let mut channel = Channel::new(UnixStream::from(line), WITHIN_MAX);
-    let hello: Hello = channel.receive().context("the predecessor's first message")?;
+    let hello: Hello = channel.receive().context("cannot read the predecessor's first message")?;
     clock::resume(hello.clock_ahead_ns);
     let mut descriptors = channel.receive_descriptors(hello.sockets.len() + 1)?.into_iter();
-    let stderr = descriptors.next().context("the predecessor's standard error")?;
+    let stderr = descriptors.next().context("the predecessor did not pass its standard error")?;
     let mut inherited = InheritedSockets::default();
     for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
         let SocketDescription { name, bind, owns_file, is_activated } = passed;
@@ -78,11 +78,9 @@ impl Predecessor {
     }
 
     fn read_states(mut self, limiter: &Limiter) -> anyhow::Result<Predecessor> {
-        self.channel.send(&Word::Prepared { states: local::FORMAT }).context("the predecessor is gone")?;
+        self.channel.send(&Word::Prepared { states: local::FORMAT }).context("the predecessor has ended")?;
         if self.states != local::FORMAT {
-            tracing::warn!(
-                "the counts of the old process cannot be read by this version: all limits start full"
-            );
+            tracing::warn!("this version cannot read the counts of the old process: all limits start full");
             return Ok(self);
         }
         let keys = limiter.table().read_states(&mut BufReader::new(&mut self.channel))?;
@@ -97,7 +95,7 @@ impl Predecessor {
     /// # Errors
     /// If the predecessor is gone.
     pub(crate) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<SpendExchange>> {
-        self.channel.send(&Word::Serving).context("the predecessor is gone")?;
+        self.channel.send(&Word::Serving).context("the predecessor has ended")?;
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
         let _ = self.channel.receive::<Word>();

@@ -81,7 +81,7 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<UpgradeResult> {
             let holder = address(pid).and_then(|address| UnixStream::connect_addr(&address))?;
             bail!(asked.held_by(rustix::net::sockopt::socket_peercred(holder)?))
         }
-        listener => listener.context("the socket for the answer")?,
+        listener => listener.context("cannot open the socket for the answer")?,
     };
     match kill_process(process, Signal::USR2) {
         Err(Errno::SRCH) => return Ok(UpgradeResult::Gone(pid)),
@@ -92,7 +92,7 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<UpgradeResult> {
     answer.set_read_timeout(Some(WITHIN_MAX + TOLD_WITHIN))?;
     BufReader::new(answer.take(LINE_BYTES_MAX))
         .read_line(&mut line)
-        .with_context(|| format!("process {pid} says nothing"))?;
+        .with_context(|| format!("process {pid} sent no answer"))?;
     let line = shown(line.trim_end());
     match (line.strip_prefix(DONE), line.strip_prefix(FAILED)) {
         (Some(done), _) => Ok(UpgradeResult::Done(done.to_owned())),
@@ -128,11 +128,11 @@ impl UpgradingProcess {
     fn held_by(self, holder: UCred) -> String {
         let pid = self.pid;
         if self.is_trusted(holder) {
-            return format!("another `sluicegate upgrade` asks process {pid} already");
+            return format!("another `sluicegate upgrade` of process {pid} is under way");
         }
         format!(
-            "process {} of user {} holds the name of the socket on which process {pid} would answer, and may not: end it. \
-             Nobody was signalled",
+            "process {} of user {} occupies the socket on which process {pid} would answer: stop that process and \
+             try again. No gateway was signalled",
             holder.pid, holder.uid
         )
     }
@@ -155,7 +155,7 @@ impl UpgradingProcess {
             }
         }
         let others = stranger.map_or(String::new(), |peer| {
-            format!(" (process {} of user {} called in its place and was not heard)", peer.pid, peer.uid)
+            format!(" (process {} of user {} connected instead and was ignored)", peer.pid, peer.uid)
         });
         bail!("process {} does not answer: is it a gateway that serves?{others}", self.pid)
     }
@@ -216,7 +216,7 @@ mod tests {
         let mut forged = UnixStream::connect_addr(&name).expect("anybody may connect");
         forged.write_all(b"done upgraded to process 1\n").expect("there is room");
         let heard = asked.answer(&listener, Duration::from_millis(50)).expect_err("it is of another process");
-        let said = format!("process {} of user {} called in its place", std::process::id(), asked.user);
+        let said = format!("process {} of user {} connected instead", std::process::id(), asked.user);
         assert!(heard.to_string().contains(&said), "{heard}");
         // The one that was asked is heard behind it.
         let own = UpgradingProcess { pid: rustix::process::getpid(), ..asked };
@@ -236,7 +236,7 @@ mod tests {
             assert!(said.starts_with("another `sluicegate upgrade` asks process"), "{said}");
         }
         let said = asked.held_by(peer(1000));
-        assert!(said.starts_with("process 1 of user 1000 holds the name of the socket"), "{said}");
+        assert!(said.starts_with("process 1 of user 1000 occupies the socket"), "{said}");
     }
 
     #[test]

@@ -33,7 +33,8 @@ impl SpendExchange {
         let begun = SpendExchange::start(line, with, limiter, until);
         if let Err(error) = &begun {
             limiter.table().close_journal(with);
-            tracing::warn!(%error, ?with, "the two processes of this upgrade do not share what keys spend: limits can be exceeded until the old one ends");
+            tracing::warn!(%error, ?with, "the two processes of this upgrade do not exchange what keys spend: limits \
+                can be exceeded until the old one ends");
         }
         begun.ok()
     }

@@ -22,16 +22,16 @@ enum Unfit {
     #[error("does not exist")]
     Gone,
     /// An upgrade ends the process that it begins in, and a container ends with its process 1.
-    #[error("is process 1, with which a container or the host would end: start a new container instead")]
+    #[error("is process 1, and the container or the host would end with it: start a new container instead")]
     First,
     /// It runs another program.
     #[error("is not a gateway: it runs {0}")]
     Foreign(String),
     /// It is a gateway that would die of the signal.
-    #[error("does not wait for SIGUSR2: it has just begun, or is another command of sluicegate than `run`")]
+    #[error("does not handle SIGUSR2: it has just started, or runs another command than `run`")]
     Deaf,
     /// This user may not look at it.
-    #[error("cannot be looked at, run this as its user or as root: {0}")]
+    #[error("cannot be inspected, run this as its user or as root: {0}")]
     Unseen(io::Error),
 }
 
@@ -69,11 +69,11 @@ pub fn request_where_listening(config: &Config) -> anyhow::Result<String> {
     others.dedup();
     match others.is_empty() {
         true => bail!(
-            "no process is seen to listen where the configuration says; run this as the gateway's user or as root, or \
-             name the process by `--pid`"
+            "no process listens where the configuration says, as far as this user can see; run this as the gateway's \
+             user or as root, or name the process with `--pid`"
         ),
         false => bail!(
-            "no gateway is seen to listen where the configuration says, nobody was signalled: {}",
+            "no gateway listens where the configuration says, no process was signalled: {}",
             others.join("; ")
         ),
     }

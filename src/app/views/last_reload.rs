@@ -32,7 +32,7 @@ impl LastReload {
                 let found =
                     errors.lines().take(ERRORS_SHOWN).map(|(line, what)| format!("line {line}: {what}"));
                 let found: Vec<String> = found.collect();
-                format!("{} wrong; {}", errors.count(), found.join("; "))
+                format!("errors: {}; {}", errors.count(), found.join("; "))
             }
             None => text,
         };

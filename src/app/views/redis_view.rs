@@ -41,9 +41,9 @@ fn held(seen: &WindowRecord) -> Value {
 /// The same as one sentence, for `explain`.
 pub(crate) fn sentence(look: &Look) -> String {
     let seen = match look {
-        Look::Away => return "Redis is away".to_owned(),
+        Look::Away => return "Redis is down".to_owned(),
         Look::Late => return "Redis does not answer in time".to_owned(),
-        Look::Refused => return "Redis refused the question".to_owned(),
+        Look::Refused => return "Redis refused the query".to_owned(),
         Look::Seen(seen) => seen,
     };
     let changed = match seen.unchanged_ns {
@@ -51,9 +51,9 @@ pub(crate) fn sentence(look: &Look) -> String {
         None => String::new(),
     };
     match seen.left {
-        WindowBalance::Exact(_) => format!("says Redis{changed}"),
+        WindowBalance::Exact(_) => format!("according to Redis{changed}"),
         WindowBalance::Lent(lent) => format!(
-            "Redis has {:.0} left, {:.0} are leased (nodes: {}){changed}",
+            "Redis has {:.0} left, {:.0} are leased to nodes ({}){changed}",
             lent.level.floor(),
             lent.out.floor(),
             lent.nodes

@@ -38,7 +38,7 @@ impl Command {
             Command::Show { name } => Call::get(&["v1", "policies", name], View::Row),
             Command::Put { name, file, careful } => {
                 let document = document(name, &content(file)?)
-                    .with_context(|| format!("{} is no policy", file.display()))?;
+                    .with_context(|| format!("{} is not a valid policy", file.display()))?;
                 let mut call = Call::change(Method::PUT, &["v1", "policies", name], careful, View::Row);
                 call.body = Some(document);
                 call
@@ -59,10 +59,10 @@ fn document(name: &str, text: &str) -> anyhow::Result<Value> {
     match table.remove("policy") {
         None => Ok(serde_json::to_value(table)?),
         Some(toml::Value::Table(mut policies)) if table.is_empty() && policies.len() == 1 => {
-            let own = policies.remove(name).with_context(|| format!("there is no [policy.{name}] in it"))?;
+            let own = policies.remove(name).with_context(|| format!("it has no [policy.{name}]"))?;
             Ok(serde_json::to_value(own)?)
         }
-        Some(_) => anyhow::bail!("there must be [policy.{name}] in it and nothing else"),
+        Some(_) => anyhow::bail!("it must have [policy.{name}] and nothing else"),
     }
 }
 

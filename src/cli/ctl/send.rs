@@ -29,7 +29,7 @@ pub(super) fn send(
         let (Some(Value::Array(rows)), Some(Value::Array(fresh))) =
             (answer.get_mut("items"), more.get_mut("items"))
         else {
-            bail!("the gateway answers a list without rows: is it of another version?");
+            bail!("the gateway's response is not a list: has it another version?");
         };
         rows.append(fresh);
         match more.remove("next") {
@@ -81,14 +81,14 @@ fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result
     match read {
         Some(Value::Object(fields)) if answer.status().is_success() => Ok(fields),
         Some(problem) if !answer.status().is_success() => bail!("{}", refusal(client, &answer, &problem)),
-        _ => bail!("the gateway on {} answers {} and no JSON", client.place, answer.status()),
+        _ => bail!("the gateway on {} answers {} without JSON", client.place, answer.status()),
     }
 }
 
 /// Why the gateway refuses, and what to do about it, from a problem (RFC 9457).
 fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> String {
     let status = answer.status();
-    let detail = problem["detail"].as_str().unwrap_or("it does not say why");
+    let detail = problem["detail"].as_str().unwrap_or("no reason given");
     let mut said = match problem["errors"].as_array() {
         Some(errors) if !errors.is_empty() => {
             errors.iter().map(|error| error["detail"].as_str().unwrap_or("?")).collect::<Vec<_>>().join("\n")
@@ -96,7 +96,7 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
         _ => detail.to_owned(),
     };
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
-        said += ": put a token that may into SLUICEGATE_TOKEN, or name its file by --token-file";
+        said += ": set SLUICEGATE_TOKEN to a token with the right role, or name its file with --token-file";
     }
     if let Some(version) = answer.headers().get(ETAG).filter(|_| status == StatusCode::PRECONDITION_FAILED) {
         said += &format!("; its version is {}", version.to_str().unwrap_or("?").trim_matches('"'));

@@ -12,16 +12,16 @@ use base::words;
 pub(super) fn list(columns: &[Column], page: &Map<String, Value>) -> String {
     let rows = page.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if rows.is_empty() {
-        return "there are none\n".to_owned();
+        return "no rows\n".to_owned();
     }
     let headings = columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
     let cells = rows.iter().map(|row| columns.iter().map(|(_, field)| shown(&row[*field])).collect());
     let mut text = aligned(iter::once(headings).chain(cells).collect());
     if page.contains_key("next") {
-        text += "there are more: --limit\n";
+        text += "more rows exist: raise --limit\n";
     }
     if page.get("others").and_then(Value::as_array).is_some_and(|others| !others.is_empty()) {
-        text += "some decisions were counted under nobody's name: --json shows in which minutes\n";
+        text += "some decisions were counted without a name: --json shows in which minutes\n";
     }
     text
 }
@@ -94,9 +94,9 @@ mod tests {
         let columns = [("ID", "id"), ("CONSUMER", "user-id"), ("VALUE", "value")];
         assert_eq!(
             list(&columns, &page),
-            "ID  CONSUMER  VALUE\n1   ann       1000.0\n22  -         2.5\nthere are more: --limit\n"
+            "ID  CONSUMER  VALUE\n1   ann       1000.0\n22  -         2.5\nmore rows exist: raise --limit\n"
         );
-        assert_eq!(list(&columns, &object(json!({ "items": [] }))), "there are none\n");
+        assert_eq!(list(&columns, &object(json!({ "items": [] }))), "no rows\n");
     }
 
     #[test]

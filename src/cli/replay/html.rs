@@ -34,14 +34,14 @@ pub fn page(report: &Report) -> String {
 fn nodes(report: &Report) -> String {
     match (report.nodes, report.candidate.fleet) {
         (1, _) => "one node".to_owned(),
-        (nodes, true) => format!("{nodes} nodes by {}, which share limits", report.spread),
-        (nodes, false) => format!("{nodes} nodes by {}, each of which counts on its own", report.spread),
+        (nodes, true) => format!("{nodes} nodes, spread by {}, share limits", report.spread),
+        (nodes, false) => format!("{nodes} nodes, spread by {}, each counts on its own", report.spread),
     }
 }
 
 fn read(log: &LogReport) -> String {
     let lines = counted(log.lines, "line", "lines");
-    let mut notes = vec![lines, log.format.unwrap_or("of no known format").to_owned()];
+    let mut notes = vec![lines, log.format.unwrap_or("unknown format").to_owned()];
     if log.unreadable > 0 {
         notes.push(format!("{} unreadable", log.unreadable));
     }
@@ -52,7 +52,8 @@ fn read(log: &LogReport) -> String {
 
 fn world(title: &str, world: &WorldReport) -> String {
     let mut page = format!(
-        "<h2>{title}</h2>\n<p>{} admitted, <b>{} denied</b> ({}), {} without a limit, {} for no route, {} before limits.</p>\n",
+        "<h2>{title}</h2>\n<p>{} admitted, <b>{} denied</b> ({}), {} without a limit, {} matching no route, {} \
+         before limits.</p>\n",
         world.admitted,
         world.denied,
         share(world.denied, world.requests),

@@ -106,13 +106,14 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
         } else if log.lines > 0 {
             writeln!(
                 errors,
-                "sluicegate: no line of {} is one of an access log: it is left out",
+                "sluicegate: no line of {} can be read as an access log line: the file is skipped; --format names \
+                 its format",
                 base::words::plain(&log.name)
             )?;
         }
     }
     if !is_readable {
-        writeln!(errors, "sluicegate: no line is one of an access log that can be read")?;
+        writeln!(errors, "sluicegate: no line can be read as an access log line; --format names the format")?;
     }
     Ok(is_readable)
 }
@@ -124,7 +125,7 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
 pub fn exit_code(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<u8> {
     let ended_early = logs.iter().any(|log| log.ended_early.is_some());
     if ended_early {
-        writeln!(errors, "sluicegate: a log ended early: what is shown is of what was read before")?;
+        writeln!(errors, "sluicegate: a log could not be read to its end: the report covers what was read")?;
     }
     let left_out = logs.iter().any(|log| log.lines > 0 && log.is_unreadable());
     Ok(if ended_early || left_out { EXIT_LEFT_OUT } else { 0 })

@@ -24,18 +24,13 @@ pub fn shown(report: &Report) -> String {
 
 /// What was read of a log: `access.log: 1000000 lines (sluicegate)`, and what was wrong with them.
 pub fn read(log: &LogReport) -> String {
-    let format = log.format.unwrap_or("of no known format");
+    let format = log.format.unwrap_or("unknown format");
     let mut text = format!("{}: {} ({format})\n", plain(&log.name), counted(log.lines, "line", "lines"));
     for note in notes_of_log(log) {
         let _ = writeln!(text, "  {note}");
     }
     if log.unreadable > 0 {
-        let _ = writeln!(
-            text,
-            "  {} {}:",
-            log.unreadable,
-            if log.unreadable == 1 { "that is none" } else { "that are none" }
-        );
+        let _ = writeln!(text, "  {} that cannot be read:", log.unreadable);
     }
     for example in &log.examples {
         let _ = writeln!(text, "    line {}: {}", example.line, example.why);
@@ -54,14 +49,14 @@ pub fn notes_of_log(log: &LogReport) -> Vec<String> {
             notes.push(format!("{}{what}", counted(count, one, many)));
         }
     };
-    note(log.without_request, "line", "lines", " about no request");
-    note(log.late, "line", "lines", " late, played at the time of those around");
-    note(log.strays, "line", "lines", " with a time that fits to none around, played at the time of those");
-    note(log.set_back, "time", "times", " the clock was set back; time goes on in the replay");
+    note(log.without_request, "line", "lines", " without a request");
+    note(log.late, "line", "lines", " out of order, played at the time of their neighbours");
+    note(log.strays, "line", "lines", " with an implausible time, played at the time of their neighbours");
+    note(log.set_back, "time", "times", " the log's clock jumped back; the replay's clock does not");
     note(log.pauses, "pause", "pauses", " of more than an hour");
     if log.newest_first {
         notes.push(
-            "the newest line comes first: turn the log round, because hardly any line has its time"
+            "the log is newest first: reverse it (`tac`), otherwise most lines are played at a wrong time"
                 .to_owned(),
         );
     }
@@ -80,21 +75,25 @@ fn played(report: &Report) -> String {
         report.answered_429
     );
     if report.no_host > 0 && report.candidate.no_route > 0 {
-        let _ = writeln!(text, "{} without a host: routes with hosts take none; see --host", report.no_host);
+        let _ =
+            writeln!(text, "{} without a host: no route with `host` takes them; see --host", report.no_host);
     }
     if report.candidate.no_address > 0 {
-        let _ =
-            writeln!(text, "{} without an address: they count as one client", report.candidate.no_address);
+        let _ = writeln!(
+            text,
+            "{} without a client address: all count as one client",
+            report.candidate.no_address
+        );
     }
     if report.candidate.overflow_decisions > 0 {
         let _ = writeln!(text, "{}", overflowed(report.candidate.overflow_decisions));
     }
     if report.nodes > 1 {
         let how = match report.candidate.fleet {
-            true => "which share limits by leases, with a Redis that answers at once",
-            false => "each of which counts on its own, because there is no [redis]",
+            true => "which share limits through leases; Redis answers at once",
+            false => "each counts on its own, because there is no [redis]",
         };
-        let _ = writeln!(text, "over {} nodes by {}, {how}", report.nodes, report.spread);
+        let _ = writeln!(text, "over {} nodes, spread by {}, {how}", report.nodes, report.spread);
     }
     text
 }
@@ -104,13 +103,13 @@ fn world(world: &WorldReport) -> String {
     let mut text = format!("{} admitted, {} denied ({share})\n", world.admitted, world.denied);
     let others = [
         (world.unlimited, "on routes without a limit"),
-        (world.no_route, "for no route"),
-        (world.before_limits, "refused or answered before limits"),
+        (world.no_route, "matching no route"),
+        (world.before_limits, "refused or answered before limits are checked"),
     ];
     let others = others.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"));
     let others = others.collect::<Vec<_>>().join(", ");
     if !others.is_empty() {
-        text += &format!("beside these {others}\n");
+        text += &format!("in addition: {others}\n");
     }
     if let Some(minute) = &world.worst_minute {
         text += &format!("the worst minute: {}\n", minute_shown(minute));
@@ -131,7 +130,8 @@ fn world(world: &WorldReport) -> String {
 /// The table of limits was full.
 pub fn overflowed(decisions: u64) -> String {
     format!(
-        "{} on a bucket that keys share, because limits.memory is full: some requests were refused for others",
+        "{} on a bucket that several keys shared, because the table of keys was full: raise `memory` of [limits], \
+         otherwise clients are refused for each other's requests",
         counted(decisions, "decision", "decisions")
     )
 }
@@ -185,7 +185,7 @@ pub fn notes(policy: &PolicyReport) -> Vec<String> {
         }
     };
     note(policy.unknown_costs, "the costs of ", "are not in the log", "are not in the log");
-    note(policy.no_duration, "", "says not how long it took", "say not how long they took");
+    note(policy.no_duration, "", "has no duration", "have no duration");
     note(policy.penalised, "", "was refused by its penalty", "were refused by its penalty");
     note(
         policy.missing,
@@ -205,7 +205,8 @@ fn callers(callers: &[CallerReport], error: u64) -> String {
 
 fn differing(differences: &DifferencesReport) -> String {
     let mut text = format!(
-        "\ndifferences\n  {} denied by the candidate alone\n  {} denied by the other alone\n  {} denied by both\n  {} denied by neither\n",
+        "\ndifferences\n  {} denied by the candidate alone\n  {} denied by the other configuration alone\n  {} \
+         denied by both\n  {} denied by neither\n",
         differences.newly_denied, differences.newly_admitted, differences.both_deny, differences.both_admit
     );
     if !differences.routes.is_empty() {

@@ -29,12 +29,14 @@ impl AdminClient {
                     AdminAddress::Unix(path) => begin(UnixStream::connect(path).await?, request).await,
                 }
             });
-            let begun = begun.await.unwrap_or_else(|_| bail!("it has not answered within {:?}", self.within));
+            let begun = begun.await.unwrap_or_else(|_| bail!("no answer within {:?}", self.within));
             let begun = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
             let mut body =
                 begun.map_err(|refusal| anyhow!("the gateway on {} answers {refusal}", self.place))?;
             // A deadline for each piece, because the server sends something each second.
-            while let Some(frame) = timeout(self.within, body.frame()).await.context("it fell silent")? {
+            while let Some(frame) =
+                timeout(self.within, body.frame()).await.context("the gateway stopped sending events")?
+            {
                 if frame?.data_ref().is_some_and(|piece| !each(piece)) {
                     break;
                 }
@@ -60,7 +62,7 @@ async fn begin(
     let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
     let body = body.map(Collected::to_bytes).unwrap_or_default();
     let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let detail = problem["detail"].as_str().unwrap_or("without a reason").escape_debug().to_string();
+    let detail = problem["detail"].as_str().unwrap_or("no reason given").escape_debug().to_string();
     Ok(Err(format!("{}: {detail}", status.as_u16())))
 }
 

@@ -99,11 +99,14 @@ fn ask<T: DeserializeOwned>(client: &AdminClient, target: &str) -> Result<T, Str
     let answer = client.ask(&Method::GET, target, &HeaderMap::new(), None);
     let answer = answer.map_err(|error| app::error_chain(&error))?;
     match answer.status() {
-        StatusCode::OK => serde_json::from_slice(answer.body())
-            .map_err(|error| format!("the gateway is of another version: {error}")),
+        StatusCode::OK => serde_json::from_slice(answer.body()).map_err(|error| {
+            format!("the gateway's response cannot be read, it may have another version: {error}")
+        }),
         status => {
             let shown: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-            Err(shown["detail"].as_str().map_or_else(|| format!("it answers {status}"), str::to_owned))
+            Err(shown["detail"]
+                .as_str()
+                .map_or_else(|| format!("the gateway answers {status}"), str::to_owned))
         }
     }
 }

@@ -107,7 +107,7 @@ fn policies(policies: &Value) -> Table {
             ("policy", 0),
             ("refused/s", -10),
             ("of all", -8),
-            ("let through/s", -14),
+            ("admitted/s", -14),
             ("refused", -11),
         ],
         rows: with_others(policies, "policies").map(row).collect(),
@@ -200,7 +200,7 @@ fn refusals(known: &Result<DecisionList, String>) -> Table {
         Row { cells: vec![id, time, shown(|it| &it.policy), shown(|it| &it.key)], tone: Tone::Plain }
     };
     let rows = known.items.iter().filter(|decision| !decision.admitted).map(row).collect();
-    Table { columns, rows, none: "no refusal is remembered".to_owned() }
+    Table { columns, rows, none: "no request was refused lately".to_owned() }
 }
 
 fn upstreams(upstreams: &Value) -> Table {
@@ -270,7 +270,7 @@ fn redis(shards: &Value) -> Table {
             ("lost/s", -7),
         ],
         rows: shards.as_array().into_iter().flatten().map(row).collect(),
-        none: "limits are counted by this gateway alone: [redis] shares them".to_owned(),
+        none: "limits are counted by this node alone: add [redis] to share them".to_owned(),
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) fn read(table: &Table<'_>) -> Option<MethodKind> {
     if rules.audiences.is_empty() {
         table.warn(
             "without `audience`, tokens that the issuer made for other services are accepted too",
-            "write `audience = \"…\"`: what tokens for this gateway say in `aud`",
+            "write `audience = \"…\"`, the value of `aud` in tokens for this gateway",
         );
     }
     let naming = ClaimNaming {
@@ -66,7 +66,7 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
     let (jwks, secret) = (table.value("jwks"), table.value("secret"));
     let has_file = table.value("keys").is_some();
     for value in ["tls", "fetch"].into_iter().filter_map(|key| table.value(key)).filter(|_| jwks.is_none()) {
-        let hint = if value.key == "tls" { "only fetched keys come over TLS" } else { "leave it out" };
+        let hint = "leave it out: only keys of `jwks` are fetched";
         value.wrong_key(format!("`{}` needs `jwks`", value.key), hint);
     }
     match (jwks, has_file, secret) {
@@ -76,7 +76,7 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
                 config.trust = trust::read(&tls);
                 if !config.is_tls() {
                     tls.wrong_key(
-                        "`tls` needs a URL over TLS",
+                        "`tls` needs an https URL in `jwks`",
                         "write `jwks` as in `https://id.example.com/keys`",
                     );
                 }
@@ -107,8 +107,8 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
 fn url(text: &Text<'_>) -> Option<remote::Config> {
     let uri = text.private_url(
         "write it as in `https://id.example.com/.well-known/jwks.json`",
-        "a URL of keys cannot hold a user name or a password",
-        "keys over plain http can be replaced by anyone on the network path",
+        "`jwks` cannot hold a user name or a password",
+        "the keys come over plain http, so anyone on the network path can replace them",
     )?;
     text.spell(&uri);
     Some(remote::Config { url: uri, trust: Trust::default(), every: EVERY, rest: PAUSE, timeout: TIMEOUT })
@@ -119,7 +119,7 @@ fn algorithm(text: &Text<'_>) -> Option<Algorithm> {
     let found = ALGORITHMS.iter().find(|(name, _)| *name == text.text);
     if found.is_none() {
         let names = ALGORITHMS.map(|(name, _)| name);
-        let message = format!("signatures by {} are not verified here", text.shown());
+        let message = format!("the gateway cannot verify signatures of the algorithm {}", text.shown());
         text.wrong(message, format!("write {}", listed(&names)));
     }
     found.map(|(_, algorithm)| *algorithm)

@@ -80,7 +80,7 @@ fn keys_source(table: &Table<'_>) -> Option<keys::ApiKeySource> {
     if value.is_string() {
         let text = value.text()?;
         if text.text != DATABASE {
-            text.wrong(format!("{} is not a place for keys", text.shown()), HINT);
+            text.wrong(format!("keys cannot be read from {}", text.shown()), HINT);
             return None;
         }
         return Some(keys::ApiKeySource::Database);
@@ -153,7 +153,7 @@ fn place(text: &Text<'_>) -> Option<CredentialSource> {
     };
     if found.is_none() {
         let hint = "write `header:<name>`, `bearer` or `query:<name>`";
-        text.wrong(format!("{} is not a place for a credential", text.shown()), hint);
+        text.wrong(format!("a credential cannot be read from {}", text.shown()), hint);
     }
     found.iter().for_each(|place| text.spell(place));
     found

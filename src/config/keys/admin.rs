@@ -52,8 +52,9 @@ sections! {
         "name": Text, Needs("a certificate needs `name`, which the audit shows", "write `name = \"alice\"`");
         /// a field of the certificate and its value: `"san:email=alice@example.com"`, `"subject:cn=alice"`
         "shows": Text, Needs(
-            "a certificate needs `shows`, the name in it",
-            "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`",
+            "a certificate needs `shows`, the name to find in it",
+            "write the kind of name and the name, as in `shows = \"san:email=alice@example.com\"` or \
+             `\"subject:cn=alice\"`",
         );
         /// what its bearer may do
         "role": Words(|| words(&ROLES)),

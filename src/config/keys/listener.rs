@@ -104,7 +104,7 @@ sections! {
         "acme": Text, Required;
         /// DNS names of the certificate, at most 100; no wildcards, which neither challenge can prove
         "names": Texts, Needs(
-            "a certificate that is ordered needs `names`",
+            "a certificate from `acme` needs `names`",
             "write the names that clients use, as in `names = [\"api.example.com\"]`",
         );
         /// a contact address for the CA

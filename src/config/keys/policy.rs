@@ -117,7 +117,7 @@ sections! {
     PENALTY = "`penalty`" {
         /// refusals that are allowed before a penalty
         "after": Number(1, Penalty::AFTER_MAX as u64),
-            Needs("a penalty needs `after`: how many refusals pass before it", "write `after = 20`");
+            Needs("a penalty needs `after`, the number of refusals before it begins", "write `after = 20`");
         /// the time over which refusals are counted
         "within": TimeWithin(SECOND, WITHIN_MAX, ""), Value("1m");
         /// how many times longer each further penalty is

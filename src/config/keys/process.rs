@@ -118,7 +118,7 @@ sections! {
         /// even past `drain`. After an upgrade: at least `drain`
         "drain-tunnels": Time(ZERO), Value("0s");
         /// how long the new process of an upgrade may take to start serving. After that, the old one continues
-        "upgrade": TimeWithin(MS, UPGRADE_MAX, ": two processes serve for so long"), Value("1m");
+        "upgrade": TimeWithin(MS, UPGRADE_MAX, ": until then two processes run"), Value("1m");
     }
     NODE = "[node]" {
         /// up to 255 letters, digits, `-`, `_`, `.` and `:`. Each node of a fleet needs its own

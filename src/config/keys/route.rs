@@ -130,7 +130,7 @@ sections! {
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
         /// after how long another server gets the request, too
         "hedge-after": Time(MS);
-        "budget": Elsewhere("`budget` is the upstream's", "write it in `retry` of the upstream");
+        "budget": Elsewhere("`budget` is a key of the upstream's `retry`", "move it into `retry` of the upstream");
     }
     MIRROR = "`mirror`" {
         /// the name or URL of an upstream to which the route does not send its requests

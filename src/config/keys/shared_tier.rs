@@ -19,7 +19,7 @@ sections! {
         /// servers
         "topology": Text, Value("single");
         /// how long a decision waits for Redis. `"auto"`: 1.5 times what nearly all calls take, 2 to 20 ms
-        "deadline": Any(&[TimeWithin(MS, SECOND, ": every request may wait so long"), Word("auto")]), Value("auto");
+        "deadline": Any(&[TimeWithin(MS, SECOND, ": a request waits that long"), Word("auto")]), Value("auto");
         /// the prefix of every key in Redis, 1 to 32 characters. Nodes that share limits need the same one
         "prefix": Text, Value("sg");
         /// connections to each server

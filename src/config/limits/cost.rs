@@ -33,8 +33,8 @@ pub(crate) fn read(value: &Value<'_>) -> CostDefinition {
             "estimate" => {
                 if has_default {
                     entry.wrong_key(
-                        "a number as `estimate` is what `default` is",
-                        "leave one of them out, or write `estimate = \"body:max_tokens\"`",
+                        "`estimate` as a number and `default` say the same",
+                        "remove one of them, or write `estimate = \"body:max_tokens\"`",
                     );
                 }
                 default = units(&entry);
@@ -69,7 +69,7 @@ impl Later {
                 let texts = entry.texts();
                 if texts.is_empty() || texts.len() > PATHS_MAX {
                     entry.wrong(
-                        format!("`response-json` has from 1 to {PATHS_MAX} paths"),
+                        format!("`response-json` takes from 1 to {PATHS_MAX} paths"),
                         "write `response-json = \"usage.total_tokens\"`",
                     );
                 }
@@ -90,9 +90,9 @@ impl Later {
         let first = found.next();
         if found.next().is_some() {
             table.wrong(
-                "a cost is told by the answer's head, by its JSON, or by what is measured",
-                "leave all but one of `response-header`, `response-json` and `request-bytes`, `response-bytes`, \
-                 `response-time` out, or write a policy for each",
+                "a cost has one source: a response header, JSON of the response, or measurements",
+                "keep `response-header`, `response-json` or the group of `request-bytes`, `response-bytes` and \
+                 `response-time`, or write a policy for each",
             );
         }
         first
@@ -125,7 +125,7 @@ pub(crate) fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
 fn body_path(text: &Text<'_>) -> Option<JsonPath> {
     let Some(field) = text.text.strip_prefix("body:") else {
         text.wrong(
-            format!("{} is not an estimate", text.shown()),
+            format!("{} is not a valid `estimate`", text.shown()),
             "write a number, or `\"body:max_tokens\"`",
         );
         return None;

@@ -41,7 +41,7 @@ fn per_second(value: Value<'_>) -> Option<u32> {
     number.iter().for_each(|number: &u32| text.spell(format!("{number}/s")));
     if number.is_none() {
         let hint = format!("write it from `\"1/s\"` to `\"{PER_SECOND_MAX}/s\"`");
-        text.wrong(format!("{} is not a number of decisions in a second", text.shown()), hint);
+        text.wrong(format!("{} is not a number of decisions per second", text.shown()), hint);
     }
     number
 }

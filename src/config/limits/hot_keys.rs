@@ -31,7 +31,7 @@ fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
     let limit = limit.filter(is_plain);
     if limit.is_none() {
         let hint = "write `\"report\"`, or a limit for each node as in `\"local-only:1000/m\"`";
-        then.wrong(format!("{} is nothing that can be done about a hot key", then.shown()), hint);
+        then.wrong(format!("{} is not a valid action for hot keys", then.shown()), hint);
     }
     let window = limit?.window;
     then.spell(format!("{LOCAL_ONLY}{}", limit_text::show_window(&window)));

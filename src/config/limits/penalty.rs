@@ -15,7 +15,7 @@ pub(crate) fn read(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
     keys(&table, &mut values);
     if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
         table.wrong(
-            "a limit of requests in flight sends no `Retry-After` that a client could ignore",
+            "`penalty` cannot be combined with a limit of requests in flight, whose refusals have no `Retry-After`",
             "leave `penalty` out, or write a limit over time",
         );
     }

@@ -56,8 +56,8 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         // No error here, because a candidate of a policy that is not there is reported when both are compiled.
         None if table.has("replaces") => {}
         None => table.wrong(
-            "a policy needs `by`: who is counted",
-            "write `by = [\"ip\"]`, or `by = []` to count everybody together",
+            "a policy needs `by`: the dimensions that it counts by",
+            "write `by = [\"ip\"]`, or `by = []` to count all requests together",
         ),
     }
     if let Some(value) = table.value("overshoot") {
@@ -83,8 +83,8 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         // An error, because what is in flight has no cost that is known only when it is over.
         if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
             value.wrong_key(
-                "what is in flight has no cost that is known only when it is over",
-                "write the cost in a policy of limits over time, and what is in flight in another",
+                "a limit of requests in flight cannot have a cost that is known only after the response",
+                "move the limit of requests in flight to a policy of its own, without this cost",
             );
         }
     }
@@ -94,8 +94,10 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         let is_refused = policy.idempotency.as_ref().is_some_and(|idempotency| !idempotency.by_address);
         if is_refused && is_by_address(&policy.by) {
             value.wrong(
-                "a policy that counts by address takes no keys: anybody there could repeat a key for ever",
-                "count by `consumer`, or write `by-address = true` beside `key` if the upstream answers known keys itself",
+                "a policy that counts by address cannot have `idempotency-key`: anyone at an address could repeat \
+                 one key and never be charged again",
+                "count by `consumer`, or write `by-address = true` beside `key` if the upstream recognises repeated \
+                 keys",
             );
         }
     }
@@ -147,7 +149,10 @@ fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
     let name = text.text.strip_prefix("header:");
     let name = name.and_then(|name| http::HeaderName::from_bytes(name.as_bytes()).ok());
     if name.is_none() {
-        text.wrong(format!("{} is not a header's key", text.shown()), "write `\"header:idempotency-key\"`");
+        text.wrong(
+            format!("{} does not name the header of an idempotency key", text.shown()),
+            "write `\"header:idempotency-key\"`",
+        );
     }
     name.iter().for_each(|name| text.spell(format!("header:{name}")));
     name

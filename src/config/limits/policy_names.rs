@@ -64,10 +64,12 @@ impl PolicyNames {
         name: String,
     ) -> Option<String> {
         if let Some(first) = self.0.get(&name) {
-            let message = format!("this shorthand is the policy {}, which is given already", quoted(&name));
+            let message = format!("this limit defines the policy {}, which exists already", quoted(&name));
             match places.policies[*first].whole {
-                Some(place) => text.wrong_beside(message, "name the policy here", place, "here"),
-                None => text.wrong(message, "name the policy here"),
+                Some(place) => {
+                    text.wrong_beside(message, "write the policy's name instead of the limit", place, "here")
+                }
+                None => text.wrong(message, "write the policy's name instead of the limit"),
             }
             return None;
         }

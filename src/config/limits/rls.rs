@@ -135,7 +135,7 @@ fn entries(value: &Value<'_>) -> (Vec<EntryMatch>, bool) {
             [only] => entry(only),
             _ => {
                 value.wrong(
-                    "an entry is a table of one key",
+                    "an entry must be a table of one key",
                     "write one table for each, in their order: `[{ generic_key = \"a\" }, { user_id = \"*\" }]`",
                 );
                 None
@@ -148,7 +148,7 @@ fn entries(value: &Value<'_>) -> (Vec<EntryMatch>, bool) {
 fn entry(value: &Value<'_>) -> Option<EntryMatch> {
     let text = value.text()?;
     if value.key.is_empty() {
-        value.wrong_key("an entry has a key", "write it as in `remote_address = \"*\"`");
+        value.wrong_key("the key of an entry is empty", "write it as in `remote_address = \"*\"`");
     }
     if text.text.is_empty() {
         text.wrong("an empty value matches nothing", "write `\"*\"` for any value");

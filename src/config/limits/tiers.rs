@@ -133,9 +133,10 @@ pub(crate) fn divide(
     let Some(default) = default_of(&parts, default, shared.is_none()) else {
         // No error in the last case, because a table whose tiers are all wrong has been reported.
         match shared {
-            Some(_) => limit.wrong("there is no tier", "write `[tier.free]` with a `limit`"),
+            Some(_) => limit.wrong("a limit by tier needs a tier", "write `[tier.free]` with a `limit`"),
             None if limit.table().is_some_and(|table| table.is_empty()) => {
-                limit.wrong("there is no tier", "write `{ free = \"60/m\", default = \"30/m\" }`");
+                limit
+                    .wrong("a limit by tier needs a tier", "write `{ free = \"60/m\", default = \"30/m\" }`");
             }
             None => {}
         }

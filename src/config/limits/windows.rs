@@ -86,14 +86,14 @@ pub(crate) fn dimension_of_choice(text: &Text<'_>) -> Option<Dimension> {
         return None;
     };
     let message = match dimension {
-        Dimension::Body(_) => "only policies count by a field of the body",
-        Dimension::Entry(_) => "only policies of descriptors count by their entries",
+        Dimension::Body(_) => "a field of the body is not known when an upstream or a server is chosen",
+        Dimension::Entry(_) => "an entry of a descriptor is not known when an upstream or a server is chosen",
         _ => {
             text.spell(limit_text::show_dimension(&dimension));
             return Some(dimension);
         }
     };
-    text.wrong(message, "write a header's name, as in `header:x-user`");
+    text.wrong(message, "use a header, as in `header:x-user`");
     None
 }
 
@@ -107,7 +107,10 @@ pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
         }
         let Some((window, by)) = window(&text, counting, hint_without_by) else { continue };
         if !by.is_empty() {
-            text.wrong("a policy's limit has no `by`", "write it as the policy's own key: `by = [...]`");
+            text.wrong(
+                "a limit of a policy cannot name dimensions",
+                "write them as the policy's own key: `by = [...]`",
+            );
         }
         text.spell(limit_text::show_window(&window));
         windows.push(window);
@@ -130,8 +133,8 @@ pub(crate) fn window(
         Ok(Shorthand { window, by, has_burst }) => {
             if has_burst && !matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
                 text.wrong(
-                    "only a token bucket has a burst, and a leaky bucket a queue",
-                    "leave `burst` out, or the `algorithm`",
+                    "`burst` needs a token bucket or a leaky bucket",
+                    "remove `burst` from the limit, or remove `algorithm`",
                 );
             }
             Some((counted(text, window, counting)?, by))
@@ -158,7 +161,7 @@ pub(crate) fn hint_with_by(problem: &ShorthandProblem) -> String {
 pub(crate) fn hint_without_by(problem: &ShorthandProblem) -> String {
     match problem {
         ShorthandProblem::Unexpected { .. } => {
-            "after the period come `burst` and a number; who is counted is in the policy's `by`".to_owned()
+            "only `burst` and a number may follow the period; dimensions go into the policy's `by`".to_owned()
         }
         other => other.hint().replace(" by consumer", ""),
     }
@@ -172,7 +175,7 @@ pub(crate) fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Opt
     let limit = window.limit();
     if counting.algorithm == Algorithm::SlidingLog && limit.get() > sliding_log::LIMIT_MAX {
         text.wrong(
-            format!("a sliding log keeps every unit, so its limit is at most {}", sliding_log::LIMIT_MAX),
+            format!("a sliding log stores every unit, so its limit is at most {}", sliding_log::LIMIT_MAX),
             "write a smaller limit, or `algorithm = \"sliding-window\"`",
         );
         return None;
@@ -197,7 +200,7 @@ pub(crate) fn overshoot(value: &Value<'_>) -> Option<u32> {
         return value.share_ppm();
     }
     if !value.is_zero() {
-        value.wrong("`overshoot` is a share", "write it as in `\"1%\"`, or 0");
+        value.wrong("`overshoot` must be a share", "write it as in `\"1%\"`, or 0");
     }
     Some(0)
 }

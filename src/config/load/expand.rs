@@ -90,8 +90,8 @@ fn resolve(reference: &str, directory: &Path, variables: Variables<'_>) -> Resul
     }
     if default.is_some_and(|default| default.contains("${")) {
         return Err(unresolved(
-            "a default cannot hold another `${...}`",
-            "write the default as it is, or the variable alone",
+            "the default in `${...}` cannot contain another `${...}`",
+            "write a plain default, or none",
         ));
     }
     // An empty variable takes the default, too, because `:-` means that in a shell.

@@ -68,7 +68,10 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Sour
             // By its real path, so that a link to a file that is there already is not read twice.
             let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
             if seen.first() == Some(&real) {
-                pattern.wrong("the file includes itself", "name other files");
+                pattern.wrong(
+                    "`include` matches the main file itself",
+                    "change the pattern, so that it matches other files only",
+                );
             } else if included.len() == FILES_MAX {
                 pattern.wrong(format!("more than {FILES_MAX} files are included"), "merge some of them");
                 return (included, ctx.findings.into_inner());

@@ -57,7 +57,7 @@ fn ordered(table: Table<'_>) -> Option<Config> {
     let names = names(&table);
     let email = table.value("email").and_then(|value| email(&value.text()?));
     if !table.value("agree").and_then(|value| value.boolean()).unwrap_or_default() {
-        let hint = "read them where the directory names them, then write `agree = true`";
+        let hint = "read the terms, to which the directory's URL links, then write `agree = true`";
         table.wrong("an authority issues certificates only to those who agree to its terms", hint);
     }
     let challenge = table.value("challenge").and_then(|value| value.text()).and_then(|text| {
@@ -101,7 +101,7 @@ fn names(table: &Table<'_>) -> Option<Vec<String>> {
 fn name(text: &Text<'_>) -> Option<String> {
     let name = text.text.trim_end_matches('.').to_ascii_lowercase();
     if name.starts_with("*.") {
-        let hint = "write each name; a wildcard would need a change of DNS for every certificate";
+        let hint = "write each name; a wildcard needs the challenge dns-01, which is not supported";
         text.wrong(format!("{} cannot be proved by http-01 or tls-alpn-01", text.shown()), hint);
         return None;
     }
@@ -126,10 +126,7 @@ fn email(text: &Text<'_>) -> Option<String> {
         text.text.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty());
     let is_plain = text.text.chars().all(|byte| byte.is_ascii_graphic() && !",?<>".contains(byte));
     if !is_address || !is_plain {
-        text.wrong(
-            format!("{} is not an address of e-mail", text.shown()),
-            "write it as in `ops@example.com`",
-        );
+        text.wrong(format!("{} is not an e-mail address", text.shown()), "write it as in `ops@example.com`");
         return None;
     }
     Some(text.text.clone())
@@ -171,13 +168,13 @@ fn check_sharing(ctx: &Context<'_>, ordered: &Config, has_redis: bool, place: So
     match (&ordered.secret, has_redis) {
         (Some(_), false) => ctx.wrong(
             place,
-            format!("`secret` shares the certificate of `{name}` through [redis], and there is none"),
+            format!("`secret` shares the certificate of `{name}` through Redis, but there is no [redis]"),
             "add [redis], or leave `secret` out",
         ),
         (None, true) => ctx.warn(
             place,
-            format!("every node orders a certificate for `{name}` of its own"),
-            "add `secret = \"${NAME}\"`, the same on all nodes: then one orders for all, and all can answer",
+            format!("each node orders its own certificate for `{name}`"),
+            "add `secret = \"${NAME}\"`, the same on all nodes: then one node orders it, and all use it",
         ),
         (Some(_), true) | (None, false) => {}
     }

@@ -38,7 +38,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
     }
     if value.as_boolean() == Some(true) {
         value.wrong(
-            "`admin` is on unless it is turned off",
+            "`admin = true` has no effect: the admin listener is on by default",
             "leave it out, or write `admin = false` or a table",
         );
         return alone(config);
@@ -72,7 +72,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
     if let Some((value, grpc)) = written.as_ref().zip(grpc.as_ref())
         && listener::meet_alone(&grpc.bind, &config.bind)
     {
-        let message = format!("{} is the address of the admin listener", grpc.bind);
+        let message = format!("`grpc` cannot listen on {}, the address of the admin listener", grpc.bind);
         value.wrong(message, "choose another port: gRPC has a listener of its own");
     }
     let places = table.places();
@@ -88,12 +88,12 @@ fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
         // An error, because the audit tells tokens apart by their names.
         if token.name == OWN_TOKEN_NAME || found.iter().any(|other| other.name == token.name) {
             let message = format!("{} is the name of another token", name.shown());
-            name.wrong(message, "give each its own: the audit tells them apart by it");
+            name.wrong(message, "write another: the audit identifies operators by name");
         }
         if found.iter().map(NamedToken::digest).chain(own).any(|other| other == token.digest()) {
             value.wrong(
                 "another token has the same secret",
-                "give each its own: the audit tells them apart by it",
+                "write another: the audit identifies operators by name",
             );
         }
         found.push(token);
@@ -105,7 +105,7 @@ fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
 fn bounded<'c>(value: &Value<'c>, what: &str) -> Vec<Value<'c>> {
     let mut written = value.array().unwrap_or_default();
     if written.len() > TOKENS_MAX {
-        value.wrong(format!("there are more than {TOKENS_MAX} {what}"), "leave some out");
+        value.wrong(format!("there are more than {TOKENS_MAX} {what}"), "remove some");
     }
     // Cut, so that no more are compared than may be written.
     written.truncate(TOKENS_MAX);
@@ -120,7 +120,7 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
         (Some(plain), None) => plain.text().map(|text| TokenSecret::Text(text.secret())),
         (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(TokenSecret::Digest),
         (Some(_), Some(hashed)) => {
-            hashed.wrong_key("a token has `token` or `digest`, not both", "leave one out");
+            hashed.wrong_key("a token has `token` or `digest`, not both", "remove one");
             None
         }
         (None, None) => {
@@ -144,7 +144,7 @@ fn certificates(value: &Value<'_>, config: &Config) -> Vec<NamedCertificate> {
     if config.tls.as_ref().is_none_or(|tls| tls.client_auth.is_none()) {
         value.wrong_key(
             "`certificates` needs `client-ca`",
-            "name the file of the authorities that issue them",
+            "add `client-ca = \"ca.pem\"` with the authorities that issue the certificates",
         );
     }
     let mut found: Vec<NamedCertificate> = Vec::new();
@@ -153,11 +153,11 @@ fn certificates(value: &Value<'_>, config: &Config) -> Vec<NamedCertificate> {
         let names = config.tokens.iter().map(|token| &token.name);
         let mut names = names.chain(found.iter().map(|other| &other.name));
         if certificate.name == OWN_TOKEN_NAME || names.any(|other| *other == certificate.name) {
-            let message = format!("{} is the name of somebody else", name.shown());
-            name.wrong(message, "give each its own: the audit tells them apart by it");
+            let message = format!("{} is also the name of another token or certificate", name.shown());
+            name.wrong(message, "write another: the audit identifies operators by name");
         }
         if found.iter().any(|other| (other.place, &other.text) == (certificate.place, &certificate.text)) {
-            value.wrong("this certificate is listed before", "leave one out");
+            value.wrong("this certificate is listed twice", "remove one");
         }
         found.push(certificate);
     }
@@ -170,7 +170,7 @@ fn named_certificate<'c>(value: &Value<'c>) -> Option<(NamedCertificate, Text<'c
     let shows = table.value("shows").and_then(|value| value.text()).and_then(|text| {
         let found = CertificateName::written(&text.text).map(|(place, name)| (place, name.to_owned()));
         if found.is_none() {
-            text.wrong("`shows` is not a name in a certificate", SHOWS);
+            text.wrong("`shows` does not name a part of a certificate", SHOWS);
         }
         found.iter().for_each(|(place, name)| text.spell(format!("{place}={name}")));
         found
@@ -186,8 +186,8 @@ fn audit_name<'c>(table: &Table<'c>) -> Option<Text<'c>> {
     if let Some(name) = &name
         && (name.text.is_empty() || name.text.len() > NAME_BYTES_MAX || name.text.contains(char::is_control))
     {
-        let hint = format!("write up to {NAME_BYTES_MAX} bytes without control characters");
-        name.wrong("`name` is not a name for the audit", hint);
+        let hint = format!("write 1 to {NAME_BYTES_MAX} bytes without control characters");
+        name.wrong("`name` is empty, too long, or has control characters", hint);
     }
     name
 }
@@ -213,7 +213,7 @@ fn expires(value: &Value<'_>) -> Option<i64> {
     seconds.and_then(entries::datetime).iter().for_each(|at| text.spell(at));
     if seconds.is_none() {
         let hint = "write a date, or date and time with `Z`: `\"2027-01-01T00:00:00Z\"`";
-        text.wrong(format!("{} is no instant", text.shown()), hint);
+        text.wrong(format!("{} is not a date", text.shown()), hint);
     }
     seconds
 }
@@ -256,7 +256,8 @@ fn default_admin() -> Config {
     }
 }
 
-const SHOWS: &str = "write a place and the name there, as in `shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`";
+const SHOWS: &str = "write the kind of name and the name, as in `shows = \"san:email=alice@example.com\"` or \
+    `\"subject:cn=alice\"`";
 
 /// Tokens of one listener: bounded, because a request is compared with each.
 const TOKENS_MAX: usize = 256;

@@ -42,7 +42,7 @@ fn url(text: &Text<'_>) -> Option<Url> {
     let Some(path) = text.text.strip_prefix("sqlite:") else { return postgres(text) };
     if path.is_empty() || path.starts_with("//") || path.starts_with(":memory:") || path.contains('?') {
         let hint = "write the path behind `sqlite:`, as in `sqlite:state.db` or `sqlite:/var/lib/sluicegate/state.db`";
-        text.wrong("`url` names no file of SQLite", hint);
+        text.wrong("`url` does not name the file of the database", hint);
         return None;
     }
     let path = text::path_from(text, path);
@@ -89,10 +89,13 @@ fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
     }
     match url {
         Some(Url::Sqlite(_)) => {
-            text.wrong("a file of SQLite has no password", "leave it out: the file's mode protects it");
+            text.wrong(
+                "`password` has no effect on SQLite",
+                "leave it out: the mode of the file protects it",
+            );
         }
         Some(url) if url.password().is_some() => {
-            text.wrong("there is a password in `url`, too", "keep one of the two");
+            text.wrong("`url` has a password, too", "keep one of the two");
         }
         _ => text.warn_if_plain(),
     }
@@ -108,11 +111,7 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Defin
         for (method, fields) in config.auth.iter().zip(&places.auth).filter(|_| is_absent) {
             let needs_one = matches!(&method.kind, MethodKind::ApiKey(keys) if keys.source.has_database());
             if let Some(place) = fields.place("keys").filter(|_| needs_one) {
-                ctx.wrong(
-                    place,
-                    "there is no [database] to take keys from",
-                    "write `[database]` with a `url`",
-                );
+                ctx.wrong(place, "`keys = \"database\"` needs [database]", "write `[database]` with a `url`");
             }
         }
         return;
@@ -121,7 +120,7 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Defin
     if let Some(place) = places.database.place("url").filter(|_| is_split) {
         ctx.warn(
             place,
-            "the nodes that share [redis] would each have a file of their own, so the admin listener refuses changes",
+            "nodes that share [redis] would each have their own SQLite file, so the admin listener refuses changes",
             "use `postgres://`, or write `single-node = true` if there is no other node",
         );
     }

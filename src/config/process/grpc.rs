@@ -46,15 +46,18 @@ fn check(config: &Config, written: &Text<'_>) {
 fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<GrpcClient> {
     let asks = tls.and_then(|tls| tls.client_auth.as_ref());
     if asks.is_none_or(|auth| auth.demand != Demand::Require) {
-        let hint = "name the file of the authorities that issue their certificates";
+        let hint = "add `client-ca = \"ca.pem\"` with the authorities that issue the clients' certificates";
         value.wrong_key("`clients` needs `client-ca`", hint);
     }
     let names = value.texts();
     if value.is_empty_array() {
-        value.wrong("`clients` names nobody", "leave it out to let in whoever `client-ca` has certified");
+        value.wrong(
+            "`clients` is empty, so nobody could connect",
+            "leave it out to admit every certificate that `client-ca` has issued",
+        );
     }
     if names.len() > CLIENTS_MAX {
-        value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "leave some out");
+        value.wrong(format!("there are more than {CLIENTS_MAX} clients"), "remove some");
     }
     let client = |text: &Text<'_>| match CertificateName::written(&text.text) {
         Some((place, name)) => {
@@ -62,7 +65,7 @@ fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<GrpcClient> {
             Some(GrpcClient { place, text: name.to_owned() })
         }
         None => {
-            text.wrong(format!("{} is not a name in a certificate", text.shown()), SHOWS);
+            text.wrong(format!("{} does not name a part of a certificate", text.shown()), SHOWS);
             None
         }
     };
@@ -72,4 +75,4 @@ fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<GrpcClient> {
 /// Clients of one listener: bounded, because a connection is compared with each.
 const CLIENTS_MAX: usize = 256;
 const SHOWS: &str =
-    "write a place and the name there, as in `\"san:uri=spiffe://mesh/ns/edge\"` or `\"subject:cn=envoy\"`";
+    "write its kind and the name, as in `\"san:uri=spiffe://mesh/ns/edge\"` or `\"subject:cn=envoy\"`";

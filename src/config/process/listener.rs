@@ -135,14 +135,14 @@ fn bind(text: &Text<'_>) -> Option<ListenAddress> {
 fn rights(table: &Table<'_>, bind: &ListenAddress, rights: &mut Rights) {
     let values = ["mode", "owner", "group"].map(|key| table.value(key));
     for value in values.iter().flatten().filter(|_| matches!(bind, ListenAddress::Tcp(_))) {
-        let hint = "an address and a port have no file; leave it out";
-        value.wrong_key(format!("`{}` is of a Unix socket", value.key), hint);
+        let hint = "leave it out: only a Unix socket has a file";
+        value.wrong_key(format!("`{}` needs a Unix socket in `bind`", value.key), hint);
     }
     let [mode, owner, group] = values;
     if let Some(text) = mode.and_then(|value| value.text()) {
         match u32::from_str_radix(&text.text, 8) {
             Ok(mode) if mode <= 0o777 => rights.mode = mode,
-            _ => text.wrong(format!("{} is not a mode", text.shown()), "write it as in `0660`"),
+            _ => text.wrong(format!("{} is not a file mode", text.shown()), "write it as in `0660`"),
         }
     }
     if let ListenAddress::Unix(_) = bind {
@@ -198,7 +198,7 @@ fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &str) -> Vec<Text
     let Some(value) = table.value(key) else { return Vec::new() };
     let texts = value.some_texts(where_empty);
     if texts.len() > NETWORKS_MAX {
-        let hint = "each client is compared with every one of them";
+        let hint = "merge some: each client is compared with all of them";
         value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
     }
     texts
@@ -243,7 +243,7 @@ fn network(text: &Text<'_>) -> Option<IpNet> {
         && let Some(address) = mapped.addr().to_ipv4_mapped()
     {
         let hint = format!("write `{address}/{}`", mapped.prefix_len() - 96);
-        text.wrong(format!("{} is a range of IPv4", text.shown()), hint);
+        text.wrong(format!("{} is an IPv4 range in IPv6 form, which never matches", text.shown()), hint);
     }
     text.spell(network);
     Some(network)
@@ -311,7 +311,8 @@ fn versions(value: &Value<'_>) -> (bool, bool) {
         }
     }
     if texts.is_empty() && value.is_array() {
-        value.wrong("a listener must speak some HTTP", "write `[\"h2\", \"http/1.1\"]`");
+        value
+            .wrong("`http` is empty: the listener would speak no protocol", "write `[\"h2\", \"http/1.1\"]`");
     }
     let spoken = [("h2", http2), ("http/1.1", http1)];
     value.spell(array(spoken.iter().filter(|(_, served)| *served).map(|(name, _)| show_text(name))));
@@ -339,7 +340,10 @@ pub(crate) fn files(
     let client_auth = client_auth(table, certs.is_some(), unless_said);
     let certs = certs?;
     if let Some(listening::Bind::Unix(_)) = bind {
-        certs.wrong_key("a Unix socket needs no TLS", "leave `certs` out: only its owner can connect");
+        certs.wrong_key(
+            "`certs` cannot be combined with a Unix socket",
+            "leave `certs` out: the file's mode decides who can connect",
+        );
     }
     Some(tls::TlsFiles { certs: acme::certs(&certs).0, client_auth })
 }
@@ -354,12 +358,15 @@ pub(crate) fn client_auth(
     let crl = table.value("client-crl");
     let Some(ca) = table.value("client-ca") else {
         for value in [demand, crl].into_iter().flatten() {
-            value.wrong_key(format!("`{}` needs `client-ca`", value.key), "name the authorities' file there");
+            value.wrong_key(
+                format!("`{}` needs `client-ca`", value.key),
+                "add `client-ca = \"ca.pem\"`, the authorities of clients",
+            );
         }
         return None;
     };
     if !has_certs {
-        ca.wrong_key("`client-ca` needs `certs`", "certificates are shown over TLS only");
+        ca.wrong_key("`client-ca` needs `certs`", "add `certs`: clients can show certificates only over TLS");
     }
     let demand = demand.and_then(|value| value.choice(&DEMANDS));
     let crl = crl.and_then(|value| value.path());

@@ -110,7 +110,7 @@ fn sink_in_one(to: &Text<'_>, log: &str) -> Option<Sink> {
         }
         url if url.contains("://") => {
             let hint = "write `stdout`, `stderr`, `off`, `syslog`, `unix:/path`, `udp://host:514` or a path";
-            to.wrong(format!("{} is not a place for {log}", to.shown()), hint);
+            to.wrong(format!("{log} cannot be written to {}", to.shown()), hint);
             return None;
         }
         path if path.contains('/') => return Some(Sink::File(text::path(to))),
@@ -119,7 +119,7 @@ fn sink_in_one(to: &Text<'_>, log: &str) -> Option<Sink> {
     let hint = words::did_you_mean(word, &["stdout", "stderr", "off", SYSLOG]).unwrap_or_else(|| {
         "write `stdout`, `stderr`, `off`, `syslog`, `udp://host:514` or a path with a `/`".to_owned()
     });
-    to.wrong(format!("{} is not a place for {log}", to.shown()), hint);
+    to.wrong(format!("{log} cannot be written to {}", to.shown()), hint);
     None
 }
 
@@ -149,7 +149,7 @@ fn address(text: &Text<'_>) -> Option<SyslogAddress> {
     let is_plain = |udp: &Authority| !udp.as_str().contains('@') && !udp.host().is_empty();
     let Some(udp) = udp.filter(is_plain) else {
         let hint = "write `syslog`, `unix:/dev/log` or `udp://127.0.0.1:514`";
-        text.wrong(format!("{} is not the address of a syslog", text.shown()), hint);
+        text.wrong(format!("{} is not the address of a syslog server", text.shown()), hint);
         return None;
     };
     if text.has_wrong_port(&udp) {
@@ -182,14 +182,14 @@ fn format(text: &Text<'_>, headers: &[HeaderName]) -> Option<LogFormat> {
             let hint = words::did_you_mean(&text.text, &FORMATS.map(|(name, _)| name)).unwrap_or_else(|| {
                 "write `json`, `common`, `combined`, `ecs` or a text with values in it: `{client} {status}`".to_owned()
             });
-            text.wrong(format!("{} is not a format of lines", text.shown()), hint);
+            text.wrong(format!("{} is not a log format", text.shown()), hint);
         }
         return named.map(|(_, format)| format.clone());
     }
     match LogTemplate::parse(&text.text, headers) {
         Ok(template) => Some(LogFormat::Template(template)),
         Err(error) => {
-            text.wrong_within(error.span(&text.text), "`format` cannot be written so", error.to_string());
+            text.wrong_within(error.span(&text.text), "`format` is invalid", error.to_string());
             None
         }
     }
@@ -217,7 +217,10 @@ fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
         names.push(name);
     }
     if names.len() > FIELDS_MAX {
-        value.wrong(format!("`headers` names more than {FIELDS_MAX}"), "each makes every line longer");
+        value.wrong(
+            format!("`headers` names more than {FIELDS_MAX} headers"),
+            "remove some: each makes every log line longer",
+        );
     }
     names
 }

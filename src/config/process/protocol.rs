@@ -12,7 +12,7 @@ pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> TlsPolicy {
     for value in [&min, &ciphers].into_iter().flatten().filter(|_| !has_certs) {
         value.wrong_key(
             format!("`{}` needs `certs`", value.key),
-            "without them there is no TLS; leave it out",
+            "add `certs`, without which there is no TLS, or leave it out",
         );
     }
     let min_version = min.and_then(|value| value.choice(&VERSIONS)).unwrap_or_default();
@@ -21,10 +21,10 @@ pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> TlsPolicy {
     if let Some(value) = ciphers.filter(|_| !protocol.suites.is_empty()) {
         if protocol.versions().next().is_none() {
             let hint = "add one, such as `TLS_AES_256_GCM_SHA384`, or lower `min-version`";
-            value.wrong("none of `ciphers` is for a version from `min-version` on", hint);
+            value.wrong("no suite of `ciphers` works with `min-version` or a later version", hint);
         } else if !protocol.versions().any(|version| version == ListenerTlsVersion::Tls13) {
             value.warn(
-                "`ciphers` has none for TLS 1.3, so that is not spoken",
+                "`ciphers` has no suite for TLS 1.3, so the listener speaks only TLS 1.2",
                 "add `TLS_AES_256_GCM_SHA384`",
             );
         }
@@ -33,7 +33,7 @@ pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> TlsPolicy {
 }
 
 fn suites(value: &Value<'_>) -> Vec<Suite> {
-    let texts = value.some_texts("leave it out for the usual ones");
+    let texts = value.some_texts("leave it out for the default suites");
     let names: Vec<String> = Suite::all().map(Suite::name).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut suites = Vec::new();
@@ -45,7 +45,8 @@ fn suites(value: &Value<'_>) -> Vec<Suite> {
             Some(suite) => suites.push(suite),
             None => {
                 let hint = words::did_you_mean(&text.text, &names);
-                let hint = hint.unwrap_or_else(|| format!("write names of IANA: {}", words::listed(&names)));
+                let hint =
+                    hint.unwrap_or_else(|| format!("write IANA names of suites: {}", words::listed(&names)));
                 text.wrong(format!("{} is not a cipher suite of this gateway", text.shown()), hint);
             }
         }

@@ -84,7 +84,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
     };
     if kind == Kind::Ring {
         if let Some(url) = url {
-            url.wrong_key("a ring has no `url` of its own", "give each of its shards one");
+            url.wrong_key("a ring cannot have `url`", "write a `url` for each shard in `[redis.ring]`");
         }
         let Some(ring) = ring else {
             table.wrong(
@@ -96,7 +96,10 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
         return read_ring(ring.table()?);
     }
     if let Some(ring) = ring {
-        ring.wrong_key("`[redis.ring]` is for a ring", "write `topology = \"ring\"`, or leave it out");
+        ring.wrong_key(
+            "`[redis.ring]` needs `topology = \"ring\"`",
+            "write the topology, or leave `[redis.ring]` out",
+        );
     }
     let Some(url) = url else {
         table.wrong("`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
@@ -107,7 +110,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
     let servers = read_url(&text, port)?;
     // Refused, because a cluster has only the database 0.
     if kind == Kind::Cluster && servers[0].login.db > 0 {
-        text.wrong("a cluster has one database, 0", "end the URL after its hosts");
+        text.wrong("Redis Cluster has only database 0", "remove the database from the URL, after its hosts");
     }
     Some(match (kind, master) {
         (Kind::Sentinel, Some(master)) => Topology::Sentinel { master, sentinels: servers },

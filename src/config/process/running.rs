@@ -64,8 +64,8 @@ pub(crate) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
     }
     if config.servers.len() > DNS_SERVERS_MAX {
         table.wrong(
-            format!("more than {DNS_SERVERS_MAX} name servers are never asked"),
-            format!("write at most {DNS_SERVERS_MAX} `servers`"),
+            format!("the gateway asks at most {DNS_SERVERS_MAX} name servers"),
+            format!("write {DNS_SERVERS_MAX} `servers` or fewer"),
         );
     }
     config
@@ -109,9 +109,9 @@ pub(crate) fn read_overload(documents: &[Table<'_>]) -> OverloadConfig {
     }
     overload_marks(&table, &mut overload.marks_ppm);
     if !overload.marks_ppm.is_sorted() {
-        let hint =
-            "write them rising, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \"98%\"`";
-        table.wrong("the marks of [overload] do not rise", hint);
+        let hint = "raise each above the last, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
+             \"98%\"`";
+        table.wrong("the marks of [overload] are not in rising order", hint);
     }
     overload
 }

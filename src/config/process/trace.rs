@@ -27,7 +27,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     if let (Some(GRPC_PORT), None, Some(written)) =
         (otlp.as_ref().and_then(Uri::port_u16), protocol, &written)
     {
-        written.warn("collectors speak gRPC on 4317", "add `protocol = \"grpc\"`, or write port 4318");
+        written.warn("port 4317 is that of OTLP over gRPC", "add `protocol = \"grpc\"`, or write port 4318");
     }
     if let (Some(OtlpProtocol::Grpc), Some(otlp), Some(written)) = (protocol, &otlp, &written)
         && otlp.path().trim_end_matches('/').ends_with(TRACES_PATH)
@@ -39,7 +39,10 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     if let (Some(tls), Some(otlp)) = (&tls, &otlp)
         && otlp.scheme() != Some(&Scheme::HTTPS)
     {
-        tls.wrong_key("`tls` has no effect on plain http", "write `otlp = \"https://…\"`, or leave it out");
+        tls.wrong_key(
+            "`tls` has no effect on plain http",
+            "write `otlp = \"https://…\"`, or leave `tls` out",
+        );
     }
     let trust = tls.map(|tls| trust::read(&tls)).unwrap_or_default();
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
@@ -95,12 +98,18 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
             entry.wrong_key(format!("`{}` is not a header's name", entry.key.escape_debug()), "");
         }
         if let Some(name) = name.as_ref().filter(|name| is_of_the_message(name)) {
-            let hint = "leave it out; `headers` are for credentials and the like";
-            entry.wrong_key(format!("`{name}` is set for each message, and cannot be set here"), hint);
+            let hint = "leave it out; `headers` are for credentials";
+            entry.wrong_key(
+                format!("`{name}` cannot be set here: the gateway sets it for each message"),
+                hint,
+            );
         }
         let Some(text) = entry.text() else { continue };
         let Ok(mut value) = HeaderValue::from_str(&text.text) else {
-            text.wrong(format!("the value of `{}` is not a header's value", entry.key.escape_debug()), "");
+            text.wrong(
+                format!("the value of `{}` is not a valid header value", entry.key.escape_debug()),
+                "",
+            );
             continue;
         };
         value.set_sensitive(true);

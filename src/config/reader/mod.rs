@@ -244,7 +244,7 @@ impl<'c> Value<'c> {
         hint: impl Into<String>,
         beside: SourceSpan,
     ) {
-        self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "here it is first"));
+        self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "first written here"));
     }
 
     /// Whether it comes from elsewhere than a file.

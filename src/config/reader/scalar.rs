@@ -41,7 +41,7 @@ impl<'c> Value<'c> {
                 "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
             }
             ("a table", _) => {
-                format!("write `{key} = {{ … }}` with the keys that are to be other than by default")
+                format!("write `{key} = {{ … }}` with the keys that differ from their defaults")
             }
             ("an array", _) => format!("write `{key} = [ … ]`"),
             ("true or false", DeValue::String(_)) | ("a whole number", DeValue::String(_)) => {
@@ -77,8 +77,8 @@ impl<'c> Value<'c> {
         // Refused, because whoever may write policies may not read this machine's files and variables by them.
         if *kind != SourceKind::File && text.contains("${") {
             self.wrong(
-                format!("{} refers to a variable or a file", quoted(&self.key)),
-                "write the value itself",
+                format!("{} cannot refer to a variable or a file", quoted(&self.key)),
+                "write the value itself: only gateway.toml may use `${…}`",
             );
             return None;
         }

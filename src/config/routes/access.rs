@@ -17,7 +17,7 @@ pub(crate) fn require(value: &Value<'_>) -> Option<Require> {
     let mut require = Require::default();
     who(&table, &mut require);
     if require == Require::default() {
-        value.wrong("`require` asks for nothing", "write it as in `{ tiers = [\"pro\"] }`, or leave it out");
+        value.wrong("`require` is empty", "write it as in `{ tiers = [\"pro\"] }`, or leave it out");
     }
     Some(require)
 }
@@ -36,7 +36,7 @@ fn who(keys: &Table<'_>, require: &mut Require) {
 
 /// One or several texts. An empty list is an error, because it could mean nobody as well as everybody.
 fn texts(value: &Value<'_>) -> Vec<String> {
-    let texts = value.some_texts("write one at least, or leave it out");
+    let texts = value.some_texts("write at least one, or leave it out");
     texts.into_iter().map(|text| text.text).collect()
 }
 
@@ -57,8 +57,8 @@ pub(crate) fn cors(value: &Value<'_>) -> Option<CorsDefinition> {
         && let Some(value) = table.value("credentials")
     {
         value.wrong(
-            "with credentials, `*` would let every web site act as its visitors",
-            "name the origins that may, or leave `credentials` out",
+            "`credentials` with `*` would let every web site act as its visitors",
+            "name the allowed origins, or leave `credentials` out",
         );
     }
     Some(cors)
@@ -76,7 +76,7 @@ fn others(keys: &Table<'_>, cors: &mut CorsDefinition) {
 }
 
 fn origins_of(value: &Value<'_>) -> Vec<String> {
-    let texts = value.some_texts("leave `cors` out: then no other origin may");
+    let texts = value.some_texts("leave `cors` out to allow no other origin");
     let origin = |text: &Text<'_>| match check_origin(&text.text) {
         Ok(()) => {
             let origin = text.text.to_ascii_lowercase();

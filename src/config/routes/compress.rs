@@ -37,7 +37,7 @@ pub(crate) fn of_route(value: &Value<'_>, default: Option<&Arc<Compress>>) -> Op
 }
 
 fn types(value: &Value<'_>) -> Vec<MediaRange> {
-    let texts = value.some_texts("write `compress = false`, or leave it out for the usual ones");
+    let texts = value.some_texts("write `compress = false`, or leave it out for the default types");
     let mut ranges = Vec::new();
     for text in texts.iter().take(TYPES_MAX + 1) {
         match MediaRange::parse(&text.text) {
@@ -50,8 +50,8 @@ fn types(value: &Value<'_>) -> Vec<MediaRange> {
     }
     if ranges.len() > TYPES_MAX {
         value.wrong(
-            "`types` is too long",
-            format!("write {TYPES_MAX} at most: each answer is compared with all"),
+            format!("`types` names more than {TYPES_MAX} media types"),
+            "merge some, as in `text/*`: each response is compared with all of them",
         );
     }
     ranges
@@ -59,7 +59,7 @@ fn types(value: &Value<'_>) -> Vec<MediaRange> {
 
 /// Codings in the order written; `before` knows levels of some.
 fn codings(value: &Value<'_>, before: &[(Coding, u32)]) -> Vec<(Coding, u32)> {
-    let texts = value.some_texts("write `compress = false`, or leave it out for all");
+    let texts = value.some_texts("write `compress = false`, or leave it out for all encodings");
     let choices = Coding::ALL.map(|coding| (coding.name(), coding));
     let mut codings: Vec<(Coding, u32)> = Vec::new();
     for text in &texts {
@@ -81,7 +81,7 @@ fn read_levels(table: Table<'_>, codings: &mut [(Coding, u32)]) {
         match codings.iter_mut().find(|(known, _)| *known == coding) {
             Some(entry) => entry.1 = u32::try_from(level).unwrap_or(entry.1),
             None => value.wrong_key(
-                format!("`{}` is not one of `encodings`", coding.name()),
+                format!("`{}` is not listed in `encodings`", coding.name()),
                 "leave it out, or add it there",
             ),
         }

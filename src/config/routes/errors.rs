@@ -20,7 +20,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> (Vec<ErrorPage>, Fields) {
 fn entry(value: &Value<'_>) -> Vec<ErrorPage> {
     let Some(statuses) = range(&value.key).filter(|range| *range.start() >= 400 && !range.is_empty()) else {
         value.wrong_key(
-            format!("`{}` is not a status of an error", value.key),
+            format!("`{}` is not an error status", value.key),
             "write it as in `404`, `\"5xx\"` or `\"500-504\"`",
         );
         return Vec::new();
@@ -31,13 +31,13 @@ fn entry(value: &Value<'_>) -> Vec<ErrorPage> {
         let form = error_pages::form(&path);
         if form.is_none() {
             file.wrong(
-                format!("{} is no page, no JSON and no text by its name", file.shown()),
+                format!("{} does not end in `.html`, `.json` or `.txt`", file.shown()),
                 "name it as in `404.html`, `404.json` or `404.txt`",
             );
         } else if pages.iter().any(|other| error_pages::form(&other.file) == form) {
             file.wrong(
-                format!("{} is the second of its kind for `{}`", file.shown(), value.key),
-                "keep one page, one JSON and one text for each status",
+                format!("{} is the second file of its type for `{}`", file.shown(), value.key),
+                "keep one `.html`, one `.json` and one `.txt` for each status",
             );
         } else {
             pages.push(ErrorPage { key: value.key.clone(), statuses: statuses.clone(), file: path });

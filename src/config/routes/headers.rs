@@ -20,14 +20,17 @@ pub(crate) fn changes(value: &Value<'_>) -> HeaderChangesDefinition {
 pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
     let written = read(value, HeaderChangesDefinition { always: true, ..HeaderChangesDefinition::default() });
     if !written.always {
-        value.wrong("a listener's `response-headers` are of every answer", "leave `always` out");
+        value.wrong(
+            "`always` has no effect: a listener's `response-headers` are set on every response",
+            "leave `always` out",
+        );
     }
     if let Some(name) = written.remove.iter().find(|name| is_framing(name)) {
-        let message = format!("`{name}` is the gateway's own to set: it frames the message");
+        let message = format!("`{name}` cannot be changed: it frames the message, so the gateway writes it");
         value.wrong(message, "leave it out");
     }
     FixedChanges::new(written).unwrap_or_else(|error| {
-        value.wrong(error.to_string(), "write it as it is to be sent, or at routes");
+        value.wrong(error.to_string(), "write a literal value, or set the header at routes");
         FixedChanges::default()
     })
 }
@@ -38,7 +41,7 @@ fn read(value: &Value<'_>, mut changes: HeaderChangesDefinition) -> HeaderChange
         let names = remove.texts();
         changes.remove = names.iter().filter_map(header_name_of).collect();
         if value.key == "headers" && changes.remove.contains(&HOST) {
-            remove.wrong("`host` cannot be removed: a request has exactly one", "`set` another");
+            remove.wrong("`host` cannot be removed: a request needs exactly one", "use `set` to change it");
         }
     }
     if let Some(set) = table.table("set") {
@@ -57,7 +60,7 @@ fn read(value: &Value<'_>, mut changes: HeaderChangesDefinition) -> HeaderChange
     if let Some(always) = table.value("always") {
         changes.always = always.boolean().unwrap_or(changes.always);
         if value.key == "headers" {
-            always.wrong_key("`always` is of `response-headers`", "leave it out");
+            always.wrong_key("`always` is a key of `response-headers` only", "leave it out");
         }
     }
     table.spell("always", if changes.always { "true" } else { "" });
@@ -72,7 +75,8 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             continue;
         };
         if is_framing(&name) {
-            let message = format!("`{name}` is the gateway's own to set: it frames the message");
+            let message =
+                format!("`{name}` cannot be changed: it frames the message, so the gateway writes it");
             value.wrong_key(message, "leave it out");
             continue;
         }
@@ -80,8 +84,8 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             // ASCII alone, because other bytes have no agreed meaning in a field (RFC 9110 section 5.5).
             let is_plain = text.text.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte));
             if !is_plain {
-                let hint = "a field's value is one line of printable ASCII";
-                text.wrong(format!("{} cannot be a field's value", text.shown()), hint);
+                let hint = "write one line of printable ASCII";
+                text.wrong(format!("{} is not a valid header value", text.shown()), hint);
             }
             if mask::is_secret_name(name.as_str()) && mask::is_mask(&text.text) {
                 text.wrong(format!("{} {}", quoted(&value.key), mask::MASKED), mask::WRITE_SECRET);
@@ -131,7 +135,7 @@ pub(crate) fn respond(value: &Value<'_>) -> Option<RespondDefinition> {
     let is_bodiless =
         matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
     if is_bodiless && !body.is_empty() {
-        table.wrong(format!("an answer of status {} has no body", status.as_u16()), "leave `body` out");
+        table.wrong(format!("a response with status {} has no body", status.as_u16()), "leave `body` out");
     }
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
     Some(RespondDefinition { status, headers, body })
@@ -140,7 +144,7 @@ pub(crate) fn respond(value: &Value<'_>) -> Option<RespondDefinition> {
 /// Variables of nginx, HAProxy and Envoy, and the `{...}` for each.
 const FOREIGN_VALUES: [(&str, &str); 14] = [
     ("$remote_addr", "`{ip}`"),
-    ("$proxy_add_x_forwarded_for", "nothing: `X-Forwarded-For` is the gateway's own to send"),
+    ("$proxy_add_x_forwarded_for", "nothing: the gateway sets `X-Forwarded-For`"),
     ("$host", "`{host}`"),
     ("$http_host", "`{host}`"),
     ("$request_method", "`{method}`"),

@@ -41,7 +41,10 @@ fn parts<'c>(value: &Value<'c>) -> Option<(Text<'c>, StatusCode)> {
         let code = value.integer()?;
         let known = STATUSES.iter().find(|status| u64::from(status.as_u16()) == code);
         if known.is_none() {
-            value.wrong("clients do not follow this status", "write 301, 302, 303, 307 or 308");
+            value.wrong(
+                "clients do not follow a redirect with this status",
+                "write 301, 302, 303, 307 or 308",
+            );
         }
         known.copied()
     });
@@ -60,7 +63,7 @@ fn same_host(text: &Text<'_>) -> Option<HttpsRedirect> {
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let Some(port) = port.parse().ok().filter(|port| is_number && *port > 0) else {
         let hint = "write a port from 1 to 65535, as in `https:8443`, or `https` for 443";
-        text.wrong(format!("{} has no port that clients can be sent to", text.shown()), hint);
+        text.wrong(format!("the port in {} is not valid", text.shown()), hint);
         return None;
     };
     Some(HttpsRedirect { host: None, port, status: DEFAULT })
@@ -72,7 +75,7 @@ fn elsewhere(text: &Text<'_>, rest: &str) -> Option<HttpsRedirect> {
     let authority = authority.filter(|authority| !authority.as_str().contains('@'));
     let Some(authority) = authority else {
         let hint = "write it as in `https://www.example.com{path}`; a route's `redirect` can go elsewhere";
-        text.wrong(format!("{} is not where a listener can send clients", text.shown()), hint);
+        text.wrong(format!("a listener cannot redirect to {}", text.shown()), hint);
         return None;
     };
     if text.has_wrong_port(&authority) {

@@ -15,7 +15,10 @@ pub(crate) fn read(table: &Table<'_>, budget_percent: u32) -> Retry {
     if let Some(value) = table.value("hedge-after") {
         retry.hedge_after = value.duration();
         if retry.times == 0 || budget_percent == 0 {
-            value.wrong_key("`hedge-after` needs second tries", "leave `times` and `budget` above 0");
+            value.wrong_key(
+                "`hedge-after` needs retries",
+                "write `times` and `budget` above 0, or leave `hedge-after` out",
+            );
         }
     }
     retry
@@ -28,7 +31,10 @@ fn occasions(value: &Value<'_>, retry: &mut Retry) {
     for text in value.texts() {
         if let Some(range) = health::range(&text.text) {
             if *range.start() < 400 || range.is_empty() {
-                text.wrong(format!("{} is no fault", text.shown()), "write a status from 400 on, or `5xx`");
+                text.wrong(
+                    format!("{} is not a failure that can be retried", text.shown()),
+                    "write a status from 400 on, or `5xx`",
+                );
             }
             statuses.push(range);
             continue;

@@ -268,7 +268,7 @@ impl Reader<'_> {
 
     /// The authentication methods that a route names.
     fn auth(&self, value: &Value<'_>) -> Vec<String> {
-        let texts = value.some_texts("leave it out to serve everybody");
+        let texts = value.some_texts("leave it out to serve everyone without authentication");
         let names: Vec<&str> = self.auth_names.iter().map(String::as_str).collect();
         let mut auth: Vec<String> = Vec::new();
         for text in texts {
@@ -373,8 +373,8 @@ fn path(value: &Value<'_>) -> Option<String> {
         return None;
     }
     if let Some(at) = text.text.find(['?', '#']) {
-        let hint = "end the path before it; a query is not part of a route";
-        text.wrong_within(at..text.text.len(), format!("{} is not only a path", text.shown()), hint);
+        let hint = "end the path before it: a route does not match a query or a fragment";
+        text.wrong_within(at..text.text.len(), format!("{} has more than a path", text.shown()), hint);
         return None;
     }
     Some(text.text)
@@ -390,7 +390,7 @@ fn header_match(value: &Value<'_>) -> Option<HeaderMatchDefinition> {
     match value.as_boolean() {
         Some(true) => Some(HeaderMatchDefinition { name, value: None }),
         Some(false) => {
-            value.wrong("a route cannot ask for a header's absence", "write `true` or the exact value");
+            value.wrong("a route cannot match the absence of a header", "write `true` or the exact value");
             None
         }
         None => Some(HeaderMatchDefinition { name, value: Some(value.text()?.text) }),

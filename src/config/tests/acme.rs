@@ -55,12 +55,12 @@ fn what_no_authority_would_issue_is_an_error() {
     for (text, message) in [
         (more("email = \"ops@a.example\""), "only to those who agree to its terms"),
         (more("agree = false"), "only to those who agree to its terms"),
-        (more("agree = true, email = \"ops\""), "`ops` is not an address of e-mail"),
+        (more("agree = true, email = \"ops\""), "`ops` is not an e-mail address"),
         (more("agree = true, challenge = \"http-01\""), "no listener can prove `a.example`"),
         (more("agree = true, days = 3"), "`days`"),
         (
             more("agree = true, secret = \"${LONG_SECRET}\""),
-            "`secret` shares the certificate of `a.example` through [redis], and there is none",
+            "`secret` shares the certificate of `a.example` through Redis, but there is no [redis]",
         ),
         (insists, "no listener can prove `a.example`"),
         (edge("{ acme = \"https://ca.example/dir\", agree = true }"), "needs `names`"),

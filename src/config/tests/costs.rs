@@ -64,16 +64,21 @@ fn costs_are_checked() {
             "4:26",
             "usage.total",
         ),
-        (table("response-json = []"), "`response-json` has from 1 to 8 paths", "4:26", "usage.total_tokens"),
+        (
+            table("response-json = []"),
+            "`response-json` takes from 1 to 8 paths",
+            "4:26",
+            "usage.total_tokens",
+        ),
         (
             table("estimate = \"max_tokens\""),
-            "`max_tokens` is not an estimate",
+            "`max_tokens` is not a valid `estimate`",
             "4:21",
             "\"body:max_tokens\"",
         ),
         (
             table("estimate = 5, default = 5"),
-            "a number as `estimate` is what `default` is",
+            "`estimate` as a number and `default` say the same",
             "4:10",
             "leave one",
         ),
@@ -81,7 +86,7 @@ fn costs_are_checked() {
         (table("response-time = 5"), "`response-time` needs a unit", "4:26", "5ms"),
         (
             table("response-json = \"a\", response-bytes = 1"),
-            "a cost is told by the answer's head, by its JSON, or by what is measured",
+            "a cost has one source: a response header, JSON of the response, or measurements",
             "4:1",
             "write a policy for each",
         ),
@@ -93,7 +98,7 @@ fn costs_are_checked() {
         ),
         (
             "[upstream.u]\nservers = \"http://a\"\nbalance = \"hash:body:x\"".to_owned(),
-            "only policies count by a field of the body",
+            "a field of the body is not known when an upstream or a server is chosen",
             "3:11",
             "`header:x-user`",
         ),

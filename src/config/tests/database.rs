@@ -32,9 +32,24 @@ fn every_database_is_read_and_written_without_its_password() {
 fn mistakes_are_told_without_quoting_a_password() {
     each_says(&[
         ("[database]", "`[database]` needs `url`", "1:2", "`url = \"sqlite:state.db\"`"),
-        ("[database]\nurl = \"sqlite:\"", "`url` names no file of SQLite", "2:7", "`sqlite:state.db`"),
-        ("[database]\nurl = \"sqlite::memory:\"", "`url` names no file of SQLite", "2:7", "the path behind"),
-        ("[database]\nurl = \"sqlite:///a.db\"", "`url` names no file of SQLite", "2:7", "the path behind"),
+        (
+            "[database]\nurl = \"sqlite:\"",
+            "`url` does not name the file of the database",
+            "2:7",
+            "`sqlite:state.db`",
+        ),
+        (
+            "[database]\nurl = \"sqlite::memory:\"",
+            "`url` does not name the file of the database",
+            "2:7",
+            "the path behind",
+        ),
+        (
+            "[database]\nurl = \"sqlite:///a.db\"",
+            "`url` does not name the file of the database",
+            "2:7",
+            "the path behind",
+        ),
         (
             "[database]\nurl = \"state.db\"",
             "`url` is neither a file of SQLite nor a server of PostgreSQL",
@@ -73,13 +88,13 @@ fn mistakes_are_told_without_quoting_a_password() {
         ),
         (
             "[database]\nurl = \"sqlite:a.db\"\npassword = \"x\"",
-            "a file of SQLite has no password",
+            "`password` has no effect on SQLite",
             "3:12",
             "leave it out",
         ),
         (
             "[database]\nurl = \"postgres://a:${SECRET}@b\"\npassword = \"${SECRET}\"",
-            "there is a password in `url`, too",
+            "`url` has a password, too",
             "3:12",
             "keep one of the two",
         ),
@@ -102,7 +117,7 @@ fn a_file_beside_redis_is_warned_of() {
     ] {
         let loaded = load(&[&format!("{redis}{text}")]).expect("it is valid");
         let said = loaded.report.to_string();
-        assert_eq!(said.contains("a file of their own"), is_warned, "{said}");
+        assert_eq!(said.contains("their own SQLite file"), is_warned, "{said}");
     }
     let loaded = load(&["[database]\nurl = \"postgres://gw:hunter2@b\""]).expect("it is valid");
     let said = loaded.report.to_string();

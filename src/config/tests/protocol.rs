@@ -20,7 +20,7 @@ fn versions_and_suites_are_read_and_written() {
     assert_eq!(usual.collect::<Vec<_>>(), [ListenerTlsVersion::Tls13, ListenerTlsVersion::Tls12]);
     let old = load(&[&format!("{TLS}ciphers = \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\"")]);
     let warnings = old.expect("it is only a warning").report.to_string();
-    assert!(warnings.contains("so that is not spoken"), "{warnings}");
+    assert!(warnings.contains("so the listener speaks only TLS 1.2"), "{warnings}");
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn every_mistake_is_told() {
         ),
         (
             with(TLS, "min-version = \"1.3\"\nciphers = \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\""),
-            "none of `ciphers` is for a version from `min-version` on",
+            "no suite of `ciphers` works with `min-version` or a later version",
             "5:11",
             "add one",
         ),

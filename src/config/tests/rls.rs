@@ -108,7 +108,7 @@ fn domains_are_checked() {
         ),
         (
             &with("entries = [{ a = \"1\", b = \"2\" }], deny = true"),
-            "an entry is a table of one key",
+            "an entry must be a table of one key",
             "9:14",
             "one table for each",
         ),
@@ -179,7 +179,7 @@ fn domains_are_checked() {
         ),
         (
             "[[route]]\nto = [{ upstream = \"http://a\" }, { upstream = \"http://b\" }]\nsticky = \"entry:user\"\n",
-            "only policies of descriptors count by their entries",
+            "an entry of a descriptor is not known when an upstream or a server is chosen",
             "3:10",
             "header:x-user",
         ),

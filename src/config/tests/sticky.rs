@@ -45,7 +45,7 @@ fn a_secret_that_can_be_guessed_draws_a_warning() {
         let text = format!("{UPSTREAM}{{ cookie = \"at\", secret = \"{secret}\" }}");
         load(&[&text]).expect("it is valid").report.to_string()
     };
-    assert!(warned("${SECRET}").contains("`secret` has less than 32 bytes"));
+    assert!(warned("${SECRET}").contains("`secret` has fewer than 32 bytes"));
     let plain = warned("a secret of thirty-two bytes or more");
     assert!(plain.contains("`secret` is written in plain text") && !plain.contains("thirty-two"), "{plain}");
 }

@@ -45,11 +45,11 @@ fn every_mistake_is_told() {
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:80\"\nmode = \"0600\"",
-            "`mode` is of a Unix socket",
+            "`mode` needs a Unix socket in `bind`",
             "3:1",
             "leave it out",
         ),
-        ("[listener.a]\nbind = \"unix:/a\"\nmode = \"rw\"", "`rw` is not a mode", "3:8", "`0660`"),
-        ("[listener.a]\nbind = \"unix:/a\"\nmode = \"4755\"", "`4755` is not a mode", "3:8", "`0660`"),
+        ("[listener.a]\nbind = \"unix:/a\"\nmode = \"rw\"", "`rw` is not a file mode", "3:8", "`0660`"),
+        ("[listener.a]\nbind = \"unix:/a\"\nmode = \"4755\"", "`4755` is not a file mode", "3:8", "`0660`"),
     ]);
 }

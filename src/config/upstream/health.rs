@@ -37,16 +37,17 @@ fn check(value: &Value<'_>, http: HttpVersion, servers: &[ConfiguredServer]) -> 
         (Some(path), None, None) => check.probe = http_probe(&table, path)?,
         (None, Some(tcp), None) => {
             if tcp.boolean() == Some(false) {
-                tcp.wrong("`tcp` can only be true", "leave `health` out to ask nothing");
+                tcp.wrong("`tcp` can only be true", "leave `health` out to check nothing");
             }
         }
         (None, None, Some(grpc)) => check.probe = HealthProbe::Grpc(service(grpc, http)?),
-        (None, None, None) => value.wrong_key("`health` does not say what to ask", ASKS),
-        _ => value.wrong_key("`health` asks in one way only", "keep one of `path`, `tcp` and `grpc`"),
+        (None, None, None) => value.wrong_key("`health` does not say what to check", ASKS),
+        _ => value
+            .wrong_key("`health` has more than one kind of check", "keep one of `path`, `tcp` and `grpc`"),
     }
     for value in ["status", "body"].into_iter().filter_map(|key| table.value(key)).filter(|_| path.is_none())
     {
-        let hint = "leave it out: only an answer to a GET has one";
+        let hint = "leave it out: only a check by `path` reads a status and a body";
         value.wrong_key(format!("`{}` needs `path`", value.key), hint);
     }
     times(&table, &mut check);
@@ -99,7 +100,7 @@ fn service(grpc: &Value<'_>, http: HttpVersion) -> Option<String> {
             if grpc.boolean() == Some(false) {
                 grpc.wrong(
                     "`grpc` can only be true, or a service's name",
-                    "leave `health` out to ask nothing",
+                    "leave `health` out to check nothing",
                 );
             }
             Some(String::new())
@@ -111,7 +112,7 @@ fn service(grpc: &Value<'_>, http: HttpVersion) -> Option<String> {
 pub(crate) fn statuses(value: &Value<'_>, least: u16) -> Statuses {
     let values = if value.is_array() { value.array().unwrap_or_default() } else { vec![value.clone()] };
     if values.is_empty() {
-        value.wrong("a status is needed", STATUS_HINT);
+        value.wrong("the list of statuses is empty", STATUS_HINT);
     }
     let statuses = Statuses::new(values.iter().filter_map(|value| statuses_of(value, least)).collect());
     value.spell(array(show_statuses(&statuses)));
@@ -164,13 +165,16 @@ fn eject(value: &Value<'_>, servers: &[ConfiguredServer]) -> Option<Eject> {
     let is_compared = eject.outliers.is_on();
     if is_compared && (1..SERVERS_MIN).contains(&servers) && !has_names {
         value.warn(
-            format!("a server is compared with others: with {servers} none stands out"),
-            "list three servers, or leave `success-rate` and `latency` out",
+            format!("outliers cannot be found among {servers} servers"),
+            "list at least three servers, or leave `success-rate` and `latency` out",
         );
     }
     let percent = eject.most_percent;
     if let Some(most) = table.value("most").filter(|_| servers > 0 && servers * (percent as usize) < 100) {
-        most.warn(format!("{percent}% of {servers} is less than one server: none is left out"), "write more");
+        most.warn(
+            format!("{percent}% of {servers} is less than one server, so none is ever ejected"),
+            "write a higher percentage",
+        );
     }
     Some(eject)
 }
@@ -186,7 +190,7 @@ fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
     if let Some(value) = table.value("success-rate") {
         match value.percent() {
             Some(0) => value.wrong(
-                "`success-rate` says how far below the others a server may be",
+                "`success-rate` must be above 0: how far a server may fall below the others",
                 "write it as in `\"15%\"`, or leave it out",
             ),
             percent => outliers.success_rate_percent = percent,
@@ -197,7 +201,7 @@ fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
     let is_set = table.value("every").is_some() || table.value("requests").is_some();
     if is_set && table.value("success-rate").is_none() && table.value("latency").is_none() {
         eject.wrong_key(
-            "`every` and `requests` say how servers are compared, and they are not",
+            "`every` and `requests` have no effect without `success-rate` or `latency`",
             "write `success-rate = \"15%\"` or `latency = 3` beside them",
         );
     }

@@ -66,8 +66,8 @@ fn read(named: NamedTable<'_>) -> Config {
         upstream.tls = trust::read(&value);
         if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
             value.wrong_key(
-                "`tls` needs a server over TLS",
-                "write the server as in `https://orders.internal`",
+                "`tls` has no effect: no server has an https URL",
+                "write servers as in `https://orders.internal`, or leave `tls` out",
             );
         }
     }
@@ -166,7 +166,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         // Not quoted, because the text before the @ is a password.
         text.wrong(
             "an upstream's URL cannot hold a user name or a password",
-            "set the field on the route: `headers = { set = { authorization = \"${...}\" } }`",
+            "set the header at the route: `headers = { set = { authorization = \"${...}\" } }`",
         );
         return None;
     }

@@ -70,7 +70,7 @@ pub(crate) fn secret(text: &Text<'_>) -> String {
     }
     if text.text.len() < SECRET_BYTES_MIN {
         text.warn(
-            format!("`secret` has less than {SECRET_BYTES_MIN} bytes, so it can be guessed"),
+            format!("`secret` has fewer than {SECRET_BYTES_MIN} bytes, so it can be guessed"),
             "make one: `openssl rand -base64 32`",
         );
     }

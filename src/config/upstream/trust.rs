@@ -19,14 +19,17 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
     };
     for (key, other) in [("cert", "key"), ("key", "cert")] {
         if let (Some(value), None) = (table.value(key), table.value(other)) {
-            value.wrong_key(format!("`{key}` needs `{other}`"), "a PEM file, beside the other");
+            value.wrong_key(
+                format!("`{key}` needs `{other}`"),
+                "write both: the PEM files of a certificate and its key",
+            );
         }
     }
     if let Some(name) = table.value("sni").and_then(|value| value.text()) {
         match ServerName::try_from(name.text.clone()) {
             Ok(_) => trust.sni = Some(name.text),
             Err(_) => name.wrong(
-                format!("{} is not a name that a certificate can be for", name.shown()),
+                format!("{} is not a name that a certificate can have", name.shown()),
                 "write it as in `orders.internal`",
             ),
         }

@@ -35,7 +35,8 @@ pub(super) fn is_known(main: &str, port: &str) -> bool {
 }
 
 /// Why a port is not opened beside the main one.
-pub(super) const UNKNOWN: &str = "all listeners serve all routes here, and nothing says whether its own are for everybody; run a gateway of its own for it";
+pub(super) const UNKNOWN: &str = "all listeners serve all routes here, and it is not known whether its own are open \
+    to every client; run a gateway of its own for it";
 
 /// Whether a port is that of the web, at every address.
 fn is_web(port: &str) -> bool {

@@ -9,7 +9,7 @@ pub(super) fn add_in_order(draft: &mut Draft, rules: Vec<(Route, String)>) {
     let mut placed: Placed = Vec::new();
     for (rank, (route, what)) in rules.into_iter().enumerate() {
         if let Some((_, first)) = placed.iter().find(|(_, first)| covers(first, &route)) {
-            let why = format!("it was never reached: `{}` takes these requests before it", first.path);
+            let why = format!("it is never reached: `{}` takes its requests first", first.path);
             draft.notes.left_out(&route.place, &what, why);
             continue;
         }
@@ -59,7 +59,7 @@ fn place(
     goes_before: fn(&Route, &Route) -> bool,
 ) {
     if !can_be_told(placed, &route) {
-        let why = "which requests are its own cannot be told by fields: it is closed (501), whatever fields a request has";
+        let why = "headers cannot tell which requests are its own: it is closed (501), whatever headers a request has";
         draft.notes.left_out(&route.place, what, why);
         route.headers.clear();
         route.close();
@@ -104,11 +104,12 @@ fn can_be_told(placed: &Placed, route: &Route) -> bool {
 fn too_many(draft: &mut Draft, later: &mut Route, what: &str, first: &str, shared: &Route) {
     let forwards = |(key, _): &(&str, String)| !REFUSING.contains(key);
     if shared.limits.is_empty() && shared.keys.iter().all(forwards) {
-        let why = format!("requests that `{first}` takes too come here now, because this is more specific");
+        let why =
+            format!("requests that `{first}` takes, too, come here now, because this route is more specific");
         return draft.notes.differs(&later.place, what, why);
     }
     let why = format!(
-        "requests that `{first}` takes before it would come here, because this is more specific: it is closed (501)"
+        "requests that `{first}` takes first would come here, because this route is more specific: it is closed (501)"
     );
     draft.notes.left_out(&later.place, what, why);
     let same = |known: &&mut Route| known.ties(later) && !known.meets(later);

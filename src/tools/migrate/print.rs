@@ -106,7 +106,7 @@ fn head(out: &mut String, notes: &Notes, from: &str, everywhere: &[&str], path: 
     list(out, "Taken over, but not exactly:", &notes.differing);
     if !notes.needless.is_empty() {
         line(out, "");
-        line(out, "Not needed here, and without effect on any answer:");
+        line(out, "Not needed, and without effect on any response:");
         for (word, place) in &notes.needless {
             line(out, &format!("  {}:{}: `{word}`", one_line(&place.file), place.line));
         }

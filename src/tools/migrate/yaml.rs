@@ -241,13 +241,13 @@ pub(super) fn read(text: &str) -> Result<Node, Fault> {
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|error| Fault {
             line: error.marker().line(),
-            message: format!("it is not YAML: {}", error.info()),
+            message: format!("it is not valid YAML: {}", error.info()),
         })?;
         line = span.start.line();
         if matches!(event, Event::DocumentStart(_)) && root.is_some() {
             return Err(Fault {
                 line,
-                message: "a second document begins here: write one a file".to_owned(),
+                message: "a second document begins here: a file can have only one".to_owned(),
             });
         }
         if let Some(whole) = builder.take(event, line)? {
@@ -310,7 +310,7 @@ impl Builder {
             },
             Event::Alias(anchor) => {
                 let Some(repeated) = self.anchors.get(&anchor) else {
-                    let message = "an alias stands for a value that is not whole yet".to_owned();
+                    let message = "an alias refers to a value that contains it".to_owned();
                     return Err(Fault { line, message });
                 };
                 (self.copied(repeated.clone(), line)?, 0)
@@ -361,11 +361,11 @@ impl Builder {
             Some(Inside::Table { entries, keys, key, merged }) => match (key.take(), node.kind) {
                 (None, Kind::Scalar(text)) => {
                     if text != MERGE && !keys.insert(text.clone()) {
-                        return Err(Fault { line, message: format!("the key `{}` stands here twice", text) });
+                        return Err(Fault { line, message: format!("the key `{}` is written twice", text) });
                     }
                     *key = Some(text);
                 }
-                (None, _) => return Err(Fault { line, message: "a key is a text".to_owned() }),
+                (None, _) => return Err(Fault { line, message: "a key must be a text".to_owned() }),
                 (Some(key), kind) if key == MERGE => merged.push(Node::new(line, kind)),
                 (Some(key), kind) => entries.push((key, Node::new(line, kind))),
             },
@@ -387,7 +387,7 @@ impl Builder {
             };
             for table in tables {
                 let Kind::Table(more) = table.kind else {
-                    return Err(Fault { line, message: "`<<` takes over tables alone".to_owned() });
+                    return Err(Fault { line, message: "`<<` can only merge tables".to_owned() });
                 };
                 let more = more.into_iter().filter(|(key, _)| keys.insert(key.clone()));
                 entries.extend(more.collect::<Vec<_>>());
@@ -454,17 +454,20 @@ mod tests {
             text.push_str(&format!("a{level}: &a{level} {}*a{above}{}\n", "[".repeat(30), "]".repeat(30)));
         }
         assert!(fault(&text).contains("nested deeper than 64"), "{}", fault(&text));
-        assert!(fault("a: &a [*a]\n").contains("not whole yet"), "{}", fault("a: &a [*a]\n"));
+        assert!(fault("a: &a [*a]\n").contains("that contains it"), "{}", fault("a: &a [*a]\n"));
     }
 
     #[test]
     fn faults_have_their_line() {
-        assert_eq!(fault("a: 1\nb: 2\na: 3\n"), "3: the key `a` stands here twice");
-        assert!(fault("a: [1,\n").starts_with("2: it is not YAML") || fault("a: [1,\n").contains("not YAML"));
+        assert_eq!(fault("a: 1\nb: 2\na: 3\n"), "3: the key `a` is written twice");
+        assert!(
+            fault("a: [1,\n").starts_with("2: it is not valid YAML")
+                || fault("a: [1,\n").contains("not valid YAML")
+        );
         assert!(fault("a: 1\n---\nb: 2\n").contains("second document"));
         assert!(fault("").contains("empty"));
-        assert!(fault("<<: 1\n").contains("tables alone"));
-        assert!(fault("? [a]\n: b\n").contains("a key is a text"));
+        assert!(fault("<<: 1\n").contains("merge tables"));
+        assert!(fault("? [a]\n: b\n").contains("a key must be a text"));
     }
 
     #[test]

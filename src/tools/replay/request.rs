@@ -65,12 +65,12 @@ pub enum Line {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoLine {
     /// Nor is any line of its log before it, or close behind it, one of a format that is read.
-    #[error("it is of no format that is read")]
+    #[error("its format is unknown")]
     Format,
-    #[error("it has another form")]
+    #[error("it does not have the format of the log")]
     Form,
     /// Its time cannot be read, or is before 1970 or after 2261.
-    #[error("its time cannot be read")]
+    #[error("its time is invalid")]
     Time,
     /// It is longer than a line may be.
     #[error("it is longer than {} KiB", LINE_BYTES_MAX / 1024)]

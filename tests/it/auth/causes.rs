@@ -51,7 +51,7 @@ fn explained(guarded: &Guarded, way: &str, cause: &str, fields: &[String]) {
     } else {
         assert_eq!(shown["causes"][way], *cause, "{shown}");
     }
-    assert!(shown["text"].as_str().is_some_and(|text| text.contains("not recognised (")), "{shown}");
+    assert!(shown["text"].as_str().is_some_and(|text| text.contains("not authenticated (")), "{shown}");
 }
 
 fn bearer(token: &str) -> Vec<String> {

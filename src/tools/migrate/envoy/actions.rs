@@ -32,7 +32,7 @@ impl<'d> Reading<'d> {
         };
         match answer {
             Some((key, value)) => route.key(key, value),
-            None => self.close(node, "what it does has no counterpart", route),
+            None => self.close(node, "its action has no counterpart", route),
         }
     }
 
@@ -57,7 +57,7 @@ impl<'d> Reading<'d> {
         let to = match (action.word("cluster"), action.get("weighted_clusters")) {
             (Some(cluster), _) => self.upstream(cluster, action, &with).map(|name| text(&name)),
             (None, Some(weighted)) => self.weighted(weighted, action, &with),
-            (None, None) => return self.close(node, "its cluster is known by a request alone", route),
+            (None, None) => return self.close(node, "its cluster depends on the request", route),
         };
         let Some(to) = to else { return route.respond(503) };
         let mirror = self.mirror(action, &to, &with);
@@ -72,7 +72,11 @@ impl<'d> Reading<'d> {
             match rewritten(rewrite, prefix) {
                 Some(rewrite) => route.key("rewrite", text(&rewrite)),
                 None => {
-                    return self.close(node, "`prefix_rewrite` behind an expression: write `rewrite`", route);
+                    return self.close(
+                        node,
+                        "`prefix_rewrite` with a regular expression has no counterpart: write `rewrite`",
+                        route,
+                    );
                 }
             }
         }
@@ -91,11 +95,15 @@ impl<'d> Reading<'d> {
     fn mirror(&mut self, action: &'d Node, to: &str, with: &Use<'d>) -> Option<String> {
         let (first, others) = action.list("request_mirror_policies").split_first()?;
         for other in others {
-            self.left_out(other, "request_mirror_policies", "a route has one mirror");
+            self.left_out(other, "request_mirror_policies", "a route can have only one mirror");
         }
         let upstream = text(&self.upstream(first.word("cluster")?, action, with)?);
         if to.contains(&upstream) {
-            self.left_out(first, "request_mirror_policies", "a mirror is an upstream of its own");
+            self.left_out(
+                first,
+                "request_mirror_policies",
+                "a mirror must be another upstream than the route's",
+            );
             return None;
         }
         // Not needed, because nothing changes shares while the gateway runs.
@@ -121,7 +129,11 @@ impl<'d> Reading<'d> {
         match written {
             Some(none) if none.is_zero() => {
                 keys.push(("response", time(LONG)));
-                self.differs(action, "timeout: 0s", "an answer may take an hour here to begin, not for ever");
+                self.differs(
+                    action,
+                    "timeout: 0s",
+                    "a response must begin within an hour here; Envoy waits without a limit",
+                );
             }
             Some(written) => {
                 keys.push(("response", time(written)));
@@ -140,7 +152,11 @@ impl<'d> Reading<'d> {
         let most = clusters.iter().filter_map(|cluster| cluster.count("weight")).max().unwrap_or(0);
         let divisor = most.div_ceil(WEIGHT_MAX).max(1);
         if divisor > 1 {
-            self.differs(weighted, "weighted_clusters", "weights are divided so that none is above 1,000");
+            self.differs(
+                weighted,
+                "weighted_clusters",
+                "weights are scaled down so that none is above 1,000",
+            );
         }
         let mut parts: Vec<(String, u64)> = Vec::new();
         for cluster in clusters {

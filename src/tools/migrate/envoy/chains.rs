@@ -62,7 +62,8 @@ impl<'d> Reading<'d> {
             chains.iter().map(|chain| self.asked_by(chain, has_tls(chain), &listening)).collect();
         let matcher = node.get("filter_chain_matcher");
         if let Some(matcher) = matcher {
-            let why = "it chooses who is served; all routes of this listener are closed (501) until that is written anew";
+            let why = "it decides which clients are served; all routes of this listener are closed (501) until you \
+                rewrite it";
             self.left_out(matcher, "filter_chain_matcher", why);
         }
         // They clash, because of two chains for the same names the address decides, which routes do not tell apart.
@@ -74,7 +75,8 @@ impl<'d> Reading<'d> {
         let clashes =
             asked.iter().enumerate().any(|(index, one)| asked[index + 1..].iter().any(|it| clash(one, it)));
         if clashes {
-            let why = "its chains differ by the addresses of clients, by which routes are not chosen; all routes of this listener are closed (501) until that is written anew";
+            let why = "its chains differ by client addresses, and routes cannot; all routes of this listener are \
+                closed (501) until you rewrite it";
             let place = self.place(node);
             self.draft.notes.left_out(&place, "filter_chain_match", why);
         }
@@ -103,8 +105,8 @@ impl<'d> Reading<'d> {
         }
         if !lost.is_empty() {
             let why = format!(
-                "which connections it takes cannot be said by `{}`; all routes of this listener are closed (501) until \
-                 that is written anew",
+                "`{}` cannot express which connections it takes; all routes of this listener are closed (501) until \
+                 you rewrite it",
                 lost.join("`, `")
             );
             self.left_out(matched, "filter_chain_match", &why);
@@ -117,7 +119,7 @@ impl<'d> Reading<'d> {
             self.differs(matched, &format!("filter_chain_match {}", texts(&asked.allow)), why);
         }
         if !asked.names.is_empty() {
-            let why = "the host that a request is for decides, not the name that its client asked for in TLS";
+            let why = "the host of the request decides, not the server name of the TLS handshake";
             self.differs(matched, &format!("filter_chain_match {}", texts(&asked.names)), why);
         }
         asked

@@ -28,7 +28,7 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(
                 &place,
                 &format!("cluster {name}"),
-                "it is not in this file; its place answers 503",
+                "it is not in this file; its routes answer 503",
             );
             return None;
         };
@@ -36,7 +36,7 @@ impl<'d> Reading<'d> {
         let context = self.tls_context(cluster);
         let servers = self.servers(cluster, context.is_some());
         if servers.is_empty() {
-            let why = "none of its servers is written here; its place answers 503";
+            let why = "none of its servers is in this file; its routes answer 503";
             self.left_out(cluster, &format!("cluster {name}"), why);
             return None;
         }
@@ -81,7 +81,7 @@ impl<'d> Reading<'d> {
             "UpstreamTlsContext" => Some(context),
             "RawBuffer" => None,
             _ => {
-                self.left_out(socket, "transport_socket", "only TLS is known");
+                self.left_out(socket, "transport_socket", "only TLS can be migrated");
                 None
             }
         }
@@ -102,7 +102,7 @@ impl<'d> Reading<'d> {
                     self.differs(
                         cluster,
                         &format!("lb_policy: {name}"),
-                        "no route says by what: the less loaded of two servers is taken",
+                        "no route says what to hash: the less loaded of two random servers is chosen",
                     );
                     "p2c".to_owned()
                 }
@@ -111,7 +111,7 @@ impl<'d> Reading<'d> {
                 self.differs(
                     cluster,
                     &format!("lb_policy: {other}"),
-                    "the less loaded of two servers is taken",
+                    "the less loaded of two random servers is chosen",
                 );
                 "p2c".to_owned()
             }
@@ -130,7 +130,7 @@ impl<'d> Reading<'d> {
             validation.and_then(|validation| validation.at(&["trusted_ca", "filename"])).and_then(Node::text);
         keys.extend(ca.map(|ca| ("ca", text(&file::absolute(self.directory, ca)))));
         if validation.is_none() {
-            let why = "the server's certificate is verified here, by `tls.ca` or the system's authorities";
+            let why = "the server's certificate is verified here, with `tls.ca` or the system's authorities";
             self.differs(context, "UpstreamTlsContext", why);
         }
         if let Some(common) = common {
@@ -159,7 +159,7 @@ impl<'d> Reading<'d> {
             self.differs(
                 threshold,
                 "max_connections",
-                "it bounds the connections to each server, not to all",
+                "here it bounds the connections to each server, not to all together",
             );
         }
         if let Some(most) = threshold.count("max_pending_requests") {
@@ -167,7 +167,7 @@ impl<'d> Reading<'d> {
             self.differs(
                 threshold,
                 "max_pending_requests",
-                "it bounds the requests that wait in each worker",
+                "here it bounds the waiting requests of each worker",
             );
         }
         if !keys.is_empty() {
@@ -189,7 +189,7 @@ impl<'d> Reading<'d> {
                 "retriable-status-codes" => &[],
                 other => {
                     if let Some(retry) = retry {
-                        let why = "only broken connections, timeouts and statuses are tried again";
+                        let why = "only broken connections, timeouts and statuses are retried";
                         let place = self.place(retry);
                         self.draft.notes.left_out(&place, &format!("retry_on: {other}"), why);
                     }
@@ -209,7 +209,7 @@ impl<'d> Reading<'d> {
         if let Some(more) = retry.and_then(|retry| retry.count("num_retries")).filter(|more| *more > 1)
             && let Some(retry) = retry
         {
-            self.differs(retry, &format!("num_retries: {more}"), "a request is tried once more at most");
+            self.differs(retry, &format!("num_retries: {more}"), "a request is retried at most once");
         }
         let value = match on.is_empty() {
             true => table([("times", "0".to_owned())]),

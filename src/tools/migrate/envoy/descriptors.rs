@@ -30,8 +30,7 @@ impl<'d> Reading<'d> {
             })
         {
             let Some(said) = limit.list("actions").iter().map(said).collect::<Option<Vec<_>>>() else {
-                let why =
-                    "only values of fields and parameters, the client's address and fixed keys are known";
+                let why = "only values of headers and parameters, the client's address and fixed keys can be migrated";
                 self.left_out(limit, "rate_limits", why);
                 continue;
             };
@@ -57,7 +56,7 @@ impl<'d> Reading<'d> {
                 (_, EntryValue::Fixed(_)) => {}
                 (None | Some(""), EntryValue::Value(dimension)) => by.push(dimension.clone()),
                 (Some(_), EntryValue::Value(_)) => {
-                    let why = "a limit holds for every value of a field, not for one: write a route that `match`es it";
+                    let why = "a limit applies to every value of a header, not to one: write a route that `match`es it";
                     self.left_out(descriptor, "descriptors", why);
                     return None;
                 }

@@ -42,7 +42,7 @@ impl<'d> Reading<'d> {
         let name = option.at(&["header", "key"]).and_then(Node::text).unwrap_or_default().to_lowercase();
         let value = option.at(&["header", "value"]).and_then(Node::text).unwrap_or_default();
         let Some(value) = format(value).filter(|_| is_field(&name)) else {
-            return self.left_out(option, &format!("header {name}"), "its value is not known here");
+            return self.left_out(option, &format!("header {name}"), "its value has no counterpart");
         };
         let action = option.word("append_action");
         let is_appended = match action {
@@ -50,7 +50,7 @@ impl<'d> Reading<'d> {
             None => option.get("append").and_then(Node::flag).unwrap_or(true),
         };
         if matches!(action, Some("ADD_IF_ABSENT" | "OVERWRITE_IF_EXISTS")) {
-            let why = "it is sent whether the field was there or not";
+            let why = "it is sent whether the header was there or not";
             self.differs(option, &format!("header {name}"), why);
         }
         option.skip(&["keep_empty_value"]);

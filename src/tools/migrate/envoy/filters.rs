@@ -53,13 +53,15 @@ impl<'d> Reading<'d> {
                 filter.dismiss()
             }
             "RateLimit" | "ratelimit" => {
-                let why = "its limits are in the configuration of its service: write them as policies";
+                let why =
+                    "its limits are in the configuration of the rate limit service: write them as policies";
                 self.left_out(filter, name, why);
             }
             other => match HARMLESS.iter().find(|(known, _)| *known == other) {
                 Some((_, why)) => self.left_out(filter, name, why),
                 None => {
-                    let why = "it may refuse requests; all routes of this listener are closed (501) until that is written anew";
+                    let why = "it may refuse requests; all routes of this listener are closed (501) until you \
+                        rewrite it";
                     self.left_out(filter, name, why);
                     filters.is_guarded = true;
                 }
@@ -92,9 +94,11 @@ impl<'d> Reading<'d> {
                 None if origin.at(&["safe_regex", "regex"]).and_then(Node::text) == Some("\\*") => {
                     origins.push("*".to_owned())
                 }
-                None => {
-                    self.left_out(origin, "allow_origin_string_match", "an origin is written out, or `*`")
-                }
+                None => self.left_out(
+                    origin,
+                    "allow_origin_string_match",
+                    "an origin must be written out, or `*`",
+                ),
             }
         }
         if origins.is_empty() {
@@ -144,16 +148,16 @@ fn compress(config: &Node, so_far: Option<String>) -> String {
 
 /// Filters that let everybody in, and what becomes of them.
 const HARMLESS: &[(&str, &str)] = &[
-    ("HTTPFault", "faults are not made here"),
-    ("GrpcWeb", "calls of gRPC-Web are not translated"),
+    ("HTTPFault", "faults are not injected"),
+    ("GrpcWeb", "gRPC-Web is not translated"),
     ("GrpcJsonTranscoder", "JSON is not translated to gRPC"),
     ("HeaderMutation", "write `headers` and `response-headers` at its routes"),
-    ("Decompressor", "nothing is decompressed"),
+    ("Decompressor", "bodies are not decompressed"),
     ("AdaptiveConcurrency", "write a limit of requests in flight"),
     ("AdmissionControl", "write a limit of requests in flight"),
     ("BandwidthLimit", "bandwidth is not limited"),
-    ("CacheConfig", "answers are not cached"),
-    ("HealthCheck", "/healthz and /readyz of the admin listener do this, or a route with `respond`"),
+    ("CacheConfig", "responses are not cached"),
+    ("HealthCheck", "use /healthz and /readyz of the admin listener, or a route with `respond`"),
     ("StatefulSession", "write `sticky = { cookie = … }` at the upstream"),
     ("IPTagging", "there is no counterpart"),
     ("Config", "there is no counterpart"),

@@ -24,7 +24,7 @@ impl<'d> Reading<'d> {
         filters.is_guarded |= is_guarded;
         filters.allow.clone_from(&chain.asked.allow);
         let Some(table) = manager.get("route_config") else {
-            let why = "its routes come from a control plane: write them";
+            let why = "its routes come from a control plane, which is not read: write them";
             return self.left_out(manager, "http_connection_manager", why);
         };
         table.skip(&["name"]);
@@ -49,7 +49,7 @@ impl<'d> Reading<'d> {
                 self.route(route, &names, &around, &mut rules);
             }
             if asks_for_tls(host) {
-                let why = "write `redirect = \"https\"` at a listener in the clear";
+                let why = "write `redirect = \"https\"` at a listener without TLS";
                 self.differs(host, "require_tls", why);
             }
             // Closed at its end, because what a host has no route for is not for the routes of all hosts.
@@ -80,7 +80,8 @@ impl<'d> Reading<'d> {
                 Some(bare) if !names.contains(&bare) => names.push(bare),
                 Some(_) => {}
                 None => {
-                    let why = "a host is a name, or `*.` and a name; its requests go to other hosts, and are closed (501) there if this one refuses some";
+                    let why = "a host must be a name, or `*.` and a name; its requests go to other hosts, and are \
+                        closed (501) there if this one refuses some";
                     self.left_out(domain, &format!("domains: {name}"), why);
                 }
             }
@@ -112,12 +113,14 @@ impl<'d> Reading<'d> {
             route.close();
             node.dismiss();
         } else if any_case && refuses(node) {
-            let why = "upper and lower case of a path differ here, and it refuses requests: all paths behind it are closed (501)";
+            let why =
+                "paths are case-sensitive here, and it refuses requests: all paths below it are closed (501)";
             self.left_out(node, &what, why);
             route.path = ANY.to_owned();
             route.close();
         } else if is_for_tls_alone(around) {
-            let why = "its host asks for TLS, and all listeners serve all routes: it is closed (501) until the listener in the clear has `redirect = \"https\"`";
+            let why = "its host requires TLS, and all listeners serve all routes: it is closed (501) until the \
+                listener without TLS has `redirect = \"https\"`";
             self.left_out(node, &what, why);
             route.close();
         } else {
@@ -132,11 +135,11 @@ impl<'d> Reading<'d> {
 
     /// A route whose condition cannot be said. Its path is closed, so that no other route lets through what it refused.
     fn unsaid(&mut self, node: &'d Node, what: &str, hosts: &[String], rules: &mut Vec<(Route, String)>) {
-        let condition = "its condition cannot be said by host, path, method and fields";
+        let condition = "its condition cannot be expressed by host, path, method and headers";
         if !keeps_out(node) {
             return self.left_out(node, what, &format!("{condition}; its requests go to other routes"));
         }
-        let does = if refuses(node) { "refuses requests" } else { "answers them itself" };
+        let does = if refuses(node) { "refuses requests" } else { "responds itself" };
         let matched = node.get("match").filter(|matched| !is_any_case(matched));
         let path = matched.and_then(|matched| self.path(matched));
         let mut closed = Route { place: self.place(node), hosts: hosts.to_vec(), ..Route::default() };

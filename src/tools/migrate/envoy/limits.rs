@@ -46,7 +46,7 @@ impl<'d> Reading<'d> {
             return Vec::new();
         }
         if share(config, "filter_enabled") == Some(0) || config.get("filter_enabled").is_none() {
-            let why = "it is off: `filter_enabled` is 0 % unless written";
+            let why = "it is off: `filter_enabled` is 0 % by default";
             self.left_out(config, &format!("local_ratelimit of {name}"), why);
             return Vec::new();
         }
@@ -62,16 +62,17 @@ impl<'d> Reading<'d> {
     fn note_shares(&mut self, config: &'d Node, name: &str) {
         let shares = ["filter_enabled", "filter_enforced"].map(|key| share(config, key).unwrap_or(0));
         if shares.iter().any(|share| (1..100).contains(share)) {
-            let why = "it holds for all requests here, not for a share of them";
+            let why = "it applies to all requests here, not to a share of them";
             self.differs(config, &format!("local_ratelimit of {name}"), why);
         }
         let status =
             config.at(&["status", "code"]).and_then(|code| code.parsed(|text| Some(text.to_owned())));
         if status.is_some_and(|status| status != "TooManyRequests" && status != "429") {
-            self.differs(config, &format!("status of {name}"), "the refusal is 429");
+            self.differs(config, &format!("status of {name}"), "refusals are answered 429");
         }
         if config.is("local_rate_limit_per_downstream_connection") {
-            let why = "a connection is no client here: the bucket is one for all; write `by = [\"ip\"]`";
+            let why =
+                "limits do not count by connection: all requests share one bucket; write `by = [\"ip\"]`";
             self.differs(config, &format!("local_ratelimit of {name}"), why);
         }
     }
@@ -93,7 +94,7 @@ impl<'d> Reading<'d> {
         let interval = bucket.get("fill_interval").and_then(|node| node.parsed(protobuf_time));
         let limit = interval.and_then(|interval| rate(fill, interval)).zip(most.filter(|most| *most > 0));
         let Some((limit, most)) = limit else {
-            self.left_out(bucket, &format!("token_bucket of {name}"), "it has no tokens, or no interval");
+            self.left_out(bucket, &format!("token_bucket of {name}"), "it has no tokens or no interval");
             return None;
         };
         let mut policy = Section::new(name);
@@ -106,7 +107,7 @@ impl<'d> Reading<'d> {
             policy.key("shadow", true);
         }
         if interval.is_some_and(|interval| interval > Duration::from_secs(1)) && fill > 1 {
-            let why = "Envoy adds all of it once in an interval, here it comes by and by";
+            let why = "Envoy refills the bucket once per interval, the gateway continuously";
             self.differs(bucket, &format!("token_bucket of {name}"), why);
         }
         let name = self.draft.add_own_policy(policy);

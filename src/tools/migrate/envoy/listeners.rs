@@ -26,7 +26,7 @@ impl<'d> Reading<'d> {
             return self.left_out(node, &format!("listener {name}"), "only HTTP is forwarded here");
         };
         let Some(bind) = node.get("address").and_then(address) else {
-            let why = "its address is no number with a TCP port";
+            let why = "its address is not an IP address with a TCP port";
             return self.left_out(node, &format!("listener {name}"), why);
         };
         let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
@@ -53,7 +53,8 @@ impl<'d> Reading<'d> {
             managers.iter().for_each(|manager| manager.dismiss());
         } else {
             if side == Side::Main && self.is_certified_alone(node) {
-                let why = "another listener asks for no certificate, and all listeners serve all routes here: its routes are closed (501); run a gateway of its own for it";
+                let why = "another listener does not ask for a certificate, and all listeners serve all routes here: \
+                    its routes are closed (501); run a gateway of its own for it";
                 let place = self.place(node);
                 self.draft.notes.left_out(&place, "require_client_certificate", why);
                 is_guarded = true;
@@ -95,9 +96,9 @@ impl<'d> Reading<'d> {
             let name = filter.word("name").unwrap_or_default();
             let is_bound = name.ends_with(".connection_limit") || name.ends_with(".local_ratelimit");
             let why = match is_bound {
-                true => "`max-connections` and `max-connections-per-ip` of the listener bound connections",
+                true => "write `max-connections` and `max-connections-per-ip` at the listener",
                 false => {
-                    "it may refuse connections; the listener's routes are closed (501) until that is written anew"
+                    "it may refuse connections; the listener's routes are closed (501) until you rewrite it"
                 }
             };
             *is_guarded |= !is_bound;
@@ -118,14 +119,14 @@ impl<'d> Reading<'d> {
             let Some(context) = socket.get("typed_config") else { continue };
             let common = context.get("common_tls_context");
             let Some(common) = common.filter(|_| kind(context) == "DownstreamTlsContext") else {
-                self.left_out(socket, "transport_socket", "only TLS is known");
+                self.left_out(socket, "transport_socket", "only TLS can be migrated");
                 continue;
             };
             for certificate in common.list("tls_certificates") {
                 match self.pair(certificate) {
                     Some(pair) => pairs.push(table(pair)),
                     None => {
-                        let why = "write it into files: `certs` names files";
+                        let why = "write it to files: `certs` names files";
                         self.left_out(certificate, "tls_certificates", why);
                     }
                 }
@@ -170,7 +171,7 @@ impl<'d> Reading<'d> {
         match params.word("tls_minimum_protocol_version") {
             Some("TLSv1_3") => listener.key("min-version", text("1.3")),
             Some("TLSv1_0" | "TLSv1_1") => {
-                self.differs(params, "tls_minimum_protocol_version", "TLS before 1.2 is not spoken");
+                self.differs(params, "tls_minimum_protocol_version", "TLS older than 1.2 is not supported");
             }
             _ => {}
         }
@@ -202,7 +203,7 @@ impl<'d> Reading<'d> {
         }
         let hops = manager.count("xff_num_trusted_hops").unwrap_or(0);
         if hops > 0 || manager.get("use_remote_address").and_then(Node::flag) == Some(false) {
-            let why = "name the hops in `client-ip.trust`: they are known by address here, not counted";
+            let why = "list the hops in `client-ip.trust`: they are known by address here, not by number";
             self.differs(manager, "use_remote_address, xff_num_trusted_hops", why);
         }
     }
@@ -213,7 +214,8 @@ impl<'d> Reading<'d> {
             match name.rsplit('.').next().unwrap_or_default() {
                 "tls_inspector" | "http_inspector" => filter.dismiss(),
                 "proxy_protocol" => {
-                    let why = "write `proxy-protocol = { from = [...] }` at the listener: only named proxies are believed";
+                    let why = "write `proxy-protocol = { from = [...] }` at the listener: only listed proxies are \
+                        trusted";
                     self.left_out(filter, name, why);
                 }
                 _ => self.left_out(filter, name, "there is no counterpart"),

@@ -53,7 +53,7 @@ impl<'d> Reading<'d> {
         }
         which.methods = methods(which.methods.iter().map(String::as_str));
         if is_any_case {
-            self.differs(node, "case_sensitive: false", "upper and lower case of a path differ");
+            self.differs(node, "case_sensitive: false", "paths are case-sensitive");
         }
         Some(which)
     }

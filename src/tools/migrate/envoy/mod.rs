@@ -28,13 +28,13 @@ use super::yaml_file;
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
     "The most specific route decides, not the first one; a route that this would change is listed above.",
-    "A slash at the end of a path decides nothing.",
+    "A slash at the end of a path makes no difference.",
     "All listeners serve all routes.",
     "Buckets refill continuously, not once in a `fill_interval`; a refusal has Retry-After and a body.",
-    "An upstream connection takes 1 s at most and an answer's head 15 s unless a timeout is written.",
-    "X-Forwarded-* of clients is removed unless `client-ip.trust` names them; x-envoy-* fields are not made.",
-    "What is added to a field that the gateway writes itself (X-Forwarded-*, X-Request-Id, Via) takes the place of its value.",
-    "A request is tried once more at most, and only if it is idempotent and has no body.",
+    "Without a timeout, a connection to an upstream may take 1 s and the head of a response 15 s.",
+    "X-Forwarded-* of clients is removed unless `client-ip.trust` lists them; x-envoy-* headers are not sent.",
+    "A value added to a header that the gateway sets itself (X-Forwarded-*, X-Request-Id, Via) replaces the gateway's.",
+    "A request is retried at most once, and only if it is idempotent and has no body.",
 ];
 
 /// Everything that the parts of the reader share.
@@ -53,7 +53,9 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     let file = path.display().to_string();
     let root = yaml_file::tree(path, text)?;
     let Some(resources) = root.get("static_resources") else {
-        let message = "there is no `static_resources`: what a control plane sends cannot be read".to_owned();
+        let message =
+            "there is no `static_resources`: configurations that a control plane sends cannot be read"
+                .to_owned();
         return Err(Error::Syntax { file, line: root.line, message });
     };
     let directory = path.parent().unwrap_or(Path::new(""));

@@ -18,7 +18,7 @@ impl<'d> Reading<'d> {
                 self.left_out(
                     locality,
                     "endpoints of a lower priority",
-                    "there are no spare servers: all take requests",
+                    "there are no backup servers: all take requests",
                 );
                 continue;
             }
@@ -28,7 +28,7 @@ impl<'d> Reading<'d> {
                     None => self.left_out(
                         endpoint,
                         "lb_endpoints",
-                        "its address is not written here, or its weight is 0",
+                        "its address is not in this file, or its weight is 0",
                     ),
                 }
             }
@@ -57,7 +57,9 @@ impl<'d> Reading<'d> {
     /// The first of `health_checks`.
     pub(super) fn health(&mut self, cluster: &'d Node, upstream: &mut Upstream) {
         let [check, others @ ..] = cluster.list("health_checks") else { return };
-        others.iter().for_each(|other| self.left_out(other, "health_checks", "a server has one check"));
+        others
+            .iter()
+            .for_each(|other| self.left_out(other, "health_checks", "an upstream has only one health check"));
         let mut keys = Vec::new();
         if let Some(http) = check.get("http_health_check") {
             keys.push(("path", text(http.word("path").unwrap_or("/"))));
@@ -67,7 +69,7 @@ impl<'d> Reading<'d> {
                 if statuses.is_empty() { text("200") } else { array(statuses.into_iter()) },
             ));
             if http.get("host").is_some() {
-                self.differs(http, "http_health_check.host", "a check names the server itself");
+                self.differs(http, "http_health_check.host", "a health check uses the server's own name");
                 http.skip(&["host"]);
             }
         } else if let Some(grpc) = check.get("grpc_health_check") {

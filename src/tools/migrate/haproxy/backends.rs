@@ -35,7 +35,7 @@ impl<'d> Reading<'d> {
             servers.push(shown);
             if let Some(first) = first.as_ref().filter(|first| shared_words(first) != shared_words(&server)) {
                 let why = format!(
-                    "`health` and `http` are of all servers of an upstream: those of `server {}`",
+                    "`health` and `http` apply to all servers of an upstream: those of `server {}` are used",
                     first.word(1)
                 );
                 self.draft.notes.differs(&server.place, &server.shown(), why);
@@ -43,7 +43,7 @@ impl<'d> Reading<'d> {
             first = first.or(Some(server));
         }
         let Some(first) = first else {
-            let why = "it has no server that takes requests; its place answers 503";
+            let why = "it has no server that takes requests; its routes answer 503";
             self.draft.notes.left_out(&section.place, &format!("{} {}", section.kind, section.name), why);
             return None;
         };
@@ -65,14 +65,14 @@ impl<'d> Reading<'d> {
     fn server(&mut self, server: &Line) -> Option<String> {
         let weight = server.after("weight").and_then(|weight| weight.parse::<u64>().ok());
         let unusable = [
-            ("backup", "there are no spare servers, so it gets no requests"),
+            ("backup", "there are no backup servers, so it gets no requests"),
             ("disabled", "it is disabled"),
         ];
         let unusable = unusable.iter().find(|(word, _)| server.has(word)).map(|(_, why)| *why);
         let unusable = unusable.or_else(|| (weight == Some(0)).then_some("its weight is 0"));
         let unusable = unusable.or_else(|| {
             let sends = server.words.iter().any(|word| word.starts_with("send-proxy"));
-            sends.then_some("no header of the PROXY protocol is sent to servers")
+            sends.then_some("the PROXY protocol is not sent to servers")
         });
         if let Some(why) = unusable {
             self.draft.notes.left_out(&server.place, &server.shown(), why);
@@ -93,14 +93,14 @@ impl<'d> Reading<'d> {
         };
         if !url.starts_with("unix:") && !address.contains(':') {
             let why =
-                "without a port it is the scheme's (80 or 443), not the one that the client connected to";
+                "without a port, the scheme's is used (80 or 443), not the one that the client connected to";
             self.draft.notes.differs(&server.place, &server.shown(), why);
         }
         for word in ["cookie", "maxconn", "slowstart", "on-marked-down", "observe", "maxqueue", "track"] {
             if let Some(value) = server.after(word) {
                 let why = match word {
                     "maxconn" => {
-                        "write `connections = { max = … }` at the upstream: it holds for each of its servers"
+                        "write `connections = { max = … }` at the upstream: it applies to each of its servers"
                     }
                     "cookie" => "write `sticky = { cookie = …, secret = … }` at the upstream",
                     "slowstart" => "write `slow-start` at the upstream",
@@ -127,7 +127,7 @@ impl<'d> Reading<'d> {
             let times = u8::from(retries.word(1) != "0");
             keys.push(("times", times.to_string()));
             if !matches!(retries.word(1), "0" | "1") {
-                let why = "a request is tried once more at most, at another server";
+                let why = "a request is retried at most once, at another server";
                 self.draft.notes.differs(&retries.place, &retries.shown(), why);
             }
         }
@@ -162,7 +162,7 @@ impl<'d> Reading<'d> {
     fn balance(&mut self, section: &'d Section, upstream: &mut Upstream) {
         let line = self.line(section, "balance");
         if let Some(line) = line.filter(|line| line.word(1).starts_with("hdr(") && line.words.len() > 2) {
-            self.draft.notes.differs(&line.place, &line.shown(), "the whole field counts");
+            self.draft.notes.differs(&line.place, &line.shown(), "the whole header is hashed");
         }
         let balance = match line.map_or("roundrobin", |line| line.word(1)) {
             "roundrobin" | "static-rr" => "round-robin",
@@ -174,7 +174,7 @@ impl<'d> Reading<'d> {
                     .filter(|(_, said)| !matches!(*said, "" | "path-only"));
                 if let Some((line, said)) = said {
                     let why =
-                        if said == "whole" { "the query does not count" } else { "the whole path counts" };
+                        if said == "whole" { "the query is not hashed" } else { "the whole path is hashed" };
                     self.draft.notes.differs(&line.place, &line.shown(), why);
                 }
                 "hash:path"
@@ -188,9 +188,10 @@ impl<'d> Reading<'d> {
                 }
                 if let Some(line) = line {
                     let why = match other.starts_with("random") {
-                        true => "two servers are drawn, and the less loaded one is taken",
+                        true => "the less loaded of two random servers is chosen",
                         false => {
-                            "`balance = \"hash:…\"` takes a dimension, which this is not: the less loaded of two is taken"
+                            "`balance = \"hash:…\"` needs a dimension, and this is none: the less loaded of two \
+                             random servers is chosen"
                         }
                     };
                     self.draft.notes.differs(&line.place, &line.shown(), why);
@@ -223,7 +224,7 @@ impl<'d> Reading<'d> {
         let has_fields = version.len() > 1 || version.iter().any(|word| word.contains(':'));
         let sends = |send: &&Line| ["hdr", "body", "body-lf"].iter().any(|word| send.has(word));
         for line in Some(check).filter(|_| has_fields).into_iter().chain(send.filter(sends)) {
-            let why = "a check has no fields and no body of its own";
+            let why = "a health check has no headers and no body of its own";
             self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
     }
@@ -259,7 +260,7 @@ impl<'d> Reading<'d> {
                         self.draft.notes.left_out(
                             &expect.place,
                             &expect.shown(),
-                            "only a status or a string is looked for",
+                            "only a status or a string can be expected",
                         );
                     }
                     None => {}

@@ -65,7 +65,7 @@ impl<'d> Reading<'d> {
         if is_served {
             self.rules_at(section);
         } else if !is_open {
-            let why = "none of its listeners is open, so its rules hold for no request";
+            let why = "none of its listeners is open, so its rules apply to no request";
             self.draft.notes.left_out(&section.place, &format!("{} {}", section.kind, section.name), why);
             section.lines.iter().for_each(|line| {
                 line.taken();
@@ -93,7 +93,8 @@ impl<'d> Reading<'d> {
                 (is_known && (!unless || sources.len() == 1)).then_some((sources, unless))
             });
             let Some((sources, unless)) = read else {
-                let why = "which connections it refuses cannot be said by addresses; the section is left out until it is written anew";
+                let why = "the connections it refuses cannot be expressed by addresses; the section is left out \
+                    until you rewrite it";
                 self.draft.notes.left_out(&line.place, &line.shown(), why);
                 return None;
             };
@@ -101,7 +102,8 @@ impl<'d> Reading<'d> {
                 match source.is_negated ^ unless {
                     // Left out, because a second list would let in what the first keeps out.
                     true if !allow.is_empty() => {
-                        let why = "two lists of those who may connect cannot be said; the section is left out until they are one";
+                        let why = "two lists of allowed addresses cannot be combined; the section is left out until \
+                            they are one";
                         self.draft.notes.left_out(&line.place, &line.shown(), why);
                         return None;
                     }
@@ -173,7 +175,11 @@ impl<'d> Reading<'d> {
         redirect: Option<&String>,
     ) -> bool {
         let Some(address) = socket(address) else {
-            self.draft.notes.left_out(&bind.place, &bind.shown(), "its address is not a number with a port");
+            self.draft.notes.left_out(
+                &bind.place,
+                &bind.shown(),
+                "its address is not an IP address with a port",
+            );
             return false;
         };
         let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
@@ -186,7 +192,8 @@ impl<'d> Reading<'d> {
         }
         let is_tls = bind.has("ssl");
         if bind.has("accept-proxy") {
-            let why = "only named proxies are believed: the listener is left out until it has `proxy-protocol = { from = [...] }`";
+            let why = "only listed proxies are trusted: the listener is left out until it has `proxy-protocol = { \
+                from = [...] }`";
             self.draft.notes.left_out(&bind.place, &bind.shown(), why);
             return false;
         }

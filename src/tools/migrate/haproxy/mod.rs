@@ -22,13 +22,13 @@ use lines::{Line, Section};
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
     "The most specific route decides, not the first rule; a rule that this would change is listed above.",
-    "A slash at the end of a path decides nothing.",
-    "All listeners serve all routes. Without a rule that fits the answer is 404, not 503.",
-    "A failed request is tried once more at most. WebSocket passes where `upgrade = true` alone.",
-    "Timeouts that are not written have bounds here (1 s to connect, 15 s to answer).",
+    "A slash at the end of a path makes no difference.",
+    "All listeners serve all routes. Without a matching rule the response is 404, not 503.",
+    "A failed request is retried at most once. WebSocket passes only where `upgrade = true` is set.",
+    "Timeouts have defaults here (1 s to connect, 15 s to respond).",
     "X-Forwarded-* of clients is removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
-    "What is added to a field that the gateway writes itself (X-Forwarded-*, X-Request-Id, Via) takes the place of its value.",
-    "Changes of answers do not reach refusals of the gateway (401, 403, 413, 429) without `always = true`.",
+    "A value added to a header that the gateway sets itself (X-Forwarded-*, X-Request-Id, Via) replaces the gateway's.",
+    "Changes to responses apply to the gateway's own refusals (401, 403, 413, 429) only with `always = true`.",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
 ];
 
@@ -80,7 +80,7 @@ impl<'d> Reading<'d> {
         let line = self.line(section, &format!("timeout {word}"))?;
         let found = values::time(line.word(2));
         if found.is_none() {
-            let why = "a timeout has 1 ms at least, and none is without a bound";
+            let why = "a timeout is at least 1 ms, and none is unlimited";
             self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
         found
@@ -105,7 +105,7 @@ fn unread(sections: &[Section], draft: &mut Draft) {
                 !line.is_taken() && GLOBAL_TLS.iter().any(|begin| line.word(0).starts_with(begin))
             };
             for line in section.lines.iter().filter(is_tls) {
-                draft.notes.left_out(&line.place, &line.shown(), "no listener and no server takes this over");
+                draft.notes.left_out(&line.place, &line.shown(), "no listener and no server inherits this");
             }
             continue;
         }
@@ -179,27 +179,24 @@ const WHY: &[(&str, &str)] = &[
     ("stick", "`balance = \"hash:ip\"` or `sticky` of the upstream keeps a client at its server"),
     ("appsession", "write `sticky = { cookie = …, secret = … }` at the upstream"),
     ("compression", "write `compress` at its routes, or [compress] for all"),
-    ("errorfile", "refusals have a form of their own"),
-    ("errorfiles", "refusals have a form of their own"),
-    ("errorloc", "refusals have a form of their own"),
-    (
-        "tcp-request",
-        "connections are bounded by `max-connections` and `max-connections-per-ip` of the listener",
-    ),
+    ("errorfile", "refusals have a format of their own"),
+    ("errorfiles", "refusals have a format of their own"),
+    ("errorloc", "refusals have a format of their own"),
+    ("tcp-request", "write `max-connections` and `max-connections-per-ip` at the listener"),
     ("filter", "there are no filters"),
     ("stats", "the admin listener has /metrics and /v1/upstreams"),
-    ("use-server", "a server of an upstream cannot be chosen by a rule"),
+    ("use-server", "a rule cannot choose a server of an upstream"),
     ("monitor-uri", "write a route with `respond`, or use /readyz of the admin listener"),
-    ("acl", "no rule that was taken over uses it, or routes cannot say it"),
+    ("acl", "no rule that was taken over uses it, or routes cannot express it"),
     (
         "http-response",
-        "answers are changed by `response-headers` alone, without conditions; with `always = true` refusals, too",
+        "use `response-headers`, which has no conditions; with `always = true` it changes refusals, too",
     ),
     (
         "http-after-response",
-        "answers are changed by `response-headers` alone, without conditions; with `always = true` refusals, too",
+        "use `response-headers`, which has no conditions; with `always = true` it changes refusals, too",
     ),
-    ("http-request", "there is no counterpart of this rule"),
+    ("http-request", "this rule has no counterpart"),
     (
         "unique-id-header",
         "write `headers = { set = { x-request-id = \"{request_id}\" } }`, with its name, at the routes",
@@ -215,4 +212,4 @@ const WHY: &[(&str, &str)] = &[
     ("option httpchk", UNUSED),
 ];
 
-const UNUSED: &str = "no place that was taken over leads to its servers";
+const UNUSED: &str = "no route that was taken over leads to its servers";

@@ -32,12 +32,13 @@ impl<'d> Reading<'d> {
         let dimension = dimension.filter(|(it, _)| !it.strip_prefix("header:").is_some_and(is_changed));
         let period = self.period(section, table.as_deref());
         let (Some((dimension, may_be_absent)), Some(period)) = (dimension, period) else {
-            let why = "only `http_req_rate` of `src` or of a field that no rule changes, tracked without a condition, becomes a limit; all routes of this section are closed (501) until it is written anew";
+            let why = "only `http_req_rate` of `src` or of a header that no rule changes, tracked without a \
+                condition, becomes a limit; all routes of this section are closed (501) until you rewrite it";
             self.draft.notes.left_out(&rule.taken().place, &rule.shown(), why);
             return None;
         };
         if deny_status(rule.taken()) != Some(429) {
-            self.draft.notes.differs(&rule.place, &rule.shown(), "the refusal is 429");
+            self.draft.notes.differs(&rule.place, &rule.shown(), "refusals are answered 429");
         }
         let mut policy = Policy::new(table.unwrap_or_else(|| section.name.clone()));
         policy.key("by", format!("[{}]", text(&dimension)));

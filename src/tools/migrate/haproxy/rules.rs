@@ -166,7 +166,7 @@ impl<'d> Reading<'d> {
             }
             let first = common.clone().then(bounds);
             if first.is_closed && !common.is_closed || first.allows_otherwise(&backend) {
-                let why = "its section, its backend or its rules let in different addresses; the route is closed (501)";
+                let why = "its section, its backend and its rules allow different addresses; the route is closed (501)";
                 self.draft.notes.left_out(&route.place, &what, why);
             }
             first.then(backend).apply(&mut route);
@@ -181,16 +181,19 @@ impl<'d> Reading<'d> {
         if !parts.is_empty() {
             let why = match which.is_empty() {
                 true => {
-                    "its condition cannot be said by host, path, method and fields; its requests go to other rules"
+                    "its condition cannot be expressed by host, path, method and headers; its requests go to other \
+                     rules"
                 }
                 false => {
-                    "an alternative of its condition cannot be said by host, path, method and fields; its requests go to other rules"
+                    "an alternative of its condition cannot be expressed by host, path, method and headers; its \
+                     requests go to other rules"
                 }
             };
             self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
         if which.iter().any(|which| rules.asks_for_changed(which)) {
-            let why = "a rule before it changes a field that it asks for, and routes see what the client sent; its requests go to other rules";
+            let why = "an earlier rule changes a header that it tests, and routes see what the client sent; its \
+                requests go to other rules";
             self.draft.notes.left_out(&line.place, &line.shown(), why);
             return None;
         }
@@ -206,7 +209,8 @@ impl<'d> Reading<'d> {
             }
             "auth" | "use-service" | "set-path" | "set-pathq" | "set-uri" | "replace-path"
             | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => {
-                let why = "it has no counterpart; all routes of this section are closed (501) until it is written anew";
+                let why =
+                    "it has no counterpart; all routes of this section are closed (501) until you rewrite it";
                 self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
                 rules.common.is_closed = true;
             }
@@ -241,7 +245,8 @@ impl<'d> Reading<'d> {
 
     /// Closes a section for what has no counterpart and may refuse requests: a script, an agent, what is not known.
     fn may_refuse(&mut self, line: &'d Line, common: &mut Common) {
-        let why = "it may refuse requests and has no counterpart; all routes of this section are closed (501) until it is written anew";
+        let why = "it may refuse requests and has no counterpart; all routes of this section are closed (501) until \
+            you rewrite it";
         self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
         common.is_closed = true;
     }
@@ -285,7 +290,7 @@ impl<'d> Reading<'d> {
             } else if which.rate.is_some() && which.source.is_none() && which.tls.is_none() {
                 self.closed_place(
                     line,
-                    "a limit holds for whole routes, whatever else is asked here",
+                    "a limit applies to whole routes, not to some of their requests",
                     which,
                     rules,
                 );
@@ -315,7 +320,7 @@ impl<'d> Reading<'d> {
             } else if rules.asks_for_changed(&part) {
                 self.refused_by_changed(line, &part, rules);
             } else {
-                self.closed_place(line, "a part of its condition cannot be said", &part, rules);
+                self.closed_place(line, "a part of its condition cannot be expressed", &part, rules);
             }
         }
     }
@@ -336,7 +341,7 @@ impl<'d> Reading<'d> {
         if rules.changes("host") {
             which.hosts.clear();
         }
-        let why = "a rule before it changes a field that it asks for, and routes see what the client sent";
+        let why = "an earlier rule changes a header that it tests, and routes see what the client sent";
         self.closed_place(line, why, &which, rules);
     }
 
@@ -346,7 +351,7 @@ impl<'d> Reading<'d> {
         let rest = line.unconditional().iter().skip(2);
         let has_more = rest.filter(|word| !matches!(word.as_str(), "status" | "deny_status")).count() > 1;
         if !is_answer || has_more || deny_status(line).unwrap_or(403) != status {
-            let why = format!("the refusal is {status}, with a body of ours");
+            let why = format!("refusals are answered {status}, with the gateway's own body");
             self.draft.notes.differs(&line.place, &line.shown(), why);
         }
     }
@@ -376,10 +381,11 @@ impl<'d> Reading<'d> {
         if which.is_any_case {
             self.closed(line, &mut rules.common);
         } else if which.is_any_case_of_value {
-            self.closed_place(line, "upper and lower case of a value differ here", which, rules);
+            self.closed_place(line, "values are case-sensitive here", which, rules);
         } else if has_value {
             // Closed, because HAProxy looks at each value between commas, of each field of that name.
-            let why = "a field counts as a whole here, and may come twice, or with several values and commas";
+            let why = "a header is compared as a whole here, but a request may repeat it or join several values by \
+                commas";
             self.closed_place(line, why, which, rules);
         }
         which.is_any_case || which.is_any_case_of_value || has_value
@@ -391,7 +397,7 @@ impl<'d> Reading<'d> {
             return self.closed(line, &mut rules.common);
         }
         let why = format!(
-            "{why}: what it is for is closed (501), with any value of a field, until it is written anew"
+            "{why}: requests it may refuse are closed (501), whatever the header's value, until you rewrite it"
         );
         self.draft.notes.left_out(&line.place, &line.shown(), why);
         for mut route in routes(which, &line.place) {
@@ -404,17 +410,19 @@ impl<'d> Reading<'d> {
     /// Lists what routes take otherwise than a condition.
     fn inexact(&mut self, line: &'d Line, which: &Which) {
         if which.is_any_case || which.is_any_case_of_value {
-            let why = "upper and lower case differ here: other spellings go to other rules";
+            let why = "values are case-sensitive here: other spellings go to other rules";
             self.draft.notes.differs(&line.place, &line.shown(), why);
         }
         if which.headers.iter().any(|(_, value)| value.is_some()) {
-            let why = "a field counts as a whole: where it comes twice, or with several values and commas, its requests go to other rules";
+            let why = "a header is compared as a whole: requests that repeat it or join several values by commas go \
+                to other rules";
             self.draft.notes.differs(&line.place, &line.shown(), why);
         }
     }
 
     fn closed(&mut self, line: &Line, common: &mut Common) {
-        let why = "what it refuses cannot be said here; all routes of this section are closed (501) until it is written anew";
+        let why = "the requests it refuses cannot be expressed; all routes of this section are closed (501) until \
+            you rewrite it";
         self.draft.notes.left_out(&line.place, &line.shown(), why);
         common.is_closed = true;
     }
@@ -447,10 +455,10 @@ impl<'d> Reading<'d> {
                 None if keeps_out && !which.is_route() => self.closed(line, &mut rules.common),
                 None if refuses => self.closed(line, &mut rules.common),
                 None if which.is_route() && !which.is_any_case => {
-                    self.closed_place(line, "there is no counterpart of this answer", which, rules);
+                    self.closed_place(line, "this response has no counterpart", which, rules);
                 }
                 None => {
-                    let why = "there is no counterpart of this answer";
+                    let why = "this response has no counterpart";
                     self.draft.notes.left_out(&line.place, &line.shown(), why);
                 }
             }
@@ -470,7 +478,7 @@ impl<'d> Reading<'d> {
             lost.extend(is_lost.then_some(word.as_str()));
         }
         for word in lost {
-            let why = format!("`{word}` has no counterpart: the answer is without it");
+            let why = format!("`{word}` has no counterpart: the response lacks it");
             self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
     }
@@ -542,7 +550,7 @@ impl<'d> Reading<'d> {
             // share no request.
             let Some(mut part) = order::shared(&answer, route) else { continue };
             let why =
-                "a rule of a backend that answers: write a route for it; what it is for is closed (501)";
+                "a rule of a backend responds itself: write a route for it; its requests are closed (501)";
             self.draft.notes.left_out(&backend.place, &what, why);
             part.close();
             outer.routes.push(AclRoute::forwarding(part, what, Common::default()));
@@ -562,11 +570,12 @@ impl<'d> Reading<'d> {
                 common.request.replace(name, "{ip}".to_owned());
             }
             if line.has("except") {
-                let why = "the field is sent for all clients, those of these addresses too";
+                let why = "the header is sent for all clients, also for these addresses";
                 self.draft.notes.differs(&line.place, &line.shown(), why);
             }
             if line.has("if-none") {
-                let why = "a client's own field is replaced; of hops in `client-ip.trust` X-Forwarded-For is kept and added to";
+                let why = "a client's own header is replaced; X-Forwarded-For of hops in `client-ip.trust` is kept \
+                    and extended";
                 self.draft.notes.differs(&line.place, &line.shown(), why);
             }
         }
@@ -593,7 +602,7 @@ impl<'d> Reading<'d> {
         let name = line.word(2).to_ascii_lowercase();
         let value = format(line.word(3));
         if line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str") {
-            let why = "a field is named by its whole name: write each of them into `remove`";
+            let why = "a header needs its whole name: write each one into `remove`";
             self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
             return;
         }
@@ -602,7 +611,7 @@ impl<'d> Reading<'d> {
             ("set-header", Some(value)) => fields.replace(name, value),
             ("add-header", Some(value)) => fields.append(name, value),
             _ => {
-                self.draft.notes.left_out(&line.taken().place, &line.shown(), "its value is not known here");
+                self.draft.notes.left_out(&line.taken().place, &line.shown(), "its value has no counterpart");
                 return;
             }
         }

@@ -36,7 +36,11 @@ fn values_that_are_refused_close_every_value_of_their_field() {
         let migrated = migrated(rule);
         let closed = format!("path = \"/{{*rest}}\"\nmatch = {{ header = {{ x-bad = true }} }}\n{CLOSED}");
         assert_eq!(routes(&migrated)[0], closed, "{}", migrated.text);
-        assert!(migrated.text.contains("commas: what it is for is closed (501)"), "{}", migrated.text);
+        assert!(
+            migrated.text.contains("commas: requests it may refuse are closed (501)"),
+            "{}",
+            migrated.text
+        );
     }
     // Taken over, because whether a field is there at all is the same here.
     let migrated = migrated("http-request deny if { hdr(x-bad) -m found }");
@@ -56,11 +60,7 @@ fn a_condition_on_a_field_that_a_rule_before_it_changes_is_not_asked_of_the_clie
     ] {
         let migrated = migrated(&format!("{change}\n{deny}"));
         assert_eq!(routes(&migrated), [format!("path = \"/{{*rest}}\"\n{CLOSED}")], "{}", migrated.text);
-        assert!(
-            !migrated.is_whole && migrated.text.contains("a rule before it changes"),
-            "{}",
-            migrated.text
-        );
+        assert!(!migrated.is_whole && migrated.text.contains("an earlier rule changes"), "{}", migrated.text);
     }
     // One that comes after it, or is for another field, changes nothing.
     for lines in

@@ -21,7 +21,7 @@ impl<'d> Reading<'d> {
     ) -> bool {
         let is_tls = bind.has("ssl");
         let defaults = if is_tls { self.global("ssl-default-bind-options") } else { Vec::new() };
-        let guards = Guards { words: BIND_GUARDS, what: "it keeps clients out", left_out: "the listener" };
+        let guards = Guards { words: BIND_GUARDS, what: "it refuses clients", left_out: "the listener" };
         if !self.only_known(bind, 2, BIND_WORDS, &guards, "bind …") {
             return false;
         }
@@ -50,7 +50,7 @@ impl<'d> Reading<'d> {
         listener.key("client-cert", text(demand));
         listener.keys.extend(path("crl-file").map(|crl| ("client-crl", crl)));
         if !matches!(bind.after("verify"), Some("optional" | "required")) {
-            let why = "HAProxy asks for no certificate without `verify required`; here clients must show one";
+            let why = "HAProxy does not ask for a certificate without `verify required`; here clients must show one";
             self.draft.notes.differs(&bind.place, &bind.shown(), why);
         }
     }
@@ -74,7 +74,7 @@ impl<'d> Reading<'d> {
             let is_older = matches!(line.after("ssl-min-ver"), Some("SSLv3" | "TLSv1.0" | "TLSv1.1"))
                 || ["force-sslv3", "force-tlsv10", "force-tlsv11"].iter().any(|word| line.has(word));
             if is_narrower || is_older {
-                let why = "TLS 1.2 and 1.3 are spoken here, nothing older; TLS 1.3 is always among them";
+                let why = "TLS 1.2 and 1.3 are supported, nothing older; TLS 1.3 is always on";
                 self.draft.notes.differs(&line.place, &line.shown(), why);
             }
         }
@@ -109,7 +109,7 @@ impl<'d> Reading<'d> {
                 }
             }
             if !is_whole {
-                let why = "suites without a fresh key or without an authenticated cipher are not spoken here";
+                let why = "suites without forward secrecy or without an AEAD cipher are not supported";
                 self.draft.notes.differs(&line.place, &line.shown(), why);
             }
         }
@@ -120,7 +120,7 @@ impl<'d> Reading<'d> {
     pub(super) fn server_words(&mut self, server: &Line) -> bool {
         let guards = Guards {
             words: SERVER_GUARDS,
-            what: "it tells which certificates are good",
+            what: "it decides which certificates are accepted",
             left_out: "the server",
         };
         self.only_known(server, 3, SERVER_WORDS, &guards, &format!("server {}", server.word(1)))
@@ -140,7 +140,7 @@ impl<'d> Reading<'d> {
             let is_guard = guards.words.contains(&word);
             let why = if is_guard {
                 let Guards { what, left_out, .. } = guards;
-                format!("{what} and has no counterpart; {left_out} is left out until it is written anew")
+                format!("{what} and has no counterpart; {left_out} is left out until you rewrite it")
             } else {
                 let why = WHY.iter().find(|(known, _)| *known == word);
                 why.map_or("there is no counterpart", |(_, why)| why).to_owned()
@@ -171,11 +171,11 @@ impl<'d> Reading<'d> {
         if let (Some(asked), Some(sni)) = (server.after("verifyhost"), sni)
             && asked != sni
         {
-            let why = "the name that the certificate must be for is the one that the hello says";
+            let why = "the certificate must be for the name sent as SNI";
             self.draft.notes.differs(&server.place, &server.shown(), why);
         }
         if server.after("sni").is_some() && sni.is_none() {
-            let why = "the hello says one name for all requests: write `sni` in `tls`";
+            let why = "SNI is one name for all requests: write `sni` in `tls`";
             self.draft.notes.left_out(&server.place, &server.shown(), why);
         }
         let defaults = self.global("ssl-default-server-options");
@@ -183,10 +183,12 @@ impl<'d> Reading<'d> {
             keys.push(("min-version", text(version)));
         }
         if server.after("verify") == Some("none") {
-            let why = "the server's certificate is verified here, by `tls.ca` or the system's authorities, unless `tls = { verify = false }` is written";
+            let why = "the server's certificate is verified here, with `tls.ca` or the system's authorities, unless \
+                `tls = { verify = false }` is set";
             self.draft.notes.differs(&server.place, &server.shown(), why);
         } else if name.is_none() {
-            let why = "HAProxy checks no name without `verifyhost` or `sni`; here the certificate must be for the server's own name, or for `sni` of `tls`";
+            let why = "HAProxy does not check the name without `verifyhost` or `sni`; here the certificate must be \
+                for the server's own name, or for `sni` of `tls`";
             self.draft.notes.differs(&server.place, &server.shown(), why);
         }
         if keys.is_empty() { String::new() } else { table(keys) }
@@ -371,12 +373,13 @@ const VALUED: &[&str] = &[
 const WHY: &[(&str, &str)] = &[
     (
         "strict-sni",
-        "a hello with a name that no certificate has gets the first one of `certs`; a request for another host than the hello named is answered 421 (`sni`)",
+        "a client whose SNI matches no certificate gets the first one of `certs`; a request for another host than \
+         the SNI is answered 421 (`sni`)",
     ),
-    ("ciphers", "the suites to servers are fixed"),
-    ("ciphersuites", "the suites to servers are fixed"),
-    ("generate-certificates", "no certificates are made for names here: write `certs`"),
-    ("allow-0rtt", "no early data is taken"),
+    ("ciphers", "the cipher suites to servers are fixed"),
+    ("ciphersuites", "the cipher suites to servers are fixed"),
+    ("generate-certificates", "certificates are not generated: write `certs`"),
+    ("allow-0rtt", "early data is not accepted"),
 ];
 
 /// Suites of TLS 1.3, by their names at OpenSSL and at IANA.

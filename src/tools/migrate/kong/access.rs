@@ -12,7 +12,8 @@ impl<'d> Reading<'d> {
     /// API keys, from the file that `--keys` names.
     pub(super) fn key_auth(&mut self, plugin: &'d Node, config: &'d Node, common: &mut Common) {
         let Some(file) = self.keys else {
-            let why = "`--keys FILE` writes the hashes of its keys; its routes are closed (501) without";
+            let why = "run `migrate` with `--keys FILE`, which writes the hashes of its keys; without it its routes \
+                are closed (501)";
             self.left_out(plugin, "plugin key-auth", why);
             common.is_closed = true;
             return;
@@ -35,7 +36,7 @@ impl<'d> Reading<'d> {
             method.key("pass", false);
         }
         if config.is("key_in_body") {
-            self.differs(plugin, "key_in_body", "a key in a body is not read");
+            self.differs(plugin, "key_in_body", "keys in bodies are not read");
         }
         config.skip(&["realm", "run_on_preflight"]);
         common.auth.push(self.draft.add_auth(method));
@@ -65,7 +66,8 @@ impl<'d> Reading<'d> {
     pub(super) fn jwt(&mut self, plugin: &'d Node, config: &'d Node, common: &mut Common) {
         let has_other_claim = config.word("key_claim_name").is_some_and(|claim| claim != "iss");
         if has_other_claim || config.is("secret_is_base64") {
-            let why = "only secrets as they are, told by `iss`, are known; its routes are closed (501) until that is written anew";
+            let why = "only secrets that are not base64 and are found by `iss` can be migrated; its routes are \
+                closed (501) until you rewrite it";
             self.left_out(plugin, "plugin jwt", why);
             common.is_closed = true;
             return;
@@ -103,7 +105,8 @@ impl<'d> Reading<'d> {
             }
         }
         if common.auth.len() == before {
-            let why = "none of its credentials was taken over; its routes are closed (501) until that is written anew";
+            let why =
+                "none of its credentials was taken over; its routes are closed (501) until you rewrite it";
             self.left_out(plugin, "plugin jwt", why);
             common.is_closed = true;
         }
@@ -123,7 +126,7 @@ impl<'d> Reading<'d> {
             "HS384" => 48,
             "HS512" => 64,
             _ => {
-                let why = "write its public key into a file and name it as `keys`; its tokens get 401";
+                let why = "write its public key to a file and name the file in `keys`; until then its tokens get 401";
                 self.left_out(credential, &format!("jwt_secrets of {consumer}"), why);
                 return None;
             }
@@ -132,9 +135,8 @@ impl<'d> Reading<'d> {
             .word("secret")
             .filter(|secret| secret.len() >= bytes_min && !secret.contains("{vault:"));
         let (Some(secret), Some(issuer)) = (secret, credential.word("key")) else {
-            let why = format!(
-                "a secret of {algorithm} that is written here has {bytes_min} bytes at least; its tokens get 401"
-            );
+            let why =
+                format!("a secret for {algorithm} must have at least {bytes_min} bytes; its tokens get 401");
             self.left_out(credential, &format!("jwt_secrets of {consumer}"), &why);
             return None;
         };
@@ -147,7 +149,7 @@ impl<'d> Reading<'d> {
         method.key("consumer", text("claim:iss"));
         method.key("in", places);
         let why =
-            "the consumer is called by its key, which tokens name; `exp` and `nbf` hold wherever they stand";
+            "the consumer is named after its key, which tokens carry; `exp` and `nbf` are always checked";
         self.differs(credential, &format!("jwt_secrets of {consumer}"), why);
         Some(method)
     }
@@ -156,7 +158,7 @@ impl<'d> Reading<'d> {
     pub(super) fn groups(&mut self, plugin: &'d Node, config: &'d Node, common: &mut Common) {
         config.skip(&["hide_groups_header", "always_use_authenticated_groups"]);
         if ["deny", "blacklist"].iter().any(|key| !config.words(key).is_empty()) {
-            let why = "only groups that may use a route are known; its routes are closed (501) until that is written anew";
+            let why = "only a list of allowed groups can be migrated; its routes are closed (501) until you rewrite it";
             self.left_out(plugin, "plugin acl", why);
             common.is_closed = true;
             return;

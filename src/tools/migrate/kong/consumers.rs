@@ -43,7 +43,11 @@ impl<'d> Reading<'d> {
                 "write a tier: `tier` in the file of keys, [tier.…], and `limit = \"tier\"` of a policy";
             return self.left_out(plugin, &what, why);
         }
-        self.left_out(plugin, &what, "it may refuse this consumer, none of whose credentials is taken over");
+        self.left_out(
+            plugin,
+            &what,
+            "it may refuse this consumer, so none of the consumer's credentials is taken over",
+        );
         let names = ["username", "custom_id", "id"].iter().filter_map(|key| consumer.get(key)?.peek());
         self.refused.extend(names.map(str::to_owned));
         self.refused.insert(name.to_owned());
@@ -63,7 +67,7 @@ impl<'d> Reading<'d> {
                 groups: groups.to_vec(),
             }),
             None => {
-                let why = "a key that is written here is a line without spaces around it";
+                let why = "a key must be one line without spaces around it";
                 self.left_out(credential, &format!("keyauth_credentials of {consumer}"), why);
             }
         }

@@ -13,15 +13,15 @@ impl<'d> Reading<'d> {
         for kind in ["replace", "add", "append"] {
             for written in config.at(&[kind, "headers"]).map(Node::items).unwrap_or_default() {
                 let Some((name, value)) = written.text().and_then(changed) else {
-                    self.left_out(written, &format!("{kind}.headers"), "its value is not known here");
+                    self.left_out(written, &format!("{kind}.headers"), "its value has no counterpart");
                     continue;
                 };
                 match kind {
                     "append" => fields.append(name, value),
                     _ => {
                         let why = match kind {
-                            "replace" => "it is sent whether the field was there or not",
-                            _ => "it takes the place of a field that is there",
+                            "replace" => "it is sent whether the header was there or not",
+                            _ => "it replaces an existing header",
                         };
                         self.differs(written, &format!("{kind}.headers {name}"), why);
                         fields.set.push((name, value));

@@ -21,13 +21,13 @@ impl<'d> Reading<'d> {
                 self.differs(
                     plugin,
                     &format!("rate-limiting, {key}"),
-                    &format!("it is {period}, not one of the calendar"),
+                    &format!("the period is {period}, not one of the calendar"),
                 );
             }
         }
         let by = self.counted_by(plugin, config, "limit_by");
         let (Some(by), false) = (by, windows.is_empty()) else {
-            self.left_out(plugin, "rate-limiting", "nothing here can be counted so; the limit is not kept");
+            self.left_out(plugin, "rate-limiting", "limits cannot count by this; the limit is left out");
             return Vec::new();
         };
         let mut policy = Section::new(named(scope, "rate-limiting"));
@@ -70,7 +70,7 @@ impl<'d> Reading<'d> {
             self.left_out(
                 plugin,
                 "rate-limiting-advanced",
-                "nothing here can be counted so; the limit is not kept",
+                "limits cannot count by this; the limit is left out",
             );
             return Vec::new();
         };
@@ -107,7 +107,7 @@ impl<'d> Reading<'d> {
                 self.differs(
                     plugin,
                     &format!("{key}: credential"),
-                    "all keys of a consumer are counted together",
+                    "all API keys of a consumer share the limit",
                 );
                 "consumer".to_owned()
             }
@@ -130,7 +130,7 @@ impl<'d> Reading<'d> {
         };
         let word = |key: &str| value(key).and_then(Node::text);
         let Some(host) = word("host") else {
-            return self.differs(plugin, "redis", "its host is not written: write `url` of [redis]");
+            return self.differs(plugin, "redis", "its host is not in this file: write `url` of [redis]");
         };
         let scheme = if value("ssl").and_then(Node::flag) == Some(true) { "rediss" } else { "redis" };
         let login = match (word("username"), word("password")) {
@@ -143,7 +143,7 @@ impl<'d> Reading<'d> {
         let url = format!("{scheme}://{login}{host}:{port}{database}");
         match &self.draft.redis {
             Some(known) if *known != url => {
-                self.differs(plugin, "redis", "another plugin names another Redis, which is used")
+                self.differs(plugin, "redis", "another plugin names another Redis, and that one is used")
             }
             _ => self.draft.redis = Some(url),
         }
@@ -156,16 +156,16 @@ impl<'d> Reading<'d> {
     /// What a refusal looks like is not taken over.
     fn refusal(&mut self, plugin: &'d Node, config: &'d Node) {
         if config.count("error_code").is_some_and(|code| code != 429) {
-            self.differs(plugin, "error_code", "the refusal is 429");
+            self.differs(plugin, "error_code", "refusals are answered 429");
         }
         if config.word("error_message").is_some() {
-            self.differs(plugin, "error_message", "a refusal has a body of its own");
+            self.differs(plugin, "error_message", "refusals have a body of their own");
         }
         if config.is("hide_client_headers") {
             self.differs(
                 plugin,
                 "hide_client_headers",
-                "`headers = \"none\"` of [limits] does this for all limits",
+                "use `headers = \"none\"` of [limits], which applies to all limits",
             );
         }
     }

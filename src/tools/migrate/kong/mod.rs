@@ -22,14 +22,15 @@ use super::yaml_file;
 
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
-    "Where Kong listens is in kong.conf: the listener is Kong's default, 8000, in the clear. Write `certs` for TLS.",
-    "The most specific host decides, then the path; a slash at the end decides nothing.",
-    "A slash at the end of a path decides nothing.",
-    "A failed request is tried once more at most. Certificates of https services are verified.",
+    "kong.conf says where Kong listens, and is not read: the listener has Kong's default, port 8000 without TLS. \
+     Write `certs` for TLS.",
+    "The most specific host decides, then the path; a slash at the end makes no difference.",
+    "A slash at the end of a path makes no difference.",
+    "A failed request is retried at most once. Certificates of https services are verified.",
     "Limits answer 429 with Retry-After; IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
-    "X-Forwarded-* of clients is removed unless `client-ip.trust` names them; X-Kong-* fields are not made.",
-    "What is added to a field that the gateway writes itself (X-Forwarded-*, X-Request-Id, Via) takes the place of its value.",
-    "Of X-Consumer-* and X-Credential-* upstreams get X-Consumer-Username alone.",
+    "X-Forwarded-* of clients is removed unless `client-ip.trust` lists them; X-Kong-* headers are not sent.",
+    "A value added to a header that the gateway sets itself (X-Forwarded-*, X-Request-Id, Via) replaces the gateway's.",
+    "Upstreams get X-Consumer-Username, but no other X-Consumer-* or X-Credential-* header.",
 ];
 
 /// Everything that the parts of the reader share.

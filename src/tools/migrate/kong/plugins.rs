@@ -47,13 +47,13 @@ impl<'d> Reading<'d> {
         }
         if common.ways > 1 && common.ways_for_anybody < common.ways {
             let place = self.place(route);
-            let why = "Kong asks for every credential, here one is enough; the route is closed (501)";
+            let why = "Kong requires every credential, here one is enough; the route is closed (501)";
             self.draft.notes.left_out(&place, "several ways to authenticate", why);
             common.is_closed = true;
         }
         if !common.groups.is_empty() && !common.has_groups {
             let place = self.place(route);
-            let why = "groups are known of clients with keys alone; the route is closed (501)";
+            let why = "only clients with API keys have groups; the route is closed (501)";
             self.draft.notes.left_out(&place, "acl", why);
             common.is_closed = true;
         }
@@ -71,7 +71,7 @@ impl<'d> Reading<'d> {
         self.left_out(
             plugin,
             &what,
-            "it may refuse requests; its routes are closed (501) until that is written anew",
+            "it may refuse requests; its routes are closed (501) until you rewrite it",
         );
         common.is_closed = true;
     }
@@ -139,8 +139,7 @@ impl<'d> Reading<'d> {
                 Some((_, "")) => plugin.dismiss(),
                 Some((_, why)) => self.left_out(plugin, &format!("plugin {name}"), why),
                 None => {
-                    let why =
-                        "it may refuse requests; its routes are closed (501) until that is written anew";
+                    let why = "it may refuse requests; its routes are closed (501) until you rewrite it";
                     self.left_out(plugin, &format!("plugin {name}"), why);
                     common.is_closed = true;
                 }
@@ -162,7 +161,11 @@ impl<'d> Reading<'d> {
         }
         if config.is("credentials") {
             if origins.contains(&"*") {
-                self.left_out(config, "cors", "credentials of any origin are not admitted: name the origins");
+                self.left_out(
+                    config,
+                    "cors",
+                    "credentials cannot be allowed for all origins: list the origins",
+                );
                 return None;
             }
             keys.push(("credentials", "true".to_owned()));
@@ -284,19 +287,19 @@ fn correlation(config: &Node, common: &mut Common) {
 /// Plugins that let everybody in, and what becomes of them. Without a reason they are not needed.
 const HARMLESS: &[(&str, &str)] = &[
     ("prometheus", ""),
-    ("file-log", "the access log does this: `access` of [log]"),
-    ("http-log", "the access log is written to a file or standard output"),
-    ("tcp-log", "the access log is written to a file or standard output"),
-    ("udp-log", "the access log is written to a file or standard output"),
-    ("syslog", "the access log is written to a file or standard output"),
-    ("loggly", "the access log is written to a file or standard output"),
-    ("statsd", "/metrics of the admin listener does this"),
-    ("datadog", "/metrics of the admin listener does this"),
-    ("zipkin", "traces are not sent"),
-    ("opentelemetry", "traces are not sent"),
-    ("proxy-cache", "answers are not cached"),
-    ("proxy-cache-advanced", "answers are not cached"),
-    ("grpc-web", "calls of gRPC-Web are not translated"),
+    ("file-log", "use the access log: `access` of [log]"),
+    ("http-log", "the access log goes to a file, a syslog server or standard output"),
+    ("tcp-log", "the access log goes to a file, a syslog server or standard output"),
+    ("udp-log", "the access log goes to a file, a syslog server or standard output"),
+    ("syslog", "the access log goes to a file, a syslog server or standard output"),
+    ("loggly", "the access log goes to a file, a syslog server or standard output"),
+    ("statsd", "use /metrics of the admin listener"),
+    ("datadog", "use /metrics of the admin listener"),
+    ("zipkin", "write [trace] with `otlp`"),
+    ("opentelemetry", "write [trace] with `otlp`"),
+    ("proxy-cache", "responses are not cached"),
+    ("proxy-cache-advanced", "responses are not cached"),
+    ("grpc-web", "gRPC-Web is not translated"),
     ("grpc-gateway", "JSON is not translated to gRPC"),
     ("response-ratelimiting", "write `cost = { response-header = … }` at a policy"),
     ("acme", "write `certs = { acme = … }` at the listener"),

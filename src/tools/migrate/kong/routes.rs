@@ -35,19 +35,20 @@ impl<'d> Reading<'d> {
         let hosts = self.hosts(node);
         let mut common = self.common(node, service.map(|(service, _)| service));
         if ["snis", "sources", "destinations", "expression"].iter().any(|key| node.get(key).is_some()) {
-            let why = "its condition cannot be said by host, path, method and fields";
+            let why = "its condition cannot be expressed by host, path, method and headers";
             return self.unsaid(node, &what, why, &hosts, &common);
         }
         let Some(headers) = headers(node) else {
-            let why = "only values of fields that are written out are known";
+            let why = "only literal header values can be migrated";
             return self.unsaid(node, &what, why, &hosts, &common);
         };
         let has_others = hosts.len() < node.list("hosts").len();
         if has_others && (hosts.is_empty() || common.refuses()) {
-            return self.unsaid(node, &what, "a host of it cannot be said", &[], &common);
+            return self.unsaid(node, &what, "one of its hosts cannot be expressed", &[], &common);
         }
         if !protocols.is_empty() && protocols.iter().all(|it| matches!(*it, "https" | "grpcs" | "wss")) {
-            let why = "the listener takes requests in the clear: it is closed (501) until `certs` are at the listener and the route is written anew";
+            let why = "the listener has no TLS: the route is closed (501) until the listener has `certs` and you \
+                rewrite the route";
             self.differs(node, &format!("{what}, protocols: {}", protocols.join(", ")), why);
             common.is_closed = true;
         }
@@ -55,7 +56,7 @@ impl<'d> Reading<'d> {
         let headers = self.compared(node, &what, headers, &mut common);
         let (paths, unsaid) = self.paths(node);
         if unsaid && common.refuses() {
-            self.close_hosts(node, &what, "segments cannot say its path", &hosts);
+            self.close_hosts(node, &what, "its path cannot be expressed in segments", &hosts);
         }
         for path in paths {
             for headers in &headers {
@@ -98,11 +99,13 @@ impl<'d> Reading<'d> {
         }
         let has_case = values().any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
         if !has_case || !common.refuses() {
-            let why = "values of fields differ in upper and lower case here, and one that comes twice counts once: such requests go to other routes";
+            let why = "header values are case-sensitive here, and a repeated header is compared as one: such \
+                requests go to other routes";
             self.differs(node, &format!("{what}, headers"), why);
             return headers;
         }
-        let why = "upper and lower case of a value differ here, and it may refuse requests: it is closed (501), with any value of these fields";
+        let why = "header values are case-sensitive here, and it may refuse requests: it is closed (501), whatever \
+            these headers hold";
         self.left_out(node, &format!("{what}, headers"), why);
         common.is_closed = true;
         let any = |(name, _): &(String, Option<String>)| (name.clone(), None);
@@ -120,7 +123,7 @@ impl<'d> Reading<'d> {
     /// Closes all routes of these hosts, because one of their conditions cannot be said, and it may refuse requests.
     fn close_hosts(&mut self, node: &'d Node, what: &str, why: &str, hosts: &[String]) {
         let why = format!(
-            "{why}, and it may refuse requests: all routes of its hosts are closed (501) until it is written anew"
+            "{why}, and it may refuse requests: all routes of its hosts are closed (501) until you rewrite it"
         );
         self.left_out(node, what, &why);
         self.closed_hosts.push(hosts.to_vec());
@@ -162,7 +165,7 @@ impl<'d> Reading<'d> {
             None => {
                 let place = self.place(node);
                 let what = format!("route {}", name_of(node, "route"));
-                self.draft.notes.left_out(&place, &what, "it has no service; its place answers 503");
+                self.draft.notes.left_out(&place, &what, "it has no service; the route answers 503");
                 None
             }
         }
@@ -176,7 +179,7 @@ impl<'d> Reading<'d> {
             match bare.trim_start_matches("*.").contains('*') || bare.is_empty() {
                 false => hosts.push(bare.to_lowercase()),
                 true => {
-                    let why = "a host is a name, or `*.` and a name; its requests go to other routes";
+                    let why = "a host must be a name, or `*.` and a name; its requests go to other routes";
                     self.left_out(host, &format!("hosts: {name}"), why);
                 }
             }
@@ -219,7 +222,7 @@ impl<'d> Reading<'d> {
                     }
                     None => {
                         unsaid = true;
-                        let why = "segments cannot say this expression; its requests go to other routes";
+                        let why = "this expression cannot be expressed in segments; its requests go to other routes";
                         self.left_out(path, &format!("paths: {written}"), why);
                     }
                 },

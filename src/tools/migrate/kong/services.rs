@@ -91,7 +91,7 @@ impl<'d> Reading<'d> {
             }
         };
         if servers.is_empty() {
-            let why = "its upstream has no target that takes requests; its place answers 503";
+            let why = "its upstream has no target that takes requests; its routes answer 503";
             self.left_out(target.service, &format!("service {}", target.host), why);
             return None;
         }
@@ -149,7 +149,7 @@ impl<'d> Reading<'d> {
                     self.differs(
                         entity,
                         "consistent-hashing",
-                        "this cannot be hashed: the less loaded of two targets is taken",
+                        "this cannot be hashed: the less loaded of two random targets is chosen",
                     );
                     "p2c".to_owned()
                 }
@@ -158,7 +158,7 @@ impl<'d> Reading<'d> {
                 self.differs(
                     entity,
                     &format!("algorithm: {other}"),
-                    "the less loaded of two targets is taken",
+                    "the less loaded of two random targets is chosen",
                 );
                 "p2c".to_owned()
             }
@@ -177,7 +177,7 @@ impl<'d> Reading<'d> {
             Some(0) => upstream.key("retry", "{ times = 0 }"),
             Some(1) | None => {}
             Some(more) => {
-                self.differs(service, &format!("retries: {more}"), "a request is tried once more at most")
+                self.differs(service, &format!("retries: {more}"), "a request is retried at most once")
             }
         }
         if service.get("tls_verify").and_then(Node::flag) == Some(false) {
@@ -225,7 +225,7 @@ impl<'d> Reading<'d> {
             self.differs(
                 checks,
                 "healthchecks.passive",
-                "failures count by `eject`, which takes a server back after a while",
+                "use `eject`, which readmits a server after a while",
             );
         }
     }

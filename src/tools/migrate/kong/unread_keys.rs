@@ -28,7 +28,7 @@ const NEEDLESS: &[&str] = &[
 const WHY: &[(&str, &str)] = &[
     ("certificates", "write them into files: `certs` of the listener names files"),
     ("ca_certificates", "write them into files: `tls.ca` and `client-ca` name files"),
-    ("snis", "a certificate is chosen by its own names"),
+    ("snis", "certificates are chosen by the names they contain"),
     ("client_certificate", "write it into files: `tls.cert` and `tls.key` of the upstream"),
     ("consumer_groups", "write tiers: [tier.…], and `tier` in the file of keys"),
     ("basicauth_credentials", "`sluicegate hash-key --basic` makes the entry of a user"),
@@ -37,9 +37,9 @@ const WHY: &[(&str, &str)] = &[
     ("consumers", "no plugin that was taken over asks for them"),
     ("keyauth_credentials", "its consumer is not in this file"),
     ("jwt_secrets", "no plugin that was taken over asks for them"),
-    ("vaults", "write `${NAME}` or `${file:/path}` in the place of a secret"),
-    ("https_redirect_status_code", "write `redirect = \"https\"` at a listener in the clear"),
-    ("path_handling", "paths are joined with one slash"),
-    ("message", "a refusal has a body of its own"),
-    ("status", "a refusal by address is 403"),
+    ("vaults", "write `${NAME}` or `${file:/path}` instead of a secret"),
+    ("https_redirect_status_code", "write `redirect = \"https\"` at a listener without TLS"),
+    ("path_handling", "paths are joined by one slash"),
+    ("message", "refusals have a body of their own"),
+    ("status", "refusals by address are answered 403"),
 ];

@@ -12,11 +12,12 @@ use super::values::network;
 const GUARDS: &[(&str, &str)] = &[
     (
         "auth_basic",
-        "the file's hashes are other ones: write `kind = \"basic\"` and make them with `sluicegate hash-key --basic`",
+        "the hashes in the file cannot be used: write `kind = \"basic\"` and make new ones with `sluicegate hash-key \
+         --basic`",
     ),
-    ("auth_request", "no other service is asked: write an `[auth.<name>]`"),
+    ("auth_request", "authentication by another service has no counterpart: write an `[auth.<name>]`"),
     ("auth_jwt", "write an `[auth.<name>]` with `kind = \"jwt\"`"),
-    ("satisfy", "a route asks for all of its rules"),
+    ("satisfy", "a route always requires all of its rules"),
     ("valid_referers", "referers are not checked"),
     ("secure_link", "signed links are not checked"),
     ("secure_link_secret", "signed links are not checked"),
@@ -29,15 +30,15 @@ const GUARDS: &[(&str, &str)] = &[
     ("js_content", SCRIPT),
     ("js_header_filter", SCRIPT),
     ("perl", SCRIPT),
-    ("modsecurity", "requests are not searched for attacks"),
-    ("app_protect_enable", "requests are not searched for attacks"),
-    ("SecRulesEnabled", "requests are not searched for attacks"),
-    ("DeniedUrl", "requests are not searched for attacks"),
-    ("CheckRule", "requests are not searched for attacks"),
-    ("internal", "no request of a client comes here"),
+    ("modsecurity", "there is no web application firewall"),
+    ("app_protect_enable", "there is no web application firewall"),
+    ("SecRulesEnabled", "there is no web application firewall"),
+    ("DeniedUrl", "there is no web application firewall"),
+    ("CheckRule", "there is no web application firewall"),
+    ("internal", "clients' requests do not reach it"),
 ];
 
-const SCRIPT: &str = "there are no scripts here, and a script may refuse";
+const SCRIPT: &str = "there are no scripts, and this one may refuse requests";
 
 /// Variables that say where a request is for. A redirect by them alone moves it, and keeps nobody out.
 const ADDRESS: &[&str] = &[
@@ -121,7 +122,8 @@ impl Reading<'_> {
         let mut has_one = false;
         for condition in scope.every("if").into_iter().filter(|condition| keeps_out(condition)) {
             condition.taken_whole();
-            let why = "a condition that refuses requests or sends them elsewhere cannot be taken over; the place is closed (501) until then";
+            let why = "a condition that refuses requests or sends them elsewhere cannot be taken over; the location \
+                is closed (501) until you rewrite it";
             self.draft.notes.left_out(&condition.place, &condition.shown(), why);
             has_one = true;
         }
@@ -134,7 +136,7 @@ impl Reading<'_> {
         for (name, why) in GUARDS {
             let found = scope.last_of(|found| is_named(&found.name, name));
             if let Some(found) = found.filter(|found| found.arg(0) != "off") {
-                let why = format!("{why}; the place is closed (501) until then");
+                let why = format!("{why}; the location is closed (501) until you rewrite it");
                 self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
                 is_closed = true;
             }
@@ -151,7 +153,8 @@ impl Reading<'_> {
         let rules: Vec<&Directive> = scope.rules();
         let by_address = rules.iter().find(|rule| rule.arg(0) != "all");
         if let Some(rule) = by_address.filter(|_| self.real_ip != Some(RealIp::of(scope))) {
-            let why = "it is about addresses that `set_real_ip_from` and `real_ip_header` say, and the gateway has others here (`client-ip`); the place is closed (501) until then";
+            let why = "it tests addresses set by `set_real_ip_from` and `real_ip_header`, which differ from the \
+                gateway's (`client-ip`); the location is closed (501) until you rewrite it";
             self.draft.notes.left_out(&rule.place, &rule.shown(), why);
             is_closed = true;
         }
@@ -165,7 +168,8 @@ impl Reading<'_> {
             }
             Addresses::Unknown => {
                 if let Some(first) = rules.first() {
-                    let why = "`deny` always goes before `allow` here; the place is closed (501) until both are written anew";
+                    let why = "`deny` is always checked before `allow` here; the location is closed (501) until you \
+                        rewrite both";
                     self.draft.notes.left_out(&first.place, &first.shown(), why);
                 }
                 None

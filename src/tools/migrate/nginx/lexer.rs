@@ -145,7 +145,7 @@ impl<'r> Reader<'r> {
         let pattern = self.directory.join(words.get(1).map_or("", String::as_str));
         let mut directives = Vec::new();
         if !self.is_on_disk {
-            self.notes.left_out(place, &words.join(" "), "no files are read beside this one");
+            self.notes.left_out(place, &words.join(" "), "includes of a text without a file are not read");
             return Ok(directives);
         }
         for path in self.matching(&pattern, place) {

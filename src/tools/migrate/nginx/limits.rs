@@ -49,14 +49,14 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(
                 &zone.place,
                 &zone.shown(),
-                "its rate cannot be read; its places are closed (501) until then",
+                "its rate cannot be read; its locations are closed (501) until you rewrite it",
             );
             return None;
         };
         let burst: u64 = option(limit, "burst").and_then(|burst| burst.parse().ok()).unwrap_or(0);
         let is_immediate = limit.args.iter().any(|arg| arg == "nodelay");
         if let Some(delay) = option(limit, "delay").filter(|_| !is_immediate) {
-            let why = format!("nginx lets {delay} of a burst pass at once, here each waits for its turn");
+            let why = format!("nginx lets {delay} requests of a burst pass at once, here each waits");
             self.draft.notes.differs(&limit.place, &limit.shown(), why);
         }
         if is_immediate || burst == 0 {
@@ -101,12 +101,12 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(
                 &limit.place,
                 &limit.shown(),
-                "its zone is not in this file; the place is closed (501) until then",
+                "its zone is not in this file; the location is closed (501) until you rewrite it",
             );
             return None;
         };
         let Some(key) = key(zone.taken().arg(0)) else {
-            let why = "nothing here can be counted by this key; its places are closed (501) until then";
+            let why = "limits cannot count by this key; its locations are closed (501) until you rewrite it";
             self.draft.notes.left_out(&zone.place, &zone.shown(), why);
             return None;
         };
@@ -122,7 +122,7 @@ impl<'d> Reading<'d> {
     fn note_shared_zone(&mut self, limit: &Directive, policy: &Section) {
         let other = self.draft.policies.iter().find(|known| known.name == policy.name);
         if other.is_some_and(|known| known.value("limit") != policy.value("limit")) {
-            let why = "other limits of this zone have another burst; here each counts on its own";
+            let why = "other limits of this zone have another burst; here each burst has its own counts";
             self.draft.notes.differs(&limit.place, &limit.shown(), why);
         }
     }

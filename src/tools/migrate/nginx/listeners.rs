@@ -33,12 +33,12 @@ impl<'d> Reading<'d> {
         for listen in own.all("listen") {
             let has = |word: &str| listen.taken().args.iter().any(|arg| arg == word);
             if has("quic") {
-                let why = "HTTP/3 is not spoken here; listeners are for HTTP/1.1 and HTTP/2";
+                let why = "HTTP/3 is not supported; listeners speak HTTP/1.1 and HTTP/2";
                 self.draft.notes.left_out(&listen.place, &listen.shown(), why);
                 continue;
             }
             let Some(address) = address(listen.arg(0)) else {
-                self.draft.notes.left_out(&listen.place, &listen.shown(), "its address is not a number");
+                self.draft.notes.left_out(&listen.place, &listen.shown(), "its address is not an IP address");
                 continue;
             };
             listens.push(Listen {
@@ -98,7 +98,8 @@ impl<'d> Reading<'d> {
         server.block.taken_whole();
         for location in Scope::new(server.block.block()).own("location") {
             if location.args != ["/"] {
-                let why = "its listener sends every request to https; for certificates write [acme]";
+                let why = "its listener redirects every request to https; to order certificates write `certs = { \
+                    acme = … }`";
                 self.draft.notes.left_out(&location.place, &location.shown(), why);
             }
         }
@@ -123,7 +124,7 @@ impl<'d> Reading<'d> {
                 Some(v4) => there.splice(0..0, v4.iter().copied()).for_each(drop),
                 None if *address == both => {
                     let place = &there[0].1.block.place;
-                    self.draft.notes.differs(place, &format!("listen {address}"), "it takes IPv4 too");
+                    self.draft.notes.differs(place, &format!("listen {address}"), "it accepts IPv4, too");
                 }
                 None => {}
             }
@@ -211,7 +212,8 @@ impl<'d> Reading<'d> {
                         listener.key("min-version", text("1.3"));
                     }
                 } else if words != ["TLSv1.2", "TLSv1.3"] {
-                    let why = "TLS 1.2 and 1.3 are spoken here, nothing older; 1.3 alone is `min-version = \"1.3\"`";
+                    let why = "TLS 1.2 and 1.3 are supported, nothing older; write `min-version = \"1.3\"` for 1.3 \
+                        alone";
                     self.draft.notes.differs(&protocols.place, &protocols.shown(), why);
                 }
             }
@@ -233,14 +235,15 @@ impl<'d> Reading<'d> {
             return;
         };
         if !is_alone {
-            let why = "all servers of this address ask for certificates here, by the first one's authorities";
+            let why = "all servers of this address ask for certificates here, and verify them with the first \
+                server's authorities";
             self.draft.notes.differs(&verify.place, &verify.shown(), why);
         }
         let demand = match verify.arg(0) {
             "on" => "require",
             "optional" => "ask",
             _ => {
-                let why = "certificates of unknown authorities are refused here";
+                let why = "certificates of unknown authorities are refused";
                 self.draft.notes.differs(&verify.place, &verify.shown(), why);
                 "ask"
             }
@@ -251,7 +254,8 @@ impl<'d> Reading<'d> {
             let is_asked = listener.value("client-cert") == Some(text("require").as_str());
             let is_same = ca.as_deref() == Some(known) && crl.as_deref() == listener.value("client-crl");
             if demand == "require" && !(is_asked && is_same) {
-                let why = "the first server of this address asks for other certificates or for none; this server is closed (501)";
+                let why = "the first server of this address asks for other certificates or none; this server is \
+                    closed (501)";
                 self.draft.notes.left_out(&verify.place, &verify.shown(), why);
                 self.uncertified.push(server.block);
             }
@@ -277,7 +281,7 @@ impl<'d> Reading<'d> {
             listener.key("proxy-protocol", table([("from", texts(&from))]));
         } else if let Some((_, server)) = there.first() {
             let why =
-                "write `proxy-protocol = { from = [...] }` at the listener: only named proxies are believed";
+                "write `proxy-protocol = { from = [...] }` at the listener: only listed proxies are trusted";
             self.draft.notes.left_out(&server.block.place, "listen … proxy_protocol", why);
         }
     }
@@ -309,12 +313,12 @@ impl<'d> Reading<'d> {
         if real_ip.is_trust() {
             self.draft.trust.clone_from(&real_ip.from);
             if !is_recursive {
-                let why = "trusted addresses are passed over from the right, as with `real_ip_recursive on`";
+                let why = "trusted addresses are skipped from the right, as with `real_ip_recursive on`";
                 self.draft.notes.differs(&first.place, &first.shown(), why);
             }
         } else if real_ip.header != "proxy_protocol" {
             let why =
-                "a client's address is read from X-Forwarded-For or Forwarded alone (`client-ip.header`)";
+                "a client's address is read only from X-Forwarded-For or Forwarded (`client-ip.header`)";
             self.draft.notes.left_out(&first.place, &first.shown(), why);
             hops.iter().for_each(|hop| hop.taken_whole());
         }

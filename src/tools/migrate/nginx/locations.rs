@@ -53,7 +53,9 @@ impl<'d> Reading<'d> {
                 Match::Other(_) if matches!(location.arg(0), "~" | "~*") && is_guarded(location.block()) => {
                     self.close_expression(location)
                 }
-                Match::Other(why) => format!("{why}; until then its requests go to the other locations"),
+                Match::Other(why) => {
+                    format!("{why}; until you rewrite it, its requests go to the other locations")
+                }
                 _ => "no request has such a path".to_owned(),
             };
             location.taken_whole();
@@ -63,9 +65,10 @@ impl<'d> Reading<'d> {
         if let Match::LiteralRegex { text: literal, .. } = at
             && server.has_longer_prefix(literal)
         {
-            let mut why = "in nginx it goes before longer prefixes, here the longer path does";
+            let mut why = "in nginx it takes precedence over longer prefixes, here the longer path wins";
             if is_guarded(location.block()) {
-                why = "in nginx it goes before longer prefixes; these are closed (501) here, as it keeps clients out";
+                why = "in nginx it takes precedence over longer prefixes; they are closed (501) here, because it \
+                    refuses clients";
                 let (place, begin) = (location.place.clone(), literal.clone());
                 self.closings.push(Closing { place, begin, has_route: true });
             }
@@ -81,7 +84,8 @@ impl<'d> Reading<'d> {
         self.list_slash(at, location, server);
         match inner.own("rewrite").iter().find(|found| at.is_split(found.arg(0))) {
             Some(found) => {
-                let why = "what goes on within the segment is not rewritten in nginx; here it goes to other locations";
+                let why =
+                    "nginx matches the prefix within a segment, too; here such paths go to other locations";
                 self.draft.notes.differs(&found.place, &found.shown(), why);
                 let below = Match::Prefix(format!("{}/", at.text()));
                 route.path = below.pattern().unwrap_or(route.path);
@@ -116,7 +120,7 @@ impl<'d> Reading<'d> {
         if let Some((prefix, guard)) = longest.filter(|(_, other)| is_guarded(other.block())) {
             let line = guard.place.line;
             let why = format!(
-                "`{path}` comes here too and is open: `{prefix}` in line {line} keeps clients out of it"
+                "`{path}` leads here, too, and is open, although `{prefix}` in line {line} refuses clients"
             );
             self.draft.notes.left_out(&location.place, &location.shown(), why);
         }
@@ -134,8 +138,8 @@ impl<'d> Reading<'d> {
             .and_then(|begin| begin.rsplit_once('/'))
             .map_or("/".to_owned(), |(begin, _)| format!("{begin}/"));
         let why = format!(
-            "error: no route can say which paths it keeps clients out of, so all that forward below `{begin}` are closed \
-             (501); take it out and migrate again if the servers refuse these paths themselves"
+            "error: no route can express which paths it refuses, so all forwarding routes below `{begin}` are closed \
+             (501); if the servers refuse these paths themselves, remove it and migrate again"
         );
         self.closings.push(Closing { place: location.place.clone(), begin, has_route: false });
         why
@@ -150,10 +154,8 @@ impl<'d> Reading<'d> {
         server: &Server<'d>,
     ) {
         if let Some((files, named)) = named_location(scope, server) {
-            let why = format!(
-                "files are not served here: `{}` is asked for those that are there, too",
-                named.arg(0)
-            );
+            let why =
+                format!("files are not served: requests for existing files go to `{}`, too", named.arg(0));
             self.draft.notes.left_out(&files.taken().place, &files.shown(), why);
             return self.answer_at(route, at, &scope.within(named.taken().block()), server);
         }
@@ -176,7 +178,8 @@ impl<'d> Reading<'d> {
         for found in scope.own("rewrite") {
             let is_routed_again = found.arg(2).is_empty() && !is_redirect(found);
             if is_routed_again && may_keep_out(server.block.block(), found.arg(1)) {
-                let why = "it leads to a place that keeps clients out, as without `break` a rewritten path is routed again; the place answers 501";
+                let why = "it leads to a location that refuses clients, because without `break` a rewritten path is \
+                    routed again; the location answers 501";
                 self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
                 return route.close();
             }
@@ -194,7 +197,7 @@ impl<'d> Reading<'d> {
         match (pass, target) {
             (Some(pass), Some(target)) => self.forward(route, pass, &target, rewrite, at, scope, &around),
             (Some(pass), None) => {
-                let why = "where it leads is not known before a request comes; the place answers 501";
+                let why = "its destination depends on the request; the location answers 501";
                 self.draft.notes.left_out(&pass.place, &pass.shown(), why);
                 route.close();
             }
@@ -220,7 +223,7 @@ impl<'d> Reading<'d> {
             Some(found) => (found.taken().place.clone(), found.shown()),
             None => (route.place.clone(), "location".to_owned()),
         };
-        let why = "nothing here serves files or scripts: name a server that does; the place answers 501";
+        let why = "files and scripts are not served: name a server that does; the location answers 501";
         self.draft.notes.left_out(&place, &what, why);
         route.close();
     }
@@ -234,14 +237,14 @@ impl<'d> Reading<'d> {
                 self.draft.notes.left_out(
                     &field.place,
                     &field.shown(),
-                    "a variable of its value is not known here",
+                    "a variable in its value has no counterpart",
                 );
                 continue;
             };
             if field.arg(2) == "always" {
                 always = true;
             } else {
-                let why = "the field is added to answers of any status (nginx: to a few)";
+                let why = "the header is added to responses of any status (nginx: only some)";
                 self.draft.notes.differs(&field.place, &field.shown(), why);
             }
             add.push((key(&field.arg(0).to_ascii_lowercase()), text(&value)));
@@ -288,7 +291,7 @@ impl<'d> Reading<'d> {
                     self.draft.notes.left_out(
                         &pass.place,
                         &pass.shown(),
-                        "its path holds what no path can; the place answers 501",
+                        "its path has characters that a path cannot have; the location answers 501",
                     );
                     return route.close();
                 }
@@ -343,7 +346,7 @@ impl<'d> Reading<'d> {
     }
 
     fn unknown_value(&mut self, field: &Directive) {
-        self.draft.notes.left_out(&field.place, &field.shown(), "a variable of its value is not known here");
+        self.draft.notes.left_out(&field.place, &field.shown(), "a variable in its value has no counterpart");
     }
 
     /// Adds a route, with `limit_except` as a route for the methods that may and one for all others.
@@ -355,7 +358,8 @@ impl<'d> Reading<'d> {
                 denies.len() == 1 && denies[0].taken().arg(0) == "all" && except.block().len() == 1;
             if !is_plain {
                 except.taken_whole();
-                let why = "only `deny all` is read; the place is closed (501) until then";
+                let why =
+                    "only `deny all` can be migrated; the location is closed (501) until you rewrite it";
                 self.draft.notes.left_out(&except.place, &except.shown(), why);
                 route.close();
             } else {

@@ -28,14 +28,15 @@ use scope::Scope;
 
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
-    "A slash at the end of a path decides nothing.",
+    "A slash at the end of a path makes no difference.",
     "All listeners serve all routes.",
-    "Fields of `add_header` are on answers of every status; of what no location answers (404), `response-headers` of a listener.",
+    "Headers of `add_header` are set on responses of every status; write `response-headers` at a listener for paths \
+     without a location (404).",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
-    "Paths that servers read in two ways (encoded slashes, `;`) are answered 400 (`path-escapes`).",
+    "Ambiguous paths (encoded slashes, `;`) are answered 400 (`path-escapes`).",
     "X-Forwarded-* and X-Real-IP of clients are removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
-    "A failed request is tried once more at most. WebSocket passes where `upgrade = true` alone.",
-    "Location, Refresh and the pages of errors come from upstreams as they are.",
+    "A failed request is retried at most once. WebSocket passes only where `upgrade = true` is set.",
+    "Location, Refresh and error pages of upstreams pass unchanged.",
 ];
 
 /// Everything that the parts of the reader share.

@@ -98,15 +98,14 @@ impl<'d> Reading<'d> {
         let line = rival.block.place.line;
         if !gives_way && !only_redirects(rival.block) {
             let why = format!(
-                "through the other port the server in line {line} takes some of these requests in nginx, here this one does; \
-                 what that one keeps clients out of is closed (501)"
+                "in nginx the server in line {line} takes some of these requests at the other port, here this one \
+                 does; what that one refuses is closed (501)"
             );
             self.draft.notes.differs(&place, "server", why);
             servers[index].kept.extend(kept);
         } else if gives_way && only_redirects(servers[index].block) {
-            let why = format!(
-                "the server in line {line} answers these requests at both ports, it sends nobody elsewhere"
-            );
+            let why =
+                format!("the server in line {line} answers these requests at both ports and redirects none");
             self.draft.notes.differs(&place, "server", why);
             let taken = servers[other].hosts.clone();
             servers[index].hosts.retain(|host| !taken.contains(host));
@@ -122,7 +121,8 @@ impl<'d> Reading<'d> {
         let verify = verify.or_else(|| self.http.iter().find(|inside| inside.name == "ssl_verify_client"));
         if let Some(verify) = verify.filter(|verify| server.scheme == Some("https") && verify.arg(0) == "on")
         {
-            let why = "the port in the clear serves its routes too, and asks for no certificate; they are closed (501)";
+            let why = "the port without TLS serves its routes, too, and does not ask for a certificate; they are \
+                closed (501)";
             self.draft.notes.left_out(&verify.place, &verify.shown(), why);
             server.kept.push((verify.place.clone(), "/".to_owned()));
         }

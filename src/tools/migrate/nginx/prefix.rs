@@ -28,10 +28,10 @@ impl Match {
                     Match::Other("there are no regular expressions in paths: write a route for each case")
                 }
             },
-            ("~*", _) => {
-                Match::Other("paths differ in upper and lower case, and there are no regular expressions")
-            }
-            (name, _) if name.starts_with('@') => Match::Other("requests are not sent on to named locations"),
+            ("~*", _) => Match::Other(
+                "paths are case-sensitive, and there are no regular expressions: write a route for each case",
+            ),
+            (name, _) if name.starts_with('@') => Match::Other("named locations have no counterpart"),
             (path, _) => Match::Prefix(path.to_owned()),
         }
     }

@@ -35,8 +35,8 @@ impl Reading<'_> {
         };
         if answer.is_none() {
             let why = match first {
-                "444" => "a connection cannot be closed without an answer; it is 501 instead",
-                _ => "its status or a variable of it is not known here; the place answers 501",
+                "444" => "a connection cannot be closed without a response; it is answered 501 instead",
+                _ => "its status or one of its variables has no counterpart; the location answers 501",
             };
             self.draft.notes.left_out(&found.place, &found.shown(), why);
         }
@@ -62,8 +62,8 @@ impl Reading<'_> {
         };
         if rewritten.is_none() {
             let why = match flag {
-                "last" => "a rewritten path is not routed again; the place answers 501",
-                _ => "only a literal beginning of the path is replaced; the place answers 501",
+                "last" => "a rewritten path is not routed again; the location answers 501",
+                _ => "only a literal beginning of the path can be replaced; the location answers 501",
             };
             self.draft.notes.left_out(&found.place, &found.shown(), why);
         }

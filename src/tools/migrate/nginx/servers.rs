@@ -89,7 +89,8 @@ impl<'d> Reading<'d> {
         let is_unknown = |port: &String| !open.iter().any(|main| apart::is_known(main, port));
         for server in servers.iter().filter(|server| server.is_apart) {
             let mut closed: Ports = ports(server).difference(&open).cloned().collect();
-            let mut why = "its port keeps clients out, and all listeners serve all routes here: its listener is left out";
+            let mut why =
+                "its port refuses clients, and all listeners serve all routes here: its listener is left out";
             if guarded(server.block).is_empty() {
                 closed.retain(is_unknown);
                 why = apart::UNKNOWN;
@@ -108,7 +109,7 @@ impl<'d> Reading<'d> {
         let listens = self.listens(block.taken());
         if listens.is_empty() {
             block.taken_whole();
-            self.draft.notes.left_out(&block.place, "server", "it listens nowhere where requests could come");
+            self.draft.notes.left_out(&block.place, "server", "it has no listener that was taken over");
             return None;
         }
         let own = Scope::new(block.block());
@@ -124,7 +125,7 @@ impl<'d> Reading<'d> {
                     Some(bare) => hosts.extend([bare.to_owned(), format!("*.{bare}")]),
                     None if name.is_empty() || name == "_" => {}
                     None if name.starts_with('~') || name.ends_with(".*") || name.contains('$') => {
-                        let why = "a host is a name, or `*.` and a name";
+                        let why = "a host must be a name, or `*.` and a name";
                         self.draft.notes.left_out(&names.place, &format!("server_name {name}"), why);
                         has_unsaid_names = true;
                     }
@@ -164,7 +165,7 @@ impl<'d> Reading<'d> {
         if let Some(default) = servers.get_mut(chosen) {
             for (place, begin) in &kept {
                 let why = format!(
-                    "requests for it come to the default server here, where `{begin}` is closed (501) for that"
+                    "its requests go to the default server here, where `{begin}` is closed (501) for that reason"
                 );
                 self.draft.notes.left_out(place, "server_name", why);
             }
@@ -180,7 +181,7 @@ impl<'d> Reading<'d> {
                 .any(|(index, server)| index != chosen && server.hosts.iter().any(covers))
         };
         if own.iter().any(is_covered) {
-            let why = "a wildcard of another server has some of its hosts, so it takes its own hosts alone";
+            let why = "a wildcard of another server covers some of its hosts, so it takes only its own hosts";
             self.draft.notes.differs(&default.block.place, "server", why);
         } else {
             // A server of the same names at another port, too, because its routes are for the same requests.
@@ -223,7 +224,11 @@ impl<'d> Reading<'d> {
             self.draft.add_route(route, "server");
             for location in inner.own("location") {
                 location.taken_whole();
-                self.draft.notes.left_out(&location.place, &location.shown(), "the server answers before it");
+                self.draft.notes.left_out(
+                    &location.place,
+                    &location.shown(),
+                    "the server responds before it is reached",
+                );
             }
             return;
         }
@@ -286,7 +291,7 @@ impl<'d> Reading<'d> {
             }
             let at = rewritten_from(found.arg(0));
             let Some(path) = at.pattern() else { continue };
-            let why = format!("it leads to a place that keeps clients out: `{path}` is closed (501)");
+            let why = format!("it leads to a location that refuses clients: `{path}` is closed (501)");
             self.draft.notes.left_out(&found.place, &found.shown(), why);
             self.close_below(server, known, &found.place, path);
         }
@@ -332,7 +337,7 @@ impl<'d> Reading<'d> {
             }
             Some(_) => {}
             None => {
-                let why = "paths are rewritten by the route they belong to: write `rewrite` there";
+                let why = "a route rewrites its own paths: write `rewrite` there";
                 self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
             }
         }

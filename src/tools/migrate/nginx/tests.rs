@@ -117,7 +117,7 @@ fn a_condition_that_refuses_or_sends_clients_elsewhere_closes_its_place() {
             );
             let migrated = migrated(&servers);
             assert!(route(&migrated, "", "/a{*rest}").contains("status = 501"), "{}", migrated.text);
-            assert!(migrated.text.contains("the place is closed (501)"), "{}", migrated.text);
+            assert!(migrated.text.contains("the location is closed (501)"), "{}", migrated.text);
         }
     }
 }
@@ -348,7 +348,7 @@ fn lists_of_addresses_that_the_gateway_has_not_close_their_place() {
     ] {
         let migrated = migrated(&servers);
         assert!(!migrated.text.contains("to = \"upstream-10.0.0.2\""), "{servers}\n{}", migrated.text);
-        assert!(migrated.text.contains("the gateway has others here"), "{servers}\n{}", migrated.text);
+        assert!(migrated.text.contains("which differ from the gateway's"), "{servers}\n{}", migrated.text);
     }
     let announced = format!("server {{ listen 80 proxy_protocol; {real_ip} proxy_protocol; {listed} }}");
     let migrated = migrated(&announced);
@@ -374,7 +374,11 @@ fn rewrites_to_a_place_that_keeps_clients_out_are_closed() {
             assert!(route(&migrated, "", path).contains("status = 501"), "{rewrite}\n{}", migrated.text);
         }
         assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{rewrite}\n{}", migrated.text);
-        assert!(migrated.text.contains("`: it leads to a place that keeps clients out"), "{}", migrated.text);
+        assert!(
+            migrated.text.contains("`: it leads to a location that refuses clients"),
+            "{}",
+            migrated.text
+        );
     }
     for rewrite in ["rewrite ^/secr[e]t(.*)$ /denied$1 last;", "rewrite ^ /denied last;"] {
         let migrated = server(rewrite);
@@ -411,7 +415,7 @@ fn a_path_without_the_slash_of_an_open_place_is_listed_if_it_was_kept_out() {
             "server {{ listen 80; location /s {{ {guard} }} location /s/pub/ {{ {inner} }} {TO_B} }}"
         ))
     };
-    let said = "`/s/pub` comes here too and is open: `/s` in line";
+    let said = "`/s/pub` leads here, too, and is open, although `/s` in line";
     for inner in ["return 200 pub;", "return 301 https://b.test/;"] {
         let migrated = server("deny all;", inner);
         assert!(migrated.text.contains(said), "{}", migrated.text);
@@ -445,7 +449,7 @@ fn try_files_that_fall_back_to_a_named_location_go_there() {
     };
     let plain = server("", "", "");
     assert!(route(&plain, "", "/{*rest}").contains("to = \"upstream-10.0.0.1\""), "{}", plain.text);
-    assert!(plain.text.contains("`@app` is asked for those that are there, too"), "{}", plain.text);
+    assert!(plain.text.contains("requests for existing files go to `@app`, too"), "{}", plain.text);
     assert!(!plain.is_whole && !plain.text.contains("named locations"), "{}", plain.text);
     for (around, files) in [("deny 192.0.2.1;", ""), ("", "deny 192.0.2.1;")] {
         let guarded = server(around, files, "");

@@ -86,7 +86,7 @@ impl Reading<'_> {
             let has = |word: &str| server.taken().args.iter().any(|arg| arg == word);
             let spare = [
                 ("down", "it is marked as down"),
-                ("backup", "there are no spare servers, so it gets no requests"),
+                ("backup", "there are no backup servers, so it gets no requests"),
                 ("drain", "it takes no new clients"),
             ];
             if let Some((word, why)) = spare.iter().find(|(word, _)| has(word)) {
@@ -95,7 +95,7 @@ impl Reading<'_> {
             }
             for word in ["max_fails", "fail_timeout"] {
                 if option(server, word).is_some() {
-                    let why = "`eject` does this, but counts answers of 5xx too: write it if that is meant";
+                    let why = "use `eject` if you want it: it counts 5xx responses, too";
                     self.draft.notes.left_out(&server.place, &server.shown(), why);
                     break;
                 }
@@ -103,7 +103,8 @@ impl Reading<'_> {
             for word in ["max_conns", "slow_start", "route", "service"] {
                 if option(server, word).is_some() {
                     let why = format!(
-                        "`{word}` of one server is not known: write `connections = {{ max = … }}` or `slow-start`"
+                        "`{word}` of one server has no counterpart: write `connections = {{ max = … }}` or \
+                         `slow-start` at the upstream"
                     );
                     self.draft.notes.left_out(&server.place, &server.shown(), why);
                 }
@@ -113,7 +114,7 @@ impl Reading<'_> {
                 self.draft.notes.left_out(
                     &server.place,
                     &server.shown(),
-                    "no TLS is spoken over a Unix socket",
+                    "TLS over a Unix socket is not supported",
                 );
                 continue;
             }
@@ -140,19 +141,19 @@ impl Reading<'_> {
             upstream.key("balance", text("least-requests"));
         } else if let Some(random) = has("random") {
             if random.taken().arg(0) != "two" {
-                let why = "servers are drawn two at a time, and the less loaded one is taken";
+                let why = "the less loaded of two random servers is chosen";
                 self.draft.notes.differs(&random.place, &random.shown(), why);
             }
             upstream.key("balance", text("p2c"));
         } else if let Some(hash) = has("ip_hash") {
-            let why = "nginx hashes three of the four bytes of an address, here each client is its own";
+            let why = "nginx hashes three of the four bytes of an address, here the whole address is hashed";
             self.draft.notes.differs(&hash.taken().place, &hash.shown(), why);
             upstream.key("balance", text("hash:ip"));
         } else if let Some((hash, dimension)) =
             has("hash").and_then(|hash| Some((hash, hashed(hash.arg(0))?)))
         {
             if hash.taken().arg(0) == "$request_uri" {
-                self.draft.notes.differs(&hash.place, &hash.shown(), "the query does not count");
+                self.draft.notes.differs(&hash.place, &hash.shown(), "the query is not hashed");
             }
             upstream.key("balance", text(&format!("hash:{dimension}")));
         } else {
@@ -180,7 +181,7 @@ impl Reading<'_> {
             let found = verify.or_else(|| scope.last("proxy_pass")).or_else(|| scope.last("grpc_pass"));
             if let Some(found) = found {
                 let why =
-                    "the server's certificate is verified here, by `tls.ca` or the system's authorities";
+                    "the server's certificate is verified here, with `tls.ca` or the system's authorities";
                 self.draft.notes.differs(&found.place, &found.shown(), why);
             }
         }
@@ -207,8 +208,7 @@ impl Reading<'_> {
                 other => match other.strip_prefix("http_") {
                     Some(status) => on.push(status),
                     None => {
-                        let why =
-                            format!("`{other}`: only idempotent requests without a body are sent twice");
+                        let why = format!("`{other}`: only idempotent requests without a body are retried");
                         self.draft.notes.left_out(&found.place, &found.shown(), why);
                     }
                 },

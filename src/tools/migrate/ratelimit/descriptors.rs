@@ -39,7 +39,7 @@ impl Siblings {
             return Err(format!("it is never reached: line {line} takes these values before it"));
         }
         if !self.seen.insert((key.to_owned(), value.to_owned())) {
-            return Err("it stands there twice: the service refuses the file".to_owned());
+            return Err("it is written twice: the service refuses the file".to_owned());
         }
         self.stars.extend(prefix.map(|prefix| (key.to_owned(), prefix.to_owned(), line)));
         Ok(())
@@ -51,7 +51,7 @@ impl Reading<'_> {
     pub(super) fn level(&mut self, node: &Node, above: &[Step]) {
         if above.len() >= DEPTH_MAX {
             if let Some(inner) = node.get("descriptors") {
-                let why = "a rule has 32 entries at most";
+                let why = "a rule has at most 32 entries";
                 self.left_out(inner, "descriptors", why);
             }
             return;
@@ -78,7 +78,7 @@ impl Reading<'_> {
             return None;
         }
         if value.is_empty() && key.ends_with('*') {
-            let why = "a key that ends with a star takes other keys there; here a key is exact";
+            let why = "a key that ends with `*` matches other keys there; here a key is exact";
             self.left_out(descriptor, &what, why);
             return None;
         }
@@ -105,7 +105,7 @@ impl Reading<'_> {
             None if let Some((key, value)) = descriptor.entries().iter().find(|(key, _)| !is_known(key)) => {
                 let hint =
                     words::did_you_mean(key, KEYS).map(|hint| format!(" ({hint})")).unwrap_or_default();
-                let message = format!("`{}` is no key of a descriptor{hint}", one_line(key));
+                let message = format!("`{}` is not a key of a descriptor{hint}", one_line(key));
                 self.refuse(value.line, message);
                 return;
             }

@@ -41,7 +41,7 @@ impl Reading<'_> {
         let is_quota = descriptor.is("quota_mode");
         if is_quota {
             let why =
-                "it refuses nothing, as `shadow_mode`; what is over is counted, and no metadata tells it";
+                "it refuses nothing, like `shadow_mode`; excess is counted, but not reported in metadata";
             self.differs(descriptor, "quota_mode", why);
         }
         let is_shadow = descriptor.is("shadow_mode") || is_quota;
@@ -59,7 +59,7 @@ impl Reading<'_> {
             self.left_out(
                 written,
                 &format!("unit: {unit}"),
-                "it is no unit, so the service refuses the file; its requests are not limited",
+                "it is not a unit, so the service refuses the file; its requests are not limited",
             );
             return None;
         };
@@ -71,7 +71,7 @@ impl Reading<'_> {
             self.left_out(
                 written,
                 "rate_limit",
-                "its numbers mean nothing here; its requests are not limited",
+                "its numbers are not valid here; its requests are not limited",
             );
             return None;
         };
@@ -112,8 +112,7 @@ impl Reading<'_> {
             }
         }
         if path.iter().any(|step| step.is_shared && keys.contains(&step.key.as_str())) {
-            let why =
-                "another entry of the rule has its key, so its values are counted apart: the limit is wider";
+            let why = "another entry of the rule has the same key, so each value has its own count: the limit is wider";
             self.differs(descriptor, "share_threshold", why);
         }
         keys

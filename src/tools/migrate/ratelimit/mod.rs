@@ -20,10 +20,11 @@ use super::yaml_file;
 
 /// What differs in every configuration.
 pub(super) const EVERYWHERE: &[&str] = &[
-    "A request that is refused spends nothing of any of its descriptors' limits; there each one counts it.",
-    "An entry is told by its key and its value, not by both written together: `a_b` with `c` is not `a` with `b_c`.",
+    "A refused request spends nothing of its descriptors' limits; in the service each one counts it.",
+    "An entry is identified by its key and its value, not by both joined: `a_b` with `c` is not `a` with `b_c`.",
     "A week begins on Thursday and a month has 30 days, as there unless months of the calendar are switched on.",
-    "Redis decides every request (`overshoot = 0`), as there: leave it out, and nodes decide up to 5 % more on their own.",
+    "Redis decides every request (`overshoot = 0`), as there; without it, nodes decide on their own and may admit up \
+     to 5 % more.",
     "While Redis is away each node enforces its part of a limit; `when-redis-down = \"allow\"` lets all pass, as there.",
 ];
 

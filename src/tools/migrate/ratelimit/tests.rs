@@ -286,7 +286,7 @@ fn what_cannot_be_said_is_listed_with_its_line() {
     );
     for (line, what) in [
         (3, "unit: fortnight"),
-        (4, "its numbers mean nothing here"),
+        (4, "its numbers are not valid here"),
         (5, "it has no key"),
         (6, "metadata"),
         (6, "colour: blue"),
@@ -309,7 +309,7 @@ fn a_file_that_the_service_refuses_becomes_no_limits_that_are_none() {
     for (line, message) in [
         (
             "- { key: b, ratelimit: { unit: day, requests_per_unit: 3 } }",
-            "`ratelimit` is no key of a descriptor",
+            "`ratelimit` is not a key of a descriptor",
         ),
         ("- { key: b, rate_limits: { unit: day } }", "(did you mean `rate_limit`?)"),
         ("- { key: b, descriptors: [{ key: c, limit: { unit: day } }] }", "`limit` is no key"),

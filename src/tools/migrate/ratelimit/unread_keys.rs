@@ -7,7 +7,7 @@ pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY 
 const NEEDLESS: &[&str] = &["detailed_metric", "name", "share_threshold", "value_to_metric"];
 
 const WHY: &[(&str, &str)] = &[
-    ("metadata", "an answer has no metadata of its own"),
-    ("rate_limit_metadata", "an answer has no metadata of its own"),
-    ("replaces", "it has no name of another limit"),
+    ("metadata", "responses have no metadata of their own"),
+    ("rate_limit_metadata", "responses have no metadata of their own"),
+    ("replaces", "it does not name another limit"),
 ];
