@@ -28,7 +28,7 @@ struct AnswerNotes {
 
 /// An answer. It is noted, because the protocol's client tells neither what it had asked nor the status.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{method} {url}: the authority responded with status {status}")]
+#[error("{method} {url} answers {status}")]
 pub(super) struct AcmeAnswer {
     method: Method,
     /// Without its query, because that may be a secret.
