@@ -279,7 +279,7 @@ mod tests {
             (json!({ "limit": "five", "by": ["ip"] }), "a limit must begin with a number of requests"),
             (
                 json!({ "limit": "5/s", "by": ["ip"], "match": { "path": "${file:/etc/passwd}" } }),
-                "refers to a variable",
+                "cannot refer to a variable",
             ),
         ] {
             let errors = load(&[("calls", keys)]).expect_err("a mistake");

@@ -1225,7 +1225,7 @@ fn policies_are_checked() {
             "[policy.a]\nby = []\nlimit = \"1/s by ip\"",
             "a limit of a policy cannot name dimensions",
             "3:9",
-            "write it as the policy's own key",
+            "write them as the policy's own key",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"tier\"",
@@ -1823,7 +1823,7 @@ fn the_process_is_checked() {
             "5:26",
             "give each its own",
         ),
-        ("[admin]\nclient-ca = \"c\"", "`client-ca` needs `certs`", "2:1", "over TLS only"),
+        ("[admin]\nclient-ca = \"c\"", "`client-ca` needs `certs`", "2:1", "only over TLS"),
         (
             "[admin]\nbind = \"unix:/a\"\ncerts = [{ cert = \"a\", key = \"b\" }]",
             "`certs` cannot be combined with a Unix socket",

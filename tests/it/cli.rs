@@ -415,7 +415,7 @@ fn explain_says_if_the_gateway_runs_another_configuration() {
     assert!(same.contains("note     answered by the gateway on 127.0.0.1:"), "{same}");
     assert!(same.contains("route    one") && !same.contains("differs"), "{same}");
     let other = explain("two", &[]);
-    assert!(other.contains("route    one") && other.contains("its configuration differs from "), "{other}");
+    assert!(other.contains("route    one") && other.contains("with its database, differs from "), "{other}");
     let offline = explain("two", &["--offline"]);
     assert!(offline.contains("route    two") && !offline.contains("answered by"), "{offline}");
     assert!(offline.contains("note     no gateway was asked: explained from the file only"), "{offline}");

@@ -116,7 +116,9 @@ fn a_page_is_read_again_when_its_file_changes_and_stays_while_it_is_broken() {
     fs::remove_file(&file).expect("it is there");
     stdout_of("mkfifo", &[&file.display().to_string()]);
     eventually("it is said of a pipe, too", || {
-        let is_said = |line: &String| line.contains("not read again") && line.contains("not a regular file");
+        let is_said = |line: &String| {
+            line.contains("error pages cannot be used") && line.contains("not a regular file")
+        };
         gateway.stderr().iter().any(is_said).then_some(())
     });
     assert_eq!(ask(), "<h1>Moved</h1>");

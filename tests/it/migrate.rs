@@ -202,7 +202,7 @@ fn nginx_redirects_and_fixed_answers() {
         let section = migrated.section(&format!("[[route]]\nname = \"{name}\""));
         assert!(section.contains(answer), "{section}");
     }
-    assert!(migrated.said_of("nginx.conf:14").contains("without an answer"));
+    assert!(migrated.said_of("nginx.conf:14").contains("without a response"));
 }
 
 #[test]
@@ -329,13 +329,13 @@ fn haproxy_backends_keep_balance_checks_and_timeouts() {
 #[test]
 fn haproxy_words_that_change_answers_are_taken_over_or_listed() {
     for (line, said) in [
-        ("retries 3", "once more at most"),
+        ("retries 3", "retried at most once"),
         ("retry-on conn-failure 503 junk-response", "`junk-response` has no counterpart"),
         ("option forwardfor except 127.0.0.0/8", "for all clients"),
         ("option forwardfor if-none", "a client's own header is replaced"),
-        ("option httpchk GET / HTTP/1.1\\r\\nHost:\\ a.test", "no fields"),
+        ("option httpchk GET / HTTP/1.1\\r\\nHost:\\ a.test", "no headers"),
         ("timeout connect 0", "without a bound"),
-        ("balance hdr(x-a) use_domain_only", "the whole field"),
+        ("balance hdr(x-a) use_domain_only", "the whole header"),
         ("http-request deny deny_status 404 if { src 192.0.2.1 }", "refusals are answered 403"),
         ("http-request deny status 429 string no if { path /a }", "refusals are answered 429"),
         ("http-request tarpit if { src 192.0.2.1 }", "refusals are answered 403"),
@@ -346,7 +346,7 @@ fn haproxy_words_that_change_answers_are_taken_over_or_listed() {
         ),
         ("http-request return status 404 default-errorfiles if { path /a }", "`default-errorfiles`"),
         ("server s9 10.0.0.9 check", "without a port"),
-        ("server s9 10.0.0.9:1 check inter 9s", "of all servers"),
+        ("server s9 10.0.0.9:1 check inter 9s", "to all servers"),
     ] {
         let config = haproxy("default_backend web\n");
         let migrated = Migrated::of("haproxy", &[("haproxy.cfg", &format!("{config} {line}\n"))]);
@@ -723,7 +723,7 @@ fn descriptors_are_imported_by_either_name_of_the_command() {
         "domain: shop\ndescriptors:\n- {{ key: user, {limit} }}\n- {{ key: user, colour: blue, {limit} }}\n"
     );
     let migrated = Migrated::of("ratelimit", &[("limits.yaml", &source)]);
-    assert!(migrated.said_of("limits.yaml:4").contains("it stands there twice"));
+    assert!(migrated.said_of("limits.yaml:4").contains("it is written twice"));
     migrated.has("[policy.shop-user]\nby = [\"entry:user\"]\nlimit = \"4/h\"\nalgorithm = \"fixed-window\"\novershoot = 0");
     let imported = migrate(&migrated.directory, &["import", "ratelimit", "limits.yaml"]);
     assert_eq!((imported.status.code(), text(&imported.stdout)), (Some(3), migrated.text));

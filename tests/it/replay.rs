@@ -321,7 +321,7 @@ fn compressed_logs_are_read_whatever_their_names_and_a_cut_one_as_far_as_it_goes
         directory.write("cut", &packed[..packed.len() - 9]);
         let output = sluicegate(&directory, &["replay", "--json", "--log", "cut"]);
         assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
-        assert!(text(&output.stderr).contains("a log ended early"));
+        assert!(text(&output.stderr).contains("a log could not be read to its end"));
         let report: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
         assert!(report["logs"][0]["ended-early"].is_string());
     }

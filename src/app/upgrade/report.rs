@@ -233,7 +233,7 @@ mod tests {
         let asked = UpgradingProcess { pid: rustix::process::getpid(), user: Uid::from_raw(990) };
         for trusted in [0, 990] {
             let said = asked.held_by(peer(trusted));
-            assert!(said.starts_with("another `sluicegate upgrade` asks process"), "{said}");
+            assert!(said.starts_with("another `sluicegate upgrade` of process"), "{said}");
         }
         let said = asked.held_by(peer(1000));
         assert!(said.starts_with("process 1 of user 1000 occupies the socket"), "{said}");

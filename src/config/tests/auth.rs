@@ -289,7 +289,7 @@ fn ways_are_checked() {
             "[[route]]\nto = \"echo\"\ncors = { origins = [\"*\"], credentials = true }",
             "`credentials` with `*` would let every web site act as its visitors",
             "3:41",
-            "name the origins",
+            "name the allowed origins",
         ),
         ("[auth.a]\nkind = \"anonymous\"\nkeys = 1", "unknown key `keys` in [auth.a]", "3:1", "it takes"),
         ("[[route]]\nto = \"echo\"\nauth = []", "`auth` is empty", "3:8", "leave it out"),

@@ -80,7 +80,7 @@ fn costs_are_checked() {
             table("estimate = 5, default = 5"),
             "`estimate` as a number and `default` say the same",
             "4:10",
-            "leave one",
+            "remove one",
         ),
         (table("request-bytes = 0"), "`request-bytes` is out of range", "4:26", "from 1"),
         (table("response-time = 5"), "`response-time` needs a unit", "4:26", "5ms"),

@@ -131,7 +131,7 @@ fn a_condition_by_where_a_request_is_for_moves_it_and_is_listed() {
     ] {
         let migrated = migrated(&format!("server {{ listen 80; {condition} {TO_A} }}"));
         assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{}", migrated.text);
-        assert!(migrated.text.contains("served like the rest") && !migrated.is_whole, "{}", migrated.text);
+        assert!(migrated.text.contains("served like the others") && !migrated.is_whole, "{}", migrated.text);
     }
 }
 
@@ -163,13 +163,17 @@ fn what_certbot_writes_sends_the_clear_to_https() {
         let migrated = migrated(&servers);
         assert!(migrated.text.contains("redirect = { to = \"https\", status = 301 }"), "{}", migrated.text);
         assert!(route(&migrated, "", "/{*rest}").contains("to = \"upstream-10.0.0.1\""), "{}", migrated.text);
-        assert!(migrated.text.contains("write [acme]") && !migrated.is_whole, "{}", migrated.text);
+        assert!(
+            migrated.text.contains("to order certificates write") && !migrated.is_whole,
+            "{}",
+            migrated.text
+        );
     }
     // Not all is sent to https, because a name that is served in the clear keeps the port from that.
     let other = format!("server {{ listen 80; server_name b.test; {TO_B} }}\n");
     let migrated = migrated(&format!("{clear}{tls}{other}"));
     assert!(!migrated.text.contains("redirect = "), "{}", migrated.text);
-    assert!(!migrated.is_whole && migrated.text.contains("sends nobody elsewhere"), "{}", migrated.text);
+    assert!(!migrated.is_whole && migrated.text.contains("redirects none"), "{}", migrated.text);
 }
 
 #[test]
@@ -263,7 +267,7 @@ fn a_port_of_its_own_that_may_keep_clients_out_does_not_open_the_others() {
             migrated.text
         );
         let is_listed = migrated.text.contains("its listener is left out")
-            || migrated.text.contains("nothing says whether its own");
+            || migrated.text.contains("it is not known whether its own");
         assert_eq!(is_listed, !is_bound, "{}", migrated.text);
         assert!(
             migrated.text.contains("paths that the others have") && !migrated.is_whole,
@@ -277,7 +281,11 @@ fn a_port_of_its_own_that_may_keep_clients_out_does_not_open_the_others() {
 fn what_a_slash_at_the_end_opens_is_listed() {
     let servers = "server { listen 8080; location /y/ { deny all; }\nlocation = /y/ok { proxy_pass http://10.0.0.1; } }\n";
     let open = migrated(servers);
-    assert!(open.text.contains("nginx.conf:3: `location = /y/ok`: `/y/ok/` comes here too"), "{}", open.text);
+    assert!(
+        open.text.contains("nginx.conf:3: `location = /y/ok`: `/y/ok/` leads here, too"),
+        "{}",
+        open.text
+    );
 }
 
 #[test]
@@ -427,7 +435,7 @@ fn a_path_without_the_slash_of_an_open_place_is_listed_if_it_was_kept_out() {
         ("proxy_pass http://10.0.0.1;", "return 200 pub;"),
     ] {
         let migrated = server(guard, inner);
-        assert!(!migrated.text.contains("comes here too"), "{}", migrated.text);
+        assert!(!migrated.text.contains("leads here, too"), "{}", migrated.text);
     }
 }
 

@@ -290,7 +290,7 @@ fn what_cannot_be_said_is_listed_with_its_line() {
         (5, "it has no key"),
         (6, "metadata"),
         (6, "colour: blue"),
-        (7, "it stands there twice"),
+        (7, "it is written twice"),
         (8, "in shadow nothing is refused"),
     ] {
         assert!(imported.says(line, what), "{line}: {what}\n{}", imported.migrated.text);
@@ -312,7 +312,7 @@ fn a_file_that_the_service_refuses_becomes_no_limits_that_are_none() {
             "`ratelimit` is not a key of a descriptor",
         ),
         ("- { key: b, rate_limits: { unit: day } }", "(did you mean `rate_limit`?)"),
-        ("- { key: b, descriptors: [{ key: c, limit: { unit: day } }] }", "`limit` is no key"),
+        ("- { key: b, descriptors: [{ key: c, limit: { unit: day } }] }", "`limit` is not a key"),
         ("- { key: b, rate_limit: { unlimited: true, unit: day } }", "`unlimited` has `unit` beside it"),
         (
             "- { key: b, rate_limit: { unlimited: true, unit: day, requests_per_unit: 3 } }",
