@@ -134,7 +134,7 @@ mod tests {
         let value = &sticky.cookies[FIRST].value;
         let other = StickyCookies::new(&config("another"), &servers(&["a", "b"]));
         for cookie in [
-            format!("at={}", other.cookies[0].value),
+            format!("at={}", other.cookies[FIRST].value),
             format!("at={}", &value[1..]),
             format!("at={value}x"),
             format!("At={value}"),

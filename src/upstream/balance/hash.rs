@@ -59,7 +59,8 @@ mod tests {
 
     #[test]
     fn a_servers_number_is_its_own_wherever_it_stands() {
-        let of = |labels: &[&str]| numbers(&labels.iter().map(|label| (*label, 1)).collect::<Vec<_>>());
+        let of =
+            |labels: &[&str]| numbers(&labels.iter().map(|label| (*label, 1)).collect::<Vec<_>>()).to_vec();
         let [a, b, again] = of(&["a", "b", "a"])[..] else { panic!("three numbers") };
         assert_eq!(of(&["b", "a"])[..], [b, a]);
         assert_eq!(of(&["a", "c", "a", "b"])[2..], [again, b]);

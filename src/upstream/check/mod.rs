@@ -145,7 +145,8 @@ mod tests {
             let probe = HealthProbe::Grpc(service.to_owned());
             let check =
                 HealthCheckConfig { probe, timeout: Duration::from_secs(10), ..HealthCheckConfig::default() };
-            let result = ask(&upstream, 0, &check).await.expect("there are descriptors");
+            let result =
+                ask(&upstream, crate::ServerIndex::new(0), &check).await.expect("there are descriptors");
             match (said, result) {
                 (None, result) => result.expect("it serves"),
                 (Some(word), Err(failure)) => assert!(failure.to_string().contains(word), "{failure}"),

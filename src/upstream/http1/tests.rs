@@ -80,9 +80,11 @@ fn over(stream: impl ServerStream + 'static) -> Http1<Empty<Bytes>> {
         health: Default::default(),
     };
     let upstream = Arc::new(Upstream::new(config, None));
-    let permit = Arc::clone(&upstream.servers[0].permits).try_acquire_owned().expect("nobody has one");
+    let permit = Arc::clone(&upstream.servers[crate::ServerIndex::new(0)].permits)
+        .try_acquire_owned()
+        .expect("nobody has one");
     let now = clock::instant();
-    let open = OpenConnection::new(&upstream.servers[0], permit);
+    let open = OpenConnection::new(&upstream.servers[crate::ServerIndex::new(0)], permit);
     let hour = now + Duration::from_secs(3_600);
     Http1::new(Box::new(stream), ReusableDeadline::new(hour), hour, now, open)
 }
