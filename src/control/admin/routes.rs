@@ -13,7 +13,7 @@ use http::header::VARY;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode};
 use tokio::sync::Semaphore;
 
-use super::access::AdminRole;
+use super::access::AdminRole::{self, Admin, Operate, Probe, Read};
 use super::api::spellings::snake_overrides;
 use super::api::{
     BODY_BYTES_MAX, api_keys, audit, checks, consumers, decisions, document, hot_keys, limits, overrides,
@@ -43,13 +43,9 @@ pub(super) struct EndpointMethod {
 pub(super) fn endpoints() -> Vec<AdminEndpoint> {
     let mut all = vec![
         one(&["/"], "this list; to browsers a page", open(OpenTo::Browsers, root)),
-        one(&["/healthz"], "200 while the process lives", read(AdminRole::Probe, pages::health)),
-        one(
-            &["/readyz"],
-            "200 while the process takes requests, else 503",
-            read(AdminRole::Probe, pages::readiness),
-        ),
-        one(&["/metrics"], "metrics for Prometheus", read(AdminRole::Read, pages::metrics)),
+        one(&["/healthz"], "200 while the process lives", read(Probe, pages::health)),
+        one(&["/readyz"], "200 while the process takes requests, else 503", read(Probe, pages::readiness)),
+        one(&["/metrics"], "metrics for Prometheus", read(Read, pages::metrics)),
     ];
     // Not by an attribute, because what nothing calls is left out of the binary all the same.
     if cfg!(feature = "control") {
@@ -74,25 +70,21 @@ fn endpoint(
 fn shown() -> Vec<AdminEndpoint> {
     vec![
         one(&["/page/{file}"], "the parts of that page", open(OpenTo::Everybody, page::part)),
-        one(&["/config"], "the configuration in force, secrets masked", read(AdminRole::Read, pages::config)),
+        one(&["/config"], "the configuration in force, secrets masked", read(Read, pages::config)),
         one(
             &["/v1/live"],
             "what the gateway does, each second, as server-sent events",
-            stream(AdminRole::Read, events::show),
+            stream(Read, events::show),
         ),
-        one(&["/v1/whoami"], "who a token stands for, and its role", read(AdminRole::Read, pages::whoami)),
-        one(&["/v1/explain"], ABOUT_EXPLAIN, read(AdminRole::Read, pages::explain)),
-        one(
-            &["/v1/upstreams"],
-            "upstreams and how their servers are",
-            read(AdminRole::Read, pages::upstreams),
-        ),
+        one(&["/v1/whoami"], "who a token stands for, and its role", read(Read, pages::whoami)),
+        one(&["/v1/explain"], ABOUT_EXPLAIN, read(Read, pages::explain)),
+        one(&["/v1/upstreams"], "upstreams and how their servers are", read(Read, pages::upstreams)),
         AdminEndpoint {
             shown: "/v1/keys/{policy}/{value}",
             // Two paths, because a policy without dimensions has no value, and a value may be empty.
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
             about: "what is left of a policy's windows for one key; a value for each dimension",
-            operations: vec![read(AdminRole::Read, pages::key)],
+            operations: vec![read(Read, pages::key)],
         },
     ]
 }
@@ -103,155 +95,116 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         endpoint(
             &["/v1/overrides"],
             "limits of single consumers and tenants, for a while",
-            vec![
-                read(AdminRole::Read, overrides::list),
-                change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, overrides::add)),
-            ],
+            vec![read(Read, overrides::list), change(Method::POST, Operate, overrides::add)],
         ),
         endpoint(
             &["/v1/overrides/{id}"],
             "one of them",
-            vec![
-                read(AdminRole::Read, overrides::show),
-                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, overrides::delete)),
-            ],
+            vec![read(Read, overrides::show), change(Method::DELETE, Operate, overrides::delete)],
         ),
         endpoint(
             &["/api/v1/rate-limits/overrides"],
             "the same in snake case",
-            vec![
-                read(AdminRole::Read, snake_overrides::list),
-                change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, snake_overrides::add)),
-            ],
+            vec![read(Read, snake_overrides::list), change(Method::POST, Operate, snake_overrides::add)],
         ),
         endpoint(
             &["/api/v1/rate-limits/overrides/{id}"],
             "one of them",
-            vec![
-                read(AdminRole::Read, snake_overrides::show),
-                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, snake_overrides::delete)),
-            ],
+            vec![read(Read, snake_overrides::show), change(Method::DELETE, Operate, snake_overrides::delete)],
         ),
-        endpoint(
-            &["/v1/policies"],
-            "policies that go before those of gateway.toml",
-            vec![read(AdminRole::Read, policies::list)],
-        ),
+        one(&["/v1/policies"], "policies that go before those of gateway.toml", read(Read, policies::list)),
         endpoint(
             &["/v1/policies/{id}"],
             "one of them",
             vec![
-                read(AdminRole::Read, policies::show),
-                change(Method::PUT, AdminRole::Admin, on(MethodFilter::PUT, policies::put)),
-                change(Method::DELETE, AdminRole::Admin, on(MethodFilter::DELETE, policies::delete)),
+                read(Read, policies::show),
+                change(Method::PUT, Admin, policies::put),
+                change(Method::DELETE, Admin, policies::delete),
             ],
         ),
-        endpoint(
-            &["/v1/tiers"],
-            "limits of all tiers, by resource",
-            vec![read(AdminRole::Read, tiers::list)],
-        ),
+        one(&["/v1/tiers"], "limits of all tiers, by resource", read(Read, tiers::list)),
         endpoint(
             &["/v1/tiers/{tier}/{resource}"],
             "what a tier allows of a resource",
             vec![
-                read(AdminRole::Read, tiers::show),
-                change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, tiers::put)),
-                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, tiers::delete)),
+                read(Read, tiers::show),
+                change(Method::PUT, Operate, tiers::put),
+                change(Method::DELETE, Operate, tiers::delete),
             ],
         ),
         endpoint(
             &["/v1/consumers/{id}/tier"],
             "the tier of a consumer",
             vec![
-                read(AdminRole::Read, consumers::show_tier),
-                change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, consumers::put_tier)),
-                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, consumers::delete_tier)),
+                read(Read, consumers::show_tier),
+                change(Method::PUT, Operate, consumers::put_tier),
+                change(Method::DELETE, Operate, consumers::delete_tier),
             ],
         ),
         endpoint(
             &["/v1/api-keys"],
             "API keys; a key itself is shown once, to who makes it",
-            vec![
-                read(AdminRole::Read, api_keys::list),
-                change(Method::POST, AdminRole::Admin, on(MethodFilter::POST, api_keys::add)),
-            ],
+            vec![read(Read, api_keys::list), change(Method::POST, Admin, api_keys::add)],
         ),
         endpoint(
             &["/v1/api-keys/{digest}"],
             "one of them, by its digest or the beginning of it",
             vec![
-                read(AdminRole::Read, api_keys::show),
-                change(Method::PATCH, AdminRole::Admin, on(MethodFilter::PATCH, api_keys::patch)),
-                change(Method::DELETE, AdminRole::Admin, on(MethodFilter::DELETE, api_keys::delete)),
+                read(Read, api_keys::show),
+                change(Method::PATCH, Admin, api_keys::patch),
+                change(Method::DELETE, Admin, api_keys::delete),
             ],
         ),
         endpoint(
             &["/v1/limits/{key}/{action}"],
             "the limit of one consumer for one policy",
             vec![
-                read(AdminRole::Read, limits::show),
-                change(Method::PUT, AdminRole::Operate, on(MethodFilter::PUT, limits::put)),
-                change(Method::DELETE, AdminRole::Operate, on(MethodFilter::DELETE, limits::delete)),
+                read(Read, limits::show),
+                change(Method::PUT, Operate, limits::put),
+                change(Method::DELETE, Operate, limits::delete),
             ],
         ),
-        endpoint(
-            &["/v1/usage/{kind}/{id}"],
-            "what a consumer or a tenant has spent",
-            vec![read(AdminRole::Read, usage::show)],
-        ),
-        endpoint(
+        one(&["/v1/usage/{kind}/{id}"], "what a consumer or a tenant has spent", read(Read, usage::show)),
+        one(
             &["/v1/usage/{kind}/{id}/reset"],
             "lets it begin anew",
-            vec![change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, usage::reset))],
+            change(Method::POST, Operate, usage::reset),
         ),
-        endpoint(
+        one(
             &["/v1/usage/{kind}/{id}/grant"],
             "gives units of a policy back to it",
-            vec![change(Method::POST, AdminRole::Operate, on(MethodFilter::POST, usage::grant))],
+            change(Method::POST, Operate, usage::grant),
         ),
-        endpoint(
+        // The role to read is enough here, because whether a check spends stands in its body, where the handler
+        // looks. Nor is each one a line of the log.
+        one(
             &["/v1/limits:check"],
             "whether subjects may spend units of policies; spends them",
-            // The role to read is enough here, because whether a check spends stands in its body, where the handler
-            // looks. Nor is each one a line of the log.
-            vec![change(Method::POST, AdminRole::Read, on(MethodFilter::POST, checks::check))],
+            change(Method::POST, Read, checks::check),
         ),
-        endpoint(
-            &["/v1/is-allowed"],
-            "the same for one key",
-            vec![change(Method::POST, AdminRole::Read, on(MethodFilter::POST, checks::is_allowed))],
-        ),
-        endpoint(
+        one(&["/v1/is-allowed"], "the same for one key", change(Method::POST, Read, checks::is_allowed)),
+        one(
             &["/v1/decisions"],
             "?consumer=&tenant=&policy=&limit=: what this gateway decided last",
-            vec![read(AdminRole::Read, decisions::list)],
+            read(Read, decisions::list),
         ),
-        endpoint(
+        one(
             &["/v1/decisions/{request-id}"],
             "why a request was refused, by its x-request-id",
-            vec![read(AdminRole::Read, decisions::show)],
+            read(Read, decisions::show),
         ),
-        endpoint(
+        one(
             &["/v1/why/{consumer}"],
             "?policy=&tenant=&tier=: what may keep a consumer out",
-            vec![read(AdminRole::Read, why::show)],
+            read(Read, why::show),
         ),
-        endpoint(
+        one(
             &["/v1/hot-keys"],
             "?policy=&minutes=&limit=: the keys that use most of each policy",
-            vec![read(AdminRole::Read, hot_keys::list)],
+            read(Read, hot_keys::list),
         ),
-        endpoint(
-            &["/v1/audit"],
-            "?who=&what=&since=: who changed what",
-            vec![read(AdminRole::Read, audit::list)],
-        ),
-        endpoint(
-            &["/v1/openapi.json"],
-            "the OpenAPI document of these endpoints",
-            vec![read(AdminRole::Read, document::show)],
-        ),
+        one(&["/v1/audit"], "?who=&what=&since=: who changed what", read(Read, audit::list)),
+        one(&["/v1/openapi.json"], "the OpenAPI document of these endpoints", read(Read, document::show)),
     ]
 }
 
@@ -292,7 +245,7 @@ where
     H: Handler<T, Arc<AdminState>>,
     T: 'static,
 {
-    let mut operation = read(AdminRole::Read, handler);
+    let mut operation = read(Read, handler);
     operation.permit.open_to = open_to;
     operation
 }
@@ -309,10 +262,16 @@ where
 }
 
 /// An operation that changes something. DELETE takes no body.
-fn change(method: Method, role: AdminRole, handler: MethodRouter<Arc<AdminState>>) -> EndpointMethod {
+fn change<H, T>(method: Method, role: AdminRole, handler: H) -> EndpointMethod
+where
+    H: Handler<T, Arc<AdminState>>,
+    T: 'static,
+{
+    // Never without a filter, because the table has only methods that axum knows.
+    let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::OPTIONS);
     let body_bytes_max = if method == Method::DELETE { 0 } else { BODY_BYTES_MAX };
     let permit = Permit { method, role, open_to: OpenTo::Nobody, is_stream: false, body_bytes_max };
-    EndpointMethod { permit, handler }
+    EndpointMethod { permit, handler: on(filter, handler) }
 }
 
 pub(super) fn router(endpoints: Vec<AdminEndpoint>, state: &Arc<AdminState>, limits: &AdminLimits) -> Router {
