@@ -3,8 +3,7 @@
 //! The checks before limits are the proxy's, as far as a line has what they look at. It authenticates nobody: who sent a
 //! request is what its line says.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::slice;
@@ -43,8 +42,8 @@ pub struct Simulation {
     nodes: Vec<Arc<Limiter>>,
     redis: Option<Arc<Redis>>,
     naming: KeyNaming,
-    /// Requests that are not over and must give something back then.
-    running: BinaryHeap<Reverse<RunningRequest>>,
+    /// Requests that are not over and must give something back then, by when that is and their number.
+    running: BTreeMap<(u64, u64), RunningRequest>,
     origin: Option<Origin>,
     swept_ns: u64,
     pub account: Account,
@@ -58,8 +57,6 @@ struct Origin {
 }
 
 struct RunningRequest {
-    ends_ns: u64,
-    number: u64,
     node: usize,
     spent: RequestUsage,
     reservation: Box<Reservation>,
@@ -94,7 +91,7 @@ impl Simulation {
             node.declare(windows.map(|window| window.quota));
         }
         let account = Account::new(table.policies());
-        let running = BinaryHeap::new();
+        let running = BTreeMap::new();
         Simulation { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, account }
     }
 
@@ -180,19 +177,16 @@ impl Simulation {
         }
         if found.route.holds {
             let held = Reservation::of(&self.table, None, &check.charges, &check.decision, now_ns);
-            let number = self.account.requests;
             let spent = RequestUsage {
                 bytes_in: request.bytes_in,
                 bytes_out: request.bytes_out,
                 nanos: request.lasted_ns,
                 now_ns: ends_ns,
             };
-            let running =
-                held.map(|reservation| Reverse(RunningRequest { ends_ns, number, node, spent, reservation }));
-            self.running.extend(running);
+            let running = held.map(|reservation| RunningRequest { node, spent, reservation });
+            self.running.extend(running.map(|running| ((ends_ns, self.account.requests), running)));
             if self.running.len() > RUNNING_MAX {
-                let first = self.running.pop();
-                first.into_iter().for_each(|Reverse(running)| self.end(running));
+                self.end_first();
             }
         }
         Outcome::Admitted
@@ -232,14 +226,15 @@ impl Simulation {
 
     /// Ends the requests that are over by now.
     fn end_until(&mut self, now_ns: u64) {
-        while self.running.peek().is_some_and(|Reverse(first)| first.ends_ns <= now_ns) {
-            let Some(Reverse(running)) = self.running.pop() else { return };
-            self.end(running);
+        while self.running.first_key_value().is_some_and(|((ends_ns, _), _)| *ends_ns <= now_ns) {
+            self.end_first();
         }
     }
 
-    fn end(&mut self, running: RunningRequest) {
-        let RunningRequest { node, spent, mut reservation, .. } = running;
+    fn end_first(&mut self) {
+        let Some((_, RunningRequest { node, spent, mut reservation })) = self.running.pop_first() else {
+            return;
+        };
         let limiter = &self.nodes[node];
         reservation.turn_came();
         reservation.reconcile(&self.table, limiter, &spent, |_, _| {});
@@ -440,26 +435,6 @@ fn salt() -> [u8; 16] {
     let (one, two) = (half(0), half(1));
     std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
 }
-
-impl Ord for RunningRequest {
-    fn cmp(&self, other: &RunningRequest) -> std::cmp::Ordering {
-        (self.ends_ns, self.number).cmp(&(other.ends_ns, other.number))
-    }
-}
-
-impl PartialOrd for RunningRequest {
-    fn partial_cmp(&self, other: &RunningRequest) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for RunningRequest {
-    fn eq(&self, other: &RunningRequest) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for RunningRequest {}
 
 /// Requests that are not over; beyond them the first to end gives back what it holds at once.
 const RUNNING_MAX: usize = 1 << 18;
