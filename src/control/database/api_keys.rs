@@ -6,9 +6,10 @@ use serde_json::{Map, Value as Json};
 
 use super::bounds;
 use super::connection::open::Database;
-use super::connection::sql::{SqlQuery, SqlRow};
+use super::connection::sql::SqlQuery;
 use super::error::Error;
 use super::page::PageRange;
+use super::rows::{self, TableRow, columns};
 use super::time::Time;
 use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteStart, WriteTransaction};
 
@@ -60,6 +61,27 @@ pub struct ApiKeyFilter {
     pub consumer: Option<String>,
 }
 
+impl TableRow for ApiKeyRow {
+    const KIND: RowKind = RowKind::ApiKey;
+    const TABLE: &'static str = "api_keys";
+    const KEY: &'static [&'static str] = &["digest"];
+    columns!(digest, consumer, tenant, tier, claims, expires_at, disabled, created_at, created_by, version);
+
+    fn key(&self) -> String {
+        self.digest.clone()
+    }
+
+    /// The audit log has the first digits of a digest, because they are enough to find a key, and too few to look for it
+    /// elsewhere.
+    fn entry(old: Option<&ApiKeyRow>, new: Option<&ApiKeyRow>) -> ChangeEntry {
+        let digest = old.or(new).map_or("", |row| &row.digest);
+        let shown: String = digest.chars().take(DIGITS_SHOWN).collect();
+        let cut = |row: Option<&ApiKeyRow>| row.map(|row| ApiKeyRow { digest: shown.clone(), ..row.clone() });
+        let entry = ChangeEntry::of(RowKind::ApiKey, digest, cut(old).as_ref(), cut(new).as_ref());
+        ChangeEntry { shown, ..entry }
+    }
+}
+
 impl Database {
     /// Adds a key.
     ///
@@ -71,7 +93,7 @@ impl Database {
             WriteStart::New(write) => write,
             WriteStart::Repeated(made) => return Ok(made),
         };
-        let old = write.session.one(one(&new.digest)).await?.as_ref().map(read).transpose()?;
+        let old: Option<ApiKeyRow> = write.row(&new.digest).await?;
         if let Err(error) = Expect::Nothing.check(old.map(|old| old.version)) {
             return Err(write.refuse(error).await);
         }
@@ -87,21 +109,8 @@ impl Database {
             created_by: by.who.clone(),
             version: write.version,
         };
-        let insert =
-            format!("INSERT INTO api_keys ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)");
-        let insert = SqlQuery::new(insert)
-            .with(made.digest.as_str())
-            .with(made.consumer.as_str())
-            .with(made.tenant.clone())
-            .with(made.tier.clone())
-            .with(Json::Object(made.claims.clone()))
-            .with(made.expires_at)
-            .with(made.disabled)
-            .with(made.created_at)
-            .with(made.created_by.as_str())
-            .with(made.version);
-        write.session.execute(insert).await?;
-        write.commit(entry(None, Some(&made)), made).await
+        write.session.execute(rows::insert(&made)).await?;
+        write.commit(ApiKeyRow::entry(None, Some(&made)), made).await
     }
 
     /// Changes whether a key is refused, and when it ends.
@@ -117,10 +126,9 @@ impl Database {
         expect: Expect,
     ) -> Result<ApiKeyRow, Error> {
         let mut write = WriteTransaction::begin(self, by).await?;
-        let Some(row) = write.session.one(one(digest)).await? else {
+        let Some(old) = write.row::<ApiKeyRow>(digest).await? else {
             return Err(write.refuse(Error::NotFound).await);
         };
-        let old = read(&row)?;
         if let Err(error) = expect.check(Some(old.version)) {
             return Err(write.refuse(error).await);
         }
@@ -128,51 +136,22 @@ impl Database {
         let update = "UPDATE api_keys SET disabled = $2, expires_at = $3, version = $4 WHERE digest = $1";
         let update = SqlQuery::new(update).with(digest).with(disabled).with(expires_at).with(new.version);
         write.session.execute(update).await?;
-        write.commit(entry(Some(&old), Some(&new)), new).await
+        write.commit(ApiKeyRow::entry(Some(&old), Some(&new)), new).await
     }
 
-    /// Deletes a key; returns what it was.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
-    pub async fn delete_api_key(&self, by: &Actor, digest: &str, expect: Expect) -> Result<ApiKeyRow, Error> {
-        let mut write = WriteTransaction::begin(self, by).await?;
-        let delete = format!("DELETE FROM api_keys WHERE digest = $1 RETURNING {COLUMNS}");
-        let Some(row) = write.session.one(SqlQuery::new(delete).with(digest)).await? else {
-            return Err(write.refuse(Error::NotFound).await);
-        };
-        let old = read(&row)?;
-        if let Err(error) = expect.check(Some(old.version)) {
-            return Err(write.refuse(error).await);
-        }
-        write.commit(entry(Some(&old), None), old).await
-    }
-
-    /// Lists keys by digest.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn api_keys(&self, page: &PageRange, filter: &ApiKeyFilter) -> Result<Vec<ApiKeyRow>, Error> {
-        let mut query = select().and("WHERE digest >", page.after());
-        if let Some(prefix) = &filter.digest_prefix {
-            // Up to `g`, because digits of hex end at `f`.
-            query = query.and("AND digest >=", prefix.as_str()).and("AND digest <", format!("{prefix}g"));
-        }
-        if let Some(consumer) = &filter.consumer {
-            query = query.and("AND consumer =", consumer.as_str());
-        }
-        self.read_all(query.then("ORDER BY digest").and("LIMIT", page.rows()), read).await
+        let filter = |mut query: SqlQuery| {
+            if let Some(prefix) = &filter.digest_prefix {
+                // Up to `g`, because digits of hex end at `f`.
+                query = query.and("AND digest >=", prefix.as_str()).and("AND digest <", format!("{prefix}g"));
+            }
+            filter
+                .consumer
+                .iter()
+                .fold(query, |query, consumer| query.and("AND consumer =", consumer.as_str()))
+        };
+        self.rows_where(page, filter).await
     }
-}
-
-/// The audit log has the first digits of a digest, because they are enough to find a key, and too few to look for it
-/// elsewhere.
-fn entry(old: Option<&ApiKeyRow>, new: Option<&ApiKeyRow>) -> ChangeEntry {
-    let digest = old.or(new).map_or("", |row| &row.digest);
-    let shown: String = digest.chars().take(DIGITS_SHOWN).collect();
-    let cut = |row: Option<&ApiKeyRow>| row.map(|row| ApiKeyRow { digest: shown.clone(), ..row.clone() });
-    let entry = ChangeEntry::of(RowKind::ApiKey, digest, cut(old).as_ref(), cut(new).as_ref());
-    ChangeEntry { shown, ..entry }
 }
 
 fn check(new: &NewApiKey) -> Result<(), Error> {
@@ -187,34 +166,5 @@ fn check(new: &NewApiKey) -> Result<(), Error> {
     Ok(())
 }
 
-fn one(digest: &str) -> SqlQuery {
-    select().and("WHERE digest =", digest)
-}
-
-/// All columns, for conditions to follow.
-pub(super) fn select() -> SqlQuery {
-    SqlQuery::new(format!("SELECT {COLUMNS} FROM api_keys"))
-}
-
-pub(super) fn read(row: &SqlRow) -> Result<ApiKeyRow, Error> {
-    let Json::Object(claims) = row.get("claims")? else {
-        return Err(row.wrong("the claims of an API key are not an object"));
-    };
-    Ok(ApiKeyRow {
-        digest: row.get("digest")?,
-        consumer: row.get("consumer")?,
-        tenant: row.get("tenant")?,
-        tier: row.get("tier")?,
-        claims,
-        expires_at: row.get("expires_at")?,
-        disabled: row.get("disabled")?,
-        created_at: row.get("created_at")?,
-        created_by: row.get("created_by")?,
-        version: row.get("version")?,
-    })
-}
-
 const DIGEST_DIGITS: usize = 64;
 const DIGITS_SHOWN: usize = 12;
-const COLUMNS: &str =
-    "digest, consumer, tenant, tier, claims, expires_at, disabled, created_at, created_by, version";

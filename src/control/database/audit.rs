@@ -11,7 +11,6 @@ use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
 use super::page::PageRange;
 use super::time::Time;
-use super::write::{Actor, WriteStart, WriteTransaction};
 
 /// One change, as it was recorded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,23 +47,7 @@ pub struct AuditFilter {
 }
 
 impl Database {
-    /// Records what changes no row, such as units that were granted in Redis; `new` says what. Returns `new`, and for a
-    /// request that comes again what the first one recorded.
-    ///
-    /// # Errors
-    /// [`Error::KeyReused`]; [`Error::Invalid`].
-    pub async fn record(&self, by: &Actor, action: &str, what: &str, new: Json) -> Result<Json, Error> {
-        let write = match WriteTransaction::begin_unversioned(self, by).await?.unless_repeated().await? {
-            WriteStart::New(write) => write,
-            WriteStart::Repeated(recorded) => return Ok(recorded),
-        };
-        write.commit_audited(action, what, None, Some(new.clone()), new).await
-    }
-
-    /// Lists entries, newest first.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
+    /// Lists entries, those that were made last first.
     pub async fn audit(&self, page: &PageRange, filter: &AuditFilter) -> Result<Vec<AuditEntry>, Error> {
         let mut query = SqlQuery::new(format!("SELECT {COLUMNS} FROM audit_log"));
         query = match &page.after {

@@ -14,13 +14,13 @@ use super::connection::connections::Session;
 use super::connection::open::{CALL_MAX, Database};
 use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
-use super::overrides::OverrideRow;
+use super::overrides::{OverrideRow, live_at};
 use super::policies::PolicyRow;
 use super::resets::ResetRow;
+use super::rows::{TableRow, listed, select};
 use super::tiers::{self, TierLimit};
 use super::time::Time;
 use super::write::RowKind;
-use super::{api_keys, assignments, overrides, policies, resets};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatabaseRows {
@@ -68,9 +68,6 @@ pub enum RemovedRow {
 
 impl Database {
     /// The version of the last change; 0 before the first.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn version(&self) -> Result<i64, Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         let version = version(&mut session).await?;
@@ -79,9 +76,6 @@ impl Database {
     }
 
     /// Everything, as of one moment. It may take [`STATE_MAX`].
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn state(&self) -> Result<DatabaseRows, Error> {
         let mut session = self.connections.session(STATE_MAX).await?;
         session.begin_reading().await?;
@@ -94,9 +88,6 @@ impl Database {
 
     /// What has changed since a version, as of one moment. It may take [`STATE_MAX`] if that is everything. `known` is
     /// [`DatabaseRows::made_at`] of that version, if it is known.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn changes_since(&self, since: i64, known: Option<Time>) -> Result<RowChanges, Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_reading().await?;
@@ -128,9 +119,6 @@ pub struct ChangeTime {
 
 impl Database {
     /// When the changes after one version up to another were made, `MADE_MAX` of them at most.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn made(&self, after: i64, until: i64) -> Result<Vec<ChangeTime>, Error> {
         let query = SqlQuery::new("SELECT version, kind, at FROM changes")
             .and("WHERE version >", after)
@@ -206,27 +194,19 @@ async fn changed(
     if names.is_empty() {
         return Ok(RowChanges::Since { changed, gone: Vec::new() });
     }
-    changed.policies = rows(session, newer(policies::select(), since), policies::read).await?;
-    changed.tiers = rows(session, newer(tiers::select(), since), tiers::read).await?;
-    changed.assignments = rows(session, newer(assignments::select(), since), assignments::read).await?;
-    changed.overrides = rows(session, newer(overrides::select(), since), overrides::read).await?;
-    changed.api_keys = rows(session, newer(api_keys::select(), since), api_keys::read).await?;
-    changed.resets = rows(session, newer(resets::select(), since), resets::read).await?;
+    changed.policies = newer(session, since).await?;
+    changed.tiers = newer(session, since).await?;
+    changed.assignments = newer(session, since).await?;
+    changed.overrides = newer(session, since).await?;
+    changed.api_keys = newer(session, since).await?;
+    changed.resets = newer(session, since).await?;
     let present = changed.names();
     let gone = names.into_iter().filter(|name| !present.contains(name)).filter_map(gone).collect();
     Ok(RowChanges::Since { changed, gone })
 }
 
-fn newer(select: SqlQuery, since: i64) -> SqlQuery {
-    select.and("WHERE version >", since)
-}
-
-async fn rows<T>(
-    session: &mut Session,
-    query: SqlQuery,
-    read: fn(&SqlRow) -> Result<T, Error>,
-) -> Result<Vec<T>, Error> {
-    session.all(query).await?.iter().map(read).collect()
+async fn newer<R: TableRow>(session: &mut Session, since: i64) -> Result<Vec<R>, Error> {
+    session.all(select::<R>().and("WHERE version >", since)).await?.iter().map(R::read).collect()
 }
 
 fn gone((kind, id): Name) -> Option<RemovedRow> {
@@ -248,53 +228,40 @@ fn gone((kind, id): Name) -> Option<RemovedRow> {
 impl DatabaseRows {
     /// The kinds and keys of all rows, as `changes` has them.
     fn names(&self) -> HashSet<Name> {
-        let name = |kind: RowKind, id: &str| (kind.word().to_owned(), id.to_owned());
-        let policies = self.policies.iter().map(|row| name(RowKind::Policy, &row.id));
-        let tiers = self.tiers.iter().map(|row| name(RowKind::Tier, &tiers::key(&row.tier, &row.resource)));
-        let assignments = self.assignments.iter().map(|row| name(RowKind::Assignment, &row.user_id));
-        let overrides = self.overrides.iter().map(|row| name(RowKind::Override, &row.id));
-        let api_keys = self.api_keys.iter().map(|row| name(RowKind::ApiKey, &row.digest));
-        let resets = self.resets.iter().map(|row| name(RowKind::Reset, &row.id));
-        policies.chain(tiers).chain(assignments).chain(overrides).chain(api_keys).chain(resets).collect()
+        let all = names(&self.policies).chain(names(&self.tiers)).chain(names(&self.assignments));
+        all.chain(names(&self.overrides)).chain(names(&self.api_keys)).chain(names(&self.resets)).collect()
     }
+}
+
+fn names<R: TableRow>(rows: &[R]) -> impl Iterator<Item = Name> {
+    rows.iter().map(|row| (R::KIND.word().to_owned(), row.key()))
 }
 
 /// All rows of all tables, a page at a time, because a server ends a statement that takes seconds.
 async fn everything(session: &mut Session, version: i64) -> Result<DatabaseRows, Error> {
     let ended = Time::now().before(ENDED_KEPT);
-    let policy = |after: &str| policies::select().and("WHERE id >", after).then("ORDER BY id");
-    let assignment =
-        |after: &str| assignments::select().and("WHERE user_id >", after).then("ORDER BY user_id");
-    let live = |after: &str| {
-        let live = overrides::select().and("WHERE (expires_at IS NULL OR expires_at >", ended);
-        live.and(") AND id >", after).then("ORDER BY id")
-    };
-    let reset = |after: &str| resets::select().and("WHERE id >", after).then("ORDER BY id");
-    let api_key = |after: &str| api_keys::select().and("WHERE digest >", after).then("ORDER BY digest");
     Ok(DatabaseRows {
         version,
         made_at: made_at(session, version).await?,
-        policies: pages(session, policy, policies::read, |row| &row.id).await?,
-        tiers: rows(session, tiers::select(), tiers::read).await?,
-        assignments: pages(session, assignment, assignments::read, |row| &row.user_id).await?,
-        overrides: pages(session, live, overrides::read, |row| &row.id).await?,
-        api_keys: pages(session, api_key, api_keys::read, |row| &row.digest).await?,
-        resets: pages(session, reset, resets::read, |row| &row.id).await?,
+        policies: pages(session, |query| query).await?,
+        tiers: pages(session, |query| query).await?,
+        assignments: pages(session, |query| query).await?,
+        overrides: pages(session, |query| live_at(query, ended)).await?,
+        api_keys: pages(session, |query| query).await?,
+        resets: pages(session, |query| query).await?,
     })
 }
 
-async fn pages<T>(
+async fn pages<R: TableRow>(
     session: &mut Session,
-    page: impl Fn(&str) -> SqlQuery,
-    read: fn(&SqlRow) -> Result<T, Error>,
-    key: fn(&T) -> &str,
-) -> Result<Vec<T>, Error> {
-    let mut all: Vec<T> = Vec::new();
+    filter: impl Fn(SqlQuery) -> SqlQuery,
+) -> Result<Vec<R>, Error> {
+    let mut all: Vec<R> = Vec::new();
     loop {
-        let query = page(all.last().map_or("", key)).and("LIMIT", PAGE_ROWS);
-        let found = session.all(query).await?;
+        let after = all.last().map(R::key);
+        let found = session.all(listed::<R>(after.as_deref(), PAGE_ROWS, &filter)?).await?;
         for row in &found {
-            all.push(read(row)?);
+            all.push(R::read(row)?);
         }
         if i64::try_from(found.len()).is_ok_and(|count| count < PAGE_ROWS) {
             return Ok(all);

@@ -33,9 +33,6 @@ pub struct DecisionEvent {
 impl Database {
     /// Adds decisions in one transaction. Whether they are there is not known if the connection broke: added again they are
     /// there twice.
-    ///
-    /// # Errors
-    /// If the database cannot be written.
     pub async fn add_events(&self, events: &[DecisionEvent]) -> Result<(), Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         session.begin_writing().await?;
@@ -48,9 +45,6 @@ impl Database {
     }
 
     /// What is known of the decisions about this request, the oldest first, each once.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn events_of(&self, request_id: &str) -> Result<Vec<Json>, Error> {
         let query =
             SqlQuery::new("SELECT sample FROM rate_limit_events WHERE").and("request_id =", request_id);
@@ -62,9 +56,6 @@ impl Database {
     }
 
     /// The last refusals of a consumer's requests, the newest first.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn refusals_of(&self, consumer: &str, most: u32) -> Result<Vec<Json>, Error> {
         let query = SqlQuery::new("SELECT sample FROM rate_limit_events WHERE").and("user_id =", consumer);
         let query =

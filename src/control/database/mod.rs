@@ -23,6 +23,7 @@ mod overrides;
 mod page;
 mod policies;
 mod resets;
+mod rows;
 pub mod tiers;
 mod time;
 mod upkeep;
@@ -43,6 +44,7 @@ pub use overrides::{ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, Ove
 pub use page::{PageRange, ROWS_MAX};
 pub use policies::PolicyRow;
 pub use resets::{NewReset, ResetRow};
+pub use rows::TableRow;
 pub use tiers::{NewTierLimit, TierLimit};
 pub use time::{Time, TimeError};
 pub use usage::{UsageFilter, UsageHolder, UsageMinute, batch_id};

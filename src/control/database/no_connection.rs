@@ -169,9 +169,9 @@ pub(super) mod sql {
     use crate::database::error::Error;
 
     #[derive(Clone, Debug)]
-    pub(in crate::database) struct SqlQuery;
+    pub struct SqlQuery;
 
-    pub(in crate::database) enum SqlRow {}
+    pub enum SqlRow {}
 
     pub(in crate::database) fn number(count: u64) -> i64 {
         i64::try_from(count).unwrap_or(i64::MAX)
@@ -186,11 +186,11 @@ pub(super) mod sql {
             self
         }
 
-        pub(in crate::database) fn and(self, _: &'static str, _: impl Sized) -> SqlQuery {
+        pub(in crate::database) fn and(self, _: &str, _: impl Sized) -> SqlQuery {
             self
         }
 
-        pub(in crate::database) fn then(self, _: &'static str) -> SqlQuery {
+        pub(in crate::database) fn then(self, _: &str) -> SqlQuery {
             self
         }
     }

@@ -7,14 +7,14 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
-use super::connection::connections::Session;
 use super::connection::open::Database;
 use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
 use super::id;
 use super::page::PageRange;
+use super::rows::{self, Column, TableRow, columns};
 use super::time::Time;
-use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteStart, WriteTransaction};
+use super::write::{Actor, Expect, RowKind, WriteStart, WriteTransaction};
 
 /// A limit of one consumer, one tenant, or one consumer of one tenant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -73,6 +73,27 @@ impl JsonSchema for OverrideKind {
     }
 }
 
+impl Column for OverrideKind {
+    fn read(row: &SqlRow, _: &str) -> Result<OverrideKind, Error> {
+        let value: f64 = row.get("value")?;
+        match row.get::<String>("override_type")?.as_str() {
+            MULTIPLICATIVE => Ok(OverrideKind::Multiplicative(value)),
+            // Rounded, because a fraction may have been written by hand: the column holds whole numbers up to 2^53.
+            _ => NonZeroU64::new(value.round() as u64)
+                .map(OverrideKind::Absolute)
+                .ok_or_else(|| row.wrong("an absolute override is below 1")),
+        }
+    }
+
+    fn bind(&self, query: SqlQuery) -> SqlQuery {
+        match self {
+            // Exact, because it is ABSOLUTE_MAX at most.
+            OverrideKind::Absolute(limit) => query.with(ABSOLUTE).with(limit.get() as f64),
+            OverrideKind::Multiplicative(factor) => query.with(MULTIPLICATIVE).with(*factor),
+        }
+    }
+}
+
 /// An override that is to be made.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -111,6 +132,20 @@ pub struct OverrideFilter {
     pub live_at: Option<Time>,
 }
 
+impl TableRow for OverrideRow {
+    const KIND: RowKind = RowKind::Override;
+    const TABLE: &'static str = "rate_limit_overrides";
+    const KEY: &'static [&'static str] = &["id"];
+    columns!(
+        id, user_id, tenant_id, policy, kind as "override_type, value", reason, expires_at, created_at, created_by,
+        version
+    );
+
+    fn key(&self) -> String {
+        self.id.clone()
+    }
+}
+
 impl Database {
     /// Makes an override.
     ///
@@ -124,8 +159,8 @@ impl Database {
             WriteStart::Repeated(made) => return Ok(made),
         };
         let made = row(id::new(write.at, write.version), new, &write, by);
-        insert(&mut write.session, &made).await?;
-        write.commit(ChangeEntry::of(RowKind::Override, &made.id, None, Some(&made)), made).await
+        write.session.execute(rows::insert(&made)).await?;
+        write.commit(OverrideRow::entry(None, Some(&made)), made).await
     }
 
     /// Sets the lasting limit of a consumer, a tenant or a consumer of a tenant: the override stands in the place of all
@@ -153,17 +188,14 @@ impl Database {
         let (mut write, old) = take_lasting(write, &names, expect).await?;
         let id = old.as_ref().map_or_else(|| id::new(write.at, write.version), |old| old.id.clone());
         let made = row(id, new, &write, by);
-        insert(&mut write.session, &made).await?;
-        write.commit(ChangeEntry::of(RowKind::Override, &made.id, old.as_ref(), Some(&made)), made).await
+        write.session.execute(rows::insert(&made)).await?;
+        write.commit(OverrideRow::entry(old.as_ref(), Some(&made)), made).await
     }
 
     /// The lasting limit of exactly these names, as [`Database::put_override`] sets it.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn lasting_override(&self, names: &OverrideNames) -> Result<Option<OverrideRow>, Error> {
-        let found = SqlQuery::new(format!("SELECT {COLUMNS} FROM rate_limit_overrides {LASTING}"));
-        let mut found = self.read_all(names.bound_to(found), read).await?;
+        let found = rows::select::<OverrideRow>().then(LASTING);
+        let mut found = self.read_all(names.bound_to(found), OverrideRow::read).await?;
         found.sort_by_key(|row| row.version);
         Ok(found.pop())
     }
@@ -180,61 +212,33 @@ impl Database {
     ) -> Result<OverrideRow, Error> {
         let (write, old) = take_lasting(WriteTransaction::begin(self, by).await?, names, expect).await?;
         let Some(old) = old else { return Err(write.refuse(Error::NotFound).await) };
-        write.commit(ChangeEntry::of(RowKind::Override, &old.id, Some(&old), None), old).await
-    }
-
-    /// Deletes an override; returns what it was.
-    ///
-    /// # Errors
-    /// [`Error::NotFound`]; [`Error::Conflict`] if it is not what `expect` says.
-    pub async fn delete_override(&self, by: &Actor, id: &str, expect: Expect) -> Result<OverrideRow, Error> {
-        let mut write = WriteTransaction::begin(self, by).await?;
-        let delete =
-            SqlQuery::new(format!("DELETE FROM rate_limit_overrides WHERE id = $1 RETURNING {COLUMNS}"))
-                .with(id);
-        let Some(row) = write.session.one(delete).await? else {
-            return Err(write.refuse(Error::NotFound).await);
-        };
-        let old = read(&row)?;
-        if let Err(error) = expect.check(Some(old.version)) {
-            return Err(write.refuse(error).await);
-        }
-        write.commit(ChangeEntry::of(RowKind::Override, id, Some(&old), None), old).await
+        write.commit(OverrideRow::entry(Some(&old), None), old).await
     }
 
     /// Lists overrides, oldest first; those that have ended are kept for a day.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn overrides(
         &self,
         page: &PageRange,
         filter: &OverrideFilter,
     ) -> Result<Vec<OverrideRow>, Error> {
-        let mut query = select().and("WHERE id >", page.after());
-        if let Some(user) = &filter.user_id {
-            query = query.and("AND user_id =", user.as_str());
-        }
-        if let Some(tenant) = &filter.tenant_id {
-            query = query.and("AND tenant_id =", tenant.as_str());
-        }
-        if let Some(policy) = &filter.policy {
-            query = query.and("AND policy =", policy.as_str());
-        }
-        if let Some(now) = filter.live_at {
-            query = query.and("AND (expires_at IS NULL OR expires_at >", now).then(")");
-        }
-        self.read_all(query.then("ORDER BY id").and("LIMIT", page.rows()), read).await
+        let names =
+            [("user_id", &filter.user_id), ("tenant_id", &filter.tenant_id), ("policy", &filter.policy)];
+        let filter = |query: SqlQuery| {
+            let named = names.into_iter().filter_map(|(column, name)| Some((column, name.as_deref()?)));
+            let query =
+                named.fold(query, |query, (column, name)| query.and(&format!("AND {column} ="), name));
+            match filter.live_at {
+                Some(now) => live_at(query, now),
+                None => query,
+            }
+        };
+        self.rows_where(page, filter).await
     }
+}
 
-    /// One override.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
-    pub async fn override_by_id(&self, id: &str) -> Result<Option<OverrideRow>, Error> {
-        let found = self.read_all(select().and("WHERE id =", id), read).await?;
-        Ok(found.into_iter().next())
-    }
+/// Only those that have not ended by then.
+pub(super) fn live_at(query: SqlQuery, now: Time) -> SqlQuery {
+    query.and("AND (expires_at IS NULL OR expires_at >", now).then(")")
 }
 
 /// Deletes all lasting limits of these names, which are one and what was made beside it. Returns the newest; the others are
@@ -244,9 +248,12 @@ async fn take_lasting<'a>(
     names: &OverrideNames,
     expect: Expect,
 ) -> Result<(WriteTransaction<'a>, Option<OverrideRow>), Error> {
-    let take = SqlQuery::new(format!("DELETE FROM rate_limit_overrides {LASTING} RETURNING {COLUMNS}"));
+    let take = SqlQuery::new(format!(
+        "DELETE FROM rate_limit_overrides {LASTING} RETURNING {}",
+        OverrideRow::COLUMNS
+    ));
     let taken = write.session.all(names.bound_to(take)).await?;
-    let mut taken = taken.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let mut taken = taken.iter().map(OverrideRow::read).collect::<Result<Vec<_>, _>>()?;
     taken.sort_by_key(|row| row.version);
     let newest = taken.pop();
     if let Err(error) = expect.check(newest.as_ref().map(|newest| newest.version)) {
@@ -295,58 +302,6 @@ fn row(id: String, new: NewOverride, write: &WriteTransaction<'_>, by: &Actor) -
     }
 }
 
-async fn insert(session: &mut Session, made: &OverrideRow) -> Result<(), Error> {
-    let (word, value) = match made.kind {
-        // Exact, because it is ABSOLUTE_MAX at most.
-        OverrideKind::Absolute(limit) => (ABSOLUTE, limit.get() as f64),
-        OverrideKind::Multiplicative(factor) => (MULTIPLICATIVE, factor),
-    };
-    let insert = format!(
-        "INSERT INTO rate_limit_overrides ({COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
-    );
-    let insert = SqlQuery::new(insert)
-        .with(made.id.as_str())
-        .with(made.user_id.clone())
-        .with(made.tenant_id.clone())
-        .with(made.policy.clone())
-        .with(word)
-        .with(value)
-        .with(made.reason.as_str())
-        .with(made.expires_at)
-        .with(made.created_at)
-        .with(made.created_by.as_str())
-        .with(made.version);
-    session.execute(insert).await.map(drop)
-}
-
-/// All columns, for conditions to follow.
-pub(super) fn select() -> SqlQuery {
-    SqlQuery::new(format!("SELECT {COLUMNS} FROM rate_limit_overrides"))
-}
-
-pub(super) fn read(row: &SqlRow) -> Result<OverrideRow, Error> {
-    let value: f64 = row.get("value")?;
-    let kind = match row.get::<String>("override_type")?.as_str() {
-        MULTIPLICATIVE => OverrideKind::Multiplicative(value),
-        // Rounded, because a fraction may have been written by hand: the column holds whole numbers up to 2^53.
-        _ => NonZeroU64::new(value.round() as u64)
-            .map(OverrideKind::Absolute)
-            .ok_or_else(|| row.wrong("an absolute override is below 1"))?,
-    };
-    Ok(OverrideRow {
-        id: row.get("id")?,
-        user_id: row.get("user_id")?,
-        tenant_id: row.get("tenant_id")?,
-        policy: row.get("policy")?,
-        kind,
-        reason: row.get("reason")?,
-        expires_at: row.get("expires_at")?,
-        created_at: row.get("created_at")?,
-        created_by: row.get("created_by")?,
-        version: row.get("version")?,
-    })
-}
-
 /// The largest absolute override, because the whole numbers up to this are exact in both databases' floating point,
 /// and in JSON for every reader (RFC 8259 section 6).
 pub const ABSOLUTE_MAX: u64 = (1 << 53) - 1;
@@ -357,5 +312,3 @@ const LASTING: &str = "WHERE override_type = 'absolute' AND expires_at IS NULL \
                        AND policy IS NOT DISTINCT FROM $3";
 const ABSOLUTE: &str = "absolute";
 const MULTIPLICATIVE: &str = "multiplicative";
-const COLUMNS: &str = "id, user_id, tenant_id, policy, override_type, value, reason, expires_at, created_at, created_by, \
-                       version";

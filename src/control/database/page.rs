@@ -14,11 +14,6 @@ impl PageRange {
         PageRange { after: None, limit }
     }
 
-    /// The key that those of the page come after; the empty text is before all others.
-    pub(super) fn after(&self) -> &str {
-        self.after.as_deref().unwrap_or("")
-    }
-
     pub(super) fn rows(&self) -> i64 {
         i64::from(self.limit.min(ROWS_MAX))
     }

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds;
 use super::connection::open::Database;
-use super::connection::sql::{SqlQuery, SqlRow};
+use super::connection::sql::SqlQuery;
 use super::error::Error;
 use super::id;
+use super::rows::{self, TableRow, columns};
 use super::time::Time;
 use super::write::{Actor, ChangeEntry, RowKind, WriteStart, WriteTransaction};
 
@@ -59,6 +60,17 @@ impl NewReset {
     }
 }
 
+impl TableRow for ResetRow {
+    const KIND: RowKind = RowKind::Reset;
+    const TABLE: &'static str = "count_resets";
+    const KEY: &'static [&'static str] = &["id"];
+    columns!(id, user_id, tenant_id, policy, units, reason, created_at, created_by, version);
+
+    fn key(&self) -> String {
+        self.id.clone()
+    }
+}
+
 impl Database {
     /// Makes a reset. It stands in the place of those that it makes meaningless. With `after` it is made only if the newest
     /// that is for its policy now has that version, 0 if there is to be none.
@@ -98,7 +110,7 @@ impl Database {
             created_by: by.who.clone(),
             version: write.version,
         };
-        insert(&mut write, &made).await?;
+        write.session.execute(rows::insert(&made)).await?;
         let of = match (&made.user_id, &made.tenant_id) {
             (Some(user), _) => format!("consumer/{user}"),
             (None, tenant) => format!("tenant/{}", tenant.as_deref().unwrap_or_default()),
@@ -119,23 +131,6 @@ fn named(text: impl Into<String>, new: &NewReset) -> SqlQuery {
     SqlQuery::new(text.into()).with(new.user_id.clone()).with(new.tenant_id.clone()).with(new.policy.clone())
 }
 
-async fn insert(write: &mut WriteTransaction<'_>, made: &ResetRow) -> Result<(), Error> {
-    // Written into the text, because the column of an absent number has no value of its type.
-    let units = made.units.map_or("NULL".to_owned(), |units| units.to_string());
-    let insert =
-        format!("INSERT INTO count_resets ({COLUMNS}) VALUES ($1, $2, $3, $4, {units}, $5, $6, $7, $8)");
-    let insert = SqlQuery::new(insert)
-        .with(made.id.as_str())
-        .with(made.user_id.clone())
-        .with(made.tenant_id.clone())
-        .with(made.policy.clone())
-        .with(made.reason.as_str())
-        .with(made.created_at)
-        .with(made.created_by.as_str())
-        .with(made.version);
-    write.session.execute(insert).await.map(drop)
-}
-
 /// Beyond what the columns' types say.
 fn check(new: &NewReset) -> Result<(), Error> {
     if new.user_id.is_some() == new.tenant_id.is_some() {
@@ -150,26 +145,5 @@ fn check(new: &NewReset) -> Result<(), Error> {
     bounds::length("reason", &new.reason, REASON_CHARS_MAX)
 }
 
-/// All columns, for conditions to follow.
-pub(super) fn select() -> SqlQuery {
-    SqlQuery::new(format!("SELECT {COLUMNS} FROM count_resets"))
-}
-
-pub(super) fn read(row: &SqlRow) -> Result<ResetRow, Error> {
-    let units: Option<i64> = row.get("units")?;
-    Ok(ResetRow {
-        id: row.get("id")?,
-        user_id: row.get("user_id")?,
-        tenant_id: row.get("tenant_id")?,
-        policy: row.get("policy")?,
-        units: units.and_then(|units| u64::try_from(units).ok()),
-        reason: row.get("reason")?,
-        created_at: row.get("created_at")?,
-        created_by: row.get("created_by")?,
-        version: row.get("version")?,
-    })
-}
-
 const UNITS_MAX: u64 = 1 << 53;
 const REASON_CHARS_MAX: usize = 4_096;
-const COLUMNS: &str = "id, user_id, tenant_id, policy, units, reason, created_at, created_by, version";

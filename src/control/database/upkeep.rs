@@ -13,9 +13,6 @@ use super::write::ONCE_KEPT;
 impl Database {
     /// Deletes what is over, and events older than this. For one node or for several at a time, about once an hour. What is
     /// not done within [`CALL_MAX`] is left for the next time.
-    ///
-    /// # Errors
-    /// If the database cannot be written.
     pub async fn upkeep(&self, events_kept: Duration) -> Result<(), Error> {
         let mut session = self.connections.session(CALL_MAX).await?;
         let now = Time::now();

@@ -65,9 +65,6 @@ impl Database {
     }
 
     /// The minutes of each policy, by the policy's name and in the order of time.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn usage(&self, filter: &UsageFilter<'_>) -> Result<Vec<UsageMinute>, Error> {
         let mut query = SqlQuery::new(SUMS);
         query = match filter.holder {

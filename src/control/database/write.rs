@@ -80,16 +80,20 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// # Errors
-    /// [`Error::Conflict`] if the present row is another.
-    pub(super) fn check(self, present: Option<i64>) -> Result<(), Error> {
-        let holds = match self {
+    /// Whether a row at this version, or none, is what is expected.
+    pub fn is_met(self, present: Option<i64>) -> bool {
+        match self {
             Expect::Anything => true,
             Expect::Nothing => present.is_none(),
             Expect::Something => present.is_some(),
             Expect::Version(version) => present == Some(version),
-        };
-        if holds { Ok(()) } else { Err(Error::Conflict { version: present }) }
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Conflict`] if the present row is another.
+    pub(super) fn check(self, present: Option<i64>) -> Result<(), Error> {
+        if self.is_met(present) { Ok(()) } else { Err(Error::Conflict { version: present }) }
     }
 }
 
@@ -112,7 +116,7 @@ pub(super) enum WriteStart<'a, T> {
     Repeated(T),
 }
 
-pub(super) struct ChangeEntry {
+pub struct ChangeEntry {
     pub(super) kind: RowKind,
     /// The row's key, as `changes` has it.
     pub(super) id: String,
@@ -139,33 +143,7 @@ impl ChangeEntry {
 impl<'a> WriteTransaction<'a> {
     /// Begins one, and waits for its turn behind other writers.
     pub(super) async fn begin(database: &'a Database, by: &'a Actor) -> Result<WriteTransaction<'a>, Error> {
-        WriteTransaction::begin_by(
-            "UPDATE control_version SET version = version + 1 RETURNING version",
-            database,
-            by,
-        )
-        .await
-    }
-
-    /// Begins one that changes no row that the nodes follow. It waits for its turn all the same, so that of two
-    /// requests under one idempotency key the second finds what the first has written.
-    pub(super) async fn begin_unversioned(
-        database: &'a Database,
-        by: &'a Actor,
-    ) -> Result<WriteTransaction<'a>, Error> {
-        WriteTransaction::begin_by(
-            "UPDATE control_version SET version = version RETURNING version",
-            database,
-            by,
-        )
-        .await
-    }
-
-    async fn begin_by(
-        turn: &str,
-        database: &'a Database,
-        by: &'a Actor,
-    ) -> Result<WriteTransaction<'a>, Error> {
+        let turn = "UPDATE control_version SET version = version + 1 RETURNING version";
         let deadline = Instant::from_std(clock::instant()) + CALL_MAX;
         let mut session = database.connections.session(WRITE_MAX).await?;
         session.begin_writing().await?;
@@ -186,23 +164,19 @@ impl<'a> WriteTransaction<'a> {
         database: &'a Database,
         by: &'a Actor,
     ) -> Result<WriteStart<'a, T>, Error> {
-        WriteTransaction::begin(database, by).await?.unless_repeated().await
-    }
-
-    /// What was answered to the same request; otherwise this goes on.
-    pub(super) async fn unless_repeated<T: DeserializeOwned>(mut self) -> Result<WriteStart<'a, T>, Error> {
-        let Some(once) = &self.by.once else { return Ok(WriteStart::New(self)) };
+        let mut write = WriteTransaction::begin(database, by).await?;
+        let Some(once) = &by.once else { return Ok(WriteStart::New(write)) };
         let query = "SELECT request, answer FROM idempotency_keys WHERE who = $1 AND key = $2 AND at > $3";
         let query = SqlQuery::new(query)
-            .with(self.by.who.as_str())
+            .with(by.who.as_str())
             .with(once.key.as_str())
-            .with(self.at.before(ONCE_KEPT));
-        let Some(row) = self.session.one(query).await? else { return Ok(WriteStart::New(self)) };
+            .with(write.at.before(ONCE_KEPT));
+        let Some(row) = write.session.one(query).await? else { return Ok(WriteStart::New(write)) };
         if row.get::<String>("request")? != once.request {
-            return Err(self.refuse(Error::KeyReused).await);
+            return Err(write.refuse(Error::KeyReused).await);
         }
         let answer = serde_json::from_value(row.get("answer")?);
-        self.undo().await;
+        write.undo().await;
         answer
             .map(WriteStart::Repeated)
             .map_err(|_| row.wrong("idempotency_keys holds an answer of another form"))
@@ -239,37 +213,21 @@ impl<'a> WriteTransaction<'a> {
             let hint = SqlQuery::new("SELECT pg_notify('sluicegate', $1)").with(self.version.to_string());
             self.session.all(hint).await?;
         }
-        let what = format!("{}/{}", entry.kind.word(), entry.shown);
         let (database, version) = (self.database, self.version);
-        let answer = self.commit_audited(entry.action, &what, entry.old, entry.new, answer).await?;
-        // The greater one, because of two that were committed at once the second may come here first.
-        database.committed.send_modify(|last| *last = version.max(*last));
-        Ok(answer)
-    }
-
-    /// The same for what is only recorded.
-    pub(super) async fn commit_audited<T: Serialize>(
-        mut self,
-        action: &str,
-        what: &str,
-        old: Option<Json>,
-        new: Option<Json>,
-        answer: T,
-    ) -> Result<T, Error> {
         let id = id::new(self.at, self.version);
-        let entry = "INSERT INTO audit_log (id, at, who, from_address, action, what, old, new, request_id) \
+        let audited = "INSERT INTO audit_log (id, at, who, from_address, action, what, old, new, request_id) \
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-        let entry = SqlQuery::new(entry)
+        let audited = SqlQuery::new(audited)
             .with(id.as_str())
             .with(self.at)
             .with(self.by.who.as_str())
             .with(self.by.from.map(|address| address.to_string()))
-            .with(action)
-            .with(what)
-            .with(old)
-            .with(new)
+            .with(entry.action)
+            .with(format!("{}/{}", entry.kind.word(), entry.shown))
+            .with(entry.old)
+            .with(entry.new)
             .with(self.by.request_id.as_str());
-        self.session.execute(entry).await?;
+        self.session.execute(audited).await?;
         if let Some(once) = &self.by.once {
             let answer = serde_json::to_value(&answer).unwrap_or_default();
             // In its place, because a key that is there by now is one that nobody has used for a day.
@@ -285,13 +243,13 @@ impl<'a> WriteTransaction<'a> {
             self.session.execute(keep).await?;
         }
         match self.session.end("COMMIT").await {
-            Ok(()) => {
-                self.session.release();
-                Ok(answer)
-            }
-            Err(error) if error.is_outage() => self.find_out(&id).await.map(|()| answer),
-            Err(error) => Err(error),
+            Ok(()) => self.session.release(),
+            Err(error) if error.is_outage() => self.find_out(&id).await?,
+            Err(error) => return Err(error),
         }
+        // The greater one, because of two that were committed at once the second may come here first.
+        database.committed.send_modify(|last| *last = version.max(*last));
+        Ok(answer)
     }
 
     /// Whether a commit that was not answered was made: its entry in the audit log is there, or never will be.

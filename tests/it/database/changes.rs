@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use base::random::Random;
 use control::database::{
-    Database, DatabaseRows, Expect, NewApiKey, NewOverride, NewReset, NewTierLimit, OverrideFilter,
-    RemovedRow, RowChanges, Time, tiers,
+    ApiKeyRow, Assignment, Database, DatabaseRows, Expect, NewApiKey, NewOverride, NewReset, NewTierLimit,
+    OverrideFilter, OverrideRow, PolicyRow, RemovedRow, RowChanges, TierLimit, Time, tiers,
 };
 use serde_json::json;
 
@@ -107,14 +107,14 @@ async fn change(database: &Database, random: &Random) {
             drop(database.add_reset(&by, new, None).await.expect("it is made"));
         }
         0 => drop(database.put_policy(&by, name, json!({ "n": number }), Expect::Anything).await),
-        1 => drop(database.delete_policy(&by, name, Expect::Anything).await),
+        1 => drop(database.delete::<PolicyRow>(&by, name, Expect::Anything).await),
         2 => drop(database.put_assignment(&by, name, "pro", Expect::Anything).await),
-        3 => drop(database.delete_assignment(&by, name, Expect::Anything).await),
+        3 => drop(database.delete::<Assignment>(&by, name, Expect::Anything).await),
         4 => drop(database.add_override(&by, of_user(name, number.get())).await),
         5 => {
             let rows = database.overrides(&all(), &OverrideFilter::default()).await.expect("they are listed");
             if let Some(row) = rows.first() {
-                database.delete_override(&by, &row.id, Expect::Anything).await.expect("it is there");
+                database.delete::<OverrideRow>(&by, &row.id, Expect::Anything).await.expect("it is there");
             }
         }
         6 => {
@@ -128,7 +128,7 @@ async fn change(database: &Database, random: &Random) {
             };
             drop(database.put_tier(&by, limit, Expect::Anything).await);
         }
-        7 => drop(database.delete_tier(&by, name, "search", Expect::Anything).await),
+        7 => drop(database.delete::<TierLimit>(&by, &tiers::key(name, "search"), Expect::Anything).await),
         8 => {
             let key = NewApiKey {
                 digest,
@@ -140,7 +140,7 @@ async fn change(database: &Database, random: &Random) {
             };
             drop(database.add_api_key(&by, key).await);
         }
-        _ => drop(database.delete_api_key(&by, &digest, Expect::Anything).await),
+        _ => drop(database.delete::<ApiKeyRow>(&by, &digest, Expect::Anything).await),
     }
 }
 
@@ -191,11 +191,14 @@ async fn every_kind_of_change_is_told(lab: Lab) {
     };
     assert_eq!(database.changes_since(6, None).await, Ok(nothing));
 
-    database.delete_policy(&by, "p", Expect::Anything).await.expect("it is there");
-    database.delete_assignment(&by, "ada", Expect::Anything).await.expect("it is there");
-    database.delete_override(&by, &row.id, Expect::Anything).await.expect("it is there");
-    database.delete_tier(&by, "free", "search", Expect::Anything).await.expect("it is there");
-    database.delete_api_key(&by, &"f".repeat(64), Expect::Anything).await.expect("it is there");
+    database.delete::<PolicyRow>(&by, "p", Expect::Anything).await.expect("it is there");
+    database.delete::<Assignment>(&by, "ada", Expect::Anything).await.expect("it is there");
+    database.delete::<OverrideRow>(&by, &row.id, Expect::Anything).await.expect("it is there");
+    database
+        .delete::<TierLimit>(&by, &tiers::key("free", "search"), Expect::Anything)
+        .await
+        .expect("it is there");
+    database.delete::<ApiKeyRow>(&by, &"f".repeat(64), Expect::Anything).await.expect("it is there");
     let again = database.add_reset(&by, reset_of("ada"), None).await.expect("it is made");
     let Ok(RowChanges::Since { changed, gone }) = database.changes_since(6, None).await else {
         panic!("all are known")

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use control::database::config::{Config, Password, Url};
-use control::database::{CALL_MAX, Database, Error, Expect, OverrideRow};
+use control::database::{CALL_MAX, Database, Error, Expect, OverrideRow, PolicyRow};
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Executor};
 use tokio::task::JoinSet;
@@ -137,7 +137,7 @@ fn a_commit_whose_answer_is_lost_is_found_out() {
         let cut = Database::open(&relay.config).await.expect("it opens");
         relay.cut_at_commit(true);
         let made = add(&cut).await.expect("it was written, which the audit log says");
-        assert_eq!(database.override_by_id(&made.id).await, Ok(Some(made)));
+        assert_eq!(database.row::<OverrideRow>(&made.id).await, Ok(Some(made)));
         relay.cut_at_commit(false);
         let lost = add(&cut).await.expect_err("the commit never arrived");
         assert!(
@@ -295,7 +295,7 @@ fn a_server_that_can_only_be_read_is_named_and_left_for_another() {
         );
         let refused = add(&database).await.expect_err("it can only be read");
         assert!(matches!(refused, Error::ReadOnly { .. }), "{refused:?}");
-        assert_eq!(database.override_by_id(&made.id).await, Ok(Some(made)));
+        assert_eq!(database.row::<OverrideRow>(&made.id).await, Ok(Some(made)));
         // A node that starts reads it, too.
         assert_eq!(lab.open().await.version().await, Ok(1));
         let refused = add(&database).await.expect_err("it still can only be read");
@@ -324,7 +324,7 @@ fn a_node_that_is_killed_leaves_all_of_a_change_or_nothing() {
                 .put_policy(&alice(), "p", serde_json::json!(round), Expect::Anything)
                 .await
                 .expect("it is made");
-            database.delete_policy(&alice(), "p", Expect::Anything).await.expect("it is there");
+            database.delete::<PolicyRow>(&alice(), "p", Expect::Anything).await.expect("it is there");
         });
     }
     runtime().block_on(async {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use control::database::{AuditFilter, Error, Expect};
+use control::database::{AuditFilter, Error, Expect, OverrideRow, PolicyRow};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -36,7 +36,7 @@ async fn of_two_writers_of_one_version_one_wins(lab: Lab) {
         let new = won[0].version;
         let lost = answers.iter().filter(|answer| **answer == Err(Error::Conflict { version: Some(new) }));
         assert_eq!(lost.count(), 5, "{answers:?}");
-        assert_eq!(nodes[1].policy_by_id("p").await, Ok(Some(won[0].clone())));
+        assert_eq!(nodes[1].row::<PolicyRow>("p").await, Ok(Some(won[0].clone())));
         version = new;
     }
 }
@@ -65,7 +65,7 @@ async fn followers_miss_nothing_while_others_write(lab: Lab) {
                 let user = format!("u{}", (writer + number) % 7);
                 let made = database.add_override(&alice(), of_user(&user, 1)).await.expect("it is made");
                 if number % 3 == 0 {
-                    let gone = database.delete_override(&alice(), &made.id, Expect::Anything).await;
+                    let gone = database.delete::<OverrideRow>(&alice(), &made.id, Expect::Anything).await;
                     gone.expect("it is there");
                 }
             }
@@ -117,7 +117,7 @@ async fn a_call_that_is_given_up_leaves_nothing(lab: Lab) {
         // Waits its turn behind what the other still does.
         let next =
             database.put_assignment(&alice(), "ada", "pro", Expect::Anything).await.expect("it is made");
-        let row = database.policy_by_id("p").await.expect("it is read").expect("it is there");
+        let row = database.row::<PolicyRow>("p").await.expect("it is read").expect("it is there");
         let entries = database.audit(&all(), &AuditFilter::default()).await.expect("they are listed");
         assert_eq!(entries.len() as i64, next.version, "an entry a version");
         let is_made = row.version == before + 1;

@@ -8,7 +8,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::reading::conditions::etag;
+use crate::admin::refusal::AdminRefusal;
 use crate::admin::reply;
+
+/// What a handler answers, or why it refuses.
+pub(in crate::admin) type Answer = Result<Response<Body>, AdminRefusal>;
 
 /// What a change would do.
 #[derive(Debug, Serialize, JsonSchema)]

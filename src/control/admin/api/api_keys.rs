@@ -1,17 +1,14 @@
 //! `/v1/api-keys`: keys of consumers, made, listed, disabled. A key is shown once, in the answer to the request that makes
 //! it; after that there is only its digest.
 
-use std::sync::Arc;
-
-use axum::body::Body as Sent;
-use axum::extract::State as Of;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer;
-use super::change::{ChangeRequest, JsonBody, readable};
+use super::answer::Answer;
+use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::overrides::in_the_future;
 use super::page::{ListPage, PageQuery};
@@ -20,11 +17,10 @@ use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::{DurationText, ID_CHARS_MAX, NO_CONTROL_CHARACTERS, Name};
 use crate::admin::refusal::AdminRefusal;
-use crate::admin::state::AdminState;
-use crate::database::{ApiKeyFilter, ApiKeyRow, Database, Expect, NewApiKey, PageRange as Rows, Time};
+use crate::database::{
+    ApiKeyFilter, ApiKeyRow, Database, Expect, NewApiKey, PageRange as Rows, TableRow, Time,
+};
 use auth::keys;
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// An API key to be made.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -117,34 +113,27 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
         return Ok(answer::dry_run(Value::Null, json!(new)));
     }
     let made = change.database.add_api_key(&change.by, new).await?;
-    change.in_force(made.version).await;
     // Left out if it is another, because what a request before this has made nobody knows any more but its client.
     let key = (made.digest == digest).then_some(key);
-    Ok(answer::row(StatusCode::CREATED, made.version, &ApiKeyMade { key, row: made }))
+    change.stored(StatusCode::CREATED, made.version, &ApiKeyMade { key, row: made }).await
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(listed): Query<ApiKeyQuery>,
-) -> Answer {
+pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<ApiKeyQuery>) -> Answer {
     if listed.prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
         let detail = "`prefix` must be 1 to 64 hex digits in lower case".to_owned();
         return Err(AdminRefusal::Invalid(vec![Flaw { at: At::Parameter("prefix".to_owned()), detail }]));
     }
     let consumer = listed.consumer.map(|name| name.0);
     let filter = ApiKeyFilter { digest_prefix: listed.prefix, consumer };
-    let Some(database) = readable(&state)? else {
-        return Ok(answer::json(&ListPage::<ApiKeyRow>::default()));
+    let rows = match rows.0 {
+        Some(database) => database.api_keys(&listed.page.rows(), &filter).await?,
+        None => Vec::new(),
     };
-    let rows = database.api_keys(&listed.page.rows(), &filter).await?;
-    Ok(answer::json(&listed.page.page(rows, |row| row.digest.clone())))
+    Ok(answer::json(&listed.page.page(rows, ApiKeyRow::key)))
 }
 
-pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<AdminState>>,
-    PathValues([digest]): PathValues<1>,
-) -> Answer {
-    let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
+pub(in crate::admin) async fn show(rows: RowReader, PathValues([digest]): PathValues<1>) -> Answer {
+    let Some(database) = rows.0 else { return Err(NOT_FOUND) };
     let found = find(&database, &digest).await?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
@@ -167,20 +156,12 @@ pub(in crate::admin) async fn patch(
     // Nobody may have changed the row since, because what was read here is kept where the client says nothing.
     let read = Expect::Version(old.version);
     let new = change.database.change_api_key(&change.by, &old.digest, disabled, expires_at, read).await?;
-    change.in_force(new.version).await;
-    Ok(answer::row(StatusCode::OK, new.version, &new))
+    change.stored(StatusCode::OK, new.version, &new).await
 }
 
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([digest]): PathValues<1>) -> Answer {
     let old = find(&change.database, &digest).await?;
-    change.check_version(Some(old.version))?;
-    if change.is_dry_run {
-        return Ok(answer::dry_run(json!(old), Value::Null));
-    }
-    let deleted = change.database.delete_api_key(&change.by, &old.digest, change.expected).await;
-    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
-    change.deletion_in_force().await;
-    Ok(answer::nothing())
+    change.delete::<ApiKeyRow>(&old.digest, NOT_FOUND).await
 }
 
 /// The only key whose digest begins so.

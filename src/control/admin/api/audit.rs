@@ -1,21 +1,15 @@
 //! `/v1/audit`: who changed what.
 
-use std::sync::Arc;
-
-use axum::body::Body as Sent;
-use axum::extract::State as Of;
-use http::Response;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::answer;
-use super::change::readable;
+use super::answer::Answer;
+use super::change::RowReader;
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::query::Query;
 use super::schema::Name;
-use crate::admin::refusal::AdminRefusal;
-use crate::admin::state::AdminState;
 use crate::database::{AuditEntry, AuditFilter, Time};
 
 /// Which changes to list.
@@ -40,15 +34,12 @@ pub(super) fn describe(document: &mut Document) {
         .answers::<ListPage<AuditEntry>>("A page.");
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(listed): Query<AuditQuery>,
-) -> Result<Response<Sent>, AdminRefusal> {
+pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<AuditQuery>) -> Answer {
     let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = AuditFilter { who: text(listed.who), what: text(listed.what), since: listed.since };
-    let Some(database) = readable(&state)? else {
-        return Ok(answer::json(&ListPage::<AuditEntry>::default()));
+    let rows = match rows.0 {
+        Some(database) => database.audit(&listed.page.rows(), &filter).await?,
+        None => Vec::new(),
     };
-    let rows = database.audit(&listed.page.rows(), &filter).await?;
     Ok(answer::json(&listed.page.page(rows, |row| row.id.clone())))
 }

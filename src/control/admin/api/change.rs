@@ -8,20 +8,25 @@ use axum::extract::{FromRequest, FromRequestParts, Request};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, Method, StatusCode};
 use schemars::JsonSchema;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use tokio::time;
 
-use super::reading::conditions::{expected, idempotency_key, is_met};
+use super::answer;
+use super::answer::Answer;
+use super::page::PageQuery;
+use super::reading::conditions::{expected, idempotency_key};
 use super::reading::fields::{BodyFields, Flaw};
 use super::reading::query::Query;
 use crate::admin::control::{ControlPlane, Proposal, Writes};
 use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
-use crate::database::{Actor, Database, Expect, IdempotentRequest};
+use crate::database;
+use crate::database::{Actor, Database, Expect, IdempotentRequest, TableRow};
 use auth::keys::digest_text;
 use base::words;
 
@@ -48,7 +53,7 @@ impl ChangeRequest {
     /// Refuses a change that is meant for another version of the row than the present one. The database checks again in
     /// its transaction; this is for those who only want to know what would be done.
     pub(in crate::admin) fn check_version(&self, present: Option<i64>) -> Result<(), AdminRefusal> {
-        if is_met(self.expected, present) { Ok(()) } else { Err(AdminRefusal::Changed(present)) }
+        if self.expected.is_met(present) { Ok(()) } else { Err(AdminRefusal::Changed(present)) }
     }
 
     /// Whether the configuration would be valid if a row were as proposed.
@@ -68,6 +73,43 @@ impl ChangeRequest {
             return Ok(());
         }
         Err(AdminRefusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
+    }
+
+    /// Answers what would become of a row.
+    pub(in crate::admin) fn dry_run<R: TableRow>(&self, old: Option<R>, new: Value) -> Answer {
+        self.check_version(old.as_ref().map(R::version))?;
+        Ok(answer::dry_run(json!(old), new))
+    }
+
+    /// Answers a row that is written, once it is in force.
+    pub(in crate::admin) async fn stored(
+        &self,
+        status: StatusCode,
+        version: i64,
+        shown: &impl Serialize,
+    ) -> Answer {
+        self.in_force(version).await;
+        Ok(answer::row(status, version, shown))
+    }
+
+    /// Deletes the row of a key, or answers that it would.
+    pub(in crate::admin) async fn delete<R: TableRow>(&self, key: &str, not_found: AdminRefusal) -> Answer {
+        if self.is_dry_run {
+            let old: R = self.database.row(key).await?.ok_or(not_found)?;
+            return self.dry_run(Some(old), Value::Null);
+        }
+        self.deleted(self.database.delete::<R>(&self.by, key, self.expected).await, not_found).await
+    }
+
+    /// Answers that a row is deleted, once that is in force.
+    pub(in crate::admin) async fn deleted<R>(
+        &self,
+        deleted: Result<R, database::Error>,
+        not_found: AdminRefusal,
+    ) -> Answer {
+        deleted.map_err(|error| AdminRefusal::of_row(error, not_found))?;
+        self.deletion_in_force().await;
+        Ok(answer::nothing())
     }
 
     /// Waits until this node has a change in force, so that the client's next request already meets it. A node that
@@ -132,11 +174,41 @@ impl FromRequestParts<Arc<AdminState>> for ChangeRequest {
 }
 
 /// The database, if there is one. A gateway without one has no rows to read, and says so by empty lists.
-pub(in crate::admin) fn readable(state: &AdminState) -> Result<Option<Database>, AdminRefusal> {
-    state.control.as_ref().map(reached).transpose()
+pub(in crate::admin) struct RowReader(pub Option<Database>);
+
+impl RowReader {
+    pub(in crate::admin) async fn row<R: TableRow>(
+        &self,
+        key: &str,
+        not_found: AdminRefusal,
+    ) -> Result<R, AdminRefusal> {
+        let Some(database) = &self.0 else { return Err(not_found) };
+        database.row(key).await?.ok_or(not_found)
+    }
+
+    pub(in crate::admin) async fn show<R: TableRow>(&self, key: &str, not_found: AdminRefusal) -> Answer {
+        let found: R = self.row(key, not_found).await?;
+        Ok(answer::row(StatusCode::OK, found.version(), &found))
+    }
+
+    pub(in crate::admin) async fn list<R: TableRow>(&self, page: &PageQuery) -> Answer {
+        let rows = match &self.0 {
+            Some(database) => database.rows(&page.rows()).await?,
+            None => Vec::new(),
+        };
+        Ok(answer::json(&page.page(rows, R::key)))
+    }
 }
 
-fn reached(control: &ControlPlane) -> Result<Database, AdminRefusal> {
+impl FromRequestParts<Arc<AdminState>> for RowReader {
+    type Rejection = AdminRefusal;
+
+    async fn from_request_parts(_: &mut Parts, state: &Arc<AdminState>) -> Result<RowReader, AdminRefusal> {
+        state.control.as_ref().map(reached).transpose().map(RowReader)
+    }
+}
+
+pub(super) fn reached(control: &ControlPlane) -> Result<Database, AdminRefusal> {
     (control.database)().ok_or(AdminRefusal::NotReached)
 }
 

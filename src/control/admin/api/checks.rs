@@ -8,15 +8,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{HeaderMap, Response, Uri};
+use http::{HeaderMap, Uri};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::answer;
-use super::change::{JsonBody, readable};
+use super::answer::Answer;
+use super::change::{JsonBody, reached};
 use super::operations::Document;
 use super::reading::conditions::idempotency_key;
 use super::reading::fields::{At, BodyFields, Flaw};
@@ -29,8 +29,6 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{IdempotentRequest, Time};
 use policy::SubjectValues;
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// One check, or up to 1,000 in `checks`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -272,7 +270,7 @@ async fn answered(
     decide: impl Future<Output = Value> + Send,
 ) -> Result<Value, AdminRefusal> {
     let Some(once) = once else { return Ok(decide.await) };
-    let database = readable(state)?.ok_or(AdminRefusal::NoDatabase)?;
+    let database = reached(state.control.as_ref().ok_or(AdminRefusal::NoDatabase)?)?;
     Ok(database.once(&client.who, &once, decide).await?)
 }
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer;
+use super::answer::Answer;
 use super::operations::Document;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
@@ -18,8 +17,6 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{Database, Time};
 use observe::record::decisions::{DecisionSample, printable, told};
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// Which decisions to list.
 #[derive(Debug, Deserialize, JsonSchema)]

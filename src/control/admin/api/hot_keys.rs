@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::answer;
+use super::answer::Answer;
 use super::operations::Document;
 use super::reading::query::Query;
 use super::schema::Name;
@@ -118,7 +117,7 @@ pub(super) fn describe(document: &mut Document) {
 pub(in crate::admin) async fn list(
     Of(state): Of<Arc<AdminState>>,
     Query(listed): Query<HotKeyQuery>,
-) -> Result<Response<Sent>, AdminRefusal> {
+) -> Answer {
     let minutes = listed.minutes.unwrap_or(1);
     let policy = listed.policy.map(|name| name.0);
     let asked = HotKeyFilter { policy, minutes, each: listed.limit.unwrap_or(EACH) };

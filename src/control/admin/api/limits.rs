@@ -4,15 +4,15 @@
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{ChangeRequest, JsonBody, readable};
+use super::answer::Answer;
+use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::overrides::instead_of_zero;
 use super::reading::fields::{At, Flaw};
@@ -22,8 +22,6 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{ABSOLUTE_MAX, NewOverride, OverrideKind, OverrideNames, OverrideRow, Time};
 use policy::definition::Dimension;
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// A limit to be set.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -71,11 +69,8 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<AdminState>>,
-    PathValues([key, action]): PathValues<2>,
-) -> Answer {
-    let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
+pub(in crate::admin) async fn show(rows: RowReader, PathValues([key, action]): PathValues<2>) -> Answer {
+    let Some(database) = rows.0 else { return Err(NOT_FOUND) };
     let found = database.lasting_override(&names(key, action)).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &shown(found)))
 }
@@ -109,8 +104,7 @@ pub(in crate::admin) async fn put(
         expires_at: None,
     };
     let put = change.database.put_override(&change.by, new, change.expected).await?;
-    change.in_force(put.version).await;
-    Ok(answer::row(StatusCode::OK, put.version, &shown(put)))
+    change.stored(StatusCode::OK, put.version, &shown(put)).await
 }
 
 pub(in crate::admin) async fn delete(
@@ -124,9 +118,7 @@ pub(in crate::admin) async fn delete(
         return Ok(answer::dry_run(json!(shown(old)), Value::Null));
     }
     let deleted = change.database.delete_lasting_override(&change.by, &names, change.expected).await;
-    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
-    change.deletion_in_force().await;
-    Ok(answer::nothing())
+    change.deleted(deleted, NOT_FOUND).await
 }
 
 fn names(key: String, action: String) -> OverrideNames {

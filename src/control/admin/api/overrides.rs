@@ -4,16 +4,16 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
 use http::header::LOCATION;
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{ChangeRequest, JsonBody, readable};
+use super::answer::Answer;
+use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::fields::{BodyFields, Flaw};
@@ -25,8 +25,6 @@ use crate::admin::state::AdminState;
 use crate::database::{ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, OverrideRow, Time};
 use base::units::DURATION_MAX;
 use policy::definition::Dimension;
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// An override to be made. It ends after `duration` or `duration-minutes`, or at `expires-at`, or when it is deleted.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -190,64 +188,28 @@ pub(in crate::admin) async fn add(
         return Ok(answer::dry_run(Value::Null, json!(new)));
     }
     let made = change.database.add_override(&change.by, new).await?;
-    change.in_force(made.version).await;
-    let mut answer = answer::row(StatusCode::CREATED, made.version, &made);
+    let mut answer = change.stored(StatusCode::CREATED, made.version, &made).await?;
     if let Ok(location) = HeaderValue::try_from(format!("/v1/overrides/{}", made.id)) {
         answer.headers_mut().insert(LOCATION, location);
     }
     Ok(answer)
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(listed): Query<OverrideQuery>,
-) -> Answer {
-    Ok(answer::json(&rows(&state, listed).await?))
+pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<OverrideQuery>) -> Answer {
+    Ok(answer::json(&page(&rows, listed).await?))
 }
 
-pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<AdminState>>,
-    PathValues([id]): PathValues<1>,
-) -> Answer {
-    let found = one(&state, &id).await?;
-    Ok(answer::row(StatusCode::OK, found.version, &found))
+pub(in crate::admin) async fn show(rows: RowReader, PathValues([id]): PathValues<1>) -> Answer {
+    rows.show::<OverrideRow>(&id, NOT_FOUND).await
 }
 
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
-    if change.is_dry_run {
-        return dry_delete(&change, &id, |row| json!(row)).await;
-    }
-    remove(&change, &id).await?;
-    Ok(answer::nothing())
-}
-
-pub(super) async fn dry_delete(
-    change: &ChangeRequest,
-    id: &str,
-    shown: impl FnOnce(&OverrideRow) -> Value,
-) -> Answer {
-    let found = change.database.override_by_id(id).await?.ok_or(NOT_FOUND)?;
-    change.check_version(Some(found.version))?;
-    Ok(answer::dry_run(shown(&found), Value::Null))
-}
-
-/// Deletes one in the database, and waits until that is in force.
-pub(super) async fn remove(change: &ChangeRequest, id: &str) -> Result<(), AdminRefusal> {
-    let deleted = change.database.delete_override(&change.by, id, change.expected).await;
-    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
-    change.deletion_in_force().await;
-    Ok(())
-}
-
-/// One override, if it is there.
-pub(super) async fn one(state: &AdminState, id: &str) -> Result<OverrideRow, AdminRefusal> {
-    let Some(database) = readable(state)? else { return Err(NOT_FOUND) };
-    database.override_by_id(id).await?.ok_or(NOT_FOUND)
+    change.delete::<OverrideRow>(&id, NOT_FOUND).await
 }
 
 /// The page of overrides that a query asks for.
-pub(super) async fn rows(
-    state: &AdminState,
+pub(super) async fn page(
+    rows: &RowReader,
     listed: OverrideQuery,
 ) -> Result<ListPage<OverrideRow>, AdminRefusal> {
     let text = |name: Option<Name>| name.map(|name| name.0);
@@ -257,7 +219,7 @@ pub(super) async fn rows(
         policy: text(listed.policy),
         live_at: (!listed.expired).then(Time::now),
     };
-    let Some(database) = readable(state)? else { return Ok(ListPage::default()) };
+    let Some(database) = &rows.0 else { return Ok(ListPage::default()) };
     let rows = database.overrides(&listed.page.rows(), &filter).await?;
     Ok(listed.page.page(rows, |row| row.id.clone()))
 }
@@ -325,7 +287,7 @@ pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
 }
 
 /// Said in both forms of the API.
-const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("Override not found");
+pub(super) const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("Override not found");
 
 /// What a limit is multiplied by at most, because whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;

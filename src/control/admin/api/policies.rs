@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::change::{ChangeRequest, JsonBody, readable};
+use super::answer::Answer;
+use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::path::PathValues;
@@ -22,8 +22,6 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::PolicyRow;
 use base::words;
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// A policy to be written: in the words of gateway.toml, or in the flat form.
 #[derive(JsonSchema)]
@@ -89,23 +87,17 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(wanted): Query<PageQuery>,
-) -> Answer {
-    let Some(database) = readable(&state)? else {
-        return Ok(answer::json(&ListPage::<PolicyRow>::default()));
-    };
-    let rows = database.policies(&wanted.rows()).await?;
-    Ok(answer::json(&wanted.page(rows, |row| row.id.clone())))
+pub(in crate::admin) async fn list(rows: RowReader, Query(wanted): Query<PageQuery>) -> Answer {
+    rows.list::<PolicyRow>(&wanted).await
 }
 
 pub(in crate::admin) async fn show(
     Of(state): Of<Arc<AdminState>>,
+    rows: RowReader,
     PathValues([id]): PathValues<1>,
 ) -> Answer {
-    if let Some(database) = readable(&state)?
-        && let Some(found) = database.policy_by_id(&id).await?
+    if let Some(database) = rows.0
+        && let Some(found) = database.row::<PolicyRow>(&id).await?
     {
         let version = found.version;
         return Ok(answer::row(StatusCode::OK, version, &ShownPolicy::Database(found)));
@@ -131,28 +123,19 @@ pub(in crate::admin) async fn put(
     let checked = change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await;
     checked.map_err(|refusal| if is_flat { refusal.of_whole() } else { refusal })?;
     if change.is_dry_run {
-        let old = change.database.policy_by_id(&id).await?;
-        change.check_version(old.as_ref().map(|old| old.version))?;
+        let old: Option<PolicyRow> = change.database.row(&id).await?;
         let mut shown = json!({ "id": id, "document": document });
         note.into_iter().for_each(|note| shown["note"] = note.into());
-        return Ok(answer::dry_run(json!(old), shown));
+        return change.dry_run(old, shown);
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
-    change.in_force(put.version).await;
-    Ok(answer::row(StatusCode::OK, put.version, &WrittenPolicy { row: put, note }))
+    change.stored(StatusCode::OK, put.version, &WrittenPolicy { row: put, note }).await
 }
 
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
-    let old = change.database.policy_by_id(&id).await?.ok_or(NOT_FOUND)?;
+    change.database.row::<PolicyRow>(&id).await?.ok_or(NOT_FOUND)?;
     change.check(Proposal::Policy { name: id.clone(), document: None }).await?;
-    if change.is_dry_run {
-        change.check_version(Some(old.version))?;
-        return Ok(answer::dry_run(json!(old), Value::Null));
-    }
-    let deleted = change.database.delete_policy(&change.by, &id, change.expected).await;
-    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
-    change.deletion_in_force().await;
-    Ok(answer::nothing())
+    change.delete::<PolicyRow>(&id, NOT_FOUND).await
 }
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("the database has no policy of this name");

@@ -2,29 +2,23 @@
 //! the policies of the database say.
 
 use std::num::NonZeroU64;
-use std::sync::Arc;
 
-use axum::body::Body as Sent;
-use axum::extract::State as Of;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::answer;
-use super::change::{ChangeRequest, JsonBody, readable};
+use super::answer::Answer;
+use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
-use crate::admin::state::AdminState;
 use crate::database::tiers::{BURST_MULTIPLIER, key};
 use crate::database::{NewTierLimit, TierLimit};
 use base::units::DURATION_MAX;
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// A tier's limit to be written.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -72,24 +66,12 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(wanted): Query<PageQuery>,
-) -> Answer {
-    let Some(database) = readable(&state)? else {
-        return Ok(answer::json(&ListPage::<TierLimit>::default()));
-    };
-    let rows = database.tiers(&wanted.rows()).await?;
-    Ok(answer::json(&wanted.page(rows, |row| key(&row.tier, &row.resource))))
+pub(in crate::admin) async fn list(rows: RowReader, Query(wanted): Query<PageQuery>) -> Answer {
+    rows.list::<TierLimit>(&wanted).await
 }
 
-pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<AdminState>>,
-    PathValues([tier, resource]): PathValues<2>,
-) -> Answer {
-    let Some(database) = readable(&state)? else { return Err(NOT_FOUND) };
-    let found = database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
-    Ok(answer::row(StatusCode::OK, found.version, &found))
+pub(in crate::admin) async fn show(rows: RowReader, PathValues([tier, resource]): PathValues<2>) -> Answer {
+    rows.show::<TierLimit>(&key(&tier, &resource), NOT_FOUND).await
 }
 
 pub(in crate::admin) async fn put(
@@ -101,29 +83,21 @@ pub(in crate::admin) async fn put(
     let new = NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm };
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
     if change.is_dry_run {
-        let old = change.database.tier(&new.tier, &new.resource).await?;
-        change.check_version(old.as_ref().map(|old| old.version))?;
-        return Ok(answer::dry_run(json!(old), shown(&new)));
+        let old: Option<TierLimit> = change.database.row(&key(&new.tier, &new.resource)).await?;
+        return change.dry_run(old, shown(&new));
     }
     let put = change.database.put_tier(&change.by, new, change.expected).await?;
-    change.in_force(put.version).await;
-    Ok(answer::row(StatusCode::OK, put.version, &put))
+    change.stored(StatusCode::OK, put.version, &put).await
 }
 
 pub(in crate::admin) async fn delete(
     change: ChangeRequest,
     PathValues([tier, resource]): PathValues<2>,
 ) -> Answer {
-    let old = change.database.tier(&tier, &resource).await?.ok_or(NOT_FOUND)?;
+    let key = key(&tier, &resource);
+    change.database.row::<TierLimit>(&key).await?.ok_or(NOT_FOUND)?;
     change.check(proposal(&tier, &resource, None)).await?;
-    if change.is_dry_run {
-        change.check_version(Some(old.version))?;
-        return Ok(answer::dry_run(json!(old), Value::Null));
-    }
-    let deleted = change.database.delete_tier(&change.by, &tier, &resource, change.expected).await;
-    deleted.map_err(|error| AdminRefusal::of_row(error, NOT_FOUND))?;
-    change.deletion_in_force().await;
-    Ok(answer::nothing())
+    change.delete::<TierLimit>(&key, NOT_FOUND).await
 }
 
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer;
+use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
@@ -25,8 +25,6 @@ use crate::admin::state::AdminState;
 use crate::database::{self, ABSOLUTE_MAX, NewReset, ResetRow, Time};
 use metrics::usage::Amount;
 use policy::definition::Dimension;
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 /// Whose usage it is.
 #[derive(JsonSchema)]
@@ -220,8 +218,7 @@ pub(in crate::admin) async fn reset(
         return Ok(answer::dry_run(Value::Null, json!(new)));
     }
     let made = change.database.add_reset(&change.by, new, None).await?;
-    change.in_force(made.version).await;
-    Ok(answer::row(StatusCode::OK, made.version, &made))
+    change.stored(StatusCode::OK, made.version, &made).await
 }
 
 pub(in crate::admin) async fn grant(
@@ -256,10 +253,7 @@ pub(in crate::admin) async fn grant(
             return Ok(answer::dry_run(Value::Null, json!(new)));
         }
         match change.database.add_reset(&change.by, new, Some(after)).await {
-            Ok(made) => {
-                change.in_force(made.version).await;
-                return Ok(answer::row(StatusCode::OK, made.version, &made));
-            }
+            Ok(made) => return change.stored(StatusCode::OK, made.version, &made).await,
             // Tried again, because another reset came between, or has not come here yet.
             Err(database::Error::Conflict { version }) => change.in_force(version.unwrap_or_default()).await,
             Err(error) => return Err(error.into()),

@@ -7,14 +7,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body as Sent;
 use axum::extract::State as Of;
-use http::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::answer;
+use super::answer::Answer;
 use super::decisions::{NOT_KEPT, newest_of, refusals_of};
 use super::operations::Document;
 use super::reading::path::PathValues;
@@ -71,7 +70,7 @@ pub(in crate::admin) async fn show(
     Of(state): Of<Arc<AdminState>>,
     PathValues([consumer]): PathValues<1>,
     Query(about): Query<WhyQuery>,
-) -> Result<Response<Sent>, AdminRefusal> {
+) -> Answer {
     let [policy, tenant, tier] =
         [about.policy, about.tenant, about.tier].map(|name: Option<Name>| name.map(|name| name.0));
     check_names(&state, policy.as_deref(), tier.as_deref())?;

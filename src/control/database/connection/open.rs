@@ -21,8 +21,8 @@ use crate::database::connection::servers::DatabaseServers;
 use crate::database::connection::sql::{SqlQuery, SqlRow};
 use crate::database::error::Error;
 
-/// The control plane's database. Cheap to clone; clones share connections. Every call ends within [`CALL_MAX`] unless it
-/// says otherwise, and blocks no thread of the runtime.
+/// The control plane's database. Cheap to clone; clones share connections. Every call fails if the database does not
+/// answer, ends within [`CALL_MAX`] unless it says otherwise, and blocks no thread of the runtime.
 #[derive(Clone)]
 pub struct Database {
     pub(in crate::database) connections: Arc<ConnectionPool>,

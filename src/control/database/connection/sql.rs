@@ -16,7 +16,7 @@ use crate::database::error::Error;
 use crate::database::time::Time;
 
 #[derive(Clone, Debug)]
-pub(in crate::database) struct SqlQuery {
+pub struct SqlQuery {
     text: String,
     values: Vec<SqlValue>,
 }
@@ -66,14 +66,14 @@ impl SqlQuery {
     }
 
     /// Appends `text` and the number of one more value.
-    pub(in crate::database) fn and(mut self, text: &'static str, value: impl Into<SqlValue>) -> SqlQuery {
+    pub(in crate::database) fn and(mut self, text: &str, value: impl Into<SqlValue>) -> SqlQuery {
         self.values.push(value.into());
         // The result is ignored, because writing into a string cannot fail.
         let _ = write!(self.text, " {text} ${}", self.values.len());
         self
     }
 
-    pub(in crate::database) fn then(mut self, text: &'static str) -> SqlQuery {
+    pub(in crate::database) fn then(mut self, text: &str) -> SqlQuery {
         self.text.push(' ');
         self.text.push_str(text);
         self
@@ -110,7 +110,7 @@ fn json_has_nul(json: &Json) -> bool {
     }
 }
 
-pub(in crate::database) enum SqlRow {
+pub enum SqlRow {
     Sqlite(SqliteRow, Arc<str>),
     Postgres(PgRow, Arc<str>),
 }
@@ -148,6 +148,7 @@ values! {
     String => |text| SqlValue::Text(Some(text));
     Option<String> => |text| SqlValue::Text(text);
     i64 => |number| SqlValue::Integer(Some(number));
+    Option<i64> => |number| SqlValue::Integer(number);
     f64 => |number| SqlValue::Real(number);
     bool => |flag| SqlValue::Flag(flag);
     Time => |time| SqlValue::Time(Some(time));

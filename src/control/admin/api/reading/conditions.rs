@@ -27,16 +27,6 @@ pub(in crate::admin) fn expected(headers: &HeaderMap) -> Result<Expect, Flaw> {
     }
 }
 
-/// Whether a row at this version, or none, is what the client expects.
-pub(in crate::admin) fn is_met(expected: Expect, present: Option<i64>) -> bool {
-    match expected {
-        Expect::Anything => true,
-        Expect::Nothing => present.is_none(),
-        Expect::Something => present.is_some(),
-        Expect::Version(version) => present == Some(version),
-    }
-}
-
 pub(in crate::admin) fn etag(version: i64) -> HeaderValue {
     // Cannot fail, because digits between quotes are valid in a field value.
     HeaderValue::try_from(format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"\""))
@@ -111,7 +101,7 @@ mod tests {
             (&[("if-match", "\"7\""), ("if-none-match", "*")], false, false),
         ] {
             let expected = expected(&headers(fields)).expect("it can be read");
-            let met = (is_met(expected, None), is_met(expected, Some(7)));
+            let met = (expected.is_met(None), expected.is_met(Some(7)));
             assert_eq!(met, (absent, at_7), "{fields:?}");
         }
         assert_eq!(etag(7), "\"7\"");

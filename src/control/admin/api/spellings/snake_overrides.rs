@@ -1,21 +1,18 @@
 //! `/api/v1/rate-limits/overrides`: the same overrides as `/v1/overrides`, in the form that clients of older control planes
 //! know: names in snake case, a duration in minutes, and answers of their own to POST and DELETE.
 
-use std::sync::Arc;
-
-use axum::body::Body as Sent;
-use axum::extract::State as Of;
-use http::{Response, StatusCode};
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::admin::api::answer;
-use crate::admin::api::change::{ChangeRequest, JsonBody};
+use crate::admin::api::answer::Answer;
+use crate::admin::api::change::{ChangeRequest, JsonBody, RowReader};
 use crate::admin::api::operations::Document;
 use crate::admin::api::overrides;
 use crate::admin::api::overrides::{
-    MINUTES_MAX, OverrideBody, OverrideFieldNames, OverrideQuery, OverrideType,
+    MINUTES_MAX, NOT_FOUND, OverrideBody, OverrideFieldNames, OverrideQuery, OverrideType,
 };
 use crate::admin::api::page::{ListPage, PageQuery};
 use crate::admin::api::reading::fields::BodyFields;
@@ -23,10 +20,7 @@ use crate::admin::api::reading::path::PathValues;
 use crate::admin::api::reading::query::Query;
 use crate::admin::api::schema::{Name, Reason};
 use crate::admin::refusal::AdminRefusal;
-use crate::admin::state::AdminState;
 use crate::database::{NewOverride, OverrideRow, Time};
-
-type Answer = Result<Response<Sent>, AdminRefusal>;
 
 const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user_id",
@@ -134,33 +128,28 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
         return Ok(answer::dry_run(Value::Null, shown));
     }
     let made = change.database.add_override(&change.by, new).await?;
-    change.in_force(made.version).await;
     let shown = SnakeOverrideMade { id: made.id, expires_at: made.expires_at };
-    Ok(answer::row(StatusCode::CREATED, made.version, &shown))
+    change.stored(StatusCode::CREATED, made.version, &shown).await
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(listed): Query<SnakeOverrideQuery>,
-) -> Answer {
+pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<SnakeOverrideQuery>) -> Answer {
     let SnakeOverrideQuery { page, user_id, tenant_id, policy, expired } = listed;
     let listed = OverrideQuery { page, user_id, tenant_id, policy, expired };
-    Ok(answer::json(&overrides::rows(&state, listed).await?.map(shown)))
+    Ok(answer::json(&overrides::page(&rows, listed).await?.map(shown)))
 }
 
-pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<AdminState>>,
-    PathValues([id]): PathValues<1>,
-) -> Answer {
-    let found = overrides::one(&state, &id).await?;
-    Ok(answer::row(StatusCode::OK, found.version, &shown(found.clone())))
+pub(in crate::admin) async fn show(rows: RowReader, PathValues([id]): PathValues<1>) -> Answer {
+    let found: OverrideRow = rows.row(&id, NOT_FOUND).await?;
+    Ok(answer::row(StatusCode::OK, found.version, &shown(found)))
 }
 
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     if change.is_dry_run {
-        return overrides::dry_delete(&change, &id, |row| json!(shown(row.clone()))).await;
+        let old: OverrideRow = change.database.row(&id).await?.ok_or(NOT_FOUND)?;
+        change.check_version(Some(old.version))?;
+        return Ok(answer::dry_run(json!(shown(old)), Value::Null));
     }
-    overrides::remove(&change, &id).await?;
+    change.delete::<OverrideRow>(&id, NOT_FOUND).await?;
     Ok(answer::json(&SnakeOverrideDeleted { status: "deleted" }))
 }
 
