@@ -36,10 +36,6 @@ impl Utilisation {
         Arc::new(Utilisation { shared: Arc::clone(shared), busiest: Mutex::default() })
     }
 
-    /// Writes the families.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub(super) fn collect(
         &self,
         listeners: &[ListenerConfig],

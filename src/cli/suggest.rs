@@ -40,9 +40,6 @@ fn by(text: &str) -> Result<By, String> {
 
 /// Prints a part of a gateway.toml on `out` and returns the exit code: 0, 1 if nothing can be read, 3 if a log ended
 /// early or has no line that can be read, or [`EXIT_CONFIG`].
-///
-/// # Errors
-/// If nothing can be written.
 pub fn run(
     arguments: &Arguments,
     config: &Path,

@@ -63,9 +63,6 @@ impl<'e> Families<'e> {
     }
 
     /// Counters; their names get `_total`.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn counters<'l, const N: usize>(
         &mut self,
         name: &str,
@@ -77,10 +74,6 @@ impl<'e> Families<'e> {
         self.family(MetricKind::Counter, name, help, unit, samples)
     }
 
-    /// Gauges.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn gauges<'l, const N: usize, V: Into<MetricNumber>>(
         &mut self,
         name: &str,
@@ -93,17 +86,10 @@ impl<'e> Families<'e> {
     }
 
     /// A histogram of durations, without labels.
-    ///
-    /// # Errors
-    /// If it cannot be written.
     pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
         self.distributions(name, help, [([], histogram.distribution())])
     }
 
-    /// Histograms of durations.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn histograms<'l, const N: usize>(
         &mut self,
         name: &str,

@@ -72,10 +72,6 @@ impl RlsStats {
         (before < most).then_some(connected)
     }
 
-    /// Writes the metrics.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let answers = [("ok", &self.ok), ("over_limit", &self.over_limit), ("invalid", &self.invalid)];
         let answers = answers.map(|(code, count)| ([("code", code)], count.value()));

@@ -10,9 +10,6 @@ use base::clock;
 use metrics::{Families, IpVersion, UPSTREAMS_MAX};
 
 /// Writes the families of upstreams in force; those beyond the bound on names have no series.
-///
-/// # Errors
-/// If they cannot be written.
 pub fn collect(upstreams: &[Arc<LiveUpstream>], families: &mut Families<'_>) -> fmt::Result {
     let lives = &upstreams[..upstreams.len().min(UPSTREAMS_MAX)];
     let upstreams: Vec<_> = lives.iter().map(|live| live.load()).collect();

@@ -188,9 +188,6 @@ impl Usage {
     }
 
     /// Writes the families of usage by the minute.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let help = "Minutes of usage that wait for the control plane's database";
         families.gauges(

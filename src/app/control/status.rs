@@ -138,9 +138,6 @@ impl Status {
     }
 
     /// Writes the families of the control plane.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let now = self.now().clone();
         let is_up = now.failure.is_none() && now.confirmed.is_some();

@@ -95,9 +95,6 @@ fn host(text: &str) -> Result<String, &'static str> {
 }
 
 /// Whether a line of a log could be read. If none could, or a log is left out, it says so.
-///
-/// # Errors
-/// If nothing can be written.
 pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<bool> {
     let is_readable = !logs.iter().all(LogReport::is_unreadable);
     for log in logs.iter().filter(|log| log.is_unreadable()) {
@@ -118,9 +115,6 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
 }
 
 /// The exit code for logs that were read: 0, or [`EXIT_LEFT_OUT`] if one of them was not read to its end.
-///
-/// # Errors
-/// If nothing can be written.
 pub fn exit_code(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<u8> {
     let ended_early = logs.iter().any(|log| log.ended_early.is_some());
     if ended_early {
@@ -132,9 +126,6 @@ pub fn exit_code(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<u8> {
 
 /// Prints the report on `out` and returns the exit code: 0, 1 if nothing can be read, [`EXIT_LEFT_OUT`] if a log ended
 /// early or has no line that can be read, or [`EXIT_CONFIG`].
-///
-/// # Errors
-/// If nothing can be written.
 pub fn run(
     arguments: &Arguments,
     candidate: &Path,

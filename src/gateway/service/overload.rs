@@ -161,9 +161,6 @@ impl Overload {
     }
 
     /// Writes the metrics of the last look.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let gauges = [
             (
