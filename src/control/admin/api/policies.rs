@@ -87,14 +87,14 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(rows: RowReader, Query(wanted): Query<PageQuery>) -> Answer {
+pub(in crate::admin) async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
     rows.list::<PolicyRow>(&wanted).await
 }
 
 pub(in crate::admin) async fn show(
     Of(state): Of<Arc<AdminState>>,
-    rows: RowReader,
     PathValues([id]): PathValues<1>,
+    rows: RowReader,
 ) -> Answer {
     if let Some(database) = rows.0
         && let Some(found) = database.row::<PolicyRow>(&id).await?
