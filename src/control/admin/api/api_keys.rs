@@ -118,7 +118,7 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
     change.stored(StatusCode::CREATED, made.version, &ApiKeyMade { key, row: made }).await
 }
 
-pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<ApiKeyQuery>) -> Answer {
+pub(in crate::admin) async fn list(Query(listed): Query<ApiKeyQuery>, rows: RowReader) -> Answer {
     if listed.prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
         let detail = "`prefix` must be 1 to 64 hex digits in lower case".to_owned();
         return Err(AdminRefusal::Invalid(vec![Flaw { at: At::Parameter("prefix".to_owned()), detail }]));
@@ -132,7 +132,7 @@ pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<ApiKeyQ
     Ok(answer::json(&listed.page.page(rows, ApiKeyRow::key)))
 }
 
-pub(in crate::admin) async fn show(rows: RowReader, PathValues([digest]): PathValues<1>) -> Answer {
+pub(in crate::admin) async fn show(PathValues([digest]): PathValues<1>, rows: RowReader) -> Answer {
     let Some(database) = rows.0 else { return Err(NOT_FOUND) };
     let found = find(&database, &digest).await?;
     Ok(answer::row(StatusCode::OK, found.version, &found))

@@ -34,7 +34,7 @@ pub(super) fn describe(document: &mut Document) {
         .answers::<ListPage<AuditEntry>>("A page.");
 }
 
-pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<AuditQuery>) -> Answer {
+pub(in crate::admin) async fn list(Query(listed): Query<AuditQuery>, rows: RowReader) -> Answer {
     let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = AuditFilter { who: text(listed.who), what: text(listed.what), since: listed.since };
     let rows = match rows.0 {

@@ -37,7 +37,7 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn show_tier(rows: RowReader, PathValues([id]): PathValues<1>) -> Answer {
+pub(in crate::admin) async fn show_tier(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
     rows.show::<Assignment>(&id, NOT_FOUND).await
 }
 

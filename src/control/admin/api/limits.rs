@@ -69,7 +69,7 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn show(rows: RowReader, PathValues([key, action]): PathValues<2>) -> Answer {
+pub(in crate::admin) async fn show(PathValues([key, action]): PathValues<2>, rows: RowReader) -> Answer {
     let Some(database) = rows.0 else { return Err(NOT_FOUND) };
     let found = database.lasting_override(&names(key, action)).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &shown(found)))

@@ -195,11 +195,11 @@ pub(in crate::admin) async fn add(
     Ok(answer)
 }
 
-pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<OverrideQuery>) -> Answer {
+pub(in crate::admin) async fn list(Query(listed): Query<OverrideQuery>, rows: RowReader) -> Answer {
     Ok(answer::json(&page(&rows, listed).await?))
 }
 
-pub(in crate::admin) async fn show(rows: RowReader, PathValues([id]): PathValues<1>) -> Answer {
+pub(in crate::admin) async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
     rows.show::<OverrideRow>(&id, NOT_FOUND).await
 }
 

@@ -89,7 +89,7 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(rows: RowReader, Query(wanted): Query<PageQuery>) -> Answer {
+pub(in crate::admin) async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
     rows.list::<PolicyRow>(&wanted).await
 }
 
@@ -97,6 +97,7 @@ pub(in crate::admin) async fn show(
     Of(state): Of<Arc<AdminState>>,
     rows: RowReader,
     PathValues([id]): PathValues<1>,
+    rows: RowReader,
 ) -> Answer {
     if let Some(database) = rows.0
         && let Some(found) = database.row::<PolicyRow>(&id).await?

@@ -66,11 +66,11 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(rows: RowReader, Query(wanted): Query<PageQuery>) -> Answer {
+pub(in crate::admin) async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
     rows.list::<TierLimit>(&wanted).await
 }
 
-pub(in crate::admin) async fn show(rows: RowReader, PathValues([tier, resource]): PathValues<2>) -> Answer {
+pub(in crate::admin) async fn show(PathValues([tier, resource]): PathValues<2>, rows: RowReader) -> Answer {
     rows.show::<TierLimit>(&key(&tier, &resource), NOT_FOUND).await
 }
 

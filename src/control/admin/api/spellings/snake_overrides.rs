@@ -132,13 +132,13 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
     change.stored(StatusCode::CREATED, made.version, &shown).await
 }
 
-pub(in crate::admin) async fn list(rows: RowReader, Query(listed): Query<SnakeOverrideQuery>) -> Answer {
+pub(in crate::admin) async fn list(Query(listed): Query<SnakeOverrideQuery>, rows: RowReader) -> Answer {
     let SnakeOverrideQuery { page, user_id, tenant_id, policy, expired } = listed;
     let listed = OverrideQuery { page, user_id, tenant_id, policy, expired };
     Ok(answer::json(&overrides::page(&rows, listed).await?.map(shown)))
 }
 
-pub(in crate::admin) async fn show(rows: RowReader, PathValues([id]): PathValues<1>) -> Answer {
+pub(in crate::admin) async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
     let found: OverrideRow = rows.row(&id, NOT_FOUND).await?;
     Ok(answer::row(StatusCode::OK, found.version, &shown(found)))
 }
