@@ -28,7 +28,7 @@ impl Limiter {
     /// `PATIENCE`, or the deadline of requests where that is longer.
     pub async fn look_in_redis(&self, charges: &[Charge]) -> Vec<Option<Look>> {
         let keys = charges.iter().map(|charge| charge.key);
-        let deadline = self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline(keys));
+        let deadline = self.fleet().map_or(Duration::ZERO, |fleet| fleet.deadline(keys));
         let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
         let mut patience = pin!(tokio::time::sleep(deadline.max(PATIENCE)));
         let mut looks = Vec::with_capacity(asked.len());
@@ -47,12 +47,11 @@ impl Limiter {
     }
 
     fn ask_for_look(&self, charge: &Charge) -> Option<oneshot::Receiver<Result<Reply, LinkError>>> {
-        let fleet = self.fleet.as_ref()?;
-        let plan = fleet.plans.get(charge.plan)?;
+        let (shared, plan) = self.shared(charge)?;
         let (tx, rx) = oneshot::channel();
         // Whoever asked may have gone.
         let done = move |answer, _| drop(tx.send(answer));
-        fleet.link.send(Op::Look(ExactCharge::of(charge, plan)), Box::new(done));
+        shared.fleet.link.send(Op::Look(ExactCharge::of(charge, plan)), Box::new(done));
         Some(rx)
     }
 }

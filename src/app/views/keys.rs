@@ -122,7 +122,7 @@ fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) 
             window["reset-seconds"] = (outcome.reset_ns as f64 / 1e9).into();
         }
         WindowBalance::Lent(lent) => {
-            let view = limiter.fleet().and_then(|fleet| fleet.view(charge.key, clock::now_ns()));
+            let view = limiter.leases().and_then(|leases| leases.view(charge.key, clock::now_ns()));
             let left = lent.level.max(0.0) as u64;
             if !view.is_some_and(|view| view.has_lease)
                 && window["remaining"].as_u64().is_some_and(|remaining| remaining > left)
@@ -141,7 +141,7 @@ fn show_lease(limiter: &Limiter, charge: &Charge, now_ns: u64, shown: &mut Value
         return;
     };
     shown["shared"] = if plan.sharing.is_exact() { "exact" } else { "leased" }.into();
-    let view = limiter.fleet().and_then(|fleet| fleet.view(charge.key, now_ns));
+    let view = limiter.leases().and_then(|leases| leases.view(charge.key, now_ns));
     let Some(view) = view else { return };
     shown["decided"] = decided(&view).into();
     if view.has_lease {

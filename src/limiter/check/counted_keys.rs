@@ -33,13 +33,13 @@ impl Limiter {
 
     /// The number of the shard that keeps a charge's key; `None` if only this node counts it.
     fn shard_of(&self, check: &Check<'_>, charge: &Charge) -> Option<u16> {
-        let fleet = self.fleet.as_ref().filter(|_| check.is_shared(charge))?;
+        let fleet = self.fleet().filter(|_| check.is_shared(charge))?;
         u16::try_from(fleet.link.shard(charge.key)).ok()
     }
 
     /// The name of a shard in logs and metrics; `None` without Redis.
     pub fn shard_name(&self, shard: u16) -> Option<String> {
-        self.fleet.as_ref()?.link.shard_name(shard.into())
+        self.fleet()?.link.shard_name(shard.into())
     }
 }
 

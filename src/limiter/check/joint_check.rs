@@ -6,7 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::check::own_limits::OwnLimit;
-use crate::{Check, ClientAddress, Count, Limiter, Pending};
+use crate::decision::ClientAddress;
+use crate::{Check, Count, Limiter, Pending};
 use limit::{Charge, PlanId, Quota};
 use metrics::{self, DecidingTier};
 use policy::{Policy, PolicySelection, Subject};

@@ -8,8 +8,8 @@
 //! It knows no HTTP. Its users bring a [`Subject`], turn the [`Check`] into an answer, and hand the [`Event`] to metrics
 //! and logs.
 
-pub(super) mod attempt;
 pub(super) mod charge_state;
+pub(super) mod charge_walk;
 pub(super) mod counted_keys;
 pub(super) mod decision_usage;
 pub(super) mod event;
@@ -20,7 +20,6 @@ pub(super) mod own_limits;
 pub(super) mod penalties;
 pub(super) mod provenance;
 pub(super) mod recall;
-pub(super) mod refund;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +27,10 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
+use super::check::charge_walk::ChargeWalk;
 use super::check::event::{Count, Event};
-use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
+use super::decision::{ClientAddress, Decision};
+use super::{Foretold, Limiter, Recall, Waiting};
 use base::clock;
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
 use metrics::{self, Comparison, DecidingTier};
@@ -170,7 +171,7 @@ impl Limiter {
                 self.recalled(recall, subject, check).map(Box::new).map(Pending::Charges)
             }
             Pending::Charges(waiting) => {
-                self.resume(*waiting, now_ns, &mut check.decision);
+                waiting.resume(now_ns, &mut check.decision);
                 self.conclude_check(check);
                 None
             }
@@ -200,7 +201,7 @@ impl Limiter {
     ) {
         // A timeout is no error here, because `resume` decides with the answers that have arrived.
         let _ = timeout(left, waiting.resolved()).await;
-        self.resume(waiting, clock::now_ns(), &mut check.decision);
+        waiting.resume(clock::now_ns(), &mut check.decision);
         self.conclude_check(check);
     }
 
@@ -287,7 +288,7 @@ impl Limiter {
             let waiting = match decision.kept_out {
                 Worlds::NONE => self.decide(charges, client, now_ns, decision),
                 // The penalty of one policy of a trial; the other is decided.
-                _ => self.decide_all(charges, client, now_ns, decision),
+                _ => ChargeWalk { limiter: self, charges, client, now_ns }.decide_all(decision),
             };
             if waiting.is_some() {
                 return waiting;

@@ -119,7 +119,7 @@ impl Limiter {
         plan: Option<PlanId>,
     ) -> (Quota, Option<PlanId>) {
         self.table.declare_also(quota);
-        let Some((fleet, _)) = self.fleet.as_ref().zip(plan) else { return (quota, None) };
+        let Some((fleet, _)) = self.fleet().zip(plan) else { return (quota, None) };
         let plans = fleet.plans();
         let sharing = policy.sharing(window, &quota);
         let id = plans.id(Plan { policy: policy.name.as_ref().into(), quota, sharing });

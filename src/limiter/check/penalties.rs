@@ -2,7 +2,8 @@
 //!
 //! Each node records penalties on its own, also for refusals that Redis decided: they are not shared with the fleet.
 
-use crate::{Decision, Elsewhere, Limiter};
+use crate::Limiter;
+use crate::decision::{Decision, Elsewhere};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
 use policy::PolicySelection;
 

@@ -48,7 +48,7 @@ impl Limiter {
 
     /// Asks Redis for the memories that the fleet shares; `None` if there are none or their shards are not quick.
     pub(crate) fn recall(&self, memories: &[Charge]) -> Option<Recall> {
-        let fleet = self.fleet.as_ref()?;
+        let fleet = self.fleet()?;
         let plans = &fleet.plans;
         let shared: SmallVec<[_; 2]> = memories
             .iter()
@@ -76,11 +76,10 @@ impl Limiter {
 
     /// Remembers an admitted request: in Redis if the policy is shared, else in this node's table.
     pub(crate) fn remember(&self, memory: &Charge, now_ns: u64) {
-        let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
-        match shared {
-            Some((fleet, plan)) => {
+        match self.shared(memory) {
+            Some((shared, plan)) => {
                 let parts = [ExactCharge::of(memory, plan)].into_iter().collect();
-                fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
+                shared.fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
             }
             None => self.table.remember(memory, now_ns),
         }

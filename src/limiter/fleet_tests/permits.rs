@@ -60,7 +60,7 @@ fn admitted(node: &Arc<Limiter>, volley: Vec<Waiting>) -> usize {
         assert!(waiting.is_resolved());
         let mut decision = Decision::default();
         decision.outcomes.push(Outcome::new(Answer::Admitted, 0, 0));
-        node.resume(waiting, NOW, &mut decision);
+        waiting.resume(NOW, &mut decision);
         decision.is_admitted()
     };
     volley.into_iter().map(admits).filter(|is_admitted| *is_admitted).count()

@@ -164,7 +164,7 @@ impl Scene {
             let (since_ns, _, _, waiting) = &self.waiting[index];
             if waiting.is_resolved() || self.now_ns - since_ns >= deadline_ns {
                 let (since_ns, (node, cost), mut decision, waiting) = self.waiting.swap_remove(index);
-                self.nodes[node].resume(waiting, self.now_ns, &mut decision);
+                waiting.resume(self.now_ns, &mut decision);
                 self.decided(cost, &decision, since_ns);
             }
         }

@@ -4,10 +4,11 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::decision::ClientAddress;
 use crate::holders::by_holder::Holder;
 use crate::holders::resets::Reset;
 use crate::look::PATIENCE;
-use crate::{ClientAddress, Decider, Limiter, Look};
+use crate::{Decider, Limiter, Look};
 use base::clock;
 use limit::lease_messages::{ExactCharge, Op, Renewal, Reply, WindowBalance};
 use limit::{Algorithm, Charge, Outcome};
@@ -134,9 +135,7 @@ impl Limiter {
         for account in accounts {
             let (spent, remaining) = carried(account, units);
             left.push(remaining);
-            let plan =
-                self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(account.charge.plan)?)));
-            let (Some((fleet, plan)), 1..) = (plan, spent) else { continue };
+            let (Some((shared, plan)), 1..) = (self.shared(&account.charge), spent) else { continue };
             let mut charge = Charge { cost: spent, ..reset.after(before.as_ref(), &account.charge) };
             self.route_tenant(std::slice::from_mut(&mut charge), tenant);
             let part = ExactCharge { count_denied: false, shadow: false, ..ExactCharge::of(&charge, plan) };
@@ -146,7 +145,7 @@ impl Limiter {
                 Op::Renew(Renewal::report(part.key, part.plan, part.cost as f64))
             };
             let (tx, rx) = oneshot::channel();
-            fleet.link.send(op, Box::new(move |answer, _| drop(tx.send(answer))));
+            shared.fleet.link.send(op, Box::new(move |answer, _| drop(tx.send(answer))));
             answers.push(rx);
         }
         for answer in answers {
