@@ -215,7 +215,7 @@ fn leased(criterion: &mut Criterion) {
             bencher.iter(&mut any)
         });
         percentiles(&format!("{keys} leased keys, sluicegate, now given"), any);
-        println!("{:?}", limiter.leases().map(LeaseTable::stats));
+        println!("{:?}", limiter.inspect().leases().map(LeaseTable::stats));
     }
     group.finish();
     bare_memory();

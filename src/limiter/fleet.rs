@@ -42,6 +42,11 @@ impl Fleet {
         &self.plans
     }
 
+    /// The name of a shard in logs and metrics.
+    pub fn shard_name(&self, shard: u16) -> Option<String> {
+        self.link.shard_name(shard.into())
+    }
+
     /// How long a request waits for answers for these keys.
     pub(super) fn deadline(&self, keys: impl Iterator<Item = Key>) -> Duration {
         keys.map(|key| self.link.deadline(key)).max().unwrap_or_default()

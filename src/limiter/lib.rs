@@ -1,9 +1,9 @@
 //! The limiter: decides all charges of one request together. All are taken, or none.
 //!
 //! Without `[redis]` a node decides every charge in its own table ([`crate::local`]). With it, a charge that the fleet
-//! shares is decided from this node's lease (`fleet`), else by Redis (`renewals` for leases, `exact` for windows without
-//! leases, `permits` for concurrency), and by this node's fallback while Redis is down. A request waits for Redis at
-//! most `redis.deadline`. The way of one request: `check` → `attempt` → `fleet` → `renewals` or `exact` → `wait`.
+//! shares is decided from this node's lease, else by Redis (`leases`, `exact` for windows without leases, `permits` for
+//! concurrency), and by this node's `fallback` while Redis is down. A request waits for Redis at most `redis.deadline`. The
+//! way of one request: `check` → `charge_walk` → `shared_limits` → one of these parts → `wait`.
 //!
 //! Charges are taken in the order given, not the one with the least left first, because finding that order costs a look
 //! at every key, while a refund is exact and takes nanoseconds. Between a take and its refund another thread may find
@@ -23,10 +23,10 @@ mod fleet;
 pub mod global;
 mod holders;
 mod hot;
+mod inspection;
 mod leases;
 mod link;
 pub mod local;
-mod look;
 mod permits;
 mod plans;
 mod seldom;
@@ -39,7 +39,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use check::charge_state::ChargeState;
-use check::own_limits::OwnLimits;
+use holders::Holders;
 use limit::{Algorithm, Charge, Outcome, Plan, Quota};
 use local::Table;
 use shared_limits::SharedLimits;
@@ -48,7 +48,6 @@ pub use check::charge_state::Refund;
 pub use check::event::{Count, Event};
 pub use check::foretell::{Decider, Foretold};
 pub use check::joint_check::CheckPart;
-pub use check::own_limits::OwnLimit;
 pub use check::provenance::Provenance;
 pub use check::recall::Recall;
 pub use check::{Check, PeekResult, Pending};
@@ -58,10 +57,11 @@ pub use holders::account::Account;
 pub use holders::assignments::Assignments;
 pub use holders::by_holder::Holder;
 pub use holders::overrides::{Change, Override, Overrides};
+pub use holders::own_limits::OwnLimit;
 pub use holders::resets::{Reset, Resets};
+pub use inspection::{Inspection, Look};
 pub use leases::lease_table::LeaseTable;
 pub use link::{Done, Link};
-pub use look::Look;
 pub use plans::Plans;
 pub use waiting::Waiting;
 
@@ -69,10 +69,7 @@ pub use waiting::Waiting;
 pub struct Limiter {
     table: Arc<Table>,
     shared: Option<SharedLimits>,
-    overrides: Overrides,
-    resets: Resets,
-    assignments: Assignments,
-    given: OwnLimits,
+    holders: Holders,
     hot: hot::Hot,
 }
 
@@ -85,36 +82,37 @@ impl fmt::Debug for Limiter {
 impl Limiter {
     /// A limiter without Redis: this node counts on its own.
     pub fn new(table: Table) -> Limiter {
-        Limiter {
-            table: Arc::new(table),
-            shared: None,
-            overrides: Overrides::default(),
-            resets: Resets::default(),
-            assignments: Assignments::default(),
-            given: OwnLimits::default(),
-            hot: hot::Hot::default(),
-        }
+        let table = Arc::new(table);
+        let holders = Holders::new(&table, None);
+        Limiter { table, shared: None, holders, hot: hot::Hot::default() }
     }
 
     /// A limiter of a node of a fleet. The table counts what the fleet does not share.
     pub fn in_fleet(table: Table, fleet: Fleet) -> Limiter {
-        let limiter = Limiter::new(table);
-        Limiter { shared: Some(SharedLimits::new(fleet, &limiter.table)), ..limiter }
+        let table = Arc::new(table);
+        let shared = SharedLimits::new(fleet, &table);
+        let holders = Holders::new(&table, Some(&shared.fleet));
+        Limiter { table, shared: Some(shared), holders, hot: hot::Hot::default() }
+    }
+
+    /// The overrides that charges are changed by.
+    pub fn overrides(&self) -> &Overrides {
+        &self.holders.overrides
+    }
+
+    /// The resets that keys are changed by.
+    pub fn resets(&self) -> &Resets {
+        &self.holders.resets
     }
 
     /// The tiers that consumers were assigned.
     pub fn assignments(&self) -> &Assignments {
-        &self.assignments
+        &self.holders.assignments
     }
 
     /// The fleet that limits are shared with, if Redis is configured.
     pub fn fleet(&self) -> Option<&Fleet> {
         self.shared.as_ref().map(|shared| &*shared.fleet)
-    }
-
-    /// This node's leases, if Redis is configured.
-    pub fn leases(&self) -> Option<&LeaseTable> {
-        self.shared.as_ref().map(|shared| &shared.leases.table)
     }
 
     /// The parts that decide a charge that the fleet shares, and its plan.
@@ -400,13 +398,15 @@ mod tests {
             wait_ns: 0,
         };
         let ask = |now_ns: u64| {
-            let mut penalties = [penalty];
-            let mut decision = Decision::default();
-            if !limiter.keep_out(&[watched, other], &mut penalties, &[], now_ns, &mut decision) {
-                decision = decide(&limiter, &[watched, other], now_ns);
-                limiter.watch(&[watched, other], &mut penalties, &[], now_ns, &mut decision);
+            let mut check = Check::default();
+            check.begun_ns = now_ns;
+            check.charges.extend([watched, other]);
+            check.penalties.push(penalty);
+            if !check.keep_out(&limiter) {
+                check.decision = decide(&limiter, &[watched, other], now_ns);
+                check.watch(&limiter.table);
             }
-            (decision.is_admitted(), decision.retry_after_ns().unwrap_or(0) / SECOND)
+            (check.decision.is_admitted(), check.decision.retry_after_ns().unwrap_or(0) / SECOND)
         };
         assert_eq!([ask(NOW), ask(NOW), ask(NOW), ask(NOW)], [(true, 0), (false, 1), (false, 1), (false, 2)]);
         // The limit itself is whole again after a second; the client is penalised, and longer while it keeps asking.

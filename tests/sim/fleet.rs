@@ -326,7 +326,7 @@ impl<'a> Fleet<'a> {
             let level =
                 record.and_then(|bytes| script_model::look(&bytes, plan, at_us)).map(|(lent, _)| lent.level);
             let held = self.nodes.iter().filter_map(|node| {
-                let leases = node.limiter.leases()?;
+                let leases = node.limiter.inspect().leases()?;
                 leases.view(name(index), node.local_ns(self.now_ns)).map(|view| view.held)
             });
             self.ledger.close(key, window, level, held.map(|held| held.max(0.0)).sum(), self.now_ns);

@@ -148,7 +148,7 @@ fn debug(context: &RequestContext, table: &RouteTable, check: &Check<'_>) -> Opt
     let charge = &check.charges[index];
     let now_ns = clock::ns_of(context.facts.started);
     let limiter = &context.services.shared.limiter;
-    let provenance = limiter.provenance(&check.decision, (index, charge), now_ns);
+    let provenance = limiter.inspect().provenance(&check.decision, (index, charge), now_ns);
     limit_fields::debug(table, charge, provenance, &context.view.snapshot.node.name)
 }
 
@@ -180,7 +180,7 @@ fn exemplify(context: &RequestContext, check: &Check<'_>, duration_ns: u64) {
 fn count_keys(context: &RequestContext, subject: &HttpSubject<'_>, check: &Check<'_>) {
     let Some(tally) = &context.services.hot_keys else { return };
     let naming = &context.view.snapshot.naming;
-    context.services.shared.limiter.count_keys(tally, naming, check, |_| Some(subject));
+    check.count_keys(&context.services.shared.limiter, (tally, naming), |_| Some(subject));
 }
 
 /// Counts each policy's decision for the consumer and the tenant, by the minute.

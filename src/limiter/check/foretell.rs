@@ -38,14 +38,14 @@ pub struct Foretold {
     pub held: f64,
 }
 
-impl Limiter {
+impl Foretold {
     /// What a charge of this client would be told now.
-    pub fn foretell(&self, charge: &Charge, client: ClientAddress, now_ns: u64) -> Foretold {
-        let Some((shared, plan)) = self.shared(charge) else {
-            return Foretold::by_node(self.table.peek(charge, now_ns), 0.0);
+    pub(crate) fn of(limiter: &Limiter, charge: &Charge, client: ClientAddress, now_ns: u64) -> Foretold {
+        let Some((shared, plan)) = limiter.shared(charge) else {
+            return Foretold::by_node(limiter.table.peek(charge, now_ns), 0.0);
         };
         if charge.cost > plan.quota.capacity() {
-            return Foretold::by_node(self.foresee(charge, now_ns), 0.0);
+            return Foretold::by_node(limiter.foresee(charge, now_ns), 0.0);
         }
         let leases = &shared.leases.table;
         let mut share = leases.copy(charge, now_ns);
@@ -74,14 +74,12 @@ impl Limiter {
         let coarse = || shared.fallback.peek_coarse(plan, charge, client, now_ns).remaining;
         let open_without_redis = is_open.then(coarse);
         let (decider, outcome) = match leases.is_asked(charge.key) {
-            true => (Decider::Redis, self.foresee(charge, now_ns)),
+            true => (Decider::Redis, limiter.foresee(charge, now_ns)),
             false => (Decider::Fallback, without_redis),
         };
         Foretold { decider, outcome, without_redis, denies_without_redis, open_without_redis, held }
     }
-}
 
-impl Foretold {
     fn by_node(outcome: Outcome, held: f64) -> Foretold {
         Foretold {
             decider: Decider::Node,

@@ -1,8 +1,8 @@
 //! [`Provenance`]: who decided a window of a decision that was made, and how old what it knew of Redis was. For operators:
 //! it looks again, a moment later, at what the decision was made from.
 
-use crate::Limiter;
 use crate::decision::{Decision, Elsewhere};
+use crate::inspection::Inspection;
 use crate::shared_limits::SharedLimits;
 use limit::{Answer, Charge, Plan};
 
@@ -18,7 +18,7 @@ pub struct Provenance {
     pub age_ns: Option<u64>,
 }
 
-impl Limiter {
+impl Inspection<'_> {
     /// Who decided the charge of this index of a decision.
     pub fn provenance(
         &self,
@@ -27,7 +27,7 @@ impl Limiter {
         now_ns: u64,
     ) -> Provenance {
         let is_penalised = decision.elsewhere(index) == Some(Elsewhere::Penalty);
-        let Some((shared, plan)) = self.shared(charge).filter(|_| !is_penalised) else {
+        let Some((shared, plan)) = self.limiter.shared(charge).filter(|_| !is_penalised) else {
             let by = if self.is_hot(charge) { "hot" } else { "local" };
             return Provenance { by, age_ns: None };
         };

@@ -140,7 +140,7 @@ fn a_node_that_stops_returns_what_it_holds_until_redis_has_it() {
         decide(&node, &desk, &[charge], NOW + turn * MS);
     }
     let end = NOW + 500 * MS;
-    let leases = node.leases().expect("it is in a fleet");
+    let leases = node.inspect().leases().expect("it is in a fleet");
     let held = || leases.view(charge.key, end).map_or(0.0, |view| view.held);
     let before = held();
     assert!(before >= 1.0, "{before}");
