@@ -115,7 +115,8 @@ impl Fleet {
     /// The quota that this node enforces for an exact window while Redis is down (`when-redis-down = "local"`); `None`
     /// if Redis is up or the policy says otherwise.
     pub(super) fn fallback_share(&self, charge: &Charge) -> Option<Quota> {
-        let sharing = &self.plans.get(charge.plan)?.sharing;
+        let plan = self.plans.get(charge.plan)?;
+        let sharing = &plan.sharing;
         let is_fallback =
             sharing.is_exact() && sharing.when_down == WhenDown::Local && !self.link.is_up(charge.key);
         if is_fallback { self.plans.share(charge.plan) } else { None }

@@ -4,6 +4,7 @@ mod denials;
 mod fallback;
 mod leases;
 mod permits;
+mod scaled_plans;
 mod slow;
 mod trials;
 mod turmoil;

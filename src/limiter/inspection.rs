@@ -70,7 +70,7 @@ impl<'l> Inspection<'l> {
         let (tx, rx) = oneshot::channel();
         // Whoever asked may have gone.
         let done = move |answer, _| drop(tx.send(answer));
-        shared.fleet.link.send(Op::Look(ExactCharge::of(charge, plan)), Box::new(done));
+        shared.fleet.link.send(Op::Look(ExactCharge::of(charge, &plan)), Box::new(done));
         Some(rx)
     }
 }

@@ -40,7 +40,7 @@ use std::sync::Arc;
 
 use check::charge_state::ChargeState;
 use holders::Holders;
-use limit::{Algorithm, Charge, Outcome, Plan, Quota};
+use limit::{Algorithm, Charge, Outcome, Quota};
 use local::Table;
 use shared_limits::SharedLimits;
 
@@ -62,7 +62,7 @@ pub use holders::resets::{Reset, Resets};
 pub use inspection::{Inspection, Look};
 pub use leases::lease_table::LeaseTable;
 pub use link::{Done, Link};
-pub use plans::Plans;
+pub use plans::{PlanRef, Plans};
 pub use waiting::Waiting;
 
 /// Decides charges; one for the whole process, shared by all workers.
@@ -116,7 +116,7 @@ impl Limiter {
     }
 
     /// The parts that decide a charge that the fleet shares, and its plan.
-    fn shared(&self, charge: &Charge) -> Option<(&SharedLimits, &Arc<Plan>)> {
+    fn shared(&self, charge: &Charge) -> Option<(&SharedLimits, PlanRef<'_>)> {
         let shared = self.shared.as_ref()?;
         Some((shared, shared.plan(charge)?))
     }

@@ -14,8 +14,9 @@ use crate::exact::questions::Question;
 use crate::fallback::Fallback;
 use crate::fleet::Fleet;
 use crate::leases::Leases;
-use crate::local::Table;
+use crate::local::{StateLocation, Table};
 use crate::permits::Permits;
+use crate::plans::PlanRef;
 use crate::wait::{Wait, Waiter};
 use limit::{Algorithm, Charge, Plan};
 
@@ -40,7 +41,7 @@ impl SharedLimits {
 
     /// The plan of a charge; `None`: the fleet does not share it.
     #[inline]
-    pub(crate) fn plan(&self, charge: &Charge) -> Option<&Arc<Plan>> {
+    pub(crate) fn plan(&self, charge: &Charge) -> Option<PlanRef<'_>> {
         self.fleet.plans.get(charge.plan)
     }
 
@@ -99,7 +100,7 @@ impl SharedLimits {
             let Some(plan) = self.plan(&charge) else { continue };
             let waiter = || Waiter { wait: Arc::clone(wait), index, charge };
             if plan.quota.algorithm() == Algorithm::Concurrency {
-                self.permits.ask(plan, waiter());
+                self.permits.ask(&plan, waiter());
                 continue;
             }
             if !plan.sharing.is_exact() {
@@ -126,29 +127,49 @@ impl SharedLimits {
 
     /// Gives back what was not taken from this node's table alone.
     pub(crate) fn refund(&self, charge: &Charge, refund: Refund, taken_ns: u64) {
+        let fallback = &self.fallback;
         match refund {
             Refund::Nothing | Refund::Table(_) => {}
             Refund::Permit => self.permits.release(charge),
-            Refund::Fallback { place, taken_ns } => self.exact.refund_fallback(charge, place, taken_ns),
+            Refund::Fallback { place, taken_ns } => {
+                fallback.refund_share(charge, place, taken_ns);
+                match self.exact.taken_late.at_us(charge.key, taken_ns) {
+                    Some(taken_us) => fallback.give_back(charge, taken_us),
+                    // If Redis has been told of it, or may have it, nothing goes back, because that could be a unit too
+                    // many.
+                    None => fallback.debts.forgive(charge),
+                }
+            }
             // If the lease has gone meanwhile, its units were already returned.
             Refund::Lease => {
                 self.leases.change_watched(charge.key, taken_ns, |share| share.give_back(charge.cost));
             }
-            Refund::Redis { taken_us } => self.exact.refund(charge, taken_us, taken_ns),
+            Refund::Redis { taken_us } => {
+                fallback.refund_share(charge, StateLocation::Slot, taken_ns);
+                fallback.give_back(charge, taken_us);
+            }
         }
     }
 
     /// Debits more where a charge was taken that is not in this node's table alone.
     pub(crate) fn debit(&self, more: &Charge, refund: Refund, now_ns: u64) {
+        let fallback = &self.fallback;
         match refund {
             // A permit stands for a request in flight, whatever it costs.
             Refund::Nothing | Refund::Permit | Refund::Table(_) => {}
             Refund::Fallback { place, taken_ns } => {
-                self.exact.debit_fallback(more, place, taken_ns, now_ns);
+                fallback.debit_share(more, place, now_ns);
+                match self.exact.taken_late.at_us(more.key, taken_ns) {
+                    Some(_) => fallback.debit(more, now_ns),
+                    None => fallback.add_debt(more, now_ns),
+                }
             }
             // Watched, because no request may come that would tell it.
             Refund::Lease => self.leases.change_watched(more.key, now_ns, |share| share.owe(more.cost)),
-            Refund::Redis { .. } => self.exact.debit(more, now_ns),
+            Refund::Redis { .. } => {
+                fallback.debit_share(more, StateLocation::Slot, now_ns);
+                fallback.debit(more, now_ns);
+            }
         }
     }
 
@@ -156,6 +177,8 @@ impl SharedLimits {
     pub(crate) fn sweep(&self, now_ns: u64) {
         self.leases.sweep(now_ns);
         self.tell(false, now_ns);
+        let named = || self.leases.plans().chain(self.fallback.debts.plans()).collect();
+        self.fleet.plans.trim(now_ns, named);
     }
 
     /// Returns all that this node holds, because it stops; see [`Limiter::release_all`](crate::Limiter::release_all).
@@ -163,7 +186,8 @@ impl SharedLimits {
         // Looked at first, because an answer makes its key a watched one, or a debt, before it is no longer missing.
         let is_asked = !self.leases.renewals.is_empty() || !self.exact.questions.is_empty();
         self.tell(true, now_ns);
-        self.leases.release_all(now_ns) || is_asked || self.fallback.owes()
+        let owes = || !self.fallback.debts.is_empty() || !self.fallback.unsent.is_empty();
+        self.leases.release_all(now_ns) || is_asked || owes()
     }
 
     /// Tells Redis of permits, debts, and units that come back.

@@ -126,7 +126,7 @@ impl ChargeWalk<'_> {
             let taken = self.limiter.table.take(charge, self.now_ns);
             return said(taken.outcome, Refund::Table(taken.place));
         };
-        decision.decide_at(index, |decision| shared.decide(plan, charge, self.client, self.now_ns, decision))
+        decision.decide_at(index, |decision| shared.decide(&plan, charge, self.client, self.now_ns, decision))
     }
 
     /// Asks Redis for the charges that wait for it, and returns what to wait for; `None`: nobody waits, it is decided.
@@ -237,7 +237,7 @@ impl Waiting {
             } else {
                 decision.tier = DecidingTier::Fallback;
                 decision.note_elsewhere(index, Elsewhere::Fallback);
-                let plan = shared.plan(charge).expect("what was asked of Redis has a plan");
+                let plan = &shared.plan(charge).expect("what was asked of Redis has a plan");
                 let ahead = is_late.then(|| shared.exact.decide_ahead(plan, charge, now_ns)).flatten();
                 ahead.unwrap_or_else(|| shared.fallback.take(plan, charge, self.client, now_ns, decision))
             };

@@ -52,26 +52,26 @@ impl Foretold {
         let held = share.held_or_owed(now_ns);
         let known = if plan.sharing.is_exact() {
             let is_remembered = plan.quota.algorithm() != Algorithm::Concurrency && !charge.count_denied;
-            is_remembered.then(|| leases.denied_by(&mut share, plan, charge, now_ns)).flatten()
+            is_remembered.then(|| leases.denied_by(&mut share, &plan, charge, now_ns)).flatten()
         } else {
-            match leases.take_from(&mut share, plan, charge, now_ns) {
+            match leases.take_from(&mut share, &plan, charge, now_ns) {
                 LeaseAnswer::Ask => None,
-                told => Some(lease_outcome(plan, charge.cost, told, share.estimate(plan, now_ns))),
+                told => Some(lease_outcome(&plan, charge.cost, told, share.estimate(&plan, now_ns))),
             }
         };
         if let Some(outcome) = known {
             return Foretold::by_node(outcome, held);
         }
         let is_late = shared.fleet.is_late_as_a_rule(charge.key);
-        let without_redis = match is_late && Fleet::is_advanced(plan) {
-            true => shared.exact.foresee_ahead(plan, charge, now_ns),
-            false => shared.fallback.foretell(plan, share, (charge, client), now_ns),
+        let without_redis = match is_late && Fleet::is_advanced(&plan) {
+            true => shared.exact.foresee_ahead(&plan, charge, now_ns),
+            false => shared.fallback.foretell(&plan, share, (charge, client), now_ns),
         };
         let denies_without_redis = plan.sharing.when_down == WhenDown::Deny && !is_late;
         let is_open = !is_late
             && plan.sharing.when_down == WhenDown::Allow
             && plan.quota.algorithm() != Algorithm::Concurrency;
-        let coarse = || shared.fallback.peek_coarse(plan, charge, client, now_ns).remaining;
+        let coarse = || shared.fallback.peek_coarse(&plan, charge, client, now_ns).remaining;
         let open_without_redis = is_open.then(coarse);
         let (decider, outcome) = match leases.is_asked(charge.key) {
             true => (Decider::Redis, limiter.foresee(charge, now_ns)),

@@ -38,7 +38,7 @@ impl Inspection<'_> {
         let by = match decision.elsewhere(index) {
             Some(Elsewhere::Redis) => return Provenance { by: "redis", age_ns: Some(0) },
             Some(Elsewhere::Fallback) => "fallback",
-            Some(Elsewhere::Nobody) if is_counted_here(shared, plan, (charge, answer), now_ns) => "fallback",
+            Some(Elsewhere::Nobody) if is_counted_here(shared, &plan, (charge, answer), now_ns) => "fallback",
             // It never holds so much.
             _ if answer == Answer::Never => "unasked",
             Some(Elsewhere::Nobody) if is_unheard => "unasked",

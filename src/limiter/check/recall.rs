@@ -51,7 +51,7 @@ pub(super) fn has_repeats(table: &Table, memory: &Charge, charge: &Charge, now_n
 pub(super) fn remember(limiter: &Limiter, memory: &Charge, now_ns: u64) {
     match limiter.shared(memory) {
         Some((shared, plan)) => {
-            let parts = [ExactCharge::of(memory, plan)].into_iter().collect();
+            let parts = [ExactCharge::of(memory, &plan)].into_iter().collect();
             shared.fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
         }
         None => limiter.table.remember(memory, now_ns),
@@ -81,7 +81,9 @@ impl Recall {
                     _ => unheard(ChargeState::Unanswered),
                 });
             };
-            fleet.link.send(Op::Peek(ExactCharge::of(memory, plan)), Box::new(move |answer, _| done(answer)));
+            fleet
+                .link
+                .send(Op::Peek(ExactCharge::of(memory, &plan)), Box::new(move |answer, _| done(answer)));
         }
         Some(Recall { wait, deadline })
     }

@@ -38,7 +38,7 @@ pub(crate) struct Exact {
     fallback: Arc<Fallback>,
     pub(crate) questions: Questions,
     advances: Advances,
-    taken_late: TakenLate,
+    pub(crate) taken_late: TakenLate,
 }
 
 impl Exact {
@@ -79,7 +79,7 @@ impl Exact {
         first.charges.iter().for_each(|charge| self.fallback.tell_debt(charge.key, sent_ns));
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
             let cost = cost_of(&group, at);
-            Some(ExactCharge::of(&Charge { cost, ..*charge }, self.fleet.plans.get(charge.plan)?))
+            Some(ExactCharge::of(&Charge { cost, ..*charge }, &*self.fleet.plans.get(charge.plan)?))
         });
         let parts: SmallVec<[ExactCharge; 2]> = parts.collect();
         let exact = Arc::clone(self);
@@ -158,7 +158,7 @@ impl Exact {
     fn refuse_by_memory(&self, question: &Question, now_ns: u64) -> bool {
         let denied = |charge: &Charge| {
             let plan = self.fleet.plans.get(charge.plan)?;
-            self.leases.table.denied_before(plan, charge, now_ns)
+            self.leases.table.denied_before(&plan, charge, now_ns)
         };
         let denials: SmallVec<[Option<Outcome>; 2]> = question.charges.iter().map(denied).collect();
         if denials.iter().all(Option::is_none) {
@@ -348,7 +348,7 @@ impl Exact {
                         share.refuse(cost, retry_after_ns.max(least_ns), sent_ns);
                     }
                     // Units have come back since the denial.
-                    Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
+                    Answer::Admitted if share.refused_for(&plan, charge.cost, sent_ns).is_some() => {
                         share.end_denial();
                     }
                     Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
@@ -426,41 +426,10 @@ impl Exact {
         Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
     }
 
-    /// Gives back what Redis took of an exact window for a request that turned out not to need it.
-    pub(crate) fn refund(&self, charge: &Charge, taken_us: u64, taken_ns: u64) {
-        self.table.give_back(&self.fleet.own_part(charge), StateLocation::Slot, taken_ns);
-        self.fallback.give_back(charge, taken_us);
-    }
-
-    /// Spends a cost that became known afterwards, whether it fits or not.
-    pub(crate) fn debit(&self, charge: &Charge, now_ns: u64) {
-        self.table.debit(&self.fleet.own_part(charge), StateLocation::Slot, now_ns);
-        self.fallback.debit(charge, now_ns);
-    }
-
     /// A charge that was admitted before its answer is not spent after all.
     pub(crate) fn withdraw(&self, charge: &Charge, place: StateLocation, taken_ns: u64) {
         self.fallback.refund_share(charge, place, taken_ns);
         self.advances.answered(charge);
-    }
-
-    /// Gives back what was decided by fallback at `taken_ns`.
-    pub(crate) fn refund_fallback(&self, charge: &Charge, place: StateLocation, taken_ns: u64) {
-        self.fallback.refund_share(charge, place, taken_ns);
-        match self.taken_late.at_us(charge.key, taken_ns) {
-            Some(taken_us) => self.fallback.give_back(charge, taken_us),
-            // If Redis has been told of it, or may have it, nothing goes back, because that could be a unit too many.
-            None => self.fallback.forgive(charge),
-        }
-    }
-
-    /// Spends more of what was decided by fallback at `taken_ns`.
-    pub(crate) fn debit_fallback(&self, more: &Charge, place: StateLocation, taken_ns: u64, now_ns: u64) {
-        self.fallback.debit_share(more, place, now_ns);
-        match self.taken_late.at_us(more.key, taken_ns) {
-            Some(_) => self.fallback.debit(more, now_ns),
-            None => self.fallback.add_debt(more, now_ns),
-        }
     }
 
     /// Returns what Redis gave to requests that were refused, and nobody has spent for long; when the node stops, at once.

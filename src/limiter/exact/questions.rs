@@ -1,5 +1,5 @@
 //! Questions to Redis about exact windows: those in flight, and those that wait to be asked together. It only keeps the
-//! queues; `exact.rs` sends and resolves.
+//! queues; `exact/mod.rs` sends and resolves.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;

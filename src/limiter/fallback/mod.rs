@@ -28,8 +28,8 @@ pub(crate) struct Fallback {
     table: Arc<Table>,
     leases: Arc<Leases>,
     permits: Arc<Permits>,
-    debts: Debts,
-    unsent: UnsentQueue,
+    pub(crate) debts: Debts,
+    pub(crate) unsent: UnsentQueue,
 }
 
 impl Fallback {

@@ -7,14 +7,14 @@ use crate::check::charge_state::{ChargeState, Refund};
 use crate::fallback::Fallback;
 use base::clock;
 use limit::lease_messages::{ExactCharge, LinkError, Op};
-use limit::{Charge, Key, Plan, WhenDown};
+use limit::{Charge, Key, WhenDown};
 
 impl Fallback {
     /// Records a charge that was admitted and that Redis did not take. Not for `when-redis-down = "allow"`, which
     /// deliberately admits beyond the limit.
     pub(crate) fn owe(&self, charge: &Charge) {
-        let is_open = |plan: &Arc<Plan>| plan.sharing.when_down != WhenDown::Local;
-        if !self.fleet.plans.get(charge.plan).is_none_or(is_open) {
+        let plan = self.fleet.plans.get(charge.plan);
+        if plan.is_some_and(|plan| plan.sharing.when_down == WhenDown::Local) {
             self.add_debt(charge, clock::now_ns());
         }
     }
@@ -31,11 +31,6 @@ impl Fallback {
     /// Adds a charge to what Redis has to be told of its key.
     pub(crate) fn add_debt(&self, charge: &Charge, now_ns: u64) {
         self.debts.add(charge, charge.cost, now_ns, self.fleet.nodes());
-    }
-
-    /// A charge was given back of which Redis does not know.
-    pub(crate) fn forgive(&self, charge: &Charge) {
-        self.debts.forgive(charge);
     }
 
     /// Sends the debts of keys whose shard answers, up to `TOLD_MAX` of them.
@@ -57,7 +52,7 @@ impl Fallback {
         }
         let Some(charge) = self.debts.take(key, now_ns, self.fleet.nodes()) else { return };
         let Some(plan) = self.fleet.plans.get(charge.plan) else { return };
-        let parts = [ExactCharge::of(&charge, plan)].into_iter().collect();
+        let parts = [ExactCharge::of(&charge, &plan)].into_iter().collect();
         let fallback = Arc::clone(self);
         let done = move |answer: Result<_, LinkError>, now_ns| {
             if answer.is_err_and(LinkError::is_undone) {

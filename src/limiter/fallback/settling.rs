@@ -12,7 +12,7 @@ impl Fallback {
     /// Gives back to Redis what it took of an exact window at `taken_us`.
     pub(crate) fn give_back(self: &Arc<Self>, charge: &Charge, taken_us: u64) {
         if let Some(plan) = self.fleet.plans.get(charge.plan) {
-            let part = ExactCharge::of(charge, plan);
+            let part = ExactCharge::of(charge, &plan);
             self.settle(Settling::give_back(part, taken_us, clock::now_ns()));
         }
     }
@@ -20,7 +20,7 @@ impl Fallback {
     /// Debits an exact window in Redis, whether the cost fits or not.
     pub(crate) fn debit(self: &Arc<Self>, charge: &Charge, now_ns: u64) {
         if let Some(plan) = self.fleet.plans.get(charge.plan) {
-            self.settle(Settling::debit(ExactCharge::of(charge, plan), now_ns));
+            self.settle(Settling::debit(ExactCharge::of(charge, &plan), now_ns));
         }
     }
 
@@ -47,10 +47,5 @@ impl Fallback {
         for settling in self.unsent.take(|key| self.fleet.link.is_up(key), now_ns) {
             self.settle(settling);
         }
-    }
-
-    /// Whether there is something that Redis has to be told.
-    pub(crate) fn owes(&self) -> bool {
-        !self.debts.is_empty() || !self.unsent.is_empty()
     }
 }

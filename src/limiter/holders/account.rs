@@ -113,14 +113,11 @@ impl Inspection<'_> {
     pub fn change(
         &self,
         policy: &Policy,
-        (consumer, tenant): (Option<&str>, Option<&str>),
+        names: (Option<&str>, Option<&str>),
         charge: &mut Charge,
         now_ns: u64,
     ) -> Option<Arc<Override>> {
-        let holders = &self.limiter.holders;
-        let found = holders.override_charge(policy, (consumer, tenant), charge, now_ns);
-        *charge = holders.resets.apply(policy, consumer, tenant, charge);
-        found
+        self.limiter.holders.change_one(policy, names, charge, now_ns)
     }
 
     /// How long a penalty would last after one more denial of a client that is told to wait `told_ns`. Nothing is counted.
@@ -168,7 +165,7 @@ impl Inspection<'_> {
             let (Some((shared, plan)), 1..) = (self.limiter.shared(&account.charge), spent) else { continue };
             let mut charge = Charge { cost: spent, ..reset.after(before.as_ref(), &account.charge) };
             self.limiter.route_tenant(std::slice::from_mut(&mut charge), tenant);
-            let part = ExactCharge { count_denied: false, shadow: false, ..ExactCharge::of(&charge, plan) };
+            let part = ExactCharge { count_denied: false, shadow: false, ..ExactCharge::of(&charge, &plan) };
             let op = if plan.sharing.is_exact() {
                 Op::Take([part].into_iter().collect())
             } else {

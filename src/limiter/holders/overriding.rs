@@ -6,8 +6,8 @@ use smallvec::SmallVec;
 
 use crate::holders::Holders;
 use crate::holders::overrides::Override;
-use crate::holders::own_limits::OwnLimit;
-use limit::{Charge, Plan, PlanId, Quota};
+use crate::holders::own_limits::{OwnLimit, OwnWindow};
+use limit::{Charge, Plan, Quota};
 use policy::{Policy, PolicySelection, Subject};
 
 impl Holders {
@@ -20,55 +20,33 @@ impl Holders {
         charges: &mut [Charge],
         now_ns: u64,
     ) {
-        let names = || (subject.consumer(), subject.tenant());
-        if !self.overrides.is_empty() {
-            self.override_each(policies, names(), charges, now_ns);
-        }
-        if !self.resets.is_empty() {
-            self.reset_each(policies, names(), charges);
+        if !self.overrides.is_empty() || !self.resets.is_empty() {
+            let names = (subject.consumer(), subject.tenant());
+            charges.iter_mut().for_each(|charge| {
+                self.change_one(policies.policy_of(charge), names, charge, now_ns);
+            });
         }
     }
 
+    /// Changes a charge of this policy as the override of a consumer or a tenant says, which it returns, and as their resets say.
     #[cold]
-    fn override_each(
-        &self,
-        policies: PolicySelection<'_>,
-        names: (Option<&str>, Option<&str>),
-        charges: &mut [Charge],
-        now_ns: u64,
-    ) {
-        for charge in charges {
-            self.override_charge(policies.policy_of(charge), names, charge, now_ns);
-        }
-    }
-
-    #[cold]
-    fn reset_each(
-        &self,
-        policies: PolicySelection<'_>,
-        (consumer, tenant): (Option<&str>, Option<&str>),
-        charges: &mut [Charge],
-    ) {
-        for charge in charges {
-            *charge = self.resets.apply(policies.policy_of(charge), consumer, tenant, charge);
-        }
-    }
-
-    /// Changes a charge of this policy as the overrides of a consumer and a tenant say, and returns the one that does.
-    pub(crate) fn override_charge(
+    pub(crate) fn change_one(
         &self,
         policy: &Policy,
         (consumer, tenant): (Option<&str>, Option<&str>),
         charge: &mut Charge,
         now_ns: u64,
     ) -> Option<Arc<Override>> {
-        let found = self.overrides.of(policy, consumer, tenant, now_ns)?;
-        let factor = found.factor(policy.first_limit(charge.window.into()));
-        let base = (charge.quota, charge.plan);
-        let scale = || self.declare(policy, charge, base.0.multiplied(factor));
-        let (quota, plan) = found.scaled.of(base, factor, scale);
-        (charge.quota, charge.plan, charge.is_overridden) = (quota, plan, true);
-        Some(found)
+        let found = self.overrides.of(policy, consumer, tenant, now_ns);
+        if let Some(found) = &found {
+            let factor = found.factor(policy.first_limit(charge.window.into()));
+            let base = (charge.quota, charge.plan);
+            let scale = || self.declare(policy, charge, base.0.multiplied(factor));
+            let (quota, plan) = found.scaled.of(base, factor, scale);
+            (charge.quota, charge.plan, charge.is_overridden) = (quota, plan, true);
+        }
+        *charge = self.resets.apply(policy, consumer, tenant, charge);
+        found
     }
 
     /// Puts a limit in the place of all windows that the first of these policies charges, from this charge on; of its
@@ -110,13 +88,13 @@ impl Holders {
 
     /// Makes another quota of a charge's window known, and finds the plan by which the fleet shares it.
     #[cold]
-    fn declare(&self, policy: &Policy, charge: &Charge, quota: Quota) -> (Quota, Option<PlanId>) {
+    fn declare(&self, policy: &Policy, charge: &Charge, quota: Quota) -> OwnWindow {
         self.table.declare_also(quota);
         let Some((fleet, _)) = self.fleet.as_ref().zip(charge.plan) else { return (quota, None) };
         let sharing = policy.sharing(charge.window.into(), &quota);
-        let id = fleet.plans.id(Plan { policy: policy.name.as_ref().into(), quota, sharing });
+        let (id, plan) = fleet.plans.scaled(Plan { policy: policy.name.as_ref().into(), quota, sharing });
         fleet.plans.share(Some(id)).into_iter().for_each(|share| self.table.declare_also(share));
         self.table.declare_also(quota.for_address());
-        (quota, Some(id))
+        (quota, Some((id, plan)))
     }
 }

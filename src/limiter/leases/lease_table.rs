@@ -73,7 +73,7 @@ impl LeaseTable {
     ) -> Option<R> {
         let says_nothing = |under, words| {
             let plan = self.fleet.plans.get(under);
-            plan.is_none_or(|plan| Lease::from_words(words).says_nothing(plan, now_ns))
+            plan.is_none_or(|plan| Lease::from_words(words).says_nothing(&plan, now_ns))
         };
         self.slots.change(charge.key, charge.plan, says_nothing, |under, words| {
             let mut share = self.under(charge, under, *words, now_ns);
@@ -105,7 +105,7 @@ impl LeaseTable {
             share.end_denial();
             let plans = &self.fleet.plans;
             if let (Some(old), Some(new)) = (plans.get(under), plans.get(charge.plan)) {
-                share.adopt(old, new, now_ns);
+                share.adopt(&old, &new, now_ns);
             }
         }
         share
@@ -120,7 +120,7 @@ impl LeaseTable {
             let mut share = Lease::from_words(*words);
             // After a reload the lease may still belong to another plan.
             let left = if under == charge.plan {
-                share.spend(plan, charge.cost, now_ns, self.lead_ns())
+                share.spend(&plan, charge.cost, now_ns, self.lead_ns())
             } else {
                 None
             };
@@ -265,20 +265,20 @@ impl LeaseTable {
     /// Units left of an exact window as far as this node knows.
     pub(crate) fn left(&self, charge: &Charge, now_ns: u64) -> u64 {
         let plan = self.fleet.plans.get(charge.plan);
-        plan.map_or(0, |plan| self.copy(charge, now_ns).estimate(plan, now_ns).0)
+        plan.map_or(0, |plan| self.copy(charge, now_ns).estimate(&plan, now_ns).0)
     }
 
     /// How long an exact window refuses a charge at most, by what Redis last said was left of it; `None`: it may admit it.
     pub(crate) fn known_wait_ns(&self, charge: &Charge, now_ns: u64) -> Option<u64> {
         let plan = self.fleet.plans.get(charge.plan).filter(|plan| plan.sharing.is_exact())?;
         let (_, share) = self.peek(charge.key).filter(|(under, _)| *under == charge.plan)?;
-        share.heard_wait_ns(plan, charge.cost, now_ns)
+        share.heard_wait_ns(&plan, charge.cost, now_ns)
     }
 
     /// The outcome that a shared charge would have as far as this node knows; `None` if the fleet does not share it.
     pub(crate) fn foresee(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let fleet = &self.fleet;
-        let plan = fleet.plans.get(charge.plan)?;
+        let plan = &fleet.plans.get(charge.plan)?;
         let mut share = self.copy(charge, now_ns);
         let (remaining, reset_ns) = match share.is_fallback() && !plan.sharing.is_exact() {
             true => {

@@ -30,7 +30,7 @@ impl LeasedCharge {
         if under != self.plan_id
             && let Some(plan) = plans.get(under)
         {
-            (self.plan_id, self.plan) = (under, Arc::clone(plan));
+            (self.plan_id, self.plan) = (under, Arc::clone(&plan));
         }
     }
 }
@@ -48,7 +48,7 @@ impl Leases {
         let wanted =
             waiter.as_ref().map_or(LeaseDemand::default(), |waiter| LeaseDemand::by_one(waiter.charge.cost));
         if self.renewals.begin(key, waiter) {
-            let leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+            let leased = LeasedCharge { key, plan_id, plan: Arc::clone(&plan), sent_ns: now_ns };
             self.send_renewal(leased, wanted);
         }
     }
@@ -81,7 +81,7 @@ impl Leases {
         if !self.renewals.begin(key, None) {
             return;
         }
-        let mut leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
+        let mut leased = LeasedCharge { key, plan_id, plan: Arc::clone(&plan), sent_ns: now_ns };
         let release = self.table.change_known(key, |under, share| {
             leased.come_under(&self.fleet.plans, under);
             share.release(&leased.plan, key, now_ns)
@@ -136,7 +136,7 @@ impl Leases {
         let key = leased.key;
         if let Some((wanted, plan_id)) = self.renewals.next(leased.key) {
             // A reload may have changed the plan meanwhile.
-            let plan = self.fleet.plans.get(plan_id).map_or(leased.plan, Arc::clone);
+            let plan = self.fleet.plans.get(plan_id).map_or(leased.plan, |plan| Arc::clone(&plan));
             self.send_renewal(LeasedCharge { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
         }
         self.watch(key, is_left, now_ns);
@@ -160,7 +160,7 @@ impl Leases {
         let known = self.table.change_known(key, |under, share| match &grant {
             Some(grant) if under != leased.plan_id => {
                 // A denial under the old limit does not hold, because the limit changed while this was in flight.
-                let changed = self.fleet.plans.get(under).map(|now| grant.under(plan, now));
+                let changed = self.fleet.plans.get(under).map(|now| grant.under(plan, &now));
                 share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
                 share.end_denial();
             }
@@ -225,7 +225,7 @@ impl Leases {
         self.table.change_known(charge.key, |under, share| {
             // If the limit has changed while it waited, it takes from what there is under the new one.
             let now = self.fleet.plans.get(under).filter(|plan| !plan.sharing.is_exact());
-            let plan = now.map_or(plan, |plan| plan);
+            let plan = now.as_ref().map_or(plan, |plan| plan);
             (share.take_again(plan, charge.cost, now_ns, self.table.lead_ns()), share.estimate(plan, now_ns))
         })
     }

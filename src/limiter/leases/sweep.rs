@@ -24,7 +24,7 @@ impl Leases {
     pub(crate) fn watch(&self, key: Key, is_left: bool, now_ns: u64) {
         let Some((under, share)) = self.table.peek(key) else { return };
         let Some(plan) = self.fleet.plans.get(under) else { return };
-        if let Some(due_ns) = self.due_ns(key, &share, plan, now_ns) {
+        if let Some(due_ns) = self.due_ns(key, &share, &plan, now_ns) {
             self.queue(key, due_ns, is_left, now_ns);
         }
     }
@@ -33,7 +33,7 @@ impl Leases {
     pub(crate) fn change_watched(&self, key: Key, now_ns: u64, change: impl FnOnce(&mut Lease)) {
         let sooner_ns = self.table.change_known(key, |under, share| {
             let plan = self.fleet.plans.get(under);
-            let due_ns = |share: &Lease| self.due_ns(key, share, plan?, now_ns);
+            let due_ns = |share: &Lease| self.due_ns(key, share, plan.as_ref()?, now_ns);
             let before_ns = due_ns(share);
             change(share);
             due_ns(share).filter(|due_ns| before_ns.is_none_or(|before_ns| *due_ns < before_ns))
@@ -66,18 +66,18 @@ impl Leases {
     fn look(&self, key: Key, now_ns: u64) -> Option<(Step, Option<PlanId>)> {
         let step = self.table.change_known(key, |under, share| {
             let plan = self.fleet.plans.get(under)?;
-            if share.says_nothing(plan, now_ns) {
+            if share.says_nothing(&plan, now_ns) {
                 return None;
             }
             share.forgive(now_ns);
             if share.is_wanted_back(now_ns) && self.fleet.link.answers(key) {
                 return Some((Step::Renew, under));
             }
-            let is_over = share.is_idle(plan, now_ns) && share.has_something_of_redis();
+            let is_over = share.is_idle(&plan, now_ns) && share.has_something_of_redis();
             if is_over && self.fleet.link.is_up(key) && !self.table.is_held_back_as(key, share) {
                 return Some((Step::Return, under));
             }
-            let due_ns = self.due_ns(key, share, plan, now_ns)?;
+            let due_ns = self.due_ns(key, share, &plan, now_ns)?;
             let due_ns = if due_ns > now_ns { due_ns } else { now_ns.saturating_add(HELD_BACK_NS) };
             Some((Step::WaitUntil(due_ns), under))
         });
@@ -111,6 +111,12 @@ impl Leases {
             }
         }
         self.table.follow(queue.longest(|key| self.table.lead_for(key), now_ns).unwrap_or(LEAD_MIN_NS));
+    }
+
+    /// The plans that leases are under that the sweep will look at.
+    pub(crate) fn plans(&self) -> impl Iterator<Item = PlanId> {
+        let keys = self.sweep_queue.stripes().flat_map(|stripe| self.sweep_queue.keys(stripe));
+        keys.filter_map(|key| self.table.peek(key)?.0)
     }
 
     /// Returns up to `SENT_MAX` leases, due or not. A shard that seems to be away is tried all the same, because no

@@ -65,7 +65,7 @@ impl Holding {
         let Some(first) = self.waiting.front() else { return asked };
         let number = first.charge.plan;
         if let Some(plan) = plans.get(number) {
-            self.part.plan = Arc::clone(plan);
+            self.part.plan = Arc::clone(&plan);
         }
         let others = self.waiting.iter().position(|waiter| waiter.charge.plan != number);
         asked.waiters = self.waiting.drain(..others.unwrap_or(self.waiting.len())).collect();
