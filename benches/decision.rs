@@ -22,7 +22,7 @@ use governor::state::keyed::DashMapStateStore;
 use limit::lease_messages::{Grant, Op, Reply};
 use limit::{Algorithm, Charge, Key, Plan, Quota, Sharing, WhenDown};
 use limiter::local::Table;
-use limiter::{ClientAddress, Decision, Done, Fleet, Limiter, Link};
+use limiter::{ClientAddress, Decision, Done, Fleet, LeaseTable, Limiter, Link};
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 #[global_allocator]
@@ -192,7 +192,7 @@ fn leased(criterion: &mut Criterion) {
     let touch = |key: u64| {
         let (mut decision, now_ns) = (Decision::default(), clock::now_ns());
         if let Some(waiting) = limiter.decide(&shared(key), ClientAddress::default(), now_ns, &mut decision) {
-            limiter.resume(waiting, now_ns, &mut decision);
+            waiting.resume(now_ns, &mut decision);
         }
         assert!(decision.is_admitted());
     };
@@ -215,7 +215,7 @@ fn leased(criterion: &mut Criterion) {
             bencher.iter(&mut any)
         });
         percentiles(&format!("{keys} leased keys, sluicegate, now given"), any);
-        println!("{:?}", limiter.fleet().map(|fleet| fleet.leases().stats()));
+        println!("{:?}", limiter.inspect().leases().map(LeaseTable::stats));
     }
     group.finish();
     bare_memory();

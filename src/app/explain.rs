@@ -377,9 +377,9 @@ impl RequestExplanation {
                         Some(override_view::OverrideView::of(&found, policy, charge, now_ns))
                     });
                     let names = (subject.consumer(), subject.tenant());
-                    limit.tenant_limit =
-                        limiter.and_then(|it| it.limit_beneath(policy, names, charge.window, now_ns));
-                    limit.hot_instead_of = limiter.and_then(|it| it.hot_instead_of(policy, charge));
+                    limit.tenant_limit = limiter
+                        .and_then(|it| it.inspect().limit_beneath(policy, names, charge.window, now_ns));
+                    limit.hot_instead_of = limiter.and_then(|it| it.inspect().hot_instead_of(policy, charge));
                 }
                 if is_gateway {
                     self.penalties = check.penalties.to_vec();
@@ -407,7 +407,7 @@ impl RequestExplanation {
     pub async fn decide(&mut self, limiter: &Limiter) {
         let charges = self.limits.iter().map(|limit| limit.charge);
         let asked: Vec<Charge> = charges.chain(self.memories.iter().copied()).collect();
-        let mut looks = limiter.look_in_redis(&asked).await;
+        let mut looks = limiter.inspect().look_in_redis(&asked).await;
         let remembered = looks.split_off(self.limits.len());
         for (limit, look) in self.limits.iter_mut().zip(looks) {
             limit.hear(look);

@@ -74,7 +74,7 @@ impl HotKeys {
 
     /// Counts the keys of a check that the control runtime has decided.
     pub(crate) fn count(&self, naming: &KeyNaming, check: &Check<'_>, subject: &NamedSubject) {
-        self.0.limiter.count_keys(&self.checks(), naming, check, |_| Some(subject));
+        check.count_keys(&self.0.limiter, (&self.checks(), naming), |_| Some(subject));
     }
 
     fn checks(&self) -> MutexGuard<'_, KeyTally> {
@@ -95,7 +95,7 @@ impl HotKeys {
             let second = clock::unix().as_secs();
             self.checks().hand_over(second);
             let changes = self.turn(second);
-            let shard_name = |shard| self.0.limiter.shard_name(shard);
+            let shard_name = |shard| self.0.limiter.fleet()?.shard_name(shard);
             lines.tell(second, &changes, shard_name, |name| self.named_now(name));
             self.keep_local(&mut local);
             if let Some((minute, rows)) = self.unwritten(written) {
@@ -171,7 +171,7 @@ impl HotKeys {
             let NamedKey { key, policy, name, shard } = &*shown.key;
             shown.key = Arc::new(NamedKey::new(*key, policy, self.named_now(name), *shard));
         }
-        let shard_names = |shard| self.0.limiter.shard_name(shard);
+        let shard_names = |shard| self.0.limiter.fleet()?.shard_name(shard);
         let shards = own.iter().filter_map(|shown| shown.key.shard).map(|shard| (shard, shard_names(shard)));
         let shards = shards.filter_map(|(shard, name)| Some((shard, name?))).collect();
         // A fleet that does not answer in time is left out: what this node knows is shown at once.

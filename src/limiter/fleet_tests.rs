@@ -4,6 +4,7 @@ mod denials;
 mod fallback;
 mod leases;
 mod permits;
+mod scaled_plans;
 mod slow;
 mod trials;
 mod turmoil;
@@ -18,6 +19,7 @@ use smallvec::SmallVec;
 use super::*;
 use limit::lease_messages::{ExactCharge, Grant, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
+use metrics::DecidingTier;
 
 const SECOND: u64 = 1_000_000_000;
 const MS: u64 = 1_000_000;
@@ -218,7 +220,7 @@ fn decide(node: &Arc<Limiter>, desk: &FakeRedis, charges: &[Charge], now_ns: u64
     if let Some(waiting) = node.decide(charges, ClientAddress::default(), now_ns, &mut decision) {
         desk.answer(now_ns);
         assert!(waiting.is_resolved());
-        node.resume(waiting, now_ns, &mut decision);
+        waiting.resume(now_ns, &mut decision);
     } else {
         desk.answer(now_ns);
     }
@@ -229,7 +231,7 @@ fn decide(node: &Arc<Limiter>, desk: &FakeRedis, charges: &[Charge], now_ns: u64
 fn decide_late(node: &Arc<Limiter>, charges: &[Charge], now_ns: u64) -> Decision {
     let mut decision = Decision::default();
     if let Some(waiting) = node.decide(charges, ClientAddress::default(), now_ns, &mut decision) {
-        node.resume(waiting, now_ns + 2 * MS, &mut decision);
+        waiting.resume(now_ns + 2 * MS, &mut decision);
     }
     decision
 }

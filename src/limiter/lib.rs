@@ -1,9 +1,9 @@
 //! The limiter: decides all charges of one request together. All are taken, or none.
 //!
 //! Without `[redis]` a node decides every charge in its own table ([`crate::local`]). With it, a charge that the fleet
-//! shares is decided from this node's lease (`fleet`), else by Redis (`renewals` for leases, `exact` for windows without
-//! leases, `permits` for concurrency), and by this node's fallback while Redis is down. A request waits for Redis at
-//! most `redis.deadline`. The way of one request: `check` → `attempt` → `fleet` → `renewals` or `exact` → `wait`.
+//! shares is decided from this node's lease, else by Redis (`leases`, `exact` for windows without leases, `permits` for
+//! concurrency), and by this node's `fallback` while Redis is down. A request waits for Redis at most `redis.deadline`. The
+//! way of one request: `check` → `charge_walk` → `shared_limits` → one of these parts → `wait`.
 //!
 //! Charges are taken in the order given, not the one with the least left first, because finding that order costs a look
 //! at every key, while a refund is exact and takes nanoseconds. Between a take and its refund another thread may find
@@ -16,242 +16,123 @@
 #![warn(missing_docs)]
 
 mod check;
+mod decision;
 mod exact;
 mod fallback;
 mod fleet;
 pub mod global;
 mod holders;
 mod hot;
+mod inspection;
 mod leases;
 mod link;
 pub mod local;
-mod look;
 mod permits;
 mod plans;
 mod seldom;
+mod shared_limits;
 mod wait;
 mod waiting;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use crate::local::{Table, TakeResult};
-use check::own_limits::OwnLimits;
-use limit::{Algorithm, Charge, Key, Outcome, Quota, Worlds};
-use metrics::DecidingTier;
+use check::charge_state::ChargeState;
+use holders::Holders;
+use limit::{Algorithm, Charge, Outcome, Quota};
+use local::Table;
+use shared_limits::SharedLimits;
 
 pub use check::charge_state::Refund;
 pub use check::event::{Count, Event};
 pub use check::foretell::{Decider, Foretold};
 pub use check::joint_check::CheckPart;
-pub use check::own_limits::OwnLimit;
 pub use check::provenance::Provenance;
 pub use check::recall::Recall;
 pub use check::{Check, PeekResult, Pending};
+pub use decision::{ClientAddress, Decision};
 pub use fleet::Fleet;
 pub use holders::account::Account;
 pub use holders::assignments::Assignments;
 pub use holders::by_holder::Holder;
 pub use holders::overrides::{Change, Override, Overrides};
+pub use holders::own_limits::OwnLimit;
 pub use holders::resets::{Reset, Resets};
+pub use inspection::{Inspection, Look};
+pub use leases::lease_table::LeaseTable;
 pub use link::{Done, Link};
-pub use look::Look;
-pub use plans::Plans;
+pub use plans::{PlanRef, Plans};
 pub use waiting::Waiting;
 
 /// Decides charges; one for the whole process, shared by all workers.
 pub struct Limiter {
-    table: Table,
-    fleet: Option<Fleet>,
-    overrides: Overrides,
-    resets: Resets,
-    assignments: Assignments,
-    given: OwnLimits,
+    table: Arc<Table>,
+    shared: Option<SharedLimits>,
+    holders: Holders,
     hot: hot::Hot,
-}
-
-/// What was decided about one request, and by whom.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Decision {
-    /// The outcome of each charge, in the order of the charges. If the request is refused, `remaining` is what is left
-    /// without it.
-    pub outcomes: SmallVec<[Outcome; 4]>,
-    /// Index of the charge that the rate-limit fields of the answer describe: the one with the least left or, if
-    /// refused, the one with the longest wait. Never a shadow's; `None` if there are only shadows.
-    pub binding: Option<usize>,
-    /// Which tier decided; if several did, the farthest from this node.
-    pub tier: DecidingTier,
-    /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
-    pub is_redis_down: bool,
-    /// Whether it waits for what is asked of Redis; else it is decided before the answer.
-    waits: bool,
-    /// Where it is refused; beside the request's own world those of its trials.
-    refused: Worlds,
-    /// Where a penalty refuses it: no charge of these is decided.
-    kept_out: Worlds,
-    /// Where charges that are not in `refunds` go back to: their slot or, for a request with one charge, the lease.
-    usual: Refund,
-    /// Charges that go back elsewhere, by index. Nearly always empty without Redis.
-    refunds: SmallVec<[(u16, Refund); 2]>,
-    /// The charges that something else decided than this node with what it holds, by index.
-    elsewhere: SmallVec<[(u16, Elsewhere); 2]>,
-}
-
-/// Who decided a charge, if not this node with what it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Elsewhere {
-    /// Redis, which was asked for it.
-    Redis,
-    /// This node without Redis, as `when-redis-down` of the policy says.
-    Fallback,
-    /// Nobody: another window had refused the request, and this one was not asked.
-    Nobody,
-    /// This node, by a penalty that it remembers, before anything was decided.
-    Penalty,
-}
-
-/// The address of the client, as the policies count it (IPv6 clients by network). Only the fallback of
-/// `when-redis-down = "allow"` uses it: that limits by address whatever the policy counts by.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ClientAddress(u128);
-
-impl From<IpAddr> for ClientAddress {
-    fn from(address: IpAddr) -> ClientAddress {
-        ClientAddress(match address {
-            IpAddr::V4(address) => address.to_ipv6_mapped().to_bits(),
-            IpAddr::V6(address) => address.to_bits(),
-        })
-    }
-}
-
-impl Decision {
-    /// Whether the request may pass in its own world, whatever its trials say.
-    #[inline]
-    pub fn is_admitted(&self) -> bool {
-        !self.refused.has(Worlds::OWN)
-    }
-
-    /// Whether the world in which a charge counts is refused: then the charge is not taken.
-    #[inline]
-    fn is_refused_to(&self, charge: &Charge) -> bool {
-        self.refused.has(charge.world())
-    }
-
-    /// Whether the charge of this index is taken, and may be given back.
-    pub fn has_taken(&self, index: usize, charge: &Charge) -> bool {
-        self.outcomes.get(index).is_some_and(Outcome::is_admitted) && !self.is_refused_to(charge)
-    }
-
-    /// Nanoseconds until every window that refused would admit: 0 if admitted, `None` if one never will.
-    pub fn retry_after_ns(&self) -> Option<u64> {
-        if self.is_admitted() {
-            return Some(0);
-        }
-        self.binding.and_then(|index| self.outcomes[index].retry_after_ns())
-    }
-
-    /// Nanoseconds an admitted request waits in the slowest of its queues. A shadow delays nobody.
-    pub fn delay_ns(&self, charges: &[Charge]) -> u64 {
-        let enforced = charges.iter().zip(&self.outcomes).filter(|(charge, _)| !charge.shadow);
-        enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
-    }
-
-    /// How the charge of this index is given back.
-    pub fn refund(&self, index: usize) -> Refund {
-        let other = self.refunds.iter().find(|(of, _)| usize::from(*of) == index);
-        other.map_or(self.usual, |(_, refund)| *refund)
-    }
-
-    /// Notes how the charge of this index is given back.
-    fn note(&mut self, index: usize, refund: Refund) {
-        if refund != self.usual {
-            // A request has no more charges than a route has windows, far fewer than that.
-            self.refunds.push((u16::try_from(index).unwrap_or(u16::MAX), refund));
-        }
-    }
-
-    /// Notes who decided the charge of this index.
-    fn note_elsewhere(&mut self, index: usize, elsewhere: Elsewhere) {
-        self.elsewhere.push((u16::try_from(index).unwrap_or(u16::MAX), elsewhere));
-    }
-
-    /// Who decided the charge of this index, if not this node with what it holds.
-    fn elsewhere(&self, index: usize) -> Option<Elsewhere> {
-        self.elsewhere.iter().find(|(of, _)| usize::from(*of) == index).map(|(_, elsewhere)| *elsewhere)
-    }
-
-    /// Lets `decide` decide the charge of this index, which may be without Redis, and notes whether it was.
-    fn decide_at<R>(&mut self, index: usize, decide: impl FnOnce(&mut Decision) -> R) -> R {
-        let before = std::mem::take(&mut self.tier);
-        let decided = decide(self);
-        if self.tier == DecidingTier::Fallback {
-            self.note_elsewhere(index, Elsewhere::Fallback);
-        }
-        self.tier = self.tier.max(before);
-        decided
-    }
-
-    /// The charges that refused, with their outcomes, without shadows.
-    pub fn violated<'c>(&'c self, charges: &'c [Charge]) -> impl Iterator<Item = (&'c Charge, &'c Outcome)> {
-        charges
-            .iter()
-            .zip(&self.outcomes)
-            .filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted())
-    }
 }
 
 impl fmt::Debug for Limiter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Limiter").field("in_fleet", &self.fleet.is_some()).finish_non_exhaustive()
+        formatter.debug_struct("Limiter").field("in_fleet", &self.shared.is_some()).finish_non_exhaustive()
     }
 }
 
 impl Limiter {
     /// A limiter without Redis: this node counts on its own.
     pub fn new(table: Table) -> Limiter {
-        Limiter {
-            table,
-            fleet: None,
-            overrides: Overrides::default(),
-            resets: Resets::default(),
-            assignments: Assignments::default(),
-            given: OwnLimits::default(),
-            hot: hot::Hot::default(),
-        }
+        let table = Arc::new(table);
+        let holders = Holders::new(&table, None);
+        Limiter { table, shared: None, holders, hot: hot::Hot::default() }
     }
 
     /// A limiter of a node of a fleet. The table counts what the fleet does not share.
     pub fn in_fleet(table: Table, fleet: Fleet) -> Limiter {
-        Limiter { fleet: Some(fleet), ..Limiter::new(table) }
+        let table = Arc::new(table);
+        let shared = SharedLimits::new(fleet, &table);
+        let holders = Holders::new(&table, Some(&shared.fleet));
+        Limiter { table, shared: Some(shared), holders, hot: hot::Hot::default() }
+    }
+
+    /// The overrides that charges are changed by.
+    pub fn overrides(&self) -> &Overrides {
+        &self.holders.overrides
+    }
+
+    /// The resets that keys are changed by.
+    pub fn resets(&self) -> &Resets {
+        &self.holders.resets
     }
 
     /// The tiers that consumers were assigned.
     pub fn assignments(&self) -> &Assignments {
-        &self.assignments
+        &self.holders.assignments
     }
 
-    /// The part that shares limits with a fleet, if Redis is configured.
+    /// The fleet that limits are shared with, if Redis is configured.
     pub fn fleet(&self) -> Option<&Fleet> {
-        self.fleet.as_ref()
+        self.shared.as_ref().map(|shared| &*shared.fleet)
+    }
+
+    /// The parts that decide a charge that the fleet shares, and its plan.
+    fn shared(&self, charge: &Charge) -> Option<(&SharedLimits, PlanRef<'_>)> {
+        let shared = self.shared.as_ref()?;
+        Some((shared, shared.plan(charge)?))
     }
 
     /// Routes the keys of shared charges to the shard that keeps this tenant's, if it has one of its own.
     #[inline]
     pub fn route_tenant(&self, charges: &mut [Charge], tenant: Option<&str>) {
-        let Some(fleet) = &self.fleet else { return };
+        let Some(Fleet { link, .. }) = self.fleet() else { return };
         for charge in charges.iter_mut().filter(|charge| charge.plan.is_some()) {
-            charge.key = fleet.link.route(charge.key, tenant);
+            charge.key = link.route(charge.key, tenant);
         }
     }
 
     /// Whether nodes hold leases of a charge's window, rather than Redis deciding each charge.
     pub fn is_leased(&self, charge: &Charge) -> bool {
-        let plan = self.fleet.as_ref().and_then(|fleet| fleet.plans.get(charge.plan));
-        plan.is_some_and(|plan| !plan.sharing.is_exact())
+        self.shared(charge).is_some_and(|(_, plan)| !plan.sharing.is_exact())
     }
 
     /// The table of what this node counts on its own.
@@ -269,35 +150,6 @@ impl Limiter {
     pub fn keep_local(&self, quotas: HashMap<u64, Quota>) {
         self.table.declare_more(quotas.values().copied());
         self.hot.put(quotas);
-    }
-
-    /// Decides a request into `decision`, which it overwrites: filling it in place is cheaper than returning it, because
-    /// moving it costs as much as a decision. A refused request spends nothing, except on charges that count denials.
-    ///
-    /// Returns what to wait for if Redis has to be asked; `decision` is not valid then until [`Limiter::resume`].
-    #[inline]
-    pub fn decide(
-        self: &Arc<Self>,
-        charges: &[Charge],
-        client: ClientAddress,
-        now_ns: u64,
-        decision: &mut Decision,
-    ) -> Option<Waiting> {
-        decision.clear();
-        match (charges, &self.fleet) {
-            ([charge], None) => {
-                self.decide_one(charge, now_ns, decision);
-                None
-            }
-            ([charge], Some(fleet)) => match fleet.spend(charge, now_ns) {
-                Some(outcome) => {
-                    decision.spent(charge, outcome);
-                    None
-                }
-                None => self.decide_shared(charge, client, now_ns, decision),
-            },
-            _ => self.decide_all(charges, client, now_ns, decision),
-        }
     }
 
     /// What `decide` would decide, with nothing spent.
@@ -320,86 +172,83 @@ impl Limiter {
         decision
     }
 
-    /// The usual request has one charge; without others there is nothing to combine or to refund.
-    #[inline(always)]
-    fn decide_one(&self, charge: &Charge, now_ns: u64, decision: &mut Decision) {
-        let TakeResult { outcome, place } = self.table.take(charge, now_ns);
-        decision.note(0, Refund::Table(place));
-        if !charge.shadow {
-            decision.binding = Some(0);
-        }
-        if !outcome.is_admitted() {
-            decision.refused = charge.refuses();
-        }
-        decision.outcomes.push(outcome);
-    }
-}
-
-impl Decision {
-    /// Forgets what was decided before.
-    #[inline]
-    fn clear(&mut self) {
-        self.outcomes.clear();
-        self.binding = None;
-        self.tier = DecidingTier::Local;
-        self.is_redis_down = false;
-        self.waits = false;
-        self.usual = Refund::default();
-        self.refunds.clear();
-        self.elsewhere.clear();
-        self.refused = Worlds::NONE;
-        self.kept_out = Worlds::NONE;
+    /// What is left of a charge's window as far as this node knows. Spends nothing.
+    fn look(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        self.foresee(&Charge { cost: 0, ..*charge }, now_ns)
     }
 
-    /// Records that the request's only charge was spent from this node's lease.
-    #[inline(always)]
-    fn spent(&mut self, charge: &Charge, outcome: Outcome) {
-        self.usual = Refund::Lease;
-        self.binding = if charge.shadow { None } else { Some(0) };
-        self.outcomes.push(outcome);
+    /// The outcome that a charge would have as far as this node knows. Spends nothing.
+    fn foresee(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        match &self.shared {
+            Some(shared) => shared.fallback.foresee(charge, now_ns),
+            None => self.table.peek(charge, now_ns),
+        }
     }
 
-    /// Lets charges of one window say the same of what is left, where the request is refused. Redis decides them one after the
-    /// other, so the later ones found taken what the earlier ones gave back.
-    fn agree(&mut self, charges: &[Charge]) {
-        // Only subjects that are decided together have a window twice.
-        if charges.first().map(|charge| charge.part) == charges.last().map(|charge| charge.part) {
-            return;
+    /// The same for a request that another window refuses.
+    fn foresee_refused(&self, charge: &Charge, now_ns: u64) -> Outcome {
+        if let Some(shared) = &self.shared {
+            return shared.fallback.foresee_refused(charge, now_ns);
         }
-        let is_undone = |charge: &Charge, refused: Worlds| {
-            let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
-            refused.has(charge.world()) && !stays
-        };
-        let refused = self.refused;
-        let mut most: HashMap<(Key, Worlds), (u64, u64)> = HashMap::new();
-        let undone = charges.iter().zip(&self.outcomes).filter(|(charge, _)| is_undone(charge, refused));
-        for (charge, outcome) in undone {
-            let (remaining, reset_ns) =
-                most.entry((charge.key, charge.world())).or_insert((outcome.remaining, outcome.reset_ns));
-            *remaining = outcome.remaining.max(*remaining);
-            *reset_ns = outcome.reset_ns.min(*reset_ns);
+        let (outcome, left) = (self.foresee(charge, now_ns), self.look(charge, now_ns));
+        Outcome::new(outcome.answer(), left.remaining, outcome.reset_ns.max(left.reset_ns))
+    }
+
+    /// Gives a charge's units back. `refund` is its [`Decision::refund`], `taken_ns` the time of the decision.
+    pub fn refund(&self, charge: &Charge, refund: Refund, taken_ns: u64) {
+        match (refund, &self.shared) {
+            (Refund::Table(place), _) => self.table.give_back(charge, place, taken_ns),
+            (_, Some(shared)) => shared.refund(charge, refund, taken_ns),
+            (_, None) => {}
         }
-        for (charge, outcome) in charges.iter().zip(&mut self.outcomes) {
-            if let Some((remaining, reset_ns)) = most.get(&(charge.key, charge.world()))
-                && is_undone(charge, refused)
-            {
-                *outcome = Outcome::new(outcome.answer(), *remaining, *reset_ns);
+    }
+
+    /// Refunds a charge of a refused request. One that counts denials stays taken, except concurrency, because a
+    /// refused request is not in flight.
+    fn refund_refused(&self, charge: &Charge, state: &ChargeState, taken_ns: u64) {
+        let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
+        let ChargeState::Taken { refund, .. } = state else { return };
+        match (refund, &self.shared) {
+            _ if stays => {}
+            // It is no debt yet. If Redis takes it late, that is undone then.
+            (Refund::Fallback { place, taken_ns }, Some(shared)) => {
+                shared.exact.withdraw(charge, *place, *taken_ns);
             }
+            _ => self.refund(charge, *refund, taken_ns),
         }
     }
 
-    /// Chooses `binding`.
-    fn bind(&mut self, charges: &[Charge]) {
-        let enforced =
-            charges.iter().zip(&self.outcomes).enumerate().filter(|(_, (charge, _))| !charge.shadow);
-        let bound = if !self.is_admitted() {
-            // `None` means never, the longest wait of all.
-            enforced.max_by_key(|(_, (_, outcome))| outcome.retry_after_ns().unwrap_or(u64::MAX))
-        } else {
-            // Of two with the same remainder, the one that takes longer to be full again.
-            enforced.min_by_key(|(_, (_, outcome))| (outcome.remaining, u64::MAX - outcome.reset_ns))
-        };
-        self.binding = bound.map(|(index, _)| index);
+    /// Corrects a charge to the cost that the answer stated: refunds the difference if it is less, and debits it where the
+    /// charge was taken if it is more.
+    pub fn reconcile(&self, charge: &Charge, refund: Refund, taken_ns: u64, cost: u64, now_ns: u64) {
+        if cost < charge.cost {
+            return self.refund(&Charge { cost: charge.cost - cost, ..*charge }, refund, taken_ns);
+        }
+        let more = Charge { cost: cost - charge.cost, ..*charge };
+        match (refund, &self.shared) {
+            _ if more.cost == 0 => {}
+            (Refund::Table(place), _) => self.table.debit(&more, place, now_ns),
+            (_, Some(shared)) => shared.debit(&more, refund, now_ns),
+            (_, None) => {}
+        }
+    }
+
+    /// Returns idle leases, adapts this node's shares to the number of nodes, and sends permits and debts that are due.
+    /// Call it every `SWEEP_EVERY`.
+    pub fn sweep(&self, now_ns: u64) {
+        let Some(shared) = &self.shared else { return };
+        let quotas = shared.fleet.plans.resize(shared.fleet.nodes());
+        if !quotas.is_empty() {
+            self.table.declare_more(quotas);
+        }
+        shared.sweep(now_ns);
+    }
+
+    /// Returns all leases, when this node stops, and sends permits and debts. Whether to call again in a moment: something
+    /// is held or owed, or no answer has come yet to what was asked or returned. A return may find no connection, and has
+    /// to be sent again then.
+    pub fn release_all(&self, now_ns: u64) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.release_all(now_ns))
     }
 }
 
@@ -417,7 +266,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use limit::{Answer, Penalty, PenaltyCheck, PolicyId};
+    use limit::{Answer, Key, Penalty, PenaltyCheck, PolicyId};
 
     const SECOND: u64 = 1_000_000_000;
     const NOW: u64 = 3_600 * SECOND;
@@ -549,13 +398,15 @@ mod tests {
             wait_ns: 0,
         };
         let ask = |now_ns: u64| {
-            let mut penalties = [penalty];
-            let mut decision = Decision::default();
-            if !limiter.keep_out(&[watched, other], &mut penalties, &[], now_ns, &mut decision) {
-                decision = decide(&limiter, &[watched, other], now_ns);
-                limiter.watch(&[watched, other], &mut penalties, &[], now_ns, &mut decision);
+            let mut check = Check::default();
+            check.begun_ns = now_ns;
+            check.charges.extend([watched, other]);
+            check.penalties.push(penalty);
+            if !check.keep_out(&limiter) {
+                check.decision = decide(&limiter, &[watched, other], now_ns);
+                check.watch(&limiter.table);
             }
-            (decision.is_admitted(), decision.retry_after_ns().unwrap_or(0) / SECOND)
+            (check.decision.is_admitted(), check.decision.retry_after_ns().unwrap_or(0) / SECOND)
         };
         assert_eq!([ask(NOW), ask(NOW), ask(NOW), ask(NOW)], [(true, 0), (false, 1), (false, 1), (false, 2)]);
         // The limit itself is whole again after a second; the client is penalised, and longer while it keeps asking.

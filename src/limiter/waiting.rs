@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use super::Limiter;
 use super::check::charge_state::ChargeState;
+use super::decision::ClientAddress;
 use super::wait::{Fate, Wait, WaitResolution};
-use super::{ClientAddress, Limiter};
 use base::clock;
 use limit::Charge;
 
-/// A request that waits for Redis. Pass it to [`Limiter::resume`]; if it is dropped instead (the client left), it
+/// A request that waits for Redis. [`Waiting::resume`] completes it; if it is dropped instead (the client left), it
 /// refunds what was taken.
 #[must_use = "a request that waits holds the units it has taken until it is resumed or dropped"]
 pub struct Waiting {
@@ -32,10 +33,8 @@ impl Waiting {
     /// How long it waits: the longest that one of its keys is given.
     pub fn deadline(&self) -> Duration {
         let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
-        self.limiter
-            .fleet
-            .as_ref()
-            .map_or(Duration::ZERO, |fleet| fleet.deadline(asked.map(|(charge, _)| charge.key)))
+        let keys = asked.map(|(charge, _)| charge.key);
+        self.limiter.shared.as_ref().map_or(Duration::ZERO, |shared| shared.fleet.deadline(keys))
     }
 
     /// Done when Redis has answered everything.
@@ -52,11 +51,13 @@ impl Drop for Waiting {
                 *state = answer;
             }
         }
-        self.limiter.refund_all(&self.charges, &self.states, self.started_ns);
+        for (charge, state) in self.charges.iter().zip(&self.states) {
+            self.limiter.refund_refused(charge, state, self.started_ns);
+        }
         // `resume` has taken the states out, and tells the fates itself.
-        if !self.states.is_empty() {
+        if let Some(shared) = self.limiter.shared.as_ref().filter(|_| !self.states.is_empty()) {
             let fates = SmallVec::from_elem(Some(Fate::Refused), self.charges.len());
-            self.limiter.tell_fates(&self.wait, &self.charges, fates, clock::now_ns());
+            shared.exact.tell_fates(&self.wait, &self.charges, fates, clock::now_ns());
         }
     }
 }

@@ -199,3 +199,47 @@ fn a_function_fits_on_a_screen() {
     let shrunk: Vec<_> = LONG_FUNCTIONS.iter().filter(fits).collect();
     assert!(shrunk.is_empty(), "these fit, so they leave the list: {shrunk:?}");
 }
+
+/// Methods that a type may have, those of all files together: a type with more is a room without walls.
+const METHODS_MAX: usize = 30;
+
+/// Types that have more, where they are defined, and how many. The list only ever shrinks: a type that fits leaves it.
+const WIDE_TYPES: &[(&str, &str, usize)] = &[
+    ("config/reader/mod.rs", "Table", 36),
+    ("config/reader/mod.rs", "Value", 34),
+    ("control/database/connection/open.rs", "Database", 43),
+    ("gateway/proxy/attempt/mod.rs", "UpstreamAttempt", 36),
+    ("gateway/service/activity.rs", "Activity", 43),
+    ("limit/lease/mod.rs", "Lease", 63),
+    ("limiter/local/mod.rs", "Table", 36),
+    ("net/wire/http2/meter/mod.rs", "Meter", 40),
+    ("policy/counting/mod.rs", "Policy", 43),
+    ("tools/migrate/envoy/mod.rs", "Reading", 195),
+    ("upstream/pool.rs", "Pool", 36),
+];
+
+#[test]
+fn no_type_has_more_methods_than_a_reader_takes_in() {
+    let tree = Tree::read("src");
+    let mut methods: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    for (module, file) in tree.files().filter(|(_, file)| !file.is_test) {
+        for (name, count) in file.methods() {
+            let mut crates = tree.files().filter(|(other, it)| other[0] == module[0] && it.defines(&name));
+            let definition = if file.defines(&name) { Some(file) } else { crates.next().map(|(_, it)| it) };
+            let place = definition.map_or(file.name.as_str(), |file| file.name.as_str());
+            *methods.entry((place, name)).or_default() += count;
+        }
+    }
+    assert!(methods.len() > 500, "the reader of the source finds {} types", methods.len());
+    methods.retain(|_, count| *count > METHODS_MAX);
+    let listed = |place: &str, name: &str| WIDE_TYPES.iter().find(|it| (it.0, it.1) == (place, name));
+    let is_new = |place: &str, name: &str, count: usize| listed(place, name).is_none_or(|it| count > it.2);
+    let grown: Vec<_> =
+        methods.iter().filter(|((place, name), count)| is_new(place, name, **count)).collect();
+    assert!(grown.is_empty(), "more than {METHODS_MAX} methods, or than the list says: {grown:?}");
+    let shrunk: Vec<_> = WIDE_TYPES
+        .iter()
+        .filter(|it| methods.get(&(it.0, it.1.to_owned())).is_none_or(|count| *count < it.2))
+        .collect();
+    assert!(shrunk.is_empty(), "these have fewer, so the list says less: {shrunk:?}");
+}

@@ -326,8 +326,8 @@ impl<'a> Fleet<'a> {
             let level =
                 record.and_then(|bytes| script_model::look(&bytes, plan, at_us)).map(|(lent, _)| lent.level);
             let held = self.nodes.iter().filter_map(|node| {
-                let fleet = node.limiter.fleet()?;
-                fleet.view(name(index), node.local_ns(self.now_ns)).map(|view| view.held)
+                let leases = node.limiter.inspect().leases()?;
+                leases.view(name(index), node.local_ns(self.now_ns)).map(|view| view.held)
             });
             self.ledger.close(key, window, level, held.map(|held| held.max(0.0)).sum(), self.now_ns);
         }
@@ -410,7 +410,7 @@ impl<'a> Fleet<'a> {
             }
         }
         for Request { key, cost, mut decision, waiting, .. } in done {
-            self.nodes[node].limiter.resume(waiting, local_ns, &mut decision);
+            waiting.resume(local_ns, &mut decision);
             self.decided(key, cost, &decision);
         }
     }

@@ -26,9 +26,9 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
     let limiter = &counts.limiter;
     let holder = holder(&asked.holder);
     let after = limiter.resets().of(&holder, &asked.policy).map_or(0, |reset| reset.version);
-    let charges = limiter.windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
+    let charges = limiter.inspect().windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
     let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
-    let accounts = limiter.accounts(charges, tenant, now_ns).await;
+    let accounts = limiter.inspect().accounts(charges, tenant, now_ns).await;
     let is_unseen =
         |account: &limiter::Account| account.look.is_some_and(|look| !matches!(look, limiter::Look::Seen(_)));
     if accounts.iter().any(is_unseen) {
@@ -39,7 +39,7 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
     }
     let reset = Reset::new(&asked.id, Some(&asked.policy), after);
     let of = (&holder, asked.policy.as_str());
-    match limiter.carry_in_redis(&accounts, of, tenant, &reset, asked.units).await {
+    match limiter.inspect().carry_in_redis(&accounts, of, tenant, &reset, asked.units).await {
         None => GrantOutcome::NoRedis,
         Some(left) => {
             let label = |account: &limiter::Account| {
@@ -63,9 +63,10 @@ pub(crate) fn carry(counts: &Counts, row: &database::ResetRow) {
     let Some(policy) = snapshot.table.policy(name) else { return };
     let Some(subject): Option<NamedSubject> = subject(counts, policy, &of, None, None) else { return };
     let now_ns = clock::now_ns();
-    let charges = counts.limiter.windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
+    let charges =
+        counts.limiter.inspect().windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
     let reset = Reset::new(&row.id, Some(name), row.version);
-    counts.limiter.carry(&charges, (&holder(&of), name), &reset, units, now_ns);
+    counts.limiter.inspect().carry(&charges, (&holder(&of), name), &reset, units, now_ns);
 }
 
 /// Whose counts a row resets.

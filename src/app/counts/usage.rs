@@ -62,16 +62,17 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
     for policy in counted.filter(is_asked).take(asked.limit) {
         let (tier, from) = tier(counts, policy, &asked);
         let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), tier.as_deref());
-        let own = subject.as_ref().map(|it| counts.limiter.windows_of(table.only(policy), it, now_ns));
+        let own =
+            subject.as_ref().map(|it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns));
         let own = own.unwrap_or_default();
         let name = own.first().and_then(|charge| policy.tier_of(charge.window.into()));
         let tier = name.map(|name| TierShown { name: name.to_owned(), from });
-        let penalty_ns = counts.limiter.penalty_left_ns(table.only(policy), &own, now_ns);
-        let own = counts.limiter.hot_charges(&own, tenant).unwrap_or(own);
+        let penalty_ns = counts.limiter.inspect().penalty_left_ns(table.only(policy), &own, now_ns);
+        let own = counts.limiter.inspect().hot_charges(&own, tenant).unwrap_or(own);
         rows.push(Row { policy, subject, tier, penalty_ns, windows: own.len() });
         charges.extend(own);
     }
-    let mut accounts = counts.limiter.accounts(charges, tenant, now_ns).await.into_iter();
+    let mut accounts = counts.limiter.inspect().accounts(charges, tenant, now_ns).await.into_iter();
     let shown = |row: Row<'_>| {
         let own: Vec<Account> = accounts.by_ref().take(row.windows).collect();
         let Some(subject) = &row.subject else {
@@ -83,7 +84,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
                 found.as_deref().map(|found| OverrideView::of(found, row.policy, &account.charge, now_ns));
             WindowUsage {
                 overridden: shown.map(|shown| shown.to_json()),
-                tenant_limit: counts.limiter.limit_beneath(
+                tenant_limit: counts.limiter.inspect().limit_beneath(
                     row.policy,
                     (subject.consumer(), subject.tenant()),
                     account.charge.window,
@@ -91,6 +92,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
                 ),
                 hot_key: counts
                     .limiter
+                    .inspect()
                     .hot_instead_of(row.policy, &account.charge)
                     .map(|instead_of| HotKeyUsage { instead_of }),
                 ..window(row.policy, account, wall)

@@ -223,7 +223,7 @@ impl Decider {
         (0_u16..).zip(parts).filter(is_left).for_each(|_| self.stats.override_left());
         if let Some(tally) = &self.hot_keys {
             let subject = |number: u16| parts.get(usize::from(number)).map(|part| &part.subject);
-            self.limiter.count_keys(tally, &snapshot.naming, check, subject);
+            check.count_keys(&self.limiter, (tally, &snapshot.naming), subject);
         }
         let Some(tally) = &self.usage else { return };
         let minute = usage::UnixMinute::of(self.unix(now_ns));

@@ -41,7 +41,7 @@ pub(crate) async fn look_ahead(
         (limits(table, &check, &peeked.foretold), check.penalties)
     };
     let charges: Vec<_> = limits.iter().map(|limit| limit.charge).collect();
-    for (limit, look) in limits.iter_mut().zip(limiter.look_in_redis(&charges).await) {
+    for (limit, look) in limits.iter_mut().zip(limiter.inspect().look_in_redis(&charges).await) {
         limit.hear(look);
     }
     penalise(&mut limits, &penalties, limiter, now_ns);

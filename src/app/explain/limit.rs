@@ -141,7 +141,7 @@ pub(super) fn penalise(limits: &mut [Limit], penalties: &[PenaltyCheck], limiter
             wait_ns => Some(wait_ns),
         };
         let Some(told_ns) = told_ns else { continue };
-        let wait_ns = limiter.foresee_penalty(penalty, told_ns, now_ns);
+        let wait_ns = limiter.inspect().foresee_penalty(penalty, told_ns, now_ns);
         for limit in limits.iter_mut().filter(is_own).filter(|_| wait_ns > 0) {
             if limit.answer != Some(Answer::Never) {
                 let retry_after_ns = limit.told_ns().unwrap_or(0).max(wait_ns);

@@ -22,7 +22,7 @@ pub(crate) struct Key {
 impl Key {
     /// Completes the page with the records in Redis.
     pub(crate) async fn with_redis(mut self, limiter: &Limiter) -> Value {
-        let looks = limiter.look_in_redis(&self.charges).await;
+        let looks = limiter.inspect().look_in_redis(&self.charges).await;
         for ((look, charge), window) in looks.iter().zip(&self.charges).zip(&mut self.windows) {
             let Some(look) = look else { continue };
             redis_view::show(look, window);
@@ -48,11 +48,11 @@ pub(crate) fn key(
     let mut charges = policy.look_at(values)?;
     let consumer = value_of(Dimension::Consumer);
     let tenant = value_of(Dimension::Tenant).or(of_tenant);
-    let mut override_one = |charge| limiter.override_charge(policy, consumer, tenant, charge, now_ns);
-    let overrides: Vec<_> = charges.iter_mut().map(&mut override_one).collect();
-    charges.iter_mut().for_each(|charge| limiter.reset_charge(policy, consumer, tenant, charge));
-    let penalty_ns = limiter.penalty_left_ns(table.only(policy), &charges, now_ns);
-    let hot = limiter.hot_charges(&charges, tenant);
+    let inspection = limiter.inspect();
+    let change = |charge| inspection.change(policy, (consumer, tenant), charge, now_ns);
+    let overrides: Vec<_> = charges.iter_mut().map(change).collect();
+    let penalty_ns = inspection.penalty_left_ns(table.only(policy), &charges, now_ns);
+    let hot = inspection.hot_charges(&charges, tenant);
     limiter.route_tenant(&mut charges, tenant);
     let (charges, overrides) = match hot {
         // An override goes before what is done about a hot key.
@@ -76,7 +76,7 @@ pub(crate) fn key(
                 "remaining": left.remaining,
                 "reset-seconds": left.reset_ns as f64 / 1e9,
             });
-            if let Some(own) = limiter.hot_instead_of(policy, charge) {
+            if let Some(own) = inspection.hot_instead_of(policy, charge) {
                 shown["hot-key"] = json!({ "instead-of": own });
             } else if let Some(tier) = policy.tier_of(charge.window.into()) {
                 // The tier is named, because tiers count under one key: what is left is what a client of this tier
@@ -87,7 +87,7 @@ pub(crate) fn key(
             if let Some(found) = overridden {
                 shown["override"] = OverrideView::of(&found, policy, charge, now_ns).to_json();
             }
-            let beneath = limiter.limit_beneath(policy, (consumer, tenant), charge.window, now_ns);
+            let beneath = inspection.limit_beneath(policy, (consumer, tenant), charge.window, now_ns);
             if let Some(limit) = beneath {
                 shown["tenant-limit"] = limit.into();
             }
@@ -122,7 +122,7 @@ fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) 
             window["reset-seconds"] = (outcome.reset_ns as f64 / 1e9).into();
         }
         WindowBalance::Lent(lent) => {
-            let view = limiter.fleet().and_then(|fleet| fleet.view(charge.key, clock::now_ns()));
+            let view = limiter.inspect().leases().and_then(|leases| leases.view(charge.key, clock::now_ns()));
             let left = lent.level.max(0.0) as u64;
             if !view.is_some_and(|view| view.has_lease)
                 && window["remaining"].as_u64().is_some_and(|remaining| remaining > left)
@@ -141,7 +141,7 @@ fn show_lease(limiter: &Limiter, charge: &Charge, now_ns: u64, shown: &mut Value
         return;
     };
     shown["shared"] = if plan.sharing.is_exact() { "exact" } else { "leased" }.into();
-    let view = limiter.fleet().and_then(|fleet| fleet.view(charge.key, now_ns));
+    let view = limiter.inspect().leases().and_then(|leases| leases.view(charge.key, now_ns));
     let Some(view) = view else { return };
     shown["decided"] = decided(&view).into();
     if view.has_lease {

@@ -1,4 +1,4 @@
-//! Shows operators what Redis holds of a window, beside what this node knows. Asking Redis is `Limiter::look_in_redis`.
+//! Shows operators what Redis holds of a window, beside what this node knows. Asking Redis is `Inspection::look_in_redis`.
 
 use serde_json::{Value, json};
 

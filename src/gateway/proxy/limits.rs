@@ -157,7 +157,7 @@ fn debug(context: &RequestContext, table: &RouteTable, check: &Check<'_>) -> Opt
     let charge = &check.charges[index];
     let now_ns = clock::ns_of(context.facts.started);
     let limiter = &context.services.shared.limiter;
-    let provenance = limiter.provenance(&check.decision, (index, charge), now_ns);
+    let provenance = limiter.inspect().provenance(&check.decision, (index, charge), now_ns);
     limit_fields::debug(table, charge, provenance, &context.view.snapshot.node.name)
 }
 

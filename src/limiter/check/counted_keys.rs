@@ -1,50 +1,40 @@
 //! Which keys a decision was about, for who watches which of them are heavy. It decides nothing.
 
-use crate::global::ShardId;
 use crate::{Check, Limiter};
 use ::policy::{KeyNaming, Subject};
 use limit::Charge;
 use metrics::hot_keys::{KeyTally, NamedKey, ShardNumber};
 
-impl Limiter {
+impl Check<'_> {
     /// Counts the keys of a decision. `subject` gives the subject of a part: it is asked for the few keys that are worth a
     /// name.
     pub fn count_keys<'s, S: Subject + 's>(
         &self,
-        tally: &KeyTally,
-        naming: &KeyNaming,
-        check: &Check<'_>,
+        limiter: &Limiter,
+        (tally, naming): (&KeyTally, &KeyNaming),
         subject: impl Fn(u16) -> Option<&'s S>,
     ) {
-        for (charge, is_denied) in check.keys() {
+        for (charge, is_denied) in self.keys() {
             let key = charge.key.high();
-            let shard = || self.shard_of(check, charge);
+            let is_shared = self.is_shared(charge);
+            // `None` if only this node counts it.
+            let shard = || {
+                let fleet = limiter.fleet().filter(|_| is_shared)?;
+                u16::try_from(fleet.link.shard(charge.key).index()).ok().map(ShardNumber)
+            };
             tally.count(key, is_denied, || {
-                let policy = check.policies.policy_of(charge);
+                let policy = self.policies.policy_of(charge);
                 // A policy that counts everybody together has one key, which needs no name.
                 let subject = subject(charge.part).filter(|_| !policy.by.is_empty());
                 let name = subject.map(|subject| naming.name(policy, subject)).unwrap_or_default();
                 NamedKey::new(key, &policy.name, name, shard())
             });
-            if check.is_shared(charge) {
+            if is_shared {
                 tally.count_shard(|| shard().unwrap_or_default());
             }
         }
     }
 
-    /// The shard that keeps a charge's key; `None` if only this node counts it.
-    fn shard_of(&self, check: &Check<'_>, charge: &Charge) -> Option<ShardNumber> {
-        let fleet = self.fleet.as_ref().filter(|_| check.is_shared(charge))?;
-        u16::try_from(fleet.link.shard(charge.key).index()).ok().map(ShardNumber)
-    }
-
-    /// The name of a shard in logs and metrics; `None` without Redis.
-    pub fn shard_name(&self, shard: ShardNumber) -> Option<String> {
-        self.fleet.as_ref()?.link.shard_name(ShardId::new(shard.0.into()))
-    }
-}
-
-impl Check<'_> {
     /// Whether the fleet shares a charge, or would if it were not so hot that each node decides it alone. Such a key has its
     /// part of its shard's decisions still, because otherwise it would be taken for cooler than it is, or for all that
     /// there is.
@@ -82,7 +72,7 @@ mod tests {
         for consumer in ["ann", "ann", "bob", "ann", "ann", "ann"] {
             let job = Job { consumer, units: 1, number: None };
             let check = check(&limiter, &table, &job, NOW);
-            limiter.count_keys(&tally, &naming, &check, |_| Some(&job));
+            check.count_keys(&limiter, (&tally, &naming), |_| Some(&job));
         }
         tally.hand_over(61);
         gathered.turn(61, |_| PolicyFacts { decided: 6, above: 1.0 });

@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use crate::check::own_limits::OwnLimit;
-use crate::{Check, ClientAddress, Count, Limiter, Pending};
-use limit::{Charge, PlanId, Quota};
+use crate::Limiter;
+use crate::check::event::Count;
+use crate::check::{Check, Pending};
+use crate::decision::ClientAddress;
+use crate::holders::own_limits::OwnLimit;
+use limit::Charge;
 use metrics::{self, DecidingTier};
-use policy::{Policy, PolicySelection, Subject};
+use policy::{PolicySelection, Subject};
 
 /// One of several subjects that are decided together.
 #[derive(Clone, Debug)]
@@ -46,9 +47,9 @@ impl Limiter {
                 check.missing = Some(missing);
                 return None;
             }
-            self.override_charges(part.policies, &part.subject, &mut check.charges[first..], now_ns);
+            self.holders.change(part.policies, &part.subject, &mut check.charges[first..], now_ns);
             if let Some(limit) = part.limit {
-                self.limit_charges(part.policies, (limit, now_ns), first, &mut check.charges);
+                self.holders.limit(part.policies, (limit, now_ns), first, &mut check.charges);
             }
             check.charges[first..].iter_mut().for_each(|charge| charge.part = number);
         }
@@ -63,12 +64,11 @@ impl Limiter {
             self.route_tenant(own, part.subject.tenant());
             rest = others;
         }
-        self.hot.keep_local(&mut check.charges);
         let address = |policies: PolicySelection<'_>| match parts.get(client) {
             Some(part) => ClientAddress::from(policies.client_of(&part.subject)),
             None => ClientAddress::default(),
         };
-        self.charge_routed(address, check).map(Box::new).map(Pending::Charges)
+        check.charge_routed(self, address).map(Pending::Charges)
     }
 
     /// Waits for Redis, at most `redis.deadline`, and completes the check.
@@ -76,55 +76,8 @@ impl Limiter {
         // None is recalled, because nobody says a retry's key of subjects that are decided together.
         if let Pending::Charges(waiting) = pending {
             let within = waiting.deadline();
-            self.finish_charges(*waiting, within, check).await;
+            check.wait(self, *waiting, within).await;
         }
-    }
-
-    /// Puts a limit in the place of all windows that the first of these policies charges, from this charge on; of its
-    /// candidate's, too. What an operator has set for the holder stays.
-    #[cold]
-    fn limit_charges(
-        &self,
-        policies: PolicySelection<'_>,
-        (own, now_ns): (OwnLimit, u64),
-        first: usize,
-        charges: &mut SmallVec<[Charge; 4]>,
-    ) {
-        let Some(limited) = policies.first().map(|policy| policy.id) else { return };
-        let is_limited = |charge: &Charge| {
-            let policy = policies.policy_of(charge);
-            policy.id == limited || policy.replaces().is_some_and(|replaces| replaces.policy == limited)
-        };
-        let mut kept = charges.len().min(first);
-        for index in first..charges.len() {
-            let mut charge = charges[index];
-            if is_limited(&charge) && !charge.is_overridden {
-                // One window takes the place of all.
-                let is_next = index > first && kept > first && charges[kept - 1].policy == charge.policy;
-                if is_next {
-                    continue;
-                }
-                if let Some((quota, plan)) =
-                    self.given_quota(policies.policy_of(&charge), &charge, own, now_ns)
-                {
-                    (charge.quota, charge.plan, charge.is_overridden) = (quota, plan, true);
-                }
-            }
-            charges[kept] = charge;
-            kept += 1;
-        }
-        charges.truncate(kept);
-    }
-
-    fn given_quota(
-        &self,
-        policy: &Policy,
-        charge: &Charge,
-        own: OwnLimit,
-        now_ns: u64,
-    ) -> Option<(Quota, Option<PlanId>)> {
-        let make = |quota| self.declared(policy, usize::from(charge.window), quota, charge.plan);
-        self.given.of(&policy.name, (charge.quota, charge.plan), own, now_ns, make)
     }
 }
 

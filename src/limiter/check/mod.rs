@@ -8,19 +8,16 @@
 //! It knows no HTTP. Its users bring a [`Subject`], turn the [`Check`] into an answer, and hand the [`Event`] to metrics
 //! and logs.
 
-pub(super) mod attempt;
 pub(super) mod charge_state;
+pub(super) mod charge_walk;
 pub(super) mod counted_keys;
 pub(super) mod decision_usage;
 pub(super) mod event;
 pub(super) mod foretell;
 pub(super) mod joint_check;
-pub(super) mod overriding;
-pub(super) mod own_limits;
 pub(super) mod penalties;
 pub(super) mod provenance;
 pub(super) mod recall;
-pub(super) mod refund;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +25,14 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use tokio::time::timeout;
 
-use super::check::event::{Count, Event};
-use super::{ClientAddress, Decision, Foretold, Limiter, Recall, Waiting};
+use crate::Limiter;
+use crate::check::charge_walk::ChargeWalk;
+use crate::check::event::{Count, Event};
+use crate::check::foretell::Foretold;
+use crate::check::penalties::is_kept_out;
+use crate::check::recall::{Recall, has_repeats, is_remembered, remember, repeat};
+use crate::decision::{ClientAddress, Decision};
+use crate::waiting::Waiting;
 use base::clock;
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
 use metrics::{self, Comparison, DecidingTier};
@@ -118,7 +121,7 @@ impl Limiter {
             check.missing = Some(missing);
             return None;
         }
-        self.override_charges(policies, subject, &mut check.charges, now_ns);
+        self.holders.change(policies, subject, &mut check.charges, now_ns);
         check.memories = policies.memories(subject);
         if !check.memories.is_empty() {
             // A policy that charges this subject nothing (its `matches` does not hold, say) has no retry to recognise.
@@ -126,13 +129,13 @@ impl Limiter {
             check.memories.retain(|memory| charges.iter().any(|charge| charge.policy == memory.policy));
             self.route_tenant(&mut check.memories, subject.tenant());
             check.pass_retries(|memory, charge| {
-                self.is_remembered(memory, now_ns) && self.repeat(memory, charge, now_ns)
+                is_remembered(&self.table, memory, now_ns) && repeat(&self.table, memory, charge, now_ns)
             });
-            if let Some(recall) = self.recall(&check.memories) {
+            if let Some(recall) = self.fleet().and_then(|fleet| Recall::ask(fleet, &check.memories)) {
                 return Some(Pending::Recall(recall));
             }
         }
-        self.charge(subject, check).map(Box::new).map(Pending::Charges)
+        check.charge(self, subject).map(Pending::Charges)
     }
 
     /// Waits for Redis, at most `redis.deadline`, and completes the check. Charges without an answer by then are decided
@@ -147,13 +150,13 @@ impl Limiter {
                 let deadline = recall.deadline();
                 let asked_ns = clock::now_ns();
                 let _ = timeout(deadline, recall.resolved()).await;
-                let Some(waiting) = self.recalled(recall, subject, check).map(Box::new) else { return };
+                let Some(waiting) = check.recalled(self, recall, subject) else { return };
                 // Both waits share one deadline, because the client waits for their sum.
                 let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
                 (waiting, deadline.saturating_sub(waited))
             }
         };
-        self.finish_charges(*waiting, left, check).await;
+        check.wait(self, *waiting, left).await;
     }
 
     /// Goes on with a check at `now_ns`, with what Redis has answered by then and without waiting: for whoever drives time.
@@ -166,42 +169,12 @@ impl Limiter {
         check: &mut Check<'_>,
     ) -> Option<Pending> {
         match pending {
-            Pending::Recall(recall) => {
-                self.recalled(recall, subject, check).map(Box::new).map(Pending::Charges)
-            }
+            Pending::Recall(recall) => check.recalled(self, recall, subject).map(Pending::Charges),
             Pending::Charges(waiting) => {
-                self.resume(*waiting, now_ns, &mut check.decision);
-                self.conclude_check(check);
+                check.resume(self, *waiting, now_ns);
                 None
             }
         }
-    }
-
-    /// Charges a subject once it is known whether it is a retry. Returns what to wait for, if anything.
-    fn recalled(
-        self: &Arc<Self>,
-        recall: Recall,
-        subject: &impl Subject,
-        check: &mut Check<'_>,
-    ) -> Option<Waiting> {
-        let memories = &check.memories;
-        let known: SmallVec<[Charge; 2]> = recall.remembered().iter().map(|index| memories[*index]).collect();
-        let now_ns = check.begun_ns;
-        check.pass_retries(|memory, charge| known.contains(memory) && self.repeat(memory, charge, now_ns));
-        self.charge(subject, check)
-    }
-
-    /// Waits for the charges, so long at most, and completes the check.
-    pub(super) async fn finish_charges(
-        self: &Arc<Self>,
-        waiting: Waiting,
-        left: Duration,
-        check: &mut Check<'_>,
-    ) {
-        // A timeout is no error here, because `resume` decides with the answers that have arrived.
-        let _ = timeout(left, waiting.resolved()).await;
-        self.resume(waiting, clock::now_ns(), &mut check.decision);
-        self.conclude_check(check);
     }
 
     /// What a check would decide now. It spends, counts and remembers nothing. Penalties are read into `check` but do
@@ -218,16 +191,16 @@ impl Limiter {
     ) -> Result<PeekResult, MissingDimension<'t>> {
         check.policies = policies;
         policies.charges(subject, &mut check.charges)?;
-        self.override_charges(policies, subject, &mut check.charges, now_ns);
+        self.holders.change(policies, subject, &mut check.charges, now_ns);
         let mut memories = policies.memories(subject);
         self.route_tenant(&mut memories, subject.tenant());
         // Who has no repeats left is charged, whoever knows the key.
         memories.retain(|memory| {
             first_charge(&check.charges, memory)
-                .is_some_and(|charge| self.has_repeats(memory, charge, now_ns))
+                .is_some_and(|charge| has_repeats(&self.table, memory, charge, now_ns))
         });
         let (known, unknown): (Vec<_>, Vec<_>) =
-            memories.into_iter().partition(|memory| self.is_remembered(memory, now_ns));
+            memories.into_iter().partition(|memory| is_remembered(&self.table, memory, now_ns));
         let paid = known.iter().map(|memory| memory.policy).collect();
         check.penalties = policies.penalty_checks(&check.charges);
         for penalty in &mut check.penalties {
@@ -237,7 +210,7 @@ impl Limiter {
         self.hot.keep_local(&mut check.charges);
         check.decision = self.peek_charges(&check.charges, now_ns);
         let client = ClientAddress::from(policies.client_of(subject));
-        let foretell = |charge| self.foretell(charge, client, now_ns);
+        let foretell = |charge| Foretold::of(self, charge, client, now_ns);
         Ok(PeekResult { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
     }
 
@@ -249,8 +222,8 @@ impl Limiter {
             return false;
         }
         // Before penalties are looked at, because a reset ends them.
-        self.override_charges(policies, subject, &mut check.charges, now_ns);
-        if self.is_kept_out(&policies.penalty_checks(&check.charges), now_ns) {
+        self.holders.change(policies, subject, &mut check.charges, now_ns);
+        if is_kept_out(&self.table, &policies.penalty_checks(&check.charges), now_ns) {
             return false;
         }
         check.charges.retain(|charge| policies.policy_of(charge).is_blind());
@@ -258,79 +231,106 @@ impl Limiter {
         self.hot.keep_local(&mut check.charges);
         check.charges.is_empty() || self.peek_charges(&check.charges, now_ns).is_admitted()
     }
+}
+
+impl Check<'_> {
+    /// Charges a subject once it is known whether it is a retry. Returns what to wait for, if anything.
+    fn recalled(
+        &mut self,
+        limiter: &Arc<Limiter>,
+        recall: Recall,
+        subject: &impl Subject,
+    ) -> Option<Box<Waiting>> {
+        let memories = &self.memories;
+        let known: SmallVec<[Charge; 2]> = recall.remembered().iter().map(|index| memories[*index]).collect();
+        let (table, now_ns) = (&limiter.table, self.begun_ns);
+        self.pass_retries(|memory, charge| known.contains(memory) && repeat(table, memory, charge, now_ns));
+        self.charge(limiter, subject)
+    }
 
     /// Decides the remaining charges. Returns what to wait for if Redis has to be asked.
-    fn charge(self: &Arc<Self>, subject: &impl Subject, check: &mut Check<'_>) -> Option<Waiting> {
-        if check.charges.is_empty() {
+    fn charge(&mut self, limiter: &Arc<Limiter>, subject: &impl Subject) -> Option<Box<Waiting>> {
+        if self.charges.is_empty() {
             return None;
         }
         // Before `route_tenant` changes the keys, because penalties are recorded on this node only, under the unrouted
         // key.
-        check.penalties = check.policies.penalty_checks(&check.charges);
-        self.route_tenant(&mut check.charges, subject.tenant());
-        self.hot.keep_local(&mut check.charges);
-        self.charge_routed(|policies| ClientAddress::from(policies.client_of(subject)), check)
+        self.penalties = self.policies.penalty_checks(&self.charges);
+        limiter.route_tenant(&mut self.charges, subject.tenant());
+        self.charge_routed(limiter, |policies| ClientAddress::from(policies.client_of(subject)))
     }
 
     /// The same once penalties are looked up and keys have their shards.
     #[inline]
-    pub(super) fn charge_routed(
-        self: &Arc<Self>,
+    fn charge_routed(
+        &mut self,
+        limiter: &Arc<Limiter>,
         client: impl FnOnce(PolicySelection<'_>) -> ClientAddress,
-        check: &mut Check<'_>,
-    ) -> Option<Waiting> {
-        let now_ns = check.begun_ns;
-        let Check { charges, penalties, looks, decision, .. } = check;
-        if penalties.is_empty() || !self.keep_out(charges, penalties, looks, now_ns, decision) {
-            let client = client(check.policies);
-            let Check { charges, decision, .. } = check;
+    ) -> Option<Box<Waiting>> {
+        limiter.hot.keep_local(&mut self.charges);
+        let now_ns = self.begun_ns;
+        if self.penalties.is_empty() || !self.keep_out(limiter) {
+            let client = client(self.policies);
+            let Check { charges, decision, .. } = self;
             let waiting = match decision.kept_out {
-                Worlds::NONE => self.decide(charges, client, now_ns, decision),
+                Worlds::NONE => limiter.decide(charges, client, now_ns, decision),
                 // The penalty of one policy of a trial; the other is decided.
-                _ => self.decide_all(charges, client, now_ns, decision),
+                _ => ChargeWalk { limiter, charges, client, now_ns }.decide_all(decision),
             };
             if waiting.is_some() {
-                return waiting;
+                return waiting.map(Box::new);
             }
         }
-        self.conclude_check(check);
+        self.conclude(limiter);
         None
     }
 
+    /// Waits for the charges, so long at most, and completes the check.
+    async fn wait(&mut self, limiter: &Limiter, waiting: Waiting, left: Duration) {
+        // A timeout is no error here, because the answers that have arrived decide.
+        let _ = timeout(left, waiting.resolved()).await;
+        self.resume(limiter, waiting, clock::now_ns());
+    }
+
+    /// Decides the charges that wait, with the answers that have arrived, and completes the check.
+    fn resume(&mut self, limiter: &Limiter, waiting: Waiting, now_ns: u64) {
+        waiting.resume(now_ns, &mut self.decision);
+        self.conclude(limiter);
+    }
+
     /// Completes a check whose charges are decided: records denials and retries, and counts.
-    fn conclude_check(self: &Arc<Self>, check: &mut Check<'_>) {
-        let now_ns = check.begun_ns;
+    fn conclude(&mut self, limiter: &Limiter) {
+        let now_ns = self.begun_ns;
         // A refusal because Redis is down must not count against the client.
-        if !check.penalties.is_empty() && !check.decision.is_redis_down {
-            self.watch(&check.charges, &mut check.penalties, &check.looks, now_ns, &mut check.decision);
+        if !self.penalties.is_empty() && !self.decision.is_redis_down {
+            self.watch(&limiter.table);
         }
-        if !check.looks.is_empty() {
-            self.return_looks(check);
+        if !self.looks.is_empty() {
+            self.return_looks(limiter);
         }
-        check.count();
-        if check.policies.tries() {
-            check.compare();
+        self.count();
+        if self.policies.tries() {
+            self.compare();
         }
         // Only after admission, so that two requests with one key that arrive together are both charged, but none
         // passes under a key that nothing was paid for.
-        let Check { memories, decision, .. } = check;
-        let paid = memories.iter().filter(|memory| !decision.is_refused_to(memory));
-        paid.for_each(|memory| self.remember(memory, now_ns));
+        let paid = self.memories.iter().filter(|memory| !self.decision.is_refused_to(memory));
+        paid.for_each(|memory| remember(limiter, memory, now_ns));
     }
 
     /// Gives back what was taken of parts that are only looked at. Then the decision says what is left with it.
     #[cold]
-    fn return_looks(self: &Arc<Self>, check: &mut Check<'_>) {
-        let Check { charges, looks, decision, begun_ns, .. } = check;
+    fn return_looks(&mut self, limiter: &Limiter) {
+        let Check { charges, looks, decision, begun_ns, .. } = self;
         for (index, charge) in charges.iter().enumerate() {
             if !looks.contains(&charge.part) || !decision.has_taken(index, charge) {
                 continue;
             }
-            self.refund(charge, decision.refund(index), *begun_ns);
+            limiter.refund(charge, decision.refund(index), *begun_ns);
             let outcome = decision.outcomes[index];
             let remaining = outcome.remaining.saturating_add(charge.cost);
             let left = match charge.plan {
-                None => self.look(charge, *begun_ns),
+                None => limiter.look(charge, *begun_ns),
                 Some(_) if remaining < charge.quota.capacity() => outcome,
                 Some(_) => Outcome::new(outcome.answer(), remaining, 0),
             };

@@ -2,32 +2,27 @@
 //!
 //! Each node records penalties on its own, also for refusals that Redis decided: they are not shared with the fleet.
 
-use crate::{Decision, Elsewhere, Limiter};
+use crate::Limiter;
+use crate::check::Check;
+use crate::decision::{Decision, Elsewhere};
+use crate::local::Table;
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
-use policy::PolicySelection;
 
-impl Limiter {
+impl Check<'_> {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
-    /// counts as one more denial, so that a client that keeps asking prolongs its penalty; but not by what only
-    /// `looks`, the numbers of such parts.
+    /// counts as one more denial, so that a client that keeps asking prolongs its penalty; but not by what only `looks`.
     ///
     /// In a trial of two policies the penalty of one does not keep the other from being charged. Then it returns false, and
-    /// `decision` says which charges are kept out; decide the others with [`Limiter::decide_kept_out`].
-    pub(crate) fn keep_out(
-        &self,
-        charges: &[Charge],
-        penalties: &mut [PenaltyCheck],
-        looks: &[u16],
-        now_ns: u64,
-        decision: &mut Decision,
-    ) -> bool {
+    /// `decision` says which charges are kept out.
+    pub(crate) fn keep_out(&mut self, limiter: &Limiter) -> bool {
+        let Check { charges, penalties, looks, decision, begun_ns: now_ns, .. } = self;
         let mut kept_out = Worlds::NONE;
         for penalty in penalties.iter_mut() {
-            let told_ns = self.table.penalty_ns(penalty.key, now_ns);
+            let told_ns = limiter.table.penalty_ns(penalty.key, *now_ns);
             if told_ns > 0 {
                 penalty.wait_ns = match looks.contains(&penalty.part) {
                     true => told_ns,
-                    false => self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns),
+                    false => limiter.table.note_denial(penalty.key, &penalty.rule, told_ns, *now_ns),
                 };
                 kept_out.add(penalty.refuses());
             }
@@ -41,7 +36,7 @@ impl Limiter {
             return false;
         }
         // Looked at all the same, because windows that are used up refuse the request, too, perhaps for longer.
-        decision.outcomes.extend(charges.iter().map(|charge| self.foresee_refused(charge, now_ns)));
+        decision.outcomes.extend(charges.iter().map(|charge| limiter.foresee_refused(charge, *now_ns)));
         for (index, _) in charges.iter().enumerate().filter(|(_, charge)| charge.plan.is_some()) {
             decision.note_elsewhere(index, Elsewhere::Nobody);
         }
@@ -51,14 +46,8 @@ impl Limiter {
 
     /// Records the refusals of policies that have a `penalty`, but not of what only `looks`. If that begins a penalty, the
     /// decision names its longer wait.
-    pub(crate) fn watch(
-        &self,
-        charges: &[Charge],
-        penalties: &mut [PenaltyCheck],
-        looks: &[u16],
-        now_ns: u64,
-        decision: &mut Decision,
-    ) {
+    pub(crate) fn watch(&mut self, table: &Table) {
+        let Check { charges, penalties, looks, decision, begun_ns: now_ns, .. } = self;
         let mut begins = decision.kept_out != Worlds::NONE;
         for penalty in penalties.iter_mut().filter(|it| it.wait_ns == 0 && !looks.contains(&it.part)) {
             let own = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| {
@@ -67,7 +56,7 @@ impl Limiter {
             });
             // Not a cost that never fits, because it has no wait that the client could have ignored.
             if let Some(told_ns) = own.filter_map(|(_, outcome)| outcome.retry_after_ns()).max() {
-                penalty.wait_ns = self.table.note_denial(penalty.key, &penalty.rule, told_ns, now_ns);
+                penalty.wait_ns = table.note_denial(penalty.key, &penalty.rule, told_ns, *now_ns);
                 begins |= penalty.wait_ns > 0;
             }
         }
@@ -75,24 +64,12 @@ impl Limiter {
             decision.impose(charges, penalties);
         }
     }
+}
 
-    /// How long a penalty would last after one more denial of a client that is told to wait `told_ns`. Nothing is counted.
-    pub fn foresee_penalty(&self, penalty: &PenaltyCheck, told_ns: u64, now_ns: u64) -> u64 {
-        self.table.foresee_denial(penalty.key, &penalty.rule, told_ns, now_ns)
-    }
-
-    /// For how much longer this node keeps the subject of these charges out for a penalty, nanoseconds; 0: it has none. The
-    /// charges as [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
-    pub fn penalty_left_ns(&self, policies: PolicySelection<'_>, charges: &[Charge], now_ns: u64) -> u64 {
-        let penalties = policies.penalty_checks(charges);
-        penalties.iter().map(|penalty| self.table.penalty_ns(penalty.key, now_ns)).max().unwrap_or(0)
-    }
-
-    /// Whether a policy refuses the client for a penalty. Nothing is counted.
-    pub(crate) fn is_kept_out(&self, penalties: &[PenaltyCheck], now_ns: u64) -> bool {
-        let refuses = |penalty: &&PenaltyCheck| penalty.refuses().has(Worlds::OWN);
-        penalties.iter().filter(refuses).any(|penalty| self.table.penalty_ns(penalty.key, now_ns) > 0)
-    }
+/// Whether a policy refuses the client for a penalty. Nothing is counted.
+pub(super) fn is_kept_out(table: &Table, penalties: &[PenaltyCheck], now_ns: u64) -> bool {
+    let refuses = |penalty: &&PenaltyCheck| penalty.refuses().has(Worlds::OWN);
+    penalties.iter().filter(refuses).any(|penalty| table.penalty_ns(penalty.key, now_ns) > 0)
 }
 
 impl Decision {

@@ -1,9 +1,10 @@
 //! [`Provenance`]: who decided a window of a decision that was made, and how old what it knew of Redis was. For operators:
 //! it looks again, a moment later, at what the decision was made from.
 
-use crate::fleet::Fleet;
-use crate::{Decision, Elsewhere, Limiter};
-use limit::{Answer, Charge, Lease, Plan};
+use crate::decision::{Decision, Elsewhere};
+use crate::inspection::Inspection;
+use crate::shared_limits::SharedLimits;
+use limit::{Answer, Charge, Plan};
 
 /// Who decided one window, and by how old a word of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub struct Provenance {
     pub age_ns: Option<u64>,
 }
 
-impl Limiter {
+impl Inspection<'_> {
     /// Who decided the charge of this index of a decision.
     pub fn provenance(
         &self,
@@ -25,22 +26,19 @@ impl Limiter {
         (index, charge): (usize, &Charge),
         now_ns: u64,
     ) -> Provenance {
-        let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(charge.plan)?)));
-        let (Some((fleet, plan)), false) = (shared, decision.elsewhere(index) == Some(Elsewhere::Penalty))
-        else {
+        let is_penalised = decision.elsewhere(index) == Some(Elsewhere::Penalty);
+        let Some((shared, plan)) = self.limiter.shared(charge).filter(|_| !is_penalised) else {
             let by = if self.is_hot(charge) { "hot" } else { "local" };
             return Provenance { by, age_ns: None };
         };
         let is_exact = plan.sharing.is_exact();
-        let age_ns = fleet.heard_ago_ns(charge, is_exact, now_ns);
+        let age_ns = shared.leases.table.heard_ago_ns(charge, is_exact, now_ns);
         let answer = decision.outcomes[index].answer();
         let is_unheard = age_ns.is_none();
         let by = match decision.elsewhere(index) {
             Some(Elsewhere::Redis) => return Provenance { by: "redis", age_ns: Some(0) },
             Some(Elsewhere::Fallback) => "fallback",
-            Some(Elsewhere::Nobody) if self.is_counted_here(fleet, plan, (charge, answer), now_ns) => {
-                "fallback"
-            }
+            Some(Elsewhere::Nobody) if is_counted_here(shared, &plan, (charge, answer), now_ns) => "fallback",
             // It never holds so much.
             _ if answer == Answer::Never => "unasked",
             Some(Elsewhere::Nobody) if is_unheard => "unasked",
@@ -50,21 +48,20 @@ impl Limiter {
         };
         Provenance { by, age_ns }
     }
+}
 
-    /// Whether what was said of a charge that nobody decided is from this node's own count, because Redis is away.
-    fn is_counted_here(
-        &self,
-        fleet: &Fleet,
-        plan: &Plan,
-        (charge, answer): (&Charge, Answer),
-        now_ns: u64,
-    ) -> bool {
-        if plan.sharing.is_exact() {
-            // What Redis said before may refuse it, whatever its own count says.
-            let is_heard = || fleet.known_wait_ns(charge, now_ns).is_some();
-            return fleet.fallback_share(charge).is_some() && (answer == Answer::Admitted || !is_heard());
-        }
-        let heard = fleet.shares.peek(charge.key);
-        heard.is_some_and(|(_, words)| Lease::from_words(words).is_fallback())
+/// Whether what was said of a charge that nobody decided is from this node's own count, because Redis is away.
+fn is_counted_here(
+    shared: &SharedLimits,
+    plan: &Plan,
+    (charge, answer): (&Charge, Answer),
+    now_ns: u64,
+) -> bool {
+    let leases = &shared.leases.table;
+    if plan.sharing.is_exact() {
+        // What Redis said before may refuse it, whatever its own count says.
+        let is_heard = || leases.known_wait_ns(charge, now_ns).is_some();
+        return shared.fleet.fallback_share(charge).is_some() && (answer == Answer::Admitted || !is_heard());
     }
+    leases.peek(charge.key).is_some_and(|(_, share)| share.is_fallback())
 }

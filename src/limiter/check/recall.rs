@@ -15,6 +15,8 @@ use smallvec::SmallVec;
 
 use crate::Limiter;
 use crate::check::charge_state::{ChargeState, Refund, Said, said, unheard};
+use crate::fleet::Fleet;
+use crate::local::Table;
 use crate::wait::{Wait, WaitResolution};
 use limit::lease_messages::{ExactCharge, Op, Reply};
 use limit::{Algorithm, Charge, Key, Quota};
@@ -26,29 +28,39 @@ pub struct Recall {
     deadline: Duration,
 }
 
-impl Limiter {
-    /// Whether this node remembers the request.
-    pub(crate) fn is_remembered(&self, memory: &Charge, now_ns: u64) -> bool {
-        memory.plan.is_none() && self.table.is_remembered(memory, now_ns)
-    }
+/// Whether this node remembers the request.
+pub(super) fn is_remembered(table: &Table, memory: &Charge, now_ns: u64) -> bool {
+    memory.plan.is_none() && table.is_remembered(memory, now_ns)
+}
 
-    /// Spends a repeat of the request's key and of its client, if both have one left. `charge` is the first of the policy.
-    pub(crate) fn repeat(&self, memory: &Charge, charge: &Charge, now_ns: u64) -> bool {
-        let is_free = self.has_repeats(memory, charge, now_ns);
-        if is_free {
-            repeats(memory, charge).iter().for_each(|repeat| self.table.remember(repeat, now_ns));
+/// Spends a repeat of the request's key and of its client, if both have one left. `charge` is the first of the policy.
+pub(super) fn repeat(table: &Table, memory: &Charge, charge: &Charge, now_ns: u64) -> bool {
+    let is_free = has_repeats(table, memory, charge, now_ns);
+    if is_free {
+        repeats(memory, charge).iter().for_each(|repeat| table.remember(repeat, now_ns));
+    }
+    is_free
+}
+
+/// Whether both have a repeat left.
+pub(super) fn has_repeats(table: &Table, memory: &Charge, charge: &Charge, now_ns: u64) -> bool {
+    !repeats(memory, charge).iter().any(|repeat| table.is_remembered(repeat, now_ns))
+}
+
+/// Remembers an admitted request: in Redis if the policy is shared, else in this node's table.
+pub(super) fn remember(limiter: &Limiter, memory: &Charge, now_ns: u64) {
+    match limiter.shared(memory) {
+        Some((shared, plan)) => {
+            let parts = [ExactCharge::of(memory, &plan)].into_iter().collect();
+            shared.fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
         }
-        is_free
+        None => limiter.table.remember(memory, now_ns),
     }
+}
 
-    /// Whether both have a repeat left.
-    pub(crate) fn has_repeats(&self, memory: &Charge, charge: &Charge, now_ns: u64) -> bool {
-        !repeats(memory, charge).iter().any(|repeat| self.table.is_remembered(repeat, now_ns))
-    }
-
+impl Recall {
     /// Asks Redis for the memories that the fleet shares; `None` if there are none or their shards are not quick.
-    pub(crate) fn recall(&self, memories: &[Charge]) -> Option<Recall> {
-        let fleet = self.fleet.as_ref()?;
+    pub(super) fn ask(fleet: &Fleet, memories: &[Charge]) -> Option<Recall> {
         let plans = &fleet.plans;
         let shared: SmallVec<[_; 2]> = memories
             .iter()
@@ -69,25 +81,13 @@ impl Limiter {
                     _ => unheard(ChargeState::Unanswered),
                 });
             };
-            fleet.link.send(Op::Peek(ExactCharge::of(memory, plan)), Box::new(move |answer, _| done(answer)));
+            fleet
+                .link
+                .send(Op::Peek(ExactCharge::of(memory, &plan)), Box::new(move |answer, _| done(answer)));
         }
         Some(Recall { wait, deadline })
     }
 
-    /// Remembers an admitted request: in Redis if the policy is shared, else in this node's table.
-    pub(crate) fn remember(&self, memory: &Charge, now_ns: u64) {
-        let shared = self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(memory.plan)?)));
-        match shared {
-            Some((fleet, plan)) => {
-                let parts = [ExactCharge::of(memory, plan)].into_iter().collect();
-                fleet.link.send(Op::Repay(parts), Box::new(|_, _| {}));
-            }
-            None => self.table.remember(memory, now_ns),
-        }
-    }
-}
-
-impl Recall {
     /// How long a request waits for it.
     pub(crate) fn deadline(&self) -> Duration {
         self.deadline

@@ -1,5 +1,5 @@
-//! Exact windows (no leases): Redis decides every admission, and the requests of a key in their order. This is where an
-//! answer of Redis becomes the outcome of a charge: `exact_answered` → `decided` → `resolve_one`.
+//! [`Exact`]: windows without leases. Redis decides every admission, and the requests of a key in their order. This is where an
+//! answer of Redis becomes the outcome of a charge: `answered` → `decided` → `resolve_one`.
 //!
 //! While plenty is left, a few questions about a key are in flight at a time, else one. Requests that come meanwhile are
 //! asked for together by the next question: all of them, or as many as Redis has room for. So a rush costs a few
@@ -12,7 +12,6 @@
 
 pub(super) mod advances;
 pub(super) mod questions;
-pub(super) mod settling;
 pub(super) mod taken_late;
 
 use std::sync::Arc;
@@ -20,59 +19,83 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::check::charge_state::{ChargeState, Refund, Said, said, unheard};
-use super::exact::questions::{Group, Question, Rooms, cost_of, next_group};
-use super::fleet::{Fleet, denied_before};
+use super::exact::advances::{Advances, KEPT_NS};
+use super::exact::questions::{Group, Question, Questions, Rooms, cost_of, next_group};
+use super::exact::taken_late::TakenLate;
+use super::fallback::Fallback;
+use super::fleet::Fleet;
+use super::leases::Leases;
+use super::local::{StateLocation, Table};
 use super::wait::{Fate, Late, Wait};
-use super::{Decision, Limiter};
 use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, Quota};
 
-impl Limiter {
-    /// Asks Redis for the exact charges of one request on one shard, now or with the next question.
-    pub(super) fn ask_exact(self: &Arc<Self>, fleet: &Fleet, question: Question, now_ns: u64) {
-        if !question.is_plain() {
-            return self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
+/// Exact windows: what Redis is asked about them, and what it has said that no request has used yet.
+pub(crate) struct Exact {
+    fleet: Arc<Fleet>,
+    table: Arc<Table>,
+    leases: Arc<Leases>,
+    fallback: Arc<Fallback>,
+    pub(crate) questions: Questions,
+    advances: Advances,
+    pub(crate) taken_late: TakenLate,
+}
+
+impl Exact {
+    pub(crate) fn new(
+        fleet: &Arc<Fleet>,
+        table: &Arc<Table>,
+        leases: &Arc<Leases>,
+        fallback: &Arc<Fallback>,
+    ) -> Exact {
+        Exact {
+            fleet: Arc::clone(fleet),
+            table: Arc::clone(table),
+            leases: Arc::clone(leases),
+            fallback: Arc::clone(fallback),
+            questions: Questions::default(),
+            advances: Advances::default(),
+            taken_late: TakenLate::default(),
         }
-        let left = |charge: &Charge| fleet.left(charge, now_ns);
+    }
+
+    /// Asks Redis for the exact charges of one request on one shard, now or with the next question.
+    pub(crate) fn ask(self: &Arc<Self>, question: Question, now_ns: u64) {
+        if !question.is_plain() {
+            return self.send_group(SmallVec::from_iter([question]), now_ns);
+        }
+        let left = |charge: &Charge| self.leases.table.left(charge, now_ns);
         let room = question.charges.iter().map(left).min().unwrap_or(0);
         // Sent at once to a slow Redis, because nobody waits for it and would be served sooner by asking together.
-        let is_ahead = !fleet.link.is_quick(question.key());
-        if let Some(question) = fleet.questions.begin(question, room, is_ahead) {
-            self.send_group(fleet, SmallVec::from_iter([question]), now_ns);
+        let is_ahead = !self.fleet.link.is_quick(question.key());
+        if let Some(question) = self.questions.begin(question, room, is_ahead) {
+            self.send_group(SmallVec::from_iter([question]), now_ns);
         }
     }
 
-    fn send_group(self: &Arc<Self>, fleet: &Fleet, group: Group, sent_ns: u64) {
+    fn send_group(self: &Arc<Self>, group: Group, sent_ns: u64) {
         let Some(first) = group.first() else { return };
-        if !fleet.debts.is_empty() {
-            // Sent before the question, so that Redis does not admit units that this node has already spent.
-            first.charges.iter().for_each(|charge| self.tell_debt(fleet, charge.key, sent_ns));
-        }
+        // Sent before the question, so that Redis does not admit units that this node has already spent.
+        first.charges.iter().for_each(|charge| self.fallback.tell_debt(charge.key, sent_ns));
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
             let cost = cost_of(&group, at);
-            Some(ExactCharge::of(&Charge { cost, ..*charge }, fleet.plans.get(charge.plan)?))
+            Some(ExactCharge::of(&Charge { cost, ..*charge }, &*self.fleet.plans.get(charge.plan)?))
         });
         let parts: SmallVec<[ExactCharge; 2]> = parts.collect();
-        let limiter = Arc::clone(self);
-        let done = move |answer, now_ns| limiter.exact_answered(group, answer, sent_ns, now_ns);
-        fleet.link.send(Op::Take(parts), Box::new(done));
+        let exact = Arc::clone(self);
+        let done = move |answer, now_ns| exact.answered(group, answer, sent_ns, now_ns);
+        self.fleet.link.send(Op::Take(parts), Box::new(done));
     }
 
-    fn exact_answered(
-        self: &Arc<Self>,
-        group: Group,
-        answer: Result<Reply, LinkError>,
-        sent_ns: u64,
-        now_ns: u64,
-    ) {
-        let (Some(fleet), Some(first)) = (&self.fleet, group.first()) else { return };
+    fn answered(self: &Arc<Self>, group: Group, answer: Result<Reply, LinkError>, sent_ns: u64, now_ns: u64) {
+        let Some(first) = group.first() else { return };
         let (key, is_plain) = (first.key(), first.is_plain());
         match answer {
             Ok(Reply::Taken(taken)) if taken.admitted || group.len() == 1 => {
                 let refused = (!taken.admitted && is_plain).then(|| group[0].clone());
-                self.decided(fleet, group, &taken, (sent_ns, now_ns));
+                self.decided(group, &taken, (sent_ns, now_ns));
                 if let Some(refused) = refused {
-                    self.refuse_alike(fleet, &refused, &taken, now_ns);
+                    self.refuse_alike(&refused, &taken, now_ns);
                 }
             }
             // The group was too much. Ask for as many as fit, at least one fewer, so that this ends.
@@ -81,59 +104,62 @@ impl Limiter {
                 let most = group.len() - 1;
                 let mut again = group.into_iter().collect();
                 let fewer = next_group(&mut again, &rooms, most);
-                fleet.questions.put_back(key, again);
-                return self.send_group(fleet, fewer, now_ns);
+                self.questions.put_back(key, again);
+                return self.send_group(fewer, now_ns);
             }
             answer => {
                 let is_undone = answer.err().is_none_or(LinkError::is_undone);
                 let late = if is_undone { Late::Untaken } else { Late::Unknown };
                 let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
-                group.iter().for_each(|question| self.resolve_all(fleet, question, (state, late), now_ns));
+                group.iter().for_each(|question| self.resolve_all(question, (state, late), now_ns));
                 // Ended, too, because requests queued behind it would get no answer either.
                 if is_plain {
-                    let queued = fleet.questions.take_queued(key);
+                    let queued = self.questions.take_queued(key);
                     if queued.is_empty() {
                         return;
                     }
                     queued.iter().for_each(|question| {
-                        self.resolve_all(fleet, question, (ChargeState::Untaken, Late::Untaken), now_ns);
+                        self.resolve_all(question, (ChargeState::Untaken, Late::Untaken), now_ns);
                     });
                 }
             }
         }
         if is_plain {
-            self.ask_next(fleet, key, now_ns);
+            self.ask_next(key, now_ns);
         }
     }
 
     /// Asks for the queued requests, except those that gave up and those that are known to be refused.
-    fn ask_next(self: &Arc<Self>, fleet: &Fleet, key: Key, now_ns: u64) {
+    fn ask_next(self: &Arc<Self>, key: Key, now_ns: u64) {
         loop {
-            let mut queued = fleet.questions.take_queued(key);
+            let mut queued = self.questions.take_queued(key);
             if queued.is_empty() {
                 return;
             }
             queued.retain(|question| {
                 // One that was admitted before its answer no longer waits, but Redis still has to count it.
                 if question.wait.is_over() && !question.is_admitted() {
-                    self.resolve_all(fleet, question, (ChargeState::Untaken, Late::Untaken), now_ns);
+                    self.resolve_all(question, (ChargeState::Untaken, Late::Untaken), now_ns);
                     return false;
                 }
-                !self.refuse_by_memory(fleet, question, now_ns)
+                !self.refuse_by_memory(question, now_ns)
             });
             let Some(first) = queued.front() else { continue };
             // No more than may be left. If more has been refunded since, a request that asks alone finds out.
-            let room = |charge: &Charge| charge.quota.capacity().min(fleet.left(charge, now_ns));
+            let room = |charge: &Charge| charge.quota.capacity().min(self.leases.table.left(charge, now_ns));
             let rooms = first.charges.iter().map(room).collect();
             let group = next_group(&mut queued, &rooms, GROUP_MAX);
-            fleet.questions.put_back(key, queued);
-            return self.send_group(fleet, group, now_ns);
+            self.questions.put_back(key, queued);
+            return self.send_group(group, now_ns);
         }
     }
 
     /// Refuses a question if Redis has lately refused as much; returns whether it did.
-    fn refuse_by_memory(self: &Arc<Self>, fleet: &Fleet, question: &Question, now_ns: u64) -> bool {
-        let denied = |charge: &Charge| denied_before(fleet, fleet.plans.get(charge.plan)?, charge, now_ns);
+    fn refuse_by_memory(&self, question: &Question, now_ns: u64) -> bool {
+        let denied = |charge: &Charge| {
+            let plan = self.fleet.plans.get(charge.plan)?;
+            self.leases.table.denied_before(&plan, charge, now_ns)
+        };
         let denials: SmallVec<[Option<Outcome>; 2]> = question.charges.iter().map(denied).collect();
         if denials.iter().all(Option::is_none) {
             return false;
@@ -141,19 +167,19 @@ impl Limiter {
         for ((index, charge), denial) in question.charges().zip(denials) {
             let answer = || match denial {
                 Some(outcome) => (ChargeState::Refused, outcome),
-                None => (ChargeState::Fits, self.foresee_refused(charge, now_ns)),
+                None => (ChargeState::Fits, self.fallback.foresee_refused(charge, now_ns)),
             };
-            self.resolve_one(fleet, &question.wait, (index, charge), (Late::Untaken, now_ns), answer);
+            self.resolve_one(&question.wait, (index, charge), (Late::Untaken, now_ns), answer);
         }
         true
     }
 
     /// Refuses queued requests that want at least as much of the same windows as the one that was refused.
-    fn refuse_alike(self: &Arc<Self>, fleet: &Fleet, refused: &Question, taken: &TakeReply, now_ns: u64) {
-        for question in fleet.questions.take_alike(refused) {
+    fn refuse_alike(&self, refused: &Question, taken: &TakeReply, now_ns: u64) {
+        for question in self.questions.take_alike(refused) {
             for (which, outcome) in question.charges().zip(&taken.outcomes) {
                 let state = if outcome.is_admitted() { ChargeState::Fits } else { ChargeState::Refused };
-                self.resolve_one(fleet, &question.wait, which, (Late::Untaken, now_ns), || (state, *outcome));
+                self.resolve_one(&question.wait, which, (Late::Untaken, now_ns), || (state, *outcome));
             }
         }
     }
@@ -161,16 +187,16 @@ impl Limiter {
     /// Decides a charge of an exact window whose answers come too late to wait for; `ChargeState::Asked`: Redis has to be
     /// asked first, for this request or for those after it. While much is left, what Redis has given goes before a question,
     /// and a node that has admitted its part asks for no more, because the rest is the others'.
-    pub(super) fn decide_or_ask(&self, fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Said {
+    pub(crate) fn decide_or_ask(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Said {
         if charge.count_denied {
             return unheard(ChargeState::Asked);
         }
-        if let Means::Part(part) = fleet.means(plan, charge, now_ns) {
-            if let Some(granted) = self.spend_granted(fleet, plan, charge, now_ns) {
+        if let Means::Part(part) = self.means(plan, charge, now_ns) {
+            if let Some(granted) = self.spend_granted(plan, charge, now_ns) {
                 return granted;
             }
-            if fleet.advances.unanswered(charge.key).saturating_add(charge.cost) > part {
-                return (ChargeState::Refused, fleet.refused_ahead(plan, charge, now_ns));
+            if self.advances.unanswered(charge.key).saturating_add(charge.cost) > part {
+                return (ChargeState::Refused, self.refused_ahead(plan, charge, now_ns));
             }
         }
         unheard(ChargeState::Asked)
@@ -178,60 +204,42 @@ impl Limiter {
 
     /// Decides a charge before Redis has answered, which it does later: by what it has given before or, while much is left,
     /// within this node's even part. `None`: Redis does not answer at all, or such charges have to wait for it.
-    pub(super) fn decide_ahead(
-        &self,
-        fleet: &Fleet,
-        plan: &Plan,
-        charge: &Charge,
-        now_ns: u64,
-    ) -> Option<Said> {
-        if !Fleet::is_advanced(plan) || !fleet.link.answers(charge.key) {
+    pub(crate) fn decide_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
+        if !Fleet::is_advanced(plan) || !self.fleet.link.answers(charge.key) {
             return None;
         }
-        if let Some(granted) = self.spend_granted(fleet, plan, charge, now_ns) {
+        if let Some(granted) = self.spend_granted(plan, charge, now_ns) {
             return Some(granted);
         }
-        if let Some(denied) = denied_before(fleet, plan, charge, now_ns) {
+        if let Some(denied) = self.leases.table.denied_before(plan, charge, now_ns) {
             return Some((ChargeState::Refused, denied));
         }
-        if let Means::Part(part) = fleet.means(plan, charge, now_ns)
-            && fleet.advances.admit(charge, part)
+        if let Means::Part(part) = self.means(plan, charge, now_ns)
+            && self.advances.admit(charge, part)
         {
-            let ahead = fleet.advances.unanswered(charge.key);
-            let place = self.table.take(&fleet.own_part(charge), now_ns).place;
+            let ahead = self.advances.unanswered(charge.key);
+            let place = self.table.take(&self.fleet.own_part(charge), now_ns).place;
             let refund = Refund::Fallback { place, taken_ns: now_ns };
             return Some((
                 ChargeState::taken(refund),
-                fleet.outcome_ahead(plan, charge, (part, ahead), now_ns),
+                self.outcome_ahead(plan, charge, (part, ahead), now_ns),
             ));
         }
-        Some((ChargeState::Refused, fleet.refused_ahead(plan, charge, now_ns)))
+        Some((ChargeState::Refused, self.refused_ahead(plan, charge, now_ns)))
     }
 
     /// Spends what Redis has given for a request that was refused.
-    pub(super) fn spend_granted(
-        &self,
-        fleet: &Fleet,
-        plan: &Plan,
-        charge: &Charge,
-        now_ns: u64,
-    ) -> Option<Said> {
-        let taken_us = fleet.advances.spend(charge)?;
-        self.table.take(&fleet.own_part(charge), now_ns);
-        let outcome = fleet.outcome_ahead(plan, charge, (u64::MAX, 0), now_ns);
+    pub(crate) fn spend_granted(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
+        let taken_us = self.advances.spend(charge)?;
+        self.table.take(&self.fleet.own_part(charge), now_ns);
+        let outcome = self.outcome_ahead(plan, charge, (u64::MAX, 0), now_ns);
         Some((ChargeState::taken(Refund::Redis { taken_us }), outcome))
     }
 
     /// Resolves the charges of all requests of a group.
-    fn decided(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        group: Group,
-        taken: &TakeReply,
-        (sent_ns, now_ns): (u64, u64),
-    ) {
+    fn decided(&self, group: Group, taken: &TakeReply, (sent_ns, now_ns): (u64, u64)) {
         if let Some(last) = group.last() {
-            self.note_said(fleet, &last.charges, taken, (sent_ns, now_ns));
+            self.note_said(&last.charges, taken, (sent_ns, now_ns));
         }
         // Redis reported what is left after the whole group. For each request, add what those behind it took.
         let mut behind: Rooms = (0..taken.outcomes.len()).map(|at| cost_of(&group, at)).collect();
@@ -243,14 +251,13 @@ impl Limiter {
                     0 => *said,
                     more => Outcome::new(said.answer(), said.remaining.saturating_add(more), said.reset_ns),
                 };
-                self.decided_one(fleet, &question.wait, which, (taken, outcome), (sent_ns, now_ns));
+                self.decided_one(&question.wait, which, (taken, outcome), (sent_ns, now_ns));
             }
         }
     }
 
     fn decided_one(
-        self: &Arc<Self>,
-        fleet: &Fleet,
+        &self,
         wait: &Wait,
         (index, charge): (usize, &Charge),
         (taken, outcome): (&TakeReply, Outcome),
@@ -264,32 +271,25 @@ impl Limiter {
         let note = || {
             // Counted here too, for fallback in case Redis goes down.
             if is_taken {
-                self.table.take(&fleet.own_part(charge), sent_ns);
+                self.table.take(&self.fleet.own_part(charge), sent_ns);
             }
             said
         };
         let late = if is_taken { Late::Taken { taken_us: taken.at_us } } else { Late::Untaken };
-        self.resolve_one(fleet, wait, (index, charge), (late, now_ns), note);
+        self.resolve_one(wait, (index, charge), (late, now_ns), note);
     }
 
     /// Resolves every charge of a question alike.
-    fn resolve_all(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        question: &Question,
-        (state, late): (ChargeState, Late),
-        now_ns: u64,
-    ) {
+    fn resolve_all(&self, question: &Question, (state, late): (ChargeState, Late), now_ns: u64) {
         for which in question.charges() {
-            self.resolve_one(fleet, &question.wait, which, (late, now_ns), || unheard(state));
+            self.resolve_one(&question.wait, which, (late, now_ns), || unheard(state));
         }
     }
 
     /// Resolves one charge. If its request no longer waits, treats the answer as late, or leaves it to the thread that is
     /// deciding the request right now.
     fn resolve_one(
-        self: &Arc<Self>,
-        fleet: &Fleet,
+        &self,
         wait: &Wait,
         (index, charge): (usize, &Charge),
         (late, now_ns): (Late, u64),
@@ -298,36 +298,29 @@ impl Limiter {
         if !wait.resolve(index, answer)
             && let Some(fate) = wait.resolve_late(index, late)
         {
-            self.late_decided(fleet, charge, late, fate, now_ns);
+            self.late_decided(charge, late, fate, now_ns);
         }
     }
 
-    pub(super) fn late_decided(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        charge: &Charge,
-        late: Late,
-        fate: Fate,
-        now_ns: u64,
-    ) {
+    pub(crate) fn late_decided(&self, charge: &Charge, late: Late, fate: Fate, now_ns: u64) {
         if let Fate::Stands { decided_ns: Some(_) } = fate {
-            fleet.advances.answered(charge);
+            self.advances.answered(charge);
         }
         match (late, fate) {
             // It counts denials.
             (Late::Taken { .. }, Fate::Refused) if charge.count_denied => {}
             // The next request gets it, because nobody waits for a slow Redis.
-            (Late::Taken { taken_us }, Fate::Refused) if !fleet.link.is_quick(charge.key) => {
-                fleet.advances.keep(charge, taken_us, now_ns);
+            (Late::Taken { taken_us }, Fate::Refused) if !self.fleet.link.is_quick(charge.key) => {
+                self.advances.keep(charge, taken_us, now_ns);
             }
-            (Late::Taken { taken_us }, Fate::Refused) => self.return_to_redis(fleet, charge, taken_us),
-            (Late::Untaken, Fate::Stands { decided_ns: Some(_) }) if fleet.link.answers(charge.key) => {
-                fleet.debts.add(charge, charge.cost, now_ns, fleet.nodes());
-                self.tell_debt(fleet, charge.key, now_ns);
+            (Late::Taken { taken_us }, Fate::Refused) => self.fallback.give_back(charge, taken_us),
+            (Late::Untaken, Fate::Stands { decided_ns: Some(_) }) if self.fleet.link.answers(charge.key) => {
+                self.fallback.add_debt(charge, now_ns);
+                self.fallback.tell_debt(charge.key, now_ns);
             }
-            (Late::Untaken, Fate::Stands { .. }) => fleet.owe(charge),
+            (Late::Untaken, Fate::Stands { .. }) => self.fallback.owe(charge),
             (Late::Taken { taken_us }, Fate::Stands { decided_ns: Some(decided_ns) }) => {
-                fleet.taken_late.note(charge.key, decided_ns, taken_us);
+                self.taken_late.note(charge.key, decided_ns, taken_us);
             }
             (Late::Taken { .. } | Late::Unknown, Fate::Stands { .. }) => {}
             (Late::Untaken | Late::Unknown, Fate::Refused) => {}
@@ -335,13 +328,13 @@ impl Limiter {
     }
 
     /// Remembers what Redis said about exact windows: what is left, and denials until they end.
-    fn note_said(&self, fleet: &Fleet, charges: &[Charge], taken: &TakeReply, (sent_ns, now_ns): (u64, u64)) {
+    fn note_said(&self, charges: &[Charge], taken: &TakeReply, (sent_ns, now_ns): (u64, u64)) {
         for (index, (charge, outcome)) in charges.iter().zip(&taken.outcomes).enumerate() {
-            let Some(plan) = fleet.plans.get(charge.plan) else { continue };
+            let Some(plan) = self.fleet.plans.get(charge.plan) else { continue };
             // Of a key that comes several times all that was asked for so far is refused, and no single cost.
             let alike = charges[..=index].iter().filter(|it| it.key == charge.key);
             let cost = alike.map(|it| it.cost).fold(0, u64::saturating_add);
-            fleet.change(charge, sent_ns, |share| {
+            self.leases.table.change(charge, sent_ns, |share| {
                 share.hear(outcome.remaining, outcome.reset_ns, sent_ns);
                 match outcome.answer() {
                     // No larger cost, because it does not fit the field that remembers it, and says nothing about
@@ -355,7 +348,7 @@ impl Limiter {
                         share.refuse(cost, retry_after_ns.max(least_ns), sent_ns);
                     }
                     // Units have come back since the denial.
-                    Answer::Admitted if share.refused_for(plan, charge.cost, sent_ns).is_some() => {
+                    Answer::Admitted if share.refused_for(&plan, charge.cost, sent_ns).is_some() => {
                         share.end_denial();
                     }
                     Answer::Later { .. } | Answer::Admitted | Answer::Never => {}
@@ -366,40 +359,85 @@ impl Limiter {
 
     /// Publishes how the charges of a wait were decided, for answers that are still to come, and handles those that came
     /// meanwhile.
-    pub(super) fn tell_fates(
-        self: &Arc<Self>,
+    pub(crate) fn tell_fates(
+        &self,
         wait: &Wait,
         charges: &[Charge],
         fates: SmallVec<[Option<Fate>; 4]>,
         now_ns: u64,
     ) {
-        let Some(fleet) = &self.fleet else { return };
         for (index, late) in wait.tell_fates(fates.clone()) {
             if let Some(fate) = fates[index] {
-                self.late_decided(fleet, &charges[index], late, fate, now_ns);
+                self.late_decided(&charges[index], late, fate, now_ns);
             }
         }
     }
 
-    /// How each charge was decided, for late answers.
-    pub(super) fn fates(
-        charges: &[Charge],
-        states: &[ChargeState],
-        decision: &Decision,
-    ) -> SmallVec<[Option<Fate>; 4]> {
-        let fate = |(charge, state): (&Charge, &ChargeState)| match state {
-            // Nobody needs what Redis was asked for, because it was admitted by what Redis had given before.
-            ChargeState::Taken { refund: Refund::Redis { .. }, .. } => Some(Fate::Refused),
-            ChargeState::Taken { refund, .. } if !decision.is_refused_to(charge) || charge.count_denied => {
-                let decided_ns = match refund {
-                    Refund::Fallback { taken_ns, .. } => Some(*taken_ns),
-                    _ => None,
-                };
-                Some(Fate::Stands { decided_ns })
-            }
-            _ => Some(Fate::Refused),
-        };
-        charges.iter().zip(states).map(fate).collect()
+    /// What this node may do with a charge before Redis answers, by what Redis last said is left.
+    fn means(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Means {
+        let left = self.leases.table.copy(charge, now_ns).heard_left(plan, now_ns);
+        let nodes = u64::from(self.fleet.nodes().max(1));
+        let part = left / nodes;
+        let whole = plan.quota.capacity();
+        // Others may have spent more of it meanwhile than this node has, and what refills faster than questions travel is
+        // nobody's part, because who has admitted its own would not ask for what refills meanwhile.
+        let is_even = left == whole || part / 2 >= charge.cost;
+        let is_much = nodes == 1 || is_even && left.saturating_mul(MUCH) >= whole;
+        let is_part = part >= charge.cost && is_much && !self.refills_on_the_way(plan, charge, now_ns);
+        if is_part { Means::Part(part) } else { Means::Granted }
+    }
+
+    /// Whether a window that is in use is full again before a question about it is answered.
+    fn refills_on_the_way(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> bool {
+        let way_ns = self.fleet.link.round_trip_ns(charge.key).saturating_mul(2);
+        refill_ns(&plan.quota) < way_ns
+            && self.leases.table.heard_ago_ns(charge, true, now_ns).is_some_and(|ago_ns| ago_ns < way_ns)
+    }
+
+    /// What a client is told that was admitted before Redis has answered, with so many units of this node's part, of which
+    /// so many are not answered.
+    fn outcome_ahead(&self, plan: &Plan, charge: &Charge, (part, ahead): (u64, u64), now_ns: u64) -> Outcome {
+        let (left, reset_ns) = self.leases.table.copy(charge, now_ns).estimate(plan, now_ns);
+        let remaining = left.min(part).saturating_sub(ahead);
+        if plan.quota.algorithm() != Algorithm::LeakyBucket {
+            return Outcome::new(Answer::Admitted, remaining, reset_ns);
+        }
+        // Behind those in the queue, and behind those that are on their way to it.
+        let unit_ns = plan.quota.period_ns().get() / plan.quota.limit().get();
+        let queued =
+            plan.quota.capacity().saturating_sub(left).saturating_add(ahead.saturating_sub(charge.cost));
+        Outcome::delayed(queued.saturating_mul(unit_ns), remaining, reset_ns)
+    }
+
+    /// What a client would be told before Redis has answered.
+    pub(crate) fn foresee_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Outcome {
+        let ahead = self.advances.unanswered(charge.key).saturating_add(charge.cost);
+        match self.means(plan, charge, now_ns) {
+            Means::Part(part) if ahead <= part => self.outcome_ahead(plan, charge, (part, ahead), now_ns),
+            _ => self.refused_ahead(plan, charge, now_ns),
+        }
+    }
+
+    /// What a client is told that is refused before Redis has answered: no more than this node may give without it.
+    pub(crate) fn refused_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Outcome {
+        let (left, reset_ns) = self.leases.table.copy(charge, now_ns).estimate(plan, now_ns);
+        let retry_after_ns = self.fleet.link.round_trip_ns(charge.key).max(LATE_RETRY_NS);
+        let remaining = left.min(charge.cost.saturating_sub(1));
+        Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
+    }
+
+    /// A charge that was admitted before its answer is not spent after all.
+    pub(crate) fn withdraw(&self, charge: &Charge, place: StateLocation, taken_ns: u64) {
+        self.fallback.refund_share(charge, place, taken_ns);
+        self.advances.answered(charge);
+    }
+
+    /// Returns what Redis gave to requests that were refused, and nobody has spent for long; when the node stops, at once.
+    pub(crate) fn return_unused(&self, is_over: bool, now_ns: u64) {
+        let kept_ns = if is_over { 0 } else { KEPT_NS };
+        for (charge, taken_us) in self.advances.take_unused(kept_ns, now_ns) {
+            self.fallback.give_back(&charge, taken_us);
+        }
     }
 }
 
@@ -421,67 +459,6 @@ enum Means {
     Part(u64),
     /// Little is left, or what is left changes sooner than Redis can say: only what Redis has given.
     Granted,
-}
-
-impl Fleet {
-    /// What this node may do with a charge before Redis answers, by what Redis last said is left.
-    fn means(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Means {
-        let left = self.heard_left(plan, charge, now_ns);
-        let nodes = u64::from(self.link.nodes().max(1));
-        let part = left / nodes;
-        let whole = plan.quota.capacity();
-        // Others may have spent more of it meanwhile than this node has, and what refills faster than questions travel is
-        // nobody's part, because who has admitted its own would not ask for what refills meanwhile.
-        let is_even = left == whole || part / 2 >= charge.cost;
-        let is_much = nodes == 1 || is_even && left.saturating_mul(MUCH) >= whole;
-        let is_part = part >= charge.cost && is_much && !self.refills_on_the_way(plan, charge, now_ns);
-        if is_part { Means::Part(part) } else { Means::Granted }
-    }
-
-    /// Whether a window that is in use is full again before a question about it is answered.
-    fn refills_on_the_way(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> bool {
-        let way_ns = self.link.round_trip_ns(charge.key).saturating_mul(2);
-        refill_ns(&plan.quota) < way_ns
-            && self.heard_ago_ns(charge, true, now_ns).is_some_and(|ago_ns| ago_ns < way_ns)
-    }
-
-    /// Whether a charge can be admitted before Redis answers and charged afterwards. Not concurrency, which `permits.rs`
-    /// keeps.
-    pub(super) fn is_advanced(plan: &Plan) -> bool {
-        plan.sharing.is_exact() && plan.quota.algorithm() != Algorithm::Concurrency
-    }
-
-    /// What a client is told that was admitted before Redis has answered, with so many units of this node's part, of which
-    /// so many are not answered.
-    fn outcome_ahead(&self, plan: &Plan, charge: &Charge, (part, ahead): (u64, u64), now_ns: u64) -> Outcome {
-        let (left, reset_ns) = self.estimate(plan, charge, now_ns);
-        let remaining = left.min(part).saturating_sub(ahead);
-        if plan.quota.algorithm() != Algorithm::LeakyBucket {
-            return Outcome::new(Answer::Admitted, remaining, reset_ns);
-        }
-        // Behind those in the queue, and behind those that are on their way to it.
-        let unit_ns = plan.quota.period_ns().get() / plan.quota.limit().get();
-        let queued =
-            plan.quota.capacity().saturating_sub(left).saturating_add(ahead.saturating_sub(charge.cost));
-        Outcome::delayed(queued.saturating_mul(unit_ns), remaining, reset_ns)
-    }
-
-    /// What a client would be told before Redis has answered.
-    pub(super) fn foresee_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Outcome {
-        let ahead = self.advances.unanswered(charge.key).saturating_add(charge.cost);
-        match self.means(plan, charge, now_ns) {
-            Means::Part(part) if ahead <= part => self.outcome_ahead(plan, charge, (part, ahead), now_ns),
-            _ => self.refused_ahead(plan, charge, now_ns),
-        }
-    }
-
-    /// What a client is told that is refused before Redis has answered: no more than this node may give without it.
-    pub(super) fn refused_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Outcome {
-        let (left, reset_ns) = self.estimate(plan, charge, now_ns);
-        let retry_after_ns = self.link.round_trip_ns(charge.key).max(LATE_RETRY_NS);
-        let remaining = left.min(charge.cost.saturating_sub(1));
-        Outcome::new(Answer::Later { retry_after_ns }, remaining, reset_ns.max(retry_after_ns))
-    }
 }
 
 /// The least `Retry-After` of a client that is refused before Redis has answered.

@@ -1,5 +1,5 @@
 //! Questions to Redis about exact windows: those in flight, and those that wait to be asked together. It only keeps the
-//! queues; `exact.rs` sends and resolves.
+//! queues; `exact/mod.rs` sends and resolves.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
@@ -36,11 +36,6 @@ pub(crate) type Group = SmallVec<[Question; 1]>;
 pub(crate) type Rooms = SmallVec<[u64; 2]>;
 
 impl Questions {
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Whether none is in flight or queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

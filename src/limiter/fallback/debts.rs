@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::seldom::Seldom;
-use limit::{Algorithm, Charge, Key};
+use limit::{Algorithm, Charge, Key, PlanId};
 
 #[derive(Debug, Default)]
 pub(crate) struct Debts(Seldom<HashMap<Key, Debt>>);
@@ -80,6 +80,11 @@ impl Debts {
         let debt = self.0.with(|keys| keys.remove(&key))?;
         let cost = debt.left(now_ns, nodes).round() as u64;
         (cost > 0).then_some(Charge { cost, ..debt.charge })
+    }
+
+    /// The plans that debts are under.
+    pub(crate) fn plans(&self) -> Vec<PlanId> {
+        self.0.with(|keys| keys.values().filter_map(|debt| debt.charge.plan).collect())
     }
 
     /// Up to `most` keys with a debt.

@@ -56,7 +56,7 @@ fn each_window_says_who_decided_it() {
     let (narrow, wide, lent) = (exact(&node, 1, 10), exact(&node, 3, 100), leased(&node, 5, 100));
     let charges = |cost| [lent, Charge { cost, ..narrow }, Charge { cost, ..wide }];
     let who = |decision: &Decision, charges: &[Charge]| -> Vec<_> {
-        let by = |which| node.provenance(decision, which, NOW + MS);
+        let by = |which| node.inspect().provenance(decision, which, NOW + MS);
         charges.iter().enumerate().map(by).map(|it| (it.by, it.age_ns.is_some())).collect()
     };
     for turn in 1..50 {
@@ -82,7 +82,7 @@ fn of_what_redis_never_said_nothing_is_remembered() {
     let charges = [exact(&node, 1, 1), exact(&node, 3, 1)];
     let lent = leased(&node, 5, 100);
     let who = |decision: &Decision, charges: &[Charge]| -> Vec<_> {
-        let by = |which| node.provenance(decision, which, NOW);
+        let by = |which| node.inspect().provenance(decision, which, NOW);
         charges.iter().enumerate().map(by).map(|it| it.by).collect()
     };
     // Refused by one window, so that Redis was never asked about the lease.
@@ -105,7 +105,7 @@ fn what_is_left_without_redis_is_what_this_node_decides_by() {
     let charge = exact(&node, 1, 10);
     assert!(decide(&node, &desk, &[Charge { cost: 4, ..charge }], NOW).is_admitted());
     desk.set_down(true);
-    let left = |now_ns| node.without_look(&Charge { cost: 0, ..charge }, now_ns).remaining;
+    let left = |now_ns| node.inspect().without_look(&Charge { cost: 0, ..charge }, now_ns).remaining;
     // Half of ten is this node's part, and it has spent two of that: every second unit that Redis admitted.
     let first = left(NOW);
     let admits = (0..10).filter(|_| decide_late(&node, &[charge], NOW).is_admitted()).count();
@@ -118,10 +118,10 @@ fn what_is_left_without_redis_is_what_this_node_decides_by() {
     assert!(!decide(&node, &desk, &[dear], NOW).is_admitted());
     desk.set_down(true);
     assert!(!decide_late(&node, &[dear], NOW).is_admitted());
-    assert_eq!(node.without_look(&Charge { cost: 0, ..dear }, NOW).remaining, 0);
+    assert_eq!(node.inspect().without_look(&Charge { cost: 0, ..dear }, NOW).remaining, 0);
     // As the policy says, nobody is admitted.
     let deny = self::charge(&node, 7, 10, 0.0, WhenDown::Deny);
-    assert_eq!(node.without_look(&Charge { cost: 0, ..deny }, NOW).remaining, 0);
+    assert_eq!(node.inspect().without_look(&Charge { cost: 0, ..deny }, NOW).remaining, 0);
 }
 
 #[test]

@@ -209,28 +209,6 @@ fn who_is_refused_before_a_late_answer_is_not_told_of_units_that_would_do() {
 }
 
 #[test]
-fn a_lease_that_is_spent_fills_up_without_redis_for_who_only_looks() {
-    let desk = Arc::new(FakeRedis::default());
-    let node = node(&desk);
-    let charge = leased(&node, 1, 100);
-    while decide(&node, &desk, &[charge], NOW).is_admitted() {}
-    desk.set_down(true);
-    let left = |now_ns| {
-        let foretold = node.foretell(&charge, ClientAddress::default(), now_ns);
-        assert_eq!(foretold.decider, Decider::Fallback);
-        foretold.outcome.remaining
-    };
-    let periods = |count| NOW + count * charge.quota.period_ns().get();
-    assert_eq!(left(periods(1)), 0);
-    node.begin_without_answer(&charge, ClientAddress::default(), periods(1));
-    assert_eq!(left(periods(1)), 0);
-    assert!((90..=100).contains(&left(periods(2))), "{}", left(periods(2)));
-    // Looking again takes nothing away.
-    node.begin_without_answer(&charge, ClientAddress::default(), periods(2));
-    assert!((90..=100).contains(&left(periods(2))), "{}", left(periods(2)));
-}
-
-#[test]
 fn every_address_has_its_own_coarse_limit_whatever_the_policy_counts() {
     let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);
@@ -294,7 +272,7 @@ fn a_debt_lost_on_its_way_is_reported_again_after_fallback() {
             node.decide(&[charge], ClientAddress::default(), now_ns, &mut decision).expect("it waits");
         (waiting, decision)
     };
-    let late = |(waiting, mut decision), now_ns| node.resume(waiting, now_ns, &mut decision);
+    let late = |(waiting, mut decision): (Waiting, Decision), now_ns| waiting.resume(now_ns, &mut decision);
     let take = || desk.queue.lock().expect("no test panics here").remove(0);
     // What is spent while the first question is on its way is owed, and told by the second.
     (0..100).for_each(|turn| late(begin(NOW + turn * MS), NOW + turn * MS));

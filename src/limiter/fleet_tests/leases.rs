@@ -16,7 +16,7 @@ fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
             nodes[index].decide(&charges[index..=index], ClientAddress::default(), now_ns, &mut decision);
         asked += desk.answer(now_ns);
         if let Some(waiting) = waiting {
-            nodes[index].resume(waiting, now_ns, &mut decision);
+            waiting.resume(now_ns, &mut decision);
         }
         admitted += u64::from(decision.is_admitted());
         local += u64::from(decision.tier == DecidingTier::Local);
@@ -49,7 +49,7 @@ fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
     assert_eq!(desk.answer(NOW + MS), 2, "one for the first, one for all others");
     for (waiting, decision) in waiting.into_iter().zip(&mut decisions) {
         assert!(waiting.is_resolved());
-        node.resume(waiting, NOW + MS, decision);
+        waiting.resume(NOW + MS, decision);
         assert!(decision.is_admitted());
     }
 }
@@ -95,7 +95,7 @@ fn what_a_renewal_brings_serves_who_came_after_it_was_sent() {
     assert_eq!(desk.answer(NOW + MS), 1, "it brings units for those to come");
     for (waiting, decision) in waiting.into_iter().zip([&mut early, &mut late]) {
         assert!(waiting.is_resolved());
-        node.resume(waiting, NOW + MS, decision);
+        waiting.resume(NOW + MS, decision);
         assert_eq!((decision.is_admitted(), decision.tier), (true, DecidingTier::Global));
     }
 }
@@ -109,7 +109,7 @@ fn a_lost_question_is_no_answer() {
     let waiting = node.decide(&charges, ClientAddress::default(), NOW, &mut decision).expect("it waits");
     desk.lose(NOW + MS);
     assert!(waiting.is_resolved());
-    node.resume(waiting, NOW + MS, &mut decision);
+    waiting.resume(NOW + MS, &mut decision);
     assert_eq!((decision.is_admitted(), decision.tier), (true, DecidingTier::Fallback));
 }
 
@@ -140,7 +140,8 @@ fn a_node_that_stops_returns_what_it_holds_until_redis_has_it() {
         decide(&node, &desk, &[charge], NOW + turn * MS);
     }
     let end = NOW + 500 * MS;
-    let held = || node.fleet().expect("it is in a fleet").view(charge.key, end).map_or(0.0, |view| view.held);
+    let leases = node.inspect().leases().expect("it is in a fleet");
+    let held = || leases.view(charge.key, end).map_or(0.0, |view| view.held);
     let before = held();
     assert!(before >= 1.0, "{before}");
     // The connection breaks just then: the return is not sent, and the shard seems to be away.
@@ -224,7 +225,7 @@ fn a_lowered_limit_holds_at_once_on_every_node() {
         if turn < 2_000 {
             desk.answer(now_ns);
             if let Some(waiting) = waiting {
-                nodes[index].resume(waiting, now_ns, &mut decision);
+                waiting.resume(now_ns, &mut decision);
             }
             before += u64::from(decision.is_admitted());
         } else {
@@ -243,7 +244,7 @@ fn a_lowered_limit_holds_at_once_on_every_node() {
         let waiting = nodes[0].decide(&[charge], ClientAddress::default(), now_ns, &mut decision);
         desk.answer(now_ns);
         if let Some(waiting) = waiting {
-            nodes[0].resume(waiting, now_ns, &mut decision);
+            waiting.resume(now_ns, &mut decision);
         }
         admitted += u64::from(decision.is_admitted());
     }

@@ -55,12 +55,12 @@ fn volley(node: &Arc<Limiter>, charge: Charge, count: usize) -> Vec<Waiting> {
 }
 
 /// How many of them are admitted.
-fn admitted(node: &Arc<Limiter>, volley: Vec<Waiting>) -> usize {
+fn admitted(volley: Vec<Waiting>) -> usize {
     let admits = |waiting: Waiting| {
         assert!(waiting.is_resolved());
         let mut decision = Decision::default();
         decision.outcomes.push(Outcome::new(Answer::Admitted, 0, 0));
-        node.resume(waiting, NOW, &mut decision);
+        waiting.resume(NOW, &mut decision);
         decision.is_admitted()
     };
     volley.into_iter().map(admits).filter(|is_admitted| *is_admitted).count()
@@ -76,7 +76,7 @@ fn permits_are_asked_for_together_and_given_in_turn() {
         desk.elsewhere.store(elsewhere, Ordering::Relaxed);
         let volley = volley(&node, charge, 10);
         assert_eq!(desk.answer(NOW), questions, "{limit} {elsewhere}");
-        assert_eq!(admitted(&node, volley), most, "{limit} {elsewhere}");
+        assert_eq!(admitted(volley), most, "{limit} {elsewhere}");
         assert_eq!(desk.held(&charge), most as u64);
     }
 }
@@ -92,7 +92,7 @@ fn no_permit_is_asked_for_a_client_that_has_gone() {
     let (gone, stay) = rest.into_iter().enumerate().partition::<Vec<_>, _>(|(turn, _)| turn % 100 != 0);
     drop(gone);
     assert_eq!(desk.answer(NOW), 2, "the first, who has gone by now, and all that stay");
-    assert_eq!(admitted(&node, stay.into_iter().map(|(_, waiting)| waiting).collect()), 3);
+    assert_eq!(admitted(stay.into_iter().map(|(_, waiting)| waiting).collect()), 3);
     assert_eq!(desk.held(&charge), 3);
 }
 

@@ -85,7 +85,7 @@ struct Scene {
     nodes: Vec<Arc<Limiter>>,
     charges: Vec<Charge>,
     random: base::random::Random,
-    waiting: Vec<(u64, (usize, u64), Decision, Waiting)>,
+    waiting: Vec<(u64, u64, Decision, Waiting)>,
     now_ns: u64,
     /// When each unit was admitted.
     admitted: Vec<u64>,
@@ -150,7 +150,7 @@ impl Scene {
         let mut decision = Decision::default();
         let charge = Charge { cost, ..self.charges[node] };
         match self.nodes[node].decide(&[charge], ClientAddress::default(), self.now_ns, &mut decision) {
-            Some(waiting) => self.waiting.push((self.now_ns, (node, cost), decision, waiting)),
+            Some(waiting) => self.waiting.push((self.now_ns, cost, decision, waiting)),
             None => self.decided(cost, &decision, self.now_ns),
         }
     }
@@ -163,8 +163,8 @@ impl Scene {
         for index in (0..self.waiting.len()).rev() {
             let (since_ns, _, _, waiting) = &self.waiting[index];
             if waiting.is_resolved() || self.now_ns - since_ns >= deadline_ns {
-                let (since_ns, (node, cost), mut decision, waiting) = self.waiting.swap_remove(index);
-                self.nodes[node].resume(waiting, self.now_ns, &mut decision);
+                let (since_ns, cost, mut decision, waiting) = self.waiting.swap_remove(index);
+                waiting.resume(self.now_ns, &mut decision);
                 self.decided(cost, &decision, since_ns);
             }
         }

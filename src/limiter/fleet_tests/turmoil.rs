@@ -142,7 +142,7 @@ impl Play {
         if !self.waiting.is_empty() {
             let (waiting, charges, mut decision, taken_ns) =
                 self.waiting.swap_remove(which % self.waiting.len());
-            self.node.resume(waiting, self.now_ns, &mut decision);
+            waiting.resume(self.now_ns, &mut decision);
             self.decided(charges, decision, taken_ns);
         }
     }
@@ -209,10 +209,10 @@ proptest! {
         let mut play = Play::new(when_down);
         for event in events {
             play.happens(event);
-            let fleet = play.node.fleet().expect("it is in a fleet");
+            let shared = play.node.shared.as_ref().expect("it is in a fleet");
             // A node alone may let in what a question on its way asks for, too.
             prop_assert!(when_down == WhenDown::Local || play.desk.held(&play.limits[2]) <= LIMIT / 4);
-            prop_assert!(fleet.permits.len() <= 1 && fleet.renewals.len() <= 1);
+            prop_assert!(shared.permits.holdings.len() <= 1 && shared.leases.renewals.len() <= 1);
         }
         play.ends_all();
         for (index, limit) in play.limits.iter().enumerate().take(2) {
@@ -223,8 +223,9 @@ proptest! {
             prop_assert!(expected.contains(&left), "of limit {}: {} of {:?}", index, left, expected);
         }
         prop_assert_eq!(play.desk.held(&play.limits[2]), 0);
-        let fleet = play.node.fleet().expect("it is in a fleet");
-        prop_assert_eq!((fleet.permits.len(), fleet.renewals.len(), fleet.questions.len()), (0, 0, 0));
+        let shared = play.node.shared.as_ref().expect("it is in a fleet");
+        prop_assert_eq!((shared.permits.holdings.len(), shared.leases.renewals.len()), (0, 0));
+        prop_assert!(shared.exact.questions.is_empty());
         // What is owed is told with the next request.
         play.happens(Event::Comes([false, false, false, true], 1));
         play.ends_all();

@@ -1,16 +1,20 @@
 //! The charges of one subject for operators: what its windows hold, and how they are carried over a reset that grants units.
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use crate::check::foretell::{Decider, Foretold};
+use crate::decision::ClientAddress;
 use crate::holders::by_holder::Holder;
+use crate::holders::overrides::Override;
 use crate::holders::resets::Reset;
-use crate::look::PATIENCE;
-use crate::{ClientAddress, Decider, Limiter, Look};
+use crate::inspection::{Inspection, Look, PATIENCE};
 use base::clock;
 use limit::lease_messages::{ExactCharge, Op, Renewal, Reply, WindowBalance};
-use limit::{Algorithm, Charge, Outcome};
+use limit::{Algorithm, Charge, Outcome, PenaltyCheck};
 use policy::{Policy, PolicySelection, Subject};
 
 /// What one window of a subject holds, for operators.
@@ -28,7 +32,7 @@ pub struct Account {
     pub look: Option<Look>,
 }
 
-impl Limiter {
+impl Inspection<'_> {
     /// The windows that a subject is charged to under one policy; none if the policy does not apply to it.
     pub fn windows_of(
         &self,
@@ -40,13 +44,13 @@ impl Limiter {
         if policies.charges(subject, &mut charges).is_err() {
             return Vec::new();
         }
-        self.override_charges(policies, subject, &mut charges, now_ns);
+        self.limiter.holders.change(policies, subject, &mut charges, now_ns);
         charges.into_iter().map(|charge| Charge { cost: 0, ..charge }).collect()
     }
 
     /// Whether this is the charge of a hot key that this node decides alone, as it is decided.
     pub fn is_hot(&self, charge: &Charge) -> bool {
-        self.hot.has(charge)
+        self.limiter.hot.has(charge)
     }
 
     /// The policy's own limit, in the place of which this node holds a hot key to the charge's; `None`: it is not hot.
@@ -55,18 +59,18 @@ impl Limiter {
     }
 
     /// The charges of one policy as they are decided here while their key is hot; `None`: it is not. `charges` as
-    /// [`Limiter::windows_of`] gives them, before they have the shard of a tenant.
+    /// [`Inspection::windows_of`] gives them, before they have the shard of a tenant.
     pub fn hot_charges(&self, charges: &[Charge], tenant: Option<&str>) -> Option<Vec<Charge>> {
         let mut charges: SmallVec<[Charge; 4]> = charges.iter().copied().collect();
-        self.route_tenant(&mut charges, tenant);
-        self.hot.keep_local(&mut charges);
+        self.limiter.route_tenant(&mut charges, tenant);
+        self.limiter.hot.keep_local(&mut charges);
         charges.iter().any(|charge| self.is_hot(charge)).then(|| charges.into_vec())
     }
 
     /// What these windows of a tenant hold over the whole fleet: Redis is asked all at once.
     pub async fn accounts(&self, charges: Vec<Charge>, tenant: Option<&str>, now_ns: u64) -> Vec<Account> {
         let mut routed = charges.clone();
-        self.route_tenant(&mut routed, tenant);
+        self.limiter.route_tenant(&mut routed, tenant);
         let looks = self.look_in_redis(&routed).await;
         let account = |((charge, routed), look): ((Charge, Charge), Option<Look>)| {
             let (remaining, leased, reset_ns) = match look {
@@ -83,7 +87,7 @@ impl Limiter {
                     (alone.remaining, 0, alone.reset_ns)
                 }
                 None => {
-                    let known = self.foresee(&routed, now_ns);
+                    let known = self.limiter.foresee(&routed, now_ns);
                     (known.remaining, 0, known.reset_ns)
                 }
             };
@@ -96,13 +100,37 @@ impl Limiter {
     /// what it decides by alone. The address that `when-redis-down = "allow"` counts by is not known here.
     pub(crate) fn without_look(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let one = Charge { cost: charge.cost.max(1), ..*charge };
-        let foretold = self.foretell(&one, ClientAddress::default(), now_ns);
+        let foretold = Foretold::of(self.limiter, &one, ClientAddress::default(), now_ns);
         let outcome = match foretold.decider {
             Decider::Node => foretold.outcome,
             Decider::Redis | Decider::Fallback => foretold.without_redis,
         };
         let taken = if outcome.is_admitted() { one.cost } else { 0 };
         Outcome::new(outcome.answer(), outcome.remaining.saturating_add(taken), outcome.reset_ns)
+    }
+
+    /// Changes a charge of this policy as the overrides and the resets of a consumer and a tenant say, and returns the override.
+    pub fn change(
+        &self,
+        policy: &Policy,
+        names: (Option<&str>, Option<&str>),
+        charge: &mut Charge,
+        now_ns: u64,
+    ) -> Option<Arc<Override>> {
+        self.limiter.holders.change_one(policy, names, charge, now_ns)
+    }
+
+    /// How long a penalty would last after one more denial of a client that is told to wait `told_ns`. Nothing is counted.
+    pub fn foresee_penalty(&self, penalty: &PenaltyCheck, told_ns: u64, now_ns: u64) -> u64 {
+        self.limiter.table.foresee_denial(penalty.key, &penalty.rule, told_ns, now_ns)
+    }
+
+    /// For how much longer this node keeps the subject of these charges out for a penalty, nanoseconds; 0: it has none. The
+    /// charges as [`Inspection::windows_of`] gives them, before they have the shard of a tenant.
+    pub fn penalty_left_ns(&self, policies: PolicySelection<'_>, charges: &[Charge], now_ns: u64) -> u64 {
+        let penalties = policies.penalty_checks(charges);
+        let left_ns = |penalty: &PenaltyCheck| self.limiter.table.penalty_ns(penalty.key, now_ns);
+        penalties.iter().map(left_ns).max().unwrap_or(0)
     }
 
     /// The limit that a window would have by the override of the tenant, if the consumer had none of its own.
@@ -113,7 +141,7 @@ impl Limiter {
         window: u16,
         now_ns: u64,
     ) -> Option<u64> {
-        let found = self.overrides.beneath(policy, consumer?, tenant?, now_ns)?;
+        let found = self.limiter.holders.overrides.beneath(policy, consumer?, tenant?, now_ns)?;
         let factor = found.factor(policy.first_limit(window.into()));
         Some(policy.windows[usize::from(window)].quota.multiplied(factor).limit().get())
     }
@@ -128,25 +156,23 @@ impl Limiter {
         reset: &Reset,
         units: u64,
     ) -> Option<Vec<u64>> {
-        let before = self.resets.of(holder, policy);
+        let before = self.limiter.holders.resets.of(holder, policy);
         let mut left = Vec::with_capacity(accounts.len());
         let mut answers = Vec::new();
         for account in accounts {
             let (spent, remaining) = carried(account, units);
             left.push(remaining);
-            let plan =
-                self.fleet.as_ref().and_then(|fleet| Some((fleet, fleet.plans.get(account.charge.plan)?)));
-            let (Some((fleet, plan)), 1..) = (plan, spent) else { continue };
+            let (Some((shared, plan)), 1..) = (self.limiter.shared(&account.charge), spent) else { continue };
             let mut charge = Charge { cost: spent, ..reset.after(before.as_ref(), &account.charge) };
-            self.route_tenant(std::slice::from_mut(&mut charge), tenant);
-            let part = ExactCharge { count_denied: false, shadow: false, ..ExactCharge::of(&charge, plan) };
+            self.limiter.route_tenant(std::slice::from_mut(&mut charge), tenant);
+            let part = ExactCharge { count_denied: false, shadow: false, ..ExactCharge::of(&charge, &plan) };
             let op = if plan.sharing.is_exact() {
                 Op::Take([part].into_iter().collect())
             } else {
                 Op::Renew(Renewal::report(part.key, part.plan, part.cost as f64))
             };
             let (tx, rx) = oneshot::channel();
-            fleet.link.send(op, Box::new(move |answer, _| drop(tx.send(answer))));
+            shared.fleet.link.send(op, Box::new(move |answer, _| drop(tx.send(answer))));
             answers.push(rx);
         }
         for answer in answers {
@@ -168,14 +194,16 @@ impl Limiter {
         units: u64,
         now_ns: u64,
     ) {
-        let before = self.resets.of(holder, policy);
+        let before = self.limiter.holders.resets.of(holder, policy);
         for charge in charges.iter().filter(|charge| charge.plan.is_none()) {
-            let known = self.table.peek(charge, now_ns);
+            let known = self.limiter.table.peek(charge, now_ns);
             let account =
                 Account { charge: *charge, remaining: known.remaining, leased: 0, reset_ns: 0, look: None };
             let (spent, _) = carried(&account, units);
             if spent > 0 {
-                self.table.take(&Charge { cost: spent, ..reset.after(before.as_ref(), charge) }, now_ns);
+                self.limiter
+                    .table
+                    .take(&Charge { cost: spent, ..reset.after(before.as_ref(), charge) }, now_ns);
             }
         }
     }

@@ -1,5 +1,5 @@
-//! Asking Redis: sorts the charges of a request by how they are asked (`ask_redis`), and renews leases. This is where the
-//! reply to a renewal becomes the outcome of a charge: `renewed` → `spend` → `fleet::lease_outcome`.
+//! Renews leases and returns them. This is where the reply to a renewal becomes the outcome of a charge: `renewed` → `serve` →
+//! `lease_outcome`.
 //!
 //! Each key has at most one renewal in flight. Requests that come meanwhile wait for its answer; if that brings too
 //! little for them, they wait for the next renewal, which is sent at once and asks for them. Units go to waiting requests
@@ -7,17 +7,13 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
-use crate::Limiter;
 use crate::check::charge_state::{ChargeState, Refund, Said, not_before, said, unheard};
-use crate::exact::questions::Question;
-use crate::fleet::{Fleet, lease_outcome, outcome_of};
-use crate::wait::{Attempt, Wait, Waiter};
-use limit::Plan;
+use crate::leases::Leases;
+use crate::leases::lease_table::{lease_outcome, outcome_of};
+use crate::plans::Plans;
+use crate::wait::{Attempt, Waiter};
 use limit::lease_messages::{Grant, LinkError, Op, Renewal, Reply};
-use limit::{Algorithm, Charge, Key};
-use limit::{Lease, LeaseAnswer, LeaseDemand, PlanId};
+use limit::{Algorithm, Charge, Key, Lease, LeaseAnswer, LeaseDemand, Plan, PlanId};
 
 /// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
@@ -30,164 +26,120 @@ struct LeasedCharge {
 
 impl LeasedCharge {
     /// Its plan is the one that the lease is under by now: a changed limit counts in other units.
-    fn come_under(&mut self, fleet: &Fleet, under: Option<PlanId>) {
+    fn come_under(&mut self, plans: &Plans, under: Option<PlanId>) {
         if under != self.plan_id
-            && let Some(plan) = fleet.plans.get(under)
+            && let Some(plan) = plans.get(under)
         {
-            (self.plan_id, self.plan) = (under, Arc::clone(plan));
+            (self.plan_id, self.plan) = (under, Arc::clone(&plan));
         }
     }
 }
 
-impl Limiter {
-    /// Asks Redis for these charges of a request: concurrency by permits, leased windows by a renewal, and exact windows
-    /// of one shard by one question.
-    pub(crate) fn ask_redis(
-        self: &Arc<Self>,
-        charges: &[Charge],
-        asked: SmallVec<[usize; 4]>,
-        wait: &Arc<Wait>,
-        now_ns: u64,
-    ) {
-        let Some(fleet) = &self.fleet else { return };
-        let plans = &fleet.plans;
-        let mut groups: SmallVec<[SmallVec<[usize; 2]>; 2]> = SmallVec::new();
-        for index in asked {
-            let charge = charges[index];
-            let Some(plan) = plans.get(charge.plan) else { continue };
-            if plan.quota.algorithm() == Algorithm::Concurrency {
-                self.ask_permit(fleet, plan, Waiter { wait: Arc::clone(wait), index, charge });
-                continue;
-            }
-            if !plan.sharing.is_exact() {
-                let waiter = Waiter { wait: Arc::clone(wait), index, charge };
-                self.renew(fleet, charge.key, charge.plan, plan, Some(waiter), now_ns);
-                continue;
-            }
-            // Redis takes all that it is asked together or nothing, and worlds are refused apart.
-            let together = |group: &&mut SmallVec<[usize; 2]>| {
-                group.iter().all(|other| {
-                    let other = &charges[*other];
-                    other.world() == charge.world() && fleet.link.same_shard(other.key, charge.key)
-                })
-            };
-            match groups.iter_mut().find(together) {
-                Some(group) => group.push(index),
-                None => groups.push(SmallVec::from_slice(&[index])),
-            }
-        }
-        for group in groups {
-            let charges = group.iter().map(|index| charges[*index]).collect();
-            self.ask_exact(fleet, Question { wait: Arc::clone(wait), indices: group, charges }, now_ns);
-        }
-    }
-
+impl Leases {
     /// Renews a key's lease, for a request that waits (`waiter`) or ahead of need.
     pub(crate) fn renew(
         self: &Arc<Self>,
-        fleet: &Fleet,
         key: Key,
         plan_id: Option<PlanId>,
-        plan: &Arc<Plan>,
         waiter: Option<Waiter>,
         now_ns: u64,
     ) {
+        let Some(plan) = self.fleet.plans.get(plan_id) else { return };
         let wanted =
             waiter.as_ref().map_or(LeaseDemand::default(), |waiter| LeaseDemand::by_one(waiter.charge.cost));
-        if fleet.renewals.begin(key, waiter) {
-            let leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
-            self.send_renewal(fleet, leased, wanted);
+        if self.renewals.begin(key, waiter) {
+            let leased = LeasedCharge { key, plan_id, plan: Arc::clone(&plan), sent_ns: now_ns };
+            self.send_renewal(leased, wanted);
         }
     }
 
-    fn send_renewal(self: &Arc<Self>, fleet: &Fleet, mut leased: LeasedCharge, wanted: LeaseDemand) {
-        let wanted = LeaseDemand { ahead: fleet.wants_ahead(leased.key), ..wanted };
-        let renewal = fleet.change_known(leased.key, |under, share| {
-            leased.come_under(fleet, under);
+    /// Renews the lease that a charge was spent from, without anybody waiting for it.
+    pub(crate) fn renew_ahead(self: &Arc<Self>, charge: &Charge, now_ns: u64) {
+        if self.fleet.link.is_up(charge.key) {
+            self.renew(charge.key, charge.plan, None, now_ns);
+        }
+    }
+
+    fn send_renewal(self: &Arc<Self>, mut leased: LeasedCharge, wanted: LeaseDemand) {
+        let wanted = LeaseDemand { ahead: self.fleet.wants_ahead(leased.key), ..wanted };
+        let renewal = self.table.change_known(leased.key, |under, share| {
+            leased.come_under(&self.fleet.plans, under);
             share.renewal(&leased.plan, leased.key, wanted.clone(), leased.sent_ns)
         });
         let LeasedCharge { key, plan, sent_ns, .. } = &leased;
         // Each request asks on its own, because the table has no room for the key.
         let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
-        let (limiter, sent) = (Arc::clone(self), renewal.clone());
-        fleet.link.send(
-            Op::Renew(renewal),
-            Box::new(move |answer, now_ns| limiter.renewed(leased, &sent, answer, now_ns)),
-        );
+        let (leases, sent) = (Arc::clone(self), renewal.clone());
+        let done = move |answer, now_ns| leases.renewed(leased, &sent, answer, now_ns);
+        self.fleet.link.send(Op::Renew(renewal), Box::new(done));
     }
 
     /// Returns a key's lease to Redis, unless a renewal is in flight. Renewals that are wanted meanwhile wait for the
     /// answer, because Redis must get the messages of a key in their order.
-    pub(crate) fn release(
-        self: &Arc<Self>,
-        fleet: &Fleet,
-        key: Key,
-        plan_id: Option<PlanId>,
-        plan: &Arc<Plan>,
-        now_ns: u64,
-    ) {
-        if !fleet.renewals.begin(key, None) {
+    pub(super) fn release(self: &Arc<Self>, key: Key, plan_id: Option<PlanId>, now_ns: u64) {
+        let Some(plan) = self.fleet.plans.get(plan_id) else { return };
+        if !self.renewals.begin(key, None) {
             return;
         }
-        let mut leased = LeasedCharge { key, plan_id, plan: Arc::clone(plan), sent_ns: now_ns };
-        let release = fleet.change_known(key, |under, share| {
-            leased.come_under(fleet, under);
+        let mut leased = LeasedCharge { key, plan_id, plan: Arc::clone(&plan), sent_ns: now_ns };
+        let release = self.table.change_known(key, |under, share| {
+            leased.come_under(&self.fleet.plans, under);
             share.release(&leased.plan, key, now_ns)
         });
-        let release = release.flatten();
-        let Some(release) = release else { return self.renew_next(fleet, leased, false, now_ns) };
-        let (limiter, sent) = (Arc::clone(self), release.clone());
-        fleet.link.send(
-            Op::Renew(release),
-            Box::new(move |answer, now_ns| {
-                let Some(fleet) = &limiter.fleet else { return };
-                let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
-                if let Ok(Reply::Grant(grant)) = &answer
-                    && was_alone
-                {
-                    limiter.forgive(fleet, &sent, grant);
-                }
-                let _ = fleet.change_known(key, |_, share| {
-                    share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
-                });
-                // What was not returned is the sweep's to return again.
-                limiter.renew_next(fleet, leased, false, now_ns);
-            }),
-        );
+        let Some(release) = release.flatten() else { return self.renew_next(leased, false, now_ns) };
+        let (leases, sent) = (Arc::clone(self), release.clone());
+        let done = move |answer: Result<Reply, LinkError>, now_ns| {
+            if let Ok(Reply::Grant(grant)) = &answer
+                && leases.is_fallback(key)
+            {
+                leases.forgive(&sent, grant);
+            }
+            let _ = leases.table.change_known(key, |_, share| {
+                share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
+            });
+            // What was not returned is the sweep's to return again.
+            leases.renew_next(leased, false, now_ns);
+        };
+        self.fleet.link.send(Op::Renew(release), Box::new(done));
+    }
+
+    /// Whether a key is decided without Redis.
+    fn is_fallback(&self, key: Key) -> bool {
+        self.table.peek(key).is_some_and(|(_, share)| share.is_fallback())
     }
 
     /// Takes back what a report of an outage has brought a bucket below empty: all nodes together may have admitted twice the
     /// limit, and a bucket that has to refill that first would admit nobody for as long. What others have taken back by then
     /// is reported again.
-    fn forgive(self: &Arc<Self>, fleet: &Fleet, told: &Renewal, grant: &Grant) {
+    fn forgive(self: &Arc<Self>, told: &Renewal, grant: &Grant) {
         let units = told.delta.min(-grant.level);
         if told.plan.quota.algorithm() != Algorithm::TokenBucket || units <= 0.0 {
             return;
         }
-        let (limiter, key, plan) = (Arc::clone(self), told.key, Arc::clone(&told.plan));
+        let (leases, key, plan) = (Arc::clone(self), told.key, Arc::clone(&told.plan));
         let done = move |answer, _| {
-            let Some(fleet) = &limiter.fleet else { return };
-            let _ = fleet.change_known(key, |_, share| share.end_denial());
+            let _ = leases.table.change_known(key, |_, share| share.end_denial());
             if let Ok(Reply::Grant(grant)) = answer
                 && grant.level > 0.0
             {
                 let too_much = Renewal::report(key, plan, units.min(grant.level));
-                fleet.link.send(Op::Renew(too_much), Box::new(|_, _| ()));
+                leases.fleet.link.send(Op::Renew(too_much), Box::new(|_, _| ()));
             }
         };
-        fleet.link.send(Op::Renew(Renewal::report(key, Arc::clone(&told.plan), -units)), Box::new(done));
+        let report = Renewal::report(key, Arc::clone(&told.plan), -units);
+        self.fleet.link.send(Op::Renew(report), Box::new(done));
     }
 
     /// Ends a renewal or return, and sends the next renewal if requests have come meanwhile. Else the sweep looks after the
     /// lease from here on; `is_left`: nothing was granted.
-    fn renew_next(self: &Arc<Self>, fleet: &Fleet, leased: LeasedCharge, is_left: bool, now_ns: u64) {
+    fn renew_next(self: &Arc<Self>, leased: LeasedCharge, is_left: bool, now_ns: u64) {
         let key = leased.key;
-        if let Some((wanted, plan_id)) = fleet.renewals.next(leased.key) {
+        if let Some((wanted, plan_id)) = self.renewals.next(leased.key) {
             // A reload may have changed the plan meanwhile.
-            let plan = fleet.plans.get(plan_id).map_or(leased.plan, Arc::clone);
-            self.send_renewal(fleet, LeasedCharge { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
+            let plan = self.fleet.plans.get(plan_id).map_or(leased.plan, |plan| Arc::clone(&plan));
+            self.send_renewal(LeasedCharge { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
         }
-        fleet.watch(key, is_left, now_ns);
+        self.watch(key, is_left, now_ns);
     }
 
     /// Handles the answer to a renewal: updates the lease, then serves the requests that wait, in order.
@@ -198,18 +150,17 @@ impl Limiter {
         answer: Result<Reply, LinkError>,
         now_ns: u64,
     ) {
-        let Some(fleet) = &self.fleet else { return };
         let LeasedCharge { key, ref plan, sent_ns, .. } = leased;
         let (grant, is_unheard) = match answer {
             Ok(Reply::Grant(grant)) => (Some(grant), false),
             Ok(_) => (None, false),
             Err(why) => (None, why.is_undone()),
         };
-        let was_alone = fleet.change_known(key, |_, share| share.is_fallback()).unwrap_or(false);
-        let known = fleet.change_known(key, |under, share| match &grant {
+        let was_alone = self.is_fallback(key);
+        let known = self.table.change_known(key, |under, share| match &grant {
             Some(grant) if under != leased.plan_id => {
                 // A denial under the old limit does not hold, because the limit changed while this was in flight.
-                let changed = fleet.plans.get(under).map(|now| grant.under(plan, now));
+                let changed = self.fleet.plans.get(under).map(|now| grant.under(plan, &now));
                 share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
                 share.end_denial();
             }
@@ -217,19 +168,19 @@ impl Limiter {
             None => share.lost(renewal, is_unheard),
         });
         if let Some(grant) = grant.filter(|_| was_alone) {
-            self.forgive(fleet, renewal, &grant);
+            self.forgive(renewal, &grant);
         }
         // Units granted to a key without a slot: they can only go to the requests that wait now.
         let mut loose = if known.is_none() { grant.map_or(0.0, |grant| grant.tokens) } else { 0.0 };
         let mut unserved = Vec::new();
-        for waiter in fleet.renewals.answered(key) {
+        for waiter in self.renewals.answered(key) {
             let cost = waiter.charge.cost;
             let attempt = waiter.wait.try_resolve(waiter.index, || match (&grant, known) {
                 (None, _) => Some(unheard(ChargeState::Unanswered)),
                 // Another request may have spent the units. Then ask again, if Redis had more left.
                 (Some(grant), Some(())) => {
                     let is_final = |told| told != LeaseAnswer::Ask || grant.level < cost as f64;
-                    let said = spend(fleet, plan, &waiter.charge, now_ns, is_final)?;
+                    let said = self.serve(plan, &waiter.charge, now_ns, is_final)?;
                     Some(not_before(said, grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
                 }
                 (Some(grant), None) => {
@@ -246,53 +197,54 @@ impl Limiter {
                 unserved.push(waiter);
             }
         }
-        fleet.renewals.put_back(key, unserved);
+        self.renewals.put_back(key, unserved);
         if known.is_some() && grant.is_some() {
-            serve_queued(fleet, &leased, now_ns);
+            self.serve_queued(&leased, now_ns);
         }
-        self.renew_next(fleet, leased, grant.is_none(), now_ns);
+        self.renew_next(leased, grant.is_none(), now_ns);
     }
-}
 
-/// Spends granted units for a request that waited; `None` if the lease's answer is not final and the request waits on.
-fn spend(
-    fleet: &Fleet,
-    plan: &Plan,
-    charge: &Charge,
-    now_ns: u64,
-    is_final: impl Fn(LeaseAnswer) -> bool,
-) -> Option<Said> {
-    match take_again(fleet, plan, charge, now_ns) {
-        Some((told, left)) => {
-            is_final(told).then(|| said(lease_outcome(plan, charge.cost, told, left), Refund::Lease))
+    /// Spends granted units for a request that waited; `None` if the lease's answer is not final and the request waits on.
+    fn serve(
+        &self,
+        plan: &Plan,
+        charge: &Charge,
+        now_ns: u64,
+        is_final: impl Fn(LeaseAnswer) -> bool,
+    ) -> Option<Said> {
+        match self.take_again(plan, charge, now_ns) {
+            Some((told, left)) => {
+                is_final(told).then(|| said(lease_outcome(plan, charge.cost, told, left), Refund::Lease))
+            }
+            None => Some(unheard(ChargeState::Unanswered)),
         }
-        None => Some(unheard(ChargeState::Unanswered)),
     }
-}
 
-/// What the lease answers to a request that has waited, and what is left; `None`: the key has no slot.
-fn take_again(fleet: &Fleet, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(LeaseAnswer, (u64, u64))> {
-    fleet.change_known(charge.key, |under, share| {
-        // If the limit has changed while it waited, it takes from what there is under the new one.
-        let plan = fleet.plans.get(under).filter(|plan| !plan.sharing.is_exact()).map_or(plan, |plan| plan);
-        (share.take_again(plan, charge.cost, now_ns, fleet.lead_ns()), share.estimate(plan, now_ns))
-    })
-}
+    /// What the lease answers to a request that has waited, and what is left; `None`: the key has no slot.
+    fn take_again(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<(LeaseAnswer, (u64, u64))> {
+        self.table.change_known(charge.key, |under, share| {
+            // If the limit has changed while it waited, it takes from what there is under the new one.
+            let now = self.fleet.plans.get(under).filter(|plan| !plan.sharing.is_exact());
+            let plan = now.as_ref().map_or(plan, |plan| plan);
+            (share.take_again(plan, charge.cost, now_ns, self.table.lead_ns()), share.estimate(plan, now_ns))
+        })
+    }
 
-/// Serves requests that came after the renewal was sent, as far as its grant decides them.
-fn serve_queued(fleet: &Fleet, leased: &LeasedCharge, now_ns: u64) {
-    let mut queued = fleet.renewals.take_queued(leased.key);
-    queued.retain(|waiter| {
-        // A request that came after a reload is under another plan, for which this grant says nothing.
-        let is_alike = waiter.charge.plan == leased.plan_id;
-        let attempt = waiter.wait.try_resolve(waiter.index, || {
-            let told = is_alike.then(|| take_again(fleet, &leased.plan, &waiter.charge, now_ns)).flatten();
-            let (told, left) = told.filter(|(told, _)| *told != LeaseAnswer::Ask)?;
-            Some(said(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Refund::Lease))
+    /// Serves requests that came after the renewal was sent, as far as its grant decides them.
+    fn serve_queued(&self, leased: &LeasedCharge, now_ns: u64) {
+        let mut queued = self.renewals.take_queued(leased.key);
+        queued.retain(|waiter| {
+            // A request that came after a reload is under another plan, for which this grant says nothing.
+            let is_alike = waiter.charge.plan == leased.plan_id;
+            let attempt = waiter.wait.try_resolve(waiter.index, || {
+                let told = is_alike.then(|| self.take_again(&leased.plan, &waiter.charge, now_ns)).flatten();
+                let (told, left) = told.filter(|(told, _)| *told != LeaseAnswer::Ask)?;
+                Some(said(lease_outcome(&leased.plan, waiter.charge.cost, told, left), Refund::Lease))
+            });
+            attempt == Attempt::Open
         });
-        attempt == Attempt::Open
-    });
-    if !queued.is_empty() {
-        fleet.renewals.put_back(leased.key, queued);
+        if !queued.is_empty() {
+            self.renewals.put_back(leased.key, queued);
+        }
     }
 }

@@ -2,7 +2,7 @@
 //! the time when that has to be seen to, so that a sweep costs what is due and not what there is. What only Redis could
 //! change waits apart until its shard answers.
 //!
-//! A key whose renewal or return is in flight is not in here; the answer puts it back (`Fleet::watch`). It does not know
+//! A key whose renewal or return is in flight is not in here; the answer puts it back (`Leases::watch`). It does not know
 //! what a lease means.
 
 use std::collections::{BTreeSet, HashMap};

@@ -11,7 +11,7 @@ use limit::{Key, PlanId};
 
 /// The table of this node's leases, in memory of a fixed size.
 #[derive(Debug)]
-pub struct Leases {
+pub struct LeaseSlots {
     slots: Slots<8, WORDS>,
     used: AtomicU64,
     evictions: AtomicU64,
@@ -21,11 +21,11 @@ pub struct Leases {
 /// The words of a lease's state.
 pub type Words = [u64; WORDS];
 
-impl Leases {
+impl LeaseSlots {
     /// A table of that many bytes, with room for one key in 64 bytes.
-    pub fn with_memory(bytes: usize) -> Leases {
+    pub fn with_memory(bytes: usize) -> LeaseSlots {
         let zero = || AtomicU64::new(0);
-        Leases { slots: Slots::with_memory(bytes), used: zero(), evictions: zero(), overflows: zero() }
+        LeaseSlots { slots: Slots::with_memory(bytes), used: zero(), evictions: zero(), overflows: zero() }
     }
 
     /// Changes the key's lease, which is all zero if it is new; `change` gets the plan it was written under. Returns
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_lease_is_kept_under_its_key_and_plan() {
-        let leases = Leases::with_memory(1 << 16);
+        let leases = LeaseSlots::with_memory(1 << 16);
         let never = |_: Option<PlanId>, _: Words| false;
         assert_eq!(
             leases.change(Key::new(7 << 70 | 7), PlanId::from_bits(3), never, |plan, words| (
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_full_table_gives_up_idle_keys_only() {
-        let leases = Leases::with_memory(0);
+        let leases = LeaseSlots::with_memory(0);
         let slots = leases.stats().slots;
         let key = |number: u64| Key::new(u128::from(number) << 64 | u128::from(number << 40));
         let never = |_: Option<PlanId>, _: Words| false;

@@ -1,5 +1,5 @@
 //! The permits of concurrency windows that this node holds, and the requests that wait for more. It only keeps the
-//! counts; `permits.rs` sends.
+//! counts; `permits/mod.rs` sends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
 /// Held permits, by key. Keys do not share a lock, because every request takes and gives one back.
 #[derive(Debug, Default)]
-pub(crate) struct Permits(StripedMap<Holding>);
+pub(crate) struct Holdings(StripedMap<Holding>);
 
 /// Held permits of one key.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ impl Holding {
         let Some(first) = self.waiting.front() else { return asked };
         let number = first.charge.plan;
         if let Some(plan) = plans.get(number) {
-            self.part.plan = Arc::clone(plan);
+            self.part.plan = Arc::clone(&plan);
         }
         let others = self.waiting.iter().position(|waiter| waiter.charge.plan != number);
         asked.waiters = self.waiting.drain(..others.unwrap_or(self.waiting.len())).collect();
@@ -88,7 +88,7 @@ impl Holding {
     }
 }
 
-impl Permits {
+impl Holdings {
     /// How many keys have permits, waiting requests, or an unsent message.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {

@@ -11,47 +11,62 @@ pub(super) mod holdings;
 
 use std::sync::Arc;
 
-use super::Limiter;
-use super::check::charge_state::{ChargeState, Refund, said, unheard};
-use super::fleet::Fleet;
-use super::permits::holdings::PermitRequest;
-use super::wait::Waiter;
+use crate::check::charge_state::{ChargeState, Refund, said, unheard};
+use crate::fleet::Fleet;
+use crate::permits::holdings::{Holdings, PermitRequest};
+use crate::wait::Waiter;
 use limit::lease_messages::{LinkError, Reply};
 use limit::{Charge, Key, Plan};
 
-impl Limiter {
+/// The permits of this node, and what Redis is told of them.
+pub(crate) struct Permits {
+    fleet: Arc<Fleet>,
+    pub(crate) holdings: Holdings,
+}
+
+impl Permits {
+    pub(crate) fn new(fleet: &Arc<Fleet>) -> Permits {
+        Permits { fleet: Arc::clone(fleet), holdings: Holdings::default() }
+    }
+
     /// Asks Redis for a permit.
-    pub(super) fn ask_permit(self: &Arc<Self>, fleet: &Fleet, plan: &Arc<Plan>, waiter: Waiter) {
+    pub(crate) fn ask(self: &Arc<Self>, plan: &Arc<Plan>, waiter: Waiter) {
         let key = waiter.charge.key;
-        fleet.permits.want(plan, waiter);
-        self.say(fleet, key);
+        self.holdings.want(plan, waiter);
+        self.say(key);
     }
 
     /// Takes a permit back from a request that is over.
-    pub(super) fn release_permit(self: &Arc<Self>, fleet: &Fleet, charge: &Charge) {
-        fleet.permits.release(charge);
+    pub(crate) fn release(self: &Arc<Self>, charge: &Charge) {
+        self.holdings.release(charge);
         // While Redis is down nothing is sent; the sweep does it when Redis is back.
-        if fleet.link.is_up(charge.key) {
-            self.say(fleet, charge.key);
+        if self.fleet.link.is_up(charge.key) {
+            self.say(charge.key);
         }
     }
 
     /// Repeats what is held: before it lapses, and at once when Redis is back, because it may have lost it.
-    pub(super) fn say_permits(self: &Arc<Self>, fleet: &Fleet, now_ns: u64) {
-        let due = fleet.permits.due(now_ns, |key| fleet.link.is_up(key));
-        due.into_iter().for_each(|key| self.say(fleet, key));
+    pub(crate) fn sweep(self: &Arc<Self>, now_ns: u64) {
+        let due = self.holdings.due(now_ns, |key| self.fleet.link.is_up(key));
+        due.into_iter().for_each(|key| self.say(key));
     }
 
     /// Sends the next message about a key, if there is one.
-    fn say(self: &Arc<Self>, fleet: &Fleet, key: Key) {
-        let Some((op, asked)) = fleet.permits.next(key, &fleet.plans) else { return };
-        let limiter = Arc::clone(self);
-        fleet.link.send(op, Box::new(move |answer, now_ns| limiter.held(key, asked, answer, now_ns)));
+    fn say(self: &Arc<Self>, key: Key) {
+        let Some((op, asked)) = self.holdings.next(key, &self.fleet.plans) else { return };
+        let permits = Arc::clone(self);
+        let done = move |answer, now_ns| permits.answered(key, asked, answer, now_ns);
+        self.fleet.link.send(op, Box::new(done));
     }
 
     /// Handles the answer to a message.
-    fn held(self: &Arc<Self>, key: Key, asked: PermitRequest, answer: Result<Reply, LinkError>, now_ns: u64) {
-        let Some(fleet) = &self.fleet else { return };
+    fn answered(
+        self: &Arc<Self>,
+        key: Key,
+        asked: PermitRequest,
+        answer: Result<Reply, LinkError>,
+        now_ns: u64,
+    ) {
         let heard = match answer {
             Ok(Reply::Taken(taken)) => taken.outcomes.first().map(|outcome| (taken.admitted, *outcome)),
             _ => None,
@@ -59,22 +74,22 @@ impl Limiter {
         match heard {
             Some((true, outcome)) => {
                 // `granted` counts the permits before their requests are woken, because they may release them at once.
-                for waiter in fleet.permits.granted(key, asked, now_ns) {
+                for waiter in self.holdings.granted(key, asked, now_ns) {
                     if !waiter.wait.resolve(waiter.index, || said(outcome, Refund::Permit)) {
-                        fleet.permits.release(&waiter.charge);
+                        self.holdings.release(&waiter.charge);
                     }
                 }
-                self.say(fleet, key);
+                self.say(key);
             }
             Some((false, outcome)) => {
-                for waiter in fleet.permits.refused(key, asked, outcome.remaining, now_ns) {
+                for waiter in self.holdings.refused(key, asked, outcome.remaining, now_ns) {
                     waiter.wait.resolve(waiter.index, || (ChargeState::Refused, outcome));
                 }
-                self.say(fleet, key);
+                self.say(key);
             }
             // No answer: the requests that wait decide by fallback, and the sweep sends the next message.
             None => {
-                for waiter in fleet.permits.unanswered(key, asked, now_ns) {
+                for waiter in self.holdings.unanswered(key, asked, now_ns) {
                     waiter.wait.resolve(waiter.index, || unheard(ChargeState::Unanswered));
                 }
             }

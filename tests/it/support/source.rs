@@ -115,17 +115,10 @@ impl File {
     /// The functions beside its tests, with the lines of each from `fn` to its last brace. The text is as rustfmt writes it: a
     /// function ends where the first line begins as deep as its own with a brace, one without a body with a semicolon.
     pub fn functions(&self) -> Vec<(&str, usize)> {
-        let text = self.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
+        let lines: Vec<&str> = self.without_tests().lines().collect();
         let function = |at: usize| {
-            let code = lines[at].trim_start();
-            let (before, rest) = code.split_once("fn ")?;
-            let name = rest.split(|sign| !is_part_of_word(sign)).next().filter(|name| !name.is_empty())?;
-            // `pub(in crate::a)` is `pub` and what it is in.
-            let (visible, marks) = before.split_once(')').unwrap_or(("pub", before));
-            let is_marked =
-                visible.starts_with("pub") && marks.split_whitespace().all(|word| MARKS.contains(&word));
-            let depth = &lines[at][..lines[at].len() - code.len()];
+            let name = function_of(lines[at])?;
+            let depth = &lines[at][..lines[at].len() - lines[at].trim_start().len()];
             let ends = |line: &&str| {
                 let own = line.strip_prefix(depth).filter(|own| !own.starts_with(' '));
                 own.is_some_and(|own| {
@@ -133,9 +126,35 @@ impl File {
                 })
             };
             let behind = lines[at..].iter().position(ends)?;
-            is_marked.then_some((name, behind + 1))
+            Some((name, behind + 1))
         };
         (0..lines.len()).filter_map(function).collect()
+    }
+
+    /// The types that get methods of their own here, those of tests apart, and how many by each `impl`.
+    pub fn methods(&self) -> Vec<(String, usize)> {
+        let methods = |block: &str| {
+            let lines: Vec<&str> = block.split("\n}").next().unwrap_or_default().lines().collect();
+            let is_method = |at: &usize| {
+                let code = lines[*at].strip_prefix("    ").filter(|code| !code.starts_with(' '));
+                let is_tests = *at > 0 && lines[*at - 1].trim() == "#[cfg(test)]";
+                code.and_then(function_of).is_some() && !is_tests
+            };
+            (0..lines.len()).filter(is_method).count()
+        };
+        let blocks = self.without_tests().split("\nimpl").skip(1);
+        blocks.filter_map(|block| Some((type_of(block)?, methods(block)))).collect()
+    }
+
+    /// Whether a type is defined in it.
+    pub fn defines(&self, name: &str) -> bool {
+        let is_kind = |word: &str| matches!(word, "struct" | "enum" | "union");
+        self.tokens.windows(2).any(|two| is_kind(&two[0]) && two[1] == name)
+    }
+
+    /// Its text before the tests in it.
+    fn without_tests(&self) -> &str {
+        self.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
     }
 
     /// Modules in files of their own that only tests have: `#[cfg(test)] mod tests;`.
@@ -258,6 +277,30 @@ impl Reading {
             }
         }
     }
+}
+
+/// The name of the function that begins in this line.
+fn function_of(line: &str) -> Option<&str> {
+    let (before, rest) = line.trim_start().split_once("fn ")?;
+    let name = rest.split(|sign| !is_part_of_word(sign)).next().filter(|name| !name.is_empty())?;
+    // `pub(in crate::a)` is `pub` and what it is in.
+    let (visible, marks) = before.split_once(')').unwrap_or(("pub", before));
+    let is_marked = visible.starts_with("pub") && marks.split_whitespace().all(|word| MARKS.contains(&word));
+    is_marked.then_some(name)
+}
+
+/// The type of an `impl`, by what follows that word; none if it is of a trait.
+fn type_of(block: &str) -> Option<String> {
+    let header = block.split(" {\n").next()?.split("\nwhere").next()?.replace("->", "");
+    let mut depth = 0;
+    let behind = header.find(|sign| {
+        depth += i32::from(sign == '<') - i32::from(sign == '>');
+        depth == 0
+    })?;
+    let own = header.get(behind..).filter(|own| own.starts_with([' ', '>']) && !own.contains(" for "))?;
+    let path =
+        own.trim_start_matches(['>', ' ']).split(|sign| !is_part_of_word(sign) && sign != ':').next()?;
+    path.rsplit(':').next().filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
 /// What stands before `fn`.
@@ -597,5 +640,38 @@ mod tests {
         ]);
         let tests = tree.files().filter(|(_, file)| file.is_test).map(|(_, file)| file.name.as_str());
         assert_eq!(tests.collect::<Vec<_>>(), ["proxy/scenes/mod.rs", "proxy/scenes/far.rs"]);
+    }
+
+    #[test]
+    fn methods_are_counted_by_the_type_that_has_them() {
+        let text = "struct One<T>(T);
+
+impl<T: Fn() -> u32> One<T> {
+    pub(in crate::a) const fn first() {
+        let no_method = || ();
+    }
+
+    async fn second<'a>(&'a self) {}
+
+    #[cfg(test)]
+    fn of_tests() {}
+}
+
+impl crate::Other
+where
+    u32: Copy,
+{
+    fn third() {}
+}
+
+impl Drop for One<u32> {
+    fn drop(&mut self) {}
+}
+";
+        let tree = Tree::new([("proxy/worker.rs", text)]);
+        let (_, file) = tree.files().next().expect("it is there");
+        let expected = [("One".to_owned(), 2), ("Other".to_owned(), 1)];
+        assert_eq!(file.methods(), expected);
+        assert!(file.defines("One") && !file.defines("Other"));
     }
 }

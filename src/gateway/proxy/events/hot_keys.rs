@@ -5,5 +5,6 @@ use crate::proxy::services::Services;
 
 pub fn decided(services: &Services, event: &DecidedRequest<'_>) {
     let Some(tally) = &services.hot_keys else { return };
-    services.shared.limiter.count_keys(tally, &event.snapshot.naming, event.check, |_| Some(event.subject));
+    let naming = &event.snapshot.naming;
+    event.check.count_keys(&services.shared.limiter, (tally, naming), |_| Some(event.subject));
 }

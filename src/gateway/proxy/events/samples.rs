@@ -75,7 +75,7 @@ pub fn sampled_windows<'s, S: Subject + 's>(
     let left_out = decided.len().saturating_sub(WINDOWS_MAX);
     let window = |(index, charge, outcome): (usize, &Charge, &Outcome)| {
         let policy = &table.policies()[charge.policy.index()];
-        let provenance = limiter.provenance(decision, (index, charge), now_ns);
+        let provenance = limiter.inspect().provenance(decision, (index, charge), now_ns);
         let subject = subject(charge.part);
         // A hot key that each node decides alone has another limit, too.
         let overridden = subject.filter(|_| charge.is_overridden).and_then(|subject| {

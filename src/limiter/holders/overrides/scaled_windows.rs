@@ -4,6 +4,7 @@ use std::sync::{PoisonError, RwLock};
 
 use smallvec::SmallVec;
 
+use crate::holders::own_limits::{OwnWindow, named};
 use limit::{PlanId, Quota};
 
 /// A window as a charge carries it: its quota, and its plan if the fleet shares it.
@@ -13,19 +14,19 @@ type Window = (Quota, Option<PlanId>);
 #[derive(Debug, Default)]
 pub(crate) struct ScaledWindows(RwLock<SmallVec<[Entry; 1]>>);
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Entry {
     base: Window,
     factor: f64,
-    scaled: Window,
+    scaled: OwnWindow,
 }
 
 impl ScaledWindows {
     /// What the window `base` multiplied by `factor` is; `scale` works it out.
-    pub(crate) fn of(&self, base: Window, factor: f64, scale: impl FnOnce() -> Window) -> Window {
+    pub(crate) fn of(&self, base: Window, factor: f64, scale: impl FnOnce() -> OwnWindow) -> Window {
         // Only requests of the override's own holder meet here.
         let known = |entries: &[Entry]| {
-            entries.iter().find(|it| it.base == base && it.factor == factor).map(|it| it.scaled)
+            entries.iter().find(|it| it.base == base && it.factor == factor).map(|it| named(&it.scaled))
         };
         let entries = self.0.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(scaled) = known(&entries) {
@@ -38,8 +39,9 @@ impl ScaledWindows {
         if entries.len() >= ENTRIES_MAX {
             entries.clear();
         }
+        let window = named(&scaled);
         entries.push(Entry { base, factor, scaled });
-        scaled
+        window
     }
 }
 

@@ -4,9 +4,9 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use limit::{Algorithm, PlanId, Quota, sliding_log};
+use limit::{Algorithm, Plan, PlanId, Quota, sliding_log};
 
 /// A limit that a subject brings itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,10 +33,17 @@ struct LimitEntries {
 type Base = (Box<str>, Quota, Option<PlanId>);
 /// A quota and the plan by which the fleet shares it.
 type Window = (Quota, Option<PlanId>);
+/// A quota that was made for a holder, with the plan by which the fleet shares it, which stays for as long as it is held here.
+pub(crate) type OwnWindow = (Quota, Option<(PlanId, Arc<Plan>)>);
 
-#[derive(Clone, Copy, Debug)]
+/// A window as a charge names it.
+pub(crate) fn named((quota, plan): &OwnWindow) -> Window {
+    (*quota, plan.as_ref().map(|(id, _)| *id))
+}
+
+#[derive(Clone, Debug)]
 struct Entry {
-    made: Window,
+    made: OwnWindow,
     /// When it was brought last; `None`: it does not hold any more.
     brought_ns: Option<u64>,
 }
@@ -50,7 +57,7 @@ impl OwnLimits {
         base: Window,
         own: OwnLimit,
         now_ns: u64,
-        make: impl FnOnce(Quota) -> Window,
+        make: impl FnOnce(Quota) -> OwnWindow,
     ) -> Option<Window> {
         let (quota, plan) = base;
         let most = if quota.algorithm() == Algorithm::SlidingLog { sliding_log::LIMIT_MAX } else { u64::MAX };
@@ -60,20 +67,21 @@ impl OwnLimits {
         let key = (Box::from(policy), quota, plan);
         if let Some(Entry { made, brought_ns: Some(brought_ns) }) = known.entries.get_mut(&key) {
             *brought_ns = now_ns;
-            return Some(*made);
+            return Some(named(made));
         }
         if !known.has_room(now_ns) {
             return None;
         }
         // One that held before is made already.
         let made = match known.entries.get(&key) {
-            Some(entry) => entry.made,
+            Some(entry) => entry.made.clone(),
             None if known.entries.len() >= MADE_MAX => return None,
             None => make(quota),
         };
+        let window = named(&made);
         known.entries.insert(key, Entry { made, brought_ns: Some(now_ns) });
         known.held += 1;
-        Some(made)
+        Some(window)
     }
 }
 

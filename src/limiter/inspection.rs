@@ -1,12 +1,13 @@
-//! What Redis holds of windows that a fleet shares, for operators: nothing is spent, nothing is written, and no
-//! request waits for it.
+//! [`Inspection`]: what operators are shown of a limiter. Nothing is spent, and no request waits for it. What Redis holds of windows
+//! that a fleet shares is here; what else there is to see is beside what it is about.
 
 use std::pin::pin;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::Limiter;
+use crate::Limiter;
+use crate::leases::lease_table::LeaseTable;
 use limit::Charge;
 use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, WindowRecord};
 
@@ -23,12 +24,30 @@ pub enum Look {
     Refused,
 }
 
+/// A limiter, as operators look at it.
+#[derive(Clone, Copy, Debug)]
+pub struct Inspection<'l> {
+    pub(crate) limiter: &'l Limiter,
+}
+
 impl Limiter {
+    /// For operators.
+    pub fn inspect(&self) -> Inspection<'_> {
+        Inspection { limiter: self }
+    }
+}
+
+impl<'l> Inspection<'l> {
+    /// This node's leases, if Redis is configured.
+    pub fn leases(&self) -> Option<&'l LeaseTable> {
+        self.limiter.shared.as_ref().map(|shared| &shared.leases.table)
+    }
+
     /// Asks Redis for what it holds of each charge, all at once; `None` where the fleet does not share it. Waits
     /// `PATIENCE`, or the deadline of requests where that is longer.
     pub async fn look_in_redis(&self, charges: &[Charge]) -> Vec<Option<Look>> {
         let keys = charges.iter().map(|charge| charge.key);
-        let deadline = self.fleet.as_ref().map_or(Duration::ZERO, |fleet| fleet.deadline(keys));
+        let deadline = self.limiter.fleet().map_or(Duration::ZERO, |fleet| fleet.deadline(keys));
         let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
         let mut patience = pin!(tokio::time::sleep(deadline.max(PATIENCE)));
         let mut looks = Vec::with_capacity(asked.len());
@@ -47,12 +66,11 @@ impl Limiter {
     }
 
     fn ask_for_look(&self, charge: &Charge) -> Option<oneshot::Receiver<Result<Reply, LinkError>>> {
-        let fleet = self.fleet.as_ref()?;
-        let plan = fleet.plans.get(charge.plan)?;
+        let (shared, plan) = self.limiter.shared(charge)?;
         let (tx, rx) = oneshot::channel();
         // Whoever asked may have gone.
         let done = move |answer, _| drop(tx.send(answer));
-        fleet.link.send(Op::Look(ExactCharge::of(charge, plan)), Box::new(done));
+        shared.fleet.link.send(Op::Look(ExactCharge::of(charge, &plan)), Box::new(done));
         Some(rx)
     }
 }
