@@ -8,9 +8,11 @@ use std::time::Duration;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::decision::ClientAddress;
+use super::global::ShardId;
 use super::link::Link;
 use super::plans::Plans;
 use limit::{Algorithm, Charge, Key, Plan, PlanId, Quota, WhenDown};
+use metrics::hot_keys::ShardNumber;
 
 /// The fleet, as one of its nodes sees it.
 pub struct Fleet {
@@ -43,8 +45,8 @@ impl Fleet {
     }
 
     /// The name of a shard in logs and metrics.
-    pub fn shard_name(&self, shard: u16) -> Option<String> {
-        self.link.shard_name(shard.into())
+    pub fn shard_name(&self, shard: ShardNumber) -> Option<String> {
+        self.link.shard_name(ShardId::new(shard.0.into()))
     }
 
     /// How long a request waits for answers for these keys.

@@ -48,7 +48,7 @@ pub async fn sendable(port: u16, customer: u64, mails: u64) -> Result<u64, Box<d
         let asked = limiter.decide(&[charge], ClientAddress::default(), begun_ns, &mut decision);
         if let Some(waiting) = asked {
             let _ = tokio::time::timeout(waiting.deadline(), waiting.resolved()).await;
-            limiter.resume(waiting, clock::now_ns(), &mut decision);
+            waiting.resume(clock::now_ns(), &mut decision);
         }
         sent += u64::from(decision.is_admitted());
     }

@@ -95,7 +95,6 @@ pub(in crate::admin) async fn list(Query(wanted): Query<PageQuery>, rows: RowRea
 
 pub(in crate::admin) async fn show(
     Of(state): Of<Arc<AdminState>>,
-    rows: RowReader,
     PathValues([id]): PathValues<1>,
     rows: RowReader,
 ) -> Answer {
