@@ -167,7 +167,7 @@ fn a_candidate_that_makes_no_sense_is_refused_with_what_to_write() {
         ("replaces = \"b\"", "", "a policy cannot replace itself"),
         ("replaces = \"new-search\"", "", "`new-search` is itself a candidate, of `search`"),
         ("replaces = \"search\"", "", "`search` has the candidate `new-search` already"),
-        ("replaces = \"other\"\nby = [\"ip\", \"route\"]", "", "counts by the dimensions of `other`"),
+        ("replaces = \"other\"\nby = [\"ip\", \"route\"]", "", "must count by the dimensions of `other`"),
         ("replaces = \"other\"\nshadow = true\nrollout = \"10%\"", "", "in shadow never refuses"),
         ("replaces = \"other\"\nrollout = \"110%\"", "", "is not a share"),
         ("by = []\nrollout = \"10%\"", "", "only a candidate has a `rollout`"),
