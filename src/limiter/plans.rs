@@ -22,7 +22,7 @@ pub struct Plans {
     /// Those that overrides have made, of which there is no end. They go when nobody needs them.
     scaled: ShardedMap<PlanId, Arc<Plan>>,
     /// Locked only to add a plan, and to let plans go.
-    numbers: Mutex<Numbers>,
+    numbers: Mutex<PlanNumbers>,
     /// How many nodes share them; 0: not known yet.
     nodes: AtomicU32,
 }
@@ -30,7 +30,7 @@ pub struct Plans {
 type Block = Box<[OnceLock<Arc<Plan>>]>;
 
 #[derive(Debug, Default)]
-struct Numbers {
+struct PlanNumbers {
     known: HashMap<Arc<Plan>, PlanNumber>,
     /// The last number of a configuration's plan, and of an override's.
     last: (u32, u32),
@@ -165,7 +165,7 @@ impl Plans {
         self.nodes.load(Ordering::Relaxed).max(1)
     }
 
-    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+    fn numbers(&self) -> MutexGuard<'_, PlanNumbers> {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
