@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn what_waits_for_a_shard_is_due_when_that_one_answers() {
         let queue = SweepQueue::default();
-        let shard_of = |key: Key| if key.low() % 2 == 0 { ONE } else { OTHER };
+        let shard_of = |key: Key| if key.low().is_multiple_of(2) { ONE } else { OTHER };
         (1..=6).for_each(|number| queue.put(key(number), shard_of(key(number)), AWAY, false, 0));
         queue.wake(|_| false, shard_of, 10);
         assert_eq!(taken(&queue, 10), [0; 0]);
