@@ -83,8 +83,8 @@ fuzz_target!(|input: Input| {
                 let mut charges: SmallVec<[Charge; 4]> = SmallVec::new();
                 let subject = DescriptorSubject::new(rule, &entries, None);
                 table.chosen_by(rule).charges(&subject, &mut charges).expect("nothing is missing");
-                met.push((rule.id(), descriptor, charges[0].key));
-                Some(rule.id())
+                met.push((rule.id().index(), descriptor, charges[0].key));
+                Some(rule.id().index())
             }
             DescriptorMatch::Unknown => None,
             other => panic!("no rule says {other:?}"),
