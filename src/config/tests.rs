@@ -1037,8 +1037,8 @@ fn whom_an_upstream_is_checked_by_is_checked() {
     let with = |tls: &str| format!("[upstream.a]\nservers = \"https://a\"\ntls = {tls}");
     let in_the_clear = "[upstream.a]\nservers = \"http://a\"\ntls = {}".to_owned();
     let cases = [
-        (with("{ cert = \"a\" }"), "`cert` needs `key`", "3:9", "a PEM file"),
-        (with("{ key = \"a\" }"), "`key` needs `cert`", "3:9", "a PEM file"),
+        (with("{ cert = \"a\" }"), "`cert` needs `key`", "3:9", "write both: the PEM files"),
+        (with("{ key = \"a\" }"), "`key` needs `cert`", "3:9", "write both: the PEM files"),
         (
             with("{ sni = \"a b\" }"),
             "`a b` is not a name that a certificate can have",
@@ -1180,7 +1180,7 @@ fn upstreams_are_checked() {
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/h\", status = \"9xx\" }",
-            "`9xx` is not an error status",
+            "`9xx` is not a status",
             "3:34",
             "write it as in `200`, `\"2xx\"` or `\"200-399\"`",
         ),
@@ -1294,7 +1294,7 @@ fn policies_are_checked() {
             "[policy.a]\nby = []\nlimit = \"1/s burst 2\"\nalgorithm = \"fixed-window\"",
             "`burst` needs a token bucket or a leaky bucket",
             "3:9",
-            "leave `burst` out",
+            "remove `burst` from the limit",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nalgorithm = \"sliding-logs\"",
@@ -1361,14 +1361,14 @@ fn policies_are_checked() {
             "[policy.a]\nby = []\nlimit = \"9 in flight\"\ncost = { response-header = \"x-cost\" }",
             "a limit of requests in flight cannot have a cost that is known only after the response",
             "4:1",
-            "in another",
+            "to a policy of its own",
         ),
         (
             "[policy.a]\nby = []\nlimit = { a = \"1/s\", default = [\"5/s\", \"9 in flight\"] }\n\
              cost = { response-time = \"1ms\" }",
             "a limit of requests in flight cannot have a cost that is known only after the response",
             "4:1",
-            "in another",
+            "to a policy of its own",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nhot-keys = { then = \"block\" }",
@@ -1515,7 +1515,7 @@ fn routes_are_checked() {
             "[[route]]\nto = \"echo\"\nlimit = \"100/m brust 20\"",
             "`brust` is not expected here",
             "3:16",
-            "only `burst` and a number may follow the period",
+            "after the period write `burst` and a number",
         ),
         (
             "[[route]]\nto = \"echo\"\nlimit = \"per-tenant\"",
@@ -1821,7 +1821,7 @@ fn the_process_is_checked() {
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\" }]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"subject:cn=a\", role = \"read\" }]",
             "`a` is also the name of another token or certificate",
             "5:26",
-            "give each its own",
+            "write another: the audit identifies operators by name",
         ),
         ("[admin]\nclient-ca = \"c\"", "`client-ca` needs `certs`", "2:1", "only over TLS"),
         (
@@ -1853,7 +1853,7 @@ fn the_process_is_checked() {
             "[admin]\ntokens = [{ name = \"token\", role = \"read\", token = \"${SECRET}\" }]",
             "`token` is the name of another token",
             "2:20",
-            "give each its own",
+            "write another: the audit identifies operators by name",
         ),
         (
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\", expires = \"12:00\" }]",

@@ -174,8 +174,6 @@ const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     // A `match` that is the table of refusals.
     ("gateway/service/problem.rs", "of", 80),
     ("policy/compile/policies.rs", "policy_of", 73),
-    // A table of metrics.
-    ("metrics/exposition/mod.rs", "process", 91),
     // A `match` over HAProxy's words.
     ("tools/migrate/haproxy/conditions.rs", "test", 75),
     ("tools/migrate/ratelimit/limits.rs", "verdict", 71),
@@ -205,9 +203,9 @@ const METHODS_MAX: usize = 30;
 
 /// Types that have more, where they are defined, and how many. The list only ever shrinks: a type that fits leaves it.
 const WIDE_TYPES: &[(&str, &str, usize)] = &[
-    ("config/reader/mod.rs", "Table", 36),
+    ("config/reader/mod.rs", "Table", 35),
     ("config/reader/mod.rs", "Value", 34),
-    ("control/database/connection/open.rs", "Database", 43),
+    ("control/database/connection/open.rs", "Database", 35),
     ("gateway/proxy/attempt/mod.rs", "UpstreamAttempt", 36),
     ("gateway/service/activity.rs", "Activity", 43),
     ("limit/lease/mod.rs", "Lease", 63),

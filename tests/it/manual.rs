@@ -79,13 +79,9 @@ fn a_page_of_no_command_is_wrong_usage_that_names_the_commands() {
     // A command within a command has a page, too.
     let page = printed(&["man", "ctl", "override"]).replace('\\', "");
     assert!(page.contains("sluicegate-ctl-override") && page.contains("End an override now"), "{page}");
-    assert!(
-        printed(&["man", "ctl", "override", "add"])
-            .replace('\\', "")
-            .contains("without it until it is deleted")
-    );
+    assert!(printed(&["man", "ctl", "override", "add"]).replace('\\', "").contains("default: without end"));
     for (wrong, said) in
-        [(&["ctl", "star"][..], "the commands are override"), (&["check", "star"], "`check` has none")]
+        [(&["ctl", "star"][..], "the commands are override"), (&["check", "star"], "`check` has no commands")]
     {
         let output = sluicegate(&[&["man"], wrong].concat());
         assert_eq!(output.status.code(), Some(2), "{wrong:?}");

@@ -99,7 +99,8 @@ impl<'a> Known<'a> {
         // `trust::` is a module; `…::told_once` stands in the one that was named before.
         let span = span.trim_end_matches("::").trim_start_matches("…::");
         let word = span.split(' ').next().unwrap_or(span);
-        if FOREIGN.contains(&span) {
+        // A path that begins with a slash is one of a URL.
+        if FOREIGN.contains(&span) || word.starts_with('/') {
             true
         } else if word.contains('/') || [".rs", ".lua", ".md", ".toml"].iter().any(|end| word.ends_with(end))
         {

@@ -178,7 +178,7 @@ mod tests {
             let _ = stuck.recv();
         });
         let said = join(vec![waits], Duration::from_millis(20)).await;
-        assert!(said.is_err_and(|why| why.contains("stuck")));
+        assert!(said.is_err_and(|why| why.contains("did not stop by the deadline")));
         drop(let_go);
     }
 }

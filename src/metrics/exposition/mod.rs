@@ -58,6 +58,7 @@ impl Metrics {
 
     fn families(&self, families: &mut Families<'_>) -> fmt::Result {
         process(self, families)?;
+        configuration(self, families)?;
         route::families(&self.routes.all(), families)?;
         policy::families(&self.policies.all(), families)?;
         window::families(&self.windows.all(), families)?;
@@ -72,7 +73,6 @@ impl Metrics {
 }
 
 fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
-    let configuration = *lock(&metrics.configuration);
     families.gauges(
         "build_info",
         "Version of the running process",
@@ -129,7 +129,12 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
             ([("result", "exported")], metrics.spans.exported.value()),
             ([("result", "dropped")], metrics.spans.dropped.value()),
         ],
-    )?;
+    )
+}
+
+/// Metrics of the configuration, and of the process that it is handed on to.
+fn configuration(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
+    let configuration = *lock(&metrics.configuration);
     families.counters(
         "config_reloads",
         "Reloads of the configuration, by result",
