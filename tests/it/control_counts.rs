@@ -251,7 +251,7 @@ fn checks_that_cannot_be_read_or_decided_say_why() {
         (json!({ "policy": "pairs", "key": "ann" }), "does not have exactly one value for each"),
         (
             json!({ "policy": "pairs", "dimensions": { "consumer": "ann" } }),
-            "counts by `route`, which the check does not give",
+            "counts by `route`, which is missing",
         ),
         (
             json!({ "policy": "calls", "dimensions": { "user": "ann" } }),

@@ -121,7 +121,8 @@ fn kong_routes_behind_keys_are_closed_without_a_file_for_them() {
     let migrated = Migrated::of("kong", &[("kong.yml", &kong(1, lines))]);
     assert!(migrated.section("[[route]]\nname = \"all\"").contains("status = 501"));
     assert!(
-        migrated.text.contains("`--keys FILE` writes") && !migrated.text.contains("key-of"),
+        migrated.text.contains("with `--keys FILE`, which writes the hashes")
+            && !migrated.text.contains("key-of"),
         "{}",
         migrated.text
     );
