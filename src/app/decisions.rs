@@ -32,7 +32,7 @@ impl SampleWriters {
         metrics.register(move |families| {
             families.counters(
                 "decision_samples",
-                "Decisions on limits that were drawn as samples: kept, or dropped because of the bound per second",
+                "Sampled decisions on limits: kept, or dropped because of the maximum per second",
                 None,
                 [([("result", "kept")], shown.taken()), ([("result", "dropped")], shown.dropped())],
             )
@@ -59,7 +59,7 @@ impl SampleWriters {
         metrics.register(move |families| {
             families.counters(
                 "decision_events",
-                "Samples of decisions written to the control plane's database, or lost before",
+                "Sampled decisions written to the control plane's database, or dropped before that",
                 None,
                 [([("result", "written")], shown.0.value()), ([("result", "dropped")], shown.1.value())],
             )

@@ -456,7 +456,7 @@ impl RequestExplanation {
                         self.servers.push(format!("{label} of {name} fails its health checks"))
                     }
                     HealthState::Ejected { left_ns } => self.servers.push(format!(
-                        "{label} of {name} is ejected for {:.1} s, because it failed",
+                        "{label} of {name} is ejected by outlier detection for {:.1} s more",
                         left_ns as f64 / 1e9
                     )),
                     HealthState::Healthy | HealthState::WarmingUp { .. } | HealthState::Unresolved => {}
@@ -484,7 +484,7 @@ impl RequestExplanation {
         match (&self.route, &self.goes_to) {
             (Some(route), Some(goes_to)) => lines.push(format!("route    {route}: goes to {goes_to}")),
             (None, Some(goes_to)) => lines.push(format!("route    none: goes to {goes_to}")),
-            _ => lines.push("route    none answers".to_owned()),
+            _ => lines.push("route    none matches".to_owned()),
         }
         lines.extend(self.mirror.iter().map(|mirror| format!("mirror   {mirror}")));
         for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {
@@ -514,7 +514,7 @@ impl RequestExplanation {
             lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
             let hot = |own: &u64| {
                 format!(
-                    "         the key is hot: this node counts it on its own, with this limit instead of {own}"
+                    "         the key is hot: this node counts it locally, against this limit instead of {own}"
                 )
             };
             lines.extend(limit.hot_instead_of.iter().map(hot));

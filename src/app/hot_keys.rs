@@ -53,7 +53,7 @@ impl HotKeys {
             let hot = shown.book().hot() as u64;
             families.gauges("hot_keys", "Keys that are hot now", None, [([], hot)])?;
             let help =
-                "Minutes of heavy keys that could not be sent to Redis, so that other nodes do not show them";
+                "Minutes of hot-key counts that could not be sent to Redis, so that other nodes do not show them";
             families.counters("hot_key_writes_lost", help, None, [([], unwritten.value())])
         });
         HotKeys(Arc::new(HotKeyState {

@@ -64,7 +64,7 @@ impl Stale {
         let count = |kind: &str| stale.iter().filter(|part| part.word() == kind).count() as u64;
         families.gauges(
             "files_stale",
-            "Parts that use older versions of their files, because the newest were refused",
+            "Configuration sections that still use an older version of their files, because the newest is invalid",
             None,
             KINDS.iter().map(|kind| ([("of", *kind)], count(kind))),
         )

@@ -31,7 +31,7 @@ pub(super) async fn reload(
 ) {
     // Logs are reopened, too, because log rotation often sends SIGHUP, as it does to most servers.
     if let Err(error) = logs.reopen() {
-        tracing::error!(%error, "a log cannot be reopened");
+        tracing::error!(%error, "a log cannot be reopened, the old file stays in use");
     }
     service_manager::reloading();
     let path = path.to_owned();

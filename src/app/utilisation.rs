@@ -50,13 +50,13 @@ impl Utilisation {
         let connections = connections.fold(0.0, f64::max);
         families.gauges(
             "utilisation",
-            "The highest of this node's shares in use: busiest worker, memory, connections",
+            "Highest utilisation of this node: of its busiest worker, memory or connections",
             Some(&MetricUnit::Ratio),
             [([], workers.max(memory).max(connections))],
         )?;
         families.gauges(
             "utilisation_part",
-            "Shares in use: of the time of the busiest worker, of memory, of the connections of the fullest listener",
+            "Utilisation by resource: time of the busiest worker, memory, connections of the fullest listener",
             Some(&MetricUnit::Ratio),
             [
                 ([("part", "workers")], workers),

@@ -76,7 +76,7 @@ causes! {
     /// The claim that names the consumer names nobody.
     TokenConsumer: "token-without-consumer", "the token does not name a consumer";
     /// What a credential says of its owner is the value of a field that a route sends, and none can have it.
-    IdentityUnfit: "identity-unfit", "a claim or a name in the credential cannot be sent in a header field";
+    IdentityUnfit: "identity-unfit", "a claim or a name in the credential cannot be sent in a header";
     /// A resumed session outlived its certificate.
     CertificateExpired: "certificate-expired", "the client's certificate has expired";
     /// The certificate has no name of the kind asked for.

@@ -184,7 +184,7 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}; admits at most {whole} units in one period; {FLEET_NODES} nodes together {} \
+                "  {} {limit}: {how}; admits at most {whole} units in one period; {FLEET_NODES} nodes together admit {} \
                  at most with Redis; {down}",
                 policy.name,
                 more(with)

@@ -109,7 +109,7 @@ fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
 
 fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     let by: Vec<String> = suggestion.by.iter().map(ToString::to_string).collect();
-    let who = if by.is_empty() { "all together".to_owned() } else { by.join(", ") };
+    let who = if by.is_empty() { "no dimension".to_owned() } else { by.join(", ") };
     let mut shown = "\n".to_owned();
     if let Some(route) = &suggestion.route {
         let _ = writeln!(shown, "# route {}", base::words::plain(route));

@@ -53,7 +53,7 @@ async fn serve(listener: BoundListener, asked: ServeOptions, mut stopped: onesho
                     let tls = asked.settings.as_ref().map(|tls| (tls.load_full(), Arc::clone(&asked.clients)));
                     if let Err(error) = asked.threads.hand(stream, tls, connected) {
                         asked.stats.refused_connection();
-                        tracing::debug!(%error, "gRPC connection closed: no thread takes it");
+                        tracing::debug!(%error, "gRPC connection closed: no thread can take it");
                     }
                 }
                 Err(error) => {

@@ -80,7 +80,7 @@ fn what_the_candidate_alone_would_deny_is_told() {
     for part in [
         "limit    new-search (compared) by header:x-user",
         "decides about this key; its candidate new-search is compared with it",
-        "is compared with search, whose candidate it is",
+        "is a candidate of search and is compared with it",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }

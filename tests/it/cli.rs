@@ -69,7 +69,7 @@ fn check_says_what_an_overshoot_is_a_share_of() {
     };
     let worst = |limit: &str, whole: &str| -> f64 {
         let said = said(&sluicegate(&["check", "--config", "FILE"], &config(limit)));
-        let of = format!("admits at most {whole} units in one period; 100 nodes together ");
+        let of = format!("admits at most {whole} units in one period; 100 nodes together admit ");
         let (_, share) = said.split_once(&of).unwrap_or_else(|| panic!("{of} is not in\n{said}"));
         share.split(['(', '%']).nth(1).and_then(|share| share.parse().ok()).expect("a share is a number")
     };
@@ -483,7 +483,7 @@ fn explain_shows_who_is_counted_but_no_secret() {
     ];
     let said = said(&sluicegate(&arguments.concat(), config));
     let counted = "ip 2001:db8::, header:x-plan \"pro\\xc3\\xa9\", header:authorization ********, \
-                   header:cookie ********, query:q is absent, ip 2001:db8:: instead, param:id \"a\\\"b\"";
+                   header:cookie ********, query:q is absent, so ip 2001:db8:: is counted instead, param:id \"a\\\"b\"";
     assert!(said.contains(counted), "{counted} is not in\n{said}");
     assert!(!said.contains("hunter"), "{said}");
 }

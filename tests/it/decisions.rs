@@ -340,7 +340,7 @@ fn the_walk_of_a_support_case() {
     line("nodes", "this node counts on its own");
     line("limit", "policy calls, window calls: 40 of 100 used, 60 left");
     line("override", "none");
-    line("tenant", "acme, all its consumers together: policy tenants, window tenants: 60 of 60 used, 0 left");
+    line("tenant", "acme, total of all its consumers: policy tenants, window tenants: 60 of 60 used, 0 left");
     line("window", "calls: a fixed window: the current one began at ");
     line(
         "refused",
@@ -453,7 +453,7 @@ fn refusals_are_found_among_what_was_admitted_and_among_those_of_other_policies(
     assert_eq!(asked("refused=true"), ["e", "c", "b"]);
     assert_eq!(asked("refused=true&consumer=ann&limit=1"), ["c"]);
     let (_, shown) = said(&gateway, &["why", "ann", "--policy", "tenants"]);
-    assert!(shown.contains("no refusal of it is kept here"), "{shown}");
+    assert!(shown.contains("no refusal of this consumer is recorded"), "{shown}");
     let (_, shown) = said(&gateway, &["why", "bob", "--policy", "tenants"]);
     assert!(shown.contains("policy tenants, window tenants") && shown.contains("request e"), "{shown}");
 }

@@ -303,7 +303,7 @@ fn what_is_no_gateway_does_not_take_its_place() {
     let mut upgraded = Upgraded::start(OK);
     let plain = upgraded.gateway.plain();
     let good = fs::read(upgraded.binary()).expect("it is there");
-    let not_upgraded = "not upgraded, this process serves on";
+    let not_upgraded = "not upgraded, this process continues to serve";
     for (round, (content, why)) in [
         (&b"neither a program nor a script"[..], "cannot start"),
         (b"#!/bin/sh\nexit 0\n", "ended with exit status: 0 without a message"),
@@ -375,7 +375,7 @@ fn the_command_says_how_it_ended() {
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains(&format!("process {} serves on", upgraded.pid)) && said.contains("no room"),
+        said.contains(&format!("process {} continues to serve", upgraded.pid)) && said.contains("no room"),
         "{said}"
     );
     // Without a process id it is found by where the configuration says that it listens.
@@ -384,7 +384,7 @@ fn the_command_says_how_it_ended() {
         .gateway
         .write("gateway.toml", format!("admin = false\n[listener.plain]\nbind = \"{plain}\"\n{OK}"));
     let said = text(&command(&[]).stderr);
-    assert!(said.contains(&format!("process {} serves on", upgraded.pid)), "{said}");
+    assert!(said.contains(&format!("process {} continues to serve", upgraded.pid)), "{said}");
 }
 
 #[test]

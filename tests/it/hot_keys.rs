@@ -266,13 +266,13 @@ fn what_is_shown_of_a_hot_key_is_the_limit_that_holds_for_it_here() {
     });
     assert_eq!((&usage["limit"], &usage["used"], &usage["from"]), (&5.into(), &5.into(), &"node".into()));
     assert_eq!((&key["limit"], &key["remaining"], &key["decided"]), (&5.into(), &0.into(), &"local".into()));
-    let expected = "limit     policy users, window users: 5 of 5 used, 0 left; the key is hot: this node decides it alone, with a limit of 5 instead of 1000000";
+    let expected = "limit     policy users, window users: 5 of 5 used, 0 left; the key is hot: this node counts it locally, against a limit of 5 instead of 1000000";
     assert!(why.lines().any(|line| line == expected), "{why}");
-    assert!(why.contains(", alone, because the key is hot: policy users"), "{why}");
+    assert!(why.contains(", by its local count, because the key is hot: policy users"), "{why}");
     assert_eq!(explained["limit"], 5, "{explained}");
     let id = refused["request-id"].as_str().expect("its id");
     let (_, told) = said(&gateway, &["explain", "--request", id]);
-    assert!(told.contains("decided by this node alone, because the key is hot"), "{told}");
+    assert!(told.contains("decided by this node's local count, because the key is hot"), "{told}");
 }
 
 #[test]

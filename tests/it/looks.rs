@@ -154,6 +154,6 @@ fn explain_asks_redis_where_no_gateway_runs() {
     assert_eq!(redis.cli(&["ZCARD", census]).trim(), "1", "who only looks is no gateway");
     redis.kill();
     let said = explain();
-    assert!(said.contains("only a running gateway knows what is left; Redis is down"), "{said}");
+    assert!(said.contains("only a running gateway knows how many units remain; Redis is down"), "{said}");
     assert!(said.contains("explained from the file only"), "{said}");
 }

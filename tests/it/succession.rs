@@ -38,7 +38,7 @@ fn a_successor_that_hangs_is_ended_and_the_next_upgrade_works() {
     signal(upgraded.pid, "USR2");
     let hung = written(&mark);
     assert_eq!(get(plain, "/").status, 200, "it is served meanwhile");
-    let line = upgraded.says("not upgraded, this process serves on");
+    let line = upgraded.says("not upgraded, this process continues to serve");
     assert!(
         line.ends_with("gateway was stopped, because it did not serve within 1s: waiting for a disk"),
         "{line}"
@@ -62,7 +62,7 @@ fn what_a_failed_successor_has_started_ends_with_it() {
         signal(upgraded.pid, "USR2");
         let child = written(&mark);
         eventually("it serves on", || {
-            (upgraded.count("not upgraded, this process serves on") > count).then_some(())
+            (upgraded.count("not upgraded, this process continues to serve") > count).then_some(())
         });
         eventually("its child has ended, too", || (!is_running(child)).then_some(()));
     }
@@ -132,7 +132,7 @@ fn an_upgrade_follows_another_while_the_first_process_drains() {
     upgraded.says("SIGUSR2 is ignored: the process drains");
     // As a service manager stops all processes of a service at once: the first such signal cuts nothing.
     signal(draining[0], "TERM");
-    upgraded.says("draining already, a second signal stops at once");
+    upgraded.says("already draining: a second signal stops the process at once");
     for client in &mut held {
         release.send(()).expect("the upstream waits for it");
         assert_eq!(client.response().text(), "done");
@@ -314,7 +314,7 @@ fn a_successor_that_fails_leaves_the_files_of_unix_sockets() {
         upgraded.gateway.write("gateway.toml", bad);
         signal(upgraded.pid, "USR2");
         eventually("it serves on", || {
-            (upgraded.count("not upgraded, this process serves on") > count).then_some(())
+            (upgraded.count("not upgraded, this process continues to serve") > count).then_some(())
         });
         assert_eq!((asks(&edge, "/"), asks(&admin, "/readyz")), (200, 200));
     }

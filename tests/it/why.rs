@@ -102,14 +102,14 @@ fn a_penalty_is_told_wherever_operators_look() {
         has_line(&said, "penalty", "policy pc: node edge-1 refuses it until 2");
         has_line(&said, "refused", "by node edge-1, by its penalty: policy pc");
         has_line(&said, "refused", ", a penalty until 2");
-        has_line(&why(&gateway, &["ann"]), "penalty", "none is in force at node edge-1");
+        has_line(&why(&gateway, &["ann"]), "penalty", "none is in force on node edge-1");
         let ann = shown(&gateway, "/v1/usage/consumer/ann?policy=pc")["items"][0].clone();
         assert_eq!((&ann["penalty"], &ann["windows"][0]["remaining"]), (&Value::Null, &1.into()), "{ann}");
         assert_eq!(shown(&gateway, "/v1/keys/pc/ann").get("penalty"), None);
         if redis.is_some() {
             let other = start("edge-2", &policies, redis);
             let said = why(&other, &["bob"]);
-            has_line(&said, "penalty", "none is in force at node edge-2; each node has its own");
+            has_line(&said, "penalty", "none is in force on node edge-2; each node keeps its own");
             assert_eq!(shown(&other, "/v1/usage/consumer/bob")["items"][0]["penalty"], Value::Null);
         }
     }
@@ -194,7 +194,7 @@ fn policies_that_a_consumer_has_not_met_are_counted_and_not_listed() {
     assert_eq!(call(&gateway, "/met", "bob", "one"), 200);
     let said = why(&gateway, &["bob"]);
     has_line(&said, "limit", "policy met, window met: 1 of 3 used, 2 left");
-    has_line(&said, "limit", "2 more policies, of which it has used nothing lately: --policy shows one");
+    has_line(&said, "limit", "2 more policies that it has not used lately: --policy shows one");
     assert!(!said.contains("other") && !said.contains("third"), "{said}");
     has_line(
         &why(&gateway, &["bob", "--policy", "other"]),

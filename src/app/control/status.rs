@@ -70,7 +70,7 @@ impl Status {
         // One line for an outage, and one more where its reason changes.
         if now.failure.as_ref() != Some(&sentence) {
             tracing::error!(
-                "the control plane's database cannot be read: {sentence}; what is in force stays in force"
+                "the control plane's database cannot be read: {sentence}; the data read last stays in force"
             );
         }
         now.failure = Some(sentence);
@@ -147,11 +147,11 @@ impl Status {
         let is_stale = age > STALE_AFTER;
         let help = "Whether the control plane's database answered the last query";
         families.gauges("control_up", help, None, [([], u64::from(is_up))])?;
-        let help = "Whether what is in force of the control plane has not been confirmed for 60 s";
+        let help = "Whether the control plane's data in force has not been confirmed for 60 s";
         families.gauges("control_stale", help, None, [([], u64::from(is_stale))])?;
         let help = "Whether the policies of the control plane's database could not be put into force";
         families.gauges("control_policies_refused", help, None, [([], u64::from(now.refused.is_some()))])?;
-        let help = "Time since the control plane's database last confirmed what is in force";
+        let help = "Time since the control plane's database last confirmed the data in force";
         families.gauges(
             "control_unconfirmed",
             help,
@@ -172,7 +172,7 @@ impl Status {
         )?;
         let help = "Queries that the control plane's database did not answer";
         families.counters("control_failures", help, None, [([], now.failures)])?;
-        let help = "Whether hints of changes to the control plane can be received";
+        let help = "Whether change notifications of the control plane can be received";
         let hints = ["database", "redis"].into_iter().zip(now.hints);
         let hints = hints.map(|(from, is_heard)| ([("from", from)], u64::from(is_heard)));
         families.gauges("control_hints", help, None, hints)?;

@@ -171,7 +171,7 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
     };
     if let Some(missing) = &check.missing {
         return CheckResult::Undecided(format!(
-            "the policy counts by `{}`, which the check does not give",
+            "the policy counts by `{}`: add a value for it to the check",
             missing.dimension
         ));
     }
@@ -210,7 +210,7 @@ fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<Ahead, String>)
         Ok(ahead) => ahead,
         Err(missing) => {
             return CheckResult::Undecided(format!(
-                "the policy counts by `{missing}`, which the check does not give"
+                "the policy counts by `{missing}`: add a value for it to the check"
             ));
         }
     };

@@ -81,7 +81,7 @@ impl TrialPolicy {
             (Side::Compared, true) => {
                 format!("is compared with its candidate {other}, which decides about this key")
             }
-            (Side::Compared, false) => format!("is compared with {other}, whose candidate it is"),
+            (Side::Compared, false) => format!("is a candidate of {other} and is compared with it"),
         }
     }
 
@@ -312,11 +312,11 @@ impl Limit {
         let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
         let said = match (decider, look) {
             (Decider::Node, Look::Seen(WindowRecord { left: WindowBalance::Exact(_), .. })) => {
-                "by the last answer of Redis".to_owned()
+                "according to the last response of Redis".to_owned()
             }
             (Decider::Fallback, Look::Seen(_)) => {
                 format!(
-                    "decided without Redis, which answers late or has just come back; {}",
+                    "decided by the fallback, because Redis answers late or has just recovered; {}",
                     redis_view::sentence(look)
                 )
             }
@@ -333,7 +333,7 @@ impl Limit {
             _ if self.paid => {
                 "not charged: a request with the same idempotency key was charged before".to_owned()
             }
-            None => "only a running gateway knows what is left".to_owned(),
+            None => "only a running gateway knows how many units remain".to_owned(),
             Some(Answer::Admitted) if self.delay_ns > 0 => format!(
                 "admitted after waiting {:.1} s, {} left after it",
                 self.delay_ns as f64 / 1e9,

@@ -61,9 +61,10 @@ pub(super) fn take<'l>(
         let listener = usual(listeners);
         return match listeners.len() {
             0 | 1 => ChosenListener { listener, ..ChosenListener::default() },
-            _ => {
-                because(listener, "the first that does more than redirect; a URL chooses another".to_owned())
-            }
+            _ => because(
+                listener,
+                "the first that does not only redirect; to choose another, write a full URL".to_owned(),
+            ),
         };
     };
     let is_https = *scheme == Scheme::HTTPS;
@@ -108,9 +109,11 @@ fn mismatch(listener: &ListenerConfig, is_https: bool) -> Option<String> {
     let name = &listener.name;
     match (is_https, listener.certs.is_empty()) {
         (false, false) => {
-            Some(format!("no HTTP answer: listener {name} takes only TLS, so the URL is https"))
+            Some(format!("no HTTP response: listener {name} accepts only TLS; write an https URL"))
         }
-        (true, true) => Some(format!("no HTTP answer: listener {name} takes no TLS, so the URL is http")),
+        (true, true) => {
+            Some(format!("no HTTP response: listener {name} does not accept TLS; write an http URL"))
+        }
         _ => None,
     }
 }

@@ -76,7 +76,7 @@ impl Orders {
             let count = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
             families.counters(
                 "acme_orders",
-                "Orders of certificates, by result",
+                "Certificate orders, by result",
                 None,
                 [
                     ([("result", "issued")], count(&counts.issued)),

@@ -132,7 +132,7 @@ async fn while_draining(signals: &mut Signals, logs: &Logs, end: End) {
             SignalRequest::Reopen => reopen(logs),
             SignalRequest::Upgrade => refuse_upgrade(DRAINS),
             SignalRequest::Stop if !is_told => {
-                say("draining already, a second signal stops at once");
+                say("already draining: a second signal stops the process at once");
                 is_told = true;
             }
             SignalRequest::Stop => {

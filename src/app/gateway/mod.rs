@@ -345,8 +345,8 @@ impl Gateway {
                 Due::Files => {
                     publisher.read_changed_files().await;
                     if let Err(error) = publisher.end_changes().await {
-                        tracing::error!(%error, "policies whose algorithm changed still count by the previous one, \
-                            too; the gateway tries again to end that");
+                        tracing::error!(%error, "policies whose algorithm changed still count by the previous algorithm, \
+                            too; the gateway will retry");
                     }
                 }
             }

@@ -34,7 +34,7 @@ impl Gateway {
                     SignalRequest::Reopen => reopen(&self.logs),
                     SignalRequest::Upgrade => refuse_upgrade("an upgrade is under way"),
                     SignalRequest::Stop => {
-                        report.end(false, "the process was told to stop during the upgrade");
+                        report.end(false, "the process received a stop signal during the upgrade");
                         return Some(End::Stop);
                     }
                 },
@@ -75,8 +75,9 @@ impl Gateway {
     fn not_upgraded(&self, report: Report, error: &anyhow::Error) -> Option<End> {
         let error = error_chain(error);
         self.metrics.upgrade_failed();
-        tracing::error!("not upgraded, this process serves on: {error}");
-        report.end(false, &format!("not upgraded, process {} serves on: {error}", std::process::id()));
+        tracing::error!("not upgraded, this process continues to serve: {error}");
+        report
+            .end(false, &format!("not upgraded, process {} continues to serve: {error}", std::process::id()));
         None
     }
 }

@@ -66,7 +66,7 @@ impl Expiries {
             .collect();
         families.gauges(
             "certificate_expiry_timestamp",
-            "When a certificate of a listener or one that is shown to an upstream expires, or a list of revoked ones",
+            "When a certificate of a listener, a client certificate for an upstream, or a revocation list expires",
             Some(&MetricUnit::Seconds),
             all.iter().map(|(part, expiry, file)| {
                 let (listener, upstream) = match part {

@@ -196,7 +196,7 @@ impl Program {
             }
             Err(_) if is_given_up.load(Ordering::Relaxed) => {
                 kill(&mut child);
-                let how = "was stopped, because this process was told to stop".to_owned();
+                let how = "was stopped, because this process received a stop signal".to_owned();
                 Err(Error::NotServing { path: self.path.clone(), how, words: String::new() })
             }
             Err(error) => {

@@ -81,7 +81,7 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<UpgradeResult> {
             let holder = address(pid).and_then(|address| UnixStream::connect_addr(&address))?;
             bail!(asked.held_by(rustix::net::sockopt::socket_peercred(holder)?))
         }
-        listener => listener.context("cannot open the socket for the answer")?,
+        listener => listener.context("cannot open the socket for the response")?,
     };
     match kill_process(process, Signal::USR2) {
         Err(Errno::SRCH) => return Ok(UpgradeResult::Gone(pid)),
@@ -157,7 +157,7 @@ impl UpgradingProcess {
         let others = stranger.map_or(String::new(), |peer| {
             format!(" (process {} of user {} connected instead and was ignored)", peer.pid, peer.uid)
         });
-        bail!("process {} does not answer: is it a gateway that serves?{others}", self.pid)
+        bail!("process {} does not answer: check that it is a gateway and is serving{others}", self.pid)
     }
 }
 

@@ -33,7 +33,7 @@ impl SpendExchange {
         let begun = SpendExchange::start(line, with, limiter, until);
         if let Err(error) = &begun {
             limiter.table().close_journal(with);
-            tracing::warn!(%error, ?with, "the two processes of this upgrade do not exchange what keys spend: limits \
+            tracing::warn!(%error, ?with, "the old and the new process cannot exchange spent units: limits \
                 can be exceeded until the old one ends");
         }
         begun.ok()

@@ -58,7 +58,7 @@ enum Resource {
     HotKeys(hot_keys::HotKeys),
     /// Reset the usage of a consumer or a tenant
     Reset(usage::Reset),
-    /// Give back units of a policy
+    /// Refund units of a policy
     Grant(usage::Grant),
     /// Check whether a client may spend units of a policy
     Check(usage::Check),

@@ -29,7 +29,7 @@ pub(super) fn send(
         let (Some(Value::Array(rows)), Some(Value::Array(fresh))) =
             (answer.get_mut("items"), more.get_mut("items"))
         else {
-            bail!("the gateway's response is not a list: has it another version?");
+            bail!("the gateway's response is not a list: it may run another version");
         };
         rows.append(fresh);
         match more.remove("next") {

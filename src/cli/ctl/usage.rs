@@ -53,7 +53,7 @@ pub(super) struct Grant {
     /// The policy, which must count by this dimension alone
     #[arg(long)]
     policy: String,
-    /// How many units to give back
+    /// How many units to refund
     #[arg(long)]
     units: u64,
     /// The reason, for the audit log

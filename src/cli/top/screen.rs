@@ -149,7 +149,7 @@ fn draw_answer(frame: &mut Frame<'_>, area: Rect, view: &mut View) {
     let text = view.answer.as_deref().unwrap_or_default();
     let shown = if text.is_empty() { "asking" } else { text };
     view.scrolled = view.scrolled.min(shown.lines().count().saturating_sub(1));
-    let block = Block::bordered().title("Answer (Esc closes)").border_style(Style::new().fg(Color::Cyan));
+    let block = Block::bordered().title("Response (Esc closes)").border_style(Style::new().fg(Color::Cyan));
     let top = u16::try_from(view.scrolled).unwrap_or(u16::MAX);
     let answer = Paragraph::new(shown).block(block).wrap(Wrap { trim: false }).scroll((top, 0));
     frame.render_widget(Clear, area);

@@ -270,7 +270,7 @@ fn redis(shards: &Value) -> Table {
             ("lost/s", -7),
         ],
         rows: shards.as_array().into_iter().flatten().map(row).collect(),
-        none: "limits are counted by this node alone: add [redis] to share them".to_owned(),
+        none: "this node does not share its limits: add [redis] to share them".to_owned(),
     }
 }
 

@@ -33,7 +33,7 @@ pub fn counted_as(policy: &Policy, subject: &impl Subject, naming: &KeyNaming) -
 /// because a client may have chosen it.
 fn value_shown(by: &Dimension, value: &DecodedValue, naming: &KeyNaming) -> String {
     if value.substituted {
-        return format!("is absent, ip {} instead", naming.octets(&value.bytes));
+        return format!("is absent, so ip {} is counted instead", naming.octets(&value.bytes));
     }
     match by {
         Dimension::Ip => naming.octets(&value.bytes),

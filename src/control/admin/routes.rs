@@ -176,7 +176,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         one(
             &["/v1/usage/{kind}/{id}/grant"],
-            "gives units of a policy back",
+            "refunds units of a policy",
             change(Method::POST, Operate, usage::grant),
         ),
         // The role to read is enough here, because whether a check spends stands in its body, where the handler
@@ -188,7 +188,7 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         one(
             &["/v1/is-allowed"],
-            "the same for one key and one unit",
+            "checks one key and spends one unit",
             change(Method::POST, Read, checks::is_allowed),
         ),
         one(

@@ -179,7 +179,7 @@ impl<'a> WriteTransaction<'a> {
         write.undo().await;
         answer
             .map(WriteStart::Repeated)
-            .map_err(|_| row.wrong("idempotency_keys holds an answer of another form"))
+            .map_err(|_| row.wrong("idempotency_keys holds a response in an unknown format"))
     }
 
     /// Undoes it for an error of the client's, and keeps the connection for the next call.

@@ -90,7 +90,8 @@ impl Global {
             let level = |from, count: &AtomicU64| ([("shard", name), ("from", from)], count.load(Relaxed));
             [level("lease", &stats.leased_units), level("wait", &stats.awaited_units)]
         });
-        let help = "Units that requests spent from leases, as of the latest renewals, or waited for";
+        let help =
+            "Units that requests spent from leases (as of the latest renewals), or after waiting for Redis";
         families.counters("redis_units", help, None, units)
     }
 

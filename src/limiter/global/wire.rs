@@ -406,7 +406,7 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
 /// Marks the reply of a call that replaced keys of a wrong type.
 const REPAIRED: f64 = -2.0;
 /// The error for a reply that cannot be decoded.
-pub(super) const NO_REPLY: &str = "the reply is not in the format of our script";
+pub(super) const NO_REPLY: &str = "the reply does not have the format of the gateway's script";
 /// The record of an exact bucket (lua/token_bucket.lua).
 const BUCKET_BYTES: usize = 44;
 /// The most parts of an operation: their number is one byte.

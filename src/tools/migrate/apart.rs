@@ -35,8 +35,8 @@ pub(super) fn is_known(main: &str, port: &str) -> bool {
 }
 
 /// Why a port is not opened beside the main one.
-pub(super) const UNKNOWN: &str = "all listeners serve all routes here, and it is not known whether its own are open \
-    to every client; run a gateway of its own for it";
+pub(super) const UNKNOWN: &str = "all listeners serve all routes here, and `migrate` cannot tell whether the routes of this listener are open \
+    to every client; run a separate gateway for it";
 
 /// Whether a port is that of the web, at every address.
 fn is_web(port: &str) -> bool {
@@ -57,7 +57,7 @@ impl Draft {
     /// there before it. A route that ties with one of them is not needed, because the earlier one takes its requests.
     pub(super) fn close_apart(&mut self, first: Vec<Route>, place: &SourceLine, what: &str) {
         let apart = std::mem::replace(&mut self.routes, first);
-        let why = "it has a port of its own, and all listeners serve all routes here: paths that the others have go to the others, its other routes are closed (501); run a gateway of its own for this port, or give it a host of its own and `allow`";
+        let why = "it has a port of its own, and all listeners serve all routes here: requests for paths that other ports also serve go to the routes of those ports, and its remaining routes are closed (501); run a separate gateway for this port, or give its routes their own `host` and `allow`";
         self.notes.left_out(place, what, why);
         for mut route in apart {
             route.name.clear();

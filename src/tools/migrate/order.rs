@@ -59,7 +59,7 @@ fn place(
     goes_before: fn(&Route, &Route) -> bool,
 ) {
     if !can_be_told(placed, &route) {
-        let why = "headers cannot tell which requests are its own: it is closed (501), whatever headers a request has";
+        let why = "headers cannot separate its requests from those of earlier rules: it is closed (501) for all headers";
         draft.notes.left_out(&route.place, what, why);
         route.headers.clear();
         route.close();
@@ -105,11 +105,11 @@ fn too_many(draft: &mut Draft, later: &mut Route, what: &str, first: &str, share
     let forwards = |(key, _): &(&str, String)| !REFUSING.contains(key);
     if shared.limits.is_empty() && shared.keys.iter().all(forwards) {
         let why =
-            format!("requests that `{first}` takes, too, come here now, because this route is more specific");
+            format!("requests that `{first}` also matches go to this route now, because it is more specific");
         return draft.notes.differs(&later.place, what, why);
     }
     let why = format!(
-        "requests that `{first}` takes first would come here, because this route is more specific: it is closed (501)"
+        "requests that `{first}` matches first would go to this route, because it is more specific: it is closed (501)"
     );
     draft.notes.left_out(&later.place, what, why);
     let same = |known: &&mut Route| known.ties(later) && !known.meets(later);

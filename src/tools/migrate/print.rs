@@ -102,7 +102,11 @@ fn text_of(value: &str) -> String {
 fn head(out: &mut String, notes: &Notes, from: &str, everywhere: &[&str], path: &Path) {
     let name = one_line(&path.display().to_string());
     line(out, &format!("Made by `sluicegate migrate {} {name}`.", from));
-    list(out, "Left out. Nothing below does what these lines did:", &notes.left_out);
+    list(
+        out,
+        "Left out: nothing below does what these lines did. A closed route answers 501 until you rewrite it.",
+        &notes.left_out,
+    );
     list(out, "Taken over, but not exactly:", &notes.differing);
     if !notes.needless.is_empty() {
         line(out, "");
@@ -112,7 +116,7 @@ fn head(out: &mut String, notes: &Notes, from: &str, everywhere: &[&str], path: 
         }
     }
     line(out, "");
-    line(out, &format!("Different wherever {} is replaced; docs/migration.md says more:", from));
+    line(out, &format!("General differences from {}; see docs/migration.md:", from));
     everywhere.iter().for_each(|difference| line(out, &format!("  {difference}")));
 }
 

@@ -365,7 +365,7 @@ impl Builder {
                     }
                     *key = Some(text);
                 }
-                (None, _) => return Err(Fault { line, message: "a key must be a text".to_owned() }),
+                (None, _) => return Err(Fault { line, message: "a key must be a string".to_owned() }),
                 (Some(key), kind) if key == MERGE => merged.push(Node::new(line, kind)),
                 (Some(key), kind) => entries.push((key, Node::new(line, kind))),
             },
@@ -467,7 +467,7 @@ mod tests {
         assert!(fault("a: 1\n---\nb: 2\n").contains("second document"));
         assert!(fault("").contains("empty"));
         assert!(fault("<<: 1\n").contains("merge tables"));
-        assert!(fault("? [a]\n: b\n").contains("a key must be a text"));
+        assert!(fault("? [a]\n: b\n").contains("a key must be a string"));
     }
 
     #[test]

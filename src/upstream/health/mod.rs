@@ -319,7 +319,7 @@ impl UpstreamHealth {
         match change {
             // What was counted before the ejection is not in a row with what came after it.
             Some((change, true)) if rules.after > 1 => {
-                self.say(server, change, &"after an ejection a request failed before one succeeded");
+                self.say(server, change, &"its first request after an ejection failed");
             }
             Some((change, _)) if failures == 1 => self.say(server, change, &"a request failed"),
             Some((change, _)) => {
@@ -396,7 +396,7 @@ impl UpstreamHealth {
             match is_panicking {
                 true => tracing::warn!(%upstream, "too few servers are healthy: requests go to all of them"),
                 false => {
-                    tracing::info!(%upstream, "enough servers are healthy again: requests go only to those")
+                    tracing::info!(%upstream, "enough servers are healthy again: requests go only to the healthy ones")
                 }
             }
         }

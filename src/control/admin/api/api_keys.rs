@@ -92,7 +92,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/api-keys/{digest}", "show-api-key")
         .about("Shows an API key.")
-        .shows::<ApiKeyRow>("The key's row.");
+        .shows::<ApiKeyRow>("The API key, without its secret.");
     document
         .operation("PATCH /v1/api-keys/{digest}", "change-api-key")
         .about("Disables an API key, enables it again, or changes its expiry.")

@@ -141,7 +141,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("GET /v1/decisions/{request-id}", "show-decision")
         .about("Shows the decisions on the request with this id, the oldest first.")
-        .answers::<DecisionOfRequest>("What is known of it.");
+        .answers::<DecisionOfRequest>("The decisions on the request.");
     document
         .operation("GET /v1/decisions", "list-decisions")
         .about("Lists the last decisions of this gateway, the newest first.")

@@ -153,7 +153,7 @@ impl OperationDocument<'_> {
     pub(super) fn makes<B: JsonSchema, T: JsonSchema>(self) -> Self {
         let operation = self.changes().body::<B>();
         let schema = operation.document.answered.subschema_for::<T>().to_value();
-        let operation = operation.response("201", "It is made and in force.", JSON, schema).tagged("201");
+        let operation = operation.response("201", "It is created and in force.", JSON, schema).tagged("201");
         operation.answers::<DryRun>("What would be done.")
     }
 
@@ -178,7 +178,12 @@ impl OperationDocument<'_> {
             self.document.answered.subschema_for::<T>().to_value(),
             self.document.answered.subschema_for::<DryRun>().to_value(),
         ];
-        self.response("200", "It is in force, or what would be done.", JSON, json!({ "oneOf": schemas }))
+        self.response(
+            "200",
+            "It is in force, or, for a dry run, what would change.",
+            JSON,
+            json!({ "oneOf": schemas }),
+        )
     }
 
     fn tagged(mut self, status: &str) -> Self {

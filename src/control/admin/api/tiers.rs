@@ -60,7 +60,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("DELETE /v1/tiers/{tier}/{resource}", "delete-tier")
         .about(
-            "Deletes a tier's limit for a resource; what gateway.toml or a policy of the database says is \
+            "Deletes a tier's limit for a resource; the limit in gateway.toml or in a policy of the database is \
                  in force again. Refused if something names the tier and there is no other limit for it.",
         )
         .deletes();

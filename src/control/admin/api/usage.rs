@@ -95,11 +95,11 @@ struct ResetBody {
     reason: Reason,
 }
 
-/// Units to give back.
+/// Units to refund.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("examples" = [json!({ "units": 10, "policy": "calls", "reason": "our fault" })]))]
 struct GrantBody {
-    /// How many units to give back; more than the spent ones have no effect.
+    /// How many units to refund; more than the spent ones have no effect.
     #[schemars(range(min = 1, max = ABSOLUTE_MAX))]
     units: u64,
     /// The name of a policy.
@@ -131,7 +131,7 @@ pub(super) fn describe(document: &mut Document) {
     document
         .operation("POST /v1/usage/{kind}/{id}/grant", "grant-usage")
         .about(
-            "Gives units of a policy back to a consumer or a tenant: usage falls by so many, at most to 0. The \
+            "Refunds units of a policy to a consumer or a tenant: its usage falls by that many, but not below 0. The \
              policy must count by it alone.",
         )
         .at::<HolderKind>("kind", "whether `id` is a consumer or a tenant")

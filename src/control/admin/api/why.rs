@@ -100,7 +100,7 @@ pub(in crate::admin) async fn show(
     lines.extend(limits("limit", &own));
     if others > 0 {
         let noun = if others == 1 { "policy" } else { "policies" };
-        let said = format!("{others} more {noun}, of which it has used nothing lately: --policy shows one");
+        let said = format!("{others} more {noun} that it has not used lately: --policy shows one");
         lines.push(("limit", said));
     }
     lines.extend(penalties(fleet.is_some(), &own, &tenants, &refusals));
@@ -111,7 +111,7 @@ pub(in crate::admin) async fn show(
     if !has_answered {
         lines.push((
             "refused",
-            "the database does not answer: decisions that only it keeps are not shown".to_owned(),
+            "the database does not answer: decisions recorded only there are not shown".to_owned(),
         ));
     }
     let text = lines.iter().fold(String::new(), |mut text, (about, said)| {
@@ -189,12 +189,12 @@ fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
     let have = if count == 1 { "node has" } else { "nodes share" };
     let said = match shards_away {
         away if is_away || away > 0 && away == shards => format!(
-            "Redis does not answer now: each of {count} nodes decides on its own, and this node's counts are shown"
+            "Redis does not answer: each of {count} nodes uses its fallback, and this node's counts are shown"
         ),
         0 => format!("{count} {have} the counts in Redis; nodes hold {leased} unspent units in leases"),
         away => format!(
             "{count} {have} the counts in Redis, but {away} of {shards} shards do not answer now: each node \
-             decides on its own about their keys; nodes hold {leased} unspent units in leases"
+             uses its fallback for their keys; nodes hold {leased} unspent units in leases"
         ),
     };
     ("nodes", said)
@@ -210,7 +210,7 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
             (
                 about,
                 format!(
-                    "policy {} counts by {by}, so it has many counts: the refusals name their keys",
+                    "policy {} counts by {by}, so there can be several counts: the `refused` lines name their keys",
                     policy.policy
                 ),
             )
@@ -222,7 +222,9 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
         let penalty = if keeps_out(policy, window) { " once its penalty has ended" } else { "" };
         let hot = window.hot_key.map(|own| {
             let (limit, own) = (window.limit, own.instead_of);
-            format!("; the key is hot: this node decides it alone, with a limit of {limit} instead of {own}")
+            format!(
+                "; the key is hot: this node counts it locally, against a limit of {limit} instead of {own}"
+            )
         });
         let said = format!(
             "policy {}, window {}: {} of {} used{leased}, {} left{penalty}{}{shadow}{}",
@@ -280,8 +282,8 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
     let here = ruled().map(|(_, penalty)| penalty.node.clone()).next();
     if let (true, Some(node)) = (lines.is_empty(), &here) {
         let elsewhere =
-            if is_fleet { "; each node has its own penalties, which its refusals show" } else { "" };
-        lines.push(("penalty", format!("none is in force at node {node}{elsewhere}")));
+            if is_fleet { "; each node keeps its own penalties, and its refusals show them" } else { "" };
+        lines.push(("penalty", format!("none is in force on node {node}{elsewhere}")));
     }
     let is_shown = |node: &str, name: &str| {
         here.as_deref() == Some(node) && ruled().any(|(policy, _)| policy.policy == *name)
@@ -302,7 +304,7 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
             }
             told.push(of);
             let said =
-                format!("policy {}, key {}: node {node} refuses it by a penalty until {ends_at}", of.1, of.2);
+                format!("policy {}, key {}: a penalty on node {node} refuses it until {ends_at}", of.1, of.2);
             lines.push(("penalty", said));
         }
     }
@@ -348,7 +350,7 @@ fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage])
         .filter_map(|(policy, window)| {
             let limit = window.tenant_limit?;
             let said = format!(
-                "{tenant}: policy {}, window {} would have {limit} by the tenant's override, if the consumer \
+                "{tenant}: policy {}, window {} would have the limit {limit} from the tenant's override, if the consumer \
                  had no override",
                 policy.policy, window.window
             );
@@ -357,7 +359,7 @@ fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage])
         .collect();
     let together = limits("tenant", tenants).into_iter().filter(|_| !tenants.is_empty());
     lines.extend(
-        together.map(|(about, said)| (about, format!("{tenant}, all its consumers together: {said}"))),
+        together.map(|(about, said)| (about, format!("{tenant}, total of all its consumers: {said}"))),
     );
     if lines.is_empty() {
         lines.push(("tenant", format!("{tenant}: no policy in force counts by its tenant")));
@@ -381,7 +383,7 @@ fn alignments(usage: &[PolicyUsage]) -> Vec<Line> {
 
 fn alignment(window: &WindowUsage, now: Duration) -> String {
     let Some(seconds) = window.period_seconds.filter(|seconds| *seconds > 0.0) else {
-        return "counts what is in flight, and has no period".to_owned();
+        return "counts requests in flight, and has no period".to_owned();
     };
     let began = Duration::from_secs_f64((now.as_secs_f64() / seconds).floor() * seconds);
     let at = |time: Duration| Time(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
@@ -404,7 +406,7 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
                 window.capacity
             )
         }
-        Algorithm::Concurrency => "counts what is in flight, and has no period".to_owned(),
+        Algorithm::Concurrency => "counts requests in flight, and has no period".to_owned(),
     }
 }
 
@@ -412,7 +414,7 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
 fn refused(refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line> {
     let unknown = match (is_kept, refusals) {
         (false, _) => Some(NOT_KEPT),
-        (true, []) => Some("no refusal of it is kept here"),
+        (true, []) => Some("no refusal of this consumer is recorded"),
         (true, _) => None,
     };
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
@@ -424,8 +426,8 @@ fn refused(refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line>
         let window = windows.find(is_asked).unwrap_or(&Value::Null);
         let tier = match window["tier"].as_str().unwrap_or_default() {
             "local" if window["penalty"] == true => "by its penalty",
-            "local" => "alone",
-            "hot" => "alone, because the key is hot",
+            "local" => "by its local count",
+            "hot" => "by its local count, because the key is hot",
             "lease" => "by its lease",
             "redis" => "by Redis",
             "remembered" => "by a remembered response of Redis",
@@ -516,13 +518,13 @@ mod tests {
         let refusals = [refusal("b", "2999-01-01T00:00:00.000Z"), refusal("c", "1999-01-01T00:00:00.000Z")];
         let lines = penalties(true, &[], &[], &refusals);
         let expected =
-            "policy p, key consumer=a: node b refuses it by a penalty until 2999-01-01T00:00:00.000000Z";
+            "policy p, key consumer=a: a penalty on node b refuses it until 2999-01-01T00:00:00.000000Z";
         assert_eq!(lines, [("penalty", expected.to_owned())]);
     }
 
     #[test]
     fn what_is_not_known_is_said() {
-        assert_eq!(refused(&[], None, true)[0].1, "no refusal of it is kept here");
+        assert_eq!(refused(&[], None, true)[0].1, "no refusal of this consumer is recorded");
         assert_eq!(refused(&[], None, false)[0].1, NOT_KEPT);
         assert_eq!(of_tenant(None, &[], &[])[0].1, "no tenant is known: name one with --tenant");
         assert_eq!(overrides(&[])[0].1, "none: each limit is that of its policy");

@@ -92,7 +92,7 @@ export class Changes {
 
   reset() {
     return form("Reset counts and penalties", [
-      ["kind", "Of", ["consumer", "tenant"]], ["id", "Name", "required"], ["policy", "Policy (all if empty)"], ["reason", "Why", "required"],
+      ["kind", "Consumer or tenant", ["consumer", "tenant"]], ["id", "Name", "required"], ["policy", "Policy (all if empty)"], ["reason", "Why", "required"],
     ], "Reset", async ({ kind, id, ...body }) => {
       if (!confirm(`Reset the counts and penalties of ${kind} ${id}?`)) return false;
       return this.call("POST", `/v1/usage/${kind}/${encodeURIComponent(id)}/reset`, body, `The counts of ${id} are reset.`);

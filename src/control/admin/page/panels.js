@@ -11,7 +11,7 @@ export class Panels {
     this.policies = new Table(at("policies"), "Per second; refused in total since the start", [
       { title: "Policy", of: (row) => (row.kind ? row.name : { text: row.name, press: () => pick(row.name), label: `Show keys and refusals of ${row.name}` }) },
       number("Refused", (row) => rate(refused(row)), (row) => (refused(row) > 0 ? "bad" : "")),
-      number("of all", (row) => (refused(row) + admitted(row) > 0 ? percent(refused(row) / (refused(row) + admitted(row))) : "–")),
+      number("Share refused", (row) => (refused(row) + admitted(row) > 0 ? percent(refused(row) / (refused(row) + admitted(row))) : "–")),
       number("Admitted", (row) => rate(admitted(row))),
       number("Refused in shadow", (row) => rate((row["shadow-denied"] ?? 0) + (row["shadow-penalised"] ?? 0))),
       number("Penalised", (row) => rate(row.penalised)),
@@ -77,7 +77,7 @@ export class Panels {
     if (upstreams.others > 0) servers.push({ kind: "others", upstream: `${count(upstreams.others)} other upstreams`, state: "not shown" });
     this.upstreams.show(servers, () => empty("No upstream is configured: the gateway responds to every route itself."));
     this.redis.show(summary.redis ?? [], () =>
-      empty("This node keeps its limits to itself. To share them with other nodes: ", '[redis] url = "redis://127.0.0.1"'));
+      empty("This node does not share its limits. To share them with other nodes: ", '[redis] url = "redis://127.0.0.1"'));
     this.reasons.show(summary.refusals, () => empty("No request has been refused since the start."));
     this.configuration(summary);
     at("fleet-section").hidden = !summary.fleet;

@@ -120,7 +120,7 @@ impl HintListener {
                     std::mem::replace(&mut heard.ear, HintConnection::Open) != HintConnection::Open
                 }),
                 Ok(false) => {
-                    return self.lost("its own NOTIFY does not arrive: is a pooler in between?");
+                    return self.lost("its own NOTIFY does not arrive: if a connection pooler is in between, connect without it");
                 }
                 Err(error) => return error,
             };

@@ -46,7 +46,7 @@ pub fn told(sample: &Value) -> String {
         (false, None) if windows.iter().any(|window| is_in_flight(window) && window["allowed"] == false) => {
             text.push_str("passes    when another request in flight ends\n");
         }
-        (false, None) => text.push_str("passes    never: it costs more than a window holds\n"),
+        (false, None) => text.push_str("passes    never: its cost exceeds the capacity of a window\n"),
     }
     text
 }
@@ -100,18 +100,18 @@ fn is_in_flight(window: &Value) -> bool {
 fn by(window: &Value) -> String {
     let by = match window["tier"].as_str().unwrap_or_default() {
         "local" if window["penalty"] == true => "by this node: each has its own penalties",
-        "hot" => "by this node alone, because the key is hot",
+        "hot" => "by this node's local count, because the key is hot",
         "lease" => "from this node's lease",
         "redis" => "by Redis",
         "remembered" => "by a remembered response of Redis",
         "unasked" if window["allowed"] == true => "without Redis, because another window had refused",
         "unasked" => "without Redis, because the cost exceeds the limit",
-        "fallback" => "by this node without Redis",
-        _ => "by this node, which counts alone",
+        "fallback" => "by this node's fallback, without Redis",
+        _ => "by this node's local count",
     };
     match window["age-ms"].as_u64() {
         Some(age_ms) if window["tier"] != "redis" => {
-            format!("{by}; Redis answered last {} before", seconds(age_ms))
+            format!("{by}; Redis last answered {} before", seconds(age_ms))
         }
         _ => by.to_owned(),
     }
@@ -148,7 +148,7 @@ mod tests {
             told(&refused().to_json()),
             "request   4f0c was refused at 2023-11-14T22:13:20.120Z by node edge-1 (route api, consumer alice)\n\
              refused   policy search, window search-1h, key consumer=alice: 0 of 40 left, cost 1; decided from this \
-             node's lease; Redis answered last 0.250 s before; its limit is set by override 01H; admits in 1.500 s\n\
+             node's lease; Redis last answered 0.250 s before; its limit is set by override 01H; admits in 1.500 s\n\
              passes    at 2023-11-14T22:13:21.620Z, 1.500 s later, if no other request spends in between\n"
         );
     }
@@ -173,6 +173,6 @@ mod tests {
         let forged = serde_json::json!({ "request-id": "\u{1b}[31m", "windows": [{ "policy": 7 }] });
         let text = told(&forged);
         assert!(text.contains("\\u{1b}[31m was refused at - by node -"), "{text}");
-        assert!(text.ends_with("passes    never: it costs more than a window holds\n"), "{text}");
+        assert!(text.ends_with("passes    never: its cost exceeds the capacity of a window\n"), "{text}");
     }
 }

@@ -50,7 +50,7 @@ impl<'d> Reading<'d> {
             None => option.get("append").and_then(Node::flag).unwrap_or(true),
         };
         if matches!(action, Some("ADD_IF_ABSENT" | "OVERWRITE_IF_EXISTS")) {
-            let why = "it is sent whether the header was there or not";
+            let why = "it is sent even if the header is already present";
             self.differs(option, &format!("header {name}"), why);
         }
         option.skip(&["keep_empty_value"]);

@@ -145,7 +145,7 @@ impl<'d> Reading<'d> {
         let mut closed = Route { place: self.place(node), hosts: hosts.to_vec(), ..Route::default() };
         closed.path = path.map_or(ANY.to_owned(), |(path, _)| path);
         closed.close();
-        self.left_out(node, what, &format!("{condition}, and it {does}: all of its path is closed (501)"));
+        self.left_out(node, what, &format!("{condition}, and it {does}: its whole path is closed (501)"));
         rules.push((closed, what.to_owned()));
     }
 

@@ -54,7 +54,7 @@ impl<'d> Reading<'d> {
         } else {
             if side == Side::Main && self.is_certified_alone(node) {
                 let why = "another listener does not ask for a certificate, and all listeners serve all routes here: \
-                    its routes are closed (501); run a gateway of its own for it";
+                    its routes are closed (501); run a separate gateway for it";
                 let place = self.place(node);
                 self.draft.notes.left_out(&place, "require_client_certificate", why);
                 is_guarded = true;

@@ -64,7 +64,7 @@ const WHY: &[(&str, &str)] = &[
     ("descriptors", "no route makes these descriptors"),
     ("token_bucket", "no route makes its descriptor"),
     ("max_requests", "write a limit of requests in flight"),
-    ("max_retries", "`retry.budget` bounds second tries"),
+    ("max_retries", "`retry.budget` limits retries"),
     ("disable_shadow_host_suffix_append", "the host of a mirrored request always ends in `-shadow`"),
     ("response_headers_to_add", "refusals have headers of their own"),
     ("secrets", "write them into files"),

@@ -190,7 +190,7 @@ impl<'d> Reading<'d> {
                     let why = match other.starts_with("random") {
                         true => "the less loaded of two random servers is chosen",
                         false => {
-                            "`balance = \"hash:…\"` needs a dimension, and this is none: the less loaded of two \
+                            "`balance = \"hash:…\"` needs a dimension, which this is not: the less loaded of two \
                              random servers is chosen"
                         }
                     };

@@ -101,7 +101,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<Section>, Error> {
             match sections.last_mut() {
                 Some(section) => section.lines.push(line),
                 None => {
-                    let message = "a line stands before the first section".to_owned();
+                    let message = "this line is before the first section".to_owned();
                     return Err(Error::Syntax { file, line: index + 1, message });
                 }
             }

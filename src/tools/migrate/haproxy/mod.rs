@@ -80,7 +80,7 @@ impl<'d> Reading<'d> {
         let line = self.line(section, &format!("timeout {word}"))?;
         let found = values::time(line.word(2));
         if found.is_none() {
-            let why = "a timeout is at least 1 ms, and none is unlimited";
+            let why = "a timeout must be at least 1 ms and cannot be unlimited";
             self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
         found

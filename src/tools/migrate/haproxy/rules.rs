@@ -478,7 +478,7 @@ impl<'d> Reading<'d> {
             lost.extend(is_lost.then_some(word.as_str()));
         }
         for word in lost {
-            let why = format!("`{word}` has no counterpart: the response lacks it");
+            let why = format!("`{word}` has no counterpart and is not part of the response");
             self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
     }

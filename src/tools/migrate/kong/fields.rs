@@ -20,7 +20,7 @@ impl<'d> Reading<'d> {
                     "append" => fields.append(name, value),
                     _ => {
                         let why = match kind {
-                            "replace" => "it is sent whether the header was there or not",
+                            "replace" => "it is sent even if the header is already present",
                             _ => "it replaces an existing header",
                         };
                         self.differs(written, &format!("{kind}.headers {name}"), why);

@@ -21,7 +21,7 @@ impl<'d> Reading<'d> {
                 self.differs(
                     plugin,
                     &format!("rate-limiting, {key}"),
-                    &format!("the period is {period}, not one of the calendar"),
+                    &format!("the period is {period}, not a calendar period"),
                 );
             }
         }

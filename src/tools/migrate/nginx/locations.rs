@@ -120,7 +120,7 @@ impl<'d> Reading<'d> {
         if let Some((prefix, guard)) = longest.filter(|(_, other)| is_guarded(other.block())) {
             let line = guard.place.line;
             let why = format!(
-                "`{path}` leads here, too, and is open, although `{prefix}` in line {line} refuses clients"
+                "`{path}` matches this location, too, and is open, although `{prefix}` in line {line} refuses clients"
             );
             self.draft.notes.left_out(&location.place, &location.shown(), why);
         }

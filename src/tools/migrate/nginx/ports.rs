@@ -98,8 +98,8 @@ impl<'d> Reading<'d> {
         let line = rival.block.place.line;
         if !gives_way && !only_redirects(rival.block) {
             let why = format!(
-                "in nginx the server in line {line} takes some of these requests at the other port, here this one \
-                 does; what that one refuses is closed (501)"
+                "in nginx the server in line {line} takes some of these requests at the other port; here this server \
+                 takes them, and paths that the other server refuses are closed (501)"
             );
             self.draft.notes.differs(&place, "server", why);
             servers[index].kept.extend(kept);

@@ -165,7 +165,7 @@ impl<'d> Reading<'d> {
         if let Some(default) = servers.get_mut(chosen) {
             for (place, begin) in &kept {
                 let why = format!(
-                    "its requests go to the default server here, where `{begin}` is closed (501) for that reason"
+                    "no `host` can express this name: its requests go to the default server, where `{begin}` is closed (501)"
                 );
                 self.draft.notes.left_out(place, "server_name", why);
             }
@@ -199,7 +199,7 @@ impl<'d> Reading<'d> {
                 self.draft.notes.left_out(
                     &server.block.place,
                     "server",
-                    "none of its names can be a host here",
+                    "none of its names can be expressed as a `host`",
                 );
             }
             is_kept
@@ -227,7 +227,7 @@ impl<'d> Reading<'d> {
                 self.draft.notes.left_out(
                     &location.place,
                     &location.shown(),
-                    "the server responds before it is reached",
+                    "it is never reached: the server's `return` responds first",
                 );
             }
             return;

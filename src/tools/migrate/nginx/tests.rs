@@ -423,7 +423,7 @@ fn a_path_without_the_slash_of_an_open_place_is_listed_if_it_was_kept_out() {
             "server {{ listen 80; location /s {{ {guard} }} location /s/pub/ {{ {inner} }} {TO_B} }}"
         ))
     };
-    let said = "`/s/pub` leads here, too, and is open, although `/s` in line";
+    let said = "`/s/pub` matches this location, too, and is open, although `/s` in line";
     for inner in ["return 200 pub;", "return 301 https://b.test/;"] {
         let migrated = server("deny all;", inner);
         assert!(migrated.text.contains(said), "{}", migrated.text);

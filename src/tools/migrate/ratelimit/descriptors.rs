@@ -78,7 +78,8 @@ impl Reading<'_> {
             return None;
         }
         if value.is_empty() && key.ends_with('*') {
-            let why = "a key that ends with `*` matches other keys there; here a key is exact";
+            let why =
+                "in the service a key that ends with `*` matches other keys; here a key must match exactly";
             self.left_out(descriptor, &what, why);
             return None;
         }

@@ -47,7 +47,7 @@ impl Reading<'_> {
         let is_shadow = descriptor.is("shadow_mode") || is_quota;
         if written.is("unlimited") {
             if let Some(beside) = RATE.iter().find(|key| written.has(key)) {
-                self.refuse(written.line, format!("`unlimited` has `{beside}` beside it"));
+                self.refuse(written.line, format!("`unlimited` cannot be combined with `{beside}`"));
             }
             return Some(Verdict::Unlimited);
         }
@@ -71,7 +71,7 @@ impl Reading<'_> {
             self.left_out(
                 written,
                 "rate_limit",
-                "its numbers are not valid here; its requests are not limited",
+                "its number of requests or its period is invalid; its requests are not limited",
             );
             return None;
         };

@@ -22,10 +22,10 @@ use super::yaml_file;
 pub(super) const EVERYWHERE: &[&str] = &[
     "A refused request spends nothing of its descriptors' limits; in the service each one counts it.",
     "An entry is identified by its key and its value, not by both joined: `a_b` with `c` is not `a` with `b_c`.",
-    "A week begins on Thursday and a month has 30 days, as there unless months of the calendar are switched on.",
-    "Redis decides every request (`overshoot = 0`), as there; without it, nodes decide on their own and may admit up \
+    "A week begins on Thursday and a month has 30 days, as in the service, unless it is set to calendar months.",
+    "Redis decides every request (`overshoot = 0`), as in the service; while Redis is down, nodes decide without it and may admit up \
      to 5 % more.",
-    "While Redis is away each node enforces its part of a limit; `when-redis-down = \"allow\"` lets all pass, as there.",
+    "While Redis is down, each node enforces its share of a limit. The service then admits everything; `when-redis-down = \"allow\"` admits up to ten times the limit for each client address.",
 ];
 
 /// Everything that the parts of the reader share.
@@ -50,7 +50,10 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     let own = Domain { name: legal(domain, "domain"), rules: Vec::new() };
     let mut reading = Reading { draft, file, domain: own, names: BTreeSet::new(), refused: None };
     if reading.domain.name != domain {
-        let why = format!("no domain can have this name here: let Envoy ask for `{}`", reading.domain.name);
+        let why = format!(
+            "a domain cannot have this name here: set `domain` in Envoy's filter to `{}`",
+            reading.domain.name
+        );
         let place = SourceLine {
             file: reading.file.clone(),
             line: root.get("domain").map_or(root.line, |node| node.line),

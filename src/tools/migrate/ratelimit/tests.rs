@@ -313,10 +313,13 @@ fn a_file_that_the_service_refuses_becomes_no_limits_that_are_none() {
         ),
         ("- { key: b, rate_limits: { unit: day } }", "(did you mean `rate_limit`?)"),
         ("- { key: b, descriptors: [{ key: c, limit: { unit: day } }] }", "`limit` is not a key"),
-        ("- { key: b, rate_limit: { unlimited: true, unit: day } }", "`unlimited` has `unit` beside it"),
+        (
+            "- { key: b, rate_limit: { unlimited: true, unit: day } }",
+            "`unlimited` cannot be combined with `unit`",
+        ),
         (
             "- { key: b, rate_limit: { unlimited: true, unit: day, requests_per_unit: 3 } }",
-            "`unlimited` has `requests_per_unit` beside it",
+            "`unlimited` cannot be combined with `requests_per_unit`",
         ),
         (
             "- { key: b, rate_limit: { unit: day, requests_per_unit: 4294967296 } }",
