@@ -15,7 +15,7 @@
 --
 -- Two counters are too rough for few units, so those are a log: each counts from its step of the period until that step
 -- of the next. A unit that is owed takes the place of one that expires: its step is when that happens.
--- src/limit/few.rs has the same steps.
+-- src/limit/small_window.rs has the same steps.
 
 local count_max = 2 ^ 44 - 1
 

@@ -4,8 +4,8 @@
 //! It calls the same functions as the proxy, in the same order (`listener.rs` and `arrival.rs` up to the route, `identity.rs` for who sent it,
 //! `limit.rs` for what it is charged), so that the two do not disagree.
 
-mod ahead;
 mod arrival;
+mod dry_check;
 mod identity;
 mod limit;
 mod listener;
@@ -21,13 +21,13 @@ use serde_json::json;
 use super::views::override_view;
 use ::limit::lease_messages::{WindowBalance, WindowRecord};
 use ::limit::{Charge, PenaltyCheck, PolicyId};
-pub(crate) use ahead::{Ahead, look_ahead};
 use arrival::{Arrival, RoutedRequest};
 use base::cause::Cause;
 use base::clock;
 use base::identity::NOBODY;
 use base::ids::IdVec;
 use config::{counted_as, show_share, show_size};
+pub(crate) use dry_check::{DryCheck, look_ahead};
 use gateway::proxy::config::ClientIp;
 use gateway::proxy::pipeline;
 use gateway::service::config::ListenerConfig;
@@ -35,7 +35,7 @@ use gateway::service::problem::RefusalProblem;
 use gateway::service::refusal::Refusal;
 use identity::AuthReport;
 use limit::{Limit, limits};
-use limiter::{Check, Limiter, Look, PeekResult};
+use limiter::{Check, Limiter, PeekResult, RedisView};
 use policy::destination::{Destination, Mirror};
 use policy::response::cors;
 use policy::response::cors::Cors;
@@ -414,7 +414,7 @@ impl RequestExplanation {
         }
         for (memory, look) in std::mem::take(&mut self.memories).into_iter().zip(remembered) {
             // The key is known if it is spent, because what remembers an idempotency key has one unit.
-            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
+            if let Some(RedisView::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look
                 && !outcome.is_admitted()
             {
                 self.pay(memory.policy);
@@ -430,7 +430,7 @@ impl RequestExplanation {
 
     /// Whether Redis has said what is left of a limit.
     pub fn is_from_redis(&self) -> bool {
-        self.limits.iter().any(|limit| matches!(limit.redis, Some(Look::Seen(_))))
+        self.limits.iter().any(|limit| matches!(limit.redis, Some(RedisView::Seen(_))))
     }
 
     /// Adds the servers of the request's upstreams that take no requests: names without an answer, servers that checks or

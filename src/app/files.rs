@@ -11,7 +11,7 @@ use net::tls::{self, CertificatePair, ClientAuth, ServerCertificate, TlsFile};
 use net::unix_socket::{self, Rights};
 
 /// Something wrong with a file: the part and the key that name it, the message, and what to do about it.
-pub(super) struct Wrong {
+pub(super) struct FileProblem {
     pub(super) subject: Subject,
     pub(super) field: String,
     pub(super) message: String,
@@ -20,13 +20,13 @@ pub(super) struct Wrong {
     pub(super) is_warning: bool,
 }
 
-impl Wrong {
-    pub(super) fn tls(subject: Subject, field: String, error: &tls::Error) -> Wrong {
-        Wrong { subject, field, message: error.to_string(), hint: error.hint(), is_warning: false }
+impl FileProblem {
+    pub(super) fn tls(subject: Subject, field: String, error: &tls::Error) -> FileProblem {
+        FileProblem { subject, field, message: error.to_string(), hint: error.hint(), is_warning: false }
     }
 
     pub(super) fn report(self, definition: &mut Definition) {
-        let Wrong { subject, field, message, hint, is_warning } = self;
+        let FileProblem { subject, field, message, hint, is_warning } = self;
         match is_warning {
             false => definition.reject(subject, &field, &message, hint),
             true => definition.warn(subject, &field, &message, hint),
@@ -36,13 +36,13 @@ impl Wrong {
 
 /// Reads the certificates of listeners (but pairs that the first start makes), the users and groups of Unix sockets, and the
 /// certificate authorities of token issuers, of Redis and of the collector of spans.
-pub(super) fn check(config: &Config) -> Vec<Wrong> {
+pub(super) fn check(config: &Config) -> Vec<FileProblem> {
     let mut wrong = Vec::new();
     for (index, listener) in config.listeners.iter().enumerate() {
         let client_auth = listener.client_auth.as_ref();
         wrong.extend(wrong_with_tls(Subject::Listener(index), &listener.certs, client_auth));
         let found = wrong_with_rights(&listener.rights);
-        wrong.extend(found.map(|(field, error)| Wrong {
+        wrong.extend(found.map(|(field, error)| FileProblem {
             subject: Subject::Listener(index),
             field: field.to_owned(),
             message: error.to_string(),
@@ -55,25 +55,25 @@ pub(super) fn check(config: &Config) -> Vec<Wrong> {
     }
     if let Some(tls) = config.grpc.as_ref().and_then(|grpc| grpc.tls.as_ref()) {
         let found = wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref());
-        wrong.extend(found.into_iter().map(|it| Wrong { field: format!("grpc.{}", it.field), ..it }));
+        wrong.extend(found.into_iter().map(|it| FileProblem { field: format!("grpc.{}", it.field), ..it }));
     }
     for (index, method) in config.auth.iter().enumerate() {
         if let Some(remote) = issuer_over_tls(method)
             && let Err(error) = tls::client_config(false, &remote.trust)
         {
-            wrong.push(Wrong::tls(Subject::Auth(index), trust_field(&error, "jwks"), &error));
+            wrong.push(FileProblem::tls(Subject::Auth(index), trust_field(&error, "jwks"), &error));
         }
     }
     if let Some(trace) = config.trace.as_ref().filter(|trace| trace.is_tls())
         && let Err(error) = tls::client_config(false, &trace.trust)
     {
-        wrong.push(Wrong::tls(Subject::Trace, trust_field(&error, "otlp"), &error));
+        wrong.push(FileProblem::tls(Subject::Trace, trust_field(&error, "otlp"), &error));
     }
     if let Some(redis) = &config.redis
         && let Err(error) = Global::check(redis)
     {
         let (field, message) = ("ca".to_owned(), error.to_string());
-        wrong.push(Wrong { subject: Subject::Redis, field, message, hint: "", is_warning: false });
+        wrong.push(FileProblem { subject: Subject::Redis, field, message, hint: "", is_warning: false });
     }
     wrong
 }
@@ -92,13 +92,13 @@ fn wrong_with_tls(
     subject: Subject,
     certs: &[CertificatePair],
     client_auth: Option<&ClientAuth>,
-) -> Vec<Wrong> {
+) -> Vec<FileProblem> {
     let pairs = certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made());
     let pairs = pairs.filter_map(|(index, pair)| match ServerCertificate::read(pair) {
         Ok(certificate) => {
             let field = format!("certs[{index}].cert");
             let message = untimely(&certificate, clock::unix().as_secs())?;
-            Some(Wrong {
+            Some(FileProblem {
                 subject,
                 field,
                 message,
@@ -108,15 +108,15 @@ fn wrong_with_tls(
         }
         Err(error) => {
             let key = if error.part() == Some(TlsFile::Key) { "key" } else { "cert" };
-            Some(Wrong::tls(subject, format!("certs[{index}].{key}"), &error))
+            Some(FileProblem::tls(subject, format!("certs[{index}].{key}"), &error))
         }
     });
     let clients = client_auth.and_then(wrong_with_clients);
     let stale = client_auth.and_then(lists_over).map(|message| {
         let (field, hint) = ("client-crl".to_owned(), "replace the file with newer lists");
-        Wrong { subject, field, message, hint, is_warning: true }
+        FileProblem { subject, field, message, hint, is_warning: true }
     });
-    pairs.chain(clients.map(|(field, error)| Wrong::tls(subject, field, &error))).chain(stale).collect()
+    pairs.chain(clients.map(|(field, error)| FileProblem::tls(subject, field, &error))).chain(stale).collect()
 }
 
 /// That clients are refused because a revocation list is over. It is no error, because newer lists may come at any time.

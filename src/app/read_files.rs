@@ -23,7 +23,7 @@ pub(super) enum FileReader {
 
 /// The parts that go on with older content than their files have. Clones share one set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stale(Arc<Mutex<BTreeSet<FileReader>>>);
+pub(super) struct OutdatedFiles(Arc<Mutex<BTreeSet<FileReader>>>);
 
 impl FileReader {
     /// The word for it in labels.
@@ -44,7 +44,7 @@ impl FileReader {
     }
 }
 
-impl Stale {
+impl OutdatedFiles {
     /// The files of a part were read again: they are in use, or refused.
     pub(super) fn read(&self, part: FileReader, is_refused: bool) {
         let mut stale = self.lock();

@@ -59,17 +59,17 @@ fn alive_every() -> Option<Duration> {
 }
 
 /// Says to systemd's watchdog that every worker goes on turning, if that is wanted.
-pub(super) struct Alive {
+pub(super) struct WatchdogNotifier {
     tick: Option<tokio::time::Interval>,
     shared: Arc<WorkerResources>,
     /// How often each worker had turned when it was said last.
     turns: Vec<u64>,
 }
 
-impl Alive {
-    pub(super) fn new(shared: &Arc<WorkerResources>) -> Alive {
+impl WatchdogNotifier {
+    pub(super) fn new(shared: &Arc<WorkerResources>) -> WatchdogNotifier {
         let tick = alive_every().map(tokio::time::interval);
-        Alive { tick, shared: Arc::clone(shared), turns: vec![0; shared.turns.len()] }
+        WatchdogNotifier { tick, shared: Arc::clone(shared), turns: vec![0; shared.turns.len()] }
     }
 
     /// Ready when it is to be said. Cancel-safe.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::logs::Logs;
-use super::service_manager::Alive;
+use super::service_manager::WatchdogNotifier;
 use super::utilisation::{self, Utilisation};
 use gateway::server::worker::WorkerResources;
 use gateway::service::overload::Overload;
@@ -16,7 +16,7 @@ use gateway::service::overload::Overload;
 pub(super) struct Upkeep {
     memory: Interval,
     overload: Arc<Overload>,
-    alive: Alive,
+    alive: WatchdogNotifier,
     utilisation: utilisation::Watch,
     lines: Interval,
     logs: Logs,
@@ -32,7 +32,7 @@ impl Upkeep {
         Upkeep {
             memory: every(MEMORY_EVERY),
             overload: Arc::clone(&shared.overload),
-            alive: Alive::new(shared),
+            alive: WatchdogNotifier::new(shared),
             utilisation: utilisation::Watch::new(utilisation),
             lines: every(LINES_EVERY),
             logs: logs.clone(),

@@ -19,13 +19,13 @@ pub type Digest = [u8; 32];
 /// Keys by the first bytes of their digests. The whole digest is compared in constant time.
 #[derive(Default)]
 pub struct IssuedKeys {
-    keys: ShardedMap<u64, Alike>,
+    keys: ShardedMap<u64, SamePrefixKeys>,
     /// Whether it has ever been filled. Until then nobody knows which keys there are.
     is_filled: AtomicBool,
 }
 
 /// Keys whose digests begin alike.
-type Alike = SmallVec<[Arc<IssuedKey>; 1]>;
+type SamePrefixKeys = SmallVec<[Arc<IssuedKey>; 1]>;
 
 #[derive(Debug)]
 pub struct IssuedKey {
@@ -50,7 +50,7 @@ impl IssuedKeys {
 
     /// Puts these in the place of all there are. A key that is there before and after is there all the time.
     pub fn replace(&self, keys: impl IntoIterator<Item = IssuedKey>) {
-        let mut by_prefix = HashMap::<u64, Alike>::new();
+        let mut by_prefix = HashMap::<u64, SamePrefixKeys>::new();
         for key in keys {
             put(by_prefix.entry(prefix(&key.digest)).or_default(), key);
         }
@@ -93,7 +93,7 @@ impl IssuedKeys {
     }
 }
 
-fn put(alike: &mut Alike, key: IssuedKey) {
+fn put(alike: &mut SamePrefixKeys, key: IssuedKey) {
     alike.retain(|old| old.digest != key.digest);
     alike.push(Arc::new(key));
 }

@@ -2,20 +2,20 @@
 
 /// A long number and its digits: ids that are written several times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Long {
+pub struct HexNumber {
     pub number: u128,
     /// Its digits, the highest first.
     pub digits: [u8; 32],
 }
 
-impl Long {
-    pub fn of(number: u128) -> Long {
-        Long { number, digits: long_digits(number) }
+impl HexNumber {
+    pub fn of(number: u128) -> HexNumber {
+        HexNumber { number, digits: long_digits(number) }
     }
 
     /// The number of these two halves.
-    pub fn of_halves(high: u64, low: u64) -> Long {
-        Long::of(u128::from(high) << 64 | u128::from(low))
+    pub fn of_halves(high: u64, low: u64) -> HexNumber {
+        HexNumber::of(u128::from(high) << 64 | u128::from(low))
     }
 }
 

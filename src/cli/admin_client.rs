@@ -35,12 +35,12 @@ pub(super) struct AdminClient {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminAddress {
     Tcp(String),
-    Tls(Secure),
+    Tls(TlsOptions),
     Unix(PathBuf),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Secure {
+pub(super) struct TlsOptions {
     pub authority: String,
     /// How it is verified, and what it is shown.
     pub trust: Trust,
@@ -54,7 +54,7 @@ impl AdminAddress {
         match &admin.bind {
             Bind::Tcp(addr) => match &admin.tls {
                 // Only with these keys, because another user's program may listen there while the gateway is down.
-                Some(tls) => AdminAddress::Tls(Secure {
+                Some(tls) => AdminAddress::Tls(TlsOptions {
                     authority: addr.to_string(),
                     trust: Trust { verify: false, ..Trust::default() },
                     own: tls.certs.iter().map(|pair| pair.cert.clone()).collect(),
@@ -69,7 +69,7 @@ impl AdminAddress {
 impl fmt::Display for AdminAddress {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            AdminAddress::Tcp(addr) | AdminAddress::Tls(Secure { authority: addr, .. }) => {
+            AdminAddress::Tcp(addr) | AdminAddress::Tls(TlsOptions { authority: addr, .. }) => {
                 formatter.write_str(addr)
             }
             AdminAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
@@ -139,7 +139,7 @@ impl AdminClient {
 }
 
 /// A connection over TLS to the listener, and to nobody else.
-pub(super) async fn secured(place: &Secure) -> anyhow::Result<TlsStream<TcpStream>> {
+pub(super) async fn secured(place: &TlsOptions) -> anyhow::Result<TlsStream<TcpStream>> {
     let config = tls::client_config(false, &place.trust)?;
     let host = place.authority.rsplit_once(':').map_or(&*place.authority, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

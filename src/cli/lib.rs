@@ -3,6 +3,8 @@
 #[cfg(not(all(feature = "control", feature = "migrate", feature = "replay", feature = "top")))]
 mod absent;
 mod admin_client;
+#[cfg(feature = "control")]
+mod admin_target;
 mod check;
 #[cfg(any(feature = "control", feature = "replay"))]
 mod columns;
@@ -24,8 +26,6 @@ mod suggest;
 #[cfg(feature = "top")]
 mod top;
 mod upgrade;
-#[cfg(feature = "control")]
-mod whom;
 #[cfg(feature = "control")]
 mod why;
 

@@ -46,17 +46,17 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Resu
         true => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
         false => write!(writer, "{name}=")?,
     }
-    write!(Harmless { writer, has_lines }, "{value:?}")
+    write!(EscapedWriter { writer, has_lines }, "{value:?}")
 }
 
 /// Writes control characters as escapes.
-struct Harmless<'a, 'w> {
+struct EscapedWriter<'a, 'w> {
     writer: &'a mut Writer<'w>,
     /// It may have several lines.
     has_lines: bool,
 }
 
-impl Harmless<'_, '_> {
+impl EscapedWriter<'_, '_> {
     fn is_harmful(&self, character: char) -> bool {
         match character {
             '\n' | '\t' => !self.has_lines,
@@ -65,7 +65,7 @@ impl Harmless<'_, '_> {
     }
 }
 
-impl Write for Harmless<'_, '_> {
+impl Write for EscapedWriter<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
         while let Some(at) = rest.find(|character| self.is_harmful(character)) {

@@ -25,9 +25,9 @@ pub(super) fn compile(
     let is_worth_telling = |error: &&Error| {
         !could_not_be_read
             || match dependence(&error.problem) {
-                Dependence::None => true,
-                Dependence::Definition => !places.is_flawed(subject(error.place)),
-                Dependence::Others => false,
+                Prerequisite::None => true,
+                Prerequisite::Definition => !places.is_flawed(subject(error.place)),
+                Prerequisite::Others => false,
             }
     };
     table(config).map_err(|errors| {
@@ -55,14 +55,14 @@ fn table(config: &Config) -> Result<RouteTable, Vec<Error>> {
 }
 
 /// What must have been read without error for a problem to be real, rather than a consequence of another error.
-enum Dependence {
+enum Prerequisite {
     None,
     /// The rest of its definition: defaults replace values that could not be read.
     Definition,
     Others,
 }
 
-fn dependence(problem: &DefinitionProblem) -> Dependence {
+fn dependence(problem: &DefinitionProblem) -> Prerequisite {
     match problem {
         DefinitionProblem::EmptyName
         | DefinitionProblem::HostWildcard
@@ -77,7 +77,7 @@ fn dependence(problem: &DefinitionProblem) -> Dependence {
         | DefinitionProblem::UnorderedEntries { .. }
         | DefinitionProblem::InsteadOfItself { .. }
         | DefinitionProblem::Given(_)
-        | DefinitionProblem::TooMany { .. } => Dependence::None,
+        | DefinitionProblem::TooMany { .. } => Prerequisite::None,
         // The whole definition, because indices count only what could be read, and templates name parameters of the
         // path.
         DefinitionProblem::Host(_)
@@ -87,7 +87,7 @@ fn dependence(problem: &DefinitionProblem) -> Dependence {
         | DefinitionProblem::RuleTwice { .. }
         | DefinitionProblem::UnknownRule { .. }
         | DefinitionProblem::UnknownEntry { .. }
-        | DefinitionProblem::ParamNotInPath { .. } => Dependence::Definition,
+        | DefinitionProblem::ParamNotInPath { .. } => Prerequisite::Definition,
         DefinitionProblem::DuplicateName { .. }
         | DefinitionProblem::Tie { .. }
         | DefinitionProblem::UnknownPolicy { .. }
@@ -105,7 +105,7 @@ fn dependence(problem: &DefinitionProblem) -> Dependence {
         | DefinitionProblem::DimensionNotGiven { .. }
         | DefinitionProblem::GivenInVain { .. }
         | DefinitionProblem::EndlessDescriptor { .. }
-        | DefinitionProblem::ParamNowhere { .. } => Dependence::Others,
+        | DefinitionProblem::ParamNowhere { .. } => Prerequisite::Others,
     }
 }
 

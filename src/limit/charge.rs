@@ -1,6 +1,6 @@
 //! [`Charge`]: what one window of one policy asks of the limiter for one request. A plain value; it decides nothing.
 
-use super::trial::{self, Trial, Worlds};
+use super::trial::{self, Trial, TrialSet};
 use super::{Key, PlanId, PolicyId, Quota};
 
 /// What one window of one policy asks of the limiter for one request.
@@ -52,13 +52,13 @@ impl Charge {
 
     /// The world in which it counts.
     #[inline]
-    pub fn world(&self) -> Worlds {
+    pub fn world(&self) -> TrialSet {
         trial::world_of(self.trial)
     }
 
     /// The worlds that are refused if it does not fit.
     #[inline]
-    pub fn refuses(&self) -> Worlds {
+    pub fn refuses(&self) -> TrialSet {
         trial::refused_by(self.trial, self.shadow)
     }
 
@@ -71,6 +71,6 @@ impl Charge {
     /// Whether it never keeps another charge from being taken.
     #[inline]
     pub fn is_lenient(&self) -> bool {
-        self.refuses() == Worlds::NONE
+        self.refuses() == TrialSet::NONE
     }
 }

@@ -193,12 +193,12 @@ pub enum WindowBalance {
     /// Every admission is Redis's: the answer to the charge that was asked about.
     Exact(Outcome),
     /// Nodes hold leases of it, so what is left is in part with them.
-    Lent(Lent),
+    Leased(LentWindow),
 }
 
 /// A window of which nodes hold leases, as Redis knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Lent {
+pub struct LentWindow {
     /// Units that nobody holds; negative while debts are repaid.
     pub level: f64,
     /// Units the nodes hold, as far as they have told.

@@ -7,7 +7,7 @@
 //!
 //! It knows no limits: its users say who was denied and which wait they were told.
 
-use super::trial::{self, Trial, Worlds};
+use super::trial::{self, Trial, TrialSet};
 use super::{Key, PolicyId};
 
 /// When clients are penalised, and for how long.
@@ -86,7 +86,7 @@ pub struct PenaltyCheck {
 
 impl PenaltyCheck {
     /// The worlds in which it keeps the client out.
-    pub fn refuses(&self) -> Worlds {
+    pub fn refuses(&self) -> TrialSet {
         trial::refused_by(self.trial, self.shadow)
     }
 }

@@ -3,8 +3,8 @@
 use std::num::NonZeroU64;
 
 use super::axis::Axis;
-use super::few::Steps;
 use super::sliding_log;
+use super::small_window::Steps;
 
 /// How a window counts, as `algorithm` of a policy says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,9 +4,9 @@
 //! everything left. A sliding log does not fit two words: it is a [`Log`](super::Log), and a `State` in its place counts
 //! as a sliding window.
 
-use super::few::{Few, Steps};
 use super::fixed_window::Counter;
 use super::sliding_window::Pair;
+use super::small_window::{SmallWindow, Steps};
 use super::{Algorithm, Answer, Outcome, Quota, concurrency, leaky_bucket, token_bucket};
 
 /// Two words, interpreted by the quota's algorithm.
@@ -213,8 +213,8 @@ impl State {
     }
 
     #[inline]
-    pub(super) fn few(self, quota: &Quota) -> Option<(Few, Steps)> {
-        quota.steps().map(|steps| (Few::from_words(self.0, steps), steps))
+    pub(super) fn few(self, quota: &Quota) -> Option<(SmallWindow, Steps)> {
+        quota.steps().map(|steps| (SmallWindow::from_words(self.0, steps), steps))
     }
 
     fn counter(self) -> Counter {

@@ -1,5 +1,5 @@
 //! [`Trial`]: two policies that are asked about one request, of which one decides and the other is compared with it.
-//! [`Worlds`]: for which of them a request is refused. Plain values; they decide nothing.
+//! [`TrialSet`]: for which of them a request is refused. Plain values; they decide nothing.
 //!
 //! A request is charged all or nothing. To find what the compared policy would do in the place of the one that decides,
 //! the limiter follows one world more for each trial: the request's own world, in which the policy that decides is one of
@@ -39,53 +39,53 @@ impl Trial {
         self.number == other.number
     }
 
-    fn world(self) -> Worlds {
-        Worlds(1 << self.number)
+    fn world(self) -> TrialSet {
+        TrialSet(1 << self.number)
     }
 }
 
 /// A set of worlds: the request's own, and one for each of its trials.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Worlds(u32);
+pub struct TrialSet(u32);
 
-impl Worlds {
+impl TrialSet {
     /// No world, not even the request's own.
-    pub const NONE: Worlds = Worlds(0);
+    pub const NONE: TrialSet = TrialSet(0);
     /// The request's own, in which it is decided.
-    pub const OWN: Worlds = Worlds(1);
+    pub const OWN: TrialSet = TrialSet(1);
     /// Every world: the request's own and those of all trials.
-    pub const ALL: Worlds = Worlds(u32::MAX);
+    pub const ALL: TrialSet = TrialSet(u32::MAX);
 
     /// Whether all of these are among them.
     #[inline]
-    pub fn has(self, others: Worlds) -> bool {
+    pub fn has(self, others: TrialSet) -> bool {
         self.0 & others.0 == others.0
     }
 
     /// Adds these worlds to the set.
     #[inline]
-    pub fn add(&mut self, others: Worlds) {
+    pub fn add(&mut self, others: TrialSet) {
         self.0 |= others.0;
     }
 }
 
 /// The world in which a policy of this side counts.
 #[inline]
-pub fn world_of(trial: Option<Trial>) -> Worlds {
+pub fn world_of(trial: Option<Trial>) -> TrialSet {
     match trial {
         Some(trial) if trial.side == Side::Compared => trial.world(),
-        _ => Worlds::OWN,
+        _ => TrialSet::OWN,
     }
 }
 
 /// The worlds that are refused by a policy of this side.
 #[inline]
-pub fn refused_by(trial: Option<Trial>, shadow: bool) -> Worlds {
+pub fn refused_by(trial: Option<Trial>, shadow: bool) -> TrialSet {
     match trial {
         Some(trial) if trial.side == Side::Compared => trial.world(),
-        _ if shadow => Worlds::NONE,
-        Some(trial) => Worlds(!trial.world().0),
-        None => Worlds::ALL,
+        _ if shadow => TrialSet::NONE,
+        Some(trial) => TrialSet(!trial.world().0),
+        None => TrialSet::ALL,
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(refused_alone(&decides), [true, false, true]);
         assert_eq!(refused_alone(&compared), [false, true, false]);
         assert_eq!(refused_alone(&charge(None, true)), [false, false, false]);
-        assert_eq!(decides.world(), Worlds::OWN);
+        assert_eq!(decides.world(), TrialSet::OWN);
         assert!(charge(None, true).is_lenient() && !compared.is_lenient() && !plain.is_lenient());
     }
 

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use smallvec::SmallVec;
 
 use crate::check::charge_state::Refund;
-use limit::{Algorithm, Charge, Key, Outcome, Worlds};
+use limit::{Algorithm, Charge, Key, Outcome, TrialSet};
 use metrics::DecidingTier;
 
 /// What was decided about one request, and by whom.
@@ -26,20 +26,20 @@ pub struct Decision {
     /// Whether it waits for what is asked of Redis; else it is decided before the answer.
     pub(crate) waits: bool,
     /// Where it is refused; beside the request's own world those of its trials.
-    pub(crate) refused: Worlds,
+    pub(crate) refused: TrialSet,
     /// Where a penalty refuses it: no charge of these is decided.
-    pub(crate) kept_out: Worlds,
+    pub(crate) kept_out: TrialSet,
     /// Where charges that are not in `refunds` go back to: their slot or, for a request with one charge, the lease.
     usual: Refund,
     /// Charges that go back elsewhere, by index. Nearly always empty without Redis.
     refunds: SmallVec<[(u16, Refund); 2]>,
     /// The charges that something else decided than this node with what it holds, by index.
-    pub(crate) elsewhere: SmallVec<[(u16, Elsewhere); 2]>,
+    pub(crate) elsewhere: SmallVec<[(u16, RemoteDecider); 2]>,
 }
 
 /// Who decided a charge, if not this node with what it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Elsewhere {
+pub(crate) enum RemoteDecider {
     /// Redis, which was asked for it.
     Redis,
     /// This node without Redis, as `when-redis-down` of the policy says.
@@ -68,7 +68,7 @@ impl Decision {
     /// Whether the request may pass in its own world, whatever its trials say.
     #[inline]
     pub fn is_admitted(&self) -> bool {
-        !self.refused.has(Worlds::OWN)
+        !self.refused.has(TrialSet::OWN)
     }
 
     /// Whether the world in which a charge counts is refused: then the charge is not taken.
@@ -111,12 +111,12 @@ impl Decision {
     }
 
     /// Notes who decided the charge of this index.
-    pub(crate) fn note_elsewhere(&mut self, index: usize, elsewhere: Elsewhere) {
+    pub(crate) fn note_elsewhere(&mut self, index: usize, elsewhere: RemoteDecider) {
         self.elsewhere.push((u16::try_from(index).unwrap_or(u16::MAX), elsewhere));
     }
 
     /// Who decided the charge of this index, if not this node with what it holds.
-    pub(crate) fn elsewhere(&self, index: usize) -> Option<Elsewhere> {
+    pub(crate) fn elsewhere(&self, index: usize) -> Option<RemoteDecider> {
         self.elsewhere.iter().find(|(of, _)| usize::from(*of) == index).map(|(_, elsewhere)| *elsewhere)
     }
 
@@ -125,7 +125,7 @@ impl Decision {
         let before = std::mem::take(&mut self.tier);
         let decided = decide(self);
         if self.tier == DecidingTier::Fallback {
-            self.note_elsewhere(index, Elsewhere::Fallback);
+            self.note_elsewhere(index, RemoteDecider::Fallback);
         }
         self.tier = self.tier.max(before);
         decided
@@ -152,8 +152,8 @@ impl Decision {
         self.usual = Refund::default();
         self.refunds.clear();
         self.elsewhere.clear();
-        self.refused = Worlds::NONE;
-        self.kept_out = Worlds::NONE;
+        self.refused = TrialSet::NONE;
+        self.kept_out = TrialSet::NONE;
     }
 
     /// Records the outcome of the request's only charge.
@@ -174,12 +174,12 @@ impl Decision {
         if charges.first().map(|charge| charge.part) == charges.last().map(|charge| charge.part) {
             return;
         }
-        let is_undone = |charge: &Charge, refused: Worlds| {
+        let is_undone = |charge: &Charge, refused: TrialSet| {
             let stays = charge.count_denied && charge.quota.algorithm() != Algorithm::Concurrency;
             refused.has(charge.world()) && !stays
         };
         let refused = self.refused;
-        let mut most: HashMap<(Key, Worlds), (u64, u64)> = HashMap::new();
+        let mut most: HashMap<(Key, TrialSet), (u64, u64)> = HashMap::new();
         let undone = charges.iter().zip(&self.outcomes).filter(|(charge, _)| is_undone(charge, refused));
         for (charge, outcome) in undone {
             let (remaining, reset_ns) =

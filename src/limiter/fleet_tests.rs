@@ -4,10 +4,10 @@ mod denials;
 mod fallback;
 mod leases;
 mod permits;
+mod random_order;
 mod scaled_plans;
 mod slow;
 mod trials;
-mod turmoil;
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;

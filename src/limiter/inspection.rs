@@ -13,7 +13,7 @@ use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, WindowRecord};
 
 /// What came of a look in Redis.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Look {
+pub enum RedisView {
     /// What Redis holds of the window, read without spending.
     Seen(WindowRecord),
     /// The key's shard is known to be away.
@@ -45,7 +45,7 @@ impl<'l> Inspection<'l> {
 
     /// Asks Redis for what it holds of each charge, all at once; `None` where the fleet does not share it. Waits
     /// `PATIENCE`, or the deadline of requests where that is longer.
-    pub async fn look_in_redis(&self, charges: &[Charge]) -> Vec<Option<Look>> {
+    pub async fn look_in_redis(&self, charges: &[Charge]) -> Vec<Option<RedisView>> {
         let keys = charges.iter().map(|charge| charge.key);
         let deadline = self.limiter.fleet().map_or(Duration::ZERO, |fleet| fleet.deadline(keys));
         let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
@@ -59,7 +59,7 @@ impl<'l> Inspection<'l> {
             looks.push(Some(tokio::select! {
                 biased;
                 answer = answer => look_of(answer),
-                () = &mut patience => Look::Late,
+                () = &mut patience => RedisView::Late,
             }));
         }
         looks
@@ -75,12 +75,12 @@ impl<'l> Inspection<'l> {
     }
 }
 
-fn look_of(answer: Result<Result<Reply, LinkError>, oneshot::error::RecvError>) -> Look {
+fn look_of(answer: Result<Result<Reply, LinkError>, oneshot::error::RecvError>) -> RedisView {
     match answer {
-        Ok(Ok(Reply::Seen(seen))) => Look::Seen(seen),
-        Ok(Err(LinkError::Down)) => Look::Away,
-        Ok(Err(LinkError::Lost)) | Err(_) => Look::Late,
-        Ok(Ok(_) | Err(LinkError::Refused)) => Look::Refused,
+        Ok(Ok(Reply::Seen(seen))) => RedisView::Seen(seen),
+        Ok(Err(LinkError::Down)) => RedisView::Away,
+        Ok(Err(LinkError::Lost)) | Err(_) => RedisView::Late,
+        Ok(Ok(_) | Err(LinkError::Refused)) => RedisView::Refused,
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::check::charge_state::{ChargeState, Refund, Said, unheard};
+use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, unheard};
 use crate::decision::{ClientAddress, Decision};
 use crate::exact::Exact;
 use crate::exact::questions::Question;
@@ -53,7 +53,7 @@ impl SharedLimits {
         client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
-    ) -> Said {
+    ) -> ChargeOutcome {
         // Only larger costs can be too large, because every window holds at least one unit.
         if charge.cost > 1 && charge.cost > plan.quota.capacity() {
             return (ChargeState::Refused, self.fallback.foresee(charge, now_ns));

@@ -1,6 +1,6 @@
 //! [`Wait`]: where answers of Redis meet the request that waits for them. Answers come from another thread and may come
 //! after the request was decided, so every answer and the end of the wait are ordered by one lock: an answer is either
-//! used by the request or treated as [`Late`] by whoever brings it.
+//! used by the request or treated as [`LateAnswer`] by whoever brings it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,12 +8,12 @@ use std::task::{Context, Poll, Waker};
 
 use smallvec::SmallVec;
 
-use super::check::charge_state::{ChargeState, Said, unheard};
+use super::check::charge_state::{ChargeOutcome, ChargeState, unheard};
 use limit::Charge;
 
 /// An answer that came after its request was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Late {
+pub(super) enum LateAnswer {
     /// Redis took the charge, at this time of its clock, microseconds since 1970.
     Taken { taken_us: u64 },
     /// Redis certainly did not take it.
@@ -24,7 +24,7 @@ pub(super) enum Late {
 
 /// How a charge was decided before Redis answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum EarlyDecision {
     /// Its request was admitted, so it counts.
     Stands {
         /// When this node decided it by fallback, nanoseconds.
@@ -59,15 +59,15 @@ pub(super) struct Wait(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    answers: SmallVec<[Said; 4]>,
+    answers: SmallVec<[ChargeOutcome; 4]>,
     /// How many charges have no answer yet.
     open: usize,
     /// The request no longer waits.
     over: bool,
     /// How each charge without an answer was decided; empty until `tell_fates`.
-    fates: SmallVec<[Option<Fate>; 4]>,
+    fates: SmallVec<[Option<EarlyDecision>; 4]>,
     /// Answers that came after the wait ended and before `fates` was known.
-    late: SmallVec<[(usize, Late); 2]>,
+    late: SmallVec<[(usize, LateAnswer); 2]>,
     waker: Option<Waker>,
 }
 
@@ -88,17 +88,21 @@ impl Wait {
     /// Whether a charge was admitted without its answer, or is being decided right now.
     pub(super) fn stands(&self, charge: usize) -> bool {
         let state = self.state();
-        state.over && !matches!(state.fates.get(charge), Some(None | Some(Fate::Refused)))
+        state.over && !matches!(state.fates.get(charge), Some(None | Some(EarlyDecision::Refused)))
     }
 
     /// Resolves a charge with `answer` if its request still waits; else returns false without calling it. The lock is
     /// held during the call, so what `answer` spends cannot outlive the wait.
-    pub(super) fn resolve(&self, charge: usize, answer: impl FnOnce() -> Said) -> bool {
+    pub(super) fn resolve(&self, charge: usize, answer: impl FnOnce() -> ChargeOutcome) -> bool {
         self.try_resolve(charge, || Some(answer())) != Attempt::Over
     }
 
     /// As `resolve`, for an `answer` that may leave the charge open.
-    pub(super) fn try_resolve(&self, charge: usize, answer: impl FnOnce() -> Option<Said>) -> Attempt {
+    pub(super) fn try_resolve(
+        &self,
+        charge: usize,
+        answer: impl FnOnce() -> Option<ChargeOutcome>,
+    ) -> Attempt {
         let mut state = self.state();
         if state.over {
             return Attempt::Over;
@@ -126,7 +130,7 @@ impl Wait {
 
     /// Ends the wait and returns the answers so far. From now on `resolve` returns false, and whoever brings an answer
     /// undoes it.
-    pub(super) fn close(&self) -> SmallVec<[Said; 4]> {
+    pub(super) fn close(&self) -> SmallVec<[ChargeOutcome; 4]> {
         let mut state = self.state();
         state.over = true;
         std::mem::take(&mut state.answers)
@@ -134,7 +138,7 @@ impl Wait {
 
     /// Hands in an answer that came too late. Returns how the charge was decided. `None` if the request is being decided
     /// right now: then [`Wait::tell_fates`] returns the answer to the deciding thread.
-    pub(super) fn resolve_late(&self, charge: usize, late: Late) -> Option<Fate> {
+    pub(super) fn resolve_late(&self, charge: usize, late: LateAnswer) -> Option<EarlyDecision> {
         let mut state = self.state();
         if let Some(fate) = state.fates.get(charge) {
             return *fate;
@@ -144,7 +148,10 @@ impl Wait {
     }
 
     /// Publishes how the charges were decided, and returns the late answers that came before.
-    pub(super) fn tell_fates(&self, fates: SmallVec<[Option<Fate>; 4]>) -> SmallVec<[(usize, Late); 2]> {
+    pub(super) fn tell_fates(
+        &self,
+        fates: SmallVec<[Option<EarlyDecision>; 4]>,
+    ) -> SmallVec<[(usize, LateAnswer); 2]> {
         let mut state = self.state();
         state.fates = fates;
         std::mem::take(&mut state.late)

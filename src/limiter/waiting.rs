@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::check::charge_state::ChargeState;
 use super::decision::ClientAddress;
-use super::wait::{Fate, Wait, WaitResolution};
+use super::wait::{EarlyDecision, Wait, WaitResolution};
 use base::clock;
 use limit::Charge;
 
@@ -56,7 +56,7 @@ impl Drop for Waiting {
         }
         // `resume` has taken the states out, and tells the fates itself.
         if let Some(shared) = self.limiter.shared.as_ref().filter(|_| !self.states.is_empty()) {
-            let fates = SmallVec::from_elem(Some(Fate::Refused), self.charges.len());
+            let fates = SmallVec::from_elem(Some(EarlyDecision::Refused), self.charges.len());
             shared.exact.tell_fates(&self.wait, &self.charges, fates, clock::now_ns());
         }
     }

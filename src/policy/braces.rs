@@ -2,7 +2,7 @@
 //! the caller's.
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece<'t> {
+pub enum BracePiece<'t> {
     /// Text that stands for itself; never empty.
     Literal(String),
     Name {
@@ -27,7 +27,7 @@ pub enum Error {
 ///
 /// # Errors
 /// The first brace without its other one.
-pub fn split(text: &str) -> Result<Vec<Piece<'_>>, Error> {
+pub fn split(text: &str) -> Result<Vec<BracePiece<'_>>, Error> {
     let mut pieces = Vec::new();
     let mut literal = String::new();
     let mut at = 0;
@@ -45,14 +45,14 @@ pub fn split(text: &str) -> Result<Vec<Piece<'_>>, Error> {
         }
         let Some(end) = rest.find('}') else { return Err(Error::Unclosed { offset: at }) };
         if !literal.is_empty() {
-            pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+            pieces.push(BracePiece::Literal(std::mem::take(&mut literal)));
         }
-        pieces.push(Piece::Name { offset: at, name: &rest[1..end] });
+        pieces.push(BracePiece::Name { offset: at, name: &rest[1..end] });
         at += end + 1;
     }
     literal.push_str(&text[at..]);
     if !literal.is_empty() {
-        pieces.push(Piece::Literal(literal));
+        pieces.push(BracePiece::Literal(literal));
     }
     Ok(pieces)
 }

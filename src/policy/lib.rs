@@ -28,7 +28,7 @@ pub mod template;
 mod tests;
 
 pub use compile::CompileOptions;
-pub use counting::chosen::PolicySelection;
+pub use counting::selection::PolicySelection;
 pub use counting::{MissingDimension, Policy, Window};
 pub use destination::UpstreamId;
 pub use error::Error;

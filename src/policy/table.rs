@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use http::{HeaderName, HeaderValue};
 
 use super::counting::Policy;
-use super::counting::chosen::PolicySelection;
+use super::counting::selection::PolicySelection;
 use super::definition::Dimension;
 use super::destination::Affinity;
 use super::list_field::join_items;

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use http::HeaderValue;
 
-use super::braces::{self, Piece};
+use super::braces::{self, BracePiece};
 use super::matching::pattern::{Pattern, PatternSegment};
 use super::percent::{self, Plus};
 use super::request::TemplateValues;
@@ -191,8 +191,8 @@ impl HeaderTemplate {
     /// If it is none.
     pub(super) fn fixed(text: &str) -> Result<HeaderTemplate, Error> {
         let pieces = braces::split(text)?.into_iter().map(|piece| match piece {
-            Piece::Literal(text) => Ok(text),
-            Piece::Name { name, .. } => Err(Error::NotFixed { name: name.to_owned() }),
+            BracePiece::Literal(text) => Ok(text),
+            BracePiece::Name { name, .. } => Err(Error::NotFixed { name: name.to_owned() }),
         });
         HeaderTemplate::of_literal(&pieces.collect::<Result<String, _>>()?)
     }
@@ -351,8 +351,8 @@ impl Template {
         fixed: &[(&str, Placeholder)],
     ) -> Result<Template, Error> {
         let parts = braces::split(text)?.into_iter().map(|piece| match piece {
-            Piece::Literal(text) => Ok(TemplatePart::Literal(text.into())),
-            Piece::Name { offset, name } => resolve(name, offset, pattern, fixed),
+            BracePiece::Literal(text) => Ok(TemplatePart::Literal(text.into())),
+            BracePiece::Name { offset, name } => resolve(name, offset, pattern, fixed),
         });
         Ok(Template { parts: parts.collect::<Result<_, _>>()? })
     }

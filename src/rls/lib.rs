@@ -21,6 +21,8 @@ mod counted_body;
 #[cfg(feature = "rls")]
 mod descriptors;
 #[cfg(feature = "rls")]
+mod ending_body;
+#[cfg(feature = "rls")]
 mod limits;
 #[cfg(feature = "rls")]
 mod messages;
@@ -34,8 +36,6 @@ mod service;
 mod stats;
 #[cfg(feature = "rls")]
 mod threads;
-#[cfg(feature = "rls")]
-mod until;
 
 pub use config::{Config, GrpcClient};
 #[cfg(feature = "rls")]

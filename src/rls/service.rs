@@ -21,10 +21,10 @@ use tonic_health::server::HealthService;
 use super::codec::CheckCodec;
 use super::counted_body::CountedBody;
 use super::descriptors::Reflection;
+use super::ending_body::EndingBody;
 use super::limits::{CHECK_WITHIN, DESCRIPTORS_MAX, ENTRIES_MAX, MESSAGE_BYTES_MAX};
 use super::messages::{RateLimitRequest, RateLimitResponse};
 use super::stats::RlsStats;
-use super::until::Until;
 
 /// Decides checks. One for each thread, which it never leaves.
 pub trait RateLimits: 'static {
@@ -56,7 +56,7 @@ impl<R: RateLimits> RlsService<R> {
             HEALTH_WATCH => {
                 let answer = infallible(self.health.clone().call(request).await);
                 // Ended with the thread, because a watch never ends by itself.
-                answer.map(|body| Body::new(Until::new(body, self.stopped.clone())))
+                answer.map(|body| Body::new(EndingBody::new(body, self.stopped.clone())))
             }
             path if path.starts_with(HEALTH) => infallible(self.health.clone().call(request).await),
             path if path.starts_with(REFLECTION_V1) => (self.reflection.v1)(request).await,

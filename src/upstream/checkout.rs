@@ -19,7 +19,7 @@ use super::http2::{self, Http2Exchange};
 use super::ids::ServerIndex;
 use super::pool::Pool;
 use super::request::RequestHead;
-use super::uploads::{Bounds, Overdue, Progress, Upload};
+use super::uploads::{Bounds, Progress, Upload, UploadTimeout};
 use base::clock;
 use metrics::IpVersion;
 
@@ -293,8 +293,8 @@ where
             ready!(connection.deadline().poll(cx));
             match upload.look(clock::instant()) {
                 Ok(next) => connection.deadline().set(next),
-                Err(Overdue::Client) => return Poll::Ready(Err(SendError::Slow)),
-                Err(Overdue::Server) => return Poll::Ready(Err(SendError::Timeout)),
+                Err(UploadTimeout::Client) => return Poll::Ready(Err(SendError::Slow)),
+                Err(UploadTimeout::Server) => return Poll::Ready(Err(SendError::Timeout)),
             }
         }
     }

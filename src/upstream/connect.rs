@@ -90,18 +90,18 @@ pub(super) enum ConnectOutcome<S, L> {
     /// A new connection; `Some` if it is not to the server that was asked for.
     New(S, Option<MovedConnection>),
     /// An open one to another server.
-    Open(L, Slow),
+    Open(L, UnfinishedAttempt),
 }
 
 /// A new connection to another server than the one that was asked for.
 pub(super) struct MovedConnection {
     pub index: ServerIndex,
     pub open: OpenConnection,
-    pub slow: Slow,
+    pub slow: UnfinishedAttempt,
 }
 
 /// Why a server was not waited for: an error, or `None` if it has not answered yet.
-pub(super) type Slow = Option<ConnectError>;
+pub(super) type UnfinishedAttempt = Option<ConnectError>;
 
 /// Opens an HTTP/1.1 connection to server `index`, unless a way `beside` it is faster.
 pub(super) async fn http1<L>(

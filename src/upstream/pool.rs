@@ -20,7 +20,7 @@ use super::balance::{Balancer, ServerPreference};
 use super::budget::RetryBudget;
 use super::checkout::{Checkout, LentConnection};
 use super::config::HttpVersion;
-use super::connect::{self, ConnectError, ConnectOutcome, FamilyRace, MovedConnection, Slow};
+use super::connect::{self, ConnectError, ConnectOutcome, FamilyRace, MovedConnection, UnfinishedAttempt};
 use super::deadline::{self, ReusableDeadline};
 use super::http1::Http1;
 use super::http2::{Http2, Http2Exchange};
@@ -531,7 +531,7 @@ where
     }
 
     /// A request goes to another server than the one chosen. That one rests, because other requests would wait for it, too.
-    fn move_to(&self, server: ServerIndex, slow: Slow, checkout: &mut Checkout<B>) {
+    fn move_to(&self, server: ServerIndex, slow: UnfinishedAttempt, checkout: &mut Checkout<B>) {
         match slow {
             Some(source) => _ = self.unreachable(checkout.server, source),
             None => self.hangs(checkout.server),

@@ -191,7 +191,7 @@ pub(super) struct Upload {
 
 /// Why an exchange ends while its request's body is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Overdue {
+pub(super) enum UploadTimeout {
     /// The client is too slow, or its body yielded to others.
     Client,
     /// The server took too long.
@@ -240,22 +240,22 @@ impl Upload {
 
     /// Looks at it while no answer has come, and says when to look again. The server's time begins with the last byte
     /// of the body; until then it is only expected to take what comes.
-    pub(super) fn look(&mut self, now: Instant) -> Result<Instant, Overdue> {
+    pub(super) fn look(&mut self, now: Instant) -> Result<Instant, UploadTimeout> {
         if self.bounds.ends.is_some_and(|ends| now >= ends) {
-            return Err(Overdue::Server);
+            return Err(UploadTimeout::Server);
         }
         let ended_ns = self.progress.ended_ns.load(Ordering::Relaxed);
         if ended_ns > 0 {
             let since = Duration::from_nanos(clock::ns_of(now).saturating_sub(ended_ns));
             let left = self.bounds.response.checked_sub(since).filter(|left| !left.is_zero());
-            return left.map(|left| self.until(now + left)).ok_or(Overdue::Server);
+            return left.map(|left| self.until(now + left)).ok_or(UploadTimeout::Server);
         }
         self.look_at_rate(now)?;
         let still_for = now.saturating_duration_since(self.still.0);
         let is_awaited = self.progress.is_awaited.load(Ordering::Relaxed);
         match self.has_moved(now) {
-            false if is_awaited && still_for >= self.bounds.stall => Err(Overdue::Client),
-            false if !is_awaited && still_for >= self.bounds.response => Err(Overdue::Server),
+            false if is_awaited && still_for >= self.bounds.stall => Err(UploadTimeout::Client),
+            false if !is_awaited && still_for >= self.bounds.response => Err(UploadTimeout::Server),
             _ => Ok(self.until(now + LOOK_EVERY.min(self.bounds.response))),
         }
     }
@@ -271,7 +271,7 @@ impl Upload {
     }
 
     /// Whether the client sends fast enough. Time in which the server takes nothing is not the client's.
-    pub(super) fn look_at_rate(&mut self, now: Instant) -> Result<(), Overdue> {
+    pub(super) fn look_at_rate(&mut self, now: Instant) -> Result<(), UploadTimeout> {
         let moved = self.progress.moved();
         if !self.progress.is_awaited.load(Ordering::Relaxed) {
             self.looks.clear();
@@ -290,7 +290,7 @@ impl Upload {
         let over = now.saturating_duration_since(since);
         let expected = u128::from(self.bounds.rate_min) * over.as_millis() / 1_000;
         match over >= RATE_OVER && u128::from(moved - before) < expected {
-            true => Err(Overdue::Client),
+            true => Err(UploadTimeout::Client),
             false => Ok(()),
         }
     }
@@ -333,7 +333,7 @@ mod tests {
     }
 
     /// Looks once a second while `bytes` come in each; the second in which it ended, of sixty.
-    fn ends_at(bounds: Bounds, bytes: impl Fn(u64) -> u64) -> Option<(u64, Overdue)> {
+    fn ends_at(bounds: Bounds, bytes: impl Fn(u64) -> u64) -> Option<(u64, UploadTimeout)> {
         let (mut upload, progress, began) = upload(bounds);
         (1..=60).find_map(|second| {
             if bytes(second) > 0 {
@@ -347,14 +347,14 @@ mod tests {
     #[test]
     fn a_body_has_its_least_rate_over_any_five_seconds() {
         assert_eq!(ends_at(BOUNDS, |_| 1024), None);
-        assert_eq!(ends_at(BOUNDS, |_| 1023), Some((5, Overdue::Client)));
-        assert_eq!(ends_at(BOUNDS, |_| 0), Some((5, Overdue::Client)));
+        assert_eq!(ends_at(BOUNDS, |_| 1023), Some((5, UploadTimeout::Client)));
+        assert_eq!(ends_at(BOUNDS, |_| 0), Some((5, UploadTimeout::Client)));
         assert_eq!(ends_at(BOUNDS, |second| 5 * 1024 * u64::from(second % 5 == 0)), None);
         let stops = |second| if second <= 10 { 50_000 } else { 0 };
-        assert_eq!(ends_at(BOUNDS, stops), Some((15, Overdue::Client)));
+        assert_eq!(ends_at(BOUNDS, stops), Some((15, UploadTimeout::Client)));
         let none = Bounds { rate_min: 0, ..BOUNDS };
         assert_eq!(ends_at(none, |second| u64::from(second % 29 == 0)), None);
-        assert_eq!(ends_at(none, |_| 0), Some((30, Overdue::Client)));
+        assert_eq!(ends_at(none, |_| 0), Some((30, UploadTimeout::Client)));
     }
 
     #[test]
@@ -362,7 +362,7 @@ mod tests {
         let (mut upload, progress, began) = upload(BOUNDS);
         progress.move_on(64);
         assert!((1..=15).all(|second| upload.look(began + Duration::from_secs(second)).is_ok()));
-        assert_eq!(upload.look(began + Duration::from_secs(16)), Err(Overdue::Server));
+        assert_eq!(upload.look(began + Duration::from_secs(16)), Err(UploadTimeout::Server));
     }
 
     #[test]
@@ -373,7 +373,7 @@ mod tests {
         let ended = clock::instant();
         let next = upload.look(began + Duration::from_secs(1)).expect("it has 15 seconds");
         assert!(next >= began + BOUNDS.response && next <= ended + BOUNDS.response);
-        assert_eq!(upload.look(ended + BOUNDS.response), Err(Overdue::Server));
+        assert_eq!(upload.look(ended + BOUNDS.response), Err(UploadTimeout::Server));
     }
 
     #[test]
@@ -383,7 +383,7 @@ mod tests {
         progress.move_on(1 << 20);
         assert_eq!(upload.look(began + Duration::from_secs(2)), Ok(began + Duration::from_secs(3)));
         progress.move_on(1 << 20);
-        assert_eq!(upload.look(began + Duration::from_secs(3)), Err(Overdue::Server));
+        assert_eq!(upload.look(began + Duration::from_secs(3)), Err(UploadTimeout::Server));
     }
 
     #[test]

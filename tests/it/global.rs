@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use limit::lease_messages::{
-    ExactCharge, Hold, Lent, LinkError, Op, Renewal, Reply, WindowBalance, WindowRecord,
+    ExactCharge, Hold, LentWindow, LinkError, Op, Renewal, Reply, WindowBalance, WindowRecord,
 };
 use limit::{Algorithm, Plan, Quota, Sharing, WhenDown};
 use limiter::global::config::{Login, Secret, Server, Topology};
@@ -170,15 +170,15 @@ fn a_look_tells_what_is_left_and_writes_nothing() {
     let quota = Quota::new(Algorithm::TokenBucket, limit, period_ns, limit);
     let sharing = Sharing::new(&quota, 0.2, WhenDown::Local);
     let lent = ExactCharge { plan: Arc::new(Plan { policy: "p".into(), quota, sharing }), ..part(3, 1) };
-    let whole = Lent { level: 100.0, ..Lent::default() };
-    assert_eq!(look(&lent), WindowRecord { left: WindowBalance::Lent(whole), unchanged_ns: None });
+    let whole = LentWindow { level: 100.0, ..LentWindow::default() };
+    assert_eq!(look(&lent), WindowRecord { left: WindowBalance::Leased(whole), unchanged_ns: None });
     assert_eq!(keys(), kept);
     let Op::Renew(asked) = add(3, 40) else { panic!("it asks for a lease") };
     let asked = Op::Renew(Renewal { plan: Arc::clone(&lent.plan), ..asked });
     assert!(matches!(node.ask(asked).answer().0, Ok(Reply::Grant(_))));
     let kept = keys();
     let seen = look(&lent);
-    let WindowBalance::Lent(lent) = seen.left else { panic!("it is lent: {seen:?}") };
+    let WindowBalance::Leased(lent) = seen.left else { panic!("it is lent: {seen:?}") };
     assert!(lent.level < 61.0 && seen.unchanged_ns.is_some(), "{seen:?}");
     assert_eq!(keys(), kept);
 }
@@ -208,7 +208,7 @@ fn a_look_reads_what_an_exact_limit_left_to_a_leased_one() {
                 || redis.cli(&["KEYS", "sg:p*"]).lines().map(|key| redis.cli(&["DUMP", key])).collect();
             let before: BTreeSet<String> = kept();
             let seen = node.ask(Op::Look(ExactCharge { plan: plan(100, 0.2), ..part(key, 1) })).answer().0;
-            let Ok(Reply::Seen(WindowRecord { left: WindowBalance::Lent(lent), unchanged_ns: None })) = seen
+            let Ok(Reply::Seen(WindowRecord { left: WindowBalance::Leased(lent), unchanged_ns: None })) = seen
             else {
                 panic!("{algorithm:?} {limit}: {seen:?}");
             };

@@ -15,9 +15,9 @@ use control::database::config::Url;
 use control::database::{self, Database, DatabaseRows, HINTS_TESTED_EACH, RowChanges, Time};
 use limiter::global;
 
+use super::change_hints::{ChangeHints, tell};
 use super::control_state::ControlState;
 use super::copy::Copy;
-use super::ears::{Ears, tell};
 use super::policies;
 use super::tables::Tables;
 
@@ -81,7 +81,7 @@ impl Follower {
         if let Some(hints) = &hints {
             telling.spawn(tell(hints.teller(), database.committed()));
         }
-        let mut ears = Ears::new(database.listen(HINTS_TESTED_EACH), hints);
+        let mut ears = ChangeHints::new(database.listen(HINTS_TESTED_EACH), hints);
         loop {
             self.shared.status.hears(ears.are_open());
             let is_read = self.read(&database).await;
@@ -210,7 +210,7 @@ impl Follower {
     }
 
     /// Waits for a reason to read.
-    fn rest<'a>(&'a self, ears: &'a mut Ears, pause: Duration) -> Step<'a, ()> {
+    fn rest<'a>(&'a self, ears: &'a mut ChangeHints, pause: Duration) -> Step<'a, ()> {
         Box::pin(async move {
             tokio::select! {
                 () = ears.listen() => {}

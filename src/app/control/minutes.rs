@@ -20,7 +20,7 @@ use base::random::Random;
 use control::admin::{MinutesQuery, UsageMinutes};
 use control::database::{self, Database, Time, UsageFilter, UsageHolder};
 use metrics::Families;
-use metrics::usage::{Amount, OTHERS, UnixMinute, UsageCollector, UsageRow, Who};
+use metrics::usage::{Amount, OTHERS, UnixMinute, UsageCollector, UsageRow, UsageSubject};
 
 /// A step with the database; boxed as those of the follower are.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -168,7 +168,7 @@ impl Usage {
         for row in of_others {
             minutes.others.insert(row.at, row.amount);
         }
-        let mut add = |minute: UnixMinute, who: Who<'_>, amount: Amount| {
+        let mut add = |minute: UnixMinute, who: UsageSubject<'_>, amount: Amount| {
             if minute < first {
                 return;
             }
@@ -182,7 +182,7 @@ impl Usage {
         // Not one in doubt, because it may be in the database already: it is shown once that is known.
         for batch in waiting.iter().filter(|batch| !batch.is_in_doubt) {
             for row in &batch.rows {
-                let who = Who { policy: &row.policy, consumer: &row.consumer, tenant: &row.tenant };
+                let who = UsageSubject { policy: &row.policy, consumer: &row.consumer, tenant: &row.tenant };
                 add(batch.minute, who, row.amount);
             }
         }
@@ -209,7 +209,7 @@ impl Usage {
 }
 
 /// Whether a row is among those that are asked for.
-fn is_of(filter: &UsageFilter<'_>, who: Who<'_>) -> bool {
+fn is_of(filter: &UsageFilter<'_>, who: UsageSubject<'_>) -> bool {
     let is_holders = match filter.holder {
         UsageHolder::Consumer(consumer, tenant) => {
             who.consumer == consumer && tenant.is_none_or(|tenant| who.tenant == tenant)
@@ -240,7 +240,7 @@ mod tests {
     use control::database::config::Url;
 
     const ONE: Amount = Amount { admitted: 1, denied: 0, units: 2 };
-    const ANN: Who<'static> = Who { policy: "calls", consumer: "ann", tenant: "" };
+    const ANN: UsageSubject<'static> = UsageSubject { policy: "calls", consumer: "ann", tenant: "" };
 
     async fn database(name: &str) -> Database {
         let directory = std::env::temp_dir().join(format!("sluicegate-usage-{}-{name}", std::process::id()));

@@ -4,9 +4,9 @@
 //! look at; with the database gone these stay as they are. `status.rs` says how old they are, `copy.rs` keeps the last good
 //! state on disk for a start without the database.
 
+mod change_hints;
 mod control_state;
 mod copy;
-mod ears;
 mod follower;
 mod keys;
 mod minutes;

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
-use super::all::{Boxed, all};
+use super::join_all::{SendFuture, all};
 use super::sources::{Clocks, Counts};
-use crate::explain::{Ahead, look_ahead};
+use crate::explain::{DryCheck, look_ahead};
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
-use limit::{Algorithm, Charge, Outcome, PolicyId, Worlds};
+use limit::{Algorithm, Charge, Outcome, PolicyId, TrialSet};
 use limiter::{Check, Limiter, Pending};
 use metrics::usage;
 use policy::{NamedSubject, PolicySelection, RouteTable, Subject};
@@ -145,7 +145,7 @@ fn begin<'t>(limiter: &Arc<Limiter>, ready: Ready<'t>) -> Step<'t> {
 /// Waits for Redis, no longer than a request would, and completes the checks.
 async fn wait<'t>(counts: &Counts, table: &'t RouteTable, steps: Vec<Step<'t>>) -> Vec<Step<'t>> {
     let limiter = &counts.limiter;
-    let waits = steps.into_iter().map(|step| -> Boxed<'_, Step<'t>> {
+    let waits = steps.into_iter().map(|step| -> SendFuture<'_, Step<'t>> {
         Box::pin(async move {
             match step {
                 Step::Waits(ready, mut check, pending) => {
@@ -178,7 +178,7 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
     let decision = &check.decision;
     // A shadow binds nobody, but what is left of it is known, too.
     let own =
-        check.charges.iter().zip(&decision.outcomes).filter(|(charge, _)| charge.world() == Worlds::OWN);
+        check.charges.iter().zip(&decision.outcomes).filter(|(charge, _)| charge.world() == TrialSet::OWN);
     let least = own.map(|(_, outcome)| outcome).min_by_key(|outcome| outcome.remaining);
     let shown = decision.binding.and_then(|index| decision.outcomes.get(index)).or(least);
     let remaining = shown.map(|outcome| outcome.remaining);
@@ -205,7 +205,7 @@ fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome) -> Violat
 }
 
 /// The verdict of a check that spends nothing.
-fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<Ahead, String>) -> CheckResult {
+fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<DryCheck, String>) -> CheckResult {
     let ahead = match ahead {
         Ok(ahead) => ahead,
         Err(missing) => {

@@ -1,8 +1,8 @@
 //! Counts of limits as programs ask for them and change them over the admin listener, by the same limiter and the same
 //! snapshot as requests.
 
-mod all;
 mod checks;
+mod join_all;
 pub(super) mod resets;
 mod sources;
 mod usage;

@@ -29,8 +29,9 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
     let charges = limiter.inspect().windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
     let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
     let accounts = limiter.inspect().accounts(charges, tenant, now_ns).await;
-    let is_unseen =
-        |account: &limiter::Account| account.look.is_some_and(|look| !matches!(look, limiter::Look::Seen(_)));
+    let is_unseen = |account: &limiter::Account| {
+        account.look.is_some_and(|look| !matches!(look, limiter::RedisView::Seen(_)))
+    };
     if accounts.iter().any(is_unseen) {
         return GrantOutcome::NoRedis;
     }

@@ -12,7 +12,7 @@ use control::admin::{
 };
 use control::database::Time;
 use limit::Algorithm;
-use limiter::{Account, Look};
+use limiter::{Account, RedisView};
 use policy::definition::Dimension;
 use policy::{NamedSubject, Policy, Subject, SubjectValues};
 
@@ -185,8 +185,8 @@ fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
         reset_at: is_timed.then(|| wall.after(Duration::from_nanos(account.reset_ns))),
         from: match account.look {
             None => CountSource::Node,
-            Some(Look::Seen(_)) => CountSource::Redis,
-            Some(Look::Away | Look::Late | Look::Refused) => CountSource::NodeWithoutRedis,
+            Some(RedisView::Seen(_)) => CountSource::Redis,
+            Some(RedisView::Away | RedisView::Late | RedisView::Refused) => CountSource::NodeWithoutRedis,
         },
         overridden: None,
         tenant_limit: None,

@@ -6,7 +6,7 @@ use prost_types::Duration;
 use gateway::proxy::response::limit_fields;
 use gateway::proxy::response::limit_fields::RateLimitFields;
 use gateway::proxy::snapshot::Snapshot;
-use limit::{Charge, Outcome, Worlds};
+use limit::{Charge, Outcome, TrialSet};
 use limiter::{Check, Limiter};
 use rls::{DescriptorStatus, HeaderValue, RateLimit, RateLimitCode, RateLimitResponse, RateLimitUnit};
 
@@ -90,7 +90,7 @@ impl Answer<'_> {
         }
         let windows = check.charges.iter().zip(&check.decision.outcomes);
         // Not of a candidate, because what it would do is no business of the client's.
-        let windows = windows.filter(|(charge, _)| charge.part == part && charge.world() == Worlds::OWN);
+        let windows = windows.filter(|(charge, _)| charge.part == part && charge.world() == TrialSet::OWN);
         let windows = windows.filter(|(charge, _)| !charge.shadow);
         let windows: smallvec::SmallVec<[(&Charge, &Outcome); 4]> = windows.collect();
         let refusing = windows.iter().filter(|(_, outcome)| !outcome.is_admitted());

@@ -5,9 +5,9 @@ use serde_json::json;
 use crate::views::{override_view, redis_view};
 use base::clock;
 use gateway::service::refusal::{LimitExceeded, Refusal, Violation};
-use limit::lease_messages::{Lent, WindowBalance, WindowRecord};
-use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, Worlds};
-use limiter::{Check, Decider, Foretold, Limiter, Look};
+use limit::lease_messages::{LentWindow, WindowBalance, WindowRecord};
+use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, TrialSet};
+use limiter::{Check, Decider, Forecast, Limiter, RedisView};
 use policy::definition::LimitOrigin;
 use policy::{Policy, RouteTable};
 
@@ -48,9 +48,9 @@ pub(super) struct Limit {
     is_redis_down: bool,
     pub(super) charge: Charge,
     /// What this node would tell the charge; `None` if no gateway could be asked.
-    pub(super) foretold: Option<Foretold>,
+    pub(super) foretold: Option<Forecast>,
     /// The answer of Redis, if it was asked.
-    pub(super) redis: Option<Look>,
+    pub(super) redis: Option<RedisView>,
 }
 
 /// The other policy of a trial.
@@ -93,7 +93,7 @@ impl TrialPolicy {
 }
 
 /// The windows of a check that spent nothing, with what each charge would be told; without that if nobody knows it.
-pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Foretold]) -> Vec<Limit> {
+pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Forecast]) -> Vec<Limit> {
     let limit = |(index, charge): (usize, &Charge)| {
         let policy = &table.policies()[charge.policy.index()];
         let foretold = foretold.get(index).copied();
@@ -170,7 +170,7 @@ pub(super) fn refusal(limits: &[Limit]) -> Option<Refusal> {
 /// Gives back the charges of a request that is refused: nothing of it is counted by the windows that would admit it, but by
 /// those of a policy that is compared with the one that refuses.
 pub(super) fn without_request(limits: &mut [Limit]) {
-    let mut refused = Worlds::NONE;
+    let mut refused = TrialSet::NONE;
     limits.iter().filter(|limit| limit.is_refused()).for_each(|limit| refused.add(limit.charge.refuses()));
     let is_refused = |limit: &&mut Limit| refused.has(limit.charge.world());
     for limit in limits.iter_mut().filter(is_refused).filter(|limit| !limit.paid && !limit.is_refused()) {
@@ -225,30 +225,31 @@ impl Limit {
     }
 
     /// Takes what came of a look in Redis. A penalty is the node's own and is applied later.
-    pub(super) fn hear(&mut self, look: Option<Look>) {
+    pub(super) fn hear(&mut self, look: Option<RedisView>) {
         self.redis = look;
         if self.paid {
             return;
         }
         let Some(foretold) = self.foretold else {
             // Without a gateway Redis knows exact windows all the same.
-            if let Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look {
+            if let Some(RedisView::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) = look {
                 self.tell(&outcome);
             }
             return;
         };
         match (foretold.decider, look) {
-            (Decider::Node, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
+            (Decider::Node, Some(RedisView::Seen(WindowRecord { left: WindowBalance::Leased(lent), .. }))) => {
                 // By what Redis says now, because what this node remembers of it may be as old as a lease.
                 let left = (lent.level + foretold.held).max(0.0) as u64;
                 let is_admitted = self.answer == Some(Answer::Admitted);
                 self.remaining = Some(if is_admitted { left.saturating_sub(self.cost) } else { left });
             }
             (Decider::Node, _) => {}
-            (Decider::Redis, Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. }))) => {
-                self.tell(&outcome)
-            }
-            (Decider::Redis, Some(Look::Seen(WindowRecord { left: WindowBalance::Lent(lent), .. }))) => {
+            (
+                Decider::Redis,
+                Some(RedisView::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })),
+            ) => self.tell(&outcome),
+            (Decider::Redis, Some(RedisView::Seen(WindowRecord { left: WindowBalance::Leased(lent), .. }))) => {
                 self.lend(&lent, foretold.held);
             }
             (Decider::Redis, None) => {}
@@ -265,7 +266,7 @@ impl Limit {
     }
 
     /// Decides a leased window that this node has to ask about: it gets what is left in Redis, beside what it holds.
-    fn lend(&mut self, lent: &Lent, held: f64) {
+    fn lend(&mut self, lent: &LentWindow, held: f64) {
         let left = lent.level + held;
         let whole = left.max(0.0) as u64;
         if self.cost <= whole {
@@ -311,10 +312,10 @@ impl Limit {
         let Some(look) = &self.redis else { return self.decision() };
         let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
         let said = match (decider, look) {
-            (Decider::Node, Look::Seen(WindowRecord { left: WindowBalance::Exact(_), .. })) => {
+            (Decider::Node, RedisView::Seen(WindowRecord { left: WindowBalance::Exact(_), .. })) => {
                 "according to the last response of Redis".to_owned()
             }
-            (Decider::Fallback, Look::Seen(_)) => {
+            (Decider::Fallback, RedisView::Seen(_)) => {
                 format!(
                     "decided by the fallback, because Redis answers late or has just recovered; {}",
                     redis_view::sentence(look)
@@ -323,7 +324,7 @@ impl Limit {
             _ => redis_view::sentence(look),
         };
         match (look, self.answer) {
-            (Look::Seen(_), None) => said,
+            (RedisView::Seen(_), None) => said,
             _ => format!("{}; {said}", self.decision()),
         }
     }
@@ -361,7 +362,7 @@ impl Limit {
 
 /// An estimate, from its record in Redis, of when a leased window of which so much is `left` admits a charge that costs
 /// more, nanoseconds.
-fn retry_after_ns(charge: &Charge, lent: &Lent, left: f64) -> u64 {
+fn retry_after_ns(charge: &Charge, lent: &LentWindow, left: f64) -> u64 {
     let (limit, period_ns) = (charge.quota.limit().get() as f64, charge.quota.period_ns().get());
     match charge.quota.algorithm() {
         // Until the epoch ends, because nodes return unspent units then.

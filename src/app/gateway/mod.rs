@@ -26,7 +26,7 @@ use super::lines::say;
 use super::logs::Logs;
 use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Process, Publisher};
-use super::read_files::Stale;
+use super::read_files::OutdatedFiles;
 use super::signals::{SignalRequest, Signals};
 use super::sockets::listening;
 use super::sockets::listening::Role;
@@ -366,7 +366,7 @@ impl Gateway {
 fn serve_admin(
     opened: listening::OpenListener,
     state: Arc<admin::AdminState>,
-    stale: &Stale,
+    stale: &OutdatedFiles,
 ) -> anyhow::Result<listening::Serving> {
     opened.serve(stale, |listening::ListenerParts { listener, settings, stopped }| {
         Ok(admin::spawn(listener, settings, state, stopped))

@@ -22,7 +22,7 @@ use tokio::sync::mpsc::Sender;
 use super::fleet::node_name;
 use super::fleet::orders::Orders;
 use super::logs::Logs;
-use super::read_files::{FileReader, Stale};
+use super::read_files::{FileReader, OutdatedFiles};
 use super::sockets::certificates::Expiries;
 use super::sockets::descriptors;
 use super::sockets::inherited_sockets::{InheritedSockets, UnusedSocket};
@@ -39,7 +39,7 @@ use gateway::service::overload::Overload;
 use limiter::Limiter;
 use limiter::global;
 use metrics::Metrics;
-use observe::record::decisions::{Draws, SampleMemory};
+use observe::record::decisions::{DecisionSampling, SampleMemory};
 use observe::trace::Exporter;
 use upstream::dns::{self, Dns};
 use upstream::live::{RememberedAddress, RememberedServer};
@@ -83,7 +83,7 @@ pub(super) struct Publisher {
     orders: Orders,
     watch: Watch,
     /// The parts whose files were refused when they were last read.
-    stale: Stale,
+    stale: OutdatedFiles,
     fixed: StartupSettings,
     /// What was found in the files and rows in force, which is told once a load.
     told: Report,
@@ -112,7 +112,7 @@ impl Publisher {
             listeners,
             orders,
             watch: Watch::default(),
-            stale: Stale::default(),
+            stale: OutdatedFiles::default(),
             fixed: StartupSettings::of(first),
             told: Report::default(),
             published: 0,
@@ -190,7 +190,7 @@ impl Publisher {
     }
 
     /// The parts that go on with older files; follows every publication.
-    pub(super) fn stale(&self) -> &Stale {
+    pub(super) fn stale(&self) -> &OutdatedFiles {
         &self.stale
     }
 
@@ -276,7 +276,7 @@ impl Publisher {
         let made = self.make(Arc::clone(&config), table, kept.clone()).await?;
         self.current.store(Arc::new(made.snapshot));
         self.text.store(Arc::new(made.text));
-        self.process.samples.keep(config.decisions.draws != Draws::OFF);
+        self.process.samples.keep(config.decisions.draws != DecisionSampling::OFF);
         self.process.overload.configure(config.overload.clone());
         descriptors::keep(&config, net::descriptors::hard_limit());
         self.published += 1;

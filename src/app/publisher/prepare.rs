@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::files::{self, Wrong, trust_field};
+use crate::files::{self, FileProblem, trust_field};
 use auth::{self, MethodKind, jwt};
 use base::clock;
 use config::{Definition, Errors, LoadedConfig, Subject};
@@ -64,12 +64,12 @@ pub(super) fn prepare_after(
     let claims: Box<[Box<str>]> = claims.into_iter().map(Into::into).collect();
     let (moves, issued) = (Arc::clone(&before.moves), Arc::clone(&before.issued));
     let kept = ReusedParts { moves, issued, ..ReusedParts::default() };
-    let mut making = Making { kept, renewals: Vec::new(), wrong: Vec::new() };
+    let mut making = Preparation { kept, renewals: Vec::new(), wrong: Vec::new() };
     making.wrong.extend(files::check(&definition.config));
     making.upstreams(&definition.config.upstreams, &before.upstreams);
     making.auth(&definition.config.auth, &claims, &before.auth);
     making.error_pages(&definition.config.error_pages);
-    let Making { kept, renewals, wrong } = making;
+    let Preparation { kept, renewals, wrong } = making;
     wrong.into_iter().for_each(|wrong| wrong.report(&mut definition));
     Ok(PreparedConfig { loaded: definition.finish(table)?, kept, renewals })
 }
@@ -100,13 +100,13 @@ impl PreparedConfig {
 }
 
 /// The parts built so far, and the errors found.
-struct Making {
+struct Preparation {
     kept: ReusedParts,
     renewals: Vec<Renewal>,
-    wrong: Vec<Wrong>,
+    wrong: Vec<FileProblem>,
 }
 
-impl Making {
+impl Preparation {
     fn upstreams(&mut self, wanted: &[upstream::Config], before: &[Arc<LiveUpstream>]) {
         let before: HashMap<&str, &Arc<LiveUpstream>> =
             before.iter().map(|upstream| (upstream.config.name.as_str(), upstream)).collect();
@@ -120,7 +120,7 @@ impl Making {
                 Ok(tls) => tls,
                 Err(error) => {
                     let field = trust_field(&error, "servers");
-                    self.wrong.push(Wrong::tls(Subject::Upstream(index), field, &error));
+                    self.wrong.push(FileProblem::tls(Subject::Upstream(index), field, &error));
                     continue;
                 }
             };
@@ -144,7 +144,7 @@ impl Making {
                 Ok(fresh) => fresh,
                 Err(error) => {
                     let (field, message) = (file_key(&wanted.kind).to_owned(), error.to_string());
-                    self.wrong.push(Wrong {
+                    self.wrong.push(FileProblem {
                         subject: Subject::Auth(index),
                         field,
                         message,
@@ -169,14 +169,14 @@ impl Making {
     }
 }
 
-impl Making {
+impl Preparation {
     fn error_pages(&mut self, wanted: &[ErrorPage]) {
         if wanted.is_empty() {
             return;
         }
         match ErrorPages::read(wanted) {
             Ok(pages) => self.kept.error_pages = Some(Arc::new(pages)),
-            Err(errors) => self.wrong.extend(errors.into_iter().map(|(index, error)| Wrong {
+            Err(errors) => self.wrong.extend(errors.into_iter().map(|(index, error)| FileProblem {
                 subject: Subject::Errors,
                 field: wanted[index].key.clone(),
                 message: error.to_string(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::prepare::{ReusedParts, client_config};
 use super::stamps::Stamps;
 use crate::files;
-use crate::read_files::{FileReader, Stale};
+use crate::read_files::{FileReader, OutdatedFiles};
 use crate::sockets::certificates::Expiries;
 use crate::sockets::listeners::Listeners;
 use config::Config;
@@ -32,7 +32,7 @@ pub(super) struct Watch {
 /// What is told how files were read.
 pub(super) struct FileReports<'p> {
     pub(super) metrics: &'p Metrics,
-    pub(super) stale: &'p Stale,
+    pub(super) stale: &'p OutdatedFiles,
 }
 
 impl FileReports<'_> {

@@ -50,7 +50,7 @@ pub(crate) struct UnusedSocket {
     "the socket named {name:?} of LISTEN_FDS listens on {found}, but `bind` is {bind}: write the address of the \
      socket unit, or change its FileDescriptorName="
 )]
-pub(crate) struct Misfit {
+pub(crate) struct UnusableSocket {
     name: String,
     found: String,
     bind: String,
@@ -106,7 +106,7 @@ impl InheritedSockets {
     /// # Errors
     /// If a socket of systemd's has the listener's name and is of another kind: a listener on TCP knows addresses of
     /// clients, one on a Unix socket does not.
-    pub(crate) fn take(&mut self, name: &str, bind: &str) -> Result<ListenerSockets, Misfit> {
+    pub(crate) fn take(&mut self, name: &str, bind: &str) -> Result<ListenerSockets, UnusableSocket> {
         let is_named = |open: &Open| open.name.as_deref() == Some(name);
         let same = self.extract(|open| is_named(open) && open.bind.as_deref() == Some(bind));
         if !same.sockets.is_empty() {
@@ -116,7 +116,7 @@ impl InheritedSockets {
         let is_unix = bind.starts_with("unix:");
         let found = named.sockets.iter().map(|socket| address(socket).unwrap_or_default());
         if let Some(found) = found.into_iter().find(|found| found.starts_with("unix:") != is_unix) {
-            return Err(Misfit { name: name.to_owned(), found, bind: bind.to_owned() });
+            return Err(UnusableSocket { name: name.to_owned(), found, bind: bind.to_owned() });
         }
         if !named.sockets.is_empty() {
             return Ok(named);

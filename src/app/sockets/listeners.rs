@@ -111,7 +111,7 @@ impl Listeners {
         let is_new = |config: &config::ListenerConfig| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
-        let mut opened: HashMap<&str, Had> = HashMap::new();
+        let mut opened: HashMap<&str, InheritedListeners> = HashMap::new();
         let mut activated = self.activated()?;
         for config in wanted.iter().filter(|config| is_new(config)) {
             let had = self.had(config, wanted, [inherited, &mut activated])?;
@@ -153,7 +153,7 @@ impl Listeners {
         config: &config::ListenerConfig,
         wanted: &[config::ListenerConfig],
         inherited: [&mut InheritedSockets; 2],
-    ) -> anyhow::Result<Had> {
+    ) -> anyhow::Result<InheritedListeners> {
         let renamed = self.renamed(config, wanted)?;
         if !renamed.sockets.is_empty() {
             return Ok(renamed);
@@ -162,10 +162,10 @@ impl Listeners {
             let taken = inherited.take(&config.name, &config.bind.to_string());
             let taken = taken.with_context(|| cannot_bind(config))?;
             if !taken.sockets.is_empty() {
-                return Ok(Had::of(taken, config));
+                return Ok(InheritedListeners::of(taken, config));
             }
         }
-        Ok(Had::default())
+        Ok(InheritedListeners::default())
     }
 
     /// The sockets of a listener that has this address under a name that it does not keep: taken over, because a
@@ -175,16 +175,16 @@ impl Listeners {
         &self,
         config: &config::ListenerConfig,
         wanted: &[config::ListenerConfig],
-    ) -> anyhow::Result<Had> {
+    ) -> anyhow::Result<InheritedListeners> {
         let stays =
             |name: &str, bind: &ListenAddress| wanted.iter().any(|it| it.name == name && it.bind == *bind);
         let is_some_port = config.bind.tcp().is_some_and(|addr| addr.port() == 0);
         let mut open = self.open.iter().filter(|_| !is_some_port);
         let found = open.find(|(name, open)| open.bind == config.bind && !stays(name, &open.bind));
-        let Some((_, open)) = found else { return Ok(Had::default()) };
+        let Some((_, open)) = found else { return Ok(InheritedListeners::default()) };
         let sockets = open.sockets.iter().map(Socket::try_clone).collect::<std::io::Result<_>>();
         let sockets = sockets.with_context(|| cannot_bind(config))?;
-        Ok(Had { sockets, file: open.file.clone(), is_activated: open.is_activated })
+        Ok(InheritedListeners { sockets, file: open.file.clone(), is_activated: open.is_activated })
     }
 
     /// Fails if another process listens on the address already, because with SO_REUSEPORT, which the workers need, the
@@ -387,13 +387,19 @@ pub(crate) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
 
 impl Sockets {
     /// Those that were inherited, or new ones.
-    fn open(config: &config::ListenerConfig, had: Had, workers: usize) -> anyhow::Result<Sockets> {
-        let Had { sockets: kept, file, is_activated } = match &config.bind {
+    fn open(
+        config: &config::ListenerConfig,
+        had: InheritedListeners,
+        workers: usize,
+    ) -> anyhow::Result<Sockets> {
+        let InheritedListeners { sockets: kept, file, is_activated } = match &config.bind {
             _ if !had.sockets.is_empty() => had,
-            ListenAddress::Tcp(addr) => Had { sockets: bind_all(*addr, workers)?, ..Had::default() },
+            ListenAddress::Tcp(addr) => {
+                InheritedListeners { sockets: bind_all(*addr, workers)?, ..InheritedListeners::default() }
+            }
             ListenAddress::Unix(path) => {
                 let (socket, file) = unix_socket::bind(path, &config.rights)?;
-                Had { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
+                InheritedListeners { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
             }
         };
         let count = kept.len().max(workers);
@@ -405,21 +411,21 @@ impl Sockets {
 /// Sockets that are there already. The file of a Unix socket only if this process has made it, or a predecessor has:
 /// systemd keeps its own.
 #[derive(Default)]
-struct Had {
+struct InheritedListeners {
     sockets: Vec<Socket>,
     file: Option<Arc<unix_socket::SocketFile>>,
     is_activated: bool,
 }
 
-impl Had {
-    fn of(taken: ListenerSockets, config: &config::ListenerConfig) -> Had {
+impl InheritedListeners {
+    fn of(taken: ListenerSockets, config: &config::ListenerConfig) -> InheritedListeners {
         let file = match &config.bind {
             ListenAddress::Unix(path) if taken.owns_file => {
                 unix_socket::SocketFile::inherited(path).map(Arc::new)
             }
             ListenAddress::Unix(_) | ListenAddress::Tcp(_) => None,
         };
-        Had { sockets: taken.sockets, file, is_activated: taken.is_activated }
+        InheritedListeners { sockets: taken.sockets, file, is_activated: taken.is_activated }
     }
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::lines::say;
-use crate::read_files::Stale;
+use crate::read_files::OutdatedFiles;
 use crate::sockets::certificates::Expiries;
 use crate::sockets::inherited_sockets;
 use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
@@ -128,7 +128,7 @@ impl OpenListener {
     /// If there is no descriptor for the second hold on the socket, which a successor would get, or the task does not start.
     pub(crate) fn serve(
         self,
-        stale: &Stale,
+        stale: &OutdatedFiles,
         begin: impl FnOnce(ListenerParts) -> anyhow::Result<JoinHandle<()>>,
     ) -> anyhow::Result<Serving> {
         let what = self.role.listener();

@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use crate::publisher::stamps::Stamps;
-use crate::read_files::{FileReader, Stale};
+use crate::read_files::{FileReader, OutdatedFiles};
 use crate::sockets::certificates::{CertificateExpiry, Expiries};
 use crate::sockets::listening::Role;
 use net::tls::{self, ServerCertificate, TlsPolicy};
@@ -43,7 +43,7 @@ impl Tls {
     }
 
     /// Follows the files. One that cannot be used leaves in force what there is.
-    pub(crate) fn watch(mut self, stale: Stale) -> JoinHandle<()> {
+    pub(crate) fn watch(mut self, stale: OutdatedFiles) -> JoinHandle<()> {
         tokio::spawn(async move {
             loop {
                 sleep(EVERY).await;

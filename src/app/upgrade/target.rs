@@ -18,7 +18,7 @@ use net::listening;
 
 /// Why a process is not asked to upgrade itself.
 #[derive(Debug, thiserror::Error)]
-enum Unfit {
+enum NoUpgradeTarget {
     #[error("does not exist")]
     Gone,
     /// An upgrade ends the process that it begins in, and a container ends with its process 1.
@@ -110,22 +110,22 @@ fn places(config: &Config) -> Vec<NeighbourAddress> {
 
 /// Whether a process is a gateway that waits for the signal. Its program is known by what it holds, not by its name,
 /// because operators rename binaries, and a package has replaced the file by the time its gateway is upgraded.
-fn examine(pid: u32) -> Result<(), Unfit> {
+fn examine(pid: u32) -> Result<(), NoUpgradeTarget> {
     if pid == 1 {
-        return Err(Unfit::First);
+        return Err(NoUpgradeTarget::First);
     }
     let entry = |name: &str| format!("/proc/{pid}/{name}");
     let seen = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Unfit::Gone,
-        _ => Unfit::Unseen(error),
+        io::ErrorKind::NotFound => NoUpgradeTarget::Gone,
+        _ => NoUpgradeTarget::Unseen(error),
     };
     let status = std::fs::read_to_string(entry("status")).map_err(seen)?;
     let mut program = File::open(entry("exe")).map_err(seen)?;
-    if !holds_marker(&mut program).map_err(Unfit::Unseen)? {
+    if !holds_marker(&mut program).map_err(NoUpgradeTarget::Unseen)? {
         let path = std::fs::read_link(entry("exe")).unwrap_or_default();
-        return Err(Unfit::Foreign(path.display().to_string()));
+        return Err(NoUpgradeTarget::Foreign(path.display().to_string()));
     }
-    if catches(&status, Signal::USR2) { Ok(()) } else { Err(Unfit::Deaf) }
+    if catches(&status, Signal::USR2) { Ok(()) } else { Err(NoUpgradeTarget::Deaf) }
 }
 
 /// Whether the file holds the name of the variable that every gateway gives its successor.

@@ -8,7 +8,7 @@ use crate::views::redis_view;
 use base::clock;
 use limit::lease_messages::WindowBalance;
 use limit::{Algorithm, Charge, View};
-use limiter::{Limiter, Look};
+use limiter::{Limiter, RedisView};
 use policy::RouteTable;
 use policy::definition::Dimension;
 
@@ -114,14 +114,14 @@ pub(crate) fn key(
 
 /// Replaces what this node remembers by what Redis says. A node with a lease keeps its own number, because its lease is
 /// not in what Redis has left.
-fn correct(look: &Look, charge: &Charge, limiter: &Limiter, window: &mut Value) {
-    let Look::Seen(seen) = look else { return };
+fn correct(look: &RedisView, charge: &Charge, limiter: &Limiter, window: &mut Value) {
+    let RedisView::Seen(seen) = look else { return };
     match seen.left {
         WindowBalance::Exact(outcome) => {
             window["remaining"] = outcome.remaining.into();
             window["reset-seconds"] = (outcome.reset_ns as f64 / 1e9).into();
         }
-        WindowBalance::Lent(lent) => {
+        WindowBalance::Leased(lent) => {
             let view = limiter.inspect().leases().and_then(|leases| leases.view(charge.key, clock::now_ns()));
             let left = lent.level.max(0.0) as u64;
             if !view.is_some_and(|view| view.has_lease)

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use limit::lease_messages::{Lent, WindowBalance, WindowRecord};
-use limiter::Look;
+use limit::lease_messages::{LentWindow, WindowBalance, WindowRecord};
+use limiter::RedisView;
 
 /// Adds `redis`, whether it answers, and if it does `at-redis`, what it holds.
-pub(crate) fn show(look: &Look, shown: &mut Value) {
+pub(crate) fn show(look: &RedisView, shown: &mut Value) {
     shown["redis"] = match look {
-        Look::Seen(_) => "answers",
-        Look::Away => "away",
-        Look::Late => "late",
-        Look::Refused => "refuses",
+        RedisView::Seen(_) => "answers",
+        RedisView::Away => "away",
+        RedisView::Late => "late",
+        RedisView::Refused => "refuses",
     }
     .into();
-    if let Look::Seen(seen) = look {
+    if let RedisView::Seen(seen) = look {
         shown["at-redis"] = held(seen);
     }
 }
@@ -27,7 +27,7 @@ fn held(seen: &WindowRecord) -> Value {
             "reset-seconds": outcome.reset_ns as f64 / 1e9,
             "changed-seconds-ago": unchanged,
         }),
-        WindowBalance::Lent(Lent { level, out, promised, nodes, lasts_ns }) => json!({
+        WindowBalance::Leased(LentWindow { level, out, promised, nodes, lasts_ns }) => json!({
             "left": level,
             "leased-to-nodes": out,
             "promised-per-second": promised,
@@ -39,12 +39,12 @@ fn held(seen: &WindowRecord) -> Value {
 }
 
 /// The same as one sentence, for `explain`.
-pub(crate) fn sentence(look: &Look) -> String {
+pub(crate) fn sentence(look: &RedisView) -> String {
     let seen = match look {
-        Look::Away => return "Redis is down".to_owned(),
-        Look::Late => return "Redis does not answer in time".to_owned(),
-        Look::Refused => return "Redis refused the query".to_owned(),
-        Look::Seen(seen) => seen,
+        RedisView::Away => return "Redis is down".to_owned(),
+        RedisView::Late => return "Redis does not answer in time".to_owned(),
+        RedisView::Refused => return "Redis refused the query".to_owned(),
+        RedisView::Seen(seen) => seen,
     };
     let changed = match seen.unchanged_ns {
         Some(ns) => format!(", changed {:.1} s ago", ns as f64 / 1e9),
@@ -52,7 +52,7 @@ pub(crate) fn sentence(look: &Look) -> String {
     };
     match seen.left {
         WindowBalance::Exact(_) => format!("according to Redis{changed}"),
-        WindowBalance::Lent(lent) => format!(
+        WindowBalance::Leased(lent) => format!(
             "Redis has {:.0} left, {:.0} are leased to nodes ({}){changed}",
             lent.level.floor(),
             lent.out.floor(),

@@ -35,7 +35,7 @@ pub(super) type Column = (&'static str, &'static str);
 
 /// What all changes take.
 #[derive(Debug, Default, Args)]
-pub(super) struct Careful {
+pub(super) struct ChangeOptions {
     /// Print what would be done, without doing it
     #[arg(long)]
     dry_run: bool,
@@ -44,10 +44,10 @@ pub(super) struct Careful {
     if_version: Option<u64>,
 }
 
-impl Careful {
+impl ChangeOptions {
     /// For what is new: there is no version to compare.
-    pub(super) fn only_dry(dry_run: bool) -> Careful {
-        Careful { dry_run, if_version: None }
+    pub(super) fn only_dry(dry_run: bool) -> ChangeOptions {
+        ChangeOptions { dry_run, if_version: None }
     }
 }
 
@@ -57,7 +57,7 @@ impl Call {
         Call::new(Method::GET, path, view)
     }
 
-    pub(super) fn change(method: Method, path: &[&str], careful: &Careful, view: View) -> Call {
+    pub(super) fn change(method: Method, path: &[&str], careful: &ChangeOptions, view: View) -> Call {
         let mut call = Call::new(method, path, view);
         if careful.dry_run {
             call = call.with("dry-run", Some("true"));
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn versions_become_conditions() {
-        let careful = |version| Careful { dry_run: false, if_version: Some(version) };
+        let careful = |version| ChangeOptions { dry_run: false, if_version: Some(version) };
         let call = |version| Call::change(Method::PUT, &["v1"], &careful(version), View::Row).headers;
         assert_eq!(call(7)[IF_MATCH], "\"7\"");
         assert_eq!(call(0)[IF_NONE_MATCH], "*");

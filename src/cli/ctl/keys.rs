@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, Careful, Column, View};
+use super::call::{Call, ChangeOptions, Column, View};
 use crate::hash_key::{by_name, claim};
 
 #[derive(Debug, clap::Subcommand)]
@@ -37,25 +37,25 @@ pub(super) enum Command {
     Disable {
         digest: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
     /// Enable a disabled key
     Enable {
         digest: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
     /// Delete a key
     Delete {
         digest: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
 }
 
 impl Command {
     pub(super) fn call(&self) -> anyhow::Result<Call> {
-        let switch = |digest: &str, careful: &Careful, disabled: bool| {
+        let switch = |digest: &str, careful: &ChangeOptions, disabled: bool| {
             Call::change(Method::PATCH, &["v1", "api-keys", digest], careful, View::Row)
                 .body([("disabled", Some(json!(disabled)))])
         };
@@ -65,7 +65,7 @@ impl Command {
             }
             Command::Show { digest } => Call::get(&["v1", "api-keys", digest], View::Row),
             Command::Add { consumer, tenant, tier, claims, duration, dry_run } => {
-                let careful = Careful::only_dry(*dry_run);
+                let careful = ChangeOptions::only_dry(*dry_run);
                 Call::change(Method::POST, &["v1", "api-keys"], &careful, View::Row).body([
                     ("consumer", Some(json!(consumer))),
                     ("tenant", tenant.as_ref().map(|tenant| json!(tenant))),

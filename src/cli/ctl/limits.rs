@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, Careful, View};
+use super::call::{Call, ChangeOptions, View};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -19,14 +19,14 @@ pub(super) enum Command {
         #[arg(long)]
         reason: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
     /// Delete the limit; the policy's applies again
     Delete {
         consumer: String,
         policy: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
 }
 

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use super::whom::AdminTarget;
+use super::admin_target::AdminTarget;
 use call::Call;
 
 /// What to do, and where. Clap shows these comments as the help text.

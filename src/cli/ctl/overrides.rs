@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::call::{Call, Careful, Column, View};
+use super::call::{Call, ChangeOptions, Column, View};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -33,7 +33,7 @@ pub(super) enum Command {
     Delete {
         id: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
 }
 
@@ -92,7 +92,7 @@ impl Add {
             Some(factor) => ("multiplicative", json!(factor)),
             None => ("absolute", json!(self.value)),
         };
-        Call::change(Method::POST, &PATH, &Careful::only_dry(self.dry_run), View::Row).body([
+        Call::change(Method::POST, &PATH, &ChangeOptions::only_dry(self.dry_run), View::Row).body([
             ("user-id", text(&self.user)),
             ("tenant-id", text(&self.tenant)),
             ("policy", text(&self.policy)),

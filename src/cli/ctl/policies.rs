@@ -6,7 +6,7 @@ use anyhow::Context;
 use http::Method;
 use serde_json::Value;
 
-use super::call::{Call, Careful, Column, View};
+use super::call::{Call, ChangeOptions, Column, View};
 use super::send::content;
 
 #[derive(Debug, clap::Subcommand)]
@@ -21,13 +21,13 @@ pub(super) enum Command {
         /// Its keys in TOML, alone or under [policy.NAME], or in JSON; "-" is standard input
         file: PathBuf,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
     /// Delete a policy; gateway.toml applies again
     Delete {
         name: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
 }
 

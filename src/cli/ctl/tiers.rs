@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, Careful, Column, View};
+use super::call::{Call, ChangeOptions, Column, View};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -28,14 +28,14 @@ pub(super) enum Command {
         #[arg(long)]
         algorithm: Option<String>,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
     /// Delete a tier's limit for a resource; gateway.toml applies again
     Delete {
         tier: String,
         resource: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
     /// Show the tier that is assigned to a consumer
     Of { consumer: String },
@@ -44,13 +44,13 @@ pub(super) enum Command {
         consumer: String,
         tier: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
     /// Remove the assigned tier
     Unassign {
         consumer: String,
         #[command(flatten)]
-        careful: Careful,
+        careful: ChangeOptions,
     },
 }
 

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, Careful, Column, View};
+use super::call::{Call, ChangeOptions, Column, View};
 
 /// Whose.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -104,7 +104,7 @@ impl Usage {
 impl Reset {
     pub(super) fn call(&self) -> Call {
         let path = ["v1", "usage", self.kind.word(), &self.name, "reset"];
-        Call::change(Method::POST, &path, &Careful::only_dry(self.dry_run), View::Row).body([
+        Call::change(Method::POST, &path, &ChangeOptions::only_dry(self.dry_run), View::Row).body([
             ("policy", self.policy.as_ref().map(|policy| json!(policy))),
             ("reason", Some(json!(self.reason))),
         ])
@@ -114,7 +114,7 @@ impl Reset {
 impl Grant {
     pub(super) fn call(&self) -> Call {
         let path = ["v1", "usage", self.kind.word(), &self.name, "grant"];
-        Call::change(Method::POST, &path, &Careful::only_dry(self.dry_run), View::Row).body([
+        Call::change(Method::POST, &path, &ChangeOptions::only_dry(self.dry_run), View::Row).body([
             ("policy", Some(json!(self.policy))),
             ("units", Some(json!(self.units))),
             ("reason", Some(json!(self.reason))),
@@ -124,7 +124,7 @@ impl Grant {
 
 impl Check {
     pub(super) fn call(&self) -> Call {
-        Call::change(Method::POST, &["v1", "limits:check"], &Careful::default(), View::Row).body([
+        Call::change(Method::POST, &["v1", "limits:check"], &ChangeOptions::default(), View::Row).body([
             ("policy", Some(json!(self.policy))),
             ("key", Some(json!(self.key))),
             ("cost", self.cost.map(|cost| json!(cost))),

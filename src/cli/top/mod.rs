@@ -19,7 +19,7 @@ use ratatui::crossterm::event::{self, Event};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use super::whom::AdminTarget;
+use super::admin_target::AdminTarget;
 use source::{Question, Update};
 use view::{KeyResult, View};
 

@@ -2,8 +2,8 @@
 
 use control::admin::AdminRole;
 
+use super::KeyDefault::{Needs, Value, ValueBeside};
 use super::Kind::{Any, List, Path, Secret, Table, Text, Texts, Words};
-use super::Unwritten::{Needs, Value, ValueBeside};
 use super::listener::{DEMANDS, PAIR};
 use super::{sections, words};
 

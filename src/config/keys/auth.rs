@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ::auth::mtls::CertificateName;
 
+use super::KeyDefault::{Means, Needs, Required, Value};
 use super::Kind::{Any, Bool, Path, Secret, Table, Text, Texts, Time, Word, Words};
-use super::Unwritten::{Means, Needs, Required, Value};
 use super::upstream::TLS;
 use super::{MS, Section, ZERO, sections, words};
 

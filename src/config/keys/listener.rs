@@ -5,8 +5,8 @@ use gateway::proxy::config::ForwardedHeader;
 use gateway::service::config::Underscores;
 use net::tls::{Demand, ListenerTlsVersion};
 
+use super::KeyDefault::{Defaults, Means, Needs, Required, Value, ValueBeside};
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Size, Table, Text, Texts, Time, Words};
-use super::Unwritten::{Defaults, Means, Needs, Required, Value, ValueBeside};
 use super::{MS, route, sections, words};
 
 /// The values of `client-cert`.

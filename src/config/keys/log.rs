@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use observe::record::QueryDetail;
-use observe::trace::{Decides, OtlpProtocol, TraceparentTrust};
+use observe::trace::{OtlpProtocol, ParentSampling, TraceparentTrust};
 
+use super::KeyDefault::{Defaults, Means, Needs, Value};
 use super::Kind::{Any, Bool, Field, Map, Only, Pattern, Secret, Share, Table, Text, Texts, Time, Words};
-use super::Unwritten::{Defaults, Means, Needs, Value};
 use super::upstream::TLS;
 use super::{sections, words};
 
 pub const QUERIES: [(&str, QueryDetail); 3] =
     [("keep", QueryDetail::Keep), ("drop", QueryDetail::Drop), ("names", QueryDetail::Names)];
 pub const PROTOCOLS: [(&str, OtlpProtocol); 2] = [("http", OtlpProtocol::Http), ("grpc", OtlpProtocol::Grpc)];
-pub const DECIDES: [(&str, Decides); 2] = [("parent", Decides::Parent), ("ratio", Decides::Ratio)];
+pub const DECIDES: [(&str, ParentSampling); 2] =
+    [("parent", ParentSampling::Parent), ("ratio", ParentSampling::Ratio)];
 /// The values of `parent`.
 pub const HEEDED: [(&str, TraceparentTrust); 3] = [
     ("trusted", TraceparentTrust::Trusted),

@@ -37,7 +37,7 @@ impl Section {
 pub struct Key {
     pub name: &'static str,
     pub kind: Kind,
-    pub unwritten: Unwritten,
+    pub unwritten: KeyDefault,
     /// A sentence about it, in Markdown, by lines.
     doc: &'static [&'static str],
 }
@@ -54,7 +54,7 @@ impl Key {
 }
 
 /// What holds if a key is not written.
-pub enum Unwritten {
+pub enum KeyDefault {
     Nothing,
     /// This value. One that is no JSON is a text.
     Value(&'static str),
@@ -143,7 +143,7 @@ macro_rules! sections {
             keys: &[$($crate::keys::Key {
                 name: $key,
                 kind: $kind,
-                unwritten: $crate::keys::sections!(@or $crate::keys::Unwritten::Nothing $(, $unwritten)?),
+                unwritten: $crate::keys::sections!(@or $crate::keys::KeyDefault::Nothing $(, $unwritten)?),
                 doc: &[$($doc),*],
             }),*],
             beside: $crate::keys::sections!(@or &[] $(, $beside.keys)?),

@@ -5,11 +5,11 @@ use std::time::Duration;
 use ::policy::definition::Missing;
 use limit::{Algorithm, Penalty, WhenDown};
 
+use super::KeyDefault::{Beside, Defaults, Means, Needs, Required, RequiredBut, Value, ValueBeside};
 use super::Kind::{
     self, Any, Bool, Entry, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, TimeWithin,
     Words,
 };
-use super::Unwritten::{Beside, Defaults, Means, Needs, Required, RequiredBut, Value, ValueBeside};
 use super::{MS, SECOND, sections, words};
 
 pub const MISSING: [(&str, Missing); 3] =

@@ -5,11 +5,11 @@ use std::time::Duration;
 use ::policy::keys::naming::AddressDetail;
 use gateway::proxy::config::{FieldAudience, LimitHeaders};
 
+use super::KeyDefault::{Defaults, Means, Value};
 use super::Kind::{
     Added, Any, Bool, Elsewhere, List, Map, Number, Only, Share, Size, Table, Tagged, Text, Texts, Time,
     TimeWithin, Word, Words,
 };
-use super::Unwritten::{Defaults, Means, Value};
 use super::{MS, ZERO, admin, auth, listener, log, policy, route, sections, shared_tier, upstream, words};
 
 /// The values of `headers` in `[limits]`.

@@ -3,11 +3,11 @@
 use ::policy::definition::PathEscapes;
 use ::policy::response::compress::Coding;
 
+use super::KeyDefault::{Means, Needs, Value, ValueBeside};
 use super::Kind::{
     Any, Bool, Elsewhere, Field, List, Map, Number, Only, Share, Size, Table, Text, Texts, Time, TimeOrOff,
     Words,
 };
-use super::Unwritten::{Means, Needs, Value, ValueBeside};
 use super::listener::{BODY_BYTES_MAX, REDIRECT};
 use super::upstream::WEIGHT_MAX;
 use super::{MS, ZERO, sections, words};

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::process::ROOT;
-use super::{Key, Kind, Section, Unwritten};
+use super::{Key, KeyDefault, Kind, Section};
 
 pub fn schema() -> Value {
     let mut schema = of_section(&ROOT);
@@ -21,11 +21,11 @@ fn of_section(section: &Section) -> Value {
     for key in section.keys().filter(|key| key.is_of_files()) {
         schema["properties"][key.name] = of_key(key);
         match key.unwritten {
-            Unwritten::Required | Unwritten::Needs(..) => required.push(key.name),
-            Unwritten::RequiredBut(other) => {
+            KeyDefault::Required | KeyDefault::Needs(..) => required.push(key.name),
+            KeyDefault::RequiredBut(other) => {
                 schema["anyOf"] = json!([{ "required": [key.name] }, { "required": [other] }]);
             }
-            Unwritten::Beside(other) => schema["dependentRequired"] = json!({ key.name: [other] }),
+            KeyDefault::Beside(other) => schema["dependentRequired"] = json!({ key.name: [other] }),
             _ => {}
         }
     }
@@ -39,8 +39,8 @@ fn of_key(key: &Key) -> Value {
     let mut schema = of_kind(&key.kind);
     let mut doc = without_links(&key.doc());
     match key.unwritten {
-        Unwritten::Value(text) | Unwritten::ValueBeside(_, text) => schema["default"] = value(text),
-        Unwritten::Means(unwritten) => doc += &format!(" (if not written: {unwritten})"),
+        KeyDefault::Value(text) | KeyDefault::ValueBeside(_, text) => schema["default"] = value(text),
+        KeyDefault::Means(unwritten) => doc += &format!(" (if not written: {unwritten})"),
         _ => {}
     }
     schema["description"] = doc.into();

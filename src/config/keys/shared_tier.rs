@@ -3,8 +3,8 @@
 use control::database::config::USAGE_ROWS_MAX;
 use limiter::global::config::CONNECTIONS_MAX;
 
+use super::KeyDefault::{Means, Needs, Required, Value, ValueBeside};
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Table, Text, Texts, TimeWithin, Url, Word};
-use super::Unwritten::{Means, Needs, Required, Value, ValueBeside};
 use super::{MS, SECOND, sections};
 
 const SHARD_WEIGHT_MAX: u64 = 100;

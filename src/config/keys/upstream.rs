@@ -5,10 +5,10 @@ use std::time::Duration;
 use ::upstream::config::{Balance, HostHeader, HttpVersion, SameSite};
 use net::trust;
 
+use super::KeyDefault::{Defaults, Means, Needs, Value, ValueBeside};
 use super::Kind::{
     Any, Bool, List, Number, Path, Pattern, Secret, Share, Size, Table, Text, Texts, Time, TimeOrOff, Words,
 };
-use super::Unwritten::{Defaults, Means, Needs, Value, ValueBeside};
 use super::{MS, SECOND, sections, words};
 
 /// The words of `balance`; a dimension follows `hash:`.

@@ -18,7 +18,7 @@ pub(crate) fn read(value: &Value<'_>) -> CostDefinition {
         return cost;
     }
     let Some(table) = value.table() else { return cost };
-    let mut actual = Later::default();
+    let mut actual = ResponseCost::default();
     let mut default = None;
     let entries = table.entries();
     let has_default = entries.iter().any(|entry| entry.key == "default");
@@ -54,13 +54,13 @@ pub(crate) fn read(value: &Value<'_>) -> CostDefinition {
 
 /// What is known of a request when it has been answered, as it is written.
 #[derive(Default)]
-struct Later {
+struct ResponseCost {
     header: Option<http::HeaderName>,
     json: Vec<JsonPath>,
     measured: MeasuredUnits,
 }
 
-impl Later {
+impl ResponseCost {
     fn read(&mut self, entry: &Value<'_>) {
         let bytes = || entry.size().and_then(NonZeroU64::new);
         match entry.key.as_str() {

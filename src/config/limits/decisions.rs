@@ -1,20 +1,25 @@
 //! Reads `decisions` of `[log]`: which decisions on limits are sampled, and where they are written.
 
 use observe::record::Sink;
-use observe::record::decisions::{DecisionsConfig, Draws, PER_SECOND_MAX, RETENTION};
+use observe::record::decisions::{DecisionSampling, DecisionsConfig, PER_SECOND_MAX, RETENTION};
 
 use crate::process::log;
 use crate::reader::{Table, Value};
 
 /// Every refusal is kept in memory, and written nowhere, because a flood would fill a disk that nobody gave for it.
 pub(crate) fn unwritten() -> DecisionsConfig {
-    DecisionsConfig { to: Sink::Off, draws: Draws::default(), in_database: false, retention: RETENTION }
+    DecisionsConfig {
+        to: Sink::Off,
+        draws: DecisionSampling::default(),
+        in_database: false,
+        retention: RETENTION,
+    }
 }
 
 /// Reads it; `false` turns samples off.
 pub(crate) fn read(value: &Value<'_>) -> DecisionsConfig {
     if value.as_boolean() == Some(false) {
-        return DecisionsConfig { draws: Draws::OFF, ..unwritten() };
+        return DecisionsConfig { draws: DecisionSampling::OFF, ..unwritten() };
     }
     let Some(table) = value.table() else { return unwritten() };
     let to = log::sink(&table, "samples of decisions").unwrap_or(Sink::Stdout);

@@ -100,7 +100,7 @@ impl Base<'_> {
 }
 
 /// A tier's part of a policy, with its windows.
-type Part = (TierPart, Vec<Quota>);
+type TierQuotas = (TierPart, Vec<Quota>);
 
 /// Reads the `limit` of a policy, and `default-tier` if it is by tier: its windows, and whose they are.
 pub(crate) fn divide(
@@ -171,7 +171,7 @@ fn word_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
 }
 
 /// The windows of all tiers that policies share, with the policy's algorithm where they have none.
-fn of_tiers(limit: &Text<'_>, tiers: &[TierDefinition], base: &Base<'_>) -> Vec<Part> {
+fn of_tiers(limit: &Text<'_>, tiers: &[TierDefinition], base: &Base<'_>) -> Vec<TierQuotas> {
     let part = |tier: &TierDefinition| {
         let windows = match tier.algorithm {
             Some(_) => tier.windows.clone(),
@@ -188,12 +188,12 @@ fn of_tiers(limit: &Text<'_>, tiers: &[TierDefinition], base: &Base<'_>) -> Vec<
 }
 
 /// `{ free = "60/m", pro = { limit = "600/m", overshoot = 0 }, default = "30/m" }`
-fn of_own(limit: &Value<'_>, base: &Base<'_>) -> Vec<Part> {
+fn of_own(limit: &Value<'_>, base: &Base<'_>) -> Vec<TierQuotas> {
     let entries = limit.table().map(|table| table.entries()).unwrap_or_default();
     entries.iter().filter_map(|entry| own(entry, base)).collect()
 }
 
-fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
+fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
     if !sections::is_name(&entry.key) {
         entry.wrong_key(format!("{} cannot be the name of a tier", quoted(&entry.key)), sections::NAMES);
         return None;
@@ -223,7 +223,7 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<Part> {
 }
 
 /// Puts the window of a row in the place of those that its tier has, or adds the tier.
-fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<Part>) {
+fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<TierQuotas>) {
     let own = parts.iter().position(|(part, _)| part.name == row.tier);
     let own = own.unwrap_or_else(|| {
         parts.push((base.part(&row.tier, LimitOrigin::TierTable), Vec::new()));
@@ -239,7 +239,7 @@ fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<Part>) {
 
 /// The tier of clients that have none, or one that is not listed: as written; that for everybody, if the policy has tiers of
 /// its own; or the strictest. `None` if there is no tier at all.
-fn default_of(parts: &[Part], written: Option<Text<'_>>, are_own: bool) -> Option<String> {
+fn default_of(parts: &[TierQuotas], written: Option<Text<'_>>, are_own: bool) -> Option<String> {
     let strictest = strictest(parts)?;
     let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let Some(written) = written else {
@@ -258,10 +258,10 @@ fn default_of(parts: &[Part], written: Option<Text<'_>>, are_own: bool) -> Optio
 
 /// The tier whose slowest window admits least in the long run; of several equal ones the first by name. It is the default,
 /// so that a client of unknown tier gets no more than any other.
-fn strictest(parts: &[Part]) -> Option<String> {
+fn strictest(parts: &[TierQuotas]) -> Option<String> {
     let rate = |window: &Quota| window.limit().get() as f64 / window.period_ns().get() as f64;
     let slowest = |windows: &[Quota]| windows.iter().map(rate).fold(f64::INFINITY, f64::min);
-    let order = |(left, left_windows): &&Part, (right, right_windows): &&Part| -> Ordering {
+    let order = |(left, left_windows): &&TierQuotas, (right, right_windows): &&TierQuotas| -> Ordering {
         let by_rate = slowest(left_windows).total_cmp(&slowest(right_windows));
         by_rate.then_with(|| left.name.cmp(&right.name))
     };

@@ -3,7 +3,7 @@
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
 
-use observe::trace::{Config, Decides, OtlpProtocol, TRACES_PATH, TraceparentTrust};
+use observe::trace::{Config, OtlpProtocol, ParentSampling, TRACES_PATH, TraceparentTrust};
 use policy::response::changes::is_framing;
 
 use crate::keys::log::{DECIDES, HEEDED, PROTOCOLS};
@@ -52,7 +52,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     }
     let service = service.map_or_else(|| SERVICE.to_owned(), |service| service.text);
     let protocol = protocol.unwrap_or_default();
-    let (sample_ppm, decides, parent) = (SAMPLE_PPM, Decides::default(), TraceparentTrust::default());
+    let (sample_ppm, decides, parent) = (SAMPLE_PPM, ParentSampling::default(), TraceparentTrust::default());
     let url = otlp.clone().unwrap_or_default();
     let mut config = Config { otlp: url, protocol, trust, headers, sample_ppm, decides, parent, service };
     which(&table, &mut config);

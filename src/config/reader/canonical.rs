@@ -10,7 +10,7 @@ use super::canonical_text::{BEGIN, BETWEEN, Canonical, END};
 use super::{Table, Value};
 use crate::keys::process::ROOT;
 use crate::keys::schema;
-use crate::keys::{Key, Kind, Section, Unwritten};
+use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::limits::candidate;
 use crate::load::context::{Context, ImpliedSection, Notes, Spelling};
 use crate::load::mask;
@@ -50,7 +50,7 @@ pub(crate) fn written(ctx: &Context<'_>, documents: &[Table<'_>]) -> Canonical {
                 }
                 Some(value) => page.at_the_top(row.name, value.canonical(false)),
                 None => match (&row.unwritten, section_of(&row.kind)) {
-                    (Unwritten::Defaults, Some(section)) => {
+                    (KeyDefault::Defaults, Some(section)) => {
                         page.section(&format!("[{}]", row.name), None, keys_of(section, None, &[]));
                     }
                     _ => default_of(row).into_iter().for_each(|default| page.at_the_top(row.name, default)),
@@ -93,7 +93,7 @@ fn keys_of(section: &'static Section, table: Option<&Table<'_>>, noted: &[(&str,
         let noted = noted.iter().find(|(name, _)| *name == row.name).map(|(_, toml)| toml.clone());
         let written = noted.or_else(|| table.and_then(|table| table.canonical_of(row, notes)));
         let written = written.or_else(|| match &row.unwritten {
-            Unwritten::ValueBeside(others, default) => {
+            KeyDefault::ValueBeside(others, default) => {
                 let is_meant = others.iter().any(|other| is_written(other));
                 is_meant.then(|| default_toml(&row.kind, &schema::value(default)))
             }
@@ -107,8 +107,8 @@ fn keys_of(section: &'static Section, table: Option<&Table<'_>>, noted: &[(&str,
 /// What holds if a key is not written.
 fn default_of(row: &'static Key) -> Option<String> {
     match (&row.unwritten, section_of(&row.kind)) {
-        (Unwritten::Value(default), _) => Some(default_toml(&row.kind, &schema::value(default))),
-        (Unwritten::Defaults, Some(section)) => Some(table(keys_of(section, None, &[]))),
+        (KeyDefault::Value(default), _) => Some(default_toml(&row.kind, &schema::value(default))),
+        (KeyDefault::Defaults, Some(section)) => Some(table(keys_of(section, None, &[]))),
         _ => None,
     }
 }
@@ -204,7 +204,7 @@ impl Table<'_> {
             return Some(noted.toml());
         }
         let toml = self.value(row.name)?.canonical(false);
-        let is_nothing = matches!(row.unwritten, Unwritten::Nothing | Unwritten::Means(_));
+        let is_nothing = matches!(row.unwritten, KeyDefault::Nothing | KeyDefault::Means(_));
         (!is_nothing || !matches!(toml.as_str(), "[]" | "{}")).then_some(toml)
     }
 

@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::keys::process::ROOT;
-use super::keys::{Kind, Section, Unwritten};
+use super::keys::{KeyDefault, Kind, Section};
 use super::load::context::{Context, Since};
 use super::load::report::{Fields, Finding, SourceSpan, quoted};
 use base::words::{did_you_mean, listed};
@@ -29,13 +29,13 @@ pub(super) struct Table<'c> {
     /// What values under keys without a row are.
     others: Option<&'static Kind>,
     /// Where some keys are taken from that it does not have.
-    below: Option<Below<'c>>,
+    below: Option<NestedTable<'c>>,
     /// Whether it has a key that it cannot have.
     is_flawed: bool,
 }
 
 /// A table below another: some of its values are those of the other too, which does not have them itself.
-pub(super) struct Below<'c> {
+pub(super) struct NestedTable<'c> {
     place: SourceSpan,
     entries: &'c DeTable<'c>,
     keys: &'static [&'static str],
@@ -115,7 +115,7 @@ impl<'c> Table<'c> {
             self.is_flawed = true;
         }
         for key in section.keys() {
-            if let Unwritten::Needs(message, hint) = key.unwritten
+            if let KeyDefault::Needs(message, hint) = key.unwritten
                 && !self.has(key.name)
             {
                 self.wrong(message, hint);
@@ -126,12 +126,12 @@ impl<'c> Table<'c> {
     }
 
     /// Its values of these keys, for another table.
-    pub(super) fn to_below(&self, keys: &'static [&'static str]) -> Below<'c> {
-        Below { place: self.place, entries: self.entries, keys }
+    pub(super) fn to_below(&self, keys: &'static [&'static str]) -> NestedTable<'c> {
+        NestedTable { place: self.place, entries: self.entries, keys }
     }
 
     /// The same with another below it.
-    pub(super) fn above(self, below: Option<Below<'c>>) -> Table<'c> {
+    pub(super) fn above(self, below: Option<NestedTable<'c>>) -> Table<'c> {
         Table { below, ..self }
     }
 

@@ -8,7 +8,7 @@ use crate::settings::Config;
 
 use crate::keys::process::ROOT;
 use crate::keys::schema::{schema, value};
-use crate::keys::{Kind, Section, Unwritten};
+use crate::keys::{KeyDefault, Kind, Section};
 use base::units;
 
 /// What a table must hold beside the key in question, so that it is read to its end.
@@ -128,7 +128,7 @@ fn walk_section(
         let respelled = unwritten.iter().flat_map(|value| respelled(&key.kind, value)).map(Some);
         let respelled = respelled.map(text).collect();
         let (as_unwritten, as_date) = (unwritten.map(|value| text(Some(value))), text(Some(date())));
-        let is_shown = !matches!(key.unwritten, Unwritten::ValueBeside(..));
+        let is_shown = !matches!(key.unwritten, KeyDefault::ValueBeside(..));
         let secrets = SECRETS.iter().flat_map(|secret| secrets(&key.kind, secret));
         let secrets = secrets.map(|value| text(Some(value))).collect();
         let absent = text(None);
@@ -137,8 +137,8 @@ fn walk_section(
 }
 
 /// The value that holds if a key is not written.
-fn unwritten(unwritten: &Unwritten) -> Option<toml::Value> {
-    let (Unwritten::Value(text) | Unwritten::ValueBeside(_, text)) = unwritten else { return None };
+fn unwritten(unwritten: &KeyDefault) -> Option<toml::Value> {
+    let (KeyDefault::Value(text) | KeyDefault::ValueBeside(_, text)) = unwritten else { return None };
     toml::Value::try_from(value(text)).ok()
 }
 

@@ -7,7 +7,7 @@
 
 use crate::keys::process::ROOT;
 use crate::keys::schema::value;
-use crate::keys::{Key, Kind, Section, Unwritten};
+use crate::keys::{Key, KeyDefault, Kind, Section};
 use base::units::{show_duration, show_size};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/configuration");
@@ -123,18 +123,18 @@ fn type_of(kind: &Kind) -> String {
 
 fn unwritten(key: &Key) -> String {
     match key.unwritten {
-        Unwritten::Nothing => "none".to_owned(),
-        Unwritten::Defaults => "its keys' defaults".to_owned(),
-        Unwritten::Value(text) | Unwritten::ValueBeside(_, text)
+        KeyDefault::Nothing => "none".to_owned(),
+        KeyDefault::Defaults => "its keys' defaults".to_owned(),
+        KeyDefault::Value(text) | KeyDefault::ValueBeside(_, text)
             if value(text).is_string() && !text.starts_with('"') =>
         {
             format!("`\"{text}\"`")
         }
-        Unwritten::Value(text) | Unwritten::ValueBeside(_, text) => format!("`{text}`"),
-        Unwritten::Means(said) => said.to_owned(),
-        Unwritten::Required | Unwritten::Needs(..) => "required".to_owned(),
-        Unwritten::RequiredBut(other) => format!("required, except with `{other}`"),
-        Unwritten::Beside(other) => format!("none; only with `{other}`"),
+        KeyDefault::Value(text) | KeyDefault::ValueBeside(_, text) => format!("`{text}`"),
+        KeyDefault::Means(said) => said.to_owned(),
+        KeyDefault::Required | KeyDefault::Needs(..) => "required".to_owned(),
+        KeyDefault::RequiredBut(other) => format!("required, except with `{other}`"),
+        KeyDefault::Beside(other) => format!("none; only with `{other}`"),
     }
 }
 

@@ -13,7 +13,7 @@ use http::{Method, StatusCode, Uri, Version};
 
 use super::config::ForwardedHeader;
 use crate::service::conn::PeerAddress;
-use base::hex::Long;
+use base::hex::HexNumber;
 use base::identity::NO_ADDRESS;
 use observe::trace::TraceFields;
 
@@ -373,7 +373,7 @@ pub fn request_id(
     headers: &HeaderMap,
     trusted_peer: bool,
     random: impl Fn() -> u64,
-) -> (HeaderValue, Option<Long>) {
+) -> (HeaderValue, Option<HexNumber>) {
     if trusted_peer
         && let Some(id) = headers.get(&X_REQUEST_ID)
         && (1..=REQUEST_ID_BYTES_MAX).contains(&id.len())
@@ -381,7 +381,7 @@ pub fn request_id(
     {
         return (id.clone(), None);
     }
-    let id = Long::of_halves(random(), random());
+    let id = HexNumber::of_halves(random(), random());
     (HeaderValue::from_bytes(&id.digits).unwrap_or(NOTHING), Some(id))
 }
 

@@ -14,7 +14,7 @@ use super::services::Services;
 use super::{headers, pipeline};
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
-use crate::service::{Ends, Service};
+use crate::service::{ClientAddresses, Service};
 use base::cause::Cause;
 use metrics::usage;
 use net::wire::http2::StreamId;
@@ -38,7 +38,7 @@ impl Service for Services {
         answer_fields::told_id(&self.last_view().snapshot, conn, &request_id)
     }
 
-    fn refuse_handshake(&self, listener: &str, ends: Ends, cause: Cause) {
+    fn refuse_handshake(&self, listener: &str, ends: ClientAddresses, cause: Cause) {
         events::failed_handshake(self, &FailedHandshake { listener, ends, cause });
     }
 

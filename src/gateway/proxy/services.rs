@@ -279,7 +279,7 @@ pub(super) mod tests {
             limit_headers: LimitHeaders::default(),
             error_pages: None,
             sampler: record::StatusSampler::new(&access),
-            draws: record::decisions::Draws::default(),
+            draws: record::decisions::DecisionSampling::default(),
             shown: record::LoggedParts::new(&access),
             style: record::Style::default(),
             tracer: None,

@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub error_pages: Option<Arc<ArcSwap<ErrorPages>>>,
     /// Which requests are written to the access log.
     pub sampler: record::StatusSampler,
-    pub draws: record::decisions::Draws,
+    pub draws: record::decisions::DecisionSampling,
     /// The optional parts of an access log line.
     pub shown: record::LoggedParts,
     /// How access log lines are written.

@@ -23,7 +23,7 @@ use super::listener::{Admission, SharedListener};
 use super::worker::{CountedConnection, ServedConnection, Worker, WorkerCommand};
 use super::{proxy_protocol, serve};
 use crate::service::overload::PressureStep;
-use crate::service::{Ends, Service};
+use crate::service::{ClientAddresses, Service};
 use base::clock;
 use base::identity::NO_ADDRESS;
 use net::descriptors;
@@ -181,14 +181,14 @@ fn start<S: Service>(
         Err(refused) => return listener.metrics.refused(worker.service.cells(), refused),
     };
     if !listener.config.load().announces(peer.ip()) {
-        let ends = Ends { tcp_peer: peer.ip(), announced_peer: peer.ip() };
+        let ends = ClientAddresses { tcp_peer: peer.ip(), announced_peer: peer.ip() };
         return serve(worker, stream, ends, listener, admission);
     }
     let counted = CountedConnection::new(worker);
     tokio::task::spawn_local(async move {
         let worker = &counted.worker;
         if let Some(client) = proxy_protocol::client(worker, &listener, &mut stream, peer).await {
-            let ends = Ends { tcp_peer: peer.ip(), announced_peer: client.ip() };
+            let ends = ClientAddresses { tcp_peer: peer.ip(), announced_peer: client.ip() };
             serve(worker, stream, ends, listener, admission);
         }
     });
@@ -197,7 +197,7 @@ fn start<S: Service>(
 fn serve<S: Service>(
     worker: &Rc<Worker<S>>,
     stream: TcpStream,
-    ends: Ends,
+    ends: ClientAddresses,
     listener: Arc<SharedListener>,
     admission: Admission,
 ) {

@@ -18,7 +18,7 @@ use crate::service::body_rest::BodyRest;
 use crate::service::conn::{Conn, PeerAddress};
 use crate::service::problem;
 use crate::service::reason::Reason;
-use crate::service::{Ends, Service, config};
+use crate::service::{ClientAddresses, Service, config};
 use base::clock;
 use net::wire::http1::FramingFault;
 
@@ -45,7 +45,7 @@ impl<S: Service> ConnectionTask<S> {
         worker: &Rc<Worker<S>>,
         listener: &Arc<SharedListener>,
         config: Arc<config::ListenerConfig>,
-        ends: Ends,
+        ends: ClientAddresses,
         stream: &ClientStream,
         last_status: u16,
     ) -> ConnectionTask<S> {

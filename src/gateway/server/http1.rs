@@ -23,7 +23,7 @@ use super::{late_body, linger, prelude, tunnel};
 use crate::service::activity::Presence;
 use crate::service::problem::RefusalProblem;
 use crate::service::refusal::Refusal;
-use crate::service::{Ends, Service};
+use crate::service::{ClientAddresses, Service};
 use base::clock;
 use net::wire::http1::Framing;
 
@@ -59,7 +59,8 @@ pub async fn serve<S: Service>(
             ClientStream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
                 Ok(tcp) => {
                     let awaited = AwaitedHead::Next(conn.facts.activity.last_status());
-                    let ends = Ends { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
+                    let ends =
+                        ClientAddresses { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
                     return IdleConnection::of(
                         tcp,
                         ends,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Registry, Token};
 
-use crate::service::{Ends, config};
+use crate::service::{ClientAddresses, config};
 use base::clock;
 
 /// A connection in the clear that waits for its client.
@@ -25,7 +25,7 @@ use base::clock;
 pub struct IdleConnection {
     /// In non-blocking mode, so that a read without bytes does not wait.
     pub socket: TcpStream,
-    pub ends: Ends,
+    pub ends: ClientAddresses,
     /// The listener's configuration when the connection was accepted.
     pub config: Arc<config::ListenerConfig>,
     /// When it is closed if the client stays silent.
@@ -38,7 +38,7 @@ impl IdleConnection {
     /// Takes the socket out of the runtime; `None` if that fails, and the connection is closed.
     pub fn of(
         tcp: tokio::net::TcpStream,
-        ends: Ends,
+        ends: ClientAddresses,
         config: Arc<config::ListenerConfig>,
         deadline: Instant,
         awaited: AwaitedHead,

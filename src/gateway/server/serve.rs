@@ -22,7 +22,7 @@ use super::prelude::http2::PREFACE;
 use super::stream::ClientStream;
 use super::worker::Worker;
 use super::{http1, http2, tls};
-use crate::service::{Ends, Service, config};
+use crate::service::{ClientAddresses, Service, config};
 use base::clock;
 use net::outbox::QueuedSocket;
 
@@ -31,7 +31,7 @@ pub async fn serve<S: Service>(
     worker: &Rc<Worker<S>>,
     listener: &Arc<SharedListener>,
     mut tcp: TcpStream,
-    ends: Ends,
+    ends: ClientAddresses,
 ) -> Option<IdleConnection> {
     // The first head counts from accept, so that a client that connects and stays silent holds nothing for long.
     let accepted = clock::instant();

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 use super::listener::SharedListener;
 use super::stream::ClientStream;
 use super::worker::Worker;
-use crate::service::{Ends, Service, config};
+use crate::service::{ClientAddresses, Service, config};
 use auth::mtls::ClientCertificate;
 use base::cause::Cause;
 use net::outbox::QueuedSocket;
@@ -21,7 +21,7 @@ pub async fn handshake<S: Service>(
     listener: &SharedListener,
     config: &config::ListenerConfig,
     tls: Arc<rustls::ServerConfig>,
-    (tcp, ends): (TcpStream, Ends),
+    (tcp, ends): (TcpStream, ClientAddresses),
 ) -> Option<(ClientStream, bool)> {
     let accept = async {
         // Only so many run at once, because a handshake costs a signature before the client has proved anything.

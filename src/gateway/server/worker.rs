@@ -185,7 +185,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::server::panics;
-    use crate::service::Ends;
+    use crate::service::ClientAddresses;
     use crate::service::conn::Conn;
     use crate::service::reason::Reason;
     use base::cause::Cause;
@@ -210,7 +210,7 @@ pub(super) mod tests {
             HeaderValue::from_static("")
         }
 
-        fn refuse_handshake(&self, _: &str, _: Ends, _: Cause) {}
+        fn refuse_handshake(&self, _: &str, _: ClientAddresses, _: Cause) {}
 
         fn cells(&self) -> &metrics::WorkerToken {
             &self.0

@@ -11,11 +11,11 @@ use tokio::sync::Notify;
 /// one whose sockets another process has taken over leaves idle clients a while to be served once more.
 #[derive(Debug, Default)]
 pub struct Drain {
-    leaves: Moment,
-    begins: Moment,
-    idle_closes: Moment,
-    tunnels_end: Moment,
-    cuts: Moment,
+    leaves: OneTimeEvent,
+    begins: OneTimeEvent,
+    idle_closes: OneTimeEvent,
+    tunnels_end: OneTimeEvent,
+    cuts: OneTimeEvent,
     /// Tunnels that stand: the worker waits for their farewell only if there are any.
     tunnels: Cell<usize>,
 }
@@ -32,12 +32,12 @@ impl Drop for Tunnel<'_> {
 
 /// Something that happens once, and that tasks wait for.
 #[derive(Debug, Default)]
-struct Moment {
+struct OneTimeEvent {
     has_come: Cell<bool>,
     comes: Notify,
 }
 
-impl Moment {
+impl OneTimeEvent {
     fn come(&self) {
         if !self.has_come.replace(true) {
             self.comes.notify_waiters();
@@ -161,7 +161,7 @@ impl Drain {
     }
 }
 
-fn poll<F>(moment: &Moment, comes: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
+fn poll<F>(moment: &OneTimeEvent, comes: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
 where
     F: Future<Output = ()>,
 {

@@ -47,7 +47,7 @@ pub trait Service: Sized + 'static {
     fn refuse_unread(&self, conn: &Conn, version: Version, reason: Reason, status: u16) -> HeaderValue;
 
     /// Counts why a TLS handshake on the listener of this name failed, and logs it if it is the client's certificate.
-    fn refuse_handshake(&self, listener: &str, ends: Ends, cause: Cause);
+    fn refuse_handshake(&self, listener: &str, ends: ClientAddresses, cause: Cause);
 
     /// The worker's cells of the metrics.
     fn cells(&self) -> &metrics::WorkerToken;
@@ -61,7 +61,7 @@ pub trait Service: Sized + 'static {
 
 /// The addresses of a connection's client.
 #[derive(Clone, Copy, Debug)]
-pub struct Ends {
+pub struct ClientAddresses {
     /// The other end of the socket.
     pub tcp_peer: IpAddr,
     /// The client that the PROXY protocol announced; the same as `tcp_peer` without it.

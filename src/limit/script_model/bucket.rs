@@ -2,7 +2,7 @@
 
 use super::{DEEPEST, EXACT, GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers, STAYS_MAX};
 use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
-use crate::lease_messages::Lent;
+use crate::lease_messages::LentWindow;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,7 +82,7 @@ struct Open {
 }
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
-pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Lent, f64)> {
+pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(LentWindow, f64)> {
     let ([at_us, level], floats, [since_us, stays_s], [nodes, nodes_before], plan) = unpack(record)?;
     let [promised, wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
@@ -100,7 +100,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     };
     let saved = Some(saved).filter(|saved| saved.is_sound(stays_s))?;
     let Open { record: s, ends_us, is_aged, less, .. } = open_any(Some(saved), now_us, r);
-    let lent = Lent {
+    let lent = LentWindow {
         level: s.level - less,
         out: s.unspent(is_aged).max(0.0),
         promised: s.promised,

@@ -9,7 +9,7 @@ mod window;
 
 use smallvec::SmallVec;
 
-use super::lease_messages::{Grant, Lent, Renewal};
+use super::lease_messages::{Grant, LentWindow, Renewal};
 use super::plan::SMALL;
 use super::{Algorithm, Plan};
 
@@ -49,7 +49,7 @@ impl ScriptModel {
 
 /// Reads a record as of `now_us`, and for how long it has been unchanged, nanoseconds. `None` if the bytes are no
 /// record.
-pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
+pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(LentWindow, u64)> {
     let asked = RenewalNumbers::of(plan);
     let (lent, at_us) = match plan.quota.algorithm() {
         Algorithm::FixedWindow | Algorithm::SlidingWindow => window::look(record, now_us as f64, &asked)?,
@@ -59,8 +59,8 @@ pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(Lent, u64)> {
 }
 
 /// The state of a key without a record: nothing is spent.
-pub fn untouched(plan: &Plan) -> Lent {
-    Lent { level: plan.quota.capacity() as f64, ..Lent::default() }
+pub fn untouched(plan: &Plan) -> LentWindow {
+    LentWindow { level: plan.quota.capacity() as f64, ..LentWindow::default() }
 }
 
 /// Microseconds as nanoseconds, at least 0.
@@ -171,12 +171,12 @@ fn pack(doubles: &[f64], floats: &[f64], since_us: f64, nodes: [f64; 2], plan: &
 }
 
 /// Doubles, floats, the time since the epoch began and for how long the key is kept, the two counts of nodes, and the plan.
-type Packed<const D: usize, const F: usize, const P: usize> =
+type PackedRecord<const D: usize, const F: usize, const P: usize> =
     ([f64; D], [f64; F], [f64; 2], [f64; 2], [f64; P]);
 
 /// Reads the bytes of [`pack`]. In a record from Redis the upper 13 bits of the time say for how many seconds the key is
 /// kept.
-fn unpack<const D: usize, const F: usize, const P: usize>(record: &[u8]) -> Option<Packed<D, F, P>> {
+fn unpack<const D: usize, const F: usize, const P: usize>(record: &[u8]) -> Option<PackedRecord<D, F, P>> {
     let mut rest = record;
     let doubles = doubles(&mut rest)?;
     let mut floats = [0.0; F];

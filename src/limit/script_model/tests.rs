@@ -175,7 +175,7 @@ fn a_look_finds_what_the_next_renewal_would() {
     let quota = quota::tests::quota(Algorithm::SlidingWindow, 1_000, 60 * SECOND, 1_000);
     let window = Arc::new(Plan { policy: "test".into(), quota, sharing: bucket.sharing });
     for plan in [bucket, window] {
-        assert_eq!(untouched(&plan), Lent { level: 1_000.0, ..Lent::default() });
+        assert_eq!(untouched(&plan), LentWindow { level: 1_000.0, ..LentWindow::default() });
         let mut model = ScriptModel::default();
         let held = model.renew(&wants(&plan, 800.0, 100), NOW);
         let nothing = Renewal { epoch: held.epoch, reported: 800.0, release: true, ..wants(&plan, 0.0, 0) };

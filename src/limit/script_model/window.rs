@@ -3,7 +3,7 @@
 use super::bucket::number_of;
 use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
 use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
-use crate::lease_messages::Lent;
+use crate::lease_messages::LentWindow;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -107,7 +107,7 @@ impl Open {
 }
 
 /// Reads a record as of `now_us`, and when it was last changed; `None` if the bytes are no record.
-pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Lent, f64)> {
+pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(LentWindow, f64)> {
     let ([at_us, current, previous], floats, [since_us, _], [nodes, nodes_before], plan) = unpack(record)?;
     let [wanted, wanted_before, out, out_before] = floats;
     let saved = Record {
@@ -126,7 +126,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     let saved = Some(saved).filter(|saved| saved.is_sound(r))?;
     let open = open(Some(saved), now_us, r);
     let s = &open.record;
-    let lent = Lent {
+    let lent = LentWindow {
         level: r.limit - open.spent(r),
         out: s.out + s.out_before,
         promised: 0.0,

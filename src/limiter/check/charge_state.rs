@@ -26,7 +26,7 @@ pub(crate) enum ChargeState {
 }
 
 /// A charge's state, and the outcome of its window.
-pub(crate) type Said = (ChargeState, Outcome);
+pub(crate) type ChargeOutcome = (ChargeState, Outcome);
 
 impl ChargeState {
     /// Taken, without a lease to renew.
@@ -46,17 +46,17 @@ impl ChargeState {
 }
 
 /// An outcome with the state that follows from it.
-pub(crate) fn said(outcome: Outcome, refund: Refund) -> Said {
+pub(crate) fn said(outcome: Outcome, refund: Refund) -> ChargeOutcome {
     (ChargeState::of(&outcome, refund), outcome)
 }
 
 /// A state without an outcome; the placeholder says admitted with nothing left.
-pub(crate) fn unheard(state: ChargeState) -> Said {
+pub(crate) fn unheard(state: ChargeState) -> ChargeOutcome {
     (state, Outcome::new(Answer::Admitted, 0, 0))
 }
 
 /// The same, with the wait of a refusal raised to at least `wait_ns`.
-pub(crate) fn not_before((state, outcome): Said, wait_ns: u64) -> Said {
+pub(crate) fn not_before((state, outcome): ChargeOutcome, wait_ns: u64) -> ChargeOutcome {
     match (state, outcome.answer()) {
         (ChargeState::Refused, Answer::Later { retry_after_ns }) => {
             let retry_after_ns = retry_after_ns.max(wait_ns);

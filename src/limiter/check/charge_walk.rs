@@ -9,10 +9,10 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use crate::Limiter;
-use crate::check::charge_state::{ChargeState, Refund, Said, said};
-use crate::decision::{ClientAddress, Decision, Elsewhere};
+use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, said};
+use crate::decision::{ClientAddress, Decision, RemoteDecider};
 use crate::local::TakeResult;
-use crate::wait::{Fate, Wait};
+use crate::wait::{EarlyDecision, Wait};
 use crate::waiting::Waiting;
 use limit::{Algorithm, Charge, Outcome};
 use metrics::DecidingTier;
@@ -91,7 +91,7 @@ impl ChargeWalk<'_> {
             let is_spared = is_refused && (!charge.count_denied || decision.kept_out.has(charge.world()));
             let (state, outcome) = if is_spared {
                 if charge.plan.is_some() {
-                    decision.note_elsewhere(index, Elsewhere::Nobody);
+                    decision.note_elsewhere(index, RemoteDecider::Nobody);
                 }
                 (ChargeState::Fits, self.limiter.foresee_refused(charge, self.now_ns))
             } else {
@@ -108,7 +108,7 @@ impl ChargeWalk<'_> {
                 // Redis is not asked, because another window refuses the request from memory; so does this one, perhaps.
                 decision.outcomes[index] = self.limiter.foresee_refused(charge, self.now_ns);
                 states[index] = ChargeState::Untaken;
-                decision.note_elsewhere(index, Elsewhere::Nobody);
+                decision.note_elsewhere(index, RemoteDecider::Nobody);
                 self.limiter.shared.iter().for_each(|shared| shared.leases.table.forget_wanted(charge));
             }
         }
@@ -121,7 +121,7 @@ impl ChargeWalk<'_> {
     }
 
     /// Decides the charge of this index, and notes if that was without Redis.
-    fn decide(&self, index: usize, charge: &Charge, decision: &mut Decision) -> Said {
+    fn decide(&self, index: usize, charge: &Charge, decision: &mut Decision) -> ChargeOutcome {
         let Some((shared, plan)) = self.limiter.shared(charge) else {
             let taken = self.limiter.table.take(charge, self.now_ns);
             return said(taken.outcome, Refund::Table(taken.place));
@@ -232,11 +232,11 @@ impl Waiting {
             untaken.extend((answer.0 == ChargeState::Untaken).then_some(index));
             let (state, outcome) = if answer.0.is_decided() {
                 decision.tier = decision.tier.max(DecidingTier::Global);
-                decision.note_elsewhere(index, Elsewhere::Redis);
+                decision.note_elsewhere(index, RemoteDecider::Redis);
                 answer
             } else {
                 decision.tier = DecidingTier::Fallback;
-                decision.note_elsewhere(index, Elsewhere::Fallback);
+                decision.note_elsewhere(index, RemoteDecider::Fallback);
                 let plan = &shared.plan(charge).expect("what was asked of Redis has a plan");
                 let ahead = is_late.then(|| shared.exact.decide_ahead(plan, charge, now_ns)).flatten();
                 ahead.unwrap_or_else(|| shared.fallback.take(plan, charge, self.client, now_ns, decision))
@@ -256,7 +256,7 @@ impl Waiting {
         }
         let fates = fates(&self.charges, &states, decision);
         for index in untaken {
-            if matches!(fates[index], Some(Fate::Stands { .. })) {
+            if matches!(fates[index], Some(EarlyDecision::Stands { .. })) {
                 shared.fallback.owe_fallback(&self.charges[index], &states[index]);
             }
         }
@@ -265,18 +265,22 @@ impl Waiting {
 }
 
 /// How each charge was decided, for late answers.
-fn fates(charges: &[Charge], states: &[ChargeState], decision: &Decision) -> SmallVec<[Option<Fate>; 4]> {
+fn fates(
+    charges: &[Charge],
+    states: &[ChargeState],
+    decision: &Decision,
+) -> SmallVec<[Option<EarlyDecision>; 4]> {
     let fate = |(charge, state): (&Charge, &ChargeState)| match state {
         // Nobody needs what Redis was asked for, because it was admitted by what Redis had given before.
-        ChargeState::Taken { refund: Refund::Redis { .. }, .. } => Some(Fate::Refused),
+        ChargeState::Taken { refund: Refund::Redis { .. }, .. } => Some(EarlyDecision::Refused),
         ChargeState::Taken { refund, .. } if !decision.is_refused_to(charge) || charge.count_denied => {
             let decided_ns = match refund {
                 Refund::Fallback { taken_ns, .. } => Some(*taken_ns),
                 _ => None,
             };
-            Some(Fate::Stands { decided_ns })
+            Some(EarlyDecision::Stands { decided_ns })
         }
-        _ => Some(Fate::Refused),
+        _ => Some(EarlyDecision::Refused),
     };
     charges.iter().zip(states).map(fate).collect()
 }

@@ -3,7 +3,7 @@
 use crate::Check;
 use limit::Charge;
 use metrics::PolicyDecision;
-use metrics::usage::{Amount, Who};
+use metrics::usage::{Amount, UsageSubject};
 use policy::RouteTable;
 use policy::definition::Dimension;
 
@@ -14,7 +14,7 @@ impl Check<'_> {
         table: &'a RouteTable,
         consumer: Option<&'a str>,
         tenant: Option<&'a str>,
-    ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
+    ) -> impl Iterator<Item = (UsageSubject<'a>, Amount)> + 'a {
         self.usage_of(0, table, consumer, tenant)
     }
 
@@ -26,7 +26,7 @@ impl Check<'_> {
         table: &'a RouteTable,
         consumer: Option<&'a str>,
         tenant: Option<&'a str>,
-    ) -> impl Iterator<Item = (Who<'a>, Amount)> + 'a {
+    ) -> impl Iterator<Item = (UsageSubject<'a>, Amount)> + 'a {
         let is_charged = self.is_admitted();
         let is_known = consumer.is_some() || tenant.is_some();
         self.event.counts().iter().filter(move |said| is_known && said.part == part).filter_map(move |said| {
@@ -45,7 +45,7 @@ impl Check<'_> {
                 denied: u64::from(!is_admitted),
                 units: charge.map_or(0, |charge| charge.cost),
             };
-            let who = Who {
+            let who = UsageSubject {
                 policy: &policy.name,
                 consumer: consumer.unwrap_or_default(),
                 tenant: tenant.unwrap_or_default(),

@@ -13,7 +13,7 @@ pub(super) mod charge_walk;
 pub(super) mod counted_keys;
 pub(super) mod decision_usage;
 pub(super) mod event;
-pub(super) mod foretell;
+pub(super) mod forecast;
 pub(super) mod joint_check;
 pub(super) mod penalties;
 pub(super) mod provenance;
@@ -28,13 +28,13 @@ use tokio::time::timeout;
 use crate::Limiter;
 use crate::check::charge_walk::ChargeWalk;
 use crate::check::event::{Count, Event};
-use crate::check::foretell::Foretold;
+use crate::check::forecast::Forecast;
 use crate::check::penalties::is_kept_out;
 use crate::check::recall::{Recall, has_repeats, is_remembered, remember, repeat};
 use crate::decision::{ClientAddress, Decision};
 use crate::waiting::Waiting;
 use base::clock;
-use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, Worlds};
+use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, TrialSet};
 use metrics::{self, Comparison, DecidingTier};
 use policy::{MissingDimension, PolicySelection, Subject};
 
@@ -65,7 +65,7 @@ pub struct Check<'t> {
 #[derive(Debug, Default)]
 pub struct PeekResult {
     /// What each charge would be told, in their order.
-    pub foretold: Vec<Foretold>,
+    pub foretold: Vec<Forecast>,
     /// Policies that a retry has paid: they do not charge it again.
     pub paid: Vec<PolicyId>,
     /// What remembers its idempotency keys elsewhere: only Redis can say whether they are known.
@@ -210,7 +210,7 @@ impl Limiter {
         self.hot.keep_local(&mut check.charges);
         check.decision = self.peek_charges(&check.charges, now_ns);
         let client = ClientAddress::from(policies.client_of(subject));
-        let foretell = |charge| Foretold::of(self, charge, client, now_ns);
+        let foretell = |charge| Forecast::of(self, charge, client, now_ns);
         Ok(PeekResult { foretold: check.charges.iter().map(foretell).collect(), paid, unknown })
     }
 
@@ -273,7 +273,7 @@ impl Check<'_> {
             let client = client(self.policies);
             let Check { charges, decision, .. } = self;
             let waiting = match decision.kept_out {
-                Worlds::NONE => limiter.decide(charges, client, now_ns, decision),
+                TrialSet::NONE => limiter.decide(charges, client, now_ns, decision),
                 // The penalty of one policy of a trial; the other is decided.
                 _ => ChargeWalk { limiter, charges, client, now_ns }.decide_all(decision),
             };

@@ -4,9 +4,9 @@
 
 use crate::Limiter;
 use crate::check::Check;
-use crate::decision::{Decision, Elsewhere};
+use crate::decision::{Decision, RemoteDecider};
 use crate::local::Table;
-use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Worlds};
+use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, TrialSet};
 
 impl Check<'_> {
     /// Refuses a client that has a penalty: fills `decision` and returns true, and nothing is charged. The request
@@ -16,7 +16,7 @@ impl Check<'_> {
     /// `decision` says which charges are kept out.
     pub(crate) fn keep_out(&mut self, limiter: &Limiter) -> bool {
         let Check { charges, penalties, looks, decision, begun_ns: now_ns, .. } = self;
-        let mut kept_out = Worlds::NONE;
+        let mut kept_out = TrialSet::NONE;
         for penalty in penalties.iter_mut() {
             let told_ns = limiter.table.penalty_ns(penalty.key, *now_ns);
             if told_ns > 0 {
@@ -27,7 +27,7 @@ impl Check<'_> {
                 kept_out.add(penalty.refuses());
             }
         }
-        if kept_out == Worlds::NONE {
+        if kept_out == TrialSet::NONE {
             return false;
         }
         decision.clear();
@@ -38,7 +38,7 @@ impl Check<'_> {
         // Looked at all the same, because windows that are used up refuse the request, too, perhaps for longer.
         decision.outcomes.extend(charges.iter().map(|charge| limiter.foresee_refused(charge, *now_ns)));
         for (index, _) in charges.iter().enumerate().filter(|(_, charge)| charge.plan.is_some()) {
-            decision.note_elsewhere(index, Elsewhere::Nobody);
+            decision.note_elsewhere(index, RemoteDecider::Nobody);
         }
         decision.impose(charges, penalties);
         true
@@ -48,7 +48,7 @@ impl Check<'_> {
     /// decision names its longer wait.
     pub(crate) fn watch(&mut self, table: &Table) {
         let Check { charges, penalties, looks, decision, begun_ns: now_ns, .. } = self;
-        let mut begins = decision.kept_out != Worlds::NONE;
+        let mut begins = decision.kept_out != TrialSet::NONE;
         for penalty in penalties.iter_mut().filter(|it| it.wait_ns == 0 && !looks.contains(&it.part)) {
             let own = charges.iter().zip(&decision.outcomes).filter(|(charge, outcome)| {
                 let is_own = (charge.policy, charge.part) == (penalty.policy, penalty.part);
@@ -68,7 +68,7 @@ impl Check<'_> {
 
 /// Whether a policy refuses the client for a penalty. Nothing is counted.
 pub(super) fn is_kept_out(table: &Table, penalties: &[PenaltyCheck], now_ns: u64) -> bool {
-    let refuses = |penalty: &&PenaltyCheck| penalty.refuses().has(Worlds::OWN);
+    let refuses = |penalty: &&PenaltyCheck| penalty.refuses().has(TrialSet::OWN);
     penalties.iter().filter(refuses).any(|penalty| table.penalty_ns(penalty.key, now_ns) > 0)
 }
 
@@ -85,7 +85,7 @@ impl Decision {
                 // Otherwise something has refused it, and the penalty begins with that.
                 if self.kept_out.has(charge.world()) && charge.plan.is_some() {
                     self.elsewhere.retain(|(of, _)| usize::from(*of) != index);
-                    self.note_elsewhere(index, Elsewhere::Penalty);
+                    self.note_elsewhere(index, RemoteDecider::Penalty);
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! [`Provenance`]: who decided a window of a decision that was made, and how old what it knew of Redis was. For operators:
 //! it looks again, a moment later, at what the decision was made from.
 
-use crate::decision::{Decision, Elsewhere};
+use crate::decision::{Decision, RemoteDecider};
 use crate::inspection::Inspection;
 use crate::shared_limits::SharedLimits;
 use limit::{Answer, Charge, Plan};
@@ -26,7 +26,7 @@ impl Inspection<'_> {
         (index, charge): (usize, &Charge),
         now_ns: u64,
     ) -> Provenance {
-        let is_penalised = decision.elsewhere(index) == Some(Elsewhere::Penalty);
+        let is_penalised = decision.elsewhere(index) == Some(RemoteDecider::Penalty);
         let Some((shared, plan)) = self.limiter.shared(charge).filter(|_| !is_penalised) else {
             let by = if self.is_hot(charge) { "hot" } else { "local" };
             return Provenance { by, age_ns: None };
@@ -36,12 +36,14 @@ impl Inspection<'_> {
         let answer = decision.outcomes[index].answer();
         let is_unheard = age_ns.is_none();
         let by = match decision.elsewhere(index) {
-            Some(Elsewhere::Redis) => return Provenance { by: "redis", age_ns: Some(0) },
-            Some(Elsewhere::Fallback) => "fallback",
-            Some(Elsewhere::Nobody) if is_counted_here(shared, &plan, (charge, answer), now_ns) => "fallback",
+            Some(RemoteDecider::Redis) => return Provenance { by: "redis", age_ns: Some(0) },
+            Some(RemoteDecider::Fallback) => "fallback",
+            Some(RemoteDecider::Nobody) if is_counted_here(shared, &plan, (charge, answer), now_ns) => {
+                "fallback"
+            }
             // It never holds so much.
             _ if answer == Answer::Never => "unasked",
-            Some(Elsewhere::Nobody) if is_unheard => "unasked",
+            Some(RemoteDecider::Nobody) if is_unheard => "unasked",
             _ if !is_exact => "lease",
             _ if answer == Answer::Admitted || is_unheard => "unasked",
             _ => "remembered",

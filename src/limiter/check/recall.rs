@@ -14,7 +14,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::Limiter;
-use crate::check::charge_state::{ChargeState, Refund, Said, said, unheard};
+use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, said, unheard};
 use crate::fleet::Fleet;
 use crate::local::Table;
 use crate::wait::{Wait, WaitResolution};
@@ -101,7 +101,7 @@ impl Recall {
     /// The indices of the memories that Redis has reported as spent so far.
     pub(crate) fn remembered(self) -> SmallVec<[usize; 2]> {
         let answers = self.wait.close().into_iter().enumerate();
-        let is_spent = |(_, (state, _)): &(usize, Said)| *state == ChargeState::Refused;
+        let is_spent = |(_, (state, _)): &(usize, ChargeOutcome)| *state == ChargeState::Refused;
         answers.filter(is_spent).map(|(index, _)| index).collect()
     }
 }

@@ -11,22 +11,22 @@
 //! took nothing, it is a debt (`debts.rs`).
 
 pub(super) mod advances;
+pub(super) mod late_charges;
 pub(super) mod questions;
-pub(super) mod taken_late;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::check::charge_state::{ChargeState, Refund, Said, said, unheard};
+use super::check::charge_state::{ChargeOutcome, ChargeState, Refund, said, unheard};
 use super::exact::advances::{Advances, KEPT_NS};
-use super::exact::questions::{Group, Question, Questions, Rooms, cost_of, next_group};
-use super::exact::taken_late::TakenLate;
+use super::exact::late_charges::LateCharges;
+use super::exact::questions::{FreeUnits, Group, Question, Questions, cost_of, next_group};
 use super::fallback::Fallback;
 use super::fleet::Fleet;
 use super::leases::Leases;
 use super::local::{StateLocation, Table};
-use super::wait::{Fate, Late, Wait};
+use super::wait::{EarlyDecision, LateAnswer, Wait};
 use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, Quota};
 
@@ -38,7 +38,7 @@ pub(crate) struct Exact {
     fallback: Arc<Fallback>,
     pub(crate) questions: Questions,
     advances: Advances,
-    pub(crate) taken_late: TakenLate,
+    pub(crate) taken_late: LateCharges,
 }
 
 impl Exact {
@@ -55,7 +55,7 @@ impl Exact {
             fallback: Arc::clone(fallback),
             questions: Questions::default(),
             advances: Advances::default(),
-            taken_late: TakenLate::default(),
+            taken_late: LateCharges::default(),
         }
     }
 
@@ -109,7 +109,7 @@ impl Exact {
             }
             answer => {
                 let is_undone = answer.err().is_none_or(LinkError::is_undone);
-                let late = if is_undone { Late::Untaken } else { Late::Unknown };
+                let late = if is_undone { LateAnswer::Untaken } else { LateAnswer::Unknown };
                 let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
                 group.iter().for_each(|question| self.resolve_all(question, (state, late), now_ns));
                 // Ended, too, because requests queued behind it would get no answer either.
@@ -119,7 +119,7 @@ impl Exact {
                         return;
                     }
                     queued.iter().for_each(|question| {
-                        self.resolve_all(question, (ChargeState::Untaken, Late::Untaken), now_ns);
+                        self.resolve_all(question, (ChargeState::Untaken, LateAnswer::Untaken), now_ns);
                     });
                 }
             }
@@ -139,7 +139,7 @@ impl Exact {
             queued.retain(|question| {
                 // One that was admitted before its answer no longer waits, but Redis still has to count it.
                 if question.wait.is_over() && !question.is_admitted() {
-                    self.resolve_all(question, (ChargeState::Untaken, Late::Untaken), now_ns);
+                    self.resolve_all(question, (ChargeState::Untaken, LateAnswer::Untaken), now_ns);
                     return false;
                 }
                 !self.refuse_by_memory(question, now_ns)
@@ -169,7 +169,7 @@ impl Exact {
                 Some(outcome) => (ChargeState::Refused, outcome),
                 None => (ChargeState::Fits, self.fallback.foresee_refused(charge, now_ns)),
             };
-            self.resolve_one(&question.wait, (index, charge), (Late::Untaken, now_ns), answer);
+            self.resolve_one(&question.wait, (index, charge), (LateAnswer::Untaken, now_ns), answer);
         }
         true
     }
@@ -179,7 +179,7 @@ impl Exact {
         for question in self.questions.take_alike(refused) {
             for (which, outcome) in question.charges().zip(&taken.outcomes) {
                 let state = if outcome.is_admitted() { ChargeState::Fits } else { ChargeState::Refused };
-                self.resolve_one(&question.wait, which, (Late::Untaken, now_ns), || (state, *outcome));
+                self.resolve_one(&question.wait, which, (LateAnswer::Untaken, now_ns), || (state, *outcome));
             }
         }
     }
@@ -187,7 +187,7 @@ impl Exact {
     /// Decides a charge of an exact window whose answers come too late to wait for; `ChargeState::Asked`: Redis has to be
     /// asked first, for this request or for those after it. While much is left, what Redis has given goes before a question,
     /// and a node that has admitted its part asks for no more, because the rest is the others'.
-    pub(crate) fn decide_or_ask(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Said {
+    pub(crate) fn decide_or_ask(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> ChargeOutcome {
         if charge.count_denied {
             return unheard(ChargeState::Asked);
         }
@@ -204,7 +204,7 @@ impl Exact {
 
     /// Decides a charge before Redis has answered, which it does later: by what it has given before or, while much is left,
     /// within this node's even part. `None`: Redis does not answer at all, or such charges have to wait for it.
-    pub(crate) fn decide_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
+    pub(crate) fn decide_ahead(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<ChargeOutcome> {
         if !Fleet::is_advanced(plan) || !self.fleet.link.answers(charge.key) {
             return None;
         }
@@ -229,7 +229,7 @@ impl Exact {
     }
 
     /// Spends what Redis has given for a request that was refused.
-    pub(crate) fn spend_granted(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
+    pub(crate) fn spend_granted(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<ChargeOutcome> {
         let taken_us = self.advances.spend(charge)?;
         self.table.take(&self.fleet.own_part(charge), now_ns);
         let outcome = self.outcome_ahead(plan, charge, (u64::MAX, 0), now_ns);
@@ -242,7 +242,7 @@ impl Exact {
             self.note_said(&last.charges, taken, (sent_ns, now_ns));
         }
         // Redis reported what is left after the whole group. For each request, add what those behind it took.
-        let mut behind: Rooms = (0..taken.outcomes.len()).map(|at| cost_of(&group, at)).collect();
+        let mut behind: FreeUnits = (0..taken.outcomes.len()).map(|at| cost_of(&group, at)).collect();
         for question in &group {
             for (at, which) in question.charges().enumerate() {
                 let Some(said) = taken.outcomes.get(at) else { continue };
@@ -275,12 +275,12 @@ impl Exact {
             }
             said
         };
-        let late = if is_taken { Late::Taken { taken_us: taken.at_us } } else { Late::Untaken };
+        let late = if is_taken { LateAnswer::Taken { taken_us: taken.at_us } } else { LateAnswer::Untaken };
         self.resolve_one(wait, (index, charge), (late, now_ns), note);
     }
 
     /// Resolves every charge of a question alike.
-    fn resolve_all(&self, question: &Question, (state, late): (ChargeState, Late), now_ns: u64) {
+    fn resolve_all(&self, question: &Question, (state, late): (ChargeState, LateAnswer), now_ns: u64) {
         for which in question.charges() {
             self.resolve_one(&question.wait, which, (late, now_ns), || unheard(state));
         }
@@ -292,8 +292,8 @@ impl Exact {
         &self,
         wait: &Wait,
         (index, charge): (usize, &Charge),
-        (late, now_ns): (Late, u64),
-        answer: impl FnOnce() -> Said,
+        (late, now_ns): (LateAnswer, u64),
+        answer: impl FnOnce() -> ChargeOutcome,
     ) {
         if !wait.resolve(index, answer)
             && let Some(fate) = wait.resolve_late(index, late)
@@ -302,28 +302,34 @@ impl Exact {
         }
     }
 
-    pub(crate) fn late_decided(&self, charge: &Charge, late: Late, fate: Fate, now_ns: u64) {
-        if let Fate::Stands { decided_ns: Some(_) } = fate {
+    pub(crate) fn late_decided(&self, charge: &Charge, late: LateAnswer, fate: EarlyDecision, now_ns: u64) {
+        if let EarlyDecision::Stands { decided_ns: Some(_) } = fate {
             self.advances.answered(charge);
         }
         match (late, fate) {
             // It counts denials.
-            (Late::Taken { .. }, Fate::Refused) if charge.count_denied => {}
+            (LateAnswer::Taken { .. }, EarlyDecision::Refused) if charge.count_denied => {}
             // The next request gets it, because nobody waits for a slow Redis.
-            (Late::Taken { taken_us }, Fate::Refused) if !self.fleet.link.is_quick(charge.key) => {
+            (LateAnswer::Taken { taken_us }, EarlyDecision::Refused)
+                if !self.fleet.link.is_quick(charge.key) =>
+            {
                 self.advances.keep(charge, taken_us, now_ns);
             }
-            (Late::Taken { taken_us }, Fate::Refused) => self.fallback.give_back(charge, taken_us),
-            (Late::Untaken, Fate::Stands { decided_ns: Some(_) }) if self.fleet.link.answers(charge.key) => {
+            (LateAnswer::Taken { taken_us }, EarlyDecision::Refused) => {
+                self.fallback.give_back(charge, taken_us)
+            }
+            (LateAnswer::Untaken, EarlyDecision::Stands { decided_ns: Some(_) })
+                if self.fleet.link.answers(charge.key) =>
+            {
                 self.fallback.add_debt(charge, now_ns);
                 self.fallback.tell_debt(charge.key, now_ns);
             }
-            (Late::Untaken, Fate::Stands { .. }) => self.fallback.owe(charge),
-            (Late::Taken { taken_us }, Fate::Stands { decided_ns: Some(decided_ns) }) => {
+            (LateAnswer::Untaken, EarlyDecision::Stands { .. }) => self.fallback.owe(charge),
+            (LateAnswer::Taken { taken_us }, EarlyDecision::Stands { decided_ns: Some(decided_ns) }) => {
                 self.taken_late.note(charge.key, decided_ns, taken_us);
             }
-            (Late::Taken { .. } | Late::Unknown, Fate::Stands { .. }) => {}
-            (Late::Untaken | Late::Unknown, Fate::Refused) => {}
+            (LateAnswer::Taken { .. } | LateAnswer::Unknown, EarlyDecision::Stands { .. }) => {}
+            (LateAnswer::Untaken | LateAnswer::Unknown, EarlyDecision::Refused) => {}
         }
     }
 
@@ -363,7 +369,7 @@ impl Exact {
         &self,
         wait: &Wait,
         charges: &[Charge],
-        fates: SmallVec<[Option<Fate>; 4]>,
+        fates: SmallVec<[Option<EarlyDecision>; 4]>,
         now_ns: u64,
     ) {
         for (index, late) in wait.tell_fates(fates.clone()) {

@@ -33,7 +33,7 @@ pub(crate) struct Question {
 /// Questions that are asked as one, in their order.
 pub(crate) type Group = SmallVec<[Question; 1]>;
 /// Free units of each window of a question.
-pub(crate) type Rooms = SmallVec<[u64; 2]>;
+pub(crate) type FreeUnits = SmallVec<[u64; 2]>;
 
 impl Questions {
     /// Whether none is in flight or queued.
@@ -144,14 +144,14 @@ pub(crate) fn cost_of(group: &Group, window: usize) -> u64 {
 
 /// Takes as many questions from the front of the queue as can be asked as one: on the same windows and within `rooms`, but
 /// at least the first.
-pub(crate) fn next_group(queued: &mut VecDeque<Question>, rooms: &Rooms, most: usize) -> Group {
+pub(crate) fn next_group(queued: &mut VecDeque<Question>, rooms: &FreeUnits, most: usize) -> Group {
     let mut group = Group::new();
-    let mut sums: Rooms = SmallVec::from_elem(0, rooms.len());
+    let mut sums: FreeUnits = SmallVec::from_elem(0, rooms.len());
     while group.len() < most {
         let Some(question) = queued.front() else { break };
         let is_alike = group.first().is_none_or(|first: &Question| first.is_alike(question));
         let costs = question.charges.iter().map(|charge| charge.cost);
-        let next: Rooms = sums.iter().zip(costs).map(|(sum, cost)| sum.saturating_add(cost)).collect();
+        let next: FreeUnits = sums.iter().zip(costs).map(|(sum, cost)| sum.saturating_add(cost)).collect();
         let fits = next.iter().zip(rooms).all(|(sum, room)| sum <= room);
         if !(group.is_empty() || is_alike && fits) {
             break;

@@ -7,11 +7,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use crate::seldom::Seldom;
+use crate::mostly_empty::MostlyEmpty;
 use limit::{Algorithm, Charge, Key, PlanId};
 
 #[derive(Debug, Default)]
-pub(crate) struct Debts(Seldom<HashMap<Key, Debt>>);
+pub(crate) struct Debts(MostlyEmpty<HashMap<Key, Debt>>);
 
 #[derive(Clone, Copy, Debug)]
 struct Debt {

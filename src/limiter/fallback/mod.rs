@@ -10,7 +10,7 @@ pub(super) mod unsent_queue;
 
 use std::sync::Arc;
 
-use crate::check::charge_state::{ChargeState, Refund, Said, said};
+use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, said};
 use crate::decision::{ClientAddress, Decision};
 use crate::fallback::debts::Debts;
 use crate::fallback::unsent_queue::UnsentQueue;
@@ -59,7 +59,7 @@ impl Fallback {
         client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
-    ) -> Said {
+    ) -> ChargeOutcome {
         let (fleet, table) = (&self.fleet, &self.leases.table);
         let is_slow =
             !plan.sharing.is_exact() && fleet.link.is_up(charge.key) && !table.is_held_back(charge.key);
@@ -84,7 +84,7 @@ impl Fallback {
         client: ClientAddress,
         now_ns: u64,
         decision: &mut Decision,
-    ) -> Said {
+    ) -> ChargeOutcome {
         let fleet = &self.fleet;
         decision.tier = DecidingTier::Fallback;
         // A Redis that is only late is not down.
@@ -130,7 +130,7 @@ impl Fallback {
     }
 
     /// Spends this node's share of a window in its own table.
-    fn take_share(&self, charge: &Charge, now_ns: u64) -> Said {
+    fn take_share(&self, charge: &Charge, now_ns: u64) -> ChargeOutcome {
         if self.fleet.spenders(charge) == 0 {
             return (ChargeState::Refused, others_spend(charge));
         }

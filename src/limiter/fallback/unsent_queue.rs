@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use crate::seldom::Seldom;
+use crate::mostly_empty::MostlyEmpty;
 use limit::Key;
 use limit::lease_messages::{ExactCharge, Op};
 
 /// Operations that wait for their shard, the oldest first.
 #[derive(Debug, Default)]
-pub(crate) struct UnsentQueue(Seldom<VecDeque<Settling>>);
+pub(crate) struct UnsentQueue(MostlyEmpty<VecDeque<Settling>>);
 
 /// A debit or a return of one window's units.
 #[derive(Clone, Debug)]

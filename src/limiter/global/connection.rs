@@ -42,13 +42,13 @@ pub(super) struct Connection {
     redis: MultiplexedConnection,
     pub(super) server: Server,
     /// What the server says of itself.
-    pub(super) about: Arc<About>,
+    pub(super) about: Arc<ServerInfo>,
     _driver: Arc<Driver>,
 }
 
 /// What a server says of itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct About {
+pub(super) struct ServerInfo {
     /// Name and version, as in `valkey 8.0.1` or `redis 7.0.15`.
     pub(super) version: String,
     /// Its `maxmemory-policy` if that evicts keys.
@@ -136,7 +136,7 @@ impl Connector {
             // Every ACL user may send `HELLO`. It comes first because it is short: to a client without a login, Redis
             // answers a longer command such as SCRIPT LOAD with an error about its length instead of `NOAUTH`.
             match connection.call(redis::cmd("HELLO").arg(2)).await {
-                Ok(answer) => connection.about = Arc::new(About::of_hello(&answer)),
+                Ok(answer) => connection.about = Arc::new(ServerInfo::of_hello(&answer)),
                 Err(error) if error.code() == Some("NOAUTH") => return Err(error.into()),
                 Err(_) => {}
             }
@@ -197,8 +197,8 @@ impl Connector {
     }
 
     /// What the server says of itself; `None` if it fails or our user may not ask.
-    pub(super) async fn look(&self, connection: &Connection) -> Option<About> {
-        Some(About::of(&self.info(connection).await?))
+    pub(super) async fn look(&self, connection: &Connection) -> Option<ServerInfo> {
+        Some(ServerInfo::of(&self.info(connection).await?))
     }
 
     /// Reads the server's `INFO`; `None` if it fails or our user may not.
@@ -325,14 +325,14 @@ where
     Ok(Connection { redis, server: server.clone(), about: Arc::default(), _driver: Arc::new(driver) })
 }
 
-impl About {
+impl ServerInfo {
     /// From the reply to HELLO: pairs of names and values.
-    fn of_hello(hello: &Value) -> About {
+    fn of_hello(hello: &Value) -> ServerInfo {
         let pairs: HashMap<String, Value> = redis::from_redis_value_ref(hello).unwrap_or_default();
         let field =
             |name: &str| pairs.get(name).and_then(|value| redis::from_redis_value_ref::<String>(value).ok());
         let unknown = || "of unknown version".to_owned();
-        About {
+        ServerInfo {
             version: format!(
                 "{} {}",
                 field("server").unwrap_or_else(|| "redis".to_owned()),
@@ -344,7 +344,7 @@ impl About {
     }
 
     /// From the reply to INFO: lines of `name:value`.
-    fn of(text: &str) -> About {
+    fn of(text: &str) -> ServerInfo {
         let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
         let version = match (field("valkey_version:"), field("redis_version:")) {
             (Some(version), _) => format!("valkey {version}"),
@@ -352,7 +352,7 @@ impl About {
         };
         let eviction = field("maxmemory_policy:").filter(|policy| *policy != "noeviction");
         let is_clustered = field("cluster_enabled:") == Some("1");
-        About { version, eviction: eviction.map(str::to_owned), is_clustered }
+        ServerInfo { version, eviction: eviction.map(str::to_owned), is_clustered }
     }
 }
 

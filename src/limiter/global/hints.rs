@@ -31,7 +31,7 @@ pub struct Hints {
 }
 
 /// Tells the other nodes that something has changed.
-pub struct Teller {
+pub struct HintSender {
     shared: Arc<RoutingState>,
     channel: String,
     /// Whether this node's user is known to be allowed to: what it may not do is not tried.
@@ -64,10 +64,10 @@ impl Hints {
     }
 
     /// What tells the other nodes of changes on this one.
-    pub fn teller(&self) -> Teller {
+    pub fn teller(&self) -> HintSender {
         let channel = self.shared.names.channel(CHANNEL);
         let may = Arc::clone(&self.may);
-        Teller { shared: Arc::clone(&self.shared), channel, may, connections: HashMap::new() }
+        HintSender { shared: Arc::clone(&self.shared), channel, may, connections: HashMap::new() }
     }
 }
 
@@ -77,7 +77,7 @@ impl Drop for Hints {
     }
 }
 
-impl Teller {
+impl HintSender {
     /// Tells the other nodes that there is this version. It reaches those it can, and says nothing of the others.
     pub async fn tell(&mut self, version: i64) {
         if !self.may.load(Ordering::Relaxed) {

@@ -32,7 +32,7 @@ pub(super) struct Moves {
     layout: String,
     /// Every server has been asked at least once for the ring it was in.
     is_known: AtomicBool,
-    before: ArcSwapOption<Before>,
+    before: ArcSwapOption<EarlierRing>,
     runtime: Handle,
     /// Keys that have been moved, or of which the old server had nothing.
     brought: Mutex<HashSet<Key>>,
@@ -42,13 +42,13 @@ pub(super) struct Moves {
 }
 
 /// The earlier ring, and which of the present shards its servers are.
-struct Before {
+struct EarlierRing {
     ring: Ring,
     shards: IdVec<RingServer, Option<ShardId>>,
 }
 
 /// A key, its name, and the shard that had it.
-struct Leaving {
+struct MovedKey {
     key: Key,
     name: Vec<u8>,
     from: ShardId,
@@ -95,7 +95,7 @@ impl Moves {
             left,
             "list of redis servers has changed: keys move from their previous servers"
         );
-        self.before.store(Some(Arc::new(Before { ring, shards })));
+        self.before.store(Some(Arc::new(EarlierRing { ring, shards })));
     }
 
     /// The shard that had a key before, if it is another one and still in the ring.
@@ -135,20 +135,20 @@ impl Moves {
     }
 
     /// The keys of an operation that were on another server, which answers, and have not been moved yet.
-    fn to_be_brought(&self, shared: &RoutingState, entry: &Entry) -> Vec<Leaving> {
+    fn to_be_brought(&self, shared: &RoutingState, entry: &Entry) -> Vec<MovedKey> {
         let brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
         let leaving = |(key, plan): (Key, &Plan)| {
             let from = self.from(shared, key).filter(|_| !brought.contains(&key))?;
             let mut name = Vec::new();
             shared.names.write_key(&mut name, None, plan, key);
-            shared.shards[from].is_closed().then_some(Leaving { key, name, from })
+            shared.shards[from].is_closed().then_some(MovedKey { key, name, from })
         };
         wire::keys(&entry.op).into_iter().filter_map(leaving).collect()
     }
 
     /// Moves all keys of an operation.
-    async fn bring_all(&self, shared: &RoutingState, keys: Vec<Leaving>) {
-        for Leaving { key, name, from } in keys {
+    async fn bring_all(&self, shared: &RoutingState, keys: Vec<MovedKey>) {
+        for MovedKey { key, name, from } in keys {
             let bring = self.bring(shared, from, shared.shard(key), &name);
             let patience = shared.connector.patience();
             // If a key cannot be moved in time, its operation is sent anyway, and the next operation on the key tries

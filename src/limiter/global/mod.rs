@@ -52,7 +52,7 @@ pub use config::Config;
 use config::{Server, Topology};
 pub use connection::ConnectError;
 use connection::Connector;
-pub use hints::{Hints, Teller};
+pub use hints::{HintSender, Hints};
 use key_moves::Moves;
 use membership::{Membership, Nodes};
 use node::{Locator, Node};

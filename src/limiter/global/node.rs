@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::batch::QueueItem;
 use super::config::{CONNECTIONS_MAX, Server};
-use super::connection::{About, ConnectError, Connection, Connector};
+use super::connection::{ConnectError, Connection, Connector, ServerInfo};
 use super::sentinel::Sentinels;
 use super::shard::NodeId;
 use limit::Key;
@@ -21,7 +21,7 @@ pub(super) struct Node {
     pub(super) name: String,
     locator: Locator,
     /// Where it was found last, and what it calls itself.
-    found: ArcSwapOption<(Server, Arc<About>)>,
+    found: ArcSwapOption<(Server, Arc<ServerInfo>)>,
     /// Changes when the server moves, so that its pipelines connect to the new address.
     pub(super) moves: watch::Sender<u64>,
     /// The queue of each pipeline.
@@ -95,7 +95,7 @@ impl Node {
     }
 
     /// Remembers what the server says of itself, and warns if it evicts keys.
-    pub(super) fn learn(&self, server: Server, about: Arc<About>) {
+    pub(super) fn learn(&self, server: Server, about: Arc<ServerInfo>) {
         let known = self.found.load();
         if known.as_deref().is_some_and(|found| *found == (server.clone(), Arc::clone(&about))) {
             return;
@@ -109,7 +109,7 @@ impl Node {
     }
 
     /// Where it was found last, and what it calls itself.
-    pub(super) fn place(&self) -> Option<Arc<(Server, Arc<About>)>> {
+    pub(super) fn place(&self) -> Option<Arc<(Server, Arc<ServerInfo>)>> {
         self.found.load_full()
     }
 

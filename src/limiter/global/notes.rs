@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use super::Global;
 use super::config::Server;
-use super::connection::{About, Connection};
+use super::connection::{Connection, ServerInfo};
 use super::routes::RoutingState;
 use base::clock;
 
@@ -138,7 +138,7 @@ impl Notes {
     }
 
     /// Where the first shard was found last.
-    fn place(&self) -> Option<Arc<(Server, Arc<About>)>> {
+    fn place(&self) -> Option<Arc<(Server, Arc<ServerInfo>)>> {
         let shard = self.shared.shards.first()?;
         self.shared.nodes.load().get(shard.place())?.place()
     }

@@ -118,7 +118,7 @@ struct Breakers {
     round_trip: RoundTrip,
     /// How long calls took, all of them.
     call_durations: Histogram,
-    relapses: Relapses,
+    relapses: RepeatedFailures,
     logged: LoggedChange,
     lateness: Lateness,
 }
@@ -134,7 +134,7 @@ struct Lateness {
 /// Counts how often in a row trouble came back right after it was over. That happens if probes succeed while charges
 /// fail.
 #[derive(Default)]
-struct Relapses {
+struct RepeatedFailures {
     count: u32,
     /// When it was last over, nanoseconds.
     over_ns: u64,
@@ -149,7 +149,7 @@ struct LoggedChange {
     why: String,
 }
 
-impl Relapses {
+impl RepeatedFailures {
     /// Trouble begins on a shard that was well.
     fn begin(&mut self, now_ns: u64) {
         let is_relapse = self.over_ns > 0 && now_ns.saturating_sub(self.over_ns) < RELAPSE_NS;
@@ -199,7 +199,7 @@ impl Shard {
             random: Random::seeded(),
             round_trip: RoundTrip::default(),
             call_durations: Histogram::default(),
-            relapses: Relapses::default(),
+            relapses: RepeatedFailures::default(),
             logged: LoggedChange { condition: Condition::Unknown, at_ns: 0, why: String::new() },
             lateness: Lateness::default(),
         };

@@ -378,7 +378,7 @@ fn seen(outcome: Outcome, record: &[u8], plan: &Plan, at_us: u64) -> Option<Wind
         _ => script_model::look(record, plan, at_us)
             .map(|(lent, ago_ns)| (lent, (outcome.remaining == 0).then_some(ago_ns)))?,
     };
-    Some(WindowRecord { left: WindowBalance::Lent(lent), unchanged_ns })
+    Some(WindowRecord { left: WindowBalance::Leased(lent), unchanged_ns })
 }
 
 /// The outcome of an exact window, as lua/take.lua encodes it.

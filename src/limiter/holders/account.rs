@@ -6,12 +6,12 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::check::foretell::{Decider, Foretold};
+use crate::check::forecast::{Decider, Forecast};
 use crate::decision::ClientAddress;
 use crate::holders::by_holder::Holder;
 use crate::holders::overrides::Override;
 use crate::holders::resets::Reset;
-use crate::inspection::{Inspection, Look, PATIENCE};
+use crate::inspection::{Inspection, PATIENCE, RedisView};
 use base::clock;
 use limit::lease_messages::{ExactCharge, Op, Renewal, Reply, WindowBalance};
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck};
@@ -29,7 +29,7 @@ pub struct Account {
     /// Nanoseconds until it is full again if nobody spends; of a leased one at most.
     pub reset_ns: u64,
     /// What came of asking Redis. `None`: the fleet does not share it, and this node alone has counted.
-    pub look: Option<Look>,
+    pub look: Option<RedisView>,
 }
 
 impl Inspection<'_> {
@@ -72,17 +72,17 @@ impl Inspection<'_> {
         let mut routed = charges.clone();
         self.limiter.route_tenant(&mut routed, tenant);
         let looks = self.look_in_redis(&routed).await;
-        let account = |((charge, routed), look): ((Charge, Charge), Option<Look>)| {
+        let account = |((charge, routed), look): ((Charge, Charge), Option<RedisView>)| {
             let (remaining, leased, reset_ns) = match look {
-                Some(Look::Seen(seen)) => match seen.left {
+                Some(RedisView::Seen(seen)) => match seen.left {
                     WindowBalance::Exact(outcome) => (outcome.remaining, 0, outcome.reset_ns),
-                    WindowBalance::Lent(lent) => {
+                    WindowBalance::Leased(lent) => {
                         let whole = |units: f64| units.max(0.0).floor() as u64;
                         let (level, out) = (whole(lent.level), whole(lent.out));
                         (level, out, whole_again_ns(&charge, level))
                     }
                 },
-                Some(Look::Away | Look::Late | Look::Refused) => {
+                Some(RedisView::Away | RedisView::Late | RedisView::Refused) => {
                     let alone = self.without_look(&routed, now_ns);
                     (alone.remaining, 0, alone.reset_ns)
                 }
@@ -100,7 +100,7 @@ impl Inspection<'_> {
     /// what it decides by alone. The address that `when-redis-down = "allow"` counts by is not known here.
     pub(crate) fn without_look(&self, charge: &Charge, now_ns: u64) -> Outcome {
         let one = Charge { cost: charge.cost.max(1), ..*charge };
-        let foretold = Foretold::of(self.limiter, &one, ClientAddress::default(), now_ns);
+        let foretold = Forecast::of(self.limiter, &one, ClientAddress::default(), now_ns);
         let outcome = match foretold.decider {
             Decider::Node => foretold.outcome,
             Decider::Redis | Decider::Fallback => foretold.without_redis,

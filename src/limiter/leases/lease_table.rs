@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::check::charge_state::{ChargeState, Refund, Said};
+use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund};
 use crate::fleet::Fleet;
 use crate::local::{LeaseSlots, Stats};
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, PlanId, View};
@@ -131,7 +131,7 @@ impl LeaseTable {
     }
 
     /// Decides a charge by this node's lease; `None`: Redis has to be asked.
-    pub(crate) fn decide(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<Said> {
+    pub(crate) fn decide(&self, plan: &Plan, charge: &Charge, now_ns: u64) -> Option<ChargeOutcome> {
         let (told, left) = self.change(charge, now_ns, |share| {
             (self.take_from(share, plan, charge, now_ns), share.estimate(plan, now_ns))
         })?;

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::check::charge_state::{ChargeState, Refund, Said, not_before, said, unheard};
+use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, not_before, said, unheard};
 use crate::leases::Leases;
 use crate::leases::lease_table::{lease_outcome, outcome_of};
 use crate::plans::Plans;
@@ -211,7 +211,7 @@ impl Leases {
         charge: &Charge,
         now_ns: u64,
         is_final: impl Fn(LeaseAnswer) -> bool,
-    ) -> Option<Said> {
+    ) -> Option<ChargeOutcome> {
         match self.take_again(plan, charge, now_ns) {
             Some((told, left)) => {
                 is_final(told).then(|| said(lease_outcome(plan, charge.cost, told, left), Refund::Lease))

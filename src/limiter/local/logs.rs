@@ -42,7 +42,7 @@ struct KeyLog {
 
 /// How many logs a sweep evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Swept(pub(super) u64);
+pub(super) struct EvictedLogs(pub(super) u64);
 
 impl Logs {
     /// Without logs at first; memory is taken as they grow, up to `bytes_max`.
@@ -67,9 +67,9 @@ impl Logs {
     }
 
     /// Takes the cost if it fits.
-    pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> (TakeResult, Swept) {
+    pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> (TakeResult, EvictedLogs) {
         let mut shard = self.shard(charge.key);
-        let mut swept = Swept(0);
+        let mut swept = EvictedLogs(0);
         let mut new = Log::default();
         let growth_bytes = {
             let log = shard.logs.get_mut(&charge.key).map_or(&mut new, |kept| {
@@ -183,9 +183,9 @@ impl Logs {
 
     /// Evicts logs with nothing spent from one shard, at most once in [`SWEEP_EVERY_NS`], and logs whose quota is not
     /// known.
-    fn sweep(&self, shard: &mut Shard, charge: &Charge, quotas: &Quotas, now_ns: u64) -> Swept {
+    fn sweep(&self, shard: &mut Shard, charge: &Charge, quotas: &Quotas, now_ns: u64) -> EvictedLogs {
         if now_ns < shard.swept_ns.saturating_add(SWEEP_EVERY_NS) {
-            return Swept(0);
+            return EvictedLogs(0);
         }
         shard.swept_ns = now_ns;
         let known = quotas.known();
@@ -201,7 +201,7 @@ impl Logs {
         });
         let swept = before - shard.logs.len();
         self.kept.fetch_sub(swept, Relaxed);
-        Swept(swept as u64)
+        EvictedLogs(swept as u64)
     }
 
     /// Whether `more_bytes` fit, and the entry of a new key.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::rows::MinuteRows;
-use super::{Amount, UnixMinute, UsageRow, Who};
+use super::{Amount, UnixMinute, UsageRow, UsageSubject};
 
 /// What all workers have counted. Workers come here some times a second, never within a request.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ impl UsageCollector {
     }
 
     /// Counts what no worker has decided.
-    pub fn count(&self, minute: UnixMinute, who: Who<'_>, amount: Amount) {
+    pub fn count(&self, minute: UnixMinute, who: UsageSubject<'_>, amount: Amount) {
         self.count_in(&mut self.minutes(), minute, who, amount);
     }
 
@@ -41,7 +41,7 @@ impl UsageCollector {
         &self,
         minutes: &mut BTreeMap<UnixMinute, MinuteRows>,
         minute: UnixMinute,
-        who: Who<'_>,
+        who: UsageSubject<'_>,
         amount: Amount,
     ) {
         // Bounded, because a clock that jumps about must not make a minute of every request.
@@ -65,7 +65,7 @@ impl UsageCollector {
     }
 
     /// What `read` makes of each row, minute by minute.
-    pub fn read<T>(&self, mut read: impl FnMut(UnixMinute, Who<'_>, Amount) -> T) -> Vec<T> {
+    pub fn read<T>(&self, mut read: impl FnMut(UnixMinute, UsageSubject<'_>, Amount) -> T) -> Vec<T> {
         let minutes = self.minutes();
         let mut all = Vec::new();
         for (minute, rows) in &*minutes {

@@ -32,14 +32,14 @@ impl UnixMinute {
 
 /// Who is counted under which policy. The consumer or the tenant may be empty. All three are in [`OTHERS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who<'a> {
+pub struct UsageSubject<'a> {
     pub policy: &'a str,
     pub consumer: &'a str,
     pub tenant: &'a str,
 }
 
 /// Everybody for whom there was no room.
-pub const OTHERS: Who<'static> = Who { policy: "", consumer: "", tenant: "" };
+pub const OTHERS: UsageSubject<'static> = UsageSubject { policy: "", consumer: "", tenant: "" };
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amount {
@@ -82,7 +82,7 @@ impl UsageTally {
         UsageTally { gathered, rows: RefCell::default() }
     }
 
-    pub fn count(&self, minute: UnixMinute, who: Who<'_>, amount: Amount) {
+    pub fn count(&self, minute: UnixMinute, who: UsageSubject<'_>, amount: Amount) {
         let mut minutes = self.rows.borrow_mut();
         // Searched one by one, because there are one or two: they are handed over several times a second.
         let rows = match minutes.iter_mut().position(|(known, _)| *known == minute) {
@@ -110,8 +110,8 @@ const SECONDS: u64 = 60;
 mod tests {
     use super::*;
 
-    fn who(consumer: &str) -> Who<'_> {
-        Who { policy: "calls", consumer, tenant: "acme" }
+    fn who(consumer: &str) -> UsageSubject<'_> {
+        UsageSubject { policy: "calls", consumer, tenant: "acme" }
     }
 
     const ONE: Amount = Amount { admitted: 1, denied: 0, units: 3 };
@@ -168,7 +168,7 @@ mod tests {
         let tally = UsageTally::new(Arc::clone(&gathered));
         let long = "x".repeat(1_994);
         for (name, is_kept) in [("a\0b", false), (&*long, false), (&long[1..], true)] {
-            tally.count(UnixMinute(1), Who { policy: "calls", consumer: name, tenant: "" }, ONE);
+            tally.count(UnixMinute(1), UsageSubject { policy: "calls", consumer: name, tenant: "" }, ONE);
             tally.hand_over();
             let kept = gathered.read(|_, who, _| who.consumer == name).contains(&true);
             assert_eq!(kept, is_kept, "{} bytes", name.len());
@@ -182,7 +182,7 @@ mod tests {
         let tally = UsageTally::new(Arc::clone(&gathered));
         let names = [("a", "", "b"), ("a", "b", ""), ("ab", "", ""), ("", "a", "b"), ("a\n", "ü", "b")];
         for (policy, consumer, tenant) in names {
-            tally.count(UnixMinute(1), Who { policy, consumer, tenant }, ONE);
+            tally.count(UnixMinute(1), UsageSubject { policy, consumer, tenant }, ONE);
         }
         tally.hand_over();
         let mut rows = gathered.read(|_, who, amount| {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use smallvec::SmallVec;
 
-use super::{Amount, OTHERS, UsageRow, Who};
+use super::{Amount, OTHERS, UsageRow, UsageSubject};
 
 #[derive(Debug, Default)]
 pub(super) struct MinuteRows {
@@ -25,17 +25,17 @@ impl Borrow<[u8]> for UsageNames {
 }
 
 impl UsageNames {
-    fn who(&self) -> Who<'_> {
+    fn who(&self) -> UsageSubject<'_> {
         let mut names = self.0.split(|byte| *byte == END);
         // Cannot fail, because they were texts.
         let mut next = || names.next().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
-        Who { policy: next(), consumer: next(), tenant: next() }
+        UsageSubject { policy: next(), consumer: next(), tenant: next() }
     }
 }
 
 impl MinuteRows {
     /// Counts; whether it had to be among the others, because there are so many rows already.
-    pub(super) fn count(&mut self, who: Who<'_>, amount: Amount, most: usize) -> bool {
+    pub(super) fn count(&mut self, who: UsageSubject<'_>, amount: Amount, most: usize) -> bool {
         let names = encoded(who);
         if let Some(known) = self.named.get_mut(&names[..]) {
             known.add(amount);
@@ -49,14 +49,14 @@ impl MinuteRows {
         is_other
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Who<'_>, Amount)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (UsageSubject<'_>, Amount)> {
         let others = (self.others != Amount::default()).then_some((OTHERS, self.others));
         self.named.iter().map(|(names, amount)| (names.who(), *amount)).chain(others)
     }
 
     /// As rows of their own, in one order at every node.
     pub(super) fn sorted(self) -> Vec<UsageRow> {
-        let owned = |(who, amount): (Who<'_>, Amount)| UsageRow {
+        let owned = |(who, amount): (UsageSubject<'_>, Amount)| UsageRow {
             policy: who.policy.to_owned(),
             consumer: who.consumer.to_owned(),
             tenant: who.tenant.to_owned(),
@@ -75,7 +75,7 @@ fn is_kept(names: &[u8]) -> bool {
     names.len() <= NAMES_BYTES_MAX && !names.contains(&0)
 }
 
-fn encoded(who: Who<'_>) -> SmallVec<[u8; 128]> {
+fn encoded(who: UsageSubject<'_>) -> SmallVec<[u8; 128]> {
     let mut names = SmallVec::new();
     for (number, name) in [who.policy, who.consumer, who.tenant].into_iter().enumerate() {
         if number > 0 {

@@ -19,7 +19,7 @@ pub struct Config {
     /// Parts per million of traces that are sampled.
     pub sample_ppm: u32,
     /// What decides whether a request is sampled that is a part of a trace already.
-    pub decides: Decides,
+    pub decides: ParentSampling,
     pub parent: TraceparentTrust,
     /// The name of the service, as traces show it.
     pub service: String,
@@ -35,7 +35,7 @@ pub enum OtlpProtocol {
 
 /// What decides about a request that is a part of a trace already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Decides {
+pub enum ParentSampling {
     /// Who began the trace has decided: the flag in `traceparent`.
     #[default]
     Parent,

@@ -5,7 +5,7 @@ use std::num::{NonZeroU64, NonZeroU128};
 
 use http::{HeaderName, HeaderValue};
 
-use base::hex::{self, Long};
+use base::hex::{self, HexNumber};
 
 /// The ids of a trace and of this gateway's span in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ impl TraceIds {
     }
 
     pub(super) fn of(trace_id: NonZeroU128, span_id: Option<NonZeroU64>) -> TraceIds {
-        TraceIds { trace_id, digits: Long::of(trace_id.get()).digits, span_id }
+        TraceIds { trace_id, digits: HexNumber::of(trace_id.get()).digits, span_id }
     }
 
     /// Those of a trace whose digits have been made; zero is no id.
-    pub(super) fn known(id: Long, span_id: Option<NonZeroU64>) -> TraceIds {
+    pub(super) fn known(id: HexNumber, span_id: Option<NonZeroU64>) -> TraceIds {
         match NonZeroU128::new(id.number) {
             Some(trace_id) => TraceIds { trace_id, digits: id.digits, span_id },
             None => TraceIds::of(NonZeroU128::MIN, span_id),

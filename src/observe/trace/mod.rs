@@ -25,7 +25,7 @@ mod tracer;
 pub use absent::{Attributes, Exporter, FinishedSpan, SpanQueue};
 #[cfg(feature = "otlp")]
 pub use attribute::Attributes;
-pub use config::{Config, Decides, OtlpProtocol, TRACES_PATH, TraceparentTrust};
+pub use config::{Config, OtlpProtocol, ParentSampling, TRACES_PATH, TraceparentTrust};
 pub use context::{RemoteSpan, TraceIds};
 #[cfg(feature = "otlp")]
 pub use exporter::{Exporter, SpanQueue};

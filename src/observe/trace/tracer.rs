@@ -5,16 +5,16 @@ use std::num::NonZeroU64;
 
 use http::{HeaderMap, HeaderValue};
 
-use super::config::{Config, Decides, TraceparentTrust};
+use super::config::{Config, ParentSampling, TraceparentTrust};
 use super::context::{NextSpan, RemoteSpan, SAMPLED, TRACEPARENT, TRACEPARENT_BYTES, TRACESTATE, TraceIds};
 use super::sampler::TraceSampler;
-use base::hex::Long;
+use base::hex::HexNumber;
 
 /// Decides about the traces of requests. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracer {
     sampler: TraceSampler,
-    decides: Decides,
+    decides: ParentSampling,
     parent: TraceparentTrust,
 }
 
@@ -79,7 +79,7 @@ impl Tracer {
         headers: &mut HeaderMap,
         fields: TraceFields,
         is_trusted: bool,
-        own_id: Option<Long>,
+        own_id: Option<HexNumber>,
         random: impl Fn() -> u64,
     ) -> Trace {
         let is_heeded = match self.parent {
@@ -111,8 +111,8 @@ impl Tracer {
     fn go_on(&self, parent: RemoteSpan, random: impl Fn() -> u64) -> Trace {
         let trace_id = parent.trace_id;
         let is_sampled = match self.decides {
-            Decides::Parent => parent.is_sampled(),
-            Decides::Ratio => self.sampler.draws(trace_id),
+            ParentSampling::Parent => parent.is_sampled(),
+            ParentSampling::Ratio => self.sampler.draws(trace_id),
         };
         if !is_sampled && !parent.is_sampled() {
             return Trace { ids: TraceIds::of(trace_id, None), told: None, sampled: None };
@@ -127,8 +127,8 @@ impl Tracer {
     }
 
     /// The trace that begins with a request. It has the number of the request's id, if that is of our own.
-    fn start(&self, link: Option<RemoteSpan>, own_id: Option<Long>, random: impl Fn() -> u64) -> Trace {
-        let id = own_id.unwrap_or_else(|| Long::of_halves(random(), random()));
+    fn start(&self, link: Option<RemoteSpan>, own_id: Option<HexNumber>, random: impl Fn() -> u64) -> Trace {
+        let id = own_id.unwrap_or_else(|| HexNumber::of_halves(random(), random()));
         let ids = TraceIds::known(id, None);
         let is_sampled = self.sampler.draws(ids.trace_id);
         // Otherwise the last digits of its trace are its id, because a span that nobody records needs none of its
@@ -191,13 +191,13 @@ mod tests {
         (trace, headers)
     }
 
-    fn tracer(sample_ppm: u32, decides: Decides, parent: TraceparentTrust) -> Tracer {
+    fn tracer(sample_ppm: u32, decides: ParentSampling, parent: TraceparentTrust) -> Tracer {
         Tracer { sampler: TraceSampler::new(sample_ppm), decides, parent }
     }
 
     #[test]
     fn a_trusted_parent_decides_and_its_trace_goes_on() {
-        let tracer = tracer(0, Decides::Parent, TraceparentTrust::Trusted);
+        let tracer = tracer(0, ParentSampling::Parent, TraceparentTrust::Trusted);
         let fields = [
             ("traceparent", SAMPLED_PARENT),
             ("tracestate", "a=1"),
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_stranger_cannot_have_a_request_sampled() {
-        let tracer = tracer(0, Decides::Parent, TraceparentTrust::Trusted);
+        let tracer = tracer(0, ParentSampling::Parent, TraceparentTrust::Trusted);
         let (trace, headers) = begun(
             tracer,
             &[("traceparent", SAMPLED_PARENT), ("tracestate", "a=1"), ("baggage", "x=y")],
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_ratio_decides_by_choice_and_says_so() {
-        let ratio = |ppm| tracer(ppm, Decides::Ratio, TraceparentTrust::Always);
+        let ratio = |ppm| tracer(ppm, ParentSampling::Ratio, TraceparentTrust::Always);
         let (trace, headers) = begun(ratio(0), &[("traceparent", SAMPLED_PARENT)], false);
         assert!(trace.sampled.is_none());
         assert_eq!(headers["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-0000000000000001-00");
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_invalid_begins_a_trace() {
-        let tracer = tracer(1_000_000, Decides::Parent, TraceparentTrust::Always);
+        let tracer = tracer(1_000_000, ParentSampling::Parent, TraceparentTrust::Always);
         for fields in [&[][..], &[("tracestate", "a=1")], &[("traceparent", "00-x"), ("tracestate", "a=1")]] {
             let (trace, headers) = begun(tracer, fields, true);
             assert!(trace.sampled.is_some_and(|sampled| sampled.parent.is_none() && sampled.link.is_none()));

@@ -2,9 +2,9 @@
 //! them.
 
 pub mod candidate;
-pub mod chosen;
 pub(super) mod outgoing;
 pub mod rules;
+pub mod selection;
 pub mod shorthand;
 
 use std::borrow::Cow;

@@ -17,12 +17,12 @@ pub(super) struct EventScanner {
     line: EventLine,
     /// The last byte ended a line, and a line feed behind it would be the second half of that end.
     is_behind_return: bool,
-    glance: Option<Glance>,
+    glance: Option<EventFilter>,
 }
 
 /// Tells from an event as a whole that nothing is to be found in it, as in most events of a stream.
 #[derive(Clone, Debug)]
-struct Glance {
+struct EventFilter {
     /// For each path its last name.
     names: SmallVec<[Finder<'static>; 1]>,
 }
@@ -44,7 +44,12 @@ enum EventLine {
 impl EventScanner {
     pub(super) fn new(paths: &Arc<[JsonPath]>) -> EventScanner {
         let scanner = Scanner::new(Arc::clone(paths));
-        EventScanner { scanner, line: EventLine::Mark(0), is_behind_return: false, glance: Glance::of(paths) }
+        EventScanner {
+            scanner,
+            line: EventLine::Mark(0),
+            is_behind_return: false,
+            glance: EventFilter::of(paths),
+        }
     }
 
     pub(super) fn push(&mut self, bytes: &[u8], mut found: impl FnMut(usize, JsonValue<'_>)) {
@@ -123,9 +128,9 @@ impl EventScanner {
     }
 }
 
-impl Glance {
+impl EventFilter {
     /// `None` if a name may be written with an escape other than by its number.
-    fn of(paths: &[JsonPath]) -> Option<Glance> {
+    fn of(paths: &[JsonPath]) -> Option<EventFilter> {
         let last = paths.iter().filter_map(|path| path.names().last());
         let is_plain =
             |name: &str| name.bytes().all(|byte| byte >= b' ' && !matches!(byte, b'"' | b'\\' | b'/'));
@@ -133,7 +138,7 @@ impl Glance {
             .filter(|name| is_plain(name))
             .map(|name| Finder::new(name.as_bytes()).into_owned())
             .collect();
-        (names.len() == paths.len()).then_some(Glance { names })
+        (names.len() == paths.len()).then_some(EventFilter { names })
     }
 
     /// Whether a document has no member of these names, however it is written.

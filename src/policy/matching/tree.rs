@@ -22,12 +22,12 @@ use crate::route::RouteId;
 pub struct Tree {
     nodes: Vec<PathNode>,
     literals: Literals,
-    begins: Vec<Begins>,
+    begins: Vec<PrefixTexts>,
 }
 
 /// The texts before the rests of one node (`/service/1{*rest}`): a lookup for each length that there is.
 #[derive(Clone, Debug)]
-struct Begins {
+struct PrefixTexts {
     /// The node whose literal children they are; no walk comes there.
     node: u32,
     /// The shortest first.
@@ -154,7 +154,7 @@ impl Tree {
     fn insert_begin(&mut self, parent: u32, text: &str, child: NonZeroU32) {
         let place = self.nodes[parent as usize].begins.unwrap_or_else(|| {
             let node = self.push().get();
-            self.begins.push(Begins { node, lengths: SmallVec::new() });
+            self.begins.push(PrefixTexts { node, lengths: SmallVec::new() });
             let place = u32::try_from(self.begins.len()).ok().and_then(NonZeroU32::new);
             place.expect("there are fewer than nodes, and one was added")
         });

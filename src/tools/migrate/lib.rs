@@ -5,7 +5,6 @@
 //! cannot be taken over answers 501, so that its requests do not fall to a less specific route. Nothing is resolved,
 //! opened or asked: only files are read.
 
-mod apart;
 mod draft;
 mod draft_repair;
 mod envoy;
@@ -16,6 +15,7 @@ mod kong;
 mod nginx;
 mod notes;
 mod order;
+mod other_ports;
 mod print;
 mod ratelimit;
 mod regex;

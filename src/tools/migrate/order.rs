@@ -6,7 +6,7 @@ use super::draft::{Draft, Route, shape};
 /// was reached. For requests of an earlier rule that a more specific, later one would take now, the earlier one gets a
 /// route of its own that is more specific still.
 pub(super) fn add_in_order(draft: &mut Draft, rules: Vec<(Route, String)>) {
-    let mut placed: Placed = Vec::new();
+    let mut placed: RankedRoutes = Vec::new();
     for (rank, (route, what)) in rules.into_iter().enumerate() {
         if let Some((_, first)) = placed.iter().find(|(_, first)| covers(first, &route)) {
             let why = format!("it is never reached: `{}` takes its requests first", first.path);
@@ -20,7 +20,7 @@ pub(super) fn add_in_order(draft: &mut Draft, rules: Vec<(Route, String)>) {
 }
 
 /// What the routes before it leave of a route that shares hosts or methods with them.
-fn beside(placed: &Placed, route: Route) -> Vec<Route> {
+fn beside(placed: &RankedRoutes, route: Route) -> Vec<Route> {
     let mut parts = vec![route];
     for (_, first) in placed {
         let rest = |part: Route| {
@@ -41,19 +41,19 @@ fn beside(placed: &Placed, route: Route) -> Vec<Route> {
 
 /// Adds routes whose order decides only where they ask for different fields, all of which a request may have.
 pub(super) fn add_by_fields(draft: &mut Draft, routes: Vec<(Route, String)>) {
-    let mut placed: Placed = Vec::new();
+    let mut placed: RankedRoutes = Vec::new();
     for (rank, (route, what)) in routes.into_iter().enumerate() {
         place(draft, &mut placed, (rank, route), &what, |later, first| first.meets(later));
     }
 }
 
 /// Routes that were added, each with the rank of the rule that it is of.
-type Placed = Vec<(usize, Route)>;
+type RankedRoutes = Vec<(usize, Route)>;
 
 /// Adds a route, and routes for what it shares with those that go before it or after it by their ranks alone.
 fn place(
     draft: &mut Draft,
-    placed: &mut Placed,
+    placed: &mut RankedRoutes,
     (rank, mut route): (usize, Route),
     what: &str,
     goes_before: fn(&Route, &Route) -> bool,
@@ -91,7 +91,7 @@ fn place(
 
 /// Whether routes can say which of a request's fields decides: not if one asks for a value where an earlier route asks
 /// for another part of the same field, nor where there would be too many sets of fields.
-fn can_be_told(placed: &Placed, route: &Route) -> bool {
+fn can_be_told(placed: &RankedRoutes, route: &Route) -> bool {
     let is_unclear = |first: &Route| first.ties(route) && !first.meets(route) && !covers_fields(first, route);
     let has_fields =
         |first: &Route| !first.headers.is_empty() && first.path == route.path && first.hosts == route.hosts;

@@ -270,10 +270,10 @@ struct Builder {
 struct Open {
     line: usize,
     anchor: usize,
-    inside: Inside,
+    inside: YamlContext,
 }
 
-enum Inside {
+enum YamlContext {
     List(Vec<Node>),
     Table {
         entries: Vec<(String, Node)>,
@@ -295,13 +295,15 @@ impl Builder {
                 let kind = if is_null { Kind::Null } else { Kind::Scalar(text.into_owned()) };
                 (Node::new(line, kind), anchor)
             }
-            Event::SequenceStart(anchor, _) => return self.begin(line, anchor, Inside::List(Vec::new())),
+            Event::SequenceStart(anchor, _) => {
+                return self.begin(line, anchor, YamlContext::List(Vec::new()));
+            }
             Event::MappingStart(anchor, _) => {
                 let (entries, keys) = (Vec::new(), BTreeSet::new());
                 return self.begin(
                     line,
                     anchor,
-                    Inside::Table { entries, keys, key: None, merged: Vec::new() },
+                    YamlContext::Table { entries, keys, key: None, merged: Vec::new() },
                 );
             }
             Event::SequenceEnd | Event::MappingEnd => match self.open.pop() {
@@ -325,7 +327,7 @@ impl Builder {
         self.place(node)
     }
 
-    fn begin(&mut self, line: usize, anchor: usize, inside: Inside) -> Result<Option<Node>, Fault> {
+    fn begin(&mut self, line: usize, anchor: usize, inside: YamlContext) -> Result<Option<Node>, Fault> {
         if self.open.len() >= DEPTH_MAX {
             return Err(Fault { line, message: format!("it is nested deeper than {DEPTH_MAX} times") });
         }
@@ -357,8 +359,8 @@ impl Builder {
         let line = node.line;
         match self.open.last_mut().map(|open| &mut open.inside) {
             None => return Ok(Some(node)),
-            Some(Inside::List(items)) => items.push(node),
-            Some(Inside::Table { entries, keys, key, merged }) => match (key.take(), node.kind) {
+            Some(YamlContext::List(items)) => items.push(node),
+            Some(YamlContext::Table { entries, keys, key, merged }) => match (key.take(), node.kind) {
                 (None, Kind::Scalar(text)) => {
                     if text != MERGE && !keys.insert(text.clone()) {
                         return Err(Fault { line, message: format!("the key `{}` is written twice", text) });
@@ -374,10 +376,10 @@ impl Builder {
     }
 
     /// A list or table that is whole. A table gets the entries of what is merged into it, unless it has its own.
-    fn closed(&mut self, inside: Inside) -> Result<Kind, Fault> {
+    fn closed(&mut self, inside: YamlContext) -> Result<Kind, Fault> {
         let (mut entries, mut keys, merged) = match inside {
-            Inside::List(items) => return Ok(Kind::List(items)),
-            Inside::Table { entries, keys, merged, .. } => (entries, keys, merged),
+            YamlContext::List(items) => return Ok(Kind::List(items)),
+            YamlContext::Table { entries, keys, merged, .. } => (entries, keys, merged),
         };
         for node in merged {
             let line = node.line;

@@ -1,7 +1,7 @@
 //! What one configuration did with the requests of a log.
 
 use super::minutes::Minutes;
-use super::tally::{Distinct, Most};
+use super::tally::{Distinct, HeavyHitters};
 use limit::Key;
 use policy::Policy;
 use policy::definition::Dimension;
@@ -38,7 +38,7 @@ pub struct PolicyAccount {
     pub keys: Distinct,
     /// Those of them that it refused.
     pub keys_denied: Distinct,
-    pub worst: Most<Key>,
+    pub worst: HeavyHitters<Key>,
     /// By minute, of the requests that it decided.
     pub minutes: Minutes,
     /// Dimensions that lines may lack, with how many requests had no value for it.

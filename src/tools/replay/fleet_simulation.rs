@@ -14,7 +14,7 @@ use http::Method;
 use smallvec::SmallVec;
 
 use super::account::{Account, Outcome, PolicyAccount};
-use super::order::Turn;
+use super::order::ReplayOrder;
 use super::redis::{Redis, Wire};
 use super::request::{Client, Request};
 use base::clock;
@@ -104,7 +104,7 @@ impl Simulation {
     }
 
     /// Plays a request at one of the nodes. Times never go back.
-    pub fn play(&mut self, request: &Request, turn: Turn, node: usize) -> Outcome {
+    pub fn play(&mut self, request: &Request, turn: ReplayOrder, node: usize) -> Outcome {
         let now_ns = self.reading(turn.at_ns);
         self.end_until(now_ns);
         self.sweep(now_ns);

@@ -7,7 +7,7 @@
 //! Nothing that a line does not say is guessed: what a policy counts by and lines do not have is counted and reported.
 
 mod account;
-mod differ;
+mod differences;
 mod fleet_simulation;
 pub mod format;
 mod logs;
@@ -26,7 +26,7 @@ use std::hash::{Hash, Hasher};
 use siphasher::sip::SipHasher13;
 
 use config::LoadedConfig;
-use differ::{Caller, Differences};
+use differences::{Caller, Differences};
 use fleet_simulation::Simulation;
 use logs::{Logs, ScheduledRequest};
 pub use options::{Options, Spread};

@@ -6,7 +6,7 @@ use std::collections::{BinaryHeap, VecDeque};
 use super::format::Format;
 use super::format::time::TIME_MAX_NS;
 use super::options::{Options, Span};
-use super::order::{Disorder, Order, Turn};
+use super::order::{Order, OrderReport, ReplayOrder};
 use super::request::{Line, NoLine, Request};
 use super::source::{Source, Text, Unreadable};
 
@@ -34,7 +34,7 @@ struct Log {
 /// A request and when it is played.
 pub struct ScheduledRequest {
     /// Its time never goes back.
-    pub turn: Turn,
+    pub turn: ReplayOrder,
     log: usize,
     /// The request; it began when it is played, by its log's clock.
     pub request: Box<Request>,
@@ -55,7 +55,7 @@ pub struct Read {
     /// The first of those that are none of the format: their numbers, and why.
     pub examples: Vec<(u64, NoLine)>,
     /// What was found of its times.
-    pub disorder: Disorder,
+    pub disorder: OrderReport,
     /// Why it ended before its end, if it did.
     pub ended_early: Option<String>,
 }
@@ -141,7 +141,7 @@ impl Log {
     }
 
     /// The next request in the order of times.
-    fn next(&mut self) -> Option<(Turn, Box<Request>)> {
+    fn next(&mut self) -> Option<(ReplayOrder, Box<Request>)> {
         loop {
             if let Some(next) = self.order.pop(self.is_over) {
                 return Some(next);

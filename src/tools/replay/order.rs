@@ -31,11 +31,11 @@ pub struct Order<T> {
     ends_ns: Option<(u64, u64)>,
     /// Lines that are later than the one before them, less those that are earlier.
     later: i64,
-    disorder: Disorder,
+    disorder: OrderReport,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Turn {
+pub struct ReplayOrder {
     /// Nanoseconds since 1970; it never goes back.
     pub at_ns: u64,
     /// The same by the log's clock, which may have been set back.
@@ -45,7 +45,7 @@ pub struct Turn {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Disorder {
+pub struct OrderReport {
     /// Lines that came too late to be put in their place.
     pub late: u64,
     /// Lines whose time fits to none around them.
@@ -81,7 +81,7 @@ impl<T> Order<T> {
             placed: 0,
             ends_ns: None,
             later: 0,
-            disorder: Disorder::default(),
+            disorder: OrderReport::default(),
         }
     }
 
@@ -102,7 +102,7 @@ impl<T> Order<T> {
     }
 
     /// The next line in order with the time to play it at. `None`: later lines must come first, or there are no more.
-    pub fn pop(&mut self, is_over: bool) -> Option<(Turn, T)> {
+    pub fn pop(&mut self, is_over: bool) -> Option<(ReplayOrder, T)> {
         let Reverse(first) = self.held.peek()?;
         let is_due = is_over
             || self.held.len() > self.held_max
@@ -115,7 +115,7 @@ impl<T> Order<T> {
             self.disorder.late += 1;
         }
         self.played_ns = self.played_ns.max(held.began_ns);
-        let turn = Turn {
+        let turn = ReplayOrder {
             at_ns: self.played_ns,
             logged_ns: self.played_ns.saturating_sub(held.behind_ns),
             late_ns: self.played_ns - held.began_ns,
@@ -148,9 +148,9 @@ impl<T> Order<T> {
     }
 
     /// What was found of times so far.
-    pub fn disorder(&self) -> Disorder {
+    pub fn disorder(&self) -> OrderReport {
         let is_back = self.ends_ns.is_some_and(|(first, last)| last.saturating_add(BACK_NS) < first);
-        Disorder { newest_first: is_back && self.later < 0, ..self.disorder }
+        OrderReport { newest_first: is_back && self.later < 0, ..self.disorder }
     }
 
     /// Keeps a line that is far off until it is known why.
@@ -286,11 +286,14 @@ mod tests {
     use super::*;
 
     /// The lines that end at these seconds, in the order in which they are played, with the second at which.
-    fn played(seconds: &[u64]) -> (Vec<(u64, u64)>, Disorder) {
+    fn played(seconds: &[u64]) -> (Vec<(u64, u64)>, OrderReport) {
         played_with(seconds.iter().map(|second| (*second, *second)), 1_000)
     }
 
-    fn played_with(lines: impl Iterator<Item = (u64, u64)>, held_max: usize) -> (Vec<(u64, u64)>, Disorder) {
+    fn played_with(
+        lines: impl Iterator<Item = (u64, u64)>,
+        held_max: usize,
+    ) -> (Vec<(u64, u64)>, OrderReport) {
         let (mut order, mut played) = (Order::new(held_max), Vec::new());
         for (began, logged) in lines {
             order.push(began * SECOND_NS, logged * SECOND_NS, began);
@@ -309,11 +312,11 @@ mod tests {
     fn lines_are_played_in_the_order_in_which_requests_began() {
         let (lines, disorder) = played(&[100, 103, 101, 102, 109, 104]);
         assert_eq!(lines, [100, 101, 102, 103, 104, 109].map(|second| (second, second)));
-        assert_eq!(disorder, Disorder::default());
+        assert_eq!(disorder, OrderReport::default());
         // One that took longer than lines are held is played late, so that time does not go back.
         let long = (100..130).map(|second| (second, second)).chain([(95, 130), (131, 131)]);
         let (lines, disorder) = played_with(long, 1_000);
-        assert_eq!(disorder, Disorder { late: 1, ..Disorder::default() });
+        assert_eq!(disorder, OrderReport { late: 1, ..OrderReport::default() });
         assert!(lines.is_sorted_by_key(|(at, _)| *at) && lines.contains(&(119, 95)), "{lines:?}");
     }
 
@@ -323,7 +326,7 @@ mod tests {
         seconds.insert(10, 9_000_000_000);
         seconds.insert(15, 3);
         let (lines, disorder) = played(&seconds);
-        assert_eq!(disorder, Disorder { strays: 2, ..Disorder::default() });
+        assert_eq!(disorder, OrderReport { strays: 2, ..OrderReport::default() });
         assert_eq!(lines.len(), 22);
         assert!(
             lines.is_sorted_by_key(|(at, _)| *at) && lines.iter().all(|(at, _)| *at < 1_020),
@@ -338,7 +341,7 @@ mod tests {
                 let mut seconds: Vec<u64> = (1_700_000_000..1_700_000_040).collect();
                 seconds.insert(at, stray);
                 let (lines, disorder) = played(&seconds);
-                assert_eq!(disorder, Disorder { strays: 1, ..Disorder::default() }, "{stray} at {at}");
+                assert_eq!(disorder, OrderReport { strays: 1, ..OrderReport::default() }, "{stray} at {at}");
                 let (first, last) = (lines[0].0, lines[40].0);
                 assert_eq!((first, last), (1_700_000_000, 1_700_000_039), "{stray} at {at}");
             }
@@ -359,7 +362,7 @@ mod tests {
             turns.insert(item, turn);
         }
         let seconds = |item: u64| {
-            let Turn { at_ns, logged_ns, late_ns } = turns[&item];
+            let ReplayOrder { at_ns, logged_ns, late_ns } = turns[&item];
             [at_ns, logged_ns, late_ns].map(|ns| ns / SECOND_NS)
         };
         assert_eq!(seconds(0), [126, 126, 0]);
@@ -385,7 +388,7 @@ mod tests {
     fn after_a_clock_that_was_set_back_time_goes_on() {
         let seconds: Vec<u64> = (10_000..10_040).chain(6_400..6_440).collect();
         let (lines, disorder) = played(&seconds);
-        assert_eq!(disorder, Disorder { set_back: 1, ..Disorder::default() });
+        assert_eq!(disorder, OrderReport { set_back: 1, ..OrderReport::default() });
         assert_eq!(lines.last(), Some(&(10_039 + 39, 6_439)));
         assert!(lines.is_sorted_by_key(|(at, _)| *at));
     }
@@ -394,7 +397,7 @@ mod tests {
     fn a_pause_is_a_pause() {
         let seconds: Vec<u64> = (0..20).chain(100_000..100_020).collect();
         let (lines, disorder) = played(&seconds);
-        assert_eq!(disorder, Disorder { pauses: 1, ..Disorder::default() });
+        assert_eq!(disorder, OrderReport { pauses: 1, ..OrderReport::default() });
         assert!(lines.iter().all(|(at, second)| at == second));
         // A log with a line every two hours pauses at each, and one with few lines is taken as it is.
         let seconds: Vec<u64> = (0..5).map(|line| line * 7_200).collect();
@@ -404,7 +407,7 @@ mod tests {
         // A stray among such lines is one alone.
         let seconds = [100, 7_300, 9_000_000_000, 14_500, 21_700];
         let (lines, disorder) = played(&seconds);
-        assert_eq!(disorder, Disorder { strays: 1, pauses: 3, ..Disorder::default() });
+        assert_eq!(disorder, OrderReport { strays: 1, pauses: 3, ..OrderReport::default() });
         assert!(lines.iter().filter(|(_, second)| *second != seconds[2]).all(|(at, second)| at == second));
     }
 

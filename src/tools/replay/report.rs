@@ -3,12 +3,12 @@
 use serde::Serialize;
 
 use super::account::{Account, PolicyAccount};
-use super::differ::{Caller, Differences};
+use super::differences::{Caller, Differences};
 use super::fleet_simulation::Simulation;
 use super::logs::Read;
 use super::minutes::{Minute, Minutes};
 use super::options::{Options, Span, Spread};
-use super::tally::{Distinct, Most};
+use super::tally::{Distinct, HeavyHitters};
 use config::limits::limit_text;
 use policy::Policy;
 
@@ -312,7 +312,7 @@ impl DifferencesReport {
     }
 }
 
-fn callers<K: Eq + std::hash::Hash>(most: &Most<K>, top: usize) -> Vec<CallerReport> {
+fn callers<K: Eq + std::hash::Hash>(most: &HeavyHitters<K>, top: usize) -> Vec<CallerReport> {
     let caller = |(count, caller): (u64, &str)| CallerReport { caller: caller.to_owned(), count };
     most.top(top).into_iter().map(caller).collect()
 }

@@ -50,20 +50,20 @@ fn register(registers: &mut [u8], key: Key) {
 }
 
 /// Who was met most, of any number of keys (Misra and Gries, 1982): counts are never too high, and too low by
-/// [`Most::error`] at most.
+/// [`HeavyHitters::error`] at most.
 #[derive(Debug)]
-pub struct Most<K> {
+pub struct HeavyHitters<K> {
     counts: HashMap<K, (u64, String)>,
     error: u64,
 }
 
-impl<K> Default for Most<K> {
-    fn default() -> Most<K> {
-        Most { counts: HashMap::new(), error: 0 }
+impl<K> Default for HeavyHitters<K> {
+    fn default() -> HeavyHitters<K> {
+        HeavyHitters { counts: HashMap::new(), error: 0 }
     }
 }
 
-impl<K: Eq + std::hash::Hash> Most<K> {
+impl<K: Eq + std::hash::Hash> HeavyHitters<K> {
     /// A key was met; `name` is asked what to call it if it is not known.
     pub fn meet(&mut self, key: K, name: impl FnOnce() -> String) {
         if let Some((count, _)) = self.counts.get_mut(&key) {
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn who_comes_most_is_found_among_any_number() {
-        let mut most = Most::default();
+        let mut most = HeavyHitters::default();
         for number in 0..200_000u64 {
             most.meet(number, || format!("once {number}"));
             if number % 20 == 0 {

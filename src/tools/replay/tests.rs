@@ -3,9 +3,9 @@
 use http::{HeaderMap, Method};
 
 use super::account::Outcome;
-use super::differ::Differences;
+use super::differences::Differences;
 use super::fleet_simulation::Simulation;
-use super::order::Turn;
+use super::order::ReplayOrder;
 use super::request::{Client, Request};
 use base::identity::Identity;
 
@@ -44,8 +44,8 @@ fn get(target: &str) -> Request {
     }
 }
 
-fn at(at_ns: u64) -> Turn {
-    Turn { at_ns, logged_ns: at_ns, late_ns: 0 }
+fn at(at_ns: u64) -> ReplayOrder {
+    ReplayOrder { at_ns, logged_ns: at_ns, late_ns: 0 }
 }
 
 /// Plays the request so often, with so many nanoseconds between, and counts what is refused.
@@ -133,13 +133,13 @@ fn a_request_that_is_played_late_is_in_flight_until_its_logged_end() {
     let mut world = world_of(1, &limited("by = [\"ip\"]\nlimit = \"1 in flight\"", ""));
     let slow = Request { lasted_ns: 15 * S, has_duration: true, ..get("/a/") };
     let short = Request { lasted_ns: S / 10, ..slow.clone() };
-    world.play(&slow, Turn { late_ns: 5 * S, ..at(NOW) }, 0);
+    world.play(&slow, ReplayOrder { late_ns: 5 * S, ..at(NOW) }, 0);
     let mut refused = |from: u64| {
         let play = |number: u64| world.play(&short, at(NOW + (from + number) * S), 0);
         (0..10).map(play).filter(|outcome| outcome.is_denied()).count()
     };
     assert_eq!((refused(1), refused(11)), (9, 0), "ten seconds are left of it");
-    world.play(&slow, Turn { late_ns: 15 * S, ..at(NOW + 60 * S) }, 0);
+    world.play(&slow, ReplayOrder { late_ns: 15 * S, ..at(NOW + 60 * S) }, 0);
     assert_eq!(denied(&mut world, &Request { began_ns: NOW + 60 * S, ..short }, 10, S), 0, "it is over");
 }
 

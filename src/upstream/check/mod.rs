@@ -3,7 +3,7 @@
 //! A check opens a connection of its own, over the way that requests take, so that a server whose kernel still accepts
 //! does not pass for one that answers. What becomes of the result is [`super::health`]'s.
 
-mod ask;
+mod exchange;
 mod probe;
 pub mod watch;
 
@@ -65,7 +65,7 @@ mod tests {
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use tokio::net::TcpListener;
 
-    use super::ask::ask;
+    use super::exchange::ask;
     use crate::config::{self, Config, HealthCheckConfig, HealthProbe, HttpVersion};
     use crate::{Upstream, config::ConfiguredServer};
 

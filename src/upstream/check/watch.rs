@@ -4,7 +4,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::ask::ask;
+use super::exchange::ask;
 use crate::{LiveUpstream, SharedServer, Upstream};
 use base::clock;
 use base::random::Random;

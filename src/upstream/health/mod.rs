@@ -5,7 +5,7 @@
 //! and the upkeep take.
 
 mod outliers;
-mod standing;
+mod server_state;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use super::ids::ServerIndex;
 use super::tally::TallyCounts;
 use base::ids::IdVec;
 use outliers::Outlier;
-use standing::{HealthChange, ServerStanding, share_per_mille};
+use server_state::{HealthChange, ServerState, share_per_mille};
 
 pub use outliers::SERVERS_MIN;
-pub use standing::WHOLE;
+pub use server_state::WHOLE;
 
 /// The health of an upstream's servers.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct UpstreamHealth {
     upstream: String,
     rules: config::HealthConfig,
     servers: IdVec<ServerIndex, Arc<ServerHealth>>,
-    standings: Mutex<IdVec<ServerIndex, ServerStanding>>,
+    standings: Mutex<IdVec<ServerIndex, ServerState>>,
     /// What was wrong at each server's last check.
     check_failures: Mutex<IdVec<ServerIndex, Option<String>>>,
     /// Servers that are not to be used like all others. 0: requests look no further.
@@ -47,9 +47,9 @@ pub struct UpstreamHealth {
 struct ServerHealth {
     /// `host:port`, for the log.
     authority: String,
-    /// See [`ServerStanding::out_until_ns`].
+    /// See [`ServerState::out_until_ns`].
     out_until_ns: AtomicU64,
-    /// See [`ServerStanding::back_ns`].
+    /// See [`ServerState::back_ns`].
     back_ns: AtomicU64,
     /// Requests that failed since the last one that did not.
     failures: AtomicU32,
@@ -60,7 +60,7 @@ struct ServerHealth {
 /// What a process tells its successor of one server. Both read the same clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthHandover {
-    standing: ServerStanding,
+    standing: ServerState,
     failures: u32,
 }
 
@@ -150,7 +150,7 @@ impl UpstreamHealth {
         let can_eject = rules.eject.as_ref().is_some_and(|eject| eject.most(servers.len()) > 0);
         UpstreamHealth {
             upstream: upstream.to_owned(),
-            standings: Mutex::new(vec![ServerStanding::default(); servers.len()].into()),
+            standings: Mutex::new(vec![ServerState::default(); servers.len()].into()),
             check_failures: Mutex::new(vec![None; servers.len()].into()),
             rules,
             servers,
@@ -182,7 +182,7 @@ impl UpstreamHealth {
             for (index, standing) in self.servers.ids().zip(standings.iter_mut()) {
                 let was = before(index);
                 *standing = match was.and_then(|was| known.get(was)) {
-                    None => ServerStanding::new_among_others(now_ns),
+                    None => ServerState::new_among_others(now_ns),
                     Some(was) => was.under(&self.rules),
                 };
                 let failures = was.map_or(0, |was| other.servers[was].failures.load(Ordering::Relaxed));
@@ -202,7 +202,7 @@ impl UpstreamHealth {
     /// What another process can go on with, server by server: those of which anything is known.
     pub fn remember(&self) -> Vec<(ServerIndex, HealthHandover)> {
         let standings = self.standings();
-        let known = |(index, standing): (ServerIndex, &ServerStanding)| {
+        let known = |(index, standing): (ServerIndex, &ServerState)| {
             let known = HealthHandover { standing: standing.clone(), failures: self.failures(index) };
             (known != HealthHandover::default()).then_some((index, known))
         };
@@ -232,7 +232,7 @@ impl UpstreamHealth {
     ) {
         let known = other.standings().clone();
         let failures = other.check_failures.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut standings: IdVec<_, _> = vec![ServerStanding::default(); self.servers.len()].into();
+        let mut standings: IdVec<_, _> = vec![ServerState::default(); self.servers.len()].into();
         let mut check_failures: IdVec<_, _> = vec![None; self.servers.len()].into();
         for (index, standing) in self.servers.ids().zip(standings.iter_mut()) {
             match before(index) {
@@ -241,7 +241,7 @@ impl UpstreamHealth {
                     check_failures[index].clone_from(&failures[was]);
                     self.servers[index] = Arc::clone(&other.servers[was]);
                 }
-                None if !is_first => *standing = ServerStanding::new_among_others(now_ns),
+                None if !is_first => *standing = ServerState::new_among_others(now_ns),
                 None => {}
             }
         }
@@ -357,8 +357,8 @@ impl UpstreamHealth {
     }
 
     /// Whether one more server may be ejected. If not, notes until when, because ejections end with their time only.
-    fn may_eject(&self, standings: &[ServerStanding], rules: &config::Eject) -> bool {
-        let ends = || standings.iter().filter_map(ServerStanding::ejected_until_ns);
+    fn may_eject(&self, standings: &[ServerState], rules: &config::Eject) -> bool {
+        let ends = || standings.iter().filter_map(ServerState::ejected_until_ns);
         let is_full = ends().count() >= rules.most(self.servers.len());
         if is_full {
             self.full_until_ns.store(ends().min().unwrap_or(u64::MAX), Ordering::Relaxed);
@@ -405,7 +405,7 @@ impl UpstreamHealth {
     /// The state of each server, in order, as far as it is known here: not whether it has an address.
     pub(super) fn states(&self, now_ns: u64) -> Vec<HealthState> {
         let shares = Shares { health: self, now_ns };
-        let state = |(index, standing): (ServerIndex, &ServerStanding)| match shares.of(index) {
+        let state = |(index, standing): (ServerIndex, &ServerState)| match shares.of(index) {
             0 if standing.is_unhealthy() => HealthState::Unhealthy,
             0 => HealthState::Ejected { left_ns: standing.out_until_ns().saturating_sub(now_ns) },
             WHOLE => HealthState::Healthy,
@@ -438,7 +438,7 @@ impl UpstreamHealth {
     }
 
     /// Shows requests what is known. Counted last, so that who sees the count sees the rest, or an older state of it.
-    fn publish(&self, standings: &[ServerStanding], now_ns: u64) {
+    fn publish(&self, standings: &[ServerState], now_ns: u64) {
         let mut unusual = 0;
         for (server, standing) in self.servers.iter().zip(standings) {
             let (out_until_ns, back_ns) = (standing.out_until_ns(), standing.back_ns());
@@ -470,14 +470,14 @@ impl UpstreamHealth {
         }
     }
 
-    fn standings(&self) -> MutexGuard<'_, IdVec<ServerIndex, ServerStanding>> {
+    fn standings(&self) -> MutexGuard<'_, IdVec<ServerIndex, ServerState>> {
         self.standings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Ends the ejections that are over; the servers that return.
-fn advance(standings: &mut IdVec<ServerIndex, ServerStanding>, now_ns: u64) -> Vec<ServerIndex> {
-    let ends = |(server, standing): (ServerIndex, &mut ServerStanding)| standing.tick(now_ns).map(|_| server);
+fn advance(standings: &mut IdVec<ServerIndex, ServerState>, now_ns: u64) -> Vec<ServerIndex> {
+    let ends = |(server, standing): (ServerIndex, &mut ServerState)| standing.tick(now_ns).map(|_| server);
     standings.ids().zip(standings.iter_mut()).filter_map(ends).collect()
 }
 

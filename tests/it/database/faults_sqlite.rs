@@ -11,9 +11,9 @@ use control::database::{Database, Error, Expect};
 use sqlx::Executor;
 use sqlx::sqlite::SqliteConnectOptions;
 
-use super::again;
 use super::killed::{self, Writer};
 use super::lab::{Lab, alice, config, of_user, runtime, sqlite};
+use super::own_process;
 use crate::support::{Directory, eventually, text};
 
 #[test]
@@ -86,7 +86,7 @@ fn a_full_disk_is_named_and_ends_with_its_cause() {
 #[test]
 #[ignore = "it needs the disk that another test makes"]
 fn fills_its_disk() {
-    let disk = again::place();
+    let disk = own_process::place();
     runtime().block_on(async {
         let database = open(&disk.join("state.db")).await.expect("it opens");
         let made = database.add_override(&alice(), of_user("ada", 1)).await.expect("it is made");
@@ -122,7 +122,7 @@ fn no_database_begins_on_a_full_disk() {
 #[test]
 #[ignore = "it needs the disk that another test makes"]
 fn begins_on_a_full_disk() {
-    let disk = again::place();
+    let disk = own_process::place();
     fs::write(disk.join("fill"), vec![0; 1 << 20]).expect_err("the disk is smaller");
     let error = runtime().block_on(open(&disk.join("state.db"))).expect_err("there is no room");
     assert!(matches!(error, Error::Full { .. }), "{error:?}");
@@ -146,7 +146,8 @@ fn a_disk_that_cannot_be_written_is_named() {
 #[ignore = "it needs the disk that another test makes"]
 fn opens_what_cannot_be_written() {
     for file in ["state.db", "new.db", "absent/state.db"] {
-        let error = runtime().block_on(open(&again::place().join(file))).expect_err("nothing can be written");
+        let error =
+            runtime().block_on(open(&own_process::place().join(file))).expect_err("nothing can be written");
         assert!(matches!(error, Error::ReadOnly { .. }), "{file}: {error:?}");
         assert!(error.to_string().contains("cannot be written"), "{error}");
     }
@@ -161,7 +162,7 @@ fn on_a_disk(how: &str, test: &str, directory: &Directory) {
     let mut command = Command::new("unshare");
     command.args(["-Urm", "sh", "-c", &script, "sh"]).arg(&inside);
     let name = format!("database::faults_sqlite::{test}");
-    let mut command = again::run_by(command, &name, &inside.display().to_string());
+    let mut command = own_process::run_by(command, &name, &inside.display().to_string());
     let output = command.output().expect("unshare is part of util-linux");
     let said = text(&output.stdout) + &text(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");

@@ -6,8 +6,8 @@ use std::process::{Child, ChildStdout, Stdio};
 use control::database::config::Url;
 use control::database::{AuditFilter, Database, OverrideFilter, OverrideRow, PageRange};
 
-use super::again;
 use super::lab::{alice, config, of_user};
+use super::own_process;
 use crate::support::end;
 
 /// The child, and what it says.
@@ -19,7 +19,7 @@ pub struct Writer {
 impl Writer {
     /// Runs a test that calls [`write_for_ever`].
     pub fn start(test: &str, url: &str) -> Writer {
-        let mut command = again::run(test, url);
+        let mut command = own_process::run(test, url);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("it runs already");
         let said = BufReader::new(child.stdout.take().expect("it is piped"));
         Writer { child, said }
@@ -57,7 +57,7 @@ fn id_in(line: &str) -> Option<String> {
 
 /// Makes one override after the other, and says which.
 pub async fn write_for_ever() {
-    let url = again::told();
+    let url = own_process::told();
     let url = match url.strip_prefix("sqlite:") {
         Some(path) => Url::Sqlite(path.into()),
         None => Url::postgres(&url).expect("it is a URL"),

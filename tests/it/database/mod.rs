@@ -1,6 +1,5 @@
 //! The database of the control plane: the same promises over SQLite and PostgreSQL, and what each has of its own.
 
-mod again;
 mod changes;
 mod events;
 mod faults_postgres;
@@ -9,6 +8,7 @@ mod hints;
 mod killed;
 pub mod lab;
 mod migrations;
+mod own_process;
 pub mod relay;
 mod rows;
 mod upkeep;

@@ -41,7 +41,7 @@ pub(in crate::admin) struct WhyQuery {
 
 /// Why a consumer's requests may be refused.
 #[derive(Debug, Serialize, JsonSchema)]
-struct Why {
+struct WhyReport {
     consumer: String,
     lines: Vec<WhyLine>,
     /// The same as text.
@@ -63,7 +63,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation("GET /v1/why/{consumer}", "show-why")
         .about("Shows why a consumer's requests may be refused, with a line for each fact.")
         .query::<WhyQuery>()
-        .answers::<Why>("The facts.");
+        .answers::<WhyReport>("The facts.");
 }
 
 pub(in crate::admin) async fn show(
@@ -120,7 +120,7 @@ pub(in crate::admin) async fn show(
         text
     });
     let lines = lines.into_iter().map(|(about, said)| WhyLine { about, said }).collect();
-    Ok(answer::json(&Why { consumer, lines, text }))
+    Ok(answer::json(&WhyReport { consumer, lines, text }))
 }
 
 type Line = (&'static str, String);

@@ -3,9 +3,9 @@
 mod changes;
 mod conditions;
 mod document;
+mod invalid_bodies;
 mod overrides;
 mod rows;
-mod trouble;
 
 use std::path::PathBuf;
 use std::sync::Mutex;

@@ -33,7 +33,7 @@ pub struct HedgeTry {
 }
 
 /// A try that is under way. Boxed, because it is large and two are raced.
-pub type Trying = Pin<Box<dyn Future<Output = Result<ConnectedTry, AcquireError>>>>;
+pub type PendingTry = Pin<Box<dyn Future<Output = Result<ConnectedTry, AcquireError>>>>;
 
 /// A try that had a connection.
 pub struct ConnectedTry {
@@ -47,7 +47,7 @@ pub struct ConnectedTry {
 
 impl HedgeTry {
     /// Takes a connection and sends the request once this is polled.
-    pub fn begin(self, now: Instant) -> Trying {
+    pub fn begin(self, now: Instant) -> PendingTry {
         Box::pin(async move {
             let HedgeTry { pool, server, is_new, mut head, names_server, response, ends } = self;
             let mut checkout = pool.acquire_at(server, Terms { is_upload: false, is_new }, now, ends).await?;

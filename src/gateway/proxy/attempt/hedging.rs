@@ -7,7 +7,7 @@ use http::StatusCode;
 use http::header::UPGRADE;
 use tokio::time::timeout;
 
-use super::hedge::{ConnectedTry, HedgeTry, Trying};
+use super::hedge::{ConnectedTry, HedgeTry, PendingTry};
 use super::{ResendBody, TryConnection, TryOutcome, UpstreamAttempt};
 use crate::proxy::facts::UpstreamServer;
 use crate::proxy::request::request_body::RequestBody;
@@ -78,7 +78,7 @@ impl UpstreamAttempt<'_> {
         head: &RequestHead,
         names_server: bool,
         now: Instant,
-    ) -> Trying {
+    ) -> PendingTry {
         let tried = HedgeTry {
             pool: Rc::clone(&self.pool),
             server,
@@ -92,7 +92,7 @@ impl UpstreamAttempt<'_> {
     }
 
     /// A second try at another server, if one may be used and the budget allows it.
-    fn hedge(&mut self, first: ServerIndex, head: &RequestHead, names_server: bool) -> Option<Trying> {
+    fn hedge(&mut self, first: ServerIndex, head: &RequestHead, names_server: bool) -> Option<PendingTry> {
         let now = clock::instant();
         if !(self.pool.has_usable_server_beside(first, now) && self.again()) {
             return None;
@@ -103,7 +103,11 @@ impl UpstreamAttempt<'_> {
 
     /// The first of two tries that brings an answer to go on with. The other one is dropped, which closes its connection or
     /// resets its stream, and is not held against its server. If one comes to nothing, the other decides.
-    async fn race(&mut self, mut first: Trying, mut second: Trying) -> Result<ConnectedTry, AcquireError> {
+    async fn race(
+        &mut self,
+        mut first: PendingTry,
+        mut second: PendingTry,
+    ) -> Result<ConnectedTry, AcquireError> {
         let (ended, other, is_second) = tokio::select! {
             biased;
             tried = &mut first => (tried, second, false),

@@ -8,7 +8,7 @@ use http::{HeaderValue, Version};
 use crate::proxy::facts::{AttemptFacts, RequestFacts, RequestOutcome};
 use crate::proxy::request::request_body::RequestBody;
 use crate::proxy::snapshot::Snapshot;
-use crate::service::Ends;
+use crate::service::ClientAddresses;
 use crate::service::conn::Conn;
 use crate::service::reason::Reason;
 use base::cause::Cause;
@@ -70,6 +70,6 @@ pub struct UnreadHead<'r> {
 
 pub struct FailedHandshake<'r> {
     pub listener: &'r str,
-    pub ends: Ends,
+    pub ends: ClientAddresses,
     pub cause: Cause,
 }

@@ -4,7 +4,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::super::config::Server;
-use super::super::connection::{About, ConnectError, Connection};
+use super::super::connection::{ConnectError, Connection, ServerInfo};
 
 /// The connection, and the state that decides when it is replaced.
 pub(super) struct Link {
@@ -14,7 +14,7 @@ pub(super) struct Link {
     pub(super) serial: u64,
     pub(super) opening: JoinSet<Result<Connection, ConnectError>>,
     /// Questions on their way that ask the server for its version and settings.
-    pub(super) abouts: JoinSet<(Server, Option<About>)>,
+    pub(super) abouts: JoinSet<(Server, Option<ServerInfo>)>,
     /// The server is not asked for them again before this, nanoseconds.
     pub(super) about_ns: u64,
     /// Failed attempts to connect in a row.

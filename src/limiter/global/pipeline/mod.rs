@@ -7,8 +7,8 @@
 //! under the same number until they are answered, and Redis applies them once; other calls end without an answer.
 //! Nothing here decides what an operation means.
 
-mod again;
 mod link;
+mod resend;
 mod upkeep;
 
 use std::collections::{HashMap, VecDeque};

@@ -26,7 +26,7 @@ pub fn have_pseudo(head: FrameHead, payload: &[u8]) -> bool {
 
 /// What an answer's head begins with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Beginning {
+pub struct HeadStart {
     /// A pseudo-header that only a request may have, beside a status: without one the implementation refuses it.
     pub is_of_a_request: bool,
     /// A status that says that another answer follows (RFC 9110 section 15.2).
@@ -36,8 +36,8 @@ pub struct Beginning {
 /// Looks at the pseudo-headers in the fields of a server, trailers included. This ends at the first field that is none
 /// (two or three bytes, as a rule), because they come first: the implementation refuses others. A field of the dynamic
 /// table may be a status that came before.
-pub fn beginning(mut block: &[u8]) -> Beginning {
-    let mut found = Beginning::default();
+pub fn beginning(mut block: &[u8]) -> HeadStart {
+    let mut found = HeadStart::default();
     let (mut is_first, mut has_status) = (true, false);
     while let Some(field) = next(&mut block) {
         has_status |= match field {
@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn what_an_answer_begins_with_is_found_in_every_spelling() {
         let begins = |block: &[u8]| {
-            let Beginning { is_of_a_request, is_interim } = beginning(block);
+            let HeadStart { is_of_a_request, is_interim } = beginning(block);
             (is_of_a_request, is_interim)
         };
         for block in [

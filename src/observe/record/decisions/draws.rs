@@ -6,7 +6,7 @@ use crate::record::sampler::{WHOLE_PPM, is_drawn};
 
 /// Which decisions are sampled. Part of the snapshot, so a reload replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Draws {
+pub struct DecisionSampling {
     /// Parts per million of admitted requests.
     pub admitted_ppm: u32,
     /// Parts per million of refused requests.
@@ -15,8 +15,8 @@ pub struct Draws {
     pub per_second_max: u32,
 }
 
-impl Draws {
-    pub const OFF: Draws = Draws { admitted_ppm: 0, denied_ppm: 0, per_second_max: 0 };
+impl DecisionSampling {
+    pub const OFF: DecisionSampling = DecisionSampling { admitted_ppm: 0, denied_ppm: 0, per_second_max: 0 };
 
     /// Draws one. `drawn` counts the draws of a worker.
     #[inline]
@@ -31,10 +31,10 @@ impl Draws {
     }
 }
 
-impl Default for Draws {
+impl Default for DecisionSampling {
     /// Every refusal, so that a person who has only a request's id learns why; no admission.
-    fn default() -> Draws {
-        Draws { admitted_ppm: 0, denied_ppm: WHOLE_PPM, per_second_max: PER_SECOND }
+    fn default() -> DecisionSampling {
+        DecisionSampling { admitted_ppm: 0, denied_ppm: WHOLE_PPM, per_second_max: PER_SECOND }
     }
 }
 
@@ -93,22 +93,27 @@ mod tests {
 
     #[test]
     fn admitted_requests_leave_half_to_refusals() {
-        let (draws, budget) = (Draws { per_second_max: 10, ..Draws::default() }, SampleBudget::default());
+        let (draws, budget) =
+            (DecisionSampling { per_second_max: 10, ..DecisionSampling::default() }, SampleBudget::default());
         let take = |is_admitted| (0..20).filter(|_| budget.take(1, draws.room(is_admitted))).count();
         assert_eq!([take(true), take(false)], [5, 5]);
     }
 
     #[test]
     fn shares_are_drawn() {
-        let draws = Draws { admitted_ppm: 10_000, ..Draws::default() };
-        let count = |draws: Draws, is_admitted| {
+        let draws = DecisionSampling { admitted_ppm: 10_000, ..DecisionSampling::default() };
+        let count = |draws: DecisionSampling, is_admitted| {
             let mut drawn = 0;
             (0..100_000).filter(|_| draws.draws(is_admitted, &mut drawn)).count()
         };
         assert_eq!(count(draws, false), 100_000);
         assert!((800..1_200).contains(&count(draws, true)));
         assert_eq!(
-            [count(Draws::OFF, true), count(Draws::OFF, false), count(Draws::default(), true)],
+            [
+                count(DecisionSampling::OFF, true),
+                count(DecisionSampling::OFF, false),
+                count(DecisionSampling::default(), true)
+            ],
             [0; 3]
         );
     }

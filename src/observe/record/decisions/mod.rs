@@ -9,7 +9,7 @@ mod narrative;
 mod sample;
 mod sample_buffer;
 
-pub use draws::{Draws, PER_SECOND_MAX};
+pub use draws::{DecisionSampling, PER_SECOND_MAX};
 pub use memory::{KEPT_MAX, SampleCursor, SampleMemory};
 pub use narrative::{steady, told};
 pub use sample::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
@@ -26,7 +26,7 @@ pub const RETENTION: Duration = Duration::from_secs(7 * 86_400);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecisionsConfig {
     pub to: Sink,
-    pub draws: Draws,
+    pub draws: DecisionSampling,
     /// Whether the control plane's database gets them, too.
     pub in_database: bool,
     /// How long a database keeps them.

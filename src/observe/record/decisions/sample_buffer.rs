@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::draws::Draws;
+use super::draws::DecisionSampling;
 use super::memory::SampleMemory;
 use super::sample::DecisionSample;
 
@@ -27,7 +27,7 @@ impl SampleBuffer {
     /// Draws whether a decision in this second of the monotonic clock is sampled, so that facts are gathered of those
     /// alone.
     #[inline]
-    pub fn draws(&self, draws: &Draws, is_admitted: bool, second: impl FnOnce() -> u64) -> bool {
+    pub fn draws(&self, draws: &DecisionSampling, is_admitted: bool, second: impl FnOnce() -> u64) -> bool {
         let mut drawn = self.drawn.get();
         let is_drawn = draws.draws(is_admitted, &mut drawn);
         self.drawn.set(drawn);
@@ -88,7 +88,7 @@ mod tests {
     fn what_finds_no_room_is_counted() {
         let memory = Arc::new(SampleMemory::default());
         let hand = SampleBuffer::new(Arc::clone(&memory));
-        let draws = Draws { per_second_max: 3, ..Draws::default() };
+        let draws = DecisionSampling { per_second_max: 3, ..DecisionSampling::default() };
         let drawn = (0..10).filter(|_| hand.draws(&draws, false, || 9)).count();
         assert_eq!((drawn, memory.dropped()), (3, 0));
         hand.hand_over();

@@ -13,7 +13,7 @@ use super::value::{push_address, push_digits};
 use crate::record::AccessEntry;
 use crate::record::field::FIELD_BYTES_MAX;
 use base::hex;
-use policy::braces::{self, Piece};
+use policy::braces::{self, BracePiece};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogTemplate {
@@ -191,11 +191,11 @@ impl LogTemplate {
         for piece in braces::split(text)? {
             let escape = if is_quoted { Escape::Quoted } else { Escape::Bare };
             parts.push(match piece {
-                Piece::Literal(literal) => {
+                BracePiece::Literal(literal) => {
                     is_quoted ^= literal.matches('"').count() % 2 == 1;
                     LogPart::Literal(literal.into_bytes().into())
                 }
-                Piece::Name { offset, name } => match name.strip_prefix(HEADER) {
+                BracePiece::Name { offset, name } => match name.strip_prefix(HEADER) {
                     Some(field) => LogPart::Header(shown(field, offset, headers)?, escape),
                     None => {
                         let found = NAMES.iter().find(|(known, _)| *known == name);

@@ -7,7 +7,7 @@ use super::Reading;
 use super::chains::Chain;
 use super::fields;
 use super::filters::Filters;
-use super::matches::{BEYOND, Which, is_any_case};
+use super::matches::{BEYOND, EnvoyMatch, is_any_case};
 
 pub(super) struct RouteScope<'a, 'd> {
     pub(super) table: &'d Node,
@@ -107,7 +107,7 @@ impl<'d> Reading<'d> {
             hosts: hosts.to_vec(),
             ..Route::default()
         };
-        let Which { path, prefix, methods, headers, is_any_case: any_case } = which;
+        let EnvoyMatch { path, prefix, methods, headers, is_any_case: any_case } = which;
         (route.path, route.methods, route.headers) = (path, methods, headers);
         if around.filters.is_guarded {
             route.close();

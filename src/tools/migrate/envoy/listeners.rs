@@ -2,9 +2,9 @@
 
 use config::printer::{array, size, table, text, time};
 
-use super::super::apart;
 use super::super::draft::{Section as Listener, texts, unique};
 use super::super::file;
+use super::super::other_ports;
 use super::super::values::protobuf_time;
 use super::super::yaml::Node;
 use super::chains::{Chain, ChainMatch};
@@ -15,7 +15,7 @@ impl<'d> Reading<'d> {
     pub(super) fn listener(&mut self, node: &'d Node, side: Side) {
         let name = node.word("name").unwrap_or("listener");
         if side == Side::LeftOut {
-            return self.left_out(node, &format!("listener {name}"), apart::UNKNOWN);
+            return self.left_out(node, &format!("listener {name}"), other_ports::UNKNOWN);
         }
         let chains: Vec<&'d Node> = chains(node).collect();
         let mut is_guarded = false;

@@ -6,7 +6,7 @@ use super::super::values::methods;
 use super::super::yaml::Node;
 use super::Reading;
 
-pub(super) struct Which {
+pub(super) struct EnvoyMatch {
     pub(super) path: String,
     /// What `prefix_rewrite` replaces.
     pub(super) prefix: Prefix,
@@ -41,13 +41,13 @@ pub(super) const BEYOND: &[&str] = &[
 
 impl<'d> Reading<'d> {
     /// Reads a `match`; `None` if routes cannot say it.
-    pub(super) fn matched(&mut self, node: &'d Node) -> Option<Which> {
+    pub(super) fn matched(&mut self, node: &'d Node) -> Option<EnvoyMatch> {
         if BEYOND.iter().any(|key| node.get(key).is_some()) {
             return None;
         }
         let (path, prefix) = self.path(node)?;
         let is_any_case = is_any_case(node);
-        let mut which = Which { path, prefix, methods: Vec::new(), headers: Vec::new(), is_any_case };
+        let mut which = EnvoyMatch { path, prefix, methods: Vec::new(), headers: Vec::new(), is_any_case };
         for header in node.list("headers") {
             header_of(header, &mut which)?;
         }
@@ -90,7 +90,7 @@ pub(super) fn is_any_case(node: &Node) -> bool {
 }
 
 /// A header that a route asks for.
-fn header_of(node: &Node, which: &mut Which) -> Option<()> {
+fn header_of(node: &Node, which: &mut EnvoyMatch) -> Option<()> {
     let name = node.word("name")?.to_ascii_lowercase();
     let known = ["name", "exact_match", "string_match", "present_match"];
     if node.entries().iter().any(|(key, value)| {

@@ -1,6 +1,6 @@
 //! Listeners that one draft cannot hold apart: all listeners serve all routes here, Envoy's each serve their own.
 
-use super::super::apart;
+use super::super::other_ports;
 use super::super::yaml::Node;
 use super::listeners::{address, https_redirect};
 use super::{Reading, kind};
@@ -33,14 +33,15 @@ impl<'d> Reading<'d> {
     fn side(&self, node: &'d Node) -> Side {
         let Some(port) = served_at(node) else { return Side::Main };
         let fronts = || self.resources.list("listeners").iter().filter_map(|it| Some((it, served_at(it)?)));
-        let ports: Vec<apart::Ports> = fronts().map(|(_, port)| apart::Ports::from([port])).collect();
-        let Some(main) = apart::main_port(ports.iter()).filter(|main| *main != port) else {
+        let ports: Vec<other_ports::Ports> =
+            fronts().map(|(_, port)| other_ports::Ports::from([port])).collect();
+        let Some(main) = other_ports::main_port(ports.iter()).filter(|main| *main != port) else {
             return Side::Main;
         };
         let is_twin = |other: &Node| node.is_like(other, OF_A_PORT);
         if fronts().any(|(other, port)| port == main && is_twin(other)) {
             Side::Twin
-        } else if apart::is_known(&main, &port) {
+        } else if other_ports::is_known(&main, &port) {
             Side::Apart
         } else {
             Side::LeftOut
@@ -59,7 +60,7 @@ impl<'d> Reading<'d> {
 fn served_at(node: &Node) -> Option<String> {
     let managers = managers(node);
     let is_served = !managers.is_empty() && https_redirect(&managers).is_none();
-    is_served.then(|| node.get("address").and_then(address)).flatten().map(|bind| apart::port(&bind))
+    is_served.then(|| node.get("address").and_then(address)).flatten().map(|bind| other_ports::port(&bind))
 }
 
 /// The connection managers of a listener.

@@ -6,7 +6,7 @@ use super::lines::Line;
 
 /// Which requests a condition means: all parts must hold, of each part any value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Which {
+pub(super) struct RequestCondition {
     pub(super) hosts: Vec<String>,
     /// Patterns of routes. Empty: any.
     pub(super) paths: Vec<String>,
@@ -39,7 +39,7 @@ pub(super) struct Rate {
     pub(super) most: u64,
 }
 
-impl Which {
+impl RequestCondition {
     /// Whether it says nothing but this of a rate.
     pub(super) fn only_rate(&self) -> Option<&Rate> {
         self.is_any_request().then_some(self.rate.as_ref()).flatten().filter(|_| self.source.is_none())
@@ -72,7 +72,7 @@ impl Which {
     }
 
     /// Both conditions. `None` where a route cannot say it.
-    fn and(mut self, other: Which) -> Option<Which> {
+    fn and(mut self, other: RequestCondition) -> Option<RequestCondition> {
         let both = |left: &mut Vec<String>, right: Vec<String>| {
             if left.is_empty() {
                 *left = right;
@@ -98,14 +98,14 @@ impl Which {
 }
 
 /// The alternatives that a condition means; `None` if a part of it cannot be said.
-pub(super) fn read(words: &[String], acls: &[&Line]) -> Option<Vec<Which>> {
+pub(super) fn read(words: &[String], acls: &[&Line]) -> Option<Vec<RequestCondition>> {
     let (whole, parts) = sides(words, acls);
     parts.is_empty().then_some(whole)
 }
 
 /// The alternatives that a condition means: those that can be said, and what can be said of the others, which is more than
 /// they mean.
-pub(super) fn sides(words: &[String], acls: &[&Line]) -> (Vec<Which>, Vec<Which>) {
+pub(super) fn sides(words: &[String], acls: &[&Line]) -> (Vec<RequestCondition>, Vec<RequestCondition>) {
     let (mut whole, mut parts) = (Vec::new(), Vec::new());
     for side in words.split(|word| word == "||" || word == "or") {
         let (which, is_whole) = alternative(side, acls);
@@ -115,8 +115,8 @@ pub(super) fn sides(words: &[String], acls: &[&Line]) -> (Vec<Which>, Vec<Which>
 }
 
 /// What can be said of terms that must all hold, and whether that is all of them.
-fn alternative(side: &[String], acls: &[&Line]) -> (Which, bool) {
-    let (mut which, mut is_whole) = (Which::default(), true);
+fn alternative(side: &[String], acls: &[&Line]) -> (RequestCondition, bool) {
+    let (mut which, mut is_whole) = (RequestCondition::default(), true);
     let mut words = side.iter().map(String::as_str).peekable();
     let mut is_negated = false;
     while let Some(word) = words.next() {
@@ -183,13 +183,13 @@ pub(super) fn asks_for_address(words: &[String], acls: &[&Line]) -> bool {
 }
 
 /// All lines of one name, of which any may hold.
-fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<Which> {
-    let methods = |names: &[&str]| Which {
+fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<RequestCondition> {
+    let methods = |names: &[&str]| RequestCondition {
         methods: names.iter().map(|it| (*it).to_owned()).collect(),
-        ..Which::default()
+        ..RequestCondition::default()
     };
     match (name, is_negated) {
-        ("TRUE", false) => return Some(Which::default()),
+        ("TRUE", false) => return Some(RequestCondition::default()),
         ("METH_GET", false) => return Some(methods(&["GET", "HEAD"])),
         ("METH_POST" | "METH_PUT" | "METH_DELETE" | "METH_PATCH" | "METH_OPTIONS", false) => {
             return Some(methods(&[&name["METH_".len()..]]));
@@ -217,7 +217,7 @@ fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<Which> {
 }
 
 /// One test: `path_beg /api`, `hdr(host) -i example.com`, `src 10.0.0.0/8`.
-fn test(words: &[&str], is_negated: bool) -> Option<Which> {
+fn test(words: &[&str], is_negated: bool) -> Option<RequestCondition> {
     let fetch = *words.first()?;
     let method = words.windows(2).find(|pair| pair[0] == "-m").map(|pair| pair[1]);
     let ignores_case = words.contains(&"-i");
@@ -230,14 +230,17 @@ fn test(words: &[&str], is_negated: bool) -> Option<Which> {
         return None;
     }
     if let Some(rate) = rate(fetch, &values) {
-        return (!is_negated).then(|| Which { rate: Some(rate), ..Which::default() });
+        return (!is_negated).then(|| RequestCondition { rate: Some(rate), ..RequestCondition::default() });
     }
     if fetch == "src" {
         let ranges = values.iter().map(|value| (*value).to_owned()).collect();
-        return Some(Which { source: Some(Source { ranges, is_negated }), ..Which::default() });
+        return Some(RequestCondition {
+            source: Some(Source { ranges, is_negated }),
+            ..RequestCondition::default()
+        });
     }
     if fetch == "ssl_fc" {
-        return Some(Which { tls: Some(!is_negated), ..Which::default() });
+        return Some(RequestCondition { tls: Some(!is_negated), ..RequestCondition::default() });
     }
     if is_negated {
         return None;
@@ -254,10 +257,10 @@ fn test(words: &[&str], is_negated: bool) -> Option<Which> {
         ignores_case && values.iter().any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
     Some(match (name, method) {
         ("path" | "path_str", None | Some("str")) => {
-            Which { paths: paths(false)?, is_any_case, ..Which::default() }
+            RequestCondition { paths: paths(false)?, is_any_case, ..RequestCondition::default() }
         }
         ("path_beg", _) | ("path", Some("beg")) => {
-            Which { paths: paths(true)?, is_any_case, ..Which::default() }
+            RequestCondition { paths: paths(true)?, is_any_case, ..RequestCondition::default() }
         }
         ("method", _) => {
             let named = owned(&values);
@@ -267,27 +270,30 @@ fn test(words: &[&str], is_negated: bool) -> Option<Which> {
                 .collect();
             let is_method = |method: &String| method.bytes().all(|byte| byte.is_ascii_uppercase());
             named.iter().all(is_method).then_some(())?;
-            Which { methods: methods(named.iter().map(String::as_str)), ..Which::default() }
+            RequestCondition {
+                methods: methods(named.iter().map(String::as_str)),
+                ..RequestCondition::default()
+            }
         }
         ("hdr" | "req.hdr" | "hdr_str", None | Some("str")) if is_host => {
             let hosts = values.iter().map(|value| value.split(':').next().unwrap_or_default().to_lowercase());
-            Which { hosts: hosts.collect(), ..Which::default() }
+            RequestCondition { hosts: hosts.collect(), ..RequestCondition::default() }
         }
         ("hdr_end", _) | ("hdr" | "req.hdr", Some("end"))
             if is_host && values.iter().all(|it| it.starts_with('.')) =>
         {
-            Which {
+            RequestCondition {
                 hosts: values.iter().map(|value| format!("*{}", value.to_lowercase())).collect(),
-                ..Which::default()
+                ..RequestCondition::default()
             }
         }
         ("hdr" | "req.hdr", Some("found")) => {
-            Which { headers: vec![(argument.to_lowercase(), None)], ..Which::default() }
+            RequestCondition { headers: vec![(argument.to_lowercase(), None)], ..RequestCondition::default() }
         }
-        ("hdr" | "req.hdr", None | Some("str")) if values.len() == 1 && !is_host => Which {
+        ("hdr" | "req.hdr", None | Some("str")) if values.len() == 1 && !is_host => RequestCondition {
             headers: vec![(argument.to_lowercase(), Some(values[0].to_owned()))],
             is_any_case_of_value: is_any_case,
-            ..Which::default()
+            ..RequestCondition::default()
         },
         _ => return None,
     })

@@ -2,9 +2,9 @@
 
 use config::printer::{array, table, text, time as show_time};
 
-use super::super::apart::{self, Ports};
 use super::super::draft::{Section as Listener, texts, unique};
 use super::super::file;
+use super::super::other_ports::{self, Ports};
 use super::Reading;
 use super::conditions;
 use super::lines::{Line, Section};
@@ -37,7 +37,7 @@ impl<'d> Reading<'d> {
         }
         if self.is_unknown(section) {
             let what = format!("{} {}", section.kind, section.name);
-            self.draft.notes.left_out(&section.place, &what, apart::UNKNOWN);
+            self.draft.notes.left_out(&section.place, &what, other_ports::UNKNOWN);
             section.lines.iter().for_each(|line| {
                 line.taken();
             });
@@ -149,13 +149,13 @@ impl<'d> Reading<'d> {
     fn main_port(&self) -> Option<String> {
         let fronts = self.sections.iter().filter(|other| self.is_front(other));
         let all: Vec<Ports> = fronts.map(ports).collect();
-        apart::main_port(all.iter())
+        other_ports::main_port(all.iter())
     }
 
     /// Whether nothing says if a section or that of the main port is the one for everybody.
     fn is_unknown(&self, section: &Section) -> bool {
         let Some(main) = self.main_port().filter(|_| !self.is_at_main_port(section)) else { return false };
-        !self.is_twin(section) && ports(section).iter().any(|port| !apart::is_known(&main, port))
+        !self.is_twin(section) && ports(section).iter().any(|port| !other_ports::is_known(&main, port))
     }
 
     /// Whether requests come through a section.
@@ -278,7 +278,7 @@ fn ports(section: &Section) -> Ports {
     let is_served = |line: &&Line| line.begins("bind") && (line.has("ssl") || !redirects);
     let binds = section.lines.iter().filter(is_served);
     let addresses = binds.flat_map(|bind| bind.word(1).split(',').filter_map(socket));
-    addresses.map(|address| apart::port(&address)).collect()
+    addresses.map(|address| other_ports::port(&address)).collect()
 }
 
 /// What a section says, but for where it listens.

@@ -8,7 +8,7 @@ use super::super::notes::SourceLine;
 use super::super::order;
 use super::super::values::is_named;
 use super::Reading;
-use super::conditions::{self, Which};
+use super::conditions::{self, RequestCondition};
 use super::lines::{Line, Section};
 use super::values::format;
 
@@ -24,7 +24,7 @@ struct Common {
     /// A rule that keeps clients out, or changes paths, could not be taken over.
     is_closed: bool,
     /// Rules that refuse some addresses for some requests, each with how many routes there were before it.
-    by_address: Vec<(usize, Which)>,
+    by_address: Vec<(usize, RequestCondition)>,
 }
 
 /// The rules of a section as they are read: what they hold for, and what has come of them.
@@ -61,7 +61,7 @@ impl AclRoute {
 
     /// The requests of it that a rule refuses some addresses for, with the others let in: a part for each path of the rule
     /// that is one of the route's.
-    fn bounded(&self, which: &Which) -> Vec<AclRoute> {
+    fn bounded(&self, which: &RequestCondition) -> Vec<AclRoute> {
         let Some(source) = &which.source else { return Vec::new() };
         let mut bounds = Common::default();
         let list = if source.is_negated { &mut bounds.allow } else { &mut bounds.deny };
@@ -76,7 +76,7 @@ impl AclRoute {
     /// It, behind its parts that rules refuse some addresses for.
     fn parts(self, index: usize, common: &Common) -> Vec<AclRoute> {
         let of_section = common.by_address.iter().filter(|(routes, _)| *routes <= index);
-        let bounds: Vec<Which> =
+        let bounds: Vec<RequestCondition> =
             of_section.chain(&self.backend.by_address).map(|(_, which)| which.clone()).collect();
         let mut parts = vec![self];
         for which in &bounds {
@@ -107,7 +107,7 @@ impl<'d> Rules<'d> {
     }
 
     /// Whether a condition asks for a field that a rule before it changes.
-    fn asks_for_changed(&self, which: &Which) -> bool {
+    fn asks_for_changed(&self, which: &RequestCondition) -> bool {
         which.headers.iter().any(|(name, _)| self.changes(name))
             || !which.hosts.is_empty() && self.changes("host")
     }
@@ -146,7 +146,7 @@ impl<'d> Reading<'d> {
             self.forward(line, line.word(1), which, &mut rules);
         }
         match self.line(section, "default_backend") {
-            Some(line) => self.forward(line, line.word(1), vec![Which::default()], &mut rules),
+            Some(line) => self.forward(line, line.word(1), vec![RequestCondition::default()], &mut rules),
             None if section.kind == "listen" => {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
@@ -176,7 +176,7 @@ impl<'d> Reading<'d> {
     }
 
     /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
-    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<Which>> {
+    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<RequestCondition>> {
         let (which, parts) = sides(line, rules);
         if !parts.is_empty() {
             let why = match which.is_empty() {
@@ -312,9 +312,9 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes what alternatives of a rule may refuse that cannot be said: what is known of them.
-    fn close_parts(&mut self, line: &'d Line, parts: Vec<Which>, rules: &mut Rules<'d>) {
+    fn close_parts(&mut self, line: &'d Line, parts: Vec<RequestCondition>, rules: &mut Rules<'d>) {
         for part in parts {
-            let part = Which { source: None, rate: None, tls: None, ..part };
+            let part = RequestCondition { source: None, rate: None, tls: None, ..part };
             if part.is_any_request() {
                 self.closed(line, &mut rules.common);
             } else if rules.asks_for_changed(&part) {
@@ -332,7 +332,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes all that a rule may refuse by a field that a rule before it changes.
-    fn refused_by_changed(&mut self, line: &'d Line, which: &Which, rules: &mut Rules<'d>) {
+    fn refused_by_changed(&mut self, line: &'d Line, which: &RequestCondition, rules: &mut Rules<'d>) {
         if !which.is_route() {
             return self.closed(line, &mut rules.common);
         }
@@ -361,7 +361,7 @@ impl<'d> Reading<'d> {
     fn refused(
         &mut self,
         line: &'d Line,
-        which: &Which,
+        which: &RequestCondition,
         rules: &mut Rules<'d>,
         (key, value): (&'static str, String),
     ) {
@@ -376,7 +376,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes what a rule refuses if other spellings of its values would get through. Returns whether it did.
-    fn closed_for_values(&mut self, line: &'d Line, which: &Which, rules: &mut Rules<'d>) -> bool {
+    fn closed_for_values(&mut self, line: &'d Line, which: &RequestCondition, rules: &mut Rules<'d>) -> bool {
         let has_value = which.headers.iter().any(|(_, value)| value.is_some());
         if which.is_any_case {
             self.closed(line, &mut rules.common);
@@ -392,7 +392,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes all that a rule may refuse, whatever the values of fields.
-    fn closed_place(&mut self, line: &'d Line, why: &str, which: &Which, rules: &mut Rules<'d>) {
+    fn closed_place(&mut self, line: &'d Line, why: &str, which: &RequestCondition, rules: &mut Rules<'d>) {
         if which.is_any_case {
             return self.closed(line, &mut rules.common);
         }
@@ -408,7 +408,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Lists what routes take otherwise than a condition.
-    fn inexact(&mut self, line: &'d Line, which: &Which) {
+    fn inexact(&mut self, line: &'d Line, which: &RequestCondition) {
         if which.is_any_case || which.is_any_case_of_value {
             let why = "values are case-sensitive here: other spellings go to other rules";
             self.draft.notes.differs(&line.place, &line.shown(), why);
@@ -484,7 +484,7 @@ impl<'d> Reading<'d> {
     }
 
     /// The routes of a rule that names a backend.
-    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<Which>, rules: &mut Rules<'d>) {
+    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<RequestCondition>, rules: &mut Rules<'d>) {
         let sections = self.sections;
         let is_it = |section: &&Section| {
             section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
@@ -701,7 +701,7 @@ fn refuses_all(backend: &Section) -> bool {
 }
 
 /// A route for each path of a condition.
-fn routes(which: &Which, place: &SourceLine) -> Vec<Route> {
+fn routes(which: &RequestCondition, place: &SourceLine) -> Vec<Route> {
     let any = [ANY.to_owned()];
     let paths = if which.paths.is_empty() { any.as_slice() } else { which.paths.as_slice() };
     let route = |path: &String| Route {
@@ -754,10 +754,10 @@ fn respond(line: &Line) -> Option<(&'static str, String)> {
 }
 
 /// The alternatives of a rule's condition that can be said, and what is known of the others.
-fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<Which>, Vec<Which>) {
+fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<RequestCondition>, Vec<RequestCondition>) {
     match line.taken().condition() {
-        None => (vec![Which::default()], Vec::new()),
-        Some((_, true)) => (Vec::new(), vec![Which::default()]),
+        None => (vec![RequestCondition::default()], Vec::new()),
+        Some((_, true)) => (Vec::new(), vec![RequestCondition::default()]),
         Some((words, false)) => conditions::sides(words, &rules.acls),
     }
 }

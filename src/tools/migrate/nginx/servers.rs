@@ -1,9 +1,9 @@
 //! `server`: whose requests it takes, and its locations as routes.
 
-use super::super::apart::{self, Ports};
 use super::super::draft::{Route, Section, literal_path};
 use super::super::notes::SourceLine;
 use super::super::order;
+use super::super::other_ports::{self, Ports};
 use super::access::{is_guarded, is_redirect};
 use super::lexer::Directive;
 use super::listeners::{Listen, Redirecting};
@@ -83,22 +83,22 @@ impl<'d> Reading<'d> {
     /// of other ports would be open.
     fn leave_out_ports(&mut self, servers: &[Server<'d>]) {
         let ports = |server: &Server<'_>| -> Ports {
-            server.listens.iter().map(|listen| apart::port(&listen.address)).collect()
+            server.listens.iter().map(|listen| other_ports::port(&listen.address)).collect()
         };
         let open: Ports = servers.iter().filter(|server| !server.is_apart).flat_map(ports).collect();
-        let is_unknown = |port: &String| !open.iter().any(|main| apart::is_known(main, port));
+        let is_unknown = |port: &String| !open.iter().any(|main| other_ports::is_known(main, port));
         for server in servers.iter().filter(|server| server.is_apart) {
             let mut closed: Ports = ports(server).difference(&open).cloned().collect();
             let mut why =
                 "its port refuses clients, and all listeners serve all routes here: its listener is left out";
             if guarded(server.block).is_empty() {
                 closed.retain(is_unknown);
-                why = apart::UNKNOWN;
+                why = other_ports::UNKNOWN;
             }
             let bind =
                 |listener: &Section| listener.value("bind").unwrap_or_default().trim_matches('"').to_owned();
             let known = self.draft.listeners.len();
-            self.draft.listeners.retain(|listener| !closed.contains(&apart::port(&bind(listener))));
+            self.draft.listeners.retain(|listener| !closed.contains(&other_ports::port(&bind(listener))));
             if self.draft.listeners.len() < known {
                 self.draft.notes.left_out(&server.block.place, "listen", why);
             }
@@ -349,13 +349,15 @@ impl<'d> Reading<'d> {
 fn tell_apart(servers: &mut Vec<Server<'_>>, redirecting: &Redirecting) {
     let ports = |server: &Server<'_>| -> Ports {
         let served = server.listens.iter().filter(|listen| !redirecting.contains_key(&listen.address));
-        served.map(|listen| apart::port(&listen.address)).collect()
+        served.map(|listen| other_ports::port(&listen.address)).collect()
     };
     let all: Vec<Ports> = servers.iter().map(ports).collect();
     // Servers that forward, because a port of figures or of fixed answers alone is not the main one.
     let forwards = |server: &Server<'_>| server.block.whole().contains("_pass ");
     let forwarding = servers.iter().zip(&all).filter(|(server, _)| forwards(server)).map(|(_, ports)| ports);
-    let Some(main) = apart::main_port(forwarding).or_else(|| apart::main_port(all.iter())) else { return };
+    let Some(main) = other_ports::main_port(forwarding).or_else(|| other_ports::main_port(all.iter())) else {
+        return;
+    };
     let said: Vec<String> = servers
         .iter()
         .zip(&all)

@@ -7,19 +7,22 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use control::database::{self, HintConnection};
-use limiter::global::{self, Teller};
+use limiter::global::{self, HintSender};
 
 /// Both kinds of hints, as far as there are any.
-pub(super) struct Ears {
+pub(super) struct ChangeHints {
     database: Option<database::DatabaseHints>,
     redis: Option<global::Hints>,
     /// Whether hints of the database can be heard, and those of Redis.
     open: [bool; 2],
 }
 
-impl Ears {
-    pub(super) fn new(database: Option<database::DatabaseHints>, redis: Option<global::Hints>) -> Ears {
-        Ears { database, redis, open: [false; 2] }
+impl ChangeHints {
+    pub(super) fn new(
+        database: Option<database::DatabaseHints>,
+        redis: Option<global::Hints>,
+    ) -> ChangeHints {
+        ChangeHints { database, redis, open: [false; 2] }
     }
 
     /// Whether hints can be heard of either kind.
@@ -56,7 +59,7 @@ impl Ears {
 }
 
 /// Tells the other nodes of each version that this one commits. Those that are committed while it tells are one hint.
-pub(super) async fn tell(mut teller: Teller, mut committed: watch::Receiver<i64>) {
+pub(super) async fn tell(mut teller: HintSender, mut committed: watch::Receiver<i64>) {
     loop {
         match timeout(REST_AFTER, committed.changed()).await {
             Ok(Ok(())) => {

@@ -11,20 +11,20 @@ use tonic::Status;
 use tonic::body::Body;
 
 /// A body until the listener ends; then the status that says so.
-pub(super) struct Until {
+pub(super) struct EndingBody {
     /// `None` once the listener's end has ended it.
     body: Option<Body>,
     stop: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
-impl Until {
-    pub(super) fn new(body: Body, mut stopped: watch::Receiver<()>) -> Until {
+impl EndingBody {
+    pub(super) fn new(body: Body, mut stopped: watch::Receiver<()>) -> EndingBody {
         // Nothing is ever sent there: it ends with its sender.
-        Until { body: Some(body), stop: Box::pin(async move { drop(stopped.changed().await) }) }
+        EndingBody { body: Some(body), stop: Box::pin(async move { drop(stopped.changed().await) }) }
     }
 }
 
-impl http_body::Body for Until {
+impl http_body::Body for EndingBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -3,12 +3,12 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::seldom::{Holds, Seldom};
+use crate::mostly_empty::{Holds, MostlyEmpty};
 use limit::Key;
 
 /// The last ones, by key and by when this node decided them.
 #[derive(Debug, Default)]
-pub(crate) struct TakenLate(Seldom<LateTimes>);
+pub(crate) struct LateCharges(MostlyEmpty<LateTimes>);
 
 #[derive(Debug, Default)]
 struct LateTimes {
@@ -24,7 +24,7 @@ impl Holds for LateTimes {
     }
 }
 
-impl TakenLate {
+impl LateCharges {
     /// Redis took at `taken_us` what this node decided at `decided_ns`.
     pub(crate) fn note(&self, key: Key, decided_ns: u64, taken_us: u64) {
         self.0.with(|last| {

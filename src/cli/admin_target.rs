@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use anyhow::{Context, bail};
 
-use super::admin_client::{AdminAddress, AdminClient, Secure};
+use super::admin_client::{AdminAddress, AdminClient, TlsOptions};
 use net::trust::{ClientPair, Trust};
 
 /// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
@@ -44,7 +44,7 @@ fn place(text: &str) -> Result<AdminAddress, &'static str> {
     let (host, port) = authority.rsplit_once(':').ok_or("write its port, as in http://127.0.0.1:9900")?;
     match !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() {
         true if is_tls => {
-            Ok(AdminAddress::Tls(Secure { authority: authority.to_owned(), ..Secure::default() }))
+            Ok(AdminAddress::Tls(TlsOptions { authority: authority.to_owned(), ..TlsOptions::default() }))
         }
         true => Ok(AdminAddress::Tcp(authority.to_owned())),
         false => Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
@@ -87,11 +87,11 @@ impl AdminTarget {
         let shown =
             self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| ClientPair { cert, key });
         match place {
-            AdminAddress::Tls(Secure { authority, trust, own }) => {
+            AdminAddress::Tls(TlsOptions { authority, trust, own }) => {
                 // Verified with `--ca`, too, because that says whom to trust.
                 let verify = trust.verify || self.ca.is_some();
                 let trust = Trust { ca: self.ca.clone(), shown, verify, ..trust };
-                Ok(AdminAddress::Tls(Secure { authority, trust, own }))
+                Ok(AdminAddress::Tls(TlsOptions { authority, trust, own }))
             }
             _ if shown.is_some() || self.ca.is_some() => {
                 bail!("--cert, --key and --ca need a listener with TLS: write --url https://HOST:PORT")
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(place("http://127.0.0.1:9900"), tcp("127.0.0.1:9900"));
         assert_eq!(place("http://[::1]:9900/"), tcp("[::1]:9900"));
         assert_eq!(place("http://gw.internal:80"), tcp("gw.internal:80"));
-        let secure = Secure { authority: "gw:1".to_owned(), ..Secure::default() };
+        let secure = TlsOptions { authority: "gw:1".to_owned(), ..TlsOptions::default() };
         assert!(secure.trust.verify);
         assert_eq!(place("https://gw:1"), Ok(AdminAddress::Tls(secure)));
         assert_eq!(place("unix:/run/a.sock"), Ok(AdminAddress::Unix("/run/a.sock".into())));

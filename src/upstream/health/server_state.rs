@@ -13,7 +13,7 @@ use crate::config::{self, Eject, HealthCheckConfig};
 /// Two things take it out of use: checks that fail, until enough of them succeed, and an ejection, until its time is
 /// over. A good check does not end an ejection, because a health endpoint may say what it likes while requests fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerStanding {
+pub struct ServerState {
     is_unhealthy: bool,
     /// Checks in a row that spoke against what is believed.
     contrary: u32,
@@ -36,14 +36,14 @@ pub enum HealthChange {
     Returned,
 }
 
-impl ServerStanding {
+impl ServerState {
     /// A server that others were there before: it gets its share by and by.
-    pub fn new_among_others(now_ns: u64) -> ServerStanding {
-        ServerStanding { back_ns: now_ns, ..ServerStanding::default() }
+    pub fn new_among_others(now_ns: u64) -> ServerState {
+        ServerState { back_ns: now_ns, ..ServerState::default() }
     }
 
     /// The same server under other rules: what they do not look at any more is forgotten.
-    pub fn under(&self, rules: &config::HealthConfig) -> ServerStanding {
+    pub fn under(&self, rules: &config::HealthConfig) -> ServerState {
         let mut standing = self.clone();
         if rules.check.is_none() {
             (standing.is_unhealthy, standing.contrary) = (false, 0);
@@ -125,7 +125,7 @@ impl ServerStanding {
 }
 
 /// The part of its share that a server gets, per mille: nothing while it is out, then all of it, or more and more over
-/// `slow_start`. An ejection ends with its time, whether or not [`ServerStanding::tick`] has been told.
+/// `slow_start`. An ejection ends with its time, whether or not [`ServerState::tick`] has been told.
 pub fn share_per_mille(out_until_ns: u64, back_ns: u64, slow_start: Option<Duration>, now_ns: u64) -> u32 {
     if now_ns < out_until_ns {
         return 0;
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn checks_take_a_server_out_and_back_by_their_thresholds() {
-        let mut standing = ServerStanding::default();
+        let mut standing = ServerState::default();
         let mut said = |checks: &str, now: u64| {
             let changes =
                 checks.bytes().map(|check_said| standing.checked(check_said == b'+', &check(), now));
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn ejections_that_follow_each_other_grow_and_are_forgotten() {
         let rules = Eject { time: Duration::from_secs(10), ..Eject::default() };
-        let mut standing = ServerStanding::default();
+        let mut standing = ServerState::default();
         let mut now = 100 * SECOND;
         for times in [1, 2, 3, 4] {
             let time = Duration::from_secs(10 * times);
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_good_check_does_not_end_an_ejection() {
-        let mut standing = ServerStanding::default();
+        let mut standing = ServerState::default();
         standing.eject(&Eject::default(), SECOND);
         for _ in 0..9 {
             standing.checked(true, &check(), SECOND);
@@ -234,7 +234,7 @@ mod tests {
             events in prop::collection::vec((0_u8..4, 0_u64..100 * SECOND), 0..50),
         ) {
             let (rules, slow) = (Eject::default(), Some(Duration::from_secs(10)));
-            let (mut standing, mut now) = (ServerStanding::default(), SECOND);
+            let (mut standing, mut now) = (ServerState::default(), SECOND);
             for (event, later) in events {
                 now += later;
                 match event {

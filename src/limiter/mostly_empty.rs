@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// A collection that is empty nearly always.
 #[derive(Debug, Default)]
-pub(super) struct Seldom<T> {
+pub(super) struct MostlyEmpty<T> {
     /// How many it holds, so that the usual case (none) takes no lock.
     count: AtomicUsize,
     held: Mutex<T>,
@@ -29,7 +29,7 @@ impl<T> Holds for VecDeque<T> {
     }
 }
 
-impl<T: Holds> Seldom<T> {
+impl<T: Holds> MostlyEmpty<T> {
     /// Whether it held nothing after the last change.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {

@@ -1,7 +1,7 @@
 //! What a charge would be told, for `explain`: decided on copies by the functions that decide requests, so nothing is
 //! spent, counted or asked.
 //!
-//! This node often cannot know: Redis would be asked. So a [`Foretold`] says who decides and, for the case that Redis does
+//! This node often cannot know: Redis would be asked. So a [`Forecast`] says who decides and, for the case that Redis does
 //! not answer, what the fallback would say.
 
 use crate::Limiter;
@@ -23,7 +23,7 @@ pub enum Decider {
 
 /// What a charge would be told.
 #[derive(Clone, Copy, Debug)]
-pub struct Foretold {
+pub struct Forecast {
     /// Who would decide it, so whose word `outcome` is.
     pub decider: Decider,
     /// What the charge would be told, with nothing spent.
@@ -38,14 +38,14 @@ pub struct Foretold {
     pub held: f64,
 }
 
-impl Foretold {
+impl Forecast {
     /// What a charge of this client would be told now.
-    pub(crate) fn of(limiter: &Limiter, charge: &Charge, client: ClientAddress, now_ns: u64) -> Foretold {
+    pub(crate) fn of(limiter: &Limiter, charge: &Charge, client: ClientAddress, now_ns: u64) -> Forecast {
         let Some((shared, plan)) = limiter.shared(charge) else {
-            return Foretold::by_node(limiter.table.peek(charge, now_ns), 0.0);
+            return Forecast::by_node(limiter.table.peek(charge, now_ns), 0.0);
         };
         if charge.cost > plan.quota.capacity() {
-            return Foretold::by_node(limiter.foresee(charge, now_ns), 0.0);
+            return Forecast::by_node(limiter.foresee(charge, now_ns), 0.0);
         }
         let leases = &shared.leases.table;
         let mut share = leases.copy(charge, now_ns);
@@ -60,7 +60,7 @@ impl Foretold {
             }
         };
         if let Some(outcome) = known {
-            return Foretold::by_node(outcome, held);
+            return Forecast::by_node(outcome, held);
         }
         let is_late = shared.fleet.is_late_as_a_rule(charge.key);
         let without_redis = match is_late && Fleet::is_advanced(&plan) {
@@ -77,11 +77,11 @@ impl Foretold {
             true => (Decider::Redis, limiter.foresee(charge, now_ns)),
             false => (Decider::Fallback, without_redis),
         };
-        Foretold { decider, outcome, without_redis, denies_without_redis, open_without_redis, held }
+        Forecast { decider, outcome, without_redis, denies_without_redis, open_without_redis, held }
     }
 
-    fn by_node(outcome: Outcome, held: f64) -> Foretold {
-        Foretold {
+    fn by_node(outcome: Outcome, held: f64) -> Forecast {
+        Forecast {
             decider: Decider::Node,
             outcome,
             without_redis: outcome,

@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::task::Poll;
 
 /// A future that may go to another thread.
-pub(super) type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub(super) type SendFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What each of them comes to, in their order. Each wake asks all that are left, because answers of Redis come many at
 /// a time: a thousand futures are asked a few dozen times.
-pub(super) async fn all<T>(futures: Vec<Boxed<'_, T>>) -> Vec<T> {
+pub(super) async fn all<T>(futures: Vec<SendFuture<'_, T>>) -> Vec<T> {
     let mut left: Vec<_> = futures.into_iter().map(|future| (Some(future), None)).collect();
     poll_fn(|cx| {
         let mut is_ready = true;
@@ -36,7 +36,7 @@ mod tests {
     #[tokio::test]
     async fn values_come_in_the_order_of_their_futures() {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..3).map(|_| oneshot::channel::<usize>()).unzip();
-        let futures = receivers.into_iter().map(|it| Box::pin(async { it.await.ok() }) as Boxed<'_, _>);
+        let futures = receivers.into_iter().map(|it| Box::pin(async { it.await.ok() }) as SendFuture<'_, _>);
         let sent = async {
             for (number, sender) in senders.into_iter().enumerate().rev() {
                 tokio::task::yield_now().await;

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::account::Outcome;
 use super::request::{Client, Request};
-use super::tally::Most;
+use super::tally::HeavyHitters;
 use policy::KeyNaming;
 use policy::keys::naming::{VALUE_BYTES_MAX, text};
 use policy::request::counted_address;
@@ -20,9 +20,9 @@ pub struct Differences {
     /// Requests that only the other configuration refuses.
     pub newly_admitted: u64,
     /// Who of those is met most.
-    pub denied_callers: Most<Caller>,
+    pub denied_callers: HeavyHitters<Caller>,
     /// The same of those that are admitted now.
-    pub admitted_callers: Most<Caller>,
+    pub admitted_callers: HeavyHitters<Caller>,
     /// By the candidate's route: requests that only the candidate refuses, and that only the other one does.
     pub routes: BTreeMap<String, [u64; 2]>,
 }

@@ -74,7 +74,7 @@ proptest! {
         for (wait, cost) in steps {
             now += (period_ns as f64 / limit as f64 * wait) as u64;
             let few = state.few(&quota).expect("there are few").0.debit(&quota, scale, cost, now);
-            let again = Few::from_words(few.into_words(scale), scale);
+            let again = SmallWindow::from_words(few.into_words(scale), scale);
             prop_assert_eq!((few.newest, &few.ages[..few.len]), (again.newest, &again.ages[..again.len]));
             state = State(few.into_words(scale));
         }

@@ -4,13 +4,13 @@
 use super::limit::{Limit, limits, penalise, refusal, without_request};
 use gateway::service::refusal::{LimitExceeded, Refusal};
 use limit::lease_messages::{WindowBalance, WindowRecord};
-use limit::{PolicyId, Worlds};
-use limiter::{Check, Limiter, Look};
+use limit::{PolicyId, TrialSet};
+use limiter::{Check, Limiter, RedisView};
 use policy::{PolicySelection, RouteTable, Subject};
 
 /// What a check would come to.
 #[derive(Debug)]
-pub(crate) struct Ahead {
+pub(crate) struct DryCheck {
     /// The windows that would refuse it. `None`: none would.
     pub limited: Option<LimitExceeded>,
     /// The policy of each of those, and its index in that.
@@ -33,7 +33,7 @@ pub(crate) async fn look_ahead(
     policies: PolicySelection<'_>,
     subject: &(impl Subject + Sync),
     now_ns: u64,
-) -> Result<Ahead, String> {
+) -> Result<DryCheck, String> {
     let (mut limits, penalties) = {
         let mut check = Check::default();
         let peeked = limiter.peek(policies, subject, now_ns, &mut check);
@@ -56,9 +56,9 @@ pub(crate) async fn look_ahead(
     // One without a wait counts as the longest, because it is for ever.
     let longest = limits.iter().filter(refuses).max_by_key(|limit| limit.told_ns().unwrap_or(u64::MAX));
     // Of a trial only what decides binds; any other shadow's windows are all that is known of it.
-    let deciding = |limit: &&Limit| limit.charge.world() == Worlds::OWN;
+    let deciding = |limit: &&Limit| limit.charge.world() == TrialSet::OWN;
     let binding = longest.or(limits.iter().filter(deciding).min_by_key(|limit| limit.remaining));
-    Ok(Ahead {
+    Ok(DryCheck {
         refusing: limits
             .iter()
             .filter(refuses)
@@ -73,7 +73,9 @@ pub(crate) async fn look_ahead(
 
 fn reset_ns(limit: &Limit) -> Option<u64> {
     match limit.redis {
-        Some(Look::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) => Some(outcome.reset_ns),
+        Some(RedisView::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })) => {
+            Some(outcome.reset_ns)
+        }
         _ => limit.foretold.map(|foretold| foretold.outcome.reset_ns),
     }
 }

@@ -37,7 +37,7 @@ impl Steps {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Few {
+pub(super) struct SmallWindow {
     /// The step of the newest unit, `INDEX_BITS` of it.
     newest: u64,
     /// How many steps before the newest each unit was taken, the newest first.
@@ -45,11 +45,11 @@ pub(super) struct Few {
     len: usize,
 }
 
-impl Few {
+impl SmallWindow {
     /// Reads two words; all zero is nothing spent.
-    pub(super) fn from_words(words: [u64; 2], steps: Steps) -> Few {
+    pub(super) fn from_words(words: [u64; 2], steps: Steps) -> SmallWindow {
         let mut bits = u128::from(words[0]) | u128::from(words[1] & LATER_MASK) << 64;
-        let mut few = Few { newest: words[1] >> (BITS - 64), ages: [0; FEW_MAX as usize], len: 0 };
+        let mut few = SmallWindow { newest: words[1] >> (BITS - 64), ages: [0; FEW_MAX as usize], len: 0 };
         let mut age = 0;
         while bits != 0 && few.len < FEW_MAX as usize {
             let zeros = bits.trailing_zeros();
@@ -79,7 +79,7 @@ impl Few {
     }
 
     /// What still counts at a step.
-    fn at(mut self, steps: Steps, step: u64) -> Few {
+    fn at(mut self, steps: Steps, step: u64) -> SmallWindow {
         let ahead = ahead(self.newest, step) + i64::from(steps.count);
         while self.len > 0 && i64::from(self.ages[self.len - 1]) >= ahead {
             self.len -= 1;
@@ -87,7 +87,7 @@ impl Few {
         self
     }
 
-    pub(super) fn take(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> (Few, Outcome) {
+    pub(super) fn take(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> (SmallWindow, Outcome) {
         let (limit, step) = (quota.limit().get(), step_of(quota, steps, now_ns));
         let few = self.at(steps, step);
         let left = limit.saturating_sub(few.len as u64);
@@ -107,14 +107,14 @@ impl Few {
     }
 
     /// Counts a denied cost until nothing is left.
-    pub(super) fn count_denied(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> Few {
+    pub(super) fn count_denied(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> SmallWindow {
         let step = step_of(quota, steps, now_ns);
         let few = self.at(steps, step);
         few.spend(steps, cost.min(quota.limit().get().saturating_sub(few.len as u64)), step)
     }
 
     /// Counts a cost whether it fits or not.
-    pub(super) fn debit(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> Few {
+    pub(super) fn debit(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> SmallWindow {
         let (limit, step) = (quota.limit().get(), step_of(quota, steps, now_ns));
         let few = self.at(steps, step);
         let fits = cost.min(limit.saturating_sub(few.len as u64));
@@ -130,7 +130,7 @@ impl Few {
     }
 
     /// Undoes a `take` made at `taken_ns`; if the unit's place was owed since, what was owed last is not.
-    pub(super) fn give_back(self, quota: &Quota, steps: Steps, cost: u64, taken_ns: u64) -> Few {
+    pub(super) fn give_back(self, quota: &Quota, steps: Steps, cost: u64, taken_ns: u64) -> SmallWindow {
         let taken = step_of(quota, steps, taken_ns);
         let count = i64::from(steps.count);
         let mut few = self;
@@ -168,13 +168,13 @@ impl Few {
     }
 
     /// The same units in the steps of a changed limit of the same period. None of them is owed.
-    pub(super) fn restepped(self, quota: &Quota, [old, new]: [Steps; 2], now_ns: u64) -> Few {
+    pub(super) fn restepped(self, quota: &Quota, [old, new]: [Steps; 2], now_ns: u64) -> SmallWindow {
         let step = step_of(quota, old, now_ns);
         let few = self.at(old, step);
         // By their place in a period, as far back as needed.
         let (whole, within) = (now_ns / quota.period_ns(), step_within(quota, old, now_ns));
         let (old, new) = (i64::from(old.count), i64::from(new.count));
-        let mut changed = Few { len: 0, ..few };
+        let mut changed = SmallWindow { len: 0, ..few };
         for age in few.ages[..few.len].iter().rev() {
             let place = within as i64 + ahead(few.newest, step) - i64::from(*age);
             let at = place.div_euclid(old) * new + place.rem_euclid(old) * new / old;
@@ -186,7 +186,7 @@ impl Few {
         changed
     }
 
-    fn spend(mut self, steps: Steps, cost: u64, step: u64) -> Few {
+    fn spend(mut self, steps: Steps, cost: u64, step: u64) -> SmallWindow {
         if cost == 0 {
             return self;
         }
