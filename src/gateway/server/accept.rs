@@ -43,7 +43,7 @@ pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener:
         let accepted = tokio::select! {
             biased;
             accepted = poll_fn(|cx| socket.poll_accept(cx)) => accepted,
-            () = worker.drain.begins() => break,
+            () = worker.drain.begins.wait() => break,
         };
         match accepted {
             Ok((stream, peer)) => {
@@ -123,7 +123,7 @@ async fn pause<S: Service>(worker: &Worker<S>) {
     };
     tokio::select! {
         () = descriptor_is_free => {}
-        () = worker.drain.begins() => {}
+        () = worker.drain.begins.wait() => {}
     }
 }
 
@@ -257,7 +257,7 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll) {
     loop {
         let ready = tokio::select! {
             biased;
-            () = worker.drain.idle_closes() => break,
+            () = worker.drain.idle_closes.wait() => break,
             ready = watched.readable_mut() => ready,
         };
         let Ok(mut ready) = ready else { break };

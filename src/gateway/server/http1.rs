@@ -95,7 +95,7 @@ async fn wait_readable<S: Service>(
                 false
             }
         },
-        () = conn.facts.drain.idle_closes() => false,
+        () = conn.facts.drain.idle_closes.wait() => false,
     }
 }
 
@@ -135,7 +135,7 @@ async fn drive<S: Service>(
         service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request, None));
     let mut served = builder.serve_connection(TokioIo::new(io), service);
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, Some(IDLE_AFTER), None);
-    let (drain, cuts) = (pin!(conn.facts.drain.idle_closes()), pin!(conn.facts.drain.cuts()));
+    let (drain, cuts) = (pin!(conn.facts.drain.idle_closes.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     conn.facts.activity.mind_presence();
     let mut presence = Presence::There;
@@ -145,12 +145,12 @@ async fn drive<S: Service>(
                 return Poll::Ready(ConnectionEnd::Done(result));
             }
             conn.facts.rest.poll(&conn.facts.activity, cx);
-            if !draining && conn.facts.drain.poll_idle_closes(&mut drain, cx) {
+            if !draining && conn.facts.drain.idle_closes.poll(&mut drain, cx) {
                 draining = true;
                 Pin::new(&mut served).graceful_shutdown();
                 continue;
             }
-            if draining && conn.facts.drain.poll_cuts(&mut cuts, cx) {
+            if draining && conn.facts.drain.cuts.poll(&mut cuts, cx) {
                 return Poll::Ready(ConnectionEnd::Gone);
             }
             if let Some(fault) = conn.facts.activity.due_fault() {

@@ -73,7 +73,7 @@ async fn drive<S: Service>(
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
-    let (drain, cuts) = (pin!(conn.facts.drain.leaves()), pin!(conn.facts.drain.cuts()));
+    let (drain, cuts) = (pin!(conn.facts.drain.leaves.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     let end = std::future::poll_fn(|cx| {
         loop {
@@ -85,12 +85,12 @@ async fn drive<S: Service>(
             if let Poll::Ready(result) = polled {
                 return Poll::Ready(ConnectionEnd::Done(result));
             }
-            if !draining && (conn.facts.leaving.get() || conn.facts.drain.poll_leaves(&mut drain, cx)) {
+            if !draining && (conn.facts.leaving.get() || conn.facts.drain.leaves.poll(&mut drain, cx)) {
                 draining = true;
                 served.as_mut().graceful_shutdown();
                 continue;
             }
-            if draining && conn.facts.drain.poll_cuts(&mut cuts, cx) {
+            if draining && conn.facts.drain.cuts.poll(&mut cuts, cx) {
                 return Poll::Ready(ConnectionEnd::Gone);
             }
             match ready!(timer.poll(&conn.facts.activity, cx)) {

@@ -45,7 +45,7 @@ pub async fn read<S: Service>(
     }
     let ended = tokio::select! {
         () = conn.worker.memory_is_short.notified() => None,
-        () = conn.facts.drain.idle_closes() => None,
+        () = conn.facts.drain.idle_closes.wait() => None,
         ended = timeout(conn.facts.config.timeouts.body_stall, rest) => match ended {
             Ok(ahead) => ahead,
             Err(_) => {

@@ -28,7 +28,7 @@ pub async fn client<S: Service>(
     let deadline = listener.config.load().timeouts.header;
     let read = tokio::select! {
         read = timeout(deadline, read(tcp)) => read,
-        () = worker.drain.idle_closes() => return None,
+        () = worker.drain.idle_closes.wait() => return None,
     };
     let Ok(read) = read else {
         listener.metrics.deadline_passed(worker.service.cells(), metrics::ConnectionDeadline::Header);

@@ -112,7 +112,7 @@ async fn first_bytes<S: Service>(
     tokio::select! {
         biased;
         read = timeout(IDLE_AFTER, tcp.read_buf(ahead)) => read.ok(),
-        () = worker.drain.idle_closes() => Some(Ok(0)),
+        () = worker.drain.idle_closes.wait() => Some(Ok(0)),
     }
 }
 
@@ -159,7 +159,7 @@ async fn sniff<S: Service>(
     let read = async {
         tokio::select! {
             read = timeout_at(deadline.into(), read) => read,
-            () = conn.facts.drain.idle_closes() => Ok(false),
+            () = conn.facts.drain.idle_closes.wait() => Ok(false),
         }
     };
     match read.await {

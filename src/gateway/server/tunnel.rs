@@ -91,7 +91,7 @@ where
     match end {
         TunnelEnd::Sides => tokio::select! {
             ended = &mut up => ended.map(|()| TunnelEnd::Sides),
-            () = drain.tunnels_end() => Ok(TunnelEnd::Drain),
+            () = drain.tunnels_end.wait() => Ok(TunnelEnd::Drain),
         },
         TunnelEnd::Drain => {
             // The client's close frame still goes to the server, which learns from it that the client leaves.
@@ -152,7 +152,7 @@ impl<U: AsyncRead, C: AsyncWrite> Down<'_, U, C> {
         let early = std::mem::take(&mut self.early);
         self.pass(&early).await?;
         let mut buffer = vec![0; BUFFER_BYTES];
-        let mut drain = pin!(drain.tunnels_end());
+        let mut drain = pin!(drain.tunnels_end.wait());
         let mut is_draining = false;
         loop {
             if is_draining && self.frames.as_ref().is_some_and(Frames::is_between) {

@@ -11,11 +11,16 @@ use tokio::sync::Notify;
 /// one whose sockets another process has taken over leaves idle clients a while to be served once more.
 #[derive(Debug, Default)]
 pub struct Drain {
-    leaves: OneTimeEvent,
-    begins: OneTimeEvent,
-    idle_closes: OneTimeEvent,
-    tunnels_end: OneTimeEvent,
-    cuts: OneTimeEvent,
+    /// Answers say that it ends.
+    pub leaves: OneTimeEvent,
+    /// The worker takes no new work.
+    pub begins: OneTimeEvent,
+    /// Connections without a request are closed.
+    pub idle_closes: OneTimeEvent,
+    /// Tunnels are told to end.
+    pub tunnels_end: OneTimeEvent,
+    /// The deadline, as [`Drain::cut`] says.
+    pub cuts: OneTimeEvent,
     /// Tunnels that stand: the worker waits for their farewell only if there are any.
     tunnels: Cell<usize>,
 }
@@ -32,7 +37,7 @@ impl Drop for Tunnel<'_> {
 
 /// Something that happens once, and that tasks wait for.
 #[derive(Debug, Default)]
-struct OneTimeEvent {
+pub struct OneTimeEvent {
     has_come: Cell<bool>,
     comes: Notify,
 }
@@ -44,11 +49,24 @@ impl OneTimeEvent {
         }
     }
 
-    async fn wait(&self) {
+    /// Waits until it comes; ready at once if it has.
+    pub async fn wait(&self) {
         // Made before the flag is read, because `notify_waiters` wakes only those that exist already.
         let comes = self.comes.notified();
         if !self.has_come.get() {
             comes.await;
+        }
+    }
+
+    /// Whether it has come, for a task that asks at every poll. `wait` is [`OneTimeEvent::wait`]; it is polled once, which
+    /// registers the task to be woken, and taken. After that reading the flag is enough.
+    pub fn poll<F>(&self, wait: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
+    where
+        F: Future<Output = ()>,
+    {
+        match wait.take() {
+            Some(wait) => wait.poll(cx).is_ready(),
+            None => self.has_come.get(),
         }
     }
 }
@@ -108,65 +126,5 @@ impl Drain {
 
     pub fn is_cut(&self) -> bool {
         self.cuts.has_come.get()
-    }
-
-    /// Waits until answers say that it ends; ready at once if they do.
-    pub async fn leaves(&self) {
-        self.leaves.wait().await;
-    }
-
-    /// Waits until the drain begins; ready at once if it has.
-    pub async fn begins(&self) {
-        self.begins.wait().await;
-    }
-
-    /// Ready once connections without a request are closed.
-    pub async fn idle_closes(&self) {
-        self.idle_closes.wait().await;
-    }
-
-    /// Ready once tunnels are told to end.
-    pub async fn tunnels_end(&self) {
-        self.tunnels_end.wait().await;
-    }
-
-    /// Ready at the deadline, as [`Drain::cut`] says.
-    pub async fn cuts(&self) {
-        self.cuts.wait().await;
-    }
-
-    /// Whether answers say that it ends, for a task that asks at every poll. `leaves` is [`Drain::leaves`]; it is polled once,
-    /// which registers the task to be woken, and taken. After that reading the flag is enough.
-    pub fn poll_leaves<F>(&self, leaves: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
-    where
-        F: Future<Output = ()>,
-    {
-        poll(&self.leaves, leaves, cx)
-    }
-
-    /// The same as [`Drain::poll_leaves`], of [`Drain::idle_closes`].
-    pub fn poll_idle_closes<F>(&self, closes: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
-    where
-        F: Future<Output = ()>,
-    {
-        poll(&self.idle_closes, closes, cx)
-    }
-
-    /// The same as [`Drain::poll_leaves`], of [`Drain::cuts`].
-    pub fn poll_cuts<F>(&self, cuts: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
-    where
-        F: Future<Output = ()>,
-    {
-        poll(&self.cuts, cuts, cx)
-    }
-}
-
-fn poll<F>(moment: &OneTimeEvent, comes: &mut Option<Pin<&mut F>>, cx: &mut Context<'_>) -> bool
-where
-    F: Future<Output = ()>,
-{
-    match comes.take() {
-        Some(comes) => comes.poll(cx).is_ready(),
-        None => moment.has_come.get(),
     }
 }

@@ -29,7 +29,7 @@ pub async fn gather(conn: &Conn, stream: &mut ClientStream, ahead: Bytes) -> Opt
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline.into(), stream.read_buf(&mut head)) => read.ok()?,
-            () = conn.drain.idle_closes() => Ok(0),
+            () = conn.drain.idle_closes.wait() => Ok(0),
         };
         // What has come goes on, because hyper reads the end of the stream, or the error, again.
         if !read.is_ok_and(|count| count > 0) {

@@ -61,7 +61,8 @@ pub async fn wait(
                 return PreludeEnd::Gone(error);
             }
         }
-        let told = async { if is_late { conn.drain.begins().await } else { conn.drain.leaves().await } };
+        let told =
+            async { if is_late { conn.drain.begins.wait().await } else { conn.drain.leaves.wait().await } };
         let read = tokio::select! {
             biased;
             read = timeout_at(deadline.into(), hello.read(&mut io)) => read,
