@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use crate::global::ShardId;
 use crate::global::config::deadline_of;
-use crate::global::{Global, ShardId};
 use limit::Key;
 use limit::lease_messages::{LinkError, Op, Reply};
 
 /// Carries questions to Redis and brings its answers back.
 pub trait Link: Send + Sync {
-    /// Sends an operation without waiting. `done` is called exactly once, from any thread, possibly before this returns.
+    /// Sends an operation; neither waits nor takes a lock. `done` is called exactly once, with the answer, even if it comes
+    /// after the deadline, or with the reason there is none: on another thread or, if there is no room or no connection, on
+    /// this one. An operation that is sent once has its result after a second and a little; `Renew`, `Return` and `Debit`
+    /// are sent again until they are answered, over an outage too (see [`LinkError`]).
     fn send(&self, op: Op, done: Done);
 
     /// Whether the key's shard answers, as far as is known. For a shard that does not, it is true now and then, so that a
@@ -36,7 +39,8 @@ pub trait Link: Send + Sync {
         deadline_of(Duration::from_nanos(self.round_trip_ns(key)))
     }
 
-    /// The share of keys that should be renewed at the key's shard now, percent: less than all just after an outage.
+    /// The share of keys that should be renewed at the key's shard now, percent. It is 100, except that it rises over two
+    /// seconds after an outage, so that the shard does not meet every key at once.
     fn ramp_percent(&self, _key: Key) -> u32 {
         100
     }
@@ -44,7 +48,9 @@ pub trait Link: Send + Sync {
     /// Whether one `Op::Take` may hold both keys.
     fn same_shard(&self, one: Key, other: Key) -> bool;
 
-    /// The key with the tenant's dedicated shard in it, if the tenant has one.
+    /// Routes a key to its tenant's dedicated shard, if the tenant has one, by putting the shard's number into the key's
+    /// lowest byte (0: the ring). With dedicated shards every key must pass here, with `None` if no tenant is known,
+    /// because otherwise its own lowest byte would be read as a shard; without dedicated shards keys stay as they are.
     fn route(&self, key: Key, _tenant: Option<&str>) -> Key {
         key
     }
@@ -59,7 +65,7 @@ pub trait Link: Send + Sync {
         None
     }
 
-    /// How many nodes share the limits, this one included; at least 1.
+    /// How many nodes share the limits, this one included; at least 1. While Redis is down, the last count.
     fn nodes(&self) -> u32;
 
     /// The place of this node, from 0, in an order of the nodes that the key names and all of them know.
@@ -70,57 +76,3 @@ pub trait Link: Send + Sync {
 
 /// Called with the answer and the monotonic time at which it came, nanoseconds.
 pub type Done = Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>;
-
-impl Link for Global {
-    fn send(&self, op: Op, done: Done) {
-        Global::send(self, op, done);
-    }
-
-    fn is_up(&self, key: Key) -> bool {
-        Global::is_up(self, key)
-    }
-
-    fn answers(&self, key: Key) -> bool {
-        Global::answers(self, key)
-    }
-
-    fn is_quick(&self, key: Key) -> bool {
-        Global::is_quick(self, key)
-    }
-
-    fn round_trip_ns(&self, key: Key) -> u64 {
-        Global::round_trip_ns(self, key)
-    }
-
-    fn deadline(&self, key: Key) -> Duration {
-        Global::deadline(self, key)
-    }
-
-    fn ramp_percent(&self, key: Key) -> u32 {
-        Global::ramp_percent(self, key)
-    }
-
-    fn same_shard(&self, one: Key, other: Key) -> bool {
-        Global::same_shard(self, one, other)
-    }
-
-    fn route(&self, key: Key, tenant: Option<&str>) -> Key {
-        Global::route(self, key, tenant)
-    }
-
-    fn shard(&self, key: Key) -> ShardId {
-        Global::shard(self, key)
-    }
-
-    fn shard_name(&self, shard: ShardId) -> Option<String> {
-        Global::shard_name(self, shard)
-    }
-
-    fn nodes(&self) -> u32 {
-        Global::nodes(self)
-    }
-
-    fn rank(&self, key: Key) -> u32 {
-        Global::rank(self, key)
-    }
-}

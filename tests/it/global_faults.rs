@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use limit::Key;
 use limit::lease_messages::{LinkError, Op};
+use limiter::Link;
 use limiter::global::Condition;
 use limiter::global::config::{Login, Secret, Topology};
 

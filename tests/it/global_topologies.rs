@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use limit::Key;
+use limiter::Link;
 use limiter::global::Condition;
 use limiter::global::config::{DedicatedServer, Topology, WeightedServer};
 

@@ -79,7 +79,7 @@ impl Global {
             call_durations,
         )?;
         let help = "Nodes that share this Redis, as this node counts them";
-        families.gauges("fleet_nodes", help, None, [([], self.nodes())])?;
+        families.gauges("fleet_nodes", help, None, [([], self.nodes.count())])?;
         self.collect_readings(families)
     }
 

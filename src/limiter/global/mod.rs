@@ -43,8 +43,9 @@ use tokio::task::JoinSet;
 use base::clock;
 use base::random::Random;
 use limit::Key;
-use limit::lease_messages::{LinkError, Op, Reply};
+use limit::lease_messages::{LinkError, Op};
 
+use super::link::{Done, Link};
 use batch::{Asker, Entry};
 use cluster::SlotMap;
 pub use condition::Condition;
@@ -210,106 +211,6 @@ impl Global {
         Ok(Arc::new(Global { shared, moves, dedicated, nodes, readings, stop, tasks: Mutex::new(tasks) }))
     }
 
-    /// Sends an operation; neither waits nor takes a lock. `done` is called exactly once, with the answer, even if it
-    /// comes after the deadline, or with the reason there is none. It is called on the control runtime or, if there is
-    /// no room or no connection, on this thread. An operation that is sent once has its result after a second and a
-    /// little; `Renew`, `Return` and `Debit` are sent again until they are answered, over an outage too (see
-    /// [`LinkError`]).
-    pub fn send(&self, op: Op, done: Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>) {
-        let now_ns = clock::now_ns();
-        let asker = Asker::new(done);
-        let keys = wire::keys(&op);
-        let Some((key, _)) = keys.first() else { return asker.complete(Err(LinkError::Refused), now_ns) };
-        let (key, shard) = (*key, self.shared.shard(*key));
-        let is_one_call = keys.len() <= wire::PARTS_MAX
-            && keys.iter().skip(1).all(|(other, _)| self.shared.shard(*other) == shard);
-        drop(keys);
-        if !is_one_call {
-            return asker.complete(Err(LinkError::Refused), now_ns);
-        }
-        let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
-        if let Some(entry) = self.moves.hold(&self.shared, entry, key) {
-            self.shared.post(entry, key, now_ns);
-        }
-    }
-
-    /// Whether to ask Redis for this key: its shard answers, or this call is one of the few that test whether it does
-    /// again.
-    #[inline]
-    pub fn is_up(&self, key: Key) -> bool {
-        self.shared.shards[self.shared.shard(key)].is_up()
-    }
-
-    /// Whether the shard of this key is known to answer. Unlike [`Global::is_up`] it lets no call through to find out.
-    #[inline]
-    pub fn answers(&self, key: Key) -> bool {
-        self.shared.shards[self.shared.shard(key)].is_closed()
-    }
-
-    /// Whether a request should wait for an answer for this key: answers come within the deadline, or this call is one
-    /// of the few that test it. A shard that is up but not quick is still asked for leases, which no request waits for.
-    #[inline]
-    pub fn is_quick(&self, key: Key) -> bool {
-        self.shared.shards[self.shared.shard(key)].is_quick()
-    }
-
-    /// How long nearly all calls for this key take, nanoseconds: the mean of the last second and four deviations. 0
-    /// before the first answer.
-    #[inline]
-    pub fn round_trip_ns(&self, key: Key) -> u64 {
-        self.shared.shards[self.shared.shard(key)].round_trip_ns()
-    }
-
-    /// How long a request waits for an answer for this key.
-    #[inline]
-    pub fn deadline(&self, key: Key) -> Duration {
-        Duration::from_nanos(self.shared.deadline_ns(self.shared.shard(key)))
-    }
-
-    /// The share of renewals that should go to this key's shard now, percent. It is 100, except that it rises over two
-    /// seconds after an outage, so that the shard does not meet every key at once.
-    pub fn ramp_percent(&self, key: Key) -> u32 {
-        self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
-    }
-
-    /// Whether both keys are on one shard, so that one operation may charge both.
-    #[inline]
-    pub fn same_shard(&self, one: Key, other: Key) -> bool {
-        self.shared.shard(one) == self.shared.shard(other)
-    }
-
-    /// The shard that keeps a key.
-    pub fn shard(&self, key: Key) -> ShardId {
-        self.shared.shard(key)
-    }
-
-    /// The name of a shard in logs and metrics.
-    pub fn shard_name(&self, shard: ShardId) -> Option<String> {
-        self.shared.shards.get(shard).map(|shard| shard.name.clone())
-    }
-
-    /// The number of nodes that share Redis, with this one; while Redis is down, the last count.
-    #[inline]
-    pub fn nodes(&self) -> u32 {
-        self.nodes.count()
-    }
-
-    /// How many nodes come before this one in an order that all nodes find for a key, each key another.
-    pub fn rank(&self, key: Key) -> u32 {
-        self.nodes.rank(key)
-    }
-
-    /// Routes a key to its tenant's dedicated shard, if the tenant has one, by putting the shard's number into the key's
-    /// lowest byte (0: the ring). With dedicated shards every key must pass here, with `None` if no tenant is known,
-    /// because otherwise its own lowest byte would be read as a shard; without dedicated shards keys stay as they are.
-    pub fn route(&self, key: Key, tenant: Option<&str>) -> Key {
-        if self.dedicated.is_empty() {
-            return key;
-        }
-        let home = tenant.and_then(|tenant| self.dedicated.iter().find(|(name, _)| name == tenant));
-        Key::new(key.bits() & !0xff | u128::from(home.map_or(0, |(_, home)| *home)))
-    }
-
     /// Waits, at most for `patience`, until every shard is connected or has failed with a reason.
     pub async fn ready(&self, patience: Duration) {
         let is_known = |shard: &Shard| shard.condition() != Condition::Unknown;
@@ -389,6 +290,85 @@ impl Global {
         self.stop.send_replace(true);
         let mut tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         while tasks.join_next().await.is_some() {}
+    }
+}
+
+impl Link for Global {
+    fn send(&self, op: Op, done: Done) {
+        let now_ns = clock::now_ns();
+        let asker = Asker::new(done);
+        let keys = wire::keys(&op);
+        let Some((key, _)) = keys.first() else { return asker.complete(Err(LinkError::Refused), now_ns) };
+        let (key, shard) = (*key, self.shared.shard(*key));
+        let is_one_call = keys.len() <= wire::PARTS_MAX
+            && keys.iter().skip(1).all(|(other, _)| self.shared.shard(*other) == shard);
+        drop(keys);
+        if !is_one_call {
+            return asker.complete(Err(LinkError::Refused), now_ns);
+        }
+        let entry = Entry { op, asker, shard, asked_ns: now_ns, moves: 0, asking: false, is_moving: false };
+        if let Some(entry) = self.moves.hold(&self.shared, entry, key) {
+            self.shared.post(entry, key, now_ns);
+        }
+    }
+
+    #[inline]
+    fn is_up(&self, key: Key) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_up()
+    }
+
+    #[inline]
+    fn answers(&self, key: Key) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_closed()
+    }
+
+    #[inline]
+    fn is_quick(&self, key: Key) -> bool {
+        self.shared.shards[self.shared.shard(key)].is_quick()
+    }
+
+    #[inline]
+    fn round_trip_ns(&self, key: Key) -> u64 {
+        self.shared.shards[self.shared.shard(key)].round_trip_ns()
+    }
+
+    #[inline]
+    fn deadline(&self, key: Key) -> Duration {
+        Duration::from_nanos(self.shared.deadline_ns(self.shared.shard(key)))
+    }
+
+    fn ramp_percent(&self, key: Key) -> u32 {
+        self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
+    }
+
+    #[inline]
+    fn same_shard(&self, one: Key, other: Key) -> bool {
+        self.shared.shard(one) == self.shared.shard(other)
+    }
+
+    fn shard(&self, key: Key) -> ShardId {
+        self.shared.shard(key)
+    }
+
+    fn shard_name(&self, shard: ShardId) -> Option<String> {
+        self.shared.shards.get(shard).map(|shard| shard.name.clone())
+    }
+
+    #[inline]
+    fn nodes(&self) -> u32 {
+        self.nodes.count()
+    }
+
+    fn rank(&self, key: Key) -> u32 {
+        self.nodes.rank(key)
+    }
+
+    fn route(&self, key: Key, tenant: Option<&str>) -> Key {
+        if self.dedicated.is_empty() {
+            return key;
+        }
+        let home = tenant.and_then(|tenant| self.dedicated.iter().find(|(name, _)| name == tenant));
+        Key::new(key.bits() & !0xff | u128::from(home.map_or(0, |(_, home)| *home)))
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use limit::lease_messages::{ExactCharge, LinkError, Op, Renewal, Reply};
 use limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
+use limiter::Link;
 use limiter::global::config::{Login, Server, Topology};
 use limiter::global::{Condition, Config, ConnectError, Global, Status};
 
