@@ -26,15 +26,7 @@ pub enum LimitDecision {
     Refused(Refusal, RateLimitFields),
 }
 
-/// What [`begin`] comes to without waiting.
-pub enum BeginOutcome<'t> {
-    /// This node could decide on its own.
-    Decided(LimitDecision),
-    /// Redis must be asked; wait with [`RedisWait::end`].
-    Waits(Box<RedisWait<'t>>),
-}
-
-/// A request that waits for Redis.
+/// A request that waits for Redis: see [`RedisWait::end`].
 pub struct RedisWait<'t> {
     pending: Pending,
     check: Check<'t>,
@@ -42,14 +34,17 @@ pub struct RedisWait<'t> {
 }
 
 /// Decides one request on every limit of its route and counts it. Either all limits are charged or none is.
+///
+/// # Errors
+/// If Redis must be asked: what to wait for.
 pub fn begin<'t>(
     context: &mut RequestContext,
     table: &'t RouteTable,
     found: &RouteMatch<'t, '_>,
     facts: &RoutingFacts<'_, '_>,
-) -> BeginOutcome<'t> {
+) -> Result<LimitDecision, Box<RedisWait<'t>>> {
     if found.route.policies.is_empty() {
-        return BeginOutcome::Decided(LimitDecision::Admitted(RateLimitFields::default()));
+        return Ok(LimitDecision::Admitted(RateLimitFields::default()));
     }
     let policies = table.chosen(found.route, facts.refused);
     let subject = HttpSubject::new(found, facts);
@@ -65,12 +60,12 @@ pub fn begin<'t>(
             if let Some(duration_ns) = measured_ns {
                 exemplify(context, &check, duration_ns);
             }
-            BeginOutcome::Decided(decided)
+            Ok(decided)
         }
         // Every wait is measured, because beside it reading the clock costs nothing.
         Some(pending) => {
             let begun_ns = begun_ns.unwrap_or_else(clock::now_ns);
-            BeginOutcome::Waits(Box::new(RedisWait { pending, check, begun_ns }))
+            Err(Box::new(RedisWait { pending, check, begun_ns }))
         }
     }
 }

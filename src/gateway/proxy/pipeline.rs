@@ -325,9 +325,9 @@ async fn pass(
     let view = Rc::clone(&context.view);
     let table = &view.snapshot.table;
     let decided = match limits::begin(&mut context, table, found, &facts) {
-        limits::BeginOutcome::Decided(decided) => decided,
+        Ok(decided) => decided,
         // Boxed, because waiting is rare, and its future would make every request's larger.
-        limits::BeginOutcome::Waits(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
+        Err(wait) => Box::pin(wait.end(&mut context, table, found, &facts)).await,
     };
     let fields = match decided {
         limits::LimitDecision::Admitted(fields) => fields,

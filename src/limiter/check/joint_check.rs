@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use crate::Limiter;
+use crate::check::Check;
 use crate::check::event::Count;
-use crate::check::{Check, Pending};
 use crate::decision::ClientAddress;
 use crate::holders::own_limits::OwnLimit;
+use crate::waiting::Waiting;
 use limit::Charge;
 use metrics::{self, DecidingTier};
 use policy::{PolicySelection, Subject};
@@ -33,7 +34,7 @@ impl Limiter {
         client: usize,
         now_ns: u64,
         check: &mut Check<'t>,
-    ) -> Option<Pending> {
+    ) -> Option<Box<Waiting>> {
         check.policies = PolicySelection::together(parts.iter().map(|part| part.policies));
         check.begun_ns = now_ns;
         let mut trials = 0;
@@ -68,16 +69,13 @@ impl Limiter {
             Some(part) => ClientAddress::from(policies.client_of(&part.subject)),
             None => ClientAddress::default(),
         };
-        check.charge_routed(self, address).map(Pending::Charges)
+        check.charge_routed(self, address)
     }
 
     /// Waits for Redis, at most `redis.deadline`, and completes the check.
-    pub async fn finish_together(self: &Arc<Self>, pending: Pending, check: &mut Check<'_>) {
-        // None is recalled, because nobody says a retry's key of subjects that are decided together.
-        if let Pending::Charges(waiting) = pending {
-            let within = waiting.deadline();
-            check.wait(self, *waiting, within).await;
-        }
+    pub async fn finish_together(self: &Arc<Self>, waiting: Box<Waiting>, check: &mut Check<'_>) {
+        let within = waiting.deadline();
+        check.wait(self, *waiting, within).await;
     }
 }
 
