@@ -103,8 +103,8 @@ struct AcmeRefusal {
 }
 
 impl AcmeRefusal {
-    /// The protocol's client reads problems of what it posts, to which it may have an answer. What it gets it takes for what
-    /// it asked for, and a body that is no problem for a broken one.
+    /// The protocol's client reads problem documents only in responses to a POST. It takes the body of a failed GET for the
+    /// document, and an error body that is no problem document for a broken one.
     fn find(answered: AcmeAnswer, answer: &Response<Bytes>) -> Option<AcmeRefusal> {
         let status = answered.status;
         let problem: Option<Problem> = serde_json::from_slice(answer.body()).ok();

@@ -58,8 +58,8 @@ pub(super) async fn reload(
     }
 }
 
-/// Reads the files. Beside a database they are valid without its rows, too, because a start has to be able to begin
-/// with them alone, and a row may hide what is wrong with the policy that it stands for.
+/// Reads the files. With a database they must also be valid without its rows, because a start may have them alone, and a
+/// row can hide a fault of the policy that it replaces.
 async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
     // On another thread, because reading files may block, and compiling takes its time.
     let reading = tokio::task::spawn_blocking(move || {

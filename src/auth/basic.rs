@@ -110,14 +110,14 @@ impl Users {
         if let Some(identity) = cache.find(&attempt.digest, table.generation, now) {
             return MethodAnswer::Known(identity);
         }
-        // An unknown name is hashed against another user's hash, because otherwise the time would tell that it is one.
+        // An unknown name is hashed against another user's hash, so that timing does not reveal unknown names.
         let own = table.users.get(attempt.name.as_str()).cloned();
         let Some(user) = own.clone().or_else(|| table.anybody.clone()) else {
             return MethodAnswer::Refused(Cause::UserUnknown);
         };
         let PasswordAttempt { digest, password, .. } = attempt;
         let is_right = tokio::task::spawn_blocking(move || {
-            // The thread holds the turn, because it hashes on when the request that waits for it is dropped.
+            // The thread holds the turn, because it continues to hash after its request is dropped.
             let _turn = turn;
             Argon2::default().verify_password(&password, &user.hash.password_hash()).is_ok()
         });

@@ -183,7 +183,7 @@ impl Metrics {
         GRPC_STATUSES.iter().map(count).collect()
     }
 
-    /// Counts for who is no worker: one at a time.
+    /// Counts for threads that are not workers: one at a time.
     pub fn outside(&self) -> MutexGuard<'_, WorkerToken> {
         lock(&self.outside)
     }

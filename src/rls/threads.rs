@@ -114,7 +114,7 @@ impl Threads {
         };
         thread.load.fetch_add(1, Ordering::Relaxed);
         let counted = (connected, Load(Arc::clone(&thread.load)));
-        // If that fails, this one is closed, because a thread that does not keep up with its connections takes no more.
+        // If its queue is full, the connection is closed, because that thread does not keep up with those it has.
         thread
             .handed
             .try_send(HandedConnection { socket, is_tcp, tls, counted })

@@ -379,7 +379,7 @@ enum Due {
     Reload,
     /// The same with the policies of the database as they are now.
     Policies,
-    /// Certificates, keys and users whose files have changed; and what was to count on for a while only.
+    /// Certificates, keys and users whose files have changed, and windows whose change of algorithm has ended.
     Files,
 }
 

@@ -213,7 +213,7 @@ impl Publisher {
         self.listeners.address(listener)
     }
 
-    /// Tells warnings that were told before again: the files are read anew.
+    /// Forgets the warnings that were reported, so that the next load reports them again.
     pub(super) fn tell_again(&mut self) {
         self.told = Report::default();
     }
@@ -268,7 +268,7 @@ impl Publisher {
             let node = node_name::node(&config.node);
             self.process.exporter.switch(config.trace.as_ref(), &node.name);
         }
-        // Nothing fails from here on, so what is in force may change.
+        // Only a panic of the thread that builds the snapshot is an error from here on, so what is in force may change.
         prepared.renew();
         let PreparedConfig { loaded: LoadedConfig { config, table, report }, kept, .. } = prepared;
         self.told = report;

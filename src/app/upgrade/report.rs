@@ -47,7 +47,7 @@ pub(super) enum UpgradeResult {
     Done(String),
     /// It drains: it has a successor, or was told to stop.
     Drains,
-    /// The process of this number ended before it could be asked: so do those that have a successor.
+    /// The process with this number ended before it could be asked, perhaps because it already had a successor.
     Gone(u32),
     /// Why it serves on.
     Failed(String),
@@ -102,7 +102,7 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<UpgradeResult> {
     }
 }
 
-/// The process that is asked. Any local user may connect to the socket for its answer, or hold the name of it.
+/// The process that is asked. Any local user can connect to the socket for its answer, or occupy the socket's name.
 #[derive(Clone, Copy, Debug)]
 struct UpgradingProcess {
     pid: Pid,
@@ -124,7 +124,7 @@ impl UpgradingProcess {
         peer.uid.is_root() || peer.uid == self.user
     }
 
-    /// Why the name cannot be had that this process holds.
+    /// The error if this process occupies the socket's name.
     fn held_by(self, holder: UCred) -> String {
         let pid = self.pid;
         if self.is_trusted(holder) {

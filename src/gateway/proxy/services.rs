@@ -35,7 +35,7 @@ pub struct SharedServices {
     pub current: Arc<ArcSwap<Snapshot>>,
     /// Decides the limits of every request.
     pub limiter: Arc<Limiter>,
-    /// What authorities that certificates are ordered of are shown.
+    /// The responses to ACME challenges.
     pub challenges: Arc<Challenges>,
     /// How much work is shed to save memory.
     pub overload: Arc<Overload>,
@@ -112,8 +112,8 @@ impl Services {
         }
     }
 
-    /// When the decision that begins now began, nanoseconds, if its duration is to be measured. It is drawn, because
-    /// requests come in turns, and every sixteenth one may always be for the same policy.
+    /// The start of this decision, nanoseconds, if its duration is measured. Decisions are drawn at random, because every
+    /// sixteenth request may always be for the same policy.
     pub fn time_decision(&self) -> Option<u64> {
         self.random.next().is_multiple_of(TIMED_EVERY).then(clock::now_ns)
     }
@@ -132,7 +132,7 @@ impl Services {
         Rc::clone(&view)
     }
 
-    /// What the last request began with: for what need not be the newest.
+    /// The view with which the last request began, for callers that accept an older one.
     pub fn last_view(&self) -> Ref<'_, WorkerView> {
         Ref::map(self.view.borrow(), |view| &**view)
     }
@@ -216,7 +216,7 @@ impl WorkerView {
         let pool = |(index, live): (usize, &Arc<upstream::LiveUpstream>)| {
             let upstream = live.load();
             let seed = seed ^ upstream.id.rotate_left(32);
-            // Where it was, if servers have changed; anywhere, after a reload.
+            // The upstream keeps its index if only servers changed; after a reload it can have any.
             let near = before.get(index).filter(|pool| pool.is_of(live));
             match near.or_else(|| before.iter().find(|pool| pool.is_of(live))) {
                 Some(same) if same.upstream.id == upstream.id => Rc::clone(same),

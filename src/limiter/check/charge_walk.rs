@@ -178,7 +178,7 @@ impl ChargeWalk<'_> {
                 continue;
             }
             match state {
-                // Nothing is in flight of a request that another policy refuses than the one it is compared with.
+                // If a policy outside this comparison refuses the request, nothing of it is in flight.
                 ChargeState::Taken { refund, .. }
                     if !decision.is_admitted() && charge.quota.algorithm() == Algorithm::Concurrency =>
                 {

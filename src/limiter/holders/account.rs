@@ -20,7 +20,7 @@ use policy::{Policy, PolicySelection, Subject};
 /// What one window of a subject holds, for operators.
 #[derive(Clone, Copy, Debug)]
 pub struct Account {
-    /// A charge of nothing on it, as a request would be charged, before it is known which shard its tenant's keys have.
+    /// A charge of no units, as a request would make it, before its key is routed to the tenant's shard.
     pub charge: Charge,
     /// Units left that nobody holds in a lease.
     pub remaining: u64,
@@ -53,7 +53,7 @@ impl Inspection<'_> {
         self.limiter.hot.has(charge)
     }
 
-    /// The policy's own limit, in the place of which this node holds a hot key to the charge's; `None`: it is not hot.
+    /// The policy's own limit, if the key is hot and this node enforces the charge's limit instead.
     pub fn hot_instead_of(&self, policy: &Policy, charge: &Charge) -> Option<u64> {
         self.is_hot(charge).then(|| policy.own_limit(charge.window.into()))
     }
@@ -146,7 +146,7 @@ impl Inspection<'_> {
         Some(policy.windows[usize::from(window)].quota.multiplied(factor).limit().get())
     }
 
-    /// Lets the counts of shared windows under a reset that is not in force yet begin with what is spent now, less `units`.
+    /// Starts the counts of shared windows, under a reset that is not in force yet, at the units spent now less `units`.
     /// Returns how many units each window has then, or `None` if Redis did not take it.
     pub async fn carry_in_redis(
         &self,
@@ -209,8 +209,8 @@ impl Inspection<'_> {
     }
 }
 
-/// How long a leased window of which so much is left takes at most to be full again, nanoseconds: nobody but Redis knows when
-/// what is missing was spent.
+/// The longest time until a leased window with this many units left is full again, nanoseconds: only Redis knows when the
+/// missing units were spent.
 fn whole_again_ns(charge: &Charge, left: u64) -> u64 {
     let quota = &charge.quota;
     let period_ns = quota.period_ns().get();
@@ -232,7 +232,7 @@ fn carried(account: &Account, units: u64) -> (u64, u64) {
         return (0, account.remaining);
     }
     let capacity = account.charge.quota.capacity();
-    // What nodes hold in leases of the old count is nobody's under the new one.
+    // A reset voids the leases, so units in leases count as left.
     let left = account.remaining.saturating_add(account.leased).saturating_add(units).min(capacity);
     (capacity - left, left)
 }

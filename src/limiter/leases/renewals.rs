@@ -108,9 +108,9 @@ impl Leases {
         self.table.peek(key).is_some_and(|(_, share)| share.is_fallback())
     }
 
-    /// Takes back what a report of an outage has brought a bucket below empty: all nodes together may have admitted twice the
-    /// limit, and a bucket that has to refill that first would admit nobody for as long. What others have taken back by then
-    /// is reported again.
+    /// Refunds the part of an outage's report that brought a bucket below empty: the nodes together can have admitted twice
+    /// the limit, and a bucket that had to refill that first would admit nobody meanwhile. Units that others have refunded by
+    /// then are reported again.
     fn forgive(self: &Arc<Self>, told: &Renewal, grant: &Grant) {
         let units = told.delta.min(-grant.level);
         if told.plan.quota.algorithm() != Algorithm::TokenBucket || units <= 0.0 {

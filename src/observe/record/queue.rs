@@ -187,7 +187,7 @@ impl Queue {
     }
 }
 
-/// Size of a chunk: room for about a hundred lines more after it is due, because the lock may be taken then.
+/// Size of a chunk: about a hundred lines more than when it is due, because the lock may be held at that moment.
 pub(super) const CHUNK_BYTES_MAX: usize = 200 * 1024;
 /// Chunks that may wait for the writer: 6.3 MiB.
 pub(super) const CHUNKS_MAX: usize = 32;

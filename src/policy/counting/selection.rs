@@ -72,7 +72,8 @@ impl<'t> PolicySelection<'t> {
         charged
     }
 
-    /// The same for one of several subjects that are decided together, of which those before it are in so many trials.
+    /// The same for one of several subjects that are decided together. `trials` is how many trials the subjects before it
+    /// take part in.
     ///
     /// # Errors
     /// If a policy refuses a subject without one of its dimensions.

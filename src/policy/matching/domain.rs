@@ -1,7 +1,7 @@
 //! Domains: which rule another proxy's descriptor meets, and so which policies decide about it.
 //!
-//! A descriptor is a list of entries, each a key and a value (`envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`). Its
-//! rule is that with exactly its entries, found by the walk that Envoy's own rate limit service documents. Nothing is
+//! A descriptor is a list of entries, each a key and a value (`envoy.extensions.common.ratelimit.v3.RateLimitDescriptor`). It
+//! matches the rule that has exactly the same entries, found by the walk that Envoy's own rate limit service documents. Nothing is
 //! decided or counted here.
 
 pub mod definition;
@@ -98,8 +98,8 @@ impl CompiledDomain {
         self.rule(entries).map_or(DescriptorMatch::Unknown, CompiledRule::matched)
     }
 
-    /// What it says about each descriptor of a request. A rule that counts instead of another does so if both are met by
-    /// the same request.
+    /// What it says about each descriptor of a request. A rule replaces another only if both match the
+    /// same request.
     pub fn find_all<'e>(
         &self,
         descriptors: impl IntoIterator<Item = &'e [DescriptorEntry<'e>]>,

@@ -59,7 +59,7 @@ async fn try_up(
     apply(connections, deadline).await.map_err(MigrationFailure::Applying)
 }
 
-/// Whether another process holds the file, which passes. It is tried again then, because SQLite does not wait for one
+/// Whether another process holds the file, which lasts a moment. The caller tries again then, because SQLite does not wait for one
 /// that turns the file to WAL or recovers it, whatever the busy timeout.
 fn is_contended(connections: &ConnectionPool, error: &Error) -> bool {
     matches!(connections.options, DatabaseOptions::Sqlite(_)) && error.is_outage()
