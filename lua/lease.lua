@@ -211,7 +211,8 @@ local function lease_part(share)
 end
 
 -- Units for future requests, out of the level, as long as nodes do not hold too many unspent.
-local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pending, hint, left_s, is_small)
+local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, demand, share, rate, pending, hint, keep,
+  left_s, is_small)
   local ahead_s, expected = 4 / demand, 0
   if 0.1 > ahead_s then ahead_s = 0.1 end
   if left_s < ahead_s then ahead_s = left_s end
@@ -219,21 +220,38 @@ local function lease_extra(at_us, level, unspent, nodes, demand, share, rate, pe
   -- How many more requests may come than expected: two standard deviations.
   local slack, lendable = 2 * sqrt(expected), level / 100
   if not (is_small and lendable >= 5) and lent_min > lendable then lendable = lent_min end
+  local beyond = (1.2 * demand - rate) * ahead_s
   if level > burst / 4 then
     -- The level is high, so be generous and save a second message: a node that has just begun reports less demand than
     -- will come.
     slack, expected = slack + 3, expected * 4
     if demand * epoch_s >= 1.5 then
       -- One node's slack is at most its share of what may be lent, or the others would ask for every request.
-      local sixteen, sharers = 16 * nodes, nodes
+      local sixteen, sharers, even = 16 * nodes, nodes
       if 60 > sixteen then sixteen = 60 end
-      if 2 > sharers then sharers = 2 end
-      local part, even = level / sixteen, lendable / sharers
+      if is_small then
+        -- A small limit lends nothing else, so the share is that of the demand and includes what the node keeps. As long as
+        -- the others' demand is not known yet, it is a tenth. Up to eight units are for the first who ask.
+        local all, least = wanted, lendable * 0.5
+        if wanted_before > all then all = wanted_before end
+        local part = demand / all
+        if 0.5 < part then part = 0.5 end
+        if wanted_before < 0.7 * all then
+          if 10 > sharers then sharers = 10 end
+          if 1 / sharers < part then part = 1 / sharers end
+        end
+        even = lendable * part - (beyond + slack + keep)
+        if 8 < least then least = 8 end
+        if least > even then even = least end
+      else
+        if 2 > sharers then sharers = 2 end
+        even = lendable / sharers
+      end
+      local part = level / sixteen
       if even < part then part = even end
       slack = slack + part
     end
   end
-  local beyond = (1.2 * demand - rate) * ahead_s
   if hint > 0 then
     local part = expected % 1
     if part > 0 then expected = expected - part + 1 end
@@ -402,7 +420,8 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   if not is_thin and served == pending then
     local unspent = out + promised * (since_us / 1e6)
     if not is_aged then unspent = unspent + out_before end
-    extra = lease_extra(at_us, level, unspent, count, demand, share, rate, pending, hint, left_s, is_small)
+    extra = lease_extra(at_us, level, unspent, wanted, wanted_before, count, demand, share, rate, pending, hint, keep,
+      left_s, is_small)
     if costs and extra < pending then extra = 0 end
   end
   -- Units that requests wait for are spent at once, so only the others count as out.

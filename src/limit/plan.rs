@@ -60,8 +60,8 @@ impl Sharing {
     ///
     /// A lease lasts at most an eighth of a window, or half of the time in which a bucket's burst or period refills, so
     /// that no node keeps units for long that it does not need, and half a second; a second and a half if that is little
-    /// of what a bucket holds and much refills in it. If that is under `EPOCH_MIN_NS`, or the limit is so small
-    /// that a lease would hold nothing, the window is exact.
+    /// of what a bucket holds, and much refills in it or much is lent out of its level. If that is under `EPOCH_MIN_NS`,
+    /// or the limit is so small that a lease would hold nothing, the window is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
         let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
@@ -78,7 +78,7 @@ impl Sharing {
         // Every node renews once an epoch, however many there are.
         let is_long = quota.algorithm() == Algorithm::TokenBucket
             && epoch_ns >= LONG_MIN_NS
-            && limit * EPOCH_MAX_NS as f64 >= SMALL * period_ns;
+            && (limit * EPOCH_MAX_NS as f64 >= SMALL * period_ns || is_lent_by_level(quota));
         let most_ns = if is_long { EPOCH_LONG_NS } else { EPOCH_MAX_NS };
         // Whole ticks, in which Redis counts the epochs of buckets.
         let epoch_ns = (epoch_ns as u64 / TICK_NS * TICK_NS).min(most_ns);
@@ -140,6 +140,11 @@ impl Sharing {
     }
 }
 
+fn is_lent_by_level(quota: &Quota) -> bool {
+    let per_life = quota.limit().get() as f64 * EPOCH_LONG_NS as f64 / quota.period_ns().get() as f64;
+    per_life < SMALL && quota.capacity() >= LONG_UNITS_MIN
+}
+
 /// A lease's age as a fraction of its life.
 const AGE_SHARE: f64 = 0.2;
 /// How far two clocks drift apart, as a fraction of the time.
@@ -157,3 +162,6 @@ pub const EPOCH_MAX_NS: u64 = 500_000_000;
 /// The longest of a bucket that holds a minute of refill, which half of is `LONG_MIN_NS`.
 const EPOCH_LONG_NS: u64 = 1_500_000_000;
 const LONG_MIN_NS: f64 = 30e9;
+/// A bucket of so many units that is small even in a long lease has long ones too: they come out of its level, of which a
+/// hundredth may be lent.
+const LONG_UNITS_MIN: u64 = 10_000;

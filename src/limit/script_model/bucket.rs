@@ -324,15 +324,20 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
     if !(r.is_small() && is_high) {
         lendable = lendable.max(r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS);
     }
+    let mut beyond = (1.2 * n.demand - n.rate) * ahead_s;
     if s.level > r.burst / 4.0 {
         slack += 3.0;
         expected *= 4.0;
         if n.demand * (r.epoch_us / 1e6) >= 1.5 {
             let nodes = s.nodes.max(s.nodes_before);
-            slack += (s.level / (16.0 * nodes).max(60.0)).min(lendable / nodes.max(2.0));
+            let even = match r.is_small() {
+                true => small_part(s, n, lendable, beyond + slack + r.keep),
+                false => lendable / nodes.max(2.0),
+            };
+            slack += (s.level / (16.0 * nodes).max(60.0)).min(even);
         }
     }
-    let beyond = ((1.2 * n.demand - n.rate) * ahead_s).max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
+    beyond = beyond.max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
     let part = if n.share >= 0.25 { n.share / 2.0 } else { (n.share * 3.0).min(0.25) };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
@@ -352,6 +357,16 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
     s.out += extra;
     let tokens = served + extra;
     (tokens, part)
+}
+
+/// What a node gets of a small limit beyond what it has (`own`): a share like that of its demand.
+fn small_part(s: &Record, n: &Node, lendable: f64, own: f64) -> f64 {
+    let all = s.wanted.max(s.wanted_before);
+    let mut part = (n.demand / all).min(0.5);
+    if s.wanted_before < 0.7 * all {
+        part = part.min(1.0 / s.nodes.max(s.nodes_before).max(10.0));
+    }
+    (lendable * part - own).max((lendable * 0.5).min(8.0))
 }
 
 /// Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.
