@@ -199,7 +199,7 @@ fn of_two_ports_that_may_both_be_for_everybody_the_second_is_not_opened() {
         ("*:8080", "*:8081", "", true),
     ] {
         let migrated = fronts(first, second, rules);
-        let said = "`frontend two`: all listeners serve all routes here, and it is not known";
+        let said = "`frontend two`: all listeners serve all routes here, and `migrate` cannot tell";
         assert_eq!(!migrated.text.contains(said), is_open, "{first} {second}\n{}", migrated.text);
         assert_eq!(migrated.text.matches("\nbind = ").count(), 1 + usize::from(is_open), "{}", migrated.text);
         assert!(rules.is_empty() || !migrated.is_whole, "{}", migrated.text);
