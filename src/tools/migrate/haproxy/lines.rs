@@ -60,6 +60,11 @@ impl Line {
         self.words.iter().any(|known| known == word)
     }
 
+    /// Whether one of its words has this text in it.
+    pub(super) fn has_in(&self, text: &str) -> bool {
+        self.words.iter().any(|word| word.contains(text))
+    }
+
     pub(super) fn shown(&self) -> String {
         self.words.join(" ")
     }
@@ -124,7 +129,10 @@ fn words(line: &str) -> Result<Vec<String>, &'static str> {
             }
             (None | Some('"'), '\\') => {
                 has_word = true;
-                word.extend(signs.next());
+                let next = signs.next();
+                // Kept in front of a letter or a dot, because it is one of an expression then.
+                word.extend(Some(sign).filter(|_| !next.is_some_and(|next| " \\\"'#$".contains(next))));
+                word.extend(next);
             }
             (None, '#') => break,
             (None, sign) if sign.is_whitespace() => {

@@ -4,6 +4,7 @@ mod backends;
 mod conditions;
 mod frontends;
 mod lines;
+mod prefixes;
 mod rates;
 mod rules;
 #[cfg(test)]
