@@ -42,5 +42,5 @@ fn maps_lead_requests_where_nginx_leads_them() {
     }
     let closed = answer(gateway.listener("port-8080"), "GET", "x1.d.test", "/", "");
     assert_eq!(closed.0, 501, "{}", migrated.text);
-    assert!(migrated.said_of("nginx.conf:7").contains("no route can say where"), "{}", migrated.text);
+    assert!(migrated.said_of("nginx.conf:8").contains("no route can say where"), "{}", migrated.text);
 }
