@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::super::file::Error;
 use super::super::notes::SourceLine;
+use super::super::values::is_among;
 
 #[derive(Debug)]
 pub(super) struct Line {
@@ -93,7 +94,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<Section>, Error> {
             message: message.to_owned(),
         })?;
         let Some(first) = words.first() else { continue };
-        if SECTIONS.contains(&first.as_str()) {
+        if is_among(first, SECTIONS) {
             let name = words.get(1).cloned().unwrap_or_default();
             let from = words.iter().position(|word| word == "from").and_then(|at| words.get(at + 1));
             let is_defaults = |section: &Section| {
@@ -155,24 +156,6 @@ fn words(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(words)
 }
 
-const SECTIONS: &[&str] = &[
-    "global",
-    "defaults",
-    "frontend",
-    "backend",
-    "listen",
-    "peers",
-    "resolvers",
-    "userlist",
-    "mailers",
-    "cache",
-    "program",
-    "http-errors",
-    "ring",
-    "log-forward",
-    "fcgi-app",
-    "crt-store",
-    "traces",
-    "acme",
-    "log-profile",
-];
+const SECTIONS: &str = "\
+    global defaults frontend backend listen peers resolvers userlist mailers cache program http-errors ring \
+    log-forward fcgi-app crt-store traces acme log-profile";

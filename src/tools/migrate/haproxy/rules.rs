@@ -703,7 +703,7 @@ impl Common {
 /// Whether an action lets every request and answer pass, whatever else it does.
 pub(super) fn passes(action: &str) -> bool {
     let name = action.split('(').next().unwrap_or_default();
-    PASSING.iter().any(|known| is_named(name, known))
+    PASSING.split(' ').any(|known| is_named(name, known))
 }
 
 /// Whether a redirect leads to another place by a condition that asks for more than where a request is for.
@@ -827,32 +827,10 @@ const PATH: &str = "(path)";
 const BOUNDS_MAX: usize = 6;
 
 /// Actions that let everything pass; a star stands for any end. All others may refuse.
-const PASSING: &[&str] = &[
-    "accept",
-    "add-acl",
-    "add-header",
-    "allow",
-    "cache-store",
-    "cache-use",
-    "capture",
-    "del-acl",
-    "del-header*",
-    "del-map",
-    "disable-l7-retry",
-    "do-log",
-    "do-resolve",
-    "early-hint",
-    "normalize-uri",
-    "pause",
-    "replace-header",
-    "replace-value",
-    "sc-*",
-    "set-*",
-    "strict-mode",
-    "track-sc*",
-    "unset-var*",
-    "wait-for-handshake",
-];
+const PASSING: &str = "\
+    accept add-acl add-header allow cache-store cache-use capture del-acl del-header* del-map disable-l7-retry \
+    do-log do-resolve early-hint normalize-uri pause replace-header replace-value sc-* set-* strict-mode track-sc* \
+    unset-var* wait-for-handshake";
 
 /// Filters that let everything pass.
 const FILTERS: &[&str] =
