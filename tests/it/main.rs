@@ -95,6 +95,7 @@ mod migrate;
 mod migrate_envoy;
 mod migrate_guards;
 mod migrate_kong;
+mod migrate_maps;
 mod mirror;
 mod monitoring;
 mod names;

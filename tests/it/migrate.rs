@@ -334,7 +334,7 @@ fn haproxy_words_that_change_answers_are_taken_over_or_listed() {
         ("option forwardfor except 127.0.0.0/8", "for all clients"),
         ("option forwardfor if-none", "a client's own header is replaced"),
         ("option httpchk GET / HTTP/1.1\\r\\nHost:\\ a.test", "no headers"),
-        ("timeout connect 0", "none is unlimited"),
+        ("timeout connect 0", "cannot be unlimited"),
         ("balance hdr(x-a) use_domain_only", "the whole header"),
         ("http-request deny deny_status 404 if { src 192.0.2.1 }", "refusals are answered 403"),
         ("http-request deny status 429 string no if { path /a }", "refusals are answered 429"),

@@ -80,7 +80,7 @@ fn fields_of_which_none_tells_two_rules_apart_are_closed() {
     let denied = |number: usize| format!("http-request deny if {{ hdr(x-{number}) 1 }}\n");
     let many: String = (0..14).map(denied).collect();
     let migrated = haproxy(&format!("{many}default_backend web"));
-    assert!(migrated.text.contains("closed (501), whatever headers"), "{}", migrated.text);
+    assert!(migrated.text.contains("closed (501) for all headers"), "{}", migrated.text);
     assert!(!migrated.text.contains("to = \"web\""), "{}", migrated.text);
     let host = |number: usize| format!("use_backend api if {{ hdr(host) h{number}.test }}\n");
     let hosts: String = (0..600).map(host).collect();

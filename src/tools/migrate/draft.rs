@@ -132,14 +132,19 @@ impl Route {
         self.keys.iter().any(|(key, value)| *key == "respond" && value == CLOSED)
     }
 
-    /// Whether no rule says which of the two is for a request that both take.
-    pub(super) fn ties(&self, other: &Route) -> bool {
+    /// Whether both are for one path of one host, whatever methods and fields they ask for.
+    pub(super) fn is_beside(&self, other: &Route) -> bool {
         let hosts = self.hosts.is_empty() && other.hosts.is_empty()
             || self.hosts.iter().any(|host| other.hosts.contains(host));
+        hosts && shape(&self.path) == shape(&other.path)
+    }
+
+    /// Whether no rule says which of the two is for a request that both take.
+    pub(super) fn ties(&self, other: &Route) -> bool {
         let methods = self.methods.is_empty() && other.methods.is_empty()
             || self.methods.iter().any(|method| other.methods.contains(method));
         let headers = self.headers.len() == other.headers.len() && !self.contradicts(other);
-        hosts && methods && headers && shape(&self.path) == shape(&other.path)
+        self.is_beside(other) && methods && headers
     }
 
     /// Whether they tie because each asks for a field that the other does not ask for. A third route, which asks for

@@ -206,11 +206,13 @@ fn same(left: &[String], right: &[String]) -> bool {
 }
 
 fn covers_hosts(hosts: &[String], others: &[String]) -> bool {
-    let covers = |host: &String, other: &String| {
-        host == other || host.strip_prefix('*').is_some_and(|end| other.ends_with(end) && !end.is_empty())
-    };
     hosts.is_empty()
-        || !others.is_empty() && others.iter().all(|other| hosts.iter().any(|host| covers(host, other)))
+        || !others.is_empty() && others.iter().all(|other| hosts.iter().any(|host| covers_host(host, other)))
+}
+
+/// Whether every request for one host, or what a wildcard means, is one of another.
+pub(super) fn covers_host(host: &str, other: &str) -> bool {
+    host == other || host.strip_prefix('*').is_some_and(|end| other.ends_with(end) && !end.is_empty())
 }
 
 /// Whether every path of one pattern is one of another.

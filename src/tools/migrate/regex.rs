@@ -136,8 +136,55 @@ fn segment_of(segment: &str, index: usize, so_far: &str) -> Option<Segment> {
     (is_exact || is_class(inside)).then_some(Segment::Any { name, is_exact })
 }
 
+/// The texts that an expression without anchors matches, if those are few: `(a|b)c`, `(a)?b`.
+pub(super) fn alternatives(expression: &str) -> Option<Vec<String>> {
+    let Some((before, rest)) = expression.split_once('(') else {
+        return Some(vec![if expression.is_empty() { String::new() } else { literal(expression)? }]);
+    };
+    let (inside, rest) = rest.strip_prefix("?:").unwrap_or(rest).split_once(')')?;
+    if expression.len() > EXPRESSION_MAX {
+        return None;
+    }
+    let (rest, is_optional) = rest.strip_prefix('?').map_or((rest, false), |rest| (rest, true));
+    let more = is_optional.then_some("");
+    let mut texts = Vec::new();
+    for one in inside.split('|').chain(more).filter(|_| !before.ends_with('\\') && !inside.ends_with('\\')) {
+        texts.extend(alternatives(&format!("{before}{one}{rest}"))?);
+    }
+    (1..=ALTERNATIVES_MAX).contains(&texts.len()).then_some(texts)
+}
+
+/// An anchored expression, split into its literal beginning and the rest.
+pub(super) fn beginning(regex: &str) -> Option<(String, String)> {
+    let mut rest = regex.strip_prefix('^')?.chars().peekable();
+    let mut text = String::new();
+    while let Some(sign) = rest.peek().copied() {
+        match sign {
+            '\\' => {
+                rest.next();
+                let escaped = rest.next().filter(|sign| !sign.is_ascii_alphanumeric())?;
+                text.push(escaped);
+            }
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '/' | '_' | '-' | '~' | '%' | '@' | ',' | '=' | ':' => {
+                rest.next();
+                text.push(sign);
+            }
+            _ => break,
+        }
+    }
+    let mut tail: String = rest.collect();
+    match text.strip_suffix('/').filter(|_| tail.starts_with('?')) {
+        // A part of the tail, because the slash need not be there.
+        Some(bare) => (text, tail) = (bare.to_owned(), format!("/{tail}")),
+        // Not literal, because `x?` and `x*` are not the letter before them.
+        None if tail.starts_with(['?', '*', '+', '{']) => return None,
+        None => {}
+    }
+    text.starts_with('/').then_some((text, tail))
+}
+
 /// The text of an expression that matches nothing else.
-fn literal(segment: &str) -> Option<String> {
+pub(super) fn literal(segment: &str) -> Option<String> {
     let mut text = String::new();
     let mut signs = segment.chars();
     while let Some(sign) = signs.next() {
@@ -180,6 +227,11 @@ fn is_plain_class(class: &str) -> bool {
         .fold(class.to_owned(), |rest, known| rest.replace(known, ""));
     !rest.contains(['/', '^', '\\'])
 }
+
+/// More texts are not written out.
+const ALTERNATIVES_MAX: usize = 50;
+/// Bytes of an expression with groups that is read.
+const EXPRESSION_MAX: usize = 1_000;
 
 #[cfg(test)]
 mod tests {

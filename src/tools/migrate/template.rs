@@ -7,7 +7,7 @@ pub(super) fn literal(text: &str) -> String {
 
 /// A text with `$name` and `${name}`, as nginx writes them. `value` says what a name stands for; `None` if it stands for
 /// something that no template has.
-pub(super) fn of_dollars(text: &str, value: impl Fn(&str) -> Option<String>) -> Option<String> {
+pub(super) fn of_dollars(text: &str, mut value: impl FnMut(&str) -> Option<String>) -> Option<String> {
     let mut pieces = text.split('$');
     let mut template = literal(pieces.next().unwrap_or_default());
     for piece in pieces {
@@ -22,6 +22,16 @@ pub(super) fn of_dollars(text: &str, value: impl Fn(&str) -> Option<String>) -> 
         template.push_str(&literal(rest));
     }
     Some(template)
+}
+
+/// The names that a text has so.
+pub(super) fn names(text: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    of_dollars(text, |name| {
+        names.push(name.to_owned());
+        Some(String::new())
+    });
+    names
 }
 
 /// A literal text as the body of an answer, where a brace means something only in front of a name.

@@ -16,6 +16,11 @@ pub(super) fn is_named(name: &str, known: &str) -> bool {
     known.strip_suffix('*').map_or(name == known, |begin| name.starts_with(begin))
 }
 
+/// Whether a word is one of a list, whose words have blanks between them.
+pub(super) fn is_among(word: &str, list: &str) -> bool {
+    list.split(' ').any(|known| known == word)
+}
+
 /// A period as a limit writes it.
 pub(super) fn seconds(seconds: u64) -> String {
     match seconds {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::file::Error;
 use super::notes::{Notes, SourceLine};
+use super::values::is_among;
 use super::yaml::{self, Node};
 
 /// The text of a file as a tree.
@@ -15,7 +16,7 @@ pub(super) fn tree(path: &Path, text: &str) -> Result<Node, Error> {
 /// Words about keys that may stay unread.
 pub(super) struct UnreadKeys {
     /// Keys that change no answer.
-    pub(super) needless: &'static [&'static str],
+    pub(super) needless: &'static str,
     /// Why others have no counterpart.
     pub(super) why: &'static [(&'static str, &'static str)],
 }
@@ -27,7 +28,7 @@ impl UnreadKeys {
             let place = SourceLine { file: file.to_owned(), line: unread.line };
             // Without what is in brackets, because `clusters[a]` is a part of `clusters`.
             let key = unread.key.split('[').next().unwrap_or_default();
-            if self.needless.contains(&key) {
+            if is_among(key, self.needless) {
                 notes.needless(&place, key);
                 continue;
             }

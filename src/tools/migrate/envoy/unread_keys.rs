@@ -4,54 +4,15 @@ use super::super::yaml_file::UnreadKeys;
 
 pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY };
 
-const NEEDLESS: &[&str] = &[
-    "access_log",
-    "admin",
-    "alt_stat_name",
-    "codec_type",
-    "common_lb_config",
-    "decorator",
-    "delayed_close_timeout",
-    "dns_lookup_family",
-    "dns_refresh_rate",
-    "drain_timeout",
-    "drain_type",
-    "enable_reuse_port",
-    "flags_path",
-    "generate_request_id",
-    "include_request_attempt_count",
-    "layered_runtime",
-    "merge_slashes",
-    "metadata",
-    "node",
-    "normalize_path",
-    "per_connection_buffer_limit_bytes",
-    "preserve_external_request_id",
-    "respect_dns_ttl",
-    "retry_back_off",
-    "route_specifier",
-    "runtime_fraction",
-    "runtime_key_prefix",
-    "server_name",
-    "socket_options",
-    "stage",
-    "stat_prefix",
-    "stats_config",
-    "stats_flush_interval",
-    "stats_sinks",
-    "tcp_backlog_size",
-    "total_weight",
-    "tracing",
-    "traffic_direction",
-    "type",
-    "upstream_connection_options",
-    "use_remote_address",
-    "use_tcp_for_dns_lookups",
-    "validate_clusters",
-    "virtual_clusters",
-    "watchdogs",
-    "@type",
-];
+const NEEDLESS: &str = "\
+    access_log admin alt_stat_name codec_type common_lb_config decorator delayed_close_timeout dns_lookup_family \
+    dns_refresh_rate drain_timeout drain_type enable_reuse_port flags_path generate_request_id \
+    include_request_attempt_count layered_runtime merge_slashes metadata node normalize_path \
+    per_connection_buffer_limit_bytes preserve_external_request_id respect_dns_ttl retry_back_off route_specifier \
+    runtime_fraction runtime_key_prefix server_name socket_options stage stat_prefix stats_config \
+    stats_flush_interval stats_sinks tcp_backlog_size total_weight tracing traffic_direction type \
+    upstream_connection_options use_remote_address use_tcp_for_dns_lookups validate_clusters virtual_clusters \
+    watchdogs @type";
 
 const WHY: &[(&str, &str)] = &[
     ("dynamic_resources", "what a control plane sends cannot be read"),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::super::file::Error;
 use super::super::notes::SourceLine;
+use super::super::values::is_among;
 
 #[derive(Debug)]
 pub(super) struct Line {
@@ -60,6 +61,11 @@ impl Line {
         self.words.iter().any(|known| known == word)
     }
 
+    /// Whether one of its words has this text in it.
+    pub(super) fn has_in(&self, text: &str) -> bool {
+        self.words.iter().any(|word| word.contains(text))
+    }
+
     pub(super) fn shown(&self) -> String {
         self.words.join(" ")
     }
@@ -88,7 +94,7 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Vec<Section>, Error> {
             message: message.to_owned(),
         })?;
         let Some(first) = words.first() else { continue };
-        if SECTIONS.contains(&first.as_str()) {
+        if is_among(first, SECTIONS) {
             let name = words.get(1).cloned().unwrap_or_default();
             let from = words.iter().position(|word| word == "from").and_then(|at| words.get(at + 1));
             let is_defaults = |section: &Section| {
@@ -124,7 +130,10 @@ fn words(line: &str) -> Result<Vec<String>, &'static str> {
             }
             (None | Some('"'), '\\') => {
                 has_word = true;
-                word.extend(signs.next());
+                let next = signs.next();
+                // Kept in front of a letter or a dot, because it is one of an expression then.
+                word.extend(Some(sign).filter(|_| !next.is_some_and(|next| " \\\"'#$".contains(next))));
+                word.extend(next);
             }
             (None, '#') => break,
             (None, sign) if sign.is_whitespace() => {
@@ -147,24 +156,6 @@ fn words(line: &str) -> Result<Vec<String>, &'static str> {
     Ok(words)
 }
 
-const SECTIONS: &[&str] = &[
-    "global",
-    "defaults",
-    "frontend",
-    "backend",
-    "listen",
-    "peers",
-    "resolvers",
-    "userlist",
-    "mailers",
-    "cache",
-    "program",
-    "http-errors",
-    "ring",
-    "log-forward",
-    "fcgi-app",
-    "crt-store",
-    "traces",
-    "acme",
-    "log-profile",
-];
+const SECTIONS: &str = "\
+    global defaults frontend backend listen peers resolvers userlist mailers cache program http-errors ring \
+    log-forward fcgi-app crt-store traces acme log-profile";

@@ -4,6 +4,7 @@ mod backends;
 mod conditions;
 mod frontends;
 mod lines;
+mod prefixes;
 mod rates;
 mod rules;
 #[cfg(test)]
@@ -116,7 +117,7 @@ fn unread(sections: &[Section], draft: &mut Draft) {
         }
         for line in section.lines.iter().filter(|line| !line.is_taken()) {
             let first = line.word(0);
-            let needless = NEEDLESS.iter().any(|words| line.begins(words));
+            let needless = NEEDLESS.split(", ").any(|words| line.begins(words));
             match needless {
                 true => draft.notes.needless(&line.place, &line.words[..line.words.len().min(2)].join(" ")),
                 false => {
@@ -133,46 +134,14 @@ fn unread(sections: &[Section], draft: &mut Draft) {
 /// Lines of `global` that say how certificates are read and asked for.
 const GLOBAL_TLS: &[&str] = &["ssl-", "ca-base", "crt-base"];
 
-const NEEDLESS: &[&str] = &[
-    "log",
-    "option httplog",
-    "option tcplog",
-    "option dontlognull",
-    "option dontlog-normal",
-    "option log-health-checks",
-    "option forwardfor",
-    "option http-server-close",
-    "option http-keep-alive",
-    "option httpclose",
-    "option redispatch",
-    "option splice-auto",
-    "option splice-request",
-    "option splice-response",
-    "option tcp-smart-accept",
-    "option tcp-smart-connect",
-    "option prefer-last-server",
-    "option contstats",
-    "option abortonclose",
-    "http-reuse",
-    "log-format",
-    "log-tag",
-    "unique-id-format",
-    "description",
-    "backlog",
-    "timeout tunnel",
-    "timeout client-fin",
-    "timeout server-fin",
-    "fullconn",
-    "option http-use-htx",
-    "capture",
-    "http-request capture",
-    "http-request set-log-level",
-    "http-request track-sc0",
-    "http-request track-sc1",
-    "http-request track-sc2",
-    "stick-table",
-    "mode",
-];
+const NEEDLESS: &str = "\
+    log, option httplog, option tcplog, option dontlognull, option dontlog-normal, option log-health-checks, \
+    option forwardfor, option http-server-close, option http-keep-alive, option httpclose, option redispatch, \
+    option splice-auto, option splice-request, option splice-response, option tcp-smart-accept, \
+    option tcp-smart-connect, option prefer-last-server, option contstats, option abortonclose, http-reuse, \
+    log-format, log-tag, unique-id-format, description, backlog, timeout tunnel, timeout client-fin, \
+    timeout server-fin, fullconn, option http-use-htx, capture, http-request capture, http-request set-log-level, \
+    http-request track-sc0, http-request track-sc1, http-request track-sc2, stick-table, mode";
 
 const WHY: &[(&str, &str)] = &[
     ("cookie", "write `sticky = { cookie = …, secret = … }` at the upstream"),

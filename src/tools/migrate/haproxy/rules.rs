@@ -10,6 +10,7 @@ use super::super::values::is_named;
 use super::Reading;
 use super::conditions::{self, RequestCondition};
 use super::lines::{Line, Section};
+use super::prefixes::Prefix;
 use super::values::format;
 
 /// What holds for all routes of a frontend, or of a backend.
@@ -23,6 +24,8 @@ struct Common {
     response: Fields,
     /// A rule that keeps clients out, or changes paths, could not be taken over.
     is_closed: bool,
+    /// What paths begin with, as it is replaced on the way to servers.
+    prefix: Option<Prefix>,
     /// Rules that refuse some addresses for some requests, each with how many routes there were before it.
     by_address: Vec<(usize, RequestCondition)>,
 }
@@ -108,7 +111,9 @@ impl<'d> Rules<'d> {
 
     /// Whether a condition asks for a field that a rule before it changes.
     fn asks_for_changed(&self, which: &RequestCondition) -> bool {
+        let changes_path = self.changed.iter().any(|changed| changed == PATH);
         which.headers.iter().any(|(name, _)| self.changes(name))
+            || !which.paths.is_empty() && changes_path
             || !which.hosts.is_empty() && self.changes("host")
     }
 }
@@ -169,8 +174,25 @@ impl<'d> Reading<'d> {
                 let why = "its section, its backend and its rules allow different addresses; the route is closed (501)";
                 self.draft.notes.left_out(&route.place, &what, why);
             }
-            first.then(backend).apply(&mut route);
-            routes.push((route, what));
+            let common = first.then(backend);
+            let forwards = route.keys.iter().any(|(key, _)| *key == "to") && !common.is_closed;
+            let Some(prefix) = common.prefix.as_ref().filter(|_| forwards) else {
+                common.apply(&mut route);
+                routes.push((route, what));
+                continue;
+            };
+            let mut parts = prefix.parts(route);
+            let whole = parts.pop();
+            parts.retain(|part| !routes.iter().any(|(first, _)| order::covers(first, part)));
+            for mut part in parts.into_iter().chain(whole) {
+                if part.is_closed() {
+                    let why = "what the paths of a part become cannot be expressed: they are closed (501)";
+                    self.draft.notes.left_out(&prefix.place, &prefix.what, why);
+                } else {
+                    common.apply(&mut part);
+                }
+                routes.push((part, what.clone()));
+            }
         }
         order::add_in_order(self.draft, routes);
     }
@@ -192,7 +214,7 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(&line.place, &line.shown(), why);
         }
         if which.iter().any(|which| rules.asks_for_changed(which)) {
-            let why = "an earlier rule changes a header that it tests, and routes see what the client sent; its \
+            let why = "an earlier rule changes what it tests, and routes see what the client sent; its \
                 requests go to other rules";
             self.draft.notes.left_out(&line.place, &line.shown(), why);
             return None;
@@ -207,13 +229,17 @@ impl<'d> Reading<'d> {
             "set-header" | "add-header" | "del-header" if line.condition().is_none() => {
                 self.field(line, &mut rules.common.request);
             }
+            "set-header" | "add-header"
+                if rules.changed.iter().any(|it| it == PATH) && line.has_in("%[path") => {}
             "auth" | "use-service" | "set-path" | "set-pathq" | "set-uri" | "replace-path"
-            | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => {
-                let why =
-                    "it has no counterpart; all routes of this section are closed (501) until you rewrite it";
-                self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
-                rules.common.is_closed = true;
-            }
+            | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => match prefix(line, rules) {
+                Some(prefix) => rules.common.prefix = Some(prefix),
+                None => {
+                    let why = "it has no counterpart; all routes of this section are closed (501) until you rewrite it";
+                    self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+                    rules.common.is_closed = true;
+                }
+            },
             action if !passes(action) => self.may_refuse(line, &mut rules.common),
             // Nothing here, because it is listed as unread, or needless.
             _ => {}
@@ -341,7 +367,10 @@ impl<'d> Reading<'d> {
         if rules.changes("host") {
             which.hosts.clear();
         }
-        let why = "an earlier rule changes a header that it tests, and routes see what the client sent";
+        if rules.changes(PATH) {
+            which.paths.clear();
+        }
+        let why = "an earlier rule changes what it tests, and routes see what the client sent";
         self.closed_place(line, why, &which, rules);
     }
 
@@ -443,7 +472,9 @@ impl<'d> Reading<'d> {
             self.close_parts(line, if which.is_none() { [known, parts].concat() } else { parts }, rules);
         }
         for which in which.iter().flatten() {
-            match answer.clone().filter(|_| which.is_route()) {
+            // Not where a rule before it changes the path, because `{path}` is that of the client.
+            let is_same = |(_, value): &(&str, String)| !(rules.changes(PATH) && value.contains("{path}"));
+            match answer.clone().filter(|_| which.is_route()).filter(is_same) {
                 Some(answer) if keeps_out => self.refused(line, which, rules, answer),
                 Some((key, value)) => {
                     self.inexact(line, which);
@@ -628,6 +659,9 @@ impl Common {
     /// What holds for a route that leads on to this backend. Its rules of requests come last, those of answers first.
     fn then(mut self, backend: Common) -> Common {
         self.is_closed |= backend.is_closed || self.allows_otherwise(&backend);
+        // Closed, because the second one replaces what the first one leaves.
+        self.is_closed |= self.prefix.is_some() && backend.prefix.is_some();
+        self.prefix = self.prefix.or(backend.prefix);
         self.limits.extend(backend.limits);
         self.deny.extend(backend.deny);
         if self.allow.is_empty() {
@@ -669,7 +703,7 @@ impl Common {
 /// Whether an action lets every request and answer pass, whatever else it does.
 pub(super) fn passes(action: &str) -> bool {
     let name = action.split('(').next().unwrap_or_default();
-    PASSING.iter().any(|known| is_named(name, known))
+    PASSING.split(' ').any(|known| is_named(name, known))
 }
 
 /// Whether a redirect leads to another place by a condition that asks for more than where a request is for.
@@ -680,13 +714,36 @@ fn sends_elsewhere(line: &Line, at: usize, acls: &[&Line]) -> bool {
 
 /// The field that a rule changes, in lower case; `*` if it names many.
 fn changed_field(line: &Line) -> Option<String> {
-    if line.word(1) == "set-src" {
-        return Some(SOURCE.to_owned());
+    match line.word(1) {
+        "set-src" => return Some(SOURCE.to_owned()),
+        "set-path" | "set-pathq" | "set-uri" | "replace-path" | "replace-pathq" | "replace-uri" => {
+            return Some(PATH.to_owned());
+        }
+        _ => {}
     }
     let changes = ["set-header", "add-header", "del-header", "replace-header", "replace-value"];
     let is_one = line.after("-m").is_none_or(|kind| kind == "str");
     let name = if is_one { line.word(2).to_ascii_lowercase() } else { "*".to_owned() };
     changes.contains(&line.word(1)).then_some(name)
+}
+
+/// What a rule replaces at the beginning of paths; `None` if that is not all it does.
+fn prefix(line: &Line, rules: &Rules<'_>) -> Option<Prefix> {
+    let (which, parts) = sides(line, rules);
+    let is_by_path = |which: &RequestCondition| {
+        let rest = RequestCondition { paths: Vec::new(), ..which.clone() };
+        rest.is_any_request() && which.is_route() && !which.is_any_case && !rules.asks_for_changed(which)
+    };
+    // None of a section that looks at paths elsewhere, because those are the new ones behind the rule.
+    let asks = |other: &&Line| {
+        !std::ptr::eq(*other, line) && ["path", "url", "base"].iter().any(|it| other.has_in(it))
+    };
+    let is_last = rules.section.kind == "backend" || !rules.section.lines.iter().any(|other| asks(&other));
+    let is_known =
+        parts.is_empty() && which.iter().all(is_by_path) && is_last && rules.common.prefix.is_none();
+    let is_any = which.iter().any(|which| which.paths.is_empty());
+    let paths: Vec<String> = which.into_iter().flat_map(|which| which.paths).filter(|_| !is_any).collect();
+    is_known.then(|| Prefix::of(line, &paths)).flatten()
 }
 
 /// Whether a backend refuses every request.
@@ -763,38 +820,17 @@ fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<RequestCondition>, Vec<RequestC
 }
 
 const ANY: &str = "/{*rest}";
-/// Among the fields that rules change: the address of the client.
+/// Among the fields that rules change: the address of the client, and the path.
 const SOURCE: &str = "(src)";
+const PATH: &str = "(path)";
 /// Rules by address for some requests alone: so few, because with each of them there may be twice as many routes.
 const BOUNDS_MAX: usize = 6;
 
 /// Actions that let everything pass; a star stands for any end. All others may refuse.
-const PASSING: &[&str] = &[
-    "accept",
-    "add-acl",
-    "add-header",
-    "allow",
-    "cache-store",
-    "cache-use",
-    "capture",
-    "del-acl",
-    "del-header*",
-    "del-map",
-    "disable-l7-retry",
-    "do-log",
-    "do-resolve",
-    "early-hint",
-    "normalize-uri",
-    "pause",
-    "replace-header",
-    "replace-value",
-    "sc-*",
-    "set-*",
-    "strict-mode",
-    "track-sc*",
-    "unset-var*",
-    "wait-for-handshake",
-];
+const PASSING: &str = "\
+    accept add-acl add-header allow cache-store cache-use capture del-acl del-header* del-map disable-l7-retry \
+    do-log do-resolve early-hint normalize-uri pause replace-header replace-value sc-* set-* strict-mode track-sc* \
+    unset-var* wait-for-handshake";
 
 /// Filters that let everything pass.
 const FILTERS: &[&str] =

@@ -199,7 +199,7 @@ fn of_two_ports_that_may_both_be_for_everybody_the_second_is_not_opened() {
         ("*:8080", "*:8081", "", true),
     ] {
         let migrated = fronts(first, second, rules);
-        let said = "`frontend two`: all listeners serve all routes here, and it is not known";
+        let said = "`frontend two`: all listeners serve all routes here, and `migrate` cannot tell";
         assert_eq!(!migrated.text.contains(said), is_open, "{first} {second}\n{}", migrated.text);
         assert_eq!(migrated.text.matches("\nbind = ").count(), 1 + usize::from(is_open), "{}", migrated.text);
         assert!(rules.is_empty() || !migrated.is_whole, "{}", migrated.text);
@@ -226,4 +226,126 @@ fn of_a_condition_with_an_unknown_part_that_part_alone_is_closed() {
     let chosen = rule("use_backend api if { path_beg /a/ } || { rand(100) lt 5 }");
     assert!(chosen.text.contains("path = \"/a/{*rest}\"\nto = \"api\""), "{}", chosen.text);
     assert!(chosen.text.contains("an alternative of its condition") && !chosen.is_whole, "{}", chosen.text);
+}
+
+/// The routes of a frontend with these rules, whose backend for paths below `/x` has these lines.
+fn behind(rules: &str, lines: &str) -> MigrationOutput {
+    let text = format!(
+        "defaults\n mode http\nfrontend www\n bind 127.0.0.1:80\n {rules}\n default_backend web\n\
+         backend web\n server a 127.0.0.1:1\nbackend x\n {lines}\n server x 127.0.0.1:2\n"
+    );
+    let migrated = migrate_text(From::Haproxy, "haproxy.cfg", &text).expect("it can be parsed");
+    assert!(migrated.errors.is_none(), "{:?}\n{}", migrated.errors, migrated.text);
+    migrated
+}
+
+#[test]
+fn a_beginning_of_paths_that_a_backend_strips_is_rewritten() {
+    let below = "path = \"/x/{*rest}\"\nto = \"x\"\nrewrite = \"/{rest}\"";
+    let beyond = "path = \"/x{*rest}\"\nto = \"x\"\nrewrite = \"/{rest}\"";
+    let kept = "path = \"/x{*rest}\"\nto = \"x\"";
+    let closed = "path = \"/x{*rest}\"\nrespond";
+    for (rule, second) in [
+        ("set-path %[path,regsub(^/x/?,/)]", beyond),
+        ("set-path \"%[path,regsub('^/x(/)?','/')]\"", beyond),
+        ("set-pathq %[pathq,regsub(^/x/?,/)]", beyond),
+        ("replace-path ^/x/?(.*) /\\1", beyond),
+        ("replace-path ^/x/(.*)$ /\\1 if { path_beg /x/ }", kept),
+        ("replace-path ^/x(/.*)?$ \\1", kept),
+        ("replace-path ^/x(/|$)(.*) /\\2", kept),
+        ("set-path %[path,regsub(^/x/,/)]", kept),
+        ("set-path %[path,regsub(^/x/?,/)] if { path_beg /x/ }", kept),
+        ("set-path %[path,regsub(^/x,)]", closed),
+        ("replace-path /x/(.*) /\\1", closed),
+    ] {
+        let migrated = behind("use_backend x if { path_beg /x }", &format!("http-request {rule}"));
+        let found = routes(&migrated);
+        assert_eq!(found[0], below, "{rule}\n{}", migrated.text);
+        assert!(found[1].starts_with(second), "{rule}\n{}", migrated.text);
+        assert_eq!(found[1].contains("rewrite = "), second == beyond, "{rule}\n{}", migrated.text);
+        assert_eq!(migrated.is_whole, second != closed, "{rule}\n{}", migrated.text);
+    }
+    // What stands instead may be more than a slash, and what is chosen narrower than what is stripped.
+    let longer = behind(
+        "use_backend x if { path_beg /x/v1/ } || { path /x/a }",
+        "http-request set-path %[path,regsub(^/x/,/new/)]",
+    );
+    for wanted in [
+        "path = \"/x/v1/{*rest}\"\nto = \"x\"\nrewrite = \"/new/v1/{rest}\"",
+        "path = \"/x/a\"\nto = \"x\"\nrewrite = \"/new/a\"",
+    ] {
+        assert!(routes(&longer).contains(&wanted), "{}", longer.text);
+    }
+    // A backend of all paths strips those that begin so.
+    let all = behind("use_backend x if { hdr(host) a.test }", "http-request replace-path ^/x/(.*) /\\1");
+    let host = "host = \"a.test\"\n";
+    assert_eq!(routes(&all)[0], format!("{host}{below}"), "{}", all.text);
+    assert_eq!(routes(&all)[1], format!("{host}path = \"/{{*rest}}\"\nto = \"x\""), "{}", all.text);
+    assert!(all.is_whole, "{}", all.text);
+}
+
+#[test]
+fn what_is_more_than_a_stripped_beginning_closes_its_section() {
+    let strip = "http-request replace-path ^/x/(.*) /\\1";
+    for rule in [
+        "set-path /a%[path]",
+        "set-path %[path,regsub(^/x/?,/,i)]",
+        "set-path %[path,regsub(^/x/?,)]",
+        "set-path %[path,regsub(^/x,/)]",
+        "set-path %[path,regsub(/x/.*,/)]",
+        "replace-path (.*) /a\\1",
+        "replace-path ^/(x|y)/(.*) /\\2",
+        "replace-path ^/x/(.*) /\\1/\\1",
+        "replace-uri ^/x/(.*) /\\1",
+        "set-uri %[url,regsub(^/x/?,/)]",
+        "replace-path ^/x/(.*) /\\1 if { hdr(x-a) 1 }",
+        "replace-path ^/x/(.*) /\\1 if { path_beg -i /x/ }",
+        "replace-path ^/x/(.*) /\\1 unless { path_beg /y/ }",
+    ] {
+        let migrated = behind("use_backend x if { path_beg /x }", &format!("http-request {rule}"));
+        assert!(!migrated.text.contains("to = \"x\""), "{rule}\n{}", migrated.text);
+        assert!(routes(&migrated)[0].contains("501") && !migrated.is_whole, "{rule}\n{}", migrated.text);
+    }
+    let twice = behind("use_backend x if { path_beg /x }", &format!("{strip}\n {strip}"));
+    assert!(!twice.text.contains("to = \"x\""), "{}", twice.text);
+    // Behind it a path is the new one.
+    for rule in [
+        "deny if { path_beg /adm }",
+        "return status 403 if { path /adm }",
+        "deny if { path_beg /x/ } { src 1.2.3.4 }",
+    ] {
+        let migrated = behind("use_backend x if { path_beg /x }", &format!("{strip}\n http-request {rule}"));
+        assert!(!migrated.text.contains("to = \"x\""), "{rule}\n{}", migrated.text);
+        let first = behind("use_backend x if { path_beg /x }", &format!("http-request {rule}\n {strip}"));
+        assert!(first.text.contains("to = \"x\""), "{rule}\n{}", first.text);
+    }
+}
+
+#[test]
+fn a_beginning_that_a_frontend_strips_is_rewritten_if_nothing_of_it_looks_at_paths() {
+    let strip = "http-request set-path %[path,regsub(^/x/?,/)]";
+    let migrated = behind(&format!("{strip}\n use_backend x if {{ hdr(host) a.test }}"), "");
+    for (host, to) in [("host = \"a.test\"\n", "x"), ("", "web")] {
+        for (path, rewrite) in
+            [("/x/", "\nrewrite = \"/{rest}\""), ("/x", "\nrewrite = \"/{rest}\""), ("/", "")]
+        {
+            let wanted = format!("{host}path = \"{path}{{*rest}}\"\nto = \"{to}\"{rewrite}");
+            assert!(routes(&migrated).contains(&wanted.as_str()), "{wanted}\n{}", migrated.text);
+        }
+    }
+    assert!(migrated.is_whole, "{}", migrated.text);
+    for rules in [
+        format!("{strip}\n use_backend x if {{ path_beg /adm }}"),
+        format!("acl adm path_beg /adm\n {strip}\n http-request deny if adm"),
+    ] {
+        let migrated = behind(&rules, "");
+        assert!(!migrated.text.contains("\nto = "), "{rules}\n{}", migrated.text);
+    }
+    // What the backend looks at and strips is the new path, too.
+    for lines in ["http-request deny if { path_beg /adm }", strip] {
+        let migrated = behind(&format!("{strip}\n use_backend x if {{ hdr(host) a.test }}"), lines);
+        assert!(!migrated.text.contains("to = \"x\""), "{lines}\n{}", migrated.text);
+    }
+    let moved = behind(&format!("{strip}\n redirect prefix https://b.test if {{ hdr(host) a.test }}"), "");
+    assert!(!moved.text.contains("redirect = "), "{}", moved.text);
 }

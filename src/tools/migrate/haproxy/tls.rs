@@ -7,6 +7,7 @@ use config::printer::{table, text};
 
 use super::super::draft::{Section as Listener, texts};
 use super::super::file;
+use super::super::values::is_among;
 use super::Reading;
 use super::lines::Line;
 
@@ -211,7 +212,7 @@ fn unknown(line: &Line, from: usize, known: &[(&str, usize)]) -> Vec<usize> {
             None => {
                 unknown.push(index);
                 // Passed over, because its value is no word of its own.
-                index += usize::from(VALUED.contains(&line.word(index)));
+                index += usize::from(is_among(line.word(index), VALUED));
             }
         }
         index += 1;
@@ -307,68 +308,13 @@ const SERVER_WORDS: &[(&str, usize)] = &[
 const SERVER_GUARDS: &[&str] = &["crl-file"];
 
 /// Words that are not read and have a value.
-const VALUED: &[&str] = &[
-    "crl-file",
-    "ca-verify-file",
-    "crt-list",
-    "interface",
-    "gid",
-    "uid",
-    "ca-sign-file",
-    "ca-sign-pass",
-    "curves",
-    "ecdhe",
-    "crt-ignore-err",
-    "ca-ignore-err",
-    "tls-ticket-keys",
-    "npn",
-    "proto",
-    "mss",
-    "tcp-ut",
-    "namespace",
-    "level",
-    "severity-output",
-    "ciphers",
-    "ciphersuites",
-    "fastinter",
-    "downinter",
-    "addr",
-    "init-addr",
-    "resolvers",
-    "resolve-prefer",
-    "resolve-net",
-    "resolve-opts",
-    "source",
-    "check-sni",
-    "check-alpn",
-    "check-proto",
-    "minconn",
-    "pool-max-conn",
-    "pool-purge-delay",
-    "pool-low-conn",
-    "max-reuse",
-    "agent-addr",
-    "agent-port",
-    "agent-inter",
-    "agent-send",
-    "error-limit",
-    "on-error",
-    "on-marked-up",
-    "redir",
-    "usesrc",
-    "ocsp-update",
-    "client-sigalgs",
-    "sigalgs",
-    "ws",
-    "log-proto",
-    "hash-key",
-    "guid",
-    "guid-prefix",
-    "default-crt",
-    "quic-cc-algo",
-    "socks4",
-    "max-conn",
-];
+const VALUED: &str = "\
+    crl-file ca-verify-file crt-list interface gid uid ca-sign-file ca-sign-pass curves ecdhe crt-ignore-err \
+    ca-ignore-err tls-ticket-keys npn proto mss tcp-ut namespace level severity-output ciphers ciphersuites \
+    fastinter downinter addr init-addr resolvers resolve-prefer resolve-net resolve-opts source check-sni check-alpn \
+    check-proto minconn pool-max-conn pool-purge-delay pool-low-conn max-reuse agent-addr agent-port agent-inter \
+    agent-send error-limit on-error on-marked-up redir usesrc ocsp-update client-sigalgs sigalgs ws log-proto \
+    hash-key guid guid-prefix default-crt quic-cc-algo socks4 max-conn";
 
 const WHY: &[(&str, &str)] = &[
     (

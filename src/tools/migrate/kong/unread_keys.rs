@@ -4,26 +4,9 @@ use super::super::yaml_file::UnreadKeys;
 
 pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY };
 
-const NEEDLESS: &[&str] = &[
-    "_comment",
-    "_format_version",
-    "_ignore",
-    "_info",
-    "_transform",
-    "_workspace",
-    "created_at",
-    "hash_fallback",
-    "id",
-    "instance_name",
-    "max_retry_after",
-    "protocols",
-    "regex_priority",
-    "request_buffering",
-    "response_buffering",
-    "slots",
-    "tags",
-    "updated_at",
-];
+const NEEDLESS: &str = "\
+    _comment _format_version _ignore _info _transform _workspace created_at hash_fallback id instance_name \
+    max_retry_after protocols regex_priority request_buffering response_buffering slots tags updated_at";
 
 const WHY: &[(&str, &str)] = &[
     ("certificates", "write them into files: `certs` of the listener names files"),

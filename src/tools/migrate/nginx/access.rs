@@ -1,7 +1,7 @@
 //! Who may come in: `allow`, `deny`, and what only nginx can check.
 
 use super::super::draft::texts;
-use super::super::values::is_named;
+use super::super::values::{is_among, is_named};
 use super::Reading;
 use super::lexer::Directive;
 use super::real_ip::RealIp;
@@ -41,19 +41,9 @@ const GUARDS: &[(&str, &str)] = &[
 const SCRIPT: &str = "there are no scripts, and this one may refuse requests";
 
 /// Variables that say where a request is for. A redirect by them alone moves it, and keeps nobody out.
-const ADDRESS: &[&str] = &[
-    "scheme",
-    "https",
-    "http_x_forwarded_proto",
-    "server_port",
-    "host",
-    "http_host",
-    "server_name",
-    "request_method",
-    "uri",
-    "document_uri",
-    "request_uri",
-];
+const ADDRESS: &str = "\
+    scheme https http_x_forwarded_proto server_port host http_host server_name request_method uri document_uri \
+    request_uri";
 
 /// What a list of `allow` and `deny` comes to.
 pub(super) enum Addresses {
@@ -108,7 +98,7 @@ fn asks_for_address(condition: &Directive) -> bool {
     let is_name = |sign: char| sign.is_ascii_alphanumeric() || sign == '_';
     // Empty names do not count, because a dollar without a name ends an expression.
     let names = words.split('$').skip(1).map(|rest| rest.split(|sign| !is_name(sign)).next().unwrap_or(""));
-    names.filter(|name| !name.is_empty()).all(|name| ADDRESS.contains(&name))
+    names.filter(|name| !name.is_empty()).all(|name| is_among(name, ADDRESS))
 }
 
 /// Whether a `rewrite` is answered with a redirect.

@@ -26,8 +26,7 @@ impl Directive {
 
     /// Marks it and everything in it as read.
     pub(super) fn taken_whole(&self) {
-        self.used.set(true);
-        self.block().iter().for_each(Directive::taken_whole);
+        self.within().iter().for_each(|inside| inside.used.set(true));
     }
 
     pub(super) fn is_taken(&self) -> bool {
@@ -36,6 +35,11 @@ impl Directive {
 
     pub(super) fn block(&self) -> &[Directive] {
         self.block.as_deref().unwrap_or_default()
+    }
+
+    /// It and all that is in it, the outer before the inner.
+    pub(super) fn within(&self) -> Vec<&Directive> {
+        std::iter::once(self).chain(self.block().iter().flat_map(Directive::within)).collect()
     }
 
     /// One argument; an absent one is empty.

@@ -13,6 +13,7 @@ use super::scope::Scope;
 use super::servers::Server;
 use super::values::{network, time};
 
+#[derive(Clone)]
 pub(super) struct Listen {
     /// Address and port as `bind` has them.
     pub(super) address: String,

@@ -3,9 +3,11 @@
 use config::printer::{key, size as show_size, table, text};
 
 use super::super::draft::Route;
+use super::super::regex::beginning;
 use super::super::template;
 use super::access::{is_guarded, is_redirect, refuses};
 use super::lexer::Directive;
+use super::maps::MapChoice;
 use super::prefix::{self, Match};
 use super::redirects::Rewritten;
 use super::scope::Scope;
@@ -78,22 +80,29 @@ impl<'d> Reading<'d> {
             Route { place: location.place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
         if matches!(at, Match::LiteralRegex { .. }) && is_guarded(location.block()) {
             // The prefix is closed, because in nginx the expression goes before the prefix of the same text.
-            let same = self.draft.routes.iter_mut().filter(|known| known.ties(&route));
+            let same = self.draft.routes.iter_mut().filter(|known| known.is_beside(&route));
             same.for_each(Route::close);
         }
         self.list_slash(at, location, server);
-        match inner.own("rewrite").iter().find(|found| at.is_split(found.arg(0))) {
-            Some(found) => {
-                let why =
-                    "nginx matches the prefix within a segment, too; here such paths go to other locations";
-                self.draft.notes.differs(&found.place, &found.shown(), why);
-                let below = Match::Prefix(format!("{}/", at.text()));
-                route.path = below.pattern().unwrap_or(route.path);
-                self.answer_at(&mut route, &below, inner, server);
-            }
-            None => self.answer_at(&mut route, at, inner, server),
+        let below = Match::Prefix(format!("{}/", at.text()));
+        let mut at = at;
+        if let Some(found) = inner.own("rewrite").iter().find(|found| at.is_split(found.arg(0))) {
+            let why = "nginx matches the prefix within a segment, too; here such paths go to other locations";
+            self.draft.notes.differs(&found.place, &found.shown(), why);
+            route.path = below.pattern().unwrap_or(route.path);
+            at = &below;
         }
-        self.add_allowed_methods(route, location, inner);
+        let mut parts = self.by_maps(route, location, inner, server);
+        for (route, scope) in &mut parts {
+            self.answer_at(route, at, scope, server);
+        }
+        // The whole alone, if its parts do what it does.
+        let mut parts: Vec<Route> = parts.into_iter().map(|(route, _)| route).collect();
+        let does_as = |whole: &Route, part: &Route| part.keys == whole.keys && part.limits == whole.limits;
+        if parts.last().is_some_and(|whole| parts.iter().all(|part| does_as(whole, part))) {
+            parts.drain(..parts.len() - 1);
+        }
+        self.add_parts(parts, location, inner);
     }
 
     /// Says what a location opens of the guarded one around it, as a slash at the end decides nothing here: an exact one
@@ -129,7 +138,7 @@ impl<'d> Reading<'d> {
     /// Has the routes closed that an expression keeps clients out of, and says so.
     fn close_expression(&mut self, location: &Directive) -> String {
         let begin = match location.arg(0) {
-            "~" => prefix::beginning(location.arg(1)).map(|(begin, _)| begin),
+            "~" => beginning(location.arg(1)).map(|(begin, _)| begin),
             // No beginning, because in another case it is another path.
             _ => None,
         };
@@ -159,9 +168,9 @@ impl<'d> Reading<'d> {
             self.draft.notes.left_out(&files.taken().place, &files.shown(), why);
             return self.answer_at(route, at, &scope.within(named.taken().block()), server);
         }
-        let pass = scope.own("proxy_pass").pop().or_else(|| scope.own("grpc_pass").pop());
+        let pass = pass_of(scope);
         let url = pass.map(|pass| pass.taken().arg(0)).unwrap_or_default();
-        let around = VarScope { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
+        let around = server.around(scope);
         let target = Target::of(url, &around);
         let proxy_host = target.as_ref().map(|target| target.host.clone()).unwrap_or_default();
         let around = VarScope { proxy_host: &proxy_host, ..around };
@@ -197,8 +206,16 @@ impl<'d> Reading<'d> {
         match (pass, target) {
             (Some(pass), Some(target)) => self.forward(route, pass, &target, rewrite, at, scope, &around),
             (Some(pass), None) => {
-                let why = "its destination depends on the request; the location answers 501";
-                self.draft.notes.left_out(&pass.place, &pass.shown(), why);
+                match around.unknown_choice(url) {
+                    Some(MapChoice { place, what, .. }) => {
+                        let why = "no route can say where these requests go, or which they are: they are closed (501)";
+                        self.draft.notes.left_out(place, what, why);
+                    }
+                    None => {
+                        let why = "its destination depends on the request; the location answers 501";
+                        self.draft.notes.left_out(&pass.place, &pass.shown(), why);
+                    }
+                }
                 route.close();
             }
             (None, _) => self.unserved(route, scope),
@@ -284,8 +301,9 @@ impl<'d> Reading<'d> {
         route.key("to", text(&upstream));
         match (rewrite, &target.path) {
             // First, because what the URL says of the path does not count where that was rewritten.
-            (Some(path), _) => route.key("rewrite", text(&path)),
-            (None, Some(path)) => match replaced(path, at) {
+            (Some(path), None) if target.tail != Some("$request_uri") => route.key("rewrite", text(&path)),
+            (Some(path), Some(_)) if !target.is_variable => route.key("rewrite", text(&path)),
+            (_, Some(path)) => match replaced(path, at, target.is_variable) {
                 Some(path) => path.iter().for_each(|path| route.key("rewrite", text(path))),
                 None => {
                     self.draft.notes.left_out(
@@ -296,7 +314,11 @@ impl<'d> Reading<'d> {
                     return route.close();
                 }
             },
-            (None, None) => {}
+            (_, None) => {}
+        }
+        if target.is_variable && target.path.is_some() || target.tail == Some("$uri") {
+            let why = "the query is sent, too";
+            self.draft.notes.differs(&pass.place, &pass.shown(), why);
         }
         self.request_fields(route, scope, around);
     }
@@ -349,6 +371,17 @@ impl<'d> Reading<'d> {
         self.draft.notes.left_out(&field.place, &field.shown(), "a variable in its value has no counterpart");
     }
 
+    /// Adds the routes of a location, the whole of it last, unless an earlier place takes all of its requests.
+    fn add_parts(&mut self, parts: Vec<Route>, location: &Directive, scope: &Scope<'d>) {
+        match parts.last() {
+            // None of them, because a part would go before that place.
+            Some(whole) if self.draft.routes.iter().any(|known| known.ties(whole)) => {
+                self.draft.add_route(whole.clone(), &location.shown());
+            }
+            _ => parts.into_iter().for_each(|part| self.add_allowed_methods(part, location, scope)),
+        }
+    }
+
     /// Adds a route, with `limit_except` as a route for the methods that may and one for all others.
     fn add_allowed_methods(&mut self, mut route: Route, location: &Directive, scope: &Scope<'d>) {
         if let Some(except) = scope.own("limit_except").first() {
@@ -376,6 +409,17 @@ impl<'d> Reading<'d> {
         }
         self.draft.add_route(route, &location.shown());
     }
+}
+
+/// The directive that a place passes its requests on by.
+fn pass_of<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
+    scope.own("proxy_pass").pop().or_else(|| scope.own("grpc_pass").pop())
+}
+
+/// The same, or that of the location which its `try_files` falls back to.
+pub(super) fn passing<'d>(scope: &Scope<'d>, server: &Server<'d>) -> Option<&'d Directive> {
+    let named = named_location(scope, server).map(|(_, named)| scope.within(named.block()));
+    pass_of(named.as_ref().unwrap_or(scope))
 }
 
 /// The location `@name` that a place's `try_files` falls back to, if the place does nothing else with its requests and all that
@@ -426,12 +470,12 @@ fn merged(fields: Vec<(String, String)>) -> Vec<(String, String)> {
 
 /// The path sent upstream where `proxy_pass` has one: it takes the place of what the location matched. An inner `None`:
 /// the path stays.
-fn replaced(path: &str, at: &Match) -> Option<Option<String>> {
+fn replaced(path: &str, at: &Match, is_whole: bool) -> Option<Option<String>> {
     if path.contains(['$', '?', '#']) {
         return None;
     }
     let new = template::literal(path);
-    if at.is_exact() {
+    if at.is_exact() || is_whole {
         return Some(Some(new));
     }
     Some((at.text() != path).then(|| format!("{new}{{rest}}")))

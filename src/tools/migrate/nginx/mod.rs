@@ -5,6 +5,7 @@ mod lexer;
 mod limits;
 mod listeners;
 mod locations;
+mod maps;
 mod ports;
 mod prefix;
 mod real_ip;

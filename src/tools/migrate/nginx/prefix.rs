@@ -1,6 +1,7 @@
 //! Which paths a location takes, and the regular expressions that are only a prefix.
 
 use super::super::draft::literal_path;
+use super::super::regex::beginning;
 use super::lexer::Directive;
 
 /// What a location matches.
@@ -102,29 +103,4 @@ pub(super) fn rewritten_from(regex: &str) -> Match {
         }
         (None, None) => Match::Prefix("/".to_owned()),
     }
-}
-
-/// An anchored expression, split into its literal beginning and the rest.
-pub(super) fn beginning(regex: &str) -> Option<(String, String)> {
-    let mut rest = regex.strip_prefix('^')?.chars().peekable();
-    let mut text = String::new();
-    while let Some(sign) = rest.peek().copied() {
-        match sign {
-            '\\' => {
-                rest.next();
-                let escaped = rest.next().filter(|sign| !sign.is_ascii_alphanumeric())?;
-                text.push(escaped);
-            }
-            'a'..='z' | 'A'..='Z' | '0'..='9' | '/' | '_' | '-' | '~' | '%' | '@' | ',' | '=' | ':' => {
-                rest.next();
-                text.push(sign);
-            }
-            _ => break,
-        }
-    }
-    // Not literal, because `x?` and `x*` are not the letter before them.
-    if matches!(rest.peek(), Some('?' | '*' | '+' | '{')) {
-        return None;
-    }
-    text.starts_with('/').then(|| (text, rest.collect()))
 }

@@ -2,10 +2,11 @@
 
 use config::printer::{table, text};
 
+use super::super::regex::beginning;
 use super::super::template;
 use super::Reading;
 use super::lexer::Directive;
-use super::prefix::{self, Match};
+use super::prefix::Match;
 use super::values::VarScope;
 
 /// Statuses that come with a place to go to.
@@ -73,7 +74,7 @@ impl Reading<'_> {
 
 /// `^/old/(.*)$` to `/new/$1`, where the location is `/old/`: the path that the upstream gets.
 fn replaced(regex: &str, to: &str, at: &Match) -> Option<String> {
-    let (begin, tail) = prefix::beginning(regex)?;
+    let (begin, tail) = beginning(regex)?;
     let (slash, has_rest) = match tail.as_str() {
         "(.*)" | "(.*)$" | "(.+)" | "(.+)$" => ("", true),
         "/(.*)" | "/(.*)$" | "/?(.*)" | "/?(.*)$" | "(/.*)" | "(/.*)$" => ("/", true),

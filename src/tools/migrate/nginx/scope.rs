@@ -1,23 +1,38 @@
 //! What holds at a place of nginx.conf: the directives of its block and of those around it.
 
 use super::lexer::Directive;
+use super::maps::MapChoice;
 
 /// The blocks around a place, the outermost first, and what is true of all of it.
 #[derive(Clone)]
 pub(super) struct Scope<'d> {
     blocks: Vec<&'d [Directive]>,
+    /// What maps give here.
+    choices: Vec<MapChoice>,
 }
 
 impl<'d> Scope<'d> {
     pub(super) fn new(block: &'d [Directive]) -> Scope<'d> {
-        Scope { blocks: vec![block] }
+        Scope { blocks: vec![block], choices: Vec::new() }
     }
 
     /// The same with one more block inside.
     pub(super) fn within(&self, block: &'d [Directive]) -> Scope<'d> {
-        let mut blocks = self.blocks.clone();
-        blocks.push(block);
-        Scope { blocks }
+        let mut inner = self.clone();
+        inner.blocks.push(block);
+        inner
+    }
+
+    /// The same for the requests that maps give this for.
+    pub(super) fn choosing(&self, choices: Vec<MapChoice>) -> Scope<'d> {
+        let mut chosen = self.clone();
+        chosen.choices.extend(choices);
+        chosen
+    }
+
+    /// What a map gives a variable here.
+    pub(super) fn choice(&self, variable: &str) -> Option<&MapChoice> {
+        self.choices.iter().rfind(|choice| choice.variable == variable)
     }
 
     /// The directive of the innermost block that has one of this name; within it, the last.

@@ -10,9 +10,11 @@ use super::listeners::{Listen, Redirecting};
 use super::ports::{GuardedPath, guarded};
 use super::prefix::{Match, rewritten_from};
 use super::scope::Scope;
+use super::values::VarScope;
 use super::{Closing, Reading};
 
 /// A server, and what is known of it.
+#[derive(Clone)]
 pub(super) struct Server<'d> {
     pub(super) block: &'d Directive,
     /// Its first name, or nothing.
@@ -30,7 +32,12 @@ pub(super) struct Server<'d> {
     pub(super) kept: Vec<GuardedPath>,
 }
 
-impl Server<'_> {
+impl<'d> Server<'d> {
+    /// What is known of a place in it.
+    pub(super) fn around<'a>(&'a self, scope: &'a Scope<'d>) -> VarScope<'a, 'd> {
+        VarScope { scope, server_name: &self.name, scheme: self.scheme, proxy_host: "" }
+    }
+
     /// Whether a location without an expression begins with a text and goes on.
     pub(super) fn has_longer_prefix(&self, text: &str) -> bool {
         let locations = self.block.block().iter().filter(|inside| inside.name == "location");
@@ -65,14 +72,17 @@ impl<'d> Reading<'d> {
         self.choose_default(&mut servers);
         let is_alone = servers.len() < 2;
         for server in &servers {
+            let parts = self.by_hosts(server, &servers, scope);
             if !server.is_apart {
-                let known = self.draft.routes.len();
-                self.routes(server, scope, is_alone);
-                self.close_kept(server, known);
+                for (server, scope) in &parts {
+                    let known = self.draft.routes.len();
+                    self.routes(server, scope, is_alone);
+                    self.close_kept(server, known);
+                }
                 continue;
             }
             let first = std::mem::take(&mut self.draft.routes);
-            self.routes(server, scope, is_alone);
+            parts.iter().for_each(|(server, scope)| self.routes(server, scope, is_alone));
             let addresses: Vec<&str> = server.listens.iter().map(|listen| listen.address.as_str()).collect();
             let what = format!("server on {}", addresses.join(", "));
             self.draft.close_apart(first, &server.block.place, &what);
@@ -319,10 +329,9 @@ impl<'d> Reading<'d> {
 
     /// A rewrite outside of any location: only one that sends the client elsewhere has a counterpart.
     fn server_rewrite(&mut self, found: &'d Directive, scope: &Scope<'d>, server: &Server<'d>) {
-        use super::prefix::beginning;
+        use super::super::regex::beginning;
         use super::redirects::Rewritten;
-        use super::values::VarScope;
-        let around = VarScope { scope, server_name: &server.name, scheme: server.scheme, proxy_host: "" };
+        let around = server.around(scope);
         let mut at = Match::Prefix(beginning(found.arg(0)).map_or("/".to_owned(), |(begin, _)| begin));
         if at.is_split(found.arg(0)) {
             at = Match::Prefix(format!("{}/", at.text()));

@@ -267,10 +267,10 @@ fn a_port_of_its_own_that_may_keep_clients_out_does_not_open_the_others() {
             migrated.text
         );
         let is_listed = migrated.text.contains("its listener is left out")
-            || migrated.text.contains("it is not known whether its own");
+            || migrated.text.contains("`migrate` cannot tell whether");
         assert_eq!(is_listed, !is_bound, "{}", migrated.text);
         assert!(
-            migrated.text.contains("paths that the others have") && !migrated.is_whole,
+            migrated.text.contains("paths that other ports also serve") && !migrated.is_whole,
             "{}",
             migrated.text
         );
@@ -282,7 +282,7 @@ fn what_a_slash_at_the_end_opens_is_listed() {
     let servers = "server { listen 8080; location /y/ { deny all; }\nlocation = /y/ok { proxy_pass http://10.0.0.1; } }\n";
     let open = migrated(servers);
     assert!(
-        open.text.contains("nginx.conf:3: `location = /y/ok`: `/y/ok/` leads here, too"),
+        open.text.contains("nginx.conf:3: `location = /y/ok`: `/y/ok/` matches this location, too"),
         "{}",
         open.text
     );
@@ -435,7 +435,7 @@ fn a_path_without_the_slash_of_an_open_place_is_listed_if_it_was_kept_out() {
         ("proxy_pass http://10.0.0.1;", "return 200 pub;"),
     ] {
         let migrated = server(guard, inner);
-        assert!(!migrated.text.contains("leads here, too"), "{}", migrated.text);
+        assert!(!migrated.text.contains("matches this location, too"), "{}", migrated.text);
     }
 }
 
@@ -473,4 +473,268 @@ fn try_files_that_fall_back_to_a_named_location_go_there() {
         let closed = server("", files, inside);
         assert!(!closed.text.contains("\nto = "), "{files} {inside}\n{}", closed.text);
     }
+}
+
+/// What a site with this map and these lines of its server becomes; the map is of `$up`.
+fn mapped(map: &str, lines: &str) -> MigrationOutput {
+    migrated(&format!("upstream a {{ server 10.0.0.9:81; }}\nmap {map}\nserver {{ listen 8080; {lines} }}\n"))
+}
+
+/// The upstream that a route leads to, or `closed`.
+#[track_caller]
+fn leads<'m>(migrated: &'m MigrationOutput, host: &str, path: &str, with: &str) -> &'m str {
+    let all = routes(migrated, host).into_iter().filter(|(known, _)| *known == path);
+    let asks = |section: &str| {
+        section.lines().filter(|it| it.starts_with("match") || it.starts_with("methods")).collect::<String>()
+    };
+    let found = all.map(|(_, section)| section).find(|section| asks(section) == with);
+    let found = found.unwrap_or_else(|| panic!("{host} {path} {with} is not in\n{}", migrated.text));
+    match found.split("\nto = \"").nth(1) {
+        Some(to) => to.split('"').next().unwrap_or_default(),
+        None if found.contains("status = 501") => "closed",
+        None => found,
+    }
+}
+
+const TO_UP: &str = "location / { proxy_pass http://$up; }";
+const ALL: &str = "/{*rest}";
+
+#[test]
+fn maps_of_hosts_lead_each_host_to_its_upstream() {
+    let hosts = "$host $up { hostnames; volatile; default a; b.test 10.0.0.2:80; *.c.test 10.0.0.3; .d.test 10.0.0.4; }";
+    for (map, lines) in [
+        (hosts.to_owned(), TO_UP),
+        (hosts.replace("$host", "$http_host"), "location / { proxy_pass http://$up$request_uri; }"),
+        (hosts.replace("$host", "${host}"), "set $to http://$up; location / { set $x y; proxy_pass $to; }"),
+        (
+            hosts.replace("*.c.test", "~\\.c\\.test$"),
+            "location / { proxy_pass $scheme://$up$uri$is_args$args; }",
+        ),
+        (hosts.replace("*.c.test", "\"~^(?<name>.+)\\.c\\.test$\""), TO_UP),
+    ] {
+        let migrated = mapped(&map, lines);
+        for (host, to) in [("b.test", "upstream-10.0.0.2:80"), ("*.c.test", "upstream-10.0.0.3"), ("", "a")] {
+            assert_eq!(leads(&migrated, host, ALL, ""), to, "{map} {lines}\n{}", migrated.text);
+        }
+        assert!(migrated.text.contains("host = [\"d.test\", \"*.d.test\"]"), "{}", migrated.text);
+        assert!(migrated.is_whole, "{map} {lines}\n{}", migrated.text);
+    }
+    // Of its own names alone, if another server takes all others.
+    let named = mapped(
+        "$host $up { ~^(www\\.)?b\\.test$ 10.0.0.2; x.test 10.0.0.3; default a; }",
+        &format!("server_name b.test w.test; {TO_UP} }} server {{ listen 8080 default_server; {TO_A}"),
+    );
+    assert_eq!(leads(&named, "b.test", ALL, ""), "upstream-10.0.0.2", "{}", named.text);
+    assert_eq!(leads(&named, "w.test", ALL, ""), "a", "{}", named.text);
+    assert_eq!(leads(&named, "", ALL, ""), "upstream-10.0.0.1", "{}", named.text);
+    assert!(!named.text.contains("www.b.test") && !named.text.contains("10.0.0.3"), "{}", named.text);
+}
+
+#[test]
+fn what_keeps_clients_out_of_a_place_keeps_them_out_at_every_host_of_a_map() {
+    let lines = "location /adm/ { deny all; proxy_pass http://a; } location ~ ^/int { return 403; } location /int/x/ { proxy_pass http://a; }
+                 location / { auth_basic x; proxy_pass http://$up; } location /two { allow 10.0.0.0/8; deny all; proxy_pass http://$up/v; }";
+    let migrated = mapped("$host $up { default a; b.test 10.0.0.2; }", lines);
+    for host in ["", "b.test"] {
+        assert!(
+            route(&migrated, host, "/adm/{*rest}").contains("deny = [\"0.0.0.0/0\", \"::/0\"]"),
+            "{}",
+            migrated.text
+        );
+        assert!(route(&migrated, host, "/int{*rest}").contains("status = 403"), "{}", migrated.text);
+        for path in ["/int/x/{*rest}", ALL] {
+            assert_eq!(leads(&migrated, host, path, ""), "closed", "{}", migrated.text);
+        }
+        let two = route(&migrated, host, "/two{*rest}");
+        assert!(
+            two.contains("allow = \"10.0.0.0/8\"") && two.contains("rewrite = \"/v\""),
+            "{}",
+            migrated.text
+        );
+    }
+    // What another server has stays that server's, and what none has stays closed.
+    let text = format!(
+        "map $host $up {{ a.test 10.0.0.2; x.b.test 10.0.0.3; c.test 10.0.0.4; }}
+        server {{ listen 80; {TO_UP} }} server {{ listen 80; server_name a.test; deny all; {TO_A} }}
+        server {{ listen 80; server_name *.b.test; deny all; {TO_A} }}"
+    );
+    let migrated = self::migrated(&text);
+    assert!(!migrated.text.contains("10.0.0.2") && !migrated.text.contains("10.0.0.3"), "{}", migrated.text);
+    assert_eq!(
+        (leads(&migrated, "c.test", ALL, ""), leads(&migrated, "", ALL, "")),
+        ("upstream-10.0.0.4", "closed")
+    );
+    assert!(
+        !migrated.is_whole && migrated.text.contains("`map $host $up`: no route can say"),
+        "{}",
+        migrated.text
+    );
+}
+
+#[test]
+fn what_a_map_cannot_say_of_hosts_closes_that_part() {
+    for (line, closed, open) in [
+        ("~^api\\..*\\.c\\.test$ 10.0.0.2;", "*.c.test", ""),
+        ("~^[^.]+\\.c\\.test$ 10.0.0.2;", "*.c.test", ""),
+        ("c.test $1;", "c.test", ""),
+        ("c.test $host;", "c.test", ""),
+        ("c.test https://$http_host;", "c.test", ""),
+        ("c.test \"\";", "c.test", ""),
+        ("~^api 10.0.0.2;", "", "b.test"),
+        ("~a\\.test|b\\.test$ 10.0.0.2;", "", "b.test"),
+        ("www.c.* 10.0.0.2;", "", "b.test"),
+    ] {
+        let migrated =
+            mapped(&format!("$host $up {{ hostnames; {line} b.test a; default 10.0.0.3; }}"), TO_UP);
+        assert_eq!(leads(&migrated, closed, ALL, ""), "closed", "{line}\n{}", migrated.text);
+        assert_ne!(leads(&migrated, open, ALL, ""), "closed", "{line}\n{}", migrated.text);
+        assert!(!migrated.is_whole && migrated.text.contains("no route can say where"), "{}", migrated.text);
+    }
+    // The first expression that fits decides, and a name goes before all of them.
+    let map = "$host $up { ~\\.c\\.test$ 10.0.0.2; ~^x\\.c\\.test$ 10.0.0.3; y.c.test 10.0.0.4; default a; }";
+    let migrated = mapped(map, TO_UP);
+    assert_eq!(leads(&migrated, "y.c.test", ALL, ""), "upstream-10.0.0.4", "{}", migrated.text);
+    assert!(migrated.text.contains("host = [\"*.c.test\", \"x.c.test\"]"), "{}", migrated.text);
+    assert!(!migrated.text.contains("10.0.0.3"), "{}", migrated.text);
+    let ports = mapped(
+        "$http_host $up { c.test:80 10.0.0.2; c.test:81 10.0.0.3; d.test:80 10.0.0.4; default a; }",
+        TO_UP,
+    );
+    assert_eq!(leads(&ports, "c.test", ALL, ""), "closed", "{}", ports.text);
+    assert_eq!(leads(&ports, "d.test", ALL, ""), "upstream-10.0.0.4", "{}", ports.text);
+    assert!(ports.text.contains("a host is compared without its port"), "{}", ports.text);
+}
+
+#[test]
+fn a_destination_that_a_client_writes_is_never_one() {
+    for (map, lines) in [
+        ("$host $up { default $host; }", TO_UP),
+        ("$http_x $up { default $http_x; }", TO_UP),
+        ("$arg_to $up { default a; b 10.0.0.2; }", TO_UP),
+        ("$cookie_to $up { default a; b 10.0.0.2; }", TO_UP),
+        ("$host$uri $up { default a; b 10.0.0.2; }", TO_UP),
+        ("$http_x $up { ~(.+) $1; }", TO_UP),
+        ("$host $up { default a; }", "location / { proxy_pass https://$host; }"),
+        ("$host $up { default a; }", "location / { proxy_pass $scheme://$http_host$request_uri; }"),
+        ("$host $up { default a; }", "location / { proxy_pass http://$up.$arg_x; }"),
+        ("$host $up { default a; }", "location / { set $to $arg_x; proxy_pass http://$to; }"),
+        ("$http_x $up { default $up; }", TO_UP),
+    ] {
+        let migrated = mapped(map, lines);
+        assert!(!migrated.text.contains("\nto = "), "{map} {lines}\n{}", migrated.text);
+        assert!(migrated.text.contains("status = 501") && !migrated.is_whole, "{}", migrated.text);
+    }
+}
+
+#[test]
+fn maps_of_methods_and_fields_are_routes_that_ask_for_them() {
+    let migrated = mapped("$request_method $up { default a; GET 10.0.0.2; ~^(PUT|POST)$ 10.0.0.3; }", TO_UP);
+    for (methods, to) in
+        [("\"GET\"", "upstream-10.0.0.2"), ("\"HEAD\"", "a"), ("[\"PUT\", \"POST\"]", "upstream-10.0.0.3")]
+    {
+        assert_eq!(leads(&migrated, "", ALL, &format!("methods = {methods}")), to, "{}", migrated.text);
+    }
+    assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole, "{}", migrated.text);
+
+    let asks = |value: &str| format!("match = {{ header = {{ x-env = {value} }} }}");
+    let migrated = mapped("$http_x_env $up { default a; 1 10.0.0.2; '~^(2|3)$' 10.0.0.3; }", TO_UP);
+    for (value, to) in
+        [("\"1\"", "upstream-10.0.0.2"), ("\"2\"", "upstream-10.0.0.3"), ("\"3\"", "upstream-10.0.0.3")]
+    {
+        assert_eq!(leads(&migrated, "", ALL, &asks(value)), to, "{}", migrated.text);
+    }
+    assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole, "{}", migrated.text);
+    for map in ["$http_x_env $up { '' a; default 10.0.0.2; }", "$http_x_env $up { ~.+ 10.0.0.2; default a; }"]
+    {
+        let migrated = mapped(map, TO_UP);
+        assert_eq!(leads(&migrated, "", ALL, &asks("true")), "upstream-10.0.0.2", "{}", migrated.text);
+        assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole, "{}", migrated.text);
+    }
+    // Spellings that go elsewhere are listed; if they were refused, they are not let in.
+    let spelled = mapped("$http_x_env $up { default a; beta 10.0.0.2; }", TO_UP);
+    assert_eq!(leads(&spelled, "", ALL, &asks("\"beta\"")), "upstream-10.0.0.2", "{}", spelled.text);
+    assert!(
+        !spelled.is_whole && spelled.text.contains("`beta 10.0.0.2`: values are case-sensitive"),
+        "{}",
+        spelled.text
+    );
+    for line in ["beta \"\";", "~*^beta$ $1;", "~bot 10.0.0.2;", "'' a; 2 10.0.0.4;"] {
+        let refused = mapped(&format!("$http_x_env $up {{ default 10.0.0.5; 1 10.0.0.2; {line} }}"), TO_UP);
+        assert_eq!(leads(&refused, "", ALL, ""), "closed", "{line}\n{}", refused.text);
+        assert_eq!(leads(&refused, "", ALL, &asks("\"1\"")), "upstream-10.0.0.2", "{line}\n{}", refused.text);
+    }
+}
+
+#[test]
+fn maps_of_paths_are_routes_within_their_location() {
+    let map = "$uri $up { default a; /api/1 10.0.0.2; ~^/api/v2/ 10.0.0.3; ~^/api/(x|y)/ 10.0.0.4; /adm/1 10.0.0.5; ~^/api/own/z 10.0.0.6; }";
+    let lines = "location /api/ { proxy_pass http://$up; } location /api/own/ { deny all; proxy_pass http://a; } location /api/v2/in/ { deny all; proxy_pass http://a; }";
+    let migrated = mapped(map, lines);
+    for (path, to) in [
+        ("/api/1", "upstream-10.0.0.2"),
+        ("/api/v2/{*rest}", "upstream-10.0.0.3"),
+        ("/api/y/{*rest}", "upstream-10.0.0.4"),
+        ("/api/{*rest}", "a"),
+    ] {
+        assert_eq!(leads(&migrated, "", path, ""), to, "{}", migrated.text);
+    }
+    assert!(!migrated.text.contains("10.0.0.5") && !migrated.text.contains("10.0.0.6"), "{}", migrated.text);
+    assert!(route(&migrated, "", "/api/v2/in/{*rest}").contains("deny = "), "{}", migrated.text);
+    assert!(
+        !migrated.is_whole && migrated.text.contains("`/api/1 10.0.0.2`: values are case-sensitive"),
+        "{}",
+        migrated.text
+    );
+    // An expression goes before the places of the map, and a rewritten path is another one.
+    for more in
+        ["location ~ ^/api/v { deny all; }", "location ~ \\.bak$ { deny all; }", "rewrite ^/q /api/1;"]
+    {
+        let closed = mapped(map, &format!("{more} {lines}"));
+        assert_eq!(leads(&closed, "", "/api/{*rest}", ""), "closed", "{more}\n{}", closed.text);
+        assert!(!closed.text.contains("upstream-10"), "{more}\n{}", closed.text);
+    }
+    for line in ["/api/b \"\";", "~*^/api/b $1;", "~/b 10.0.0.2;", "~^/api/b|/c 10.0.0.3;"] {
+        let refused = mapped(&format!("$uri $up {{ {line} default a; }}"), lines);
+        assert_eq!(leads(&refused, "", "/api/{*rest}", ""), "closed", "{line}\n{}", refused.text);
+    }
+}
+
+#[test]
+fn an_expression_that_keeps_clients_out_goes_before_every_part_of_a_location() {
+    let guard = "location ~ ^/ { return 403; }";
+    let limited = "location / { limit_except GET { deny all; } proxy_pass http://a; }";
+    for place in [TO_UP, limited] {
+        for lines in [format!("{place} {guard}"), format!("{guard} {place}")] {
+            let migrated = mapped("$http_x $up { default a; 1 10.0.0.2; }", &lines);
+            assert!(!migrated.text.contains("\nto = "), "{lines}\n{}", migrated.text);
+        }
+    }
+}
+
+#[test]
+fn maps_in_maps_and_maps_of_two_locations_are_taken_over() {
+    let text = "map $http_x $by_x { default a; 1 10.0.0.2; }\nmap $host $up { default $by_x; b.test 10.0.0.3; c.test $by_x; }
+        upstream a { server 10.0.0.9; }
+        server { listen 8080; location / { proxy_pass http://$up; } location /two { try_files $uri @two; } location @two { proxy_pass http://$up/y; } }";
+    let migrated = migrated(text);
+    let one = "match = { header = { x = \"1\" } }";
+    for (host, with, to) in [
+        ("", "", "a"),
+        ("", one, "upstream-10.0.0.2"),
+        ("b.test", "", "upstream-10.0.0.3"),
+        ("c.test", one, "upstream-10.0.0.2"),
+    ] {
+        for path in [ALL, "/two{*rest}"] {
+            assert_eq!(leads(&migrated, host, path, with), to, "{}", migrated.text);
+        }
+    }
+    assert!(route(&migrated, "b.test", "/two{*rest}").contains("rewrite = \"/y\""), "{}", migrated.text);
+    assert!(migrated.text.contains("the query is sent, too"), "{}", migrated.text);
+    // Nothing is made of one that leads nowhere.
+    let elsewhere = mapped("$http_upgrade $up { default upgrade; '' close; }", TO_A);
+    assert!(
+        elsewhere.text.contains("there are no maps") && routes(&elsewhere, "").len() == 1,
+        "{}",
+        elsewhere.text
+    );
 }

@@ -1,13 +1,14 @@
 //! Lists what nobody has read, with the reason where one is known.
 
 use super::super::draft::Draft;
+use super::super::values::is_among;
 use super::lexer::Directive;
 
 /// Lists every directive that was not taken. A block that was not is one entry; in one that was, each of its own is.
 pub(super) fn list(directives: &[Directive], draft: &mut Draft) {
     for directive in directives {
         let name = directive.name.as_str();
-        if NEEDLESS.contains(&name) || NEEDLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        if is_among(name, NEEDLESS) || NEEDLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             draft.notes.needless(&directive.place, name);
         } else if !directive.is_taken() {
             draft.notes.left_out(&directive.place, &directive.shown(), why(name));
@@ -25,59 +26,16 @@ fn why(name: &str) -> &'static str {
 }
 
 /// Words that change no answer.
-const NEEDLESS: &[&str] = &[
-    "user",
-    "pid",
-    "daemon",
-    "master_process",
-    "events",
-    "load_module",
-    "env",
-    "error_log",
-    "access_log",
-    "log_format",
-    "log_not_found",
-    "log_subrequest",
-    "sendfile",
-    "sendfile_max_chunk",
-    "tcp_nopush",
-    "tcp_nodelay",
-    "types_hash_max_size",
-    "server_names_hash_bucket_size",
-    "server_names_hash_max_size",
-    "variables_hash_bucket_size",
-    "variables_hash_max_size",
-    "map_hash_bucket_size",
-    "map_hash_max_size",
-    "limit_req_log_level",
-    "limit_conn_log_level",
-    "resolver",
-    "resolver_timeout",
-    "keepalive",
-    "keepalive_requests",
-    "keepalive_time",
-    "zone",
-    "proxy_http_version",
-    "proxy_bind",
-    "proxy_socket_keepalive",
-    "proxy_headers_hash_max_size",
-    "proxy_headers_hash_bucket_size",
-    "proxy_ssl_server_name",
-    "proxy_ssl_session_reuse",
-    "ssl_session_cache",
-    "ssl_session_timeout",
-    "ssl_session_tickets",
-    "ssl_prefer_server_ciphers",
-    "ssl_buffer_size",
-    "reset_timedout_connection",
-    "client_body_temp_path",
-    "client_body_buffer_size",
-    "client_header_buffer_size",
-    "server_tokens",
-    "default_type",
-    "types",
-    "set",
-];
+const NEEDLESS: &str = "\
+    user pid daemon master_process events load_module env error_log access_log log_format log_not_found \
+    log_subrequest sendfile sendfile_max_chunk tcp_nopush tcp_nodelay types_hash_max_size \
+    server_names_hash_bucket_size server_names_hash_max_size variables_hash_bucket_size variables_hash_max_size \
+    map_hash_bucket_size map_hash_max_size limit_req_log_level limit_conn_log_level resolver resolver_timeout \
+    keepalive keepalive_requests keepalive_time zone proxy_http_version proxy_bind proxy_socket_keepalive \
+    proxy_headers_hash_max_size proxy_headers_hash_bucket_size proxy_ssl_server_name proxy_ssl_session_reuse \
+    ssl_session_cache ssl_session_timeout ssl_session_tickets ssl_prefer_server_ciphers ssl_buffer_size \
+    reset_timedout_connection client_body_temp_path client_body_buffer_size client_header_buffer_size server_tokens \
+    default_type types set";
 
 const NEEDLESS_PREFIXES: &[&str] =
     &["worker_", "open_file_cache", "proxy_temp_", "proxy_buffer", "proxy_busy_", "proxy_max_temp_"];

@@ -17,14 +17,19 @@ pub(super) struct Target {
     pub(super) http2: bool,
     /// `host:port`, the name of a group, or `unix:/path`.
     pub(super) host: String,
-    /// What takes the place of the location's own path.
+    /// What takes the place of the location's own path; of the whole path in a URL with variables.
     pub(super) path: Option<String>,
+    pub(super) is_variable: bool,
+    /// What of the request stands behind the host: `$request_uri` is its path as the client wrote it.
+    pub(super) tail: Option<&'static str>,
 }
 
 impl Target {
     /// Reads a URL; `None` if it is not known before a request comes.
     pub(super) fn of(url: &str, around: &VarScope<'_, '_>) -> Option<Target> {
-        let url = around.literal(url)?;
+        let tail = TAILS.iter().copied().find(|tail| url.ends_with(tail));
+        let is_variable = url.contains('$');
+        let url = around.literal(url.strip_suffix(tail.unwrap_or_default()).unwrap_or(url))?;
         let (scheme, rest) = url.split_once("://")?;
         let (https, http2) = match scheme {
             "http" => (false, false),
@@ -33,16 +38,18 @@ impl Target {
             "grpcs" => (true, true),
             _ => return None,
         };
-        if let Some(socket) = rest.strip_prefix("unix:") {
-            let (path, behind) = socket.split_once(':').unwrap_or((socket, ""));
-            let behind = (!behind.is_empty()).then(|| behind.to_owned());
-            return Some(Target { https, http2, host: format!("unix:{path}"), path: behind });
-        }
-        let (host, path) = match rest.find('/') {
-            Some(slash) => (&rest[..slash], Some(rest[slash..].to_owned())),
-            None => (rest, None),
+        let (host, path) = match rest.strip_prefix("unix:") {
+            Some(socket) => {
+                let (path, behind) = socket.split_once(':').unwrap_or((socket, ""));
+                (format!("unix:{path}"), Some(behind).filter(|behind| !behind.is_empty()))
+            }
+            None => {
+                let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+                (host.to_owned(), Some(path).filter(|path| !path.is_empty()))
+            }
         };
-        Some(Target { https, http2, host: host.to_owned(), path })
+        let is_known = !host.is_empty() && (path.is_none() || tail.is_none());
+        is_known.then(|| Target { https, http2, host, path: path.map(str::to_owned), is_variable, tail })
     }
 }
 
@@ -248,5 +255,7 @@ fn has_port(server: &str) -> bool {
         .is_some_and(|(_, port)| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
+/// Paths of requests at the end of a URL.
+const TAILS: &[&str] = &["$request_uri", "$uri$is_args$args", "$uri$is_args$query_string", "$uri"];
 /// nginx's default of all three.
 const TIMEOUT: Duration = Duration::from_secs(60);

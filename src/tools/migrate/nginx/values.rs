@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::super::template;
+use super::maps::MapChoice;
 use super::scope::Scope;
 
 /// What is known of a place when its values are read.
@@ -33,22 +34,57 @@ impl VarScope<'_, '_> {
             "server_name" if !self.server_name.is_empty() => template::literal(self.server_name),
             "scheme" => self.scheme?.to_owned(),
             "proxy_host" if !self.proxy_host.is_empty() => template::literal(self.proxy_host),
-            _ => template::literal(&self.set(name)?),
+            _ => self.known(name, VARIABLES_MAX)?,
         })
     }
 
-    /// The literal that `set` gives a variable.
-    fn set(&self, name: &str) -> Option<String> {
-        let sets = self.scope.all("set");
-        let found = sets.iter().rev().find(|set| set.arg(0).strip_prefix('$') == Some(name))?;
-        let value = found.taken().arg(1);
-        (!value.contains('$')).then(|| value.to_owned())
+    /// What `set` or a map gives a variable, with variables in it.
+    fn given(&self, name: &str) -> Option<&str> {
+        let sets = self.scope.every("set");
+        match sets.iter().rfind(|set| set.arg(0).strip_prefix('$') == Some(name)) {
+            Some(set) => Some(set.taken().arg(1)),
+            None => self.scope.choice(name)?.value.as_deref(),
+        }
     }
 
-    /// A text with the variables that `set` gives it, if those are all it has.
+    /// The same as a template, if it is known before a request comes. `depth`: so many may stand in each other.
+    fn known(&self, name: &str, depth: usize) -> Option<String> {
+        let inner = depth.checked_sub(1)?;
+        let given = self.given(name).filter(|given| given.matches('$').count() <= VARIABLES_MAX)?;
+        template::of_dollars(given, |name| self.known(name, inner))
+    }
+
+    /// A text whose variables are known before a request comes.
     pub(super) fn literal(&self, text: &str) -> Option<String> {
-        template::of_dollars(text, |name| self.set(name))
-            .map(|text| text.replace("{{", "{").replace("}}", "}"))
+        let value = |name: &str| match name {
+            "scheme" => self.scheme.map(str::to_owned),
+            _ => self.known(name, VARIABLES_MAX),
+        };
+        template::of_dollars(text, value).map(|text| text.replace("{{", "{").replace("}}", "}"))
+    }
+
+    /// The variables of a text, and of what those are given.
+    pub(super) fn variables(&self, text: &str) -> Vec<String> {
+        let mut found = template::names(text);
+        let mut at = 0;
+        while let Some(name) = found.get(at) {
+            let more = template::names(self.given(name).unwrap_or_default());
+            at += 1;
+            for name in more {
+                if !found.contains(&name) {
+                    found.push(name);
+                }
+            }
+        }
+        found
+    }
+
+    /// The line of a map on which it depends that a text is not known.
+    pub(super) fn unknown_choice(&self, text: &str) -> Option<&MapChoice> {
+        let is_unknown = |choice: &&MapChoice| {
+            choice.value.as_deref().is_none_or(|value| value.is_empty() || value.contains('$'))
+        };
+        self.variables(text).iter().rev().filter_map(|name| self.scope.choice(name)).find(is_unknown)
     }
 }
 
@@ -95,3 +131,6 @@ pub(super) fn size(text: &str) -> Option<u64> {
     };
     number.checked_mul(1 << shift)
 }
+
+/// Variables that may stand in each other, and in the value of one.
+const VARIABLES_MAX: usize = 5;

@@ -256,7 +256,7 @@ fn what_is_never_reached_there_is_not_reached_here() {
     let text = &imported.migrated.text;
     assert!(imported.says(4, "never reached: line 3 takes these values before it"), "{text}");
     assert!(imported.says(5, "never reached: the same key with `*`"), "{text}");
-    assert!(imported.says(10, "here a key is exact"), "{text}");
+    assert!(imported.says(10, "here a key must match exactly"), "{text}");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn what_cannot_be_said_is_listed_with_its_line() {
     );
     for (line, what) in [
         (3, "unit: fortnight"),
-        (4, "its numbers are not valid here"),
+        (4, "its number of requests or its period is invalid"),
         (5, "it has no key"),
         (6, "metadata"),
         (6, "colour: blue"),

@@ -4,7 +4,7 @@ use super::super::yaml_file::UnreadKeys;
 
 pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY };
 
-const NEEDLESS: &[&str] = &["detailed_metric", "name", "share_threshold", "value_to_metric"];
+const NEEDLESS: &str = "detailed_metric name share_threshold value_to_metric";
 
 const WHY: &[(&str, &str)] = &[
     ("metadata", "responses have no metadata of their own"),
