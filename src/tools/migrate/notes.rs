@@ -27,7 +27,24 @@ pub(super) struct Note {
     pub(super) why: String,
 }
 
+/// What was read of a line: where it is and how it is shown.
+pub(super) trait ReadLine {
+    fn listed(&self) -> (&SourceLine, String);
+}
+
 impl Notes {
+    /// Says that a whole line is not done by the new configuration.
+    pub(super) fn left_out_line(&mut self, line: &impl ReadLine, why: impl Into<String>) {
+        let (place, shown) = line.listed();
+        self.left_out(place, &shown, why);
+    }
+
+    /// Says that a whole line is done, but not exactly as it was.
+    pub(super) fn line_differs(&mut self, line: &impl ReadLine, why: impl Into<String>) {
+        let (place, shown) = line.listed();
+        self.differs(place, &shown, why);
+    }
+
     /// Says that something is not done by the new configuration.
     pub(super) fn left_out(&mut self, place: &SourceLine, what: &str, why: impl Into<String>) {
         let note = Note::new(place, what, why.into());

@@ -27,7 +27,7 @@ impl<'d> Reading<'d> {
                 let own = self.server_tls(&server);
                 if tls.as_ref().is_some_and(|tls| *tls != own) {
                     let why = "all servers of an upstream have one `tls`; it is left out, as its own differs from the first one's";
-                    self.draft.notes.left_out(&server.place, &server.shown(), why);
+                    self.draft.notes.left_out_line(&server, why);
                     continue;
                 }
                 tls = Some(own);
@@ -38,7 +38,7 @@ impl<'d> Reading<'d> {
                     "`health` and `http` apply to all servers of an upstream: those of `server {}` are used",
                     first.word(1)
                 );
-                self.draft.notes.differs(&server.place, &server.shown(), why);
+                self.draft.notes.line_differs(&server, why);
             }
             first = first.or(Some(server));
         }
@@ -75,7 +75,7 @@ impl<'d> Reading<'d> {
             sends.then_some("the PROXY protocol is not sent to servers")
         });
         if let Some(why) = unusable {
-            self.draft.notes.left_out(&server.place, &server.shown(), why);
+            self.draft.notes.left_out_line(server, why);
             return None;
         }
         if !self.server_words(server) {
@@ -94,7 +94,7 @@ impl<'d> Reading<'d> {
         if !url.starts_with("unix:") && !address.contains(':') {
             let why =
                 "without a port, the scheme's is used (80 or 443), not the one that the client connected to";
-            self.draft.notes.differs(&server.place, &server.shown(), why);
+            self.draft.notes.line_differs(server, why);
         }
         for word in ["cookie", "maxconn", "slowstart", "on-marked-down", "observe", "maxqueue", "track"] {
             if let Some(value) = server.after(word) {
@@ -128,7 +128,7 @@ impl<'d> Reading<'d> {
             keys.push(("times", times.to_string()));
             if !matches!(retries.word(1), "0" | "1") {
                 let why = "a request is retried at most once, at another server";
-                self.draft.notes.differs(&retries.place, &retries.shown(), why);
+                self.draft.notes.line_differs(retries, why);
             }
         }
         if let Some(line) = self.line(section, "retry-on") {
@@ -142,7 +142,7 @@ impl<'d> Reading<'d> {
                     status if status.len() == 3 && status.starts_with(['4', '5']) => Some(status),
                     other => {
                         let why = format!("`{other}` has no counterpart in `retry.on`");
-                        self.draft.notes.left_out(&line.place, &line.shown(), why);
+                        self.draft.notes.left_out_line(line, why);
                         None
                     }
                 };
@@ -162,7 +162,7 @@ impl<'d> Reading<'d> {
     fn balance(&mut self, section: &'d Section, upstream: &mut Upstream) {
         let line = self.line(section, "balance");
         if let Some(line) = line.filter(|line| line.word(1).starts_with("hdr(") && line.words.len() > 2) {
-            self.draft.notes.differs(&line.place, &line.shown(), "the whole header is hashed");
+            self.draft.notes.line_differs(line, "the whole header is hashed");
         }
         let balance = match line.map_or("roundrobin", |line| line.word(1)) {
             "roundrobin" | "static-rr" => "round-robin",
@@ -175,7 +175,7 @@ impl<'d> Reading<'d> {
                 if let Some((line, said)) = said {
                     let why =
                         if said == "whole" { "the query is not hashed" } else { "the whole path is hashed" };
-                    self.draft.notes.differs(&line.place, &line.shown(), why);
+                    self.draft.notes.line_differs(line, why);
                 }
                 "hash:path"
             }
@@ -194,7 +194,7 @@ impl<'d> Reading<'d> {
                              random servers is chosen"
                         }
                     };
-                    self.draft.notes.differs(&line.place, &line.shown(), why);
+                    self.draft.notes.line_differs(line, why);
                 }
                 "p2c"
             }
@@ -225,7 +225,7 @@ impl<'d> Reading<'d> {
         let sends = |send: &&Line| ["hdr", "body", "body-lf"].iter().any(|word| send.has(word));
         for line in Some(check).filter(|_| has_fields).into_iter().chain(send.filter(sends)) {
             let why = "a health check has no headers and no body of its own";
-            self.draft.notes.left_out(&line.place, &line.shown(), why);
+            self.draft.notes.left_out_line(line, why);
         }
     }
 
@@ -245,7 +245,7 @@ impl<'d> Reading<'d> {
                 if asked.iter().any(|method| matches!(*method, "HEAD" | "OPTIONS" | "POST"))
                     || check.words.len() == 2
                 {
-                    self.draft.notes.differs(&check.place, &check.shown(), "the check is a GET");
+                    self.draft.notes.line_differs(check, "the check is a GET");
                 }
                 self.check_words(check, send);
                 match self.line(section, "http-check expect") {
@@ -257,11 +257,7 @@ impl<'d> Reading<'d> {
                         keys.push(("body", text(&expect.words[3..].join(" "))))
                     }
                     Some(expect) => {
-                        self.draft.notes.left_out(
-                            &expect.place,
-                            &expect.shown(),
-                            "only a status or a string can be expected",
-                        );
+                        self.draft.notes.left_out_line(expect, "only a status or a string can be expected");
                     }
                     None => {}
                 }

@@ -95,7 +95,7 @@ impl<'d> Reading<'d> {
             let Some((sources, unless)) = read else {
                 let why = "the connections it refuses cannot be expressed by addresses; the section is left out \
                     until you rewrite it";
-                self.draft.notes.left_out(&line.place, &line.shown(), why);
+                self.draft.notes.left_out_line(line, why);
                 return None;
             };
             for source in sources {
@@ -104,7 +104,7 @@ impl<'d> Reading<'d> {
                     true if !allow.is_empty() => {
                         let why = "two lists of allowed addresses cannot be combined; the section is left out until \
                             they are one";
-                        self.draft.notes.left_out(&line.place, &line.shown(), why);
+                        self.draft.notes.left_out_line(line, why);
                         return None;
                     }
                     true => allow.extend(source.ranges),
@@ -175,11 +175,7 @@ impl<'d> Reading<'d> {
         redirect: Option<&String>,
     ) -> bool {
         let Some(address) = socket(address) else {
-            self.draft.notes.left_out(
-                &bind.place,
-                &bind.shown(),
-                "its address is not an IP address with a port",
-            );
+            self.draft.notes.left_out_line(bind, "its address is not an IP address with a port");
             return false;
         };
         let taken: Vec<&str> = self.draft.listeners.iter().map(|listener| listener.name.as_str()).collect();
@@ -194,7 +190,7 @@ impl<'d> Reading<'d> {
         if bind.has("accept-proxy") {
             let why = "only listed proxies are trusted: the listener is left out until it has `proxy-protocol = { \
                 from = [...] }`";
-            self.draft.notes.left_out(&bind.place, &bind.shown(), why);
+            self.draft.notes.left_out_line(bind, why);
             return false;
         }
         let alpn = bind.after("alpn").unwrap_or(if is_tls { "h2,http/1.1" } else { "http/1.1" });
@@ -206,11 +202,7 @@ impl<'d> Reading<'d> {
                 let path = text(&file::absolute(self.directory, &pair[1]));
                 pairs.push(table([("cert", path.clone()), ("key", path)]));
                 if pair[1].ends_with('/') {
-                    self.draft.notes.left_out(
-                        &bind.place,
-                        &bind.shown(),
-                        "name each file of the folder in `certs`",
-                    );
+                    self.draft.notes.left_out_line(bind, "name each file of the folder in `certs`");
                 }
             }
             listener.key("certs", array(pairs.into_iter()));

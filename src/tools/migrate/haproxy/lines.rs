@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::Path;
 
 use super::super::file::Error;
-use super::super::notes::SourceLine;
+use super::super::notes::{ReadLine, SourceLine};
 use super::super::values::is_among;
 
 #[derive(Debug)]
@@ -23,6 +23,12 @@ pub(super) struct Section {
     pub(super) lines: Vec<Line>,
     /// The section of defaults that holds here: the one it names, or the last one before it.
     pub(super) defaults: Option<usize>,
+}
+
+impl ReadLine for Line {
+    fn listed(&self) -> (&SourceLine, String) {
+        (&self.place, self.shown())
+    }
 }
 
 impl Line {

@@ -82,7 +82,7 @@ impl<'d> Reading<'d> {
         let found = values::time(line.word(2));
         if found.is_none() {
             let why = "a timeout must be at least 1 ms and cannot be unlimited";
-            self.draft.notes.left_out(&line.place, &line.shown(), why);
+            self.draft.notes.left_out_line(line, why);
         }
         found
     }
@@ -106,7 +106,7 @@ fn unread(sections: &[Section], draft: &mut Draft) {
                 !line.is_taken() && GLOBAL_TLS.iter().any(|begin| line.word(0).starts_with(begin))
             };
             for line in section.lines.iter().filter(is_tls) {
-                draft.notes.left_out(&line.place, &line.shown(), "no listener and no server inherits this");
+                draft.notes.left_out_line(line, "no listener and no server inherits this");
             }
             continue;
         }
@@ -124,7 +124,7 @@ fn unread(sections: &[Section], draft: &mut Draft) {
                     let why = WHY.iter().find(|(word, _)| *word == first || line.begins(word));
                     let why =
                         why.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why);
-                    draft.notes.left_out(&line.place, &line.shown(), why);
+                    draft.notes.left_out_line(line, why);
                 }
             }
         }

@@ -34,11 +34,11 @@ impl<'d> Reading<'d> {
         let (Some((dimension, may_be_absent)), Some(period)) = (dimension, period) else {
             let why = "only `http_req_rate` of `src` or of a header that no rule changes, tracked without a \
                 condition, becomes a limit; all routes of this section are closed (501) until you rewrite it";
-            self.draft.notes.left_out(&rule.taken().place, &rule.shown(), why);
+            self.draft.notes.left_out_line(rule.taken(), why);
             return None;
         };
         if deny_status(rule.taken()) != Some(429) {
-            self.draft.notes.differs(&rule.place, &rule.shown(), "refusals are answered 429");
+            self.draft.notes.line_differs(rule, "refusals are answered 429");
         }
         let mut policy = Policy::new(table.unwrap_or_else(|| section.name.clone()));
         policy.key("by", format!("[{}]", text(&dimension)));

@@ -211,12 +211,12 @@ impl<'d> Reading<'d> {
                      requests go to other rules"
                 }
             };
-            self.draft.notes.left_out(&line.place, &line.shown(), why);
+            self.draft.notes.left_out_line(line, why);
         }
         if which.iter().any(|which| rules.asks_for_changed(which)) {
             let why = "an earlier rule changes what it tests, and routes see what the client sent; its \
                 requests go to other rules";
-            self.draft.notes.left_out(&line.place, &line.shown(), why);
+            self.draft.notes.left_out_line(line, why);
             return None;
         }
         (!which.is_empty()).then_some(which)
@@ -236,7 +236,7 @@ impl<'d> Reading<'d> {
                 Some(prefix) => rules.common.prefix = Some(prefix),
                 None => {
                     let why = "it has no counterpart; all routes of this section are closed (501) until you rewrite it";
-                    self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+                    self.draft.notes.left_out_line(line.taken(), why);
                     rules.common.is_closed = true;
                 }
             },
@@ -273,7 +273,7 @@ impl<'d> Reading<'d> {
     fn may_refuse(&mut self, line: &'d Line, common: &mut Common) {
         let why = "it may refuse requests and has no counterpart; all routes of this section are closed (501) until \
             you rewrite it";
-        self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+        self.draft.notes.left_out_line(line.taken(), why);
         common.is_closed = true;
     }
 
@@ -381,7 +381,7 @@ impl<'d> Reading<'d> {
         let has_more = rest.filter(|word| !matches!(word.as_str(), "status" | "deny_status")).count() > 1;
         if !is_answer || has_more || deny_status(line).unwrap_or(403) != status {
             let why = format!("refusals are answered {status}, with the gateway's own body");
-            self.draft.notes.differs(&line.place, &line.shown(), why);
+            self.draft.notes.line_differs(line, why);
         }
     }
 
@@ -428,7 +428,7 @@ impl<'d> Reading<'d> {
         let why = format!(
             "{why}: requests it may refuse are closed (501), whatever the header's value, until you rewrite it"
         );
-        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        self.draft.notes.left_out_line(line, why);
         for mut route in routes(which, &line.place) {
             route.headers.iter_mut().for_each(|(_, value)| *value = None);
             route.close();
@@ -440,19 +440,19 @@ impl<'d> Reading<'d> {
     fn inexact(&mut self, line: &'d Line, which: &RequestCondition) {
         if which.is_any_case || which.is_any_case_of_value {
             let why = "values are case-sensitive here: other spellings go to other rules";
-            self.draft.notes.differs(&line.place, &line.shown(), why);
+            self.draft.notes.line_differs(line, why);
         }
         if which.headers.iter().any(|(_, value)| value.is_some()) {
             let why = "a header is compared as a whole: requests that repeat it or join several values by commas go \
                 to other rules";
-            self.draft.notes.differs(&line.place, &line.shown(), why);
+            self.draft.notes.line_differs(line, why);
         }
     }
 
     fn closed(&mut self, line: &Line, common: &mut Common) {
         let why = "the requests it refuses cannot be expressed; all routes of this section are closed (501) until \
             you rewrite it";
-        self.draft.notes.left_out(&line.place, &line.shown(), why);
+        self.draft.notes.left_out_line(line, why);
         common.is_closed = true;
     }
 
@@ -490,7 +490,7 @@ impl<'d> Reading<'d> {
                 }
                 None => {
                     let why = "this response has no counterpart";
-                    self.draft.notes.left_out(&line.place, &line.shown(), why);
+                    self.draft.notes.left_out_line(line, why);
                 }
             }
         }
@@ -510,7 +510,7 @@ impl<'d> Reading<'d> {
         }
         for word in lost {
             let why = format!("`{word}` has no counterpart and is not part of the response");
-            self.draft.notes.left_out(&line.place, &line.shown(), why);
+            self.draft.notes.left_out_line(line, why);
         }
     }
 
@@ -521,13 +521,13 @@ impl<'d> Reading<'d> {
             section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
         };
         let Some(backend) = sections.iter().find(is_it) else {
-            self.draft.notes.left_out(&line.place, &line.shown(), "there is no such backend in this file");
+            self.draft.notes.left_out_line(line, "there is no such backend in this file");
             return;
         };
         for which in &which {
             if !which.is_route() {
                 let why = "routes are not chosen by address, rate or TLS; its requests go to other rules";
-                self.draft.notes.left_out(&line.place, &line.shown(), why);
+                self.draft.notes.left_out_line(line, why);
                 self.refused_by_backend(line, rules);
                 continue;
             }
@@ -602,12 +602,12 @@ impl<'d> Reading<'d> {
             }
             if line.has("except") {
                 let why = "the header is sent for all clients, also for these addresses";
-                self.draft.notes.differs(&line.place, &line.shown(), why);
+                self.draft.notes.line_differs(line, why);
             }
             if line.has("if-none") {
                 let why = "a client's own header is replaced; X-Forwarded-For of hops in `client-ip.trust` is kept \
                     and extended";
-                self.draft.notes.differs(&line.place, &line.shown(), why);
+                self.draft.notes.line_differs(line, why);
             }
         }
     }
@@ -634,7 +634,7 @@ impl<'d> Reading<'d> {
         let value = format(line.word(3));
         if line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str") {
             let why = "a header needs its whole name: write each one into `remove`";
-            self.draft.notes.left_out(&line.taken().place, &line.shown(), why);
+            self.draft.notes.left_out_line(line.taken(), why);
             return;
         }
         match (line.word(1), value) {
@@ -642,7 +642,7 @@ impl<'d> Reading<'d> {
             ("set-header", Some(value)) => fields.replace(name, value),
             ("add-header", Some(value)) => fields.append(name, value),
             _ => {
-                self.draft.notes.left_out(&line.taken().place, &line.shown(), "its value has no counterpart");
+                self.draft.notes.left_out_line(line.taken(), "its value has no counterpart");
                 return;
             }
         }

@@ -52,7 +52,7 @@ impl<'d> Reading<'d> {
         listener.keys.extend(path("crl-file").map(|crl| ("client-crl", crl)));
         if !matches!(bind.after("verify"), Some("optional" | "required")) {
             let why = "HAProxy does not ask for a certificate without `verify required`; here clients must show one";
-            self.draft.notes.differs(&bind.place, &bind.shown(), why);
+            self.draft.notes.line_differs(bind, why);
         }
     }
 
@@ -76,7 +76,7 @@ impl<'d> Reading<'d> {
                 || ["force-sslv3", "force-tlsv10", "force-tlsv11"].iter().any(|word| line.has(word));
             if is_narrower || is_older {
                 let why = "TLS 1.2 and 1.3 are supported, nothing older; TLS 1.3 is always on";
-                self.draft.notes.differs(&line.place, &line.shown(), why);
+                self.draft.notes.line_differs(line, why);
             }
         }
         let found = own(line).or_else(|| defaults.iter().find_map(|line| own(line)));
@@ -111,7 +111,7 @@ impl<'d> Reading<'d> {
             }
             if !is_whole {
                 let why = "suites without forward secrecy or without an AEAD cipher are not supported";
-                self.draft.notes.differs(&line.place, &line.shown(), why);
+                self.draft.notes.line_differs(line, why);
             }
         }
         (!suites.is_empty()).then_some(suites)
@@ -173,11 +173,11 @@ impl<'d> Reading<'d> {
             && asked != sni
         {
             let why = "the certificate must be for the name sent as SNI";
-            self.draft.notes.differs(&server.place, &server.shown(), why);
+            self.draft.notes.line_differs(server, why);
         }
         if server.after("sni").is_some() && sni.is_none() {
             let why = "SNI is one name for all requests: write `sni` in `tls`";
-            self.draft.notes.left_out(&server.place, &server.shown(), why);
+            self.draft.notes.left_out_line(server, why);
         }
         let defaults = self.global("ssl-default-server-options");
         if let Some(version) = self.least_version(server, &defaults) {
@@ -186,11 +186,11 @@ impl<'d> Reading<'d> {
         if server.after("verify") == Some("none") {
             let why = "the server's certificate is verified here, with `tls.ca` or the system's authorities, unless \
                 `tls = { verify = false }` is set";
-            self.draft.notes.differs(&server.place, &server.shown(), why);
+            self.draft.notes.line_differs(server, why);
         } else if name.is_none() {
             let why = "HAProxy does not check the name without `verifyhost` or `sni`; here the certificate must be \
                 for the server's own name, or for `sni` of `tls`";
-            self.draft.notes.differs(&server.place, &server.shown(), why);
+            self.draft.notes.line_differs(server, why);
         }
         if keys.is_empty() { String::new() } else { table(keys) }
     }

@@ -114,7 +114,7 @@ impl Reading<'_> {
             condition.taken_whole();
             let why = "a condition that refuses requests or sends them elsewhere cannot be taken over; the location \
                 is closed (501) until you rewrite it";
-            self.draft.notes.left_out(&condition.place, &condition.shown(), why);
+            self.draft.notes.left_out_line(condition, why);
             has_one = true;
         }
         has_one
@@ -127,7 +127,7 @@ impl Reading<'_> {
             let found = scope.last_of(|found| is_named(&found.name, name));
             if let Some(found) = found.filter(|found| found.arg(0) != "off") {
                 let why = format!("{why}; the location is closed (501) until you rewrite it");
-                self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
+                self.draft.notes.left_out_line(found.taken(), why);
                 is_closed = true;
             }
         }
@@ -145,7 +145,7 @@ impl Reading<'_> {
         if let Some(rule) = by_address.filter(|_| self.real_ip != Some(RealIp::of(scope))) {
             let why = "it tests addresses set by `set_real_ip_from` and `real_ip_header`, which differ from the \
                 gateway's (`client-ip`); the location is closed (501) until you rewrite it";
-            self.draft.notes.left_out(&rule.place, &rule.shown(), why);
+            self.draft.notes.left_out_line(*rule, why);
             is_closed = true;
         }
         match addresses(&rules) {
@@ -160,7 +160,7 @@ impl Reading<'_> {
                 if let Some(first) = rules.first() {
                     let why = "`deny` is always checked before `allow` here; the location is closed (501) until you \
                         rewrite both";
-                    self.draft.notes.left_out(&first.place, &first.shown(), why);
+                    self.draft.notes.left_out_line(*first, why);
                 }
                 None
             }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use super::super::file::{self, Error};
-use super::super::notes::{Notes, SourceLine};
+use super::super::notes::{Notes, ReadLine, SourceLine};
 
 /// A directive, its arguments and what stands between its braces.
 #[derive(Debug)]
@@ -15,6 +15,12 @@ pub(super) struct Directive {
     pub(super) place: SourceLine,
     /// Whether somebody has read it. What nobody reads is listed as left out.
     used: Cell<bool>,
+}
+
+impl ReadLine for Directive {
+    fn listed(&self) -> (&SourceLine, String) {
+        (&self.place, self.shown())
+    }
 }
 
 impl Directive {

@@ -37,7 +37,7 @@ impl<'d> Reading<'d> {
         for (word, status) in [("limit_req_status", "429"), ("limit_conn_status", "503")] {
             if let Some(found) = scope.last(word).filter(|found| found.taken().arg(0) != status) {
                 let why = format!("refusals are answered {status}");
-                self.draft.notes.differs(&found.place, &found.shown(), why);
+                self.draft.notes.line_differs(found, why);
             }
         }
         (!is_closed).then_some(names)
@@ -46,9 +46,8 @@ impl<'d> Reading<'d> {
     fn rate(&mut self, limit: &Directive, scope: &Scope<'_>, around: &VarScope<'_, '_>) -> Option<String> {
         let (zone, key, mut policy) = self.zone(limit, "limit_req_zone", option(limit, "zone")?, around)?;
         let Some((units, period)) = option(zone, "rate").and_then(rate) else {
-            self.draft.notes.left_out(
-                &zone.place,
-                &zone.shown(),
+            self.draft.notes.left_out_line(
+                zone,
                 "its rate cannot be read; its locations are closed (501) until you rewrite it",
             );
             return None;
@@ -57,7 +56,7 @@ impl<'d> Reading<'d> {
         let is_immediate = limit.args.iter().any(|arg| arg == "nodelay");
         if let Some(delay) = option(limit, "delay").filter(|_| !is_immediate) {
             let why = format!("nginx lets {delay} requests of a burst pass at once, here each waits");
-            self.draft.notes.differs(&limit.place, &limit.shown(), why);
+            self.draft.notes.line_differs(limit, why);
         }
         if is_immediate || burst == 0 {
             // One more, because nginx admits one and then `burst` more at once.
@@ -98,16 +97,15 @@ impl<'d> Reading<'d> {
         };
         let http = self.http;
         let Some(zone) = http.iter().find(is_it) else {
-            self.draft.notes.left_out(
-                &limit.place,
-                &limit.shown(),
+            self.draft.notes.left_out_line(
+                limit,
                 "its zone is not in this file; the location is closed (501) until you rewrite it",
             );
             return None;
         };
         let Some(key) = key(zone.taken().arg(0)) else {
             let why = "limits cannot count by this key; its locations are closed (501) until you rewrite it";
-            self.draft.notes.left_out(&zone.place, &zone.shown(), why);
+            self.draft.notes.left_out_line(zone, why);
             return None;
         };
         let mut policy = Section::new(name);
@@ -123,7 +121,7 @@ impl<'d> Reading<'d> {
         let other = self.draft.policies.iter().find(|known| known.name == policy.name);
         if other.is_some_and(|known| known.value("limit") != policy.value("limit")) {
             let why = "other limits of this zone have another burst; here each burst has its own counts";
-            self.draft.notes.differs(&limit.place, &limit.shown(), why);
+            self.draft.notes.line_differs(limit, why);
         }
     }
 

@@ -35,11 +35,11 @@ impl<'d> Reading<'d> {
             let has = |word: &str| listen.taken().args.iter().any(|arg| arg == word);
             if has("quic") {
                 let why = "HTTP/3 is not supported; listeners speak HTTP/1.1 and HTTP/2";
-                self.draft.notes.left_out(&listen.place, &listen.shown(), why);
+                self.draft.notes.left_out_line(listen, why);
                 continue;
             }
             let Some(address) = address(listen.arg(0)) else {
-                self.draft.notes.left_out(&listen.place, &listen.shown(), "its address is not an IP address");
+                self.draft.notes.left_out_line(listen, "its address is not an IP address");
                 continue;
             };
             listens.push(Listen {
@@ -101,7 +101,7 @@ impl<'d> Reading<'d> {
             if location.args != ["/"] {
                 let why = "its listener redirects every request to https; to order certificates write `certs = { \
                     acme = … }`";
-                self.draft.notes.left_out(&location.place, &location.shown(), why);
+                self.draft.notes.left_out_line(location, why);
             }
         }
     }
@@ -215,7 +215,7 @@ impl<'d> Reading<'d> {
                 } else if words != ["TLSv1.2", "TLSv1.3"] {
                     let why = "TLS 1.2 and 1.3 are supported, nothing older; write `min-version = \"1.3\"` for 1.3 \
                         alone";
-                    self.draft.notes.differs(&protocols.place, &protocols.shown(), why);
+                    self.draft.notes.line_differs(protocols, why);
                 }
             }
             self.client_certificates(listener, server, &inner, there.len() == 1);
@@ -238,14 +238,14 @@ impl<'d> Reading<'d> {
         if !is_alone {
             let why = "all servers of this address ask for certificates here, and verify them with the first \
                 server's authorities";
-            self.draft.notes.differs(&verify.place, &verify.shown(), why);
+            self.draft.notes.line_differs(verify, why);
         }
         let demand = match verify.arg(0) {
             "on" => "require",
             "optional" => "ask",
             _ => {
                 let why = "certificates of unknown authorities are refused";
-                self.draft.notes.differs(&verify.place, &verify.shown(), why);
+                self.draft.notes.line_differs(verify, why);
                 "ask"
             }
         };
@@ -257,7 +257,7 @@ impl<'d> Reading<'d> {
             if demand == "require" && !(is_asked && is_same) {
                 let why = "the first server of this address asks for other certificates or none; this server is \
                     closed (501)";
-                self.draft.notes.left_out(&verify.place, &verify.shown(), why);
+                self.draft.notes.left_out_line(verify, why);
                 self.uncertified.push(server.block);
             }
         } else if let Some(ca) = ca {
@@ -315,12 +315,12 @@ impl<'d> Reading<'d> {
             self.draft.trust.clone_from(&real_ip.from);
             if !is_recursive {
                 let why = "trusted addresses are skipped from the right, as with `real_ip_recursive on`";
-                self.draft.notes.differs(&first.place, &first.shown(), why);
+                self.draft.notes.line_differs(*first, why);
             }
         } else if real_ip.header != "proxy_protocol" {
             let why =
                 "a client's address is read only from X-Forwarded-For or Forwarded (`client-ip.header`)";
-            self.draft.notes.left_out(&first.place, &first.shown(), why);
+            self.draft.notes.left_out_line(*first, why);
             hops.iter().for_each(|hop| hop.taken_whole());
         }
     }

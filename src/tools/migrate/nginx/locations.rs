@@ -61,7 +61,7 @@ impl<'d> Reading<'d> {
                 _ => "no request has such a path".to_owned(),
             };
             location.taken_whole();
-            self.draft.notes.left_out(&location.place, &location.shown(), why);
+            self.draft.notes.left_out_line(location, why);
             return;
         };
         if let Match::LiteralRegex { text: literal, .. } = at
@@ -74,7 +74,7 @@ impl<'d> Reading<'d> {
                 let (place, begin) = (location.place.clone(), literal.clone());
                 self.closings.push(Closing { place, begin, has_route: true });
             }
-            self.draft.notes.differs(&location.place, &location.shown(), why);
+            self.draft.notes.line_differs(location, why);
         }
         let mut route =
             Route { place: location.place.clone(), hosts: server.hosts.clone(), path, ..Route::default() };
@@ -88,7 +88,7 @@ impl<'d> Reading<'d> {
         let mut at = at;
         if let Some(found) = inner.own("rewrite").iter().find(|found| at.is_split(found.arg(0))) {
             let why = "nginx matches the prefix within a segment, too; here such paths go to other locations";
-            self.draft.notes.differs(&found.place, &found.shown(), why);
+            self.draft.notes.line_differs(*found, why);
             route.path = below.pattern().unwrap_or(route.path);
             at = &below;
         }
@@ -131,7 +131,7 @@ impl<'d> Reading<'d> {
             let why = format!(
                 "`{path}` matches this location, too, and is open, although `{prefix}` in line {line} refuses clients"
             );
-            self.draft.notes.left_out(&location.place, &location.shown(), why);
+            self.draft.notes.left_out_line(location, why);
         }
     }
 
@@ -165,7 +165,7 @@ impl<'d> Reading<'d> {
         if let Some((files, named)) = named_location(scope, server) {
             let why =
                 format!("files are not served: requests for existing files go to `{}`, too", named.arg(0));
-            self.draft.notes.left_out(&files.taken().place, &files.shown(), why);
+            self.draft.notes.left_out_line(files.taken(), why);
             return self.answer_at(route, at, &scope.within(named.taken().block()), server);
         }
         let pass = pass_of(scope);
@@ -189,7 +189,7 @@ impl<'d> Reading<'d> {
             if is_routed_again && may_keep_out(server.block.block(), found.arg(1)) {
                 let why = "it leads to a location that refuses clients, because without `break` a rewritten path is \
                     routed again; the location answers 501";
-                self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
+                self.draft.notes.left_out_line(found.taken(), why);
                 return route.close();
             }
             match self.rewritten(found, at, &around) {
@@ -213,7 +213,7 @@ impl<'d> Reading<'d> {
                     }
                     None => {
                         let why = "its destination depends on the request; the location answers 501";
-                        self.draft.notes.left_out(&pass.place, &pass.shown(), why);
+                        self.draft.notes.left_out_line(pass, why);
                     }
                 }
                 route.close();
@@ -251,18 +251,14 @@ impl<'d> Reading<'d> {
         let mut always = false;
         for field in scope.all("add_header") {
             let Some(value) = around.template(field.taken().arg(1)) else {
-                self.draft.notes.left_out(
-                    &field.place,
-                    &field.shown(),
-                    "a variable in its value has no counterpart",
-                );
+                self.draft.notes.left_out_line(field, "a variable in its value has no counterpart");
                 continue;
             };
             if field.arg(2) == "always" {
                 always = true;
             } else {
                 let why = "the header is added to responses of any status (nginx: only some)";
-                self.draft.notes.differs(&field.place, &field.shown(), why);
+                self.draft.notes.line_differs(field, why);
             }
             add.push((key(&field.arg(0).to_ascii_lowercase()), text(&value)));
         }
@@ -306,9 +302,8 @@ impl<'d> Reading<'d> {
             (_, Some(path)) => match replaced(path, at, target.is_variable) {
                 Some(path) => path.iter().for_each(|path| route.key("rewrite", text(path))),
                 None => {
-                    self.draft.notes.left_out(
-                        &pass.place,
-                        &pass.shown(),
+                    self.draft.notes.left_out_line(
+                        pass,
                         "its path has characters that a path cannot have; the location answers 501",
                     );
                     return route.close();
@@ -318,7 +313,7 @@ impl<'d> Reading<'d> {
         }
         if target.is_variable && target.path.is_some() || target.tail == Some("$uri") {
             let why = "the query is sent, too";
-            self.draft.notes.differs(&pass.place, &pass.shown(), why);
+            self.draft.notes.line_differs(pass, why);
         }
         self.request_fields(route, scope, around);
     }
@@ -368,7 +363,7 @@ impl<'d> Reading<'d> {
     }
 
     fn unknown_value(&mut self, field: &Directive) {
-        self.draft.notes.left_out(&field.place, &field.shown(), "a variable in its value has no counterpart");
+        self.draft.notes.left_out_line(field, "a variable in its value has no counterpart");
     }
 
     /// Adds the routes of a location, the whole of it last, unless an earlier place takes all of its requests.
@@ -393,7 +388,7 @@ impl<'d> Reading<'d> {
                 except.taken_whole();
                 let why =
                     "only `deny all` can be migrated; the location is closed (501) until you rewrite it";
-                self.draft.notes.left_out(&except.place, &except.shown(), why);
+                self.draft.notes.left_out_line(*except, why);
                 route.close();
             } else {
                 let mut others = Route { keys: Vec::new(), limits: Vec::new(), ..route.clone() };

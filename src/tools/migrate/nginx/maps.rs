@@ -322,7 +322,7 @@ impl<'d> Reading<'d> {
         }
         for entry in maps.iter().flat_map(|map| &map.entries).filter(|entry| has_port(&entry.line.name)) {
             let why = "a host is compared without its port";
-            self.draft.notes.differs(&entry.line.place, &entry.line.shown(), why);
+            self.draft.notes.line_differs(entry.line, why);
         }
         let mut hosts = server.hosts.clone();
         for pattern in maps.iter().flat_map(Map::patterns) {
@@ -469,7 +469,7 @@ impl<'d> Reading<'d> {
             let is_open = Target::of(url, &server.around(&scope)).is_some();
             if is_open || self.open_map(url, &scope, server).is_some() {
                 let why = "values are case-sensitive here: other spellings go where all others go";
-                self.draft.notes.differs(&entry.line.place, &entry.line.shown(), why);
+                self.draft.notes.line_differs(entry.line, why);
             } else {
                 (entry.patterns, entry.is_exact) = (vec![ANY.to_owned()], false);
             }

@@ -123,7 +123,7 @@ impl<'d> Reading<'d> {
         {
             let why = "the port without TLS serves its routes, too, and does not ask for a certificate; they are \
                 closed (501)";
-            self.draft.notes.left_out(&verify.place, &verify.shown(), why);
+            self.draft.notes.left_out_line(verify, why);
             server.kept.push((verify.place.clone(), "/".to_owned()));
         }
     }

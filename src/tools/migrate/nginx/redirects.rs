@@ -39,7 +39,7 @@ impl Reading<'_> {
                 "444" => "a connection cannot be closed without a response; it is answered 501 instead",
                 _ => "its status or one of its variables has no counterpart; the location answers 501",
             };
-            self.draft.notes.left_out(&found.place, &found.shown(), why);
+            self.draft.notes.left_out_line(found, why);
         }
         answer
     }
@@ -66,7 +66,7 @@ impl Reading<'_> {
                 "last" => "a rewritten path is not routed again; the location answers 501",
                 _ => "only a literal beginning of the path can be replaced; the location answers 501",
             };
-            self.draft.notes.left_out(&found.place, &found.shown(), why);
+            self.draft.notes.left_out_line(found, why);
         }
         rewritten
     }

@@ -234,11 +234,9 @@ impl<'d> Reading<'d> {
             self.draft.add_route(route, "server");
             for location in inner.own("location") {
                 location.taken_whole();
-                self.draft.notes.left_out(
-                    &location.place,
-                    &location.shown(),
-                    "it is never reached: the server's `return` responds first",
-                );
+                self.draft
+                    .notes
+                    .left_out_line(location, "it is never reached: the server's `return` responds first");
             }
             return;
         }
@@ -302,7 +300,7 @@ impl<'d> Reading<'d> {
             let at = rewritten_from(found.arg(0));
             let Some(path) = at.pattern() else { continue };
             let why = format!("it leads to a location that refuses clients: `{path}` is closed (501)");
-            self.draft.notes.left_out(&found.place, &found.shown(), why);
+            self.draft.notes.left_out_line(*found, why);
             self.close_below(server, known, &found.place, path);
         }
     }
@@ -347,7 +345,7 @@ impl<'d> Reading<'d> {
             Some(_) => {}
             None => {
                 let why = "a route rewrites its own paths: write `rewrite` there";
-                self.draft.notes.left_out(&found.taken().place, &found.shown(), why);
+                self.draft.notes.left_out_line(found.taken(), why);
             }
         }
     }

@@ -11,7 +11,7 @@ pub(super) fn list(directives: &[Directive], draft: &mut Draft) {
         if is_among(name, NEEDLESS) || NEEDLESS_PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
             draft.notes.needless(&directive.place, name);
         } else if !directive.is_taken() {
-            draft.notes.left_out(&directive.place, &directive.shown(), why(name));
+            draft.notes.left_out_line(directive, why(name));
         } else {
             list(directive.block(), draft);
         }

@@ -103,7 +103,7 @@ impl Reading<'_> {
             for word in ["max_fails", "fail_timeout"] {
                 if option(server, word).is_some() {
                     let why = "use `eject` if you want it: it counts 5xx responses, too";
-                    self.draft.notes.left_out(&server.place, &server.shown(), why);
+                    self.draft.notes.left_out_line(server, why);
                     break;
                 }
             }
@@ -113,16 +113,12 @@ impl Reading<'_> {
                         "`{word}` of one server has no counterpart: write `connections = {{ max = … }}` or \
                          `slow-start` at the upstream"
                     );
-                    self.draft.notes.left_out(&server.place, &server.shown(), why);
+                    self.draft.notes.left_out_line(server, why);
                 }
             }
             let mut address = server.arg(0).to_owned();
             if target.https && address.starts_with("unix:") {
-                self.draft.notes.left_out(
-                    &server.place,
-                    &server.shown(),
-                    "TLS over a Unix socket is not supported",
-                );
+                self.draft.notes.left_out_line(server, "TLS over a Unix socket is not supported");
                 continue;
             }
             // Written out, because in a group it is port 80, whatever the scheme.
@@ -136,7 +132,7 @@ impl Reading<'_> {
             });
         }
         if servers.is_empty() {
-            self.draft.notes.left_out(&group.place, &group.shown(), "it has no server that takes requests");
+            self.draft.notes.left_out_line(group, "it has no server that takes requests");
         }
         servers
     }
@@ -149,18 +145,18 @@ impl Reading<'_> {
         } else if let Some(random) = has("random") {
             if random.taken().arg(0) != "two" {
                 let why = "the less loaded of two random servers is chosen";
-                self.draft.notes.differs(&random.place, &random.shown(), why);
+                self.draft.notes.line_differs(random, why);
             }
             upstream.key("balance", text("p2c"));
         } else if let Some(hash) = has("ip_hash") {
             let why = "nginx hashes three of the four bytes of an address, here the whole address is hashed";
-            self.draft.notes.differs(&hash.taken().place, &hash.shown(), why);
+            self.draft.notes.line_differs(hash.taken(), why);
             upstream.key("balance", text("hash:ip"));
         } else if let Some((hash, dimension)) =
             has("hash").and_then(|hash| Some((hash, hashed(hash.arg(0))?)))
         {
             if hash.taken().arg(0) == "$request_uri" {
-                self.draft.notes.differs(&hash.place, &hash.shown(), "the query is not hashed");
+                self.draft.notes.line_differs(hash, "the query is not hashed");
             }
             upstream.key("balance", text(&format!("hash:{dimension}")));
         } else {
@@ -189,7 +185,7 @@ impl Reading<'_> {
             if let Some(found) = found {
                 let why =
                     "the server's certificate is verified here, with `tls.ca` or the system's authorities";
-                self.draft.notes.differs(&found.place, &found.shown(), why);
+                self.draft.notes.line_differs(found, why);
             }
         }
         if !keys.is_empty() {
@@ -216,7 +212,7 @@ impl Reading<'_> {
                     Some(status) => on.push(status),
                     None => {
                         let why = format!("`{other}`: only idempotent requests without a body are retried");
-                        self.draft.notes.left_out(&found.place, &found.shown(), why);
+                        self.draft.notes.left_out_line(found, why);
                     }
                 },
             }
