@@ -9,8 +9,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::decision::ClientAddress;
 use super::global::ShardId;
-use super::link::Link;
 use super::plans::Plans;
+use crate::global::link::Link;
 use limit::{Algorithm, Charge, Key, Plan, PlanId, Quota, WhenDown};
 use metrics::hot_keys::ShardNumber;
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
-use super::draws::SampleBudget;
 use super::sample::DecisionSample;
+use super::sampling::SampleBudget;
 use metrics::SharedCounter;
 
 /// The last [`KEPT_MAX`] samples. Workers put them in if the lock is free; who reads holds it for as long as it takes to look

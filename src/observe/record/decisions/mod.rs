@@ -3,17 +3,17 @@
 //! A worker draws first and gathers facts only of what is drawn. Drawn samples go into one [`SampleMemory`] of the process, which
 //! keeps the last of them; whoever writes them on (to a log, to a database) follows it. No request waits for any of that.
 
-mod draws;
 mod memory;
 mod narrative;
 mod sample;
 mod sample_buffer;
+mod sampling;
 
-pub use draws::{DecisionSampling, PER_SECOND_MAX};
 pub use memory::{KEPT_MAX, SampleCursor, SampleMemory};
 pub use narrative::{steady, told};
 pub use sample::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
 pub use sample_buffer::SampleBuffer;
+pub use sampling::{DecisionSampling, PER_SECOND_MAX};
 
 use std::time::Duration;
 

@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::draws::DecisionSampling;
 use super::memory::SampleMemory;
 use super::sample::DecisionSample;
+use super::sampling::DecisionSampling;
 
 /// What one worker has drawn. Dropping it hands over what is left.
 #[derive(Debug)]

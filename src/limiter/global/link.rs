@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::global::ShardId;
-use crate::global::config::deadline_of;
+use super::ShardId;
+use super::config::deadline_of;
 use limit::Key;
 use limit::lease_messages::{LinkError, Op, Reply};
 
