@@ -297,7 +297,7 @@ fn envoy_conditions_that_refuse_close_their_path() {
         "{}",
         migrated.text
     );
-    assert!(migrated.text.contains("it refuses requests: all paths below it are closed"));
+    assert!(migrated.text.contains("it refuses requests: its whole path is closed"));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(super) struct MapChoice {
 
 /// What a map looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum MapSource {
     Host {
         has_port: bool,
     },
@@ -43,7 +43,7 @@ enum Source {
 }
 
 /// A line of a map. Its patterns are hosts, paths of routes, methods or values of a field; or [`ANY`], or [`PRESENT`].
-struct Entry<'d> {
+struct MapEntry<'d> {
     patterns: Vec<String>,
     /// Whether it is for all that its patterns match.
     is_exact: bool,
@@ -51,19 +51,19 @@ struct Entry<'d> {
 }
 
 /// A map, with its lines in the order in which they decide.
-struct Map<'d> {
+struct ValueMap<'d> {
     directive: &'d Directive,
-    source: Source,
-    entries: Vec<Entry<'d>>,
+    source: MapSource,
+    entries: Vec<MapEntry<'d>>,
     default: Option<&'d Directive>,
 }
 
-impl<'d> Map<'d> {
-    fn of(directive: &'d Directive) -> Map<'d> {
+impl<'d> ValueMap<'d> {
+    fn of(directive: &'d Directive) -> ValueMap<'d> {
         directive.taken_whole();
-        let source = Source::of(directive.arg(0));
+        let source = MapSource::of(directive.arg(0));
         let hostnames = directive.block().iter().any(|line| line.name == "hostnames" && line.args.is_empty());
-        let (mut entries, mut default): (Vec<Entry<'d>>, _) = (Vec::new(), None);
+        let (mut entries, mut default): (Vec<MapEntry<'d>>, _) = (Vec::new(), None);
         for line in directive.block().iter().filter(|line| !line.args.is_empty()) {
             if line.name == "default" {
                 default = Some(line);
@@ -78,7 +78,7 @@ impl<'d> Map<'d> {
                 (twin.is_exact, is_exact) = (false, false);
             }
             if !patterns.is_empty() {
-                entries.push(Entry { patterns, is_exact, line });
+                entries.push(MapEntry { patterns, is_exact, line });
             }
         }
         // Names first, then their wildcards, the longest first, then expressions in their order.
@@ -88,37 +88,37 @@ impl<'d> Map<'d> {
             key if hostnames && key.starts_with(['*', '.']) => (1, Reverse(key.len())),
             _ => (0, Reverse(0)),
         });
-        Map { directive, source, entries, default }
+        ValueMap { directive, source, entries, default }
     }
 
     fn is_host(&self) -> bool {
-        matches!(self.source, Source::Host { .. })
+        matches!(self.source, MapSource::Host { .. })
     }
 
     fn covers(&self, pattern: &str, other: &str) -> bool {
         pattern == ANY
             || pattern == other
             || match &self.source {
-                Source::Host { .. } => match pattern.strip_suffix('*') {
+                MapSource::Host { .. } => match pattern.strip_suffix('*') {
                     Some(begin) => other.starts_with(['*', ANY_SIGN]) || other.starts_with(begin),
                     None => order::covers_host(pattern, other),
                 },
-                Source::Path => order::covers_path(pattern, other),
-                Source::Field(_) => pattern == PRESENT && !other.is_empty(),
+                MapSource::Path => order::covers_path(pattern, other),
+                MapSource::Field(_) => pattern == PRESENT && !other.is_empty(),
                 _ => false,
             }
     }
 
     /// What it gives for the requests of one pattern, those apart that a narrower pattern is for.
     fn choice(&self, pattern: &str) -> MapChoice {
-        let is_it = |entry: &&Entry<'_>| entry.patterns.iter().any(|known| self.covers(known, pattern));
+        let is_it = |entry: &&MapEntry<'_>| entry.patterns.iter().any(|known| self.covers(known, pattern));
         let (line, is_said) = match self.entries.iter().find(is_it) {
             // Said of names alone, because of others it is not known whether they begin so.
             Some(entry) if self.is_host() && entry.patterns[0].ends_with('*') => {
                 (Some(entry.line), !pattern.starts_with(['*', ANY_SIGN]))
             }
             Some(entry) => (Some(entry.line), entry.is_exact),
-            None => (self.default, self.source != Source::Other),
+            None => (self.default, self.source != MapSource::Other),
         };
         let shown = self.directive.shown();
         MapChoice {
@@ -153,7 +153,7 @@ impl<'d> Map<'d> {
     fn parts(&self, route: &Route, is_free: impl Fn(&str) -> bool) -> Vec<(Route, MapChoice)> {
         let mut parts: Vec<(Route, MapChoice)> = Vec::new();
         let rest = match &self.source {
-            Source::Path => {
+            MapSource::Path => {
                 let is_part = |path: &&String| {
                     order::covers_path(&route.path, path)
                         && !order::covers_path(path, &route.path)
@@ -169,7 +169,7 @@ impl<'d> Map<'d> {
                 );
                 self.choice(&route.path)
             }
-            Source::Method => {
+            MapSource::Method => {
                 let mut methods: Vec<&str> = self.patterns().map(String::as_str).collect();
                 methods.extend(Some("HEAD").filter(|_| methods.contains(&"GET")));
                 methods.retain(|method| !matches!(*method, "TRACE" | "CONNECT"));
@@ -191,8 +191,8 @@ impl<'d> Map<'d> {
                 }
                 self.choice(ANY)
             }
-            Source::Field(name) => return self.field_parts(route, name),
-            Source::Host { .. } | Source::Other => self.unsaid(),
+            MapSource::Field(name) => return self.field_parts(route, name),
+            MapSource::Host { .. } | MapSource::Other => self.unsaid(),
         };
         parts.push((route.clone(), rest));
         parts
@@ -229,19 +229,19 @@ impl<'d> Map<'d> {
     }
 }
 
-impl Source {
-    fn of(text: &str) -> Source {
+impl MapSource {
+    fn of(text: &str) -> MapSource {
         let name = text.strip_prefix('$').unwrap_or_default();
         let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
         match name {
-            "host" | "http_host" => Source::Host { has_port: name == "http_host" },
-            "uri" | "document_uri" => Source::Path,
-            "request_method" => Source::Method,
+            "host" | "http_host" => MapSource::Host { has_port: name == "http_host" },
+            "uri" | "document_uri" => MapSource::Path,
+            "request_method" => MapSource::Method,
             _ => match name.strip_prefix("http_") {
                 Some(field) if field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
-                    Source::Field(field.replace('_', "-").to_ascii_lowercase())
+                    MapSource::Field(field.replace('_', "-").to_ascii_lowercase())
                 }
-                _ => Source::Other,
+                _ => MapSource::Other,
             },
         }
     }
@@ -254,7 +254,7 @@ impl Source {
         let expression = expression.strip_prefix('*').unwrap_or(expression);
         let whole = expression.strip_prefix('^').and_then(|rest| rest.strip_suffix('$'));
         let any = || (vec![ANY.to_owned()], false);
-        if *self == Source::Path {
+        if *self == MapSource::Path {
             let said = prefix::literal(expression)
                 .map(|found| vec![found])
                 .or_else(|| prefix::alternatives(expression));
@@ -270,8 +270,8 @@ impl Source {
         }
         match (self, whole.and_then(regex::alternatives)) {
             (_, Some(texts)) => (texts.iter().flat_map(|text| self.literals(text, false)).collect(), true),
-            (Source::Host { .. }, None) => hosts_below(expression).unwrap_or_else(any),
-            (Source::Field(_), None) if matches!(expression, "." | ".+" | "^." | "^.+" | "^.+$") => {
+            (MapSource::Host { .. }, None) => hosts_below(expression).unwrap_or_else(any),
+            (MapSource::Field(_), None) if matches!(expression, "." | ".+" | "^." | "^.+" | "^.+$") => {
                 (vec![PRESENT.to_owned()], true)
             }
             _ => any(),
@@ -282,7 +282,7 @@ impl Source {
     fn literals(&self, key: &str, hostnames: bool) -> Vec<String> {
         let lower = key.to_ascii_lowercase();
         match self {
-            Source::Host { has_port } => {
+            MapSource::Host { has_port } => {
                 let port = lower.rfind(':').filter(|at| *has_port && Some(*at) > lower.rfind(']'));
                 let name = &lower[..port.unwrap_or(lower.len())];
                 let all = match name.strip_prefix('.').filter(|_| hostnames) {
@@ -293,9 +293,9 @@ impl Source {
                 };
                 all.into_iter().filter(|name| HostPattern::parse(name).is_ok()).collect()
             }
-            Source::Path if !key.starts_with('/') => Vec::new(),
-            Source::Path => literal_path(key, false).into_iter().collect(),
-            Source::Method => vec![key.to_ascii_uppercase()],
+            MapSource::Path if !key.starts_with('/') => Vec::new(),
+            MapSource::Path => literal_path(key, false).into_iter().collect(),
+            MapSource::Method => vec![key.to_ascii_uppercase()],
             _ => vec![key.to_owned()],
         }
     }
@@ -334,7 +334,7 @@ pub(super) fn by_hosts<'d>(
         reading.draft.notes.line_differs(entry.line, why);
     }
     let mut hosts = server.hosts.clone();
-    for pattern in maps.iter().flat_map(Map::patterns) {
+    for pattern in maps.iter().flat_map(ValueMap::patterns) {
         if !hosts.contains(pattern) && is_of(pattern, server, all) {
             hosts.push(pattern.clone());
         }
@@ -360,7 +360,7 @@ pub(super) fn by_hosts<'d>(
 }
 
 /// The maps of hosts that the places of a server may pass requests by.
-fn host_maps<'d>(http: &'d [Directive], server: &Server<'d>) -> Vec<Map<'d>> {
+fn host_maps<'d>(http: &'d [Directive], server: &Server<'d>) -> Vec<ValueMap<'d>> {
     let inside = server.block.within();
     let passes = inside.iter().filter(|it| matches!(it.name.as_str(), "proxy_pass" | "grpc_pass"));
     let mut texts: Vec<&str> = passes.map(|pass| pass.arg(0)).collect();
@@ -376,8 +376,8 @@ fn host_maps<'d>(http: &'d [Directive], server: &Server<'d>) -> Vec<Map<'d>> {
                 texts.extend(map.block().iter().map(|line| line.arg(0)));
                 maps.extend(
                     Some(map)
-                        .filter(|map| matches!(Source::of(map.arg(0)), Source::Host { .. }))
-                        .map(Map::of),
+                        .filter(|map| matches!(MapSource::of(map.arg(0)), MapSource::Host { .. }))
+                        .map(ValueMap::of),
                 );
             }
             known.push(name);
@@ -420,18 +420,18 @@ fn split<'d>(
         }
         return;
     };
-    let mut map = Map::of(map);
+    let mut map = ValueMap::of(map);
     let others: Vec<&Directive> =
         server.block.within().into_iter().filter(|it| it.name == "location").collect();
     let others: Vec<&Directive> = others.into_iter().filter(|it| !std::ptr::eq(*it, location)).collect();
     let is_unsaid = match map.source {
         // Expressions go before the locations that routes of their own would go before, and a rewritten path is not
         // the one that routes see.
-        Source::Path => {
+        MapSource::Path => {
             others.iter().any(|other| other.arg(0).starts_with('~'))
                 || server.block.within().iter().any(|inside| inside.name == "rewrite")
         }
-        Source::Method => !scope.own("limit_except").is_empty(),
+        MapSource::Method => !scope.own("limit_except").is_empty(),
         _ => false,
     };
     if is_unsaid {
@@ -452,12 +452,12 @@ fn split<'d>(
 /// Lists keys of which other spellings go elsewhere here. Those that refuse requests are for any request then.
 fn compare_spellings<'d>(
     reading: &mut Reading<'d>,
-    map: &mut Map<'d>,
+    map: &mut ValueMap<'d>,
     route: &Route,
     url: &str,
     (scope, server): (&Scope<'d>, &Server<'d>),
 ) {
-    if !matches!(map.source, Source::Path | Source::Field(_)) {
+    if !matches!(map.source, MapSource::Path | MapSource::Field(_)) {
         return;
     }
     let base = map.unsaid();
@@ -466,7 +466,10 @@ fn compare_spellings<'d>(
         let is_any_case = !key.starts_with('~') || key.starts_with("~*");
         let has_case = is_any_case && key.contains(|sign: char| sign.is_ascii_alphabetic());
         let is_here = |path: &String| order::covers_path(&route.path, path);
-        if !has_case || !entry.is_exact || map.source == Source::Path && !entry.patterns.iter().any(is_here) {
+        if !has_case
+            || !entry.is_exact
+            || map.source == MapSource::Path && !entry.patterns.iter().any(is_here)
+        {
             continue;
         }
         let value = Some(entry.line.arg(0).to_owned());
