@@ -297,7 +297,7 @@ fn envoy_conditions_that_refuse_close_their_path() {
         "{}",
         migrated.text
     );
-    assert!(migrated.text.contains("it refuses requests: all of its path is closed"));
+    assert!(migrated.text.contains("it refuses requests: its whole path is closed"));
 }
 
 #[test]

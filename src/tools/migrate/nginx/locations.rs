@@ -14,7 +14,7 @@ use super::scope::Scope;
 use super::servers::{Server, may_keep_out};
 use super::upstreams::Target;
 use super::values::{VarScope, size};
-use super::{Closing, Reading};
+use super::{Closing, Reading, maps};
 
 impl<'d> Reading<'d> {
     /// The routes of one location, and of those within it.
@@ -92,7 +92,7 @@ impl<'d> Reading<'d> {
             route.path = below.pattern().unwrap_or(route.path);
             at = &below;
         }
-        let mut parts = self.by_maps(route, location, inner, server);
+        let mut parts = maps::by_maps(self, route, location, inner, server);
         for (route, scope) in &mut parts {
             self.answer_at(route, at, scope, server);
         }
@@ -102,7 +102,7 @@ impl<'d> Reading<'d> {
         if parts.last().is_some_and(|whole| parts.iter().all(|part| does_as(whole, part))) {
             parts.drain(..parts.len() - 1);
         }
-        self.add_parts(parts, location, inner);
+        add_parts(self, parts, location, inner);
     }
 
     /// Says what a location opens of the guarded one around it, as a slash at the end decides nothing here: an exact one
@@ -366,17 +366,6 @@ impl<'d> Reading<'d> {
         self.draft.notes.left_out_line(field, "a variable in its value has no counterpart");
     }
 
-    /// Adds the routes of a location, the whole of it last, unless an earlier place takes all of its requests.
-    fn add_parts(&mut self, parts: Vec<Route>, location: &Directive, scope: &Scope<'d>) {
-        match parts.last() {
-            // None of them, because a part would go before that place.
-            Some(whole) if self.draft.routes.iter().any(|known| known.ties(whole)) => {
-                self.draft.add_route(whole.clone(), &location.shown());
-            }
-            _ => parts.into_iter().for_each(|part| self.add_allowed_methods(part, location, scope)),
-        }
-    }
-
     /// Adds a route, with `limit_except` as a route for the methods that may and one for all others.
     fn add_allowed_methods(&mut self, mut route: Route, location: &Directive, scope: &Scope<'d>) {
         if let Some(except) = scope.own("limit_except").first() {
@@ -403,6 +392,17 @@ impl<'d> Reading<'d> {
             }
         }
         self.draft.add_route(route, &location.shown());
+    }
+}
+
+/// Adds the routes of a location, the whole of it last, unless an earlier place takes all of its requests.
+fn add_parts<'d>(reading: &mut Reading<'d>, parts: Vec<Route>, location: &Directive, scope: &Scope<'d>) {
+    match parts.last() {
+        // None of them, because a part would go before that place.
+        Some(whole) if reading.draft.routes.iter().any(|known| known.ties(whole)) => {
+            reading.draft.add_route(whole.clone(), &location.shown());
+        }
+        _ => parts.into_iter().for_each(|part| reading.add_allowed_methods(part, location, scope)),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) struct MapChoice {
 
 /// What a map looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Source {
+enum MapSource {
     Host {
         has_port: bool,
     },
@@ -43,7 +43,7 @@ enum Source {
 }
 
 /// A line of a map. Its patterns are hosts, paths of routes, methods or values of a field; or [`ANY`], or [`PRESENT`].
-struct Entry<'d> {
+struct MapEntry<'d> {
     patterns: Vec<String>,
     /// Whether it is for all that its patterns match.
     is_exact: bool,
@@ -51,19 +51,19 @@ struct Entry<'d> {
 }
 
 /// A map, with its lines in the order in which they decide.
-struct Map<'d> {
+struct ValueMap<'d> {
     directive: &'d Directive,
-    source: Source,
-    entries: Vec<Entry<'d>>,
+    source: MapSource,
+    entries: Vec<MapEntry<'d>>,
     default: Option<&'d Directive>,
 }
 
-impl<'d> Map<'d> {
-    fn of(directive: &'d Directive) -> Map<'d> {
+impl<'d> ValueMap<'d> {
+    fn of(directive: &'d Directive) -> ValueMap<'d> {
         directive.taken_whole();
-        let source = Source::of(directive.arg(0));
+        let source = MapSource::of(directive.arg(0));
         let hostnames = directive.block().iter().any(|line| line.name == "hostnames" && line.args.is_empty());
-        let (mut entries, mut default): (Vec<Entry<'d>>, _) = (Vec::new(), None);
+        let (mut entries, mut default): (Vec<MapEntry<'d>>, _) = (Vec::new(), None);
         for line in directive.block().iter().filter(|line| !line.args.is_empty()) {
             if line.name == "default" {
                 default = Some(line);
@@ -78,7 +78,7 @@ impl<'d> Map<'d> {
                 (twin.is_exact, is_exact) = (false, false);
             }
             if !patterns.is_empty() {
-                entries.push(Entry { patterns, is_exact, line });
+                entries.push(MapEntry { patterns, is_exact, line });
             }
         }
         // Names first, then their wildcards, the longest first, then expressions in their order.
@@ -88,37 +88,37 @@ impl<'d> Map<'d> {
             key if hostnames && key.starts_with(['*', '.']) => (1, Reverse(key.len())),
             _ => (0, Reverse(0)),
         });
-        Map { directive, source, entries, default }
+        ValueMap { directive, source, entries, default }
     }
 
     fn is_host(&self) -> bool {
-        matches!(self.source, Source::Host { .. })
+        matches!(self.source, MapSource::Host { .. })
     }
 
     fn covers(&self, pattern: &str, other: &str) -> bool {
         pattern == ANY
             || pattern == other
             || match &self.source {
-                Source::Host { .. } => match pattern.strip_suffix('*') {
+                MapSource::Host { .. } => match pattern.strip_suffix('*') {
                     Some(begin) => other.starts_with(['*', ANY_SIGN]) || other.starts_with(begin),
                     None => order::covers_host(pattern, other),
                 },
-                Source::Path => order::covers_path(pattern, other),
-                Source::Field(_) => pattern == PRESENT && !other.is_empty(),
+                MapSource::Path => order::covers_path(pattern, other),
+                MapSource::Field(_) => pattern == PRESENT && !other.is_empty(),
                 _ => false,
             }
     }
 
     /// What it gives for the requests of one pattern, those apart that a narrower pattern is for.
     fn choice(&self, pattern: &str) -> MapChoice {
-        let is_it = |entry: &&Entry<'_>| entry.patterns.iter().any(|known| self.covers(known, pattern));
+        let is_it = |entry: &&MapEntry<'_>| entry.patterns.iter().any(|known| self.covers(known, pattern));
         let (line, is_said) = match self.entries.iter().find(is_it) {
             // Said of names alone, because of others it is not known whether they begin so.
             Some(entry) if self.is_host() && entry.patterns[0].ends_with('*') => {
                 (Some(entry.line), !pattern.starts_with(['*', ANY_SIGN]))
             }
             Some(entry) => (Some(entry.line), entry.is_exact),
-            None => (self.default, self.source != Source::Other),
+            None => (self.default, self.source != MapSource::Other),
         };
         let shown = self.directive.shown();
         MapChoice {
@@ -153,7 +153,7 @@ impl<'d> Map<'d> {
     fn parts(&self, route: &Route, is_free: impl Fn(&str) -> bool) -> Vec<(Route, MapChoice)> {
         let mut parts: Vec<(Route, MapChoice)> = Vec::new();
         let rest = match &self.source {
-            Source::Path => {
+            MapSource::Path => {
                 let is_part = |path: &&String| {
                     order::covers_path(&route.path, path)
                         && !order::covers_path(path, &route.path)
@@ -169,7 +169,7 @@ impl<'d> Map<'d> {
                 );
                 self.choice(&route.path)
             }
-            Source::Method => {
+            MapSource::Method => {
                 let mut methods: Vec<&str> = self.patterns().map(String::as_str).collect();
                 methods.extend(Some("HEAD").filter(|_| methods.contains(&"GET")));
                 methods.retain(|method| !matches!(*method, "TRACE" | "CONNECT"));
@@ -191,52 +191,57 @@ impl<'d> Map<'d> {
                 }
                 self.choice(ANY)
             }
-            Source::Field(name) => {
-                let asked = route.headers.iter().find(|(known, _)| known == name);
-                let values: Vec<&String> = self.patterns().collect();
-                let (absent, present) = (self.choice(""), self.choice(PRESENT));
-                match asked {
-                    Some((_, Some(value))) => return vec![(route.clone(), self.choice(value))],
-                    Some(_) if values.is_empty() => return vec![(route.clone(), present)],
-                    Some(_) => return vec![(route.clone(), self.unsaid())],
-                    None => {}
-                }
-                let mut part = |value: Option<String>, choice: MapChoice| {
-                    let mut part = route.clone();
-                    part.headers.push((name.clone(), value));
-                    parts.push((part, choice));
-                };
-                values.iter().for_each(|value| part(Some((*value).clone()), self.choice(value)));
-                match (absent.value == present.value, values.is_empty()) {
-                    (true, _) => absent,
-                    // Two routes, because without a value of its own there is none that ties with the field alone.
-                    (false, true) => {
-                        part(None, present);
-                        absent
-                    }
-                    (false, false) => self.unsaid(),
-                }
+            MapSource::Field(name) => return self.field_parts(route, name),
+            MapSource::Host { .. } | MapSource::Other => self.unsaid(),
+        };
+        parts.push((route.clone(), rest));
+        parts
+    }
+
+    /// The parts of a route by the values of a field.
+    fn field_parts(&self, route: &Route, name: &str) -> Vec<(Route, MapChoice)> {
+        let values: Vec<&String> = self.patterns().collect();
+        let (absent, present) = (self.choice(""), self.choice(PRESENT));
+        match route.headers.iter().find(|(known, _)| known == name) {
+            Some((_, Some(value))) => return vec![(route.clone(), self.choice(value))],
+            Some(_) if values.is_empty() => return vec![(route.clone(), present)],
+            Some(_) => return vec![(route.clone(), self.unsaid())],
+            None => {}
+        }
+        let part = |value: Option<String>, choice: MapChoice| {
+            let mut part = route.clone();
+            part.headers.push((name.to_owned(), value));
+            (part, choice)
+        };
+        let of_value = |value: &&String| part(Some((*value).clone()), self.choice(value));
+        let mut parts: Vec<(Route, MapChoice)> = values.iter().map(of_value).collect();
+        let rest = match (absent.value == present.value, values.is_empty()) {
+            (true, _) => absent,
+            // Two routes, because without a value of its own there is none that ties with the field alone.
+            (false, true) => {
+                parts.push(part(None, present));
+                absent
             }
-            Source::Host { .. } | Source::Other => self.unsaid(),
+            (false, false) => self.unsaid(),
         };
         parts.push((route.clone(), rest));
         parts
     }
 }
 
-impl Source {
-    fn of(text: &str) -> Source {
+impl MapSource {
+    fn of(text: &str) -> MapSource {
         let name = text.strip_prefix('$').unwrap_or_default();
         let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
         match name {
-            "host" | "http_host" => Source::Host { has_port: name == "http_host" },
-            "uri" | "document_uri" => Source::Path,
-            "request_method" => Source::Method,
+            "host" | "http_host" => MapSource::Host { has_port: name == "http_host" },
+            "uri" | "document_uri" => MapSource::Path,
+            "request_method" => MapSource::Method,
             _ => match name.strip_prefix("http_") {
                 Some(field) if field.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') => {
-                    Source::Field(field.replace('_', "-").to_ascii_lowercase())
+                    MapSource::Field(field.replace('_', "-").to_ascii_lowercase())
                 }
-                _ => Source::Other,
+                _ => MapSource::Other,
             },
         }
     }
@@ -249,7 +254,7 @@ impl Source {
         let expression = expression.strip_prefix('*').unwrap_or(expression);
         let whole = expression.strip_prefix('^').and_then(|rest| rest.strip_suffix('$'));
         let any = || (vec![ANY.to_owned()], false);
-        if *self == Source::Path {
+        if *self == MapSource::Path {
             let said = prefix::literal(expression)
                 .map(|found| vec![found])
                 .or_else(|| prefix::alternatives(expression));
@@ -265,8 +270,8 @@ impl Source {
         }
         match (self, whole.and_then(regex::alternatives)) {
             (_, Some(texts)) => (texts.iter().flat_map(|text| self.literals(text, false)).collect(), true),
-            (Source::Host { .. }, None) => hosts_below(expression).unwrap_or_else(any),
-            (Source::Field(_), None) if matches!(expression, "." | ".+" | "^." | "^.+" | "^.+$") => {
+            (MapSource::Host { .. }, None) => hosts_below(expression).unwrap_or_else(any),
+            (MapSource::Field(_), None) if matches!(expression, "." | ".+" | "^." | "^.+" | "^.+$") => {
                 (vec![PRESENT.to_owned()], true)
             }
             _ => any(),
@@ -277,7 +282,7 @@ impl Source {
     fn literals(&self, key: &str, hostnames: bool) -> Vec<String> {
         let lower = key.to_ascii_lowercase();
         match self {
-            Source::Host { has_port } => {
+            MapSource::Host { has_port } => {
                 let port = lower.rfind(':').filter(|at| *has_port && Some(*at) > lower.rfind(']'));
                 let name = &lower[..port.unwrap_or(lower.len())];
                 let all = match name.strip_prefix('.').filter(|_| hostnames) {
@@ -288,197 +293,199 @@ impl Source {
                 };
                 all.into_iter().filter(|name| HostPattern::parse(name).is_ok()).collect()
             }
-            Source::Path if !key.starts_with('/') => Vec::new(),
-            Source::Path => literal_path(key, false).into_iter().collect(),
-            Source::Method => vec![key.to_ascii_uppercase()],
+            MapSource::Path if !key.starts_with('/') => Vec::new(),
+            MapSource::Path => literal_path(key, false).into_iter().collect(),
+            MapSource::Method => vec![key.to_ascii_uppercase()],
             _ => vec![key.to_owned()],
         }
     }
 }
 
-impl<'d> Reading<'d> {
-    /// The map of a variable.
-    fn map(&self, variable: &str) -> Option<&'d Directive> {
-        let is_it = |map: &&Directive| map.name == "map" && map.arg(1).strip_prefix('$') == Some(variable);
-        self.http.iter().rfind(is_it)
-    }
+/// The map of a variable.
+fn map_of<'d>(http: &'d [Directive], variable: &str) -> Option<&'d Directive> {
+    let is_it = |map: &&Directive| map.name == "map" && map.arg(1).strip_prefix('$') == Some(variable);
+    http.iter().rfind(is_it)
+}
 
-    /// The first map that a text depends on and of which no line is chosen yet.
-    fn open_map(&self, text: &str, scope: &Scope<'d>, server: &Server<'d>) -> Option<&'d Directive> {
-        let names = server.around(scope).variables(text);
-        names.iter().filter(|name| scope.choice(name).is_none()).find_map(|name| self.map(name))
-    }
+/// The first map that a text depends on and of which no line is chosen yet.
+fn open_map<'d>(
+    http: &'d [Directive],
+    text: &str,
+    scope: &Scope<'d>,
+    server: &Server<'d>,
+) -> Option<&'d Directive> {
+    let names = server.around(scope).variables(text);
+    names.iter().filter(|name| scope.choice(name).is_none()).find_map(|name| map_of(http, name))
+}
 
-    /// A server as one for each group of its hosts that maps lead elsewhere, each with what they give there.
-    pub(super) fn by_hosts(
-        &mut self,
-        server: &Server<'d>,
-        all: &[Server<'d>],
-        scope: &Scope<'d>,
-    ) -> Vec<(Server<'d>, Scope<'d>)> {
-        let maps = self.host_maps(server);
-        if maps.is_empty() {
-            return vec![(server.clone(), scope.clone())];
-        }
-        for entry in maps.iter().flat_map(|map| &map.entries).filter(|entry| has_port(&entry.line.name)) {
-            let why = "a host is compared without its port";
-            self.draft.notes.line_differs(entry.line, why);
-        }
-        let mut hosts = server.hosts.clone();
-        for pattern in maps.iter().flat_map(Map::patterns) {
-            if !hosts.contains(pattern) && is_of(pattern, server, all) {
-                hosts.push(pattern.clone());
-            }
-        }
-        let is_unsaid = hosts.len() > PARTS_MAX;
-        if is_unsaid {
-            hosts.clone_from(&server.hosts);
-        }
-        let choices = |host: &str| -> Vec<MapChoice> {
-            maps.iter().map(|map| if is_unsaid { map.unsaid() } else { map.choice(host) }).collect()
-        };
-        let mut groups: Vec<(Vec<MapChoice>, Vec<String>)> = Vec::new();
-        for host in hosts {
-            let choices = choices(&host);
-            match groups.iter_mut().find(|(known, _)| *known == choices) {
-                Some((_, hosts)) => hosts.push(host),
-                None => groups.push((choices, vec![host])),
-            }
-        }
-        groups.extend(server.hosts.is_empty().then(|| (choices(ANY), Vec::new())));
-        let parts = groups.into_iter();
-        parts.map(|(choices, hosts)| (Server { hosts, ..server.clone() }, scope.choosing(choices))).collect()
+/// A server as one for each group of its hosts that maps lead elsewhere, each with what they give there.
+pub(super) fn by_hosts<'d>(
+    reading: &mut Reading<'d>,
+    server: &Server<'d>,
+    all: &[Server<'d>],
+    scope: &Scope<'d>,
+) -> Vec<(Server<'d>, Scope<'d>)> {
+    let maps = host_maps(reading.http, server);
+    if maps.is_empty() {
+        return vec![(server.clone(), scope.clone())];
     }
-
-    /// The maps of hosts that the places of a server may pass requests by.
-    fn host_maps(&self, server: &Server<'d>) -> Vec<Map<'d>> {
-        let inside = server.block.within();
-        let passes = inside.iter().filter(|it| matches!(it.name.as_str(), "proxy_pass" | "grpc_pass"));
-        let mut texts: Vec<&str> = passes.map(|pass| pass.arg(0)).collect();
-        let (mut known, mut maps): (Vec<String>, _) = (Vec::new(), Vec::new());
-        while let Some(text) = texts.pop() {
-            for name in template::names(text) {
-                if known.contains(&name) {
-                    continue;
-                }
-                let is_set =
-                    |it: &&&Directive| it.name == "set" && it.arg(0).strip_prefix('$') == Some(&name);
-                texts.extend(inside.iter().filter(is_set).map(|set| set.arg(1)));
-                if let Some(map) = self.map(&name) {
-                    texts.extend(map.block().iter().map(|line| line.arg(0)));
-                    maps.extend(
-                        Some(map)
-                            .filter(|map| matches!(Source::of(map.arg(0)), Source::Host { .. }))
-                            .map(Map::of),
-                    );
-                }
-                known.push(name);
-            }
-        }
-        maps
+    for entry in maps.iter().flat_map(|map| &map.entries).filter(|entry| has_port(&entry.line.name)) {
+        let why = "a host is compared without its port";
+        reading.draft.notes.line_differs(entry.line, why);
     }
-
-    /// The parts of a location that maps lead elsewhere, each with what they give there, the whole of it last.
-    pub(super) fn by_maps(
-        &mut self,
-        route: Route,
-        location: &'d Directive,
-        scope: &Scope<'d>,
-        server: &Server<'d>,
-    ) -> Vec<(Route, Scope<'d>)> {
-        let mut parts = Vec::new();
-        let url = match passing(scope, server).filter(|_| scope.own("return").is_empty()) {
-            Some(pass) => pass.arg(0),
-            None => return vec![(route, scope.clone())],
-        };
-        self.split(route, location, url, (scope, server), &mut parts);
-        parts
-    }
-
-    fn split(
-        &mut self,
-        route: Route,
-        location: &'d Directive,
-        url: &str,
-        (scope, server): (&Scope<'d>, &Server<'d>),
-        parts: &mut Vec<(Route, Scope<'d>)>,
-    ) {
-        let Some(map) = self.open_map(url, scope, server).filter(|_| parts.len() < PARTS_MAX) else {
-            let is_known = |(known, _): &(Route, Scope<'d>)| {
-                known.path == route.path && known.methods == route.methods && known.headers == route.headers
-            };
-            if !parts.iter().any(is_known) {
-                parts.push((route, scope.clone()));
-            }
-            return;
-        };
-        let mut map = Map::of(map);
-        let others: Vec<&Directive> =
-            server.block.within().into_iter().filter(|it| it.name == "location").collect();
-        let others: Vec<&Directive> = others.into_iter().filter(|it| !std::ptr::eq(*it, location)).collect();
-        let is_unsaid = match map.source {
-            // Expressions go before the locations that routes of their own would go before, and a rewritten path is not
-            // the one that routes see.
-            Source::Path => {
-                others.iter().any(|other| other.arg(0).starts_with('~'))
-                    || server.block.within().iter().any(|inside| inside.name == "rewrite")
-            }
-            Source::Method => !scope.own("limit_except").is_empty(),
-            _ => false,
-        };
-        if is_unsaid {
-            let scope = scope.choosing(vec![map.unsaid()]);
-            return self.split(route, location, url, (&scope, server), parts);
-        }
-        self.compare_spellings(&mut map, &route, url, (scope, server));
-        let taken: Vec<String> = others.iter().filter_map(|other| Match::of(other).pattern()).collect();
-        let is_free = |path: &str| {
-            let mut before = taken.iter().filter(|other| order::covers_path(&route.path, other));
-            !before.any(|other| order::covers_path(other, path))
-        };
-        for (part, choice) in map.parts(&route, is_free) {
-            self.split(part, location, url, (&scope.choosing(vec![choice]), server), parts);
+    let mut hosts = server.hosts.clone();
+    for pattern in maps.iter().flat_map(ValueMap::patterns) {
+        if !hosts.contains(pattern) && is_of(pattern, server, all) {
+            hosts.push(pattern.clone());
         }
     }
-
-    /// Lists keys of which other spellings go elsewhere here. Those that refuse requests are for any request then.
-    fn compare_spellings(
-        &mut self,
-        map: &mut Map<'d>,
-        route: &Route,
-        url: &str,
-        (scope, server): (&Scope<'d>, &Server<'d>),
-    ) {
-        if !matches!(map.source, Source::Path | Source::Field(_)) {
-            return;
+    let is_unsaid = hosts.len() > PARTS_MAX;
+    if is_unsaid {
+        hosts.clone_from(&server.hosts);
+    }
+    let choices = |host: &str| -> Vec<MapChoice> {
+        maps.iter().map(|map| if is_unsaid { map.unsaid() } else { map.choice(host) }).collect()
+    };
+    let mut groups: Vec<(Vec<MapChoice>, Vec<String>)> = Vec::new();
+    for host in hosts {
+        let choices = choices(&host);
+        match groups.iter_mut().find(|(known, _)| *known == choices) {
+            Some((_, hosts)) => hosts.push(host),
+            None => groups.push((choices, vec![host])),
         }
-        let base = map.unsaid();
-        for entry in &mut map.entries {
-            let key = &entry.line.name;
-            let is_any_case = !key.starts_with('~') || key.starts_with("~*");
-            let has_case = is_any_case && key.contains(|sign: char| sign.is_ascii_alphabetic());
-            let is_here = |path: &String| order::covers_path(&route.path, path);
-            if !has_case
-                || !entry.is_exact
-                || map.source == Source::Path && !entry.patterns.iter().any(is_here)
-            {
+    }
+    groups.extend(server.hosts.is_empty().then(|| (choices(ANY), Vec::new())));
+    let parts = groups.into_iter();
+    parts.map(|(choices, hosts)| (Server { hosts, ..server.clone() }, scope.choosing(choices))).collect()
+}
+
+/// The maps of hosts that the places of a server may pass requests by.
+fn host_maps<'d>(http: &'d [Directive], server: &Server<'d>) -> Vec<ValueMap<'d>> {
+    let inside = server.block.within();
+    let passes = inside.iter().filter(|it| matches!(it.name.as_str(), "proxy_pass" | "grpc_pass"));
+    let mut texts: Vec<&str> = passes.map(|pass| pass.arg(0)).collect();
+    let (mut known, mut maps): (Vec<String>, _) = (Vec::new(), Vec::new());
+    while let Some(text) = texts.pop() {
+        for name in template::names(text) {
+            if known.contains(&name) {
                 continue;
             }
-            let value = Some(entry.line.arg(0).to_owned());
-            let scope = scope.choosing(vec![MapChoice { value, ..base.clone() }]);
-            let is_open = Target::of(url, &server.around(&scope)).is_some();
-            if is_open || self.open_map(url, &scope, server).is_some() {
-                let why = "values are case-sensitive here: other spellings go where all others go";
-                self.draft.notes.line_differs(entry.line, why);
-            } else {
-                (entry.patterns, entry.is_exact) = (vec![ANY.to_owned()], false);
+            let is_set = |it: &&&Directive| it.name == "set" && it.arg(0).strip_prefix('$') == Some(&name);
+            texts.extend(inside.iter().filter(is_set).map(|set| set.arg(1)));
+            if let Some(map) = map_of(http, &name) {
+                texts.extend(map.block().iter().map(|line| line.arg(0)));
+                maps.extend(
+                    Some(map)
+                        .filter(|map| matches!(MapSource::of(map.arg(0)), MapSource::Host { .. }))
+                        .map(ValueMap::of),
+                );
             }
+            known.push(name);
         }
-        map.entries.sort_by_key(|entry| {
-            let is_expression = entry.line.name.starts_with('~');
-            (is_expression, !is_expression && entry.patterns[0] == ANY)
-        });
     }
+    maps
+}
+
+/// The parts of a location that maps lead elsewhere, each with what they give there, the whole of it last.
+pub(super) fn by_maps<'d>(
+    reading: &mut Reading<'d>,
+    route: Route,
+    location: &'d Directive,
+    scope: &Scope<'d>,
+    server: &Server<'d>,
+) -> Vec<(Route, Scope<'d>)> {
+    let mut parts = Vec::new();
+    let url = match passing(scope, server).filter(|_| scope.own("return").is_empty()) {
+        Some(pass) => pass.arg(0),
+        None => return vec![(route, scope.clone())],
+    };
+    split(reading, route, location, url, (scope, server), &mut parts);
+    parts
+}
+
+fn split<'d>(
+    reading: &mut Reading<'d>,
+    route: Route,
+    location: &'d Directive,
+    url: &str,
+    (scope, server): (&Scope<'d>, &Server<'d>),
+    parts: &mut Vec<(Route, Scope<'d>)>,
+) {
+    let Some(map) = open_map(reading.http, url, scope, server).filter(|_| parts.len() < PARTS_MAX) else {
+        let is_known = |(known, _): &(Route, Scope<'d>)| {
+            known.path == route.path && known.methods == route.methods && known.headers == route.headers
+        };
+        if !parts.iter().any(is_known) {
+            parts.push((route, scope.clone()));
+        }
+        return;
+    };
+    let mut map = ValueMap::of(map);
+    let others: Vec<&Directive> =
+        server.block.within().into_iter().filter(|it| it.name == "location").collect();
+    let others: Vec<&Directive> = others.into_iter().filter(|it| !std::ptr::eq(*it, location)).collect();
+    let is_unsaid = match map.source {
+        // Expressions go before the locations that routes of their own would go before, and a rewritten path is not
+        // the one that routes see.
+        MapSource::Path => {
+            others.iter().any(|other| other.arg(0).starts_with('~'))
+                || server.block.within().iter().any(|inside| inside.name == "rewrite")
+        }
+        MapSource::Method => !scope.own("limit_except").is_empty(),
+        _ => false,
+    };
+    if is_unsaid {
+        let scope = scope.choosing(vec![map.unsaid()]);
+        return split(reading, route, location, url, (&scope, server), parts);
+    }
+    compare_spellings(reading, &mut map, &route, url, (scope, server));
+    let taken: Vec<String> = others.iter().filter_map(|other| Match::of(other).pattern()).collect();
+    let is_free = |path: &str| {
+        let mut before = taken.iter().filter(|other| order::covers_path(&route.path, other));
+        !before.any(|other| order::covers_path(other, path))
+    };
+    for (part, choice) in map.parts(&route, is_free) {
+        split(reading, part, location, url, (&scope.choosing(vec![choice]), server), parts);
+    }
+}
+
+/// Lists keys of which other spellings go elsewhere here. Those that refuse requests are for any request then.
+fn compare_spellings<'d>(
+    reading: &mut Reading<'d>,
+    map: &mut ValueMap<'d>,
+    route: &Route,
+    url: &str,
+    (scope, server): (&Scope<'d>, &Server<'d>),
+) {
+    if !matches!(map.source, MapSource::Path | MapSource::Field(_)) {
+        return;
+    }
+    let base = map.unsaid();
+    for entry in &mut map.entries {
+        let key = &entry.line.name;
+        let is_any_case = !key.starts_with('~') || key.starts_with("~*");
+        let has_case = is_any_case && key.contains(|sign: char| sign.is_ascii_alphabetic());
+        let is_here = |path: &String| order::covers_path(&route.path, path);
+        if !has_case
+            || !entry.is_exact
+            || map.source == MapSource::Path && !entry.patterns.iter().any(is_here)
+        {
+            continue;
+        }
+        let value = Some(entry.line.arg(0).to_owned());
+        let scope = scope.choosing(vec![MapChoice { value, ..base.clone() }]);
+        let is_open = Target::of(url, &server.around(&scope)).is_some();
+        if is_open || open_map(reading.http, url, &scope, server).is_some() {
+            let why = "values are case-sensitive here: other spellings go where all others go";
+            reading.draft.notes.line_differs(entry.line, why);
+        } else {
+            (entry.patterns, entry.is_exact) = (vec![ANY.to_owned()], false);
+        }
+    }
+    map.entries.sort_by_key(|entry| {
+        let is_expression = entry.line.name.starts_with('~');
+        (is_expression, !is_expression && entry.patterns[0] == ANY)
+    });
 }
 
 /// Whether nginx asks this server for a host, and no other one.

@@ -11,7 +11,7 @@ use super::ports::{GuardedPath, guarded};
 use super::prefix::{Match, rewritten_from};
 use super::scope::Scope;
 use super::values::VarScope;
-use super::{Closing, Reading};
+use super::{Closing, Reading, maps};
 
 /// A server, and what is known of it.
 #[derive(Clone)]
@@ -72,7 +72,7 @@ impl<'d> Reading<'d> {
         self.choose_default(&mut servers);
         let is_alone = servers.len() < 2;
         for server in &servers {
-            let parts = self.by_hosts(server, &servers, scope);
+            let parts = maps::by_hosts(self, server, &servers, scope);
             if !server.is_apart {
                 for (server, scope) in &parts {
                     let known = self.draft.routes.len();
