@@ -208,7 +208,8 @@ fn a_look_reads_what_an_exact_limit_left_to_a_leased_one() {
                 || redis.cli(&["KEYS", "sg:p*"]).lines().map(|key| redis.cli(&["DUMP", key])).collect();
             let before: BTreeSet<String> = kept();
             let seen = node.ask(Op::Look(ExactCharge { plan: plan(100, 0.2), ..part(key, 1) })).answer().0;
-            let Ok(Reply::Seen(WindowRecord { left: WindowBalance::Leased(lent), unchanged_ns: None })) = seen
+            let Ok(Reply::Seen(WindowRecord { left: WindowBalance::Leased(lent), unchanged_ns: None })) =
+                seen
             else {
                 panic!("{algorithm:?} {limit}: {seen:?}");
             };

@@ -238,7 +238,10 @@ impl Limit {
             return;
         };
         match (foretold.decider, look) {
-            (Decider::Node, Some(RedisView::Seen(WindowRecord { left: WindowBalance::Leased(lent), .. }))) => {
+            (
+                Decider::Node,
+                Some(RedisView::Seen(WindowRecord { left: WindowBalance::Leased(lent), .. })),
+            ) => {
                 // By what Redis says now, because what this node remembers of it may be as old as a lease.
                 let left = (lent.level + foretold.held).max(0.0) as u64;
                 let is_admitted = self.answer == Some(Answer::Admitted);
@@ -249,7 +252,10 @@ impl Limit {
                 Decider::Redis,
                 Some(RedisView::Seen(WindowRecord { left: WindowBalance::Exact(outcome), .. })),
             ) => self.tell(&outcome),
-            (Decider::Redis, Some(RedisView::Seen(WindowRecord { left: WindowBalance::Leased(lent), .. }))) => {
+            (
+                Decider::Redis,
+                Some(RedisView::Seen(WindowRecord { left: WindowBalance::Leased(lent), .. })),
+            ) => {
                 self.lend(&lent, foretold.held);
             }
             (Decider::Redis, None) => {}

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use limit::PolicyId;
 use metrics::{Comparison, DecidingTier, PolicyDecision};
+use policy::{PolicySelection, Subject};
 
 /// What each policy decided about one subject, in the order in which that was known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Event {
     }
 
     /// The one that decides what a log says of the subject: a penalty before a refusal, a refusal before a shadow's, a
-    /// shadow's before an admission; of several alike the first.
+    /// shadow's before an exemption, that before an admission; of several alike the first.
     pub fn deciding(&self) -> Option<Count> {
         // `max_by_key` takes the last of equals.
         self.counts.iter().rev().max_by_key(|count| weight(count.decision)).copied()
@@ -46,6 +47,18 @@ impl Event {
 
     pub(crate) fn compare(&mut self, candidate: PolicyId, comparison: Comparison) {
         self.comparisons.push((candidate, comparison));
+    }
+
+    /// What a policy decides of one part before anything is charged.
+    pub(crate) fn decide(&mut self, policy: PolicyId, part: u16, decision: PolicyDecision) {
+        self.add(Count { policy, part, decision, tier: DecidingTier::Local });
+    }
+
+    /// Adds the policies that exempt this subject.
+    #[cold]
+    pub(crate) fn exempt(&mut self, policies: PolicySelection<'_>, subject: &impl Subject, part: u16) {
+        let exempting = policies.exemptions(subject);
+        exempting.for_each(|(policy, _)| self.decide(policy.id, part, PolicyDecision::Exempt));
     }
 
     #[inline]
@@ -57,8 +70,9 @@ impl Event {
 fn weight(decision: PolicyDecision) -> u8 {
     match decision {
         PolicyDecision::Admitted => 0,
-        PolicyDecision::ShadowDenied | PolicyDecision::ShadowPenalised => 1,
-        PolicyDecision::Denied | PolicyDecision::MissingRejected => 2,
-        PolicyDecision::Penalised => 3,
+        PolicyDecision::Exempt => 1,
+        PolicyDecision::ShadowDenied | PolicyDecision::ShadowPenalised => 2,
+        PolicyDecision::Denied | PolicyDecision::MissingRejected => 3,
+        PolicyDecision::Penalised => 4,
     }
 }

@@ -4,12 +4,10 @@
 use std::sync::Arc;
 
 use crate::Limiter;
-use crate::check::event::Count;
 use crate::check::{Check, Pending};
 use crate::decision::ClientAddress;
 use crate::holders::own_limits::OwnLimit;
 use limit::Charge;
-use metrics::{self, DecidingTier};
 use policy::{PolicySelection, Subject};
 
 /// One of several subjects that are decided together.
@@ -40,12 +38,14 @@ impl Limiter {
         for (number, part) in (0_u16..).zip(parts) {
             let first = check.charges.len();
             let charged = part.policies.charges_beside(&part.subject, &mut trials, &mut check.charges);
-            if let Err(missing) = charged {
-                check.charges.clear();
-                let (policy, decision) = (missing.policy, metrics::PolicyDecision::MissingRejected);
-                check.event.add(Count { policy, part: number, decision, tier: DecidingTier::Local });
-                check.missing = Some(missing);
-                return None;
+            match charged {
+                Ok(false) => {}
+                Ok(true) => check.event.exempt(part.policies, &part.subject, number),
+                Err(missing) => {
+                    check.charges.clear();
+                    check.lack(missing, number);
+                    return None;
+                }
             }
             self.holders.change(part.policies, &part.subject, &mut check.charges[first..], now_ns);
             if let Some(limit) = part.limit {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::check::tests::{Job, NOW, limiter, policy, table};
     use limit::Penalty;
-    use metrics::Comparison;
+    use metrics::{self, Comparison};
     use policy::RouteTable;
     use policy::definition::{self, CandidateDefinition};
 

@@ -27,7 +27,7 @@ fn charges<'t>(
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
     let mut out = SmallVec::new();
-    table.chosen(found.route, false).charges(&HttpSubject::new(&found, &facts), &mut out).map(|()| out)
+    table.chosen(found.route, false).charges(&HttpSubject::new(&found, &facts), &mut out).map(|_| out)
 }
 
 /// The key of the only window.
@@ -192,7 +192,7 @@ fn a_body_says_who_is_counted_and_what_is_reserved() {
         let found = table.find(&facts).expect("a route");
         let mut out = SmallVec::<[Charge; 4]>::new();
         let chosen = table.chosen(found.route, false);
-        chosen.charges(&HttpSubject::new(&found, &facts), &mut out).map(|()| out).map_err(|_| "refused")
+        chosen.charges(&HttpSubject::new(&found, &facts), &mut out).map(|_| out).map_err(|_| "refused")
     };
     let units = |line: &str, body: &str| {
         charged(line, body).map(|charges| charges.iter().map(|charge| charge.cost).collect::<Vec<_>>())
