@@ -76,3 +76,48 @@ fn weight(decision: PolicyDecision) -> u8 {
         PolicyDecision::Penalised => 4,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Check;
+    use crate::check::tests::{Job, NOW, check, limiter, policy, table};
+    use limit::Penalty;
+    use policy::definition::{ExemptDefinition, PolicyDefinition};
+
+    fn decisions(check: &Check<'_>) -> Vec<(usize, PolicyDecision)> {
+        check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
+    }
+
+    #[test]
+    fn an_exempt_subject_is_charged_refused_and_penalised_by_the_others_alone() {
+        let penalty = Some(Penalty::new(1, 60_000_000_000, 10, 3_600));
+        let exempt =
+            ExemptDefinition { consumers: vec!["monitor".to_owned()], ..ExemptDefinition::default() };
+        let jobs = PolicyDefinition { exempt, penalty, ..policy("jobs", "1/h") };
+        let (limiter, table) = (limiter(), table(&[jobs, policy("each", "3/h by consumer")]));
+        let ask = |consumer| check(&limiter, &table, &Job { consumer, units: 1, number: None }, NOW);
+        let (admitted, denied) = (PolicyDecision::Admitted, PolicyDecision::Denied);
+        let exempt = PolicyDecision::Exempt;
+        // Others use the limit up, and get a penalty under the key that all share.
+        assert_eq!(decisions(&ask("a")), [(0, admitted), (1, admitted)]);
+        while !ask("a").is_penalised(PolicyId::default()) {}
+        for left in [2, 1, 0] {
+            let check = ask("monitor");
+            assert_eq!((check.is_admitted(), decisions(&check)), (true, vec![(0, exempt), (1, admitted)]));
+            assert_eq!(check.event.deciding().map(|count| count.decision), Some(exempt));
+            assert_eq!((check.charges.len(), check.charges[0].policy.index()), (1, 1));
+            assert_eq!(check.decision.outcomes[0].remaining, left);
+        }
+        let check = ask("monitor");
+        assert_eq!((check.is_admitted(), decisions(&check)), (false, vec![(0, exempt), (1, denied)]));
+        assert_eq!(check.event.deciding().map(|count| count.decision), Some(denied));
+        let policies = table.chosen(&table.routes()[0], false);
+        let mut peeked = Check::default();
+        let monitor = Job { consumer: "monitor", units: 1, number: None };
+        limiter.peek(policies, &monitor, NOW, &mut peeked).expect("nothing is missing");
+        assert_eq!(peeked.charges.len(), 1);
+        let stranger = Job { consumer: "a", ..monitor };
+        assert!(limiter.has_room(policies, &stranger, NOW), "it may be the monitor once it is authenticated");
+    }
+}

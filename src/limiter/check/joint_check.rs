@@ -167,6 +167,29 @@ mod tests {
     }
 
     #[test]
+    fn an_exempt_subject_is_charged_nothing_beside_others() {
+        let exempt = definition::ExemptDefinition {
+            consumers: vec!["monitor".to_owned()],
+            ..definition::ExemptDefinition::default()
+        };
+        let jobs = definition::PolicyDefinition { exempt, ..policy("jobs", "1/h by consumer") };
+        let (limiter, table) = (limiter(), table(&[jobs]));
+        let exempt = metrics::PolicyDecision::Exempt;
+        let ask = |consumers: &[&'static str]| {
+            let parts: Vec<_> = consumers.iter().map(|consumer| part(&table, "jobs", consumer, 1)).collect();
+            let check = check(&limiter, &parts, NOW);
+            let counts = check.event.counts().iter().map(|count| (count.part, count.decision));
+            let usage = |part: u16| check.usage_of(part, &table, Some("any"), None).count();
+            assert!(counts.clone().all(|(part, decision)| (usage(part) == 0) == (decision == exempt)));
+            (check.is_admitted(), counts.collect::<Vec<_>>())
+        };
+        let (admitted, denied) = (metrics::PolicyDecision::Admitted, metrics::PolicyDecision::Denied);
+        assert_eq!(ask(&["monitor", "a", "monitor"]), (true, vec![(0, exempt), (2, exempt), (1, admitted)]));
+        assert_eq!(ask(&["monitor"]), (true, vec![(0, exempt)]));
+        assert_eq!(ask(&["a", "monitor"]), (false, vec![(1, exempt), (0, denied)]));
+    }
+
+    #[test]
     fn each_subject_has_a_trial_of_its_own() {
         let replaces = Some(CandidateDefinition { policy: "jobs".to_owned(), rollout_ppm: 0 });
         let tighter = definition::PolicyDefinition { replaces, ..policy("tighter", "1/h by consumer") };

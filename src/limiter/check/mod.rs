@@ -219,6 +219,8 @@ impl Limiter {
         if policies.charges(subject, &mut check.charges).is_err() {
             return false;
         }
+        // Not even their penalties count, because once it is known the client may be exempt.
+        check.charges.retain(|charge| !policies.policy_of(charge).exempts_identities());
         // Before penalties are looked at, because a reset ends them.
         self.holders.change(policies, subject, &mut check.charges, now_ns);
         if is_kept_out(&self.table, &policies.penalty_checks(&check.charges), now_ns) {

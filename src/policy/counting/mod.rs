@@ -203,9 +203,9 @@ impl Policy {
     }
 
     /// Whether its decision does not depend on the identity at all, so that it can be asked before authentication. A policy by
-    /// tier depends on it, and so does one that recognises retries or exempts by identity.
+    /// tier depends on it, and so does one that recognises retries.
     pub fn is_blind(&self) -> bool {
-        self.tiers.is_none() && self.idempotency.is_none() && !self.exempts_identities()
+        self.tiers.is_none() && self.idempotency.is_none()
     }
 
     /// The penalty to check for a request whose first charge of this policy is `charge`; `None` if the policy has none.
