@@ -96,6 +96,8 @@ pub struct RequestExplanation {
     /// How many routes are not in `considered`.
     hidden: usize,
     limits: Vec<Limit>,
+    /// The policies that exempt it, and the entry that each has for it.
+    exempt: Vec<(String, String)>,
     /// What would remember the request's idempotency key in Redis, until that is asked.
     memories: Vec<Charge>,
     /// The penalties of the policies of `limits`.
@@ -360,10 +362,12 @@ impl RequestExplanation {
             LimitSource::SharedTier(limiter) => (Some(limiter), false),
             LimitSource::Gateway(limiter) => (Some(limiter), true),
         };
+        let exempt = policies.exemptions(subject);
+        self.exempt = exempt.map(|(policy, entry)| (policy.name.to_string(), entry.to_string())).collect();
         let mut check = Check::default();
         let peeked = match limiter {
             Some(limiter) => limiter.peek(policies, subject, now_ns, &mut check),
-            None => policies.charges(subject, &mut check.charges).map(|()| PeekResult::default()),
+            None => policies.charges(subject, &mut check.charges).map(|_| PeekResult::default()),
         };
         match peeked {
             Ok(peeked) => {
@@ -496,6 +500,7 @@ impl RequestExplanation {
         }
         lines.extend(self.servers.iter().map(|server| format!("server   {server}")));
         lines.extend(self.identity.iter().map(|identity| format!("identity {identity}")));
+        lines.extend(self.exempt.iter().map(|(policy, entry)| format!("exempt   from {policy}: {entry}")));
         for limit in &self.limits {
             let shadow = match &limit.trial {
                 _ if !limit.shadow => "",
@@ -541,6 +546,7 @@ impl RequestExplanation {
             "servers-failing": words(&self.failing_servers),
             "considered": self.considered.iter().map(|(route, why)| json!({ "route": route, "verdict": why })).collect::<serde_json::Value>(),
             "hidden": self.hidden,
+            "exempt": self.exempt.iter().map(|(policy, entry)| json!({ "policy": policy, "entry": entry })).collect::<serde_json::Value>(),
             "limits": self.limits.iter().map(Limit::to_json).collect::<serde_json::Value>(),
             "refused": self.refused,
             "text": self.to_text(),

@@ -6,6 +6,7 @@ mod candidates;
 mod compress;
 mod costs;
 mod database;
+mod exempt;
 mod features;
 mod keys;
 mod manual;

@@ -30,7 +30,7 @@ pub struct ConnectionTotals {
 }
 
 /// The words for what a policy decides, in the order of [`Totals::policies`].
-pub const DECISIONS: [&str; 6] = {
+pub const DECISIONS: [&str; 7] = {
     let mut words = [""; PolicyDecision::ALL.len()];
     let mut index = 0;
     while index < words.len() {

@@ -5,6 +5,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 pub use super::access::{AddressRules, Require};
 pub use super::response::compress::Compress;
 use super::retry::Retry;
@@ -236,6 +238,7 @@ pub struct PolicyDefinition {
     /// Which requests of its routes it counts. Empty: all.
     pub matches: MatchesDefinition,
     pub cost: CostDefinition,
+    pub exempt: ExemptDefinition,
     /// Counted and reported, never rejected.
     pub shadow: bool,
     /// Refused requests are counted too.
@@ -458,6 +461,7 @@ impl PolicyDefinition {
             missing: Missing::default(),
             matches: MatchesDefinition::default(),
             cost: CostDefinition::default(),
+            exempt: ExemptDefinition::default(),
             shadow: false,
             count_denied: false,
             idempotency: None,
@@ -533,6 +537,18 @@ pub struct MatchesDefinition {
     pub methods: Vec<http::Method>,
     /// This path pattern. `None`: any.
     pub path: Option<String>,
+}
+
+/// Whom a policy neither charges nor refuses: requests that match one entry of any list. All empty: nobody.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExemptDefinition {
+    /// Client addresses; an IPv4-mapped one, or one behind a translator, is its IPv4 address.
+    pub networks: Vec<IpNet>,
+    pub consumers: Vec<String>,
+    pub tenants: Vec<String>,
+    pub tiers: Vec<String>,
+    /// Headers and the exact value of each.
+    pub headers: Vec<(http::HeaderName, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -211,7 +211,7 @@ const WIDE_TYPES: &[(&str, &str, usize)] = &[
     ("limit/lease/mod.rs", "Lease", 63),
     ("limiter/local/mod.rs", "Table", 36),
     ("net/wire/http2/meter/mod.rs", "Meter", 40),
-    ("policy/counting/mod.rs", "Policy", 43),
+    ("policy/counting/mod.rs", "Policy", 46),
     ("tools/migrate/envoy/mod.rs", "Reading", 195),
     ("upstream/pool.rs", "Pool", 36),
 ];

@@ -49,6 +49,7 @@ mod envoy_proxies;
 mod envoy_rls;
 mod error_pages;
 mod exact_bursts;
+mod exempt;
 mod explains;
 mod explains_limits;
 mod families;

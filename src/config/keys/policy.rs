@@ -7,8 +7,8 @@ use limit::{Algorithm, Penalty, WhenDown};
 
 use super::KeyDefault::{Beside, Defaults, Means, Needs, Required, RequiredBut, Value, ValueBeside};
 use super::Kind::{
-    self, Any, Bool, Entry, List, Map, Number, Only, Open, Share, Size, Table, Text, Texts, Time, TimeWithin,
-    Words,
+    self, Any, Bool, Entry, Field, List, Map, Number, Only, Open, Secret, Share, Size, Table, Text, Texts,
+    Time, TimeWithin, Words,
 };
 use super::{MS, SECOND, sections, words};
 
@@ -54,6 +54,8 @@ sections! {
         "match": Table(&MATCH), Means("all");
         /// [units per request](cost.md)
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
+        /// [whom it neither charges nor refuses](#exemptions): requests that match one entry of any of these lists
+        "exempt": Table(&EXEMPT);
         /// shadow mode: the policy counts and reports, but refuses nothing
         "shadow": Bool, Value("false");
         /// the name of another policy, for which this one is a candidate: both are checked for the same requests and
@@ -83,6 +85,18 @@ sections! {
         "method": Texts, Means("any");
         /// paths that are counted: `"/v1/{*rest}"`
         "path": Text, Means("any");
+    }
+    EXEMPT = "`exempt`" {
+        /// client addresses, alone or as ranges, at most 100,000: `["10.0.0.0/8", "2001:db8::/32"]`
+        "ip": Texts;
+        /// consumers, as authenticated
+        "consumer": Texts;
+        /// tenants, as authenticated
+        "tenant": Texts;
+        /// tiers, as authenticated or assigned
+        "tier": Texts;
+        /// headers and the exact value of each, which is a secret: `{ x-probe = "${file:probe.key}" }`
+        "header": Map(&Field(&Secret));
     }
     COST = "`cost`" {
         /// units of a request if nothing else sets its cost

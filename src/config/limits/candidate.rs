@@ -67,6 +67,7 @@ const TAKEN: &[&str] = &[
     "missing",
     "match",
     "cost",
+    "exempt",
     "count-denied",
     "idempotency-key",
     "penalty",

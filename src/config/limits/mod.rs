@@ -4,6 +4,7 @@ pub(super) mod candidate;
 pub(super) mod cost;
 pub(super) mod counted_key;
 pub(super) mod decisions;
+pub(super) mod exempt;
 pub(super) mod hot_keys;
 pub mod limit_text;
 pub(super) mod penalty;

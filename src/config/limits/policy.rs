@@ -13,7 +13,7 @@ use crate::limits::tiers;
 use crate::limits::tiers::Base;
 use crate::limits::windows;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
-use crate::limits::{candidate, cost, hot_keys, penalty};
+use crate::limits::{candidate, cost, exempt, hot_keys, penalty};
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::sections::NamedTable;
@@ -87,6 +87,9 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
                 "move the limit of requests in flight to a policy of its own, without this cost",
             );
         }
+    }
+    if let Some(exempted) = table.table("exempt") {
+        policy.exempt = exempt::read(&exempted, tiers, &policy);
     }
     if let Some(value) = table.value("idempotency-key") {
         policy.idempotency = idempotency(&value);

@@ -218,7 +218,7 @@ fn peers(texts: &[Text<'_>]) -> (Vec<IpNet>, bool) {
 }
 
 /// An address range; a single address is one.
-fn network(text: &Text<'_>) -> Option<IpNet> {
+pub(crate) fn network(text: &Text<'_>) -> Option<IpNet> {
     if let Ok(address) = text.text.parse::<IpAddr>() {
         // Canonical, because clients' addresses are compared in that form.
         let network: IpNet = address.to_canonical().into();

@@ -1,6 +1,6 @@
 //! What a decision says of a consumer's and a tenant's usage, for the counts by the minute. It counts nothing.
 
-use crate::Check;
+use crate::{Check, Count};
 use limit::Charge;
 use metrics::PolicyDecision;
 use metrics::usage::{Amount, UsageSubject};
@@ -29,7 +29,9 @@ impl Check<'_> {
     ) -> impl Iterator<Item = (UsageSubject<'a>, Amount)> + 'a {
         let is_charged = self.is_admitted();
         let is_known = consumer.is_some() || tenant.is_some();
-        self.event.counts().iter().filter(move |said| is_known && said.part == part).filter_map(move |said| {
+        let is_counted =
+            move |said: &&Count| is_known && said.part == part && said.decision != PolicyDecision::Exempt;
+        self.event.counts().iter().filter(is_counted).filter_map(move |said| {
             let policy = &table.policies()[said.policy.index()];
             let is_of_names =
                 policy.by.iter().any(|by| matches!(by, Dimension::Consumer | Dimension::Tenant));

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use crate::Limiter;
 use crate::check::Check;
-use crate::check::event::Count;
 use crate::decision::ClientAddress;
 use crate::holders::own_limits::OwnLimit;
 use crate::waiting::Waiting;
 use limit::Charge;
-use metrics::{self, DecidingTier};
 use policy::{PolicySelection, Subject};
 
 /// One of several subjects that are decided together.
@@ -41,12 +39,14 @@ impl Limiter {
         for (number, part) in (0_u16..).zip(parts) {
             let first = check.charges.len();
             let charged = part.policies.charges_beside(&part.subject, &mut trials, &mut check.charges);
-            if let Err(missing) = charged {
-                check.charges.clear();
-                let (policy, decision) = (missing.policy, metrics::PolicyDecision::MissingRejected);
-                check.event.add(Count { policy, part: number, decision, tier: DecidingTier::Local });
-                check.missing = Some(missing);
-                return None;
+            match charged {
+                Ok(false) => {}
+                Ok(true) => check.event.exempt(part.policies, &part.subject, number),
+                Err(missing) => {
+                    check.charges.clear();
+                    check.lack(missing, number);
+                    return None;
+                }
             }
             self.holders.change(part.policies, &part.subject, &mut check.charges[first..], now_ns);
             if let Some(limit) = part.limit {
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
     use crate::check::tests::{Job, NOW, limiter, policy, table};
     use limit::Penalty;
-    use metrics::Comparison;
+    use metrics::{self, Comparison};
     use policy::RouteTable;
     use policy::definition::{self, CandidateDefinition};
 
@@ -162,6 +162,29 @@ mod tests {
         let admitted: Vec<bool> = refused.decision.outcomes.iter().map(limit::Outcome::is_admitted).collect();
         assert_eq!(admitted, [true, false]);
         assert!(check(&limiter, &both[..1], NOW).is_admitted());
+    }
+
+    #[test]
+    fn an_exempt_subject_is_charged_nothing_beside_others() {
+        let exempt = definition::ExemptDefinition {
+            consumers: vec!["monitor".to_owned()],
+            ..definition::ExemptDefinition::default()
+        };
+        let jobs = definition::PolicyDefinition { exempt, ..policy("jobs", "1/h by consumer") };
+        let (limiter, table) = (limiter(), table(&[jobs]));
+        let exempt = metrics::PolicyDecision::Exempt;
+        let ask = |consumers: &[&'static str]| {
+            let parts: Vec<_> = consumers.iter().map(|consumer| part(&table, "jobs", consumer, 1)).collect();
+            let check = check(&limiter, &parts, NOW);
+            let counts = check.event.counts().iter().map(|count| (count.part, count.decision));
+            let usage = |part: u16| check.usage_of(part, &table, Some("any"), None).count();
+            assert!(counts.clone().all(|(part, decision)| (usage(part) == 0) == (decision == exempt)));
+            (check.is_admitted(), counts.collect::<Vec<_>>())
+        };
+        let (admitted, denied) = (metrics::PolicyDecision::Admitted, metrics::PolicyDecision::Denied);
+        assert_eq!(ask(&["monitor", "a", "monitor"]), (true, vec![(0, exempt), (2, exempt), (1, admitted)]));
+        assert_eq!(ask(&["monitor"]), (true, vec![(0, exempt)]));
+        assert_eq!(ask(&["a", "monitor"]), (false, vec![(1, exempt), (0, denied)]));
     }
 
     #[test]

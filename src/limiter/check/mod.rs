@@ -35,7 +35,7 @@ use crate::decision::{ClientAddress, Decision};
 use crate::waiting::Waiting;
 use base::clock;
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, TrialSet};
-use metrics::{self, Comparison, DecidingTier};
+use metrics::{self, Comparison};
 use policy::{MissingDimension, PolicySelection, Subject};
 
 /// A subject while it is decided, and the result. Functions fill it in place, because moving a struct of this size
@@ -111,15 +111,13 @@ impl Limiter {
     ) -> Option<Pending> {
         check.policies = policies;
         check.begun_ns = now_ns;
-        if let Err(missing) = policies.charges(subject, &mut check.charges) {
-            check.event.add(Count {
-                policy: missing.policy,
-                part: 0,
-                decision: metrics::PolicyDecision::MissingRejected,
-                tier: DecidingTier::Local,
-            });
-            check.missing = Some(missing);
-            return None;
+        match policies.charges(subject, &mut check.charges) {
+            Ok(false) => {}
+            Ok(true) => check.event.exempt(policies, subject, 0),
+            Err(missing) => {
+                check.lack(missing, 0);
+                return None;
+            }
         }
         self.holders.change(policies, subject, &mut check.charges, now_ns);
         check.memories = policies.memories(subject);
@@ -221,6 +219,8 @@ impl Limiter {
         if policies.charges(subject, &mut check.charges).is_err() {
             return false;
         }
+        // Not even their penalties count, because once it is known the client may be exempt.
+        check.charges.retain(|charge| !policies.policy_of(charge).exempts_identities());
         // Before penalties are looked at, because a reset ends them.
         self.holders.change(policies, subject, &mut check.charges, now_ns);
         if is_kept_out(&self.table, &policies.penalty_checks(&check.charges), now_ns) {
@@ -345,6 +345,14 @@ fn first_charge<'c>(charges: &'c [Charge], memory: &Charge) -> Option<&'c Charge
     charges.iter().find(|charge| charge.policy == memory.policy)
 }
 
+impl<'t> Check<'t> {
+    /// The subject of this part has no such dimension, and a policy refuses that.
+    pub(super) fn lack(&mut self, missing: MissingDimension<'t>, part: u16) {
+        self.event.decide(missing.policy, part, metrics::PolicyDecision::MissingRejected);
+        self.missing = Some(missing);
+    }
+}
+
 impl Check<'_> {
     /// Drops the charges of policies that have already charged this subject, and keeps in `memories` only those that
     /// have not. Concurrency is charged again, because a retry is in flight like any other request. `is_free` is asked
@@ -359,8 +367,7 @@ impl Check<'_> {
                 charge.policy != memory.policy || charge.quota.algorithm() == Algorithm::Concurrency
             });
             if charges.iter().all(|charge| charge.policy != memory.policy) {
-                let decision = metrics::PolicyDecision::Admitted;
-                event.add(Count { policy: memory.policy, part: 0, decision, tier: DecidingTier::Local });
+                event.decide(memory.policy, 0, metrics::PolicyDecision::Admitted);
             }
             false
         });

@@ -68,16 +68,19 @@ pub enum PolicyDecision {
     Penalised,
     /// A penalty would have denied it, but the policy is in shadow.
     ShadowPenalised,
+    /// The policy exempts the client: nothing was charged.
+    Exempt,
 }
 
 impl PolicyDecision {
-    pub(crate) const ALL: [PolicyDecision; 6] = [
+    pub(crate) const ALL: [PolicyDecision; 7] = [
         PolicyDecision::Admitted,
         PolicyDecision::Denied,
         PolicyDecision::ShadowDenied,
         PolicyDecision::MissingRejected,
         PolicyDecision::Penalised,
         PolicyDecision::ShadowPenalised,
+        PolicyDecision::Exempt,
     ];
 
     pub(crate) const fn label(self) -> &'static str {
@@ -88,6 +91,7 @@ impl PolicyDecision {
             PolicyDecision::MissingRejected => "missing-rejected",
             PolicyDecision::Penalised => "penalised",
             PolicyDecision::ShadowPenalised => "shadow-penalised",
+            PolicyDecision::Exempt => "exempt",
         }
     }
 }

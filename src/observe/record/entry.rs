@@ -106,6 +106,8 @@ pub enum LoggedDecision<'a> {
     Penalised(&'a str),
     /// This policy, in shadow, would penalise the client.
     ShadowPenalised(&'a str),
+    /// This policy exempts the client, and none refused it.
+    Exempt(&'a str),
 }
 
 impl<'a> LoggedDecision<'a> {
@@ -118,17 +120,19 @@ impl<'a> LoggedDecision<'a> {
             LoggedDecision::ShadowDenied(_) => "shadow-denied",
             LoggedDecision::Penalised(_) => "penalised",
             LoggedDecision::ShadowPenalised(_) => "shadow-penalised",
+            LoggedDecision::Exempt(_) => "exempt",
         }
     }
 
-    /// The policy that refused, or would have; empty if none did.
+    /// The policy that refused, would have, or exempts; empty if none did.
     pub(super) fn policy(self) -> &'a str {
         match self {
             LoggedDecision::None | LoggedDecision::Admitted => "",
             LoggedDecision::Denied(policy)
             | LoggedDecision::ShadowDenied(policy)
             | LoggedDecision::Penalised(policy)
-            | LoggedDecision::ShadowPenalised(policy) => policy,
+            | LoggedDecision::ShadowPenalised(policy)
+            | LoggedDecision::Exempt(policy) => policy,
         }
     }
 }

@@ -5,6 +5,7 @@ use std::num::NonZeroU64;
 
 use super::errors::{CompileErrors, check_names};
 use super::options::{CompileOptions, DIMENSIONS_MAX, TIERS_MAX, WINDOWS_MAX};
+use crate::counting::exempt::Exemptions;
 use crate::counting::rules::{CostRule, CostRules, PolicyMatches, PolicyRules};
 use crate::counting::{self, Policy, RetryMemory, TierWindows, Tiers, Window};
 use crate::definition;
@@ -82,6 +83,7 @@ fn policy_of(
             cost: cost_of(policy, id, errors),
             idempotency: policy.idempotency.as_ref().map(|idempotency| idempotency.header.clone()),
         },
+        exempt: Exemptions::new(&policy.exempt),
         keys: KeyMaker::new(
             &options.salt,
             &policy.name,

@@ -2,6 +2,7 @@
 //! them.
 
 pub mod candidate;
+pub mod exempt;
 pub(super) mod outgoing;
 pub mod rules;
 pub mod selection;
@@ -15,6 +16,7 @@ use http::HeaderMap;
 use smallvec::SmallVec;
 
 use super::counting::candidate::CandidateOf;
+use super::counting::exempt::Exemptions;
 use super::counting::outgoing::OutgoingWindow;
 use super::counting::rules::PolicyRules;
 use super::definition::{Actual, Dimension, HotKeyRules, LimitOrigin, Missing};
@@ -48,6 +50,8 @@ pub struct Policy {
     pub(super) overshoot: f64,
     pub(super) when_down: WhenDown,
     pub(super) rules: PolicyRules,
+    /// Whom it neither charges nor refuses.
+    pub(super) exempt: Option<Box<Exemptions>>,
     pub(super) keys: KeyMaker,
     /// How many windows are its own, and not of before.
     pub(super) own: usize,
@@ -216,6 +220,7 @@ impl Policy {
 
     /// Appends a charge for each window. Appends nothing if the policy does not apply: it has no window, its `matches` does not
     /// hold, the cost is 0, or a dimension is absent and the policy says to skip (a shadow policy skips instead of rejecting).
+    /// Nor does it if the policy would apply and exempts the subject, which it returns.
     ///
     /// # Errors
     /// If the request is to be refused because it lacks a dimension.
@@ -224,22 +229,25 @@ impl Policy {
         subject: &impl Subject,
         trial: Option<Trial>,
         out: &mut SmallVec<[Charge; 4]>,
-    ) -> Result<(), MissingDimension<'t>> {
+    ) -> Result<bool, MissingDimension<'t>> {
         let shadow = self.is_shadow(trial);
         let range = self.windows_of(subject.tier());
         if range.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         let cost = subject.cost(&self.rules);
         if cost == 0 {
-            return Ok(());
+            return Ok(false);
+        }
+        if self.exemption(subject).is_some() {
+            return Ok(true);
         }
         let values = match self.keys.encode(subject) {
             Ok(values) => values,
             Err(NoKey::Reject { dimension }) if !shadow => {
                 return Err(MissingDimension { policy: self.id, dimension: &self.by[dimension] });
             }
-            Err(_) => return Ok(()),
+            Err(_) => return Ok(false),
         };
         // Keys go by the place in the tier, so that a client whose tier changes keeps what it has used under the same
         // algorithm.
@@ -266,7 +274,12 @@ impl Policy {
                 out.push(charge(key_of(before), before, number));
             }
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// Whether it applies to a subject, by the first two conditions of [`Policy::charge`].
+    pub(super) fn counts(&self, subject: &impl Subject) -> bool {
+        !self.windows_of(subject.tier()).is_empty() && subject.cost(&self.rules) > 0
     }
 }
 

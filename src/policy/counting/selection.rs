@@ -48,7 +48,8 @@ impl<'t> PolicySelection<'t> {
         self.policies.first().map_or(address, |policy| policy.keys.client(address))
     }
 
-    /// Appends what a subject is charged: every window of every policy that applies.
+    /// Appends what a subject is charged: every window of every policy that applies. Returns whether one of the policies
+    /// exempts it; [`PolicySelection::exemptions`] says which.
     ///
     /// # Errors
     /// If a policy refuses a subject without one of its dimensions; nothing is appended then.
@@ -56,14 +57,14 @@ impl<'t> PolicySelection<'t> {
         &self,
         subject: &impl Subject,
         out: &mut SmallVec<[Charge; 4]>,
-    ) -> Result<(), MissingDimension<'t>> {
+    ) -> Result<bool, MissingDimension<'t>> {
         let before = out.len();
         let charged = match self.tries {
-            false => self
-                .indices
-                .iter()
-                .try_for_each(|index| self.policies[index.index()].charge(subject, None, out)),
-            true => self.asked(subject, 0).try_for_each(|(policy, trial)| policy.charge(subject, trial, out)),
+            false => {
+                let asked = self.indices.iter().map(|index| (&self.policies[index.index()], None));
+                charge_all(asked, subject, out)
+            }
+            true => charge_all(self.asked(subject, 0), subject, out),
         };
         if charged.is_err() {
             // Taken back, so that a policy before the one that refuses charges nothing.
@@ -82,13 +83,13 @@ impl<'t> PolicySelection<'t> {
         subject: &impl Subject,
         trials: &mut usize,
         out: &mut SmallVec<[Charge; 4]>,
-    ) -> Result<(), MissingDimension<'t>> {
+    ) -> Result<bool, MissingDimension<'t>> {
         if !self.tries {
             return self.charges(subject, out);
         }
         let asked = self.asked(subject, *trials);
         *trials += self.indices.iter().filter(|index| self.policies[index.index()].tried().is_some()).count();
-        asked.into_iter().try_for_each(|(policy, trial)| policy.charge(subject, trial, out))
+        charge_all(asked, subject, out)
     }
 
     /// What decides about several subjects together; each has policies of its own.
@@ -104,7 +105,7 @@ impl<'t> PolicySelection<'t> {
 
     /// The policies with their candidates, and which of the two decides about this subject. Beyond [`Trial::MAX`] trials of
     /// one decision, which `trials` counts, only the policy that decides is asked.
-    fn asked(
+    pub(super) fn asked(
         &self,
         subject: &impl Subject,
         mut trials: usize,
@@ -140,4 +141,13 @@ impl<'t> PolicySelection<'t> {
         });
         firsts.filter_map(|(_, charge)| self.policy_of(charge).penalty_check(charge)).collect()
     }
+}
+
+/// Appends the charges of policies and candidates. Returns whether one of them exempts the subject.
+fn charge_all<'t>(
+    mut asked: impl Iterator<Item = (&'t Policy, Option<Trial>)>,
+    subject: &impl Subject,
+    out: &mut SmallVec<[Charge; 4]>,
+) -> Result<bool, MissingDimension<'t>> {
+    asked.try_fold(false, |is_exempt, (policy, trial)| Ok(policy.charge(subject, trial, out)? | is_exempt))
 }

@@ -113,6 +113,10 @@ impl Subject for NamedSubject {
         self.address
     }
 
+    fn known_address(&self) -> Option<IpAddr> {
+        self.values.iter().any(|(by, _)| *by == Dimension::Ip).then_some(self.address)
+    }
+
     fn tier(&self) -> Option<&str> {
         self.identity.tier.as_deref()
     }

@@ -20,6 +20,11 @@ pub trait Subject {
     /// everybody.
     fn address(&self) -> IpAddr;
 
+    /// The same if it is the client's; `None` if it only stands in for one that nobody has named.
+    fn known_address(&self) -> Option<IpAddr> {
+        Some(self.address())
+    }
+
     /// The tier whose windows apply.
     fn tier(&self) -> Option<&str>;
 

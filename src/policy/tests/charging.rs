@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 use super::{TestRequest, policy, route, table};
 use crate::definition::{
-    Dimension, LimitOrigin, MatchesDefinition, Missing, PolicyDefinition, RouteDefinition, TierPart,
-    TiersDefinition,
+    Dimension, ExemptDefinition, LimitOrigin, MatchesDefinition, Missing, PolicyDefinition, RouteDefinition,
+    TierPart, TiersDefinition,
 };
 use crate::json::{JsonFields, JsonPath};
 use crate::{HttpSubject, MissingDimension, RouteTable, RoutingFacts};
@@ -27,7 +27,7 @@ fn charges<'t>(
     let facts = ask.facts();
     let found = table.find(&facts).expect("a route");
     let mut out = SmallVec::new();
-    table.chosen(found.route, false).charges(&HttpSubject::new(&found, &facts), &mut out).map(|()| out)
+    table.chosen(found.route, false).charges(&HttpSubject::new(&found, &facts), &mut out).map(|_| out)
 }
 
 /// The key of the only window.
@@ -192,7 +192,7 @@ fn a_body_says_who_is_counted_and_what_is_reserved() {
         let found = table.find(&facts).expect("a route");
         let mut out = SmallVec::<[Charge; 4]>::new();
         let chosen = table.chosen(found.route, false);
-        chosen.charges(&HttpSubject::new(&found, &facts), &mut out).map(|()| out).map_err(|_| "refused")
+        chosen.charges(&HttpSubject::new(&found, &facts), &mut out).map(|_| out).map_err(|_| "refused")
     };
     let units = |line: &str, body: &str| {
         charged(line, body).map(|charges| charges.iter().map(|charge| charge.cost).collect::<Vec<_>>())
@@ -387,4 +387,83 @@ fn a_refused_client_is_charged_by_limits_that_need_no_identity() {
     };
     assert_eq!(charged(false), [0, 1, 2, 3]);
     assert_eq!(charged(true), [0, 2]);
+}
+
+#[test]
+fn what_matches_one_entry_is_exempt_from_its_policy_alone() {
+    let texts = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
+    let exempt = ExemptDefinition {
+        networks: ["10.0.0.0/8", "2001:db8::/32", "64:ff9b::c633:6401/128"]
+            .map(|text| text.parse().expect("a network"))
+            .to_vec(),
+        consumers: texts(&["monitor"]),
+        tenants: texts(&["own"]),
+        tiers: texts(&["internal"]),
+        headers: vec![(http::header::AUTHORIZATION, "Probe hunter2".to_owned())],
+    };
+    let matches = MatchesDefinition { path: Some("/{*rest}".to_owned()), ..MatchesDefinition::default() };
+    let policies = [
+        PolicyDefinition {
+            exempt,
+            matches,
+            missing: Missing::Reject,
+            ..policy("p", &["1/s by header:x-id", "1 in flight"])
+        },
+        policy("other", &["5/s"]),
+    ];
+    let table = table(&[limited("all", "/{*rest}", &["p", "other"])], &policies);
+    let why = |ask: &TestRequest| {
+        let facts = ask.facts();
+        let found = table.find(&facts).expect("a route");
+        let (chosen, subject) = (table.chosen(found.route, false), HttpSubject::new(&found, &facts));
+        let mut out = SmallVec::new();
+        let is_exempt =
+            chosen.charges(&subject, &mut out).expect("no policy that charges it lacks a dimension");
+        let exempting: Vec<String> =
+            chosen.exemptions(&subject).map(|(policy, entry)| format!("{}: {entry}", policy.name)).collect();
+        assert_eq!(is_exempt, !exempting.is_empty());
+        let charged: Vec<usize> = out.iter().map(|charge| charge.policy.index()).collect();
+        assert_eq!(charged, if is_exempt { vec![1] } else { vec![0, 0, 1] }, "{ask:?}");
+        exempting.concat()
+    };
+    // Without the header that the policy insists on: an exempt request is not refused for that either.
+    let ask = || TestRequest::new("GET /");
+    let of = |tenant: Option<&str>, tier: Option<&str>| {
+        let mut ask = ask();
+        (ask.identity.tenant, ask.identity.tier) = (tenant.map(Into::into), tier.map(Into::into));
+        ask
+    };
+    for (exempt, entry) in [
+        (ask().from("10.9.8.7"), "p: ip 10.0.0.0/8"),
+        (ask().from("::ffff:10.9.8.7"), "p: ip 10.0.0.0/8"),
+        (ask().from("64:ff9b::10.9.8.7"), "p: ip 10.0.0.0/8"),
+        (ask().from("64:ff9b::198.51.100.1"), "p: ip 64:ff9b::c633:6401/128"),
+        (ask().from("2001:db8:ffff::1"), "p: ip 2001:db8::/32"),
+        (ask().consumer("monitor"), "p: consumer monitor"),
+        (of(Some("own"), None), "p: tenant own"),
+        (of(None, Some("internal")), "p: tier internal"),
+        (ask().header("authorization", "probe  hunter2"), "p: header:authorization"),
+    ] {
+        assert_eq!(why(&exempt), entry);
+    }
+    let named = || ask().header("x-id", "1");
+    for charged in [
+        named().from("11.0.0.0"),
+        named().from("64:ff9b::198.51.100.2"),
+        named().consumer("Monitor"),
+        named().consumer("own"),
+        named().header("x-consumer", "monitor"),
+        named().header("authorization", "Probe hunter"),
+        named().header("authorization", "Probe hunter22"),
+        named().header("authorization", "Probe hunter2").header("authorization", "Probe hunter3"),
+    ] {
+        assert_eq!(why(&charged), "");
+    }
+    let by_identity = |exempt| {
+        let table = super::table(&[], &[PolicyDefinition { exempt, ..policy("p", &["1/s by ip"]) }]);
+        table.policies()[0].exempts_identities()
+    };
+    assert!(by_identity(ExemptDefinition { consumers: texts(&["monitor"]), ..ExemptDefinition::default() }));
+    let networks = vec!["10.0.0.0/8".parse().expect("a network")];
+    assert!(!by_identity(ExemptDefinition { networks, ..ExemptDefinition::default() }));
 }

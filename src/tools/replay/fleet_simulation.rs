@@ -354,6 +354,7 @@ fn count(
             PolicyDecision::Denied | PolicyDecision::ShadowDenied => &mut policy.denied,
             PolicyDecision::Penalised | PolicyDecision::ShadowPenalised => &mut policy.penalised,
             PolicyDecision::MissingRejected => &mut policy.missing,
+            PolicyDecision::Exempt => continue,
         };
         *number += 1;
         let is_denied = count.decision != PolicyDecision::Admitted;

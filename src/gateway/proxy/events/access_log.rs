@@ -87,6 +87,7 @@ pub(super) fn decision(table: &RouteTable, verdict: Count) -> record::LoggedDeci
         metrics::PolicyDecision::ShadowDenied => record::LoggedDecision::ShadowDenied(policy),
         metrics::PolicyDecision::Penalised => record::LoggedDecision::Penalised(policy),
         metrics::PolicyDecision::ShadowPenalised => record::LoggedDecision::ShadowPenalised(policy),
+        metrics::PolicyDecision::Exempt => record::LoggedDecision::Exempt(policy),
         metrics::PolicyDecision::Denied | metrics::PolicyDecision::MissingRejected => {
             record::LoggedDecision::Denied(policy)
         }

@@ -60,16 +60,16 @@ impl Subject for DescriptorSubject<'_> {
 
     /// The address that the rule or an entry says; of a descriptor without one an address that no other descriptor has.
     fn address(&self) -> IpAddr {
-        let given = self.rule.given(&Dimension::Ip).map(|template| template.text(self.entries));
-        let said = match &given {
-            Some(text) => address(text),
-            None => self
-                .entries
-                .iter()
-                .filter(|entry| ADDRESSES.contains(&entry.key))
-                .find_map(|it| address(it.value)),
-        };
-        said.unwrap_or_else(|| stand_in(self.entries.iter().map(|entry| (entry.key, entry.value))))
+        let stand_in = || stand_in(self.entries.iter().map(|entry| (entry.key, entry.value)));
+        self.known_address().unwrap_or_else(stand_in)
+    }
+
+    fn known_address(&self) -> Option<IpAddr> {
+        if let Some(template) = self.rule.given(&Dimension::Ip) {
+            return address(&template.text(self.entries));
+        }
+        let mut entries = self.entries.iter().filter(|entry| ADDRESSES.contains(&entry.key));
+        entries.find_map(|it| address(it.value))
     }
 
     fn tier(&self) -> Option<&str> {
