@@ -86,12 +86,13 @@ sections! {
         "peers": Elsewhere("`peers` is reserved: this version does not support it", "leave it out");
     }
     DNS = "[dns]" {
-        /// name servers, at most 8: `["127.0.0.1:53"]`. Search domains are not tried then. Fixed at start
+        /// name servers, at most 8: `["127.0.0.1:53"]`. With this key, the gateway tries no search domains. Fixed at
+        /// start
         "servers": Texts, Means("the system's");
     }
     OVERLOAD = "[overload]" {
-        /// the resident memory of which the next three keys are shares. `"auto"`: that of the machine or control group.
-        /// `false`: load is never shed
+        /// the resident memory that counts as 100 % for the next three keys. `"auto"`: the memory of the machine or
+        /// control group. `false`: load is never shed
         "memory": Any(&[Size(OVERLOAD_MEMORY_MIN, MEMORY_MAX), Word("auto"), Only("false")]), Value("auto");
         /// above this, each connection ends after its response: `Connection: close`, or GOAWAY
         "keep-alive": Share, Value("92%");
@@ -115,7 +116,7 @@ sections! {
         /// how long requests in flight may take after that
         "drain": Time(ZERO), Value("30s");
         /// how long WebSocket and other tunnels continue before they are asked to end. They then have three seconds,
-        /// even past `drain`. After an upgrade: at least `drain`
+        /// even past `drain`. After an upgrade, they continue for at least `drain`
         "drain-tunnels": Time(ZERO), Value("0s");
         /// how long the new process of an upgrade may take to start serving. After that, the old one continues
         "upgrade": TimeWithin(MS, UPGRADE_MAX, ": until then two processes run"), Value("1m");

@@ -95,13 +95,15 @@ sections! {
         "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), ValueBeside(&["path"], "200-399");
         /// with `path`: text that the first 64 KiB of the response must contain. Without the key, no body is read
         "body": Text;
-        /// a connection, with TLS to an `https` server. Without TLS, a process that hangs still passes
+        /// a check that only opens a connection, with TLS to an `https` server. Without TLS, a process that hangs still
+        /// passes
         "tcp": Bool;
-        /// `grpc.health.v1.Health/Check`, of a service if one is named; must be SERVING. Needs `http = "h2"`
+        /// a call of `grpc.health.v1.Health/Check`, for a service if one is named. The status must be SERVING. Needs
+        /// `http = "h2"`
         "grpc": Any(&[Bool, Text]);
         /// time between checks, ±10 %
         "every": Time(MS), Value("5s");
-        /// for a whole check, connection included
+        /// the longest time that a check may take, including the connection
         "timeout": Time(MS), Value("1s");
         /// failed checks in a row after which a server is taken out
         "unhealthy-after": Number(1, IN_A_ROW_MAX), Value("3");
@@ -111,14 +113,14 @@ sections! {
         "port": Number(1, u16::MAX as u64), Means("the server's");
     }
     EJECT = "`eject`" {
-        /// failures in a row, over all workers, that eject a server: a connection that fails, breaks or carries no
-        /// HTTP, a response or its body that does not begin in time, a status of 5xx, a gRPC call that ends without a
-        /// body as UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
+        /// number of failures in a row, over all workers, that ejects a server. A failure is a connection that fails,
+        /// breaks or carries no HTTP; a response or a body that does not begin in time; a status of 5xx; or a gRPC call
+        /// that ends without a response body and with UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
         "after": Number(1, IN_A_ROW_MAX), Value("5");
-        /// length of the first ejection. Each further one is longer by this much, up to ten times this length; each
-        /// period of this length without an ejection makes the next one shorter again
+        /// length of the first ejection. Each further ejection lasts that much longer, up to ten times the first
+        /// length. Each period of the first length without an ejection shortens the next ejection by as much
         "for": Time(MS), Value("30s");
-        /// largest share of servers that may be ejected at once, rounded down: of one server, none
+        /// largest share of servers that may be ejected at once, rounded down, so a single server is never ejected
         "most": Share, Value("50%");
         /// ejects a server whose success rate is this many percentage points below the median of the others, and by
         /// more than chance (three standard deviations)
@@ -154,7 +156,8 @@ sections! {
         "connect": Time(MS), Value("1s");
         /// like `response`, for a first attempt that may be retried: see `"timeout"` in [`retry.on`](retry.md#retry)
         "try": Time(MS), Means("the same as `response`");
-        /// from the end of the request until the response begins; before that, until the server accepts more body
+        /// from the end of the request until the response begins. While the body is being sent: how long the server may
+        /// accept nothing
         "response": Time(MS), Value("15s");
         /// a body that makes no progress; noticed after one to two times this long. `"off"`: no limit
         "stall": TimeOrOff(MS), Value("60s");
@@ -175,7 +178,8 @@ sections! {
         /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or
         /// `response` without it. Or statuses
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
-        /// retries as a share of the last ten seconds' requests, in each worker. A few always fit unless it is `"0%"`
+        /// retries as a share of the last ten seconds' requests, in each worker. A few retries are always allowed,
+        /// unless the budget is `"0%"`
         "budget": Share, Value("20%");
         /// if no response has begun after this, another server gets the request, too ([hedging](retry.md#hedging))
         "hedge-after": Time(MS);
@@ -190,7 +194,7 @@ sections! {
         );
         /// how long clients keep the cookie; without the key, until the browser is closed
         "max-age": Time(SECOND);
-        /// the paths that clients send it to
+        /// the paths for which clients send the cookie
         "path": Text, Value("/");
         /// whether clients send it with requests from other sites; `"none"` implies `Secure`
         "same-site": Words(|| words(&SITES)), Value("lax");
