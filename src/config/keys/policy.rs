@@ -46,7 +46,7 @@ sections! {
         "default-tier": Text, Means("the strictest");
         /// how windows [count](#algorithms)
         "algorithm": Words(|| words(&ALGORITHMS)), Value("token-bucket");
-        /// for a leaky bucket: the longest wait. The queue is cut to what drains in that time
+        /// for a leaky bucket: the longest wait. The queue holds at most the requests that drain in that time
         "max-delay": Time(MS);
         /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400
         "missing": Words(|| words(&MISSING)), Value("ip");
@@ -145,7 +145,7 @@ sections! {
     }
     TIER_PART = "`limit.<name>`" + TIER {}
     DOMAIN = "[rls.<name>]" {
-        /// whether a limit that comes with a descriptor replaces those of its rule
+        /// whether a limit that comes with a descriptor replaces the limits of its rule
         "overrides": Bool, Value("false");
         /// the rules, at most 100,000. Limits as text are called `rls:<domain>:<name>` in a rule with a `name`,
         /// otherwise `rls:<domain>#<n>`, by the rule's position. The order of the rules matters only for these names

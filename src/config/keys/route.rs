@@ -41,8 +41,8 @@ sections! {
         "redirect": Any(&[Text, Table(&REDIRECT)]);
         /// names of policies, or [limits as text](limit-text.md). All must admit; if one refuses, none is charged
         "limit": Texts;
-        /// on a route to several upstreams: the value that [keeps a client at
-        /// one](traffic-splitting.md#sticky-canaries)
+        /// on a route to several upstreams: the value that [keeps a client at one
+        /// upstream](traffic-splitting.md#sticky-canaries)
         "sticky": Text;
         /// an upstream that gets [copies of requests](mirrors.md)
         "mirror": Any(&[Text, Table(&MIRROR)]);

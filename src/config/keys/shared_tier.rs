@@ -18,7 +18,8 @@ sections! {
         /// login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster. `"ring"`: independent
         /// servers
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis. `"auto"`: 1.5 times what nearly all calls take, 2 to 20 ms
+        /// how long a decision waits for Redis. `"auto"`: 1.5 times the duration of nearly all calls, at least 2 ms and
+        /// at most 20 ms
         "deadline": Any(&[TimeWithin(MS, SECOND, ": a request waits that long"), Word("auto")]), Value("auto");
         /// the prefix of every key in Redis, 1 to 32 characters. Nodes that share limits need the same one
         "prefix": Text, Value("sg");

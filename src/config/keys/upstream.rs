@@ -50,7 +50,7 @@ sections! {
         "tls": Table(&TLS), Means("the system's CAs");
         /// [health checks](health.md#health)
         "health": Table(&HEALTH);
-        /// [outlier detection](health.md#eject): servers whose requests fail are taken out
+        /// [outlier detection](health.md#eject): the gateway ejects servers whose requests fail
         "eject": Table(&EJECT);
         /// how long a server that returns, or is new among others, takes to grow from a tenth of its share to all of it
         "slow-start": Time(MS);
@@ -105,9 +105,9 @@ sections! {
         "every": Time(MS), Value("5s");
         /// the longest time that a check may take, including the connection
         "timeout": Time(MS), Value("1s");
-        /// failed checks in a row after which a server is taken out
+        /// number of failed checks in a row after which a server is unhealthy
         "unhealthy-after": Number(1, IN_A_ROW_MAX), Value("3");
-        /// good checks in a row after which it returns
+        /// number of successful checks in a row after which an unhealthy server is healthy again
         "healthy-after": Number(1, IN_A_ROW_MAX), Value("2");
         /// the port to check. Not for servers on Unix sockets
         "port": Number(1, u16::MAX as u64), Means("the server's");
@@ -138,13 +138,13 @@ sections! {
         "max": Number(1, CONNECTIONS_MAX), Value("1024");
         /// maximum number of idle connections to each server, over all workers
         "idle": Number(0, CONNECTIONS_MAX), Value("256");
-        /// an idle connection (over HTTP/2: one without a request) is closed after this. If a server says `Keep-Alive:
-        /// timeout=5`, the connection gets no new request after 4 s: one second earlier or, for a timeout below two
-        /// seconds, after half of it
+        /// an idle connection (over HTTP/2: one without a request) is closed after this time. If a server says
+        /// `Keep-Alive: timeout=5`, the connection gets no new request after 4 s: one second earlier or, for a timeout
+        /// below two seconds, after half of it
         "idle-timeout": Time(MS), Value("4s");
-        /// every connection is closed after this, ±10 %
+        /// every connection is closed after this time, ±10 %
         "max-age": Time(MS), Value("10m");
-        /// how long a request waits for a free connection; then 503
+        /// how long a request waits for a free connection before it gets 503
         "wait": Time(MS), Value("1s");
         /// maximum number of requests that may wait, in each worker
         "waiting": Number(0, CONNECTIONS_MAX), Value("1024");
