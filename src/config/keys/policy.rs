@@ -155,7 +155,7 @@ sections! {
         );
     }
     RULE = "a rule" {
-        /// the entries that a descriptor must consist of: `[{ generic_key = "checkout" }, { user_id = "*" }]`, in this
+        /// the entries of which a descriptor must consist: `[{ generic_key = "checkout" }, { user_id = "*" }]`, in this
         /// order, at most 32. A table of several keys matches them in any order, at most 4
         "entries": Any(&[Map(&Entry(&Text)), List(&Map(&Entry(&Text)))]),
             Needs("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");

@@ -50,13 +50,13 @@ sections! {
         "overload": Table(&OVERLOAD), Defaults;
         /// [authentication](auth.md) methods
         "auth": Map(&Tagged(auth::KINDS));
-        /// [servers](upstream.md) that requests are forwarded to
+        /// [servers](upstream.md) to which requests are forwarded
         "upstream": Map(&Table(&upstream::UPSTREAM));
         /// the [table of limiter keys](#limits), and rate-limit headers
         "limits": Table(&LIMITS), Defaults;
         /// [limits by tier](tiers.md), shared by policies
         "tier": Map(&Table(&policy::TIER));
-        /// [limits](policy.md): what is counted, and how much is admitted
+        /// [limits](policy.md): how requests are counted, and how many are admitted
         "policy": Map(&Table(&policy::POLICY));
         /// [compression](compression.md) on routes that do not configure it
         "compress": Any(&[Bool, Table(&route::COMPRESS)]), Value("false");
@@ -80,7 +80,7 @@ sections! {
         "privacy": Table(&PRIVACY), Defaults;
         /// the process log, the access log, and samples of decisions: [logs](log.md#log)
         "log": Table(&log::LOG), Defaults;
-        /// [distributed tracing](log.md#trace): what is sampled, and where spans go
+        /// [distributed tracing](log.md#trace): which requests are sampled, and where spans go
         "trace": Table(&log::TRACE);
         "tier-table": Added(&policy::TIER_ROW);
         "peers": Elsewhere("`peers` is reserved: this version does not support it", "leave it out");

@@ -148,7 +148,7 @@ sections! {
         "wait": Time(MS), Value("1s");
         /// maximum number of requests that may wait, in each worker
         "waiting": Number(0, CONNECTIONS_MAX), Value("1024");
-        /// maximum number of concurrent requests on an HTTP/2 connection, or what the server allows, if less
+        /// maximum number of concurrent requests on an HTTP/2 connection, or the server's own maximum if that is lower
         "streams": Number(1, CONNECTIONS_MAX), Value("100");
     }
     TIMEOUTS = "`timeouts`" {
