@@ -59,7 +59,7 @@ sections! {
         /// the name of another policy, for which this one is a candidate: both are checked for the same requests and
         /// compared ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;
-        /// for a candidate: the share of keys that it decides
+        /// for a candidate: the share of keys for which it decides
         "rollout": SHARE_OR_ZERO, Beside("replaces");
         /// whether refused requests are counted, too. They never count as in flight
         "count-denied": Bool, Value("false");
@@ -67,7 +67,7 @@ sections! {
         /// bucket's burst included. `0`: Redis decides every request
         "overshoot": SHARE_OR_ZERO, Value("5%");
         /// with `[redis]`, while Redis is down: `local` enforces this node's share of the limit; `allow` admits up to
-        /// ten times the limit for each client address, counted by this node alone, whatever `by` says (a concurrency
+        /// ten times the limit for each client address, counted by this node alone, regardless of `by` (a concurrency
         /// limit: up to the limit for each key); `deny` answers 503
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
         /// the header that [marks a retry](idempotency.md): `"header:idempotency-key"`, or a table

@@ -175,8 +175,8 @@ sections! {
         /// retries per request
         "times": Number(0, 1), Value("1");
         /// `"connect"`: no connection. `"reset-before-bytes"`: the connection broke before the first byte of a
-        /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or
-        /// `response` without it. Or statuses
+        /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or within
+        /// `response` if `try` is not set. Or response statuses
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
         /// retries as a share of the last ten seconds' requests, in each worker. A few retries are always allowed,
         /// unless the budget is `"0%"`
@@ -187,7 +187,8 @@ sections! {
     STICKY = "`sticky`" {
         /// the name of the cookie
         "cookie": Text, Needs("`sticky` needs the name of a cookie", "write `cookie = \"server\"`");
-        /// the secret that signs it, at least 32 bytes. Keep it out of the file: `"${NAME}"` or `"${file:/path}"`
+        /// the secret that signs the cookie, at least 32 bytes. Keep it out of the file: `"${NAME}"` or
+        /// `"${file:/path}"`
         "secret": Secret, Needs(
             "`sticky` needs `secret`, which signs the cookie",
             "keep it out of the file: `secret = \"${NAME}\"` or `\"${file:/path}\"`",
@@ -196,7 +197,7 @@ sections! {
         "max-age": Time(SECOND);
         /// the paths for which clients send the cookie
         "path": Text, Value("/");
-        /// whether clients send it with requests from other sites; `"none"` implies `Secure`
+        /// whether clients send the cookie with requests from other sites; `"none"` implies `Secure`
         "same-site": Words(|| words(&SITES)), Value("lax");
         /// must be `true` if TLS ends in front of this gateway: the cookie is then `Secure` on every connection
         "secure": Bool, Means("over TLS");
