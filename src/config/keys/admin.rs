@@ -16,7 +16,7 @@ sections! {
         "bind": Text, Value("127.0.0.1:9900");
         /// the admin's bearer token. With `token` or `tokens`, every endpoint but `/healthz` and `/readyz` requires one
         "token": Secret;
-        /// more tokens, each with its `name`, its `role` and its `token` or `digest`
+        /// more tokens, each with `name`, `role`, and either `token` or `digest`
         "tokens": List(&Table(&TOKEN));
         /// TLS: pairs of files, as for a [listener](listener.md), read again within a second of a change
         "certs": List(&Table(&PAIR));
@@ -26,29 +26,29 @@ sections! {
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "ask");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// client certificates that are accepted, each with its `name`, its `role` and what it `shows`
+        /// accepted client certificates, each with `name`, `role` and `shows`
         "certificates": List(&Table(&CERTIFICATE));
         /// a listener for [Envoy's rate limit service](../../envoy.md): an address as in `bind`, or a table
         "grpc": Any(&[Text, Table(&GRPC)]);
-        /// without a token: further hosts that requests may name, as names or addresses without a port. `localhost`,
-        /// names under it, loopback addresses and the address of `bind` are always accepted
+        /// without a token: more hosts for which requests are accepted, as names or addresses without a port.
+        /// `localhost`, names under it, loopback addresses and the address of `bind` are always accepted
         "hosts": Texts;
     }
     TOKEN = "a token" {
-        /// its name in the audit log
+        /// the name that the audit log shows
         "name": Text, Needs("a token needs `name`, which the audit shows", "write `name = \"alice\"`");
         /// the token itself
         "token": Secret;
         /// instead of `token`: `sha256:` and 64 hex digits, as `sluicegate hash-key` prints them
         "digest": Secret;
-        /// what its bearer may do
+        /// the rights of its bearer: see [roles](#tokens-and-roles)
         "role": Words(|| words(&ROLES)),
             Needs("a token needs `role`, what its bearer may do", "write `role = \"operate\"`");
         /// a date, or date and time with offset: `"2027-01-01T00:00:00Z"`
         "expires": Text;
     }
     CERTIFICATE = "a certificate" {
-        /// its name in the audit log
+        /// the name that the audit log shows
         "name": Text, Needs("a certificate needs `name`, which the audit shows", "write `name = \"alice\"`");
         /// a field of the certificate and its value: `"san:email=alice@example.com"`, `"subject:cn=alice"`
         "shows": Text, Needs(
@@ -56,7 +56,7 @@ sections! {
             "write the kind of name and the name, as in `shows = \"san:email=alice@example.com\"` or \
              `\"subject:cn=alice\"`",
         );
-        /// what its bearer may do
+        /// the rights of its bearer: see [roles](#tokens-and-roles)
         "role": Words(|| words(&ROLES)),
             Needs("a certificate needs `role`, what its bearer may do", "write `role = \"operate\"`");
     }

@@ -77,7 +77,7 @@ sections! {
     FETCH = "`fetch`" {
         /// the time between regular fetches
         "every": Time(PAUSE_MIN), Value("5m");
-        /// the shortest time between two fetches, whatever tokens say
+        /// the shortest time between two fetches, even if tokens name unknown keys
         "pause": Time(PAUSE_MIN), Value("30s");
         /// time limit for a whole fetch
         "timeout": Time(MS), Value("5s");

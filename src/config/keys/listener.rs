@@ -63,8 +63,8 @@ sections! {
         /// `"ask"`: a client may connect without a certificate. If it presents one, the certificate must be valid in
         /// either case
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
-        /// a PEM file with revocation lists. A client is then refused if its issuer has no list in the file, or only
-        /// one past its next update; a file without a list is an error
+        /// a PEM file with revocation lists. A client is then refused if the file has no list of its issuer, or only a
+        /// list past its next update. A file that contains no list is an error
         "client-crl": Path;
         /// client addresses and ranges that are admitted, at most 1,000; `deny` wins. The client is the one that
         /// [`[client-ip]`](client-ip.md) finds. Others get 403 and are charged to no limit
@@ -102,7 +102,7 @@ sections! {
     ORDERED = "a pair of `certs`" {
         /// the CA's ACME directory. Plain http only to a loopback address
         "acme": Text, Required;
-        /// DNS names of the certificate, at most 100; no wildcards, which neither challenge can prove
+        /// DNS names of the certificate, at most 100. Wildcards are errors, because neither challenge can prove them
         "names": Texts, Needs(
             "a certificate from `acme` needs `names`",
             "write the names that clients use, as in `names = [\"api.example.com\"]`",
@@ -111,15 +111,16 @@ sections! {
         "email": Text;
         /// you agree to the CA's terms of service
         "agree": Bool, Required;
-        /// a PEM file with the CAs that verify the directory's own server, for a CA of your own
+        /// for a CA of your own: a PEM file with the CAs that verify the server of the directory
         "ca": Path, Means("the system's");
         /// `"http-01"`: the CA connects to port 80, where a listener without `certs` must serve HTTP/1.1.
         /// `"tls-alpn-01"`: it connects to port 443; not possible on a listener that requires client certificates
         "challenge": Words(|| words(&CHALLENGES)), Means("what the listeners allow");
-        /// the directory for account, certificates and failures. Files are readable by their owner only (0600)
+        /// the directory for the account, certificates and records of failures. Only their owner can read the files
+        /// (0600)
         "state": Path, Value("/var/lib/sluicegate");
-        /// the secret under which the nodes of a fleet share the certificate through [`[redis]`](redis.md), equal on
-        /// all nodes: `"${ACME_SECRET}"`. Without it, each node orders its own certificate
+        /// the secret that encrypts the certificate while the nodes of a fleet share it through [`[redis]`](redis.md),
+        /// the same on all nodes: `"${ACME_SECRET}"`. Without it, each node orders its own certificate
         "secret": Secret;
     }
     REDIRECT = "`redirect`" {
@@ -129,7 +130,7 @@ sections! {
         "status": Number(300, 399), Value("308");
     }
     PROXY_PROTOCOL = "`proxy-protocol`" {
-        /// the proxies that speak it: addresses and ranges, `"unix"` for every client of a Unix socket
+        /// the proxies that send the header: addresses and ranges, `"unix"` for every client of a Unix socket
         "from": Texts, Needs(
             "`proxy-protocol` needs `from`",
             "name the proxies that speak it, as in `from = [\"10.0.0.0/8\"]`",
@@ -159,9 +160,10 @@ sections! {
         "streams": Number(1, STREAMS_MAX), Value("100");
     }
     CLIENT_IP = "[client-ip]" {
-        /// hops that may name the client: `["10.0.0.0/8", "fd00::/8"]`; `"unix"` for clients of a Unix socket
+        /// proxies that may state the client's address: `["10.0.0.0/8", "fd00::/8"]`; `"unix"` for clients of a Unix
+        /// socket
         "trust": Texts, Value("[]");
-        /// the header that is read from trusted hops and passed on; `"forwarded"` is that of RFC 7239
+        /// the header that is read from trusted hops and passed on; `"forwarded"` is the header of RFC 7239
         "header": Words(|| words(&FORWARDED)), Value("x-forwarded-for");
         /// length of the IPv6 prefix that the dimension `ip` counts as one client
         "ipv6-prefix": Number(1, 128), Value("64");

@@ -58,7 +58,7 @@ sections! {
         "severity": Text, Value("info");
     }
     DECISIONS = "`decisions`" {
-        /// where they are written, as for the access log
+        /// where samples are written, as for the access log
         "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// share of admitted requests that are sampled
         "sample": Share, Value("0%");
@@ -67,9 +67,9 @@ sections! {
         /// maximum number of samples per second in the whole process, up to `"20000/s"`; admitted requests take at most
         /// half of them
         "max": Pattern(r"^[0-9][0-9_]*/s$"), Value("1000/s");
-        /// whether they are also written to the [database](database.md), if there is one
+        /// whether samples are also written to the [database](database.md), if there is one
         "database": Bool, Value("true");
-        /// how long a database keeps them; PostgreSQL drops whole months
+        /// how long the database keeps samples; PostgreSQL drops whole months
         "retention": Time(RETENTION_MIN), Value("7d");
     }
     TRACE = "[trace]" {
@@ -85,7 +85,7 @@ sections! {
         "headers": Map(&Field(&Secret)), Value("{}");
         /// share of new traces that are sampled
         "sample": Share, Value("1%");
-        /// what decides on requests that continue a trace: the sender's flag (`"parent"`) or `sample` (`"ratio"`)
+        /// whether the sender's flag (`"parent"`) or `sample` (`"ratio"`) decides if a continued trace is sampled
         "decides": Words(|| words(&DECIDES)), Value("parent");
         /// whose `traceparent` is continued: that of [trusted hops](client-ip.md) (`"trusted"`), any (`"always"`) or
         /// none (`"never"`)

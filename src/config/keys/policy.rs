@@ -46,11 +46,11 @@ sections! {
         "default-tier": Text, Means("the strictest");
         /// how windows [count](#algorithms)
         "algorithm": Words(|| words(&ALGORITHMS)), Value("token-bucket");
-        /// for a leaky bucket: the longest wait. The queue is cut to what drains in that time
+        /// for a leaky bucket: the longest wait. The queue holds at most the requests that drain in that time
         "max-delay": Time(MS);
         /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400
         "missing": Words(|| words(&MISSING)), Value("ip");
-        /// which requests of its routes it counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
+        /// the requests of its routes that the policy counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
         "match": Table(&MATCH), Means("all");
         /// [units per request](cost.md)
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
@@ -61,7 +61,7 @@ sections! {
         /// the name of another policy, for which this one is a candidate: both are checked for the same requests and
         /// compared ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;
-        /// for a candidate: the share of keys that it decides
+        /// for a candidate: the share of keys for which it decides
         "rollout": SHARE_OR_ZERO, Beside("replaces");
         /// whether refused requests are counted, too. They never count as in flight
         "count-denied": Bool, Value("false");
@@ -69,10 +69,10 @@ sections! {
         /// bucket's burst included. `0`: Redis decides every request
         "overshoot": SHARE_OR_ZERO, Value("5%");
         /// with `[redis]`, while Redis is down: `local` enforces this node's share of the limit; `allow` admits up to
-        /// ten times the limit for each client address, counted by this node alone, whatever `by` says (a concurrency
+        /// ten times the limit for each client address, counted by this node alone, regardless of `by` (a concurrency
         /// limit: up to the limit for each key); `deny` answers 503
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
-        /// [what marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
+        /// the header that [marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);
         /// [longer refusals](penalty.md) for clients that ignore `Retry-After`. Each node remembers penalties on its
         /// own, even with `[redis]`, until it restarts; other nodes apply only the limit
@@ -117,7 +117,7 @@ sections! {
         "response-bytes": Size(1, UNIT_BYTES_MAX);
         /// time per unit until the response is complete, at least 1 ms
         "response-time": Time(MS);
-        /// the highest cost that any of these can set; higher values count as this
+        /// the highest cost that a header, a body or a measurement can set; higher values are reduced to it
         "max": Number(1, COST_MAX), Means("the capacity of the smallest window; for a cost known later, of each window");
     }
     IDEMPOTENCY = "`idempotency-key`" {
@@ -140,13 +140,13 @@ sections! {
         "max": TimeWithin(SECOND, PENALTY_MAX, ""), Value("1h");
     }
     HOT_KEYS = "`hot-keys`" {
-        /// the share of the policy's decisions, or of its shard's, above which a key is hot
+        /// a key is hot if its share of the decisions of the policy or of the shard is above this
         "above": Share, Value("5%");
         /// `"report"`, or `"local-only:1000/m"`: each node decides the key alone, by this limit
         "then": Text, Value("report");
     }
     TIER = "[tier.<name>]" {
-        /// its windows; `[]` is no limit
+        /// the windows of the tier; `[]` means unlimited
         "limit": Texts, Required;
         /// how its windows count
         "algorithm": Words(|| words(&ALGORITHMS)), Means("the policy's");
@@ -159,17 +159,17 @@ sections! {
     }
     TIER_PART = "`limit.<name>`" + TIER {}
     DOMAIN = "[rls.<name>]" {
-        /// whether a limit that comes with a descriptor replaces those of its rule
+        /// whether a limit that comes with a descriptor replaces the limits of its rule
         "overrides": Bool, Value("false");
         /// the rules, at most 100,000. Limits as text are called `rls:<domain>:<name>` in a rule with a `name`,
-        /// otherwise `rls:<domain>#<n>`, by the rule's position; only for that does the order of the rules matter
+        /// otherwise `rls:<domain>#<n>`, by the rule's position. The order of the rules matters only for these names
         "descriptors": List(&Table(&RULE)), Needs(
             "a domain needs `descriptors`",
             "write `descriptors = [{ entries = { remote_address = \"*\" }, limit = \"100/m by ip\" }]`",
         );
     }
     RULE = "a rule" {
-        /// the entries that a descriptor must consist of: `[{ generic_key = "checkout" }, { user_id = "*" }]`, in this
+        /// the entries of which a descriptor must consist: `[{ generic_key = "checkout" }, { user_id = "*" }]`, in this
         /// order, at most 32. A table of several keys matches them in any order, at most 4
         "entries": Any(&[Map(&Entry(&Text)), List(&Map(&Entry(&Text)))]),
             Needs("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");
@@ -181,7 +181,7 @@ sections! {
         "deny": Bool, ValueBeside(&[], "false");
         /// dimensions that entries supply: `{ consumer = "{user_id}", route = "orders" }`
         "dimensions": Map(&Entry(&Text)), ValueBeside(&[], "{}");
-        /// its name in `instead-of` of other rules, and in the names of its limits as text
+        /// the rule's name in `instead-of` of other rules, and in the names of its limits as text
         "name": Text;
         /// names of rules that do not count if they and this rule match descriptors of the same request
         "instead-of": Texts;

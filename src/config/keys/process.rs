@@ -50,13 +50,13 @@ sections! {
         "overload": Table(&OVERLOAD), Defaults;
         /// [authentication](auth.md) methods
         "auth": Map(&Tagged(auth::KINDS));
-        /// [servers](upstream.md) that requests are forwarded to
+        /// [servers](upstream.md) to which requests are forwarded
         "upstream": Map(&Table(&upstream::UPSTREAM));
         /// the [table of limiter keys](#limits), and rate-limit headers
         "limits": Table(&LIMITS), Defaults;
         /// [limits by tier](tiers.md), shared by policies
         "tier": Map(&Table(&policy::TIER));
-        /// [limits](policy.md): what is counted, and how much is admitted
+        /// [limits](policy.md): how requests are counted, and how many are admitted
         "policy": Map(&Table(&policy::POLICY));
         /// [compression](compression.md) on routes that do not configure it
         "compress": Any(&[Bool, Table(&route::COMPRESS)]), Value("false");
@@ -80,18 +80,19 @@ sections! {
         "privacy": Table(&PRIVACY), Defaults;
         /// the process log, the access log, and samples of decisions: [logs](log.md#log)
         "log": Table(&log::LOG), Defaults;
-        /// [distributed tracing](log.md#trace): what is sampled, and where spans go
+        /// [distributed tracing](log.md#trace): which requests are sampled, and where spans go
         "trace": Table(&log::TRACE);
         "tier-table": Added(&policy::TIER_ROW);
         "peers": Elsewhere("`peers` is reserved: this version does not support it", "leave it out");
     }
     DNS = "[dns]" {
-        /// name servers, at most 8: `["127.0.0.1:53"]`. Search domains are not tried then. Fixed at start
+        /// name servers, at most 8: `["127.0.0.1:53"]`. With this key, the gateway tries no search domains. Fixed at
+        /// start
         "servers": Texts, Means("the system's");
     }
     OVERLOAD = "[overload]" {
-        /// the resident memory of which the next three keys are shares. `"auto"`: that of the machine or control group.
-        /// `false`: load is never shed
+        /// the resident memory that counts as 100 % for the next three keys. `"auto"`: the memory of the machine or
+        /// control group. `false`: load is never shed
         "memory": Any(&[Size(OVERLOAD_MEMORY_MIN, MEMORY_MAX), Word("auto"), Only("false")]), Value("auto");
         /// above this, each connection ends after its response: `Connection: close`, or GOAWAY
         "keep-alive": Share, Value("92%");
@@ -115,7 +116,7 @@ sections! {
         /// how long requests in flight may take after that
         "drain": Time(ZERO), Value("30s");
         /// how long WebSocket and other tunnels continue before they are asked to end. They then have three seconds,
-        /// even past `drain`. After an upgrade: at least `drain`
+        /// even past `drain`. After an upgrade, they continue for at least `drain`
         "drain-tunnels": Time(ZERO), Value("0s");
         /// how long the new process of an upgrade may take to start serving. After that, the old one continues
         "upgrade": TimeWithin(MS, UPGRADE_MAX, ": until then two processes run"), Value("1m");

@@ -41,8 +41,8 @@ sections! {
         "redirect": Any(&[Text, Table(&REDIRECT)]);
         /// names of policies, or [limits as text](limit-text.md). All must admit; if one refuses, none is charged
         "limit": Texts;
-        /// on a route to several upstreams: the value that [keeps a client at
-        /// one](traffic-splitting.md#sticky-canaries)
+        /// on a route to several upstreams: the value that [keeps a client at one
+        /// upstream](traffic-splitting.md#sticky-canaries)
         "sticky": Text;
         /// an upstream that gets [copies of requests](mirrors.md)
         "mirror": Any(&[Text, Table(&MIRROR)]);
@@ -68,15 +68,17 @@ sections! {
         /// encoded slashes and backslashes, `;`, `%3B`, and double encoding: `"refuse"` answers 400, `"keep"` forwards
         /// them, for an upstream that reads them as the gateway does
         "path-escapes": Words(|| words(&PATH_ESCAPES)), Value("refuse");
-        /// names of authentication methods. The first that recognises the client decides; if none does: 401
+        /// names of authentication methods. The first method that recognises the client decides; if none recognises it,
+        /// the response is 401
         "auth": Texts;
-        /// what the identity must have. Every key must match, with at least one of its values; otherwise 403
+        /// conditions on the identity. Every key must match with at least one of its values; otherwise the response is
+        /// 403
         "require": Table(&REQUIRE);
         /// client addresses and ranges that are admitted; `deny` wins
         "allow": Texts, Means("all");
         /// client addresses and ranges that are refused
         "deny": Texts;
-        /// which other origins' scripts may use the route
+        /// the origins whose scripts may use the route
         "cors": Table(&CORS);
     }
     MATCH = "`match`" {
@@ -111,7 +113,7 @@ sections! {
         "always": Bool, ValueBeside(&[], "false");
     }
     TIMEOUTS = "`timeouts`" {
-        /// how long until the response begins; like the next three, it overrides the upstream's
+        /// how long the response may take to begin. This and the next three keys override those of the upstream
         "response": Time(MS);
         /// how long a first attempt may take if it may be retried
         "try": Time(MS);
@@ -128,7 +130,7 @@ sections! {
         "times": Number(0, 1), Value("1");
         /// which failures are retried, as for an upstream
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
-        /// after how long another server gets the request, too
+        /// the time after which another server gets the request, too
         "hedge-after": Time(MS);
         "budget": Elsewhere("`budget` is a key of the upstream's `retry`", "move it into `retry` of the upstream");
     }
@@ -141,9 +143,9 @@ sections! {
         "max-body": Size(0, MIRROR_BYTES_MAX), Value("64KiB");
     }
     COMPRESS = "`compress`" {
-        /// media types: `"text/html"`, `"text/*"`, `"application/*+json"`. Without a type: no compression
+        /// media types: `"text/html"`, `"text/*"`, `"application/*+json"`. A response without a type is not compressed
         "types": Texts, Means("text, JSON, XML, JavaScript, WebAssembly, SVG, fonts");
-        /// shorter responses are not compressed; one of unknown length counts as long
+        /// shorter responses are not compressed; a response of unknown length counts as long
         "min": Size(0, COMPRESS_MIN_MAX), Value("1KiB");
         /// the codings offered, the preferred first
         "encodings": Texts, Value("[\"zstd\", \"br\", \"gzip\"]");
@@ -175,7 +177,7 @@ sections! {
         "origins": Texts, Needs("`cors` needs `origins`", "write `origins = [\"https://app.example.com\"]`");
         /// methods that scripts may use
         "methods": Texts, Means("the route's `methods`, otherwise GET, HEAD, POST, PUT, PATCH and DELETE");
-        /// headers that scripts may send; `"*"`: those they ask for
+        /// headers that scripts may send; `"*"`: any that they request
         "headers": Texts, Value("*");
         /// response headers that scripts may read
         "expose": Texts;

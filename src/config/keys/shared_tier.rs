@@ -18,7 +18,8 @@ sections! {
         /// login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster. `"ring"`: independent
         /// servers
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis. `"auto"`: 1.5 times what nearly all calls take, 2 to 20 ms
+        /// how long a decision waits for Redis. `"auto"`: 1.5 times the duration of nearly all calls, at least 2 ms and
+        /// at most 20 ms
         "deadline": Any(&[TimeWithin(MS, SECOND, ": a request waits that long"), Word("auto")]), Value("auto");
         /// the prefix of every key in Redis, 1 to 32 characters. Nodes that share limits need the same one
         "prefix": Text, Value("sg");
@@ -59,8 +60,8 @@ sections! {
         "copy": Path, ValueBeside(&[], "/var/lib/sluicegate/control.json");
         /// with `sqlite:` and [`[redis]`](redis.md): states that there is no other node
         "single-node": Bool, Value("false");
-        /// rows of [usage by the minute](../../control-usage.md#minute-by-minute) that this node writes per minute: one for
-        /// each policy, consumer and tenant that it decided on. 0: none, and nothing is counted
+        /// rows of [usage by the minute](../../control-usage.md#minute-by-minute) that this node writes per minute: one
+        /// row for each policy, consumer and tenant with a decision. `0`: usage is not counted
         "usage-rows": Number(0, USAGE_ROWS_MAX), Value("1000");
     }
 }

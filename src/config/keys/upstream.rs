@@ -50,7 +50,7 @@ sections! {
         "tls": Table(&TLS), Means("the system's CAs");
         /// [health checks](health.md#health)
         "health": Table(&HEALTH);
-        /// [outlier detection](health.md#eject): servers whose requests fail are taken out
+        /// [outlier detection](health.md#eject): the gateway ejects servers whose requests fail
         "eject": Table(&EJECT);
         /// how long a server that returns, or is new among others, takes to grow from a tenth of its share to all of it
         "slow-start": Time(MS);
@@ -95,30 +95,32 @@ sections! {
         "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), ValueBeside(&["path"], "200-399");
         /// with `path`: text that the first 64 KiB of the response must contain. Without the key, no body is read
         "body": Text;
-        /// a connection, with TLS to an `https` server. Without TLS, a process that hangs still passes
+        /// a check that only opens a connection, with TLS to an `https` server. Without TLS, a process that hangs still
+        /// passes
         "tcp": Bool;
-        /// `grpc.health.v1.Health/Check`, of a service if one is named; must be SERVING. Needs `http = "h2"`
+        /// a call of `grpc.health.v1.Health/Check`, for a service if one is named. The status must be SERVING. Needs
+        /// `http = "h2"`
         "grpc": Any(&[Bool, Text]);
         /// time between checks, ±10 %
         "every": Time(MS), Value("5s");
-        /// for a whole check, connection included
+        /// the longest time that a check may take, including the connection
         "timeout": Time(MS), Value("1s");
-        /// failed checks in a row after which a server is taken out
+        /// number of failed checks in a row after which a server is unhealthy
         "unhealthy-after": Number(1, IN_A_ROW_MAX), Value("3");
-        /// good checks in a row after which it returns
+        /// number of successful checks in a row after which an unhealthy server is healthy again
         "healthy-after": Number(1, IN_A_ROW_MAX), Value("2");
         /// the port to check. Not for servers on Unix sockets
         "port": Number(1, u16::MAX as u64), Means("the server's");
     }
     EJECT = "`eject`" {
-        /// failures in a row, over all workers, that eject a server: a connection that fails, breaks or carries no
-        /// HTTP, a response or its body that does not begin in time, a status of 5xx, a gRPC call that ends without a
-        /// body as UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
+        /// number of failures in a row, over all workers, that ejects a server. A failure is a connection that fails,
+        /// breaks or carries no HTTP; a response or a body that does not begin in time; a status of 5xx; or a gRPC call
+        /// that ends without a response body and with UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
         "after": Number(1, IN_A_ROW_MAX), Value("5");
-        /// length of the first ejection. Each further one is longer by this much, up to ten times this length; each
-        /// period of this length without an ejection makes the next one shorter again
+        /// length of the first ejection. Each further ejection lasts that much longer, up to ten times the first
+        /// length. Each period of the first length without an ejection shortens the next ejection by as much
         "for": Time(MS), Value("30s");
-        /// largest share of servers that may be ejected at once, rounded down: of one server, none
+        /// largest share of servers that may be ejected at once, rounded down, so a single server is never ejected
         "most": Share, Value("50%");
         /// ejects a server whose success rate is this many percentage points below the median of the others, and by
         /// more than chance (three standard deviations)
@@ -136,17 +138,17 @@ sections! {
         "max": Number(1, CONNECTIONS_MAX), Value("1024");
         /// maximum number of idle connections to each server, over all workers
         "idle": Number(0, CONNECTIONS_MAX), Value("256");
-        /// an idle connection (over HTTP/2: one without a request) is closed after this. If a server says `Keep-Alive:
-        /// timeout=5`, the connection gets no new request after 4 s: one second earlier or, for a timeout below two
-        /// seconds, after half of it
+        /// an idle connection (over HTTP/2: one without a request) is closed after this time. If a server says
+        /// `Keep-Alive: timeout=5`, the connection gets no new request after 4 s: one second earlier or, for a timeout
+        /// below two seconds, after half of it
         "idle-timeout": Time(MS), Value("4s");
-        /// every connection is closed after this, ±10 %
+        /// every connection is closed after this time, ±10 %
         "max-age": Time(MS), Value("10m");
-        /// how long a request waits for a free connection; then 503
+        /// how long a request waits for a free connection before it gets 503
         "wait": Time(MS), Value("1s");
         /// maximum number of requests that may wait, in each worker
         "waiting": Number(0, CONNECTIONS_MAX), Value("1024");
-        /// maximum number of concurrent requests on an HTTP/2 connection, or what the server allows, if less
+        /// maximum number of concurrent requests on an HTTP/2 connection, or the server's own maximum if that is lower
         "streams": Number(1, CONNECTIONS_MAX), Value("100");
     }
     TIMEOUTS = "`timeouts`" {
@@ -154,7 +156,8 @@ sections! {
         "connect": Time(MS), Value("1s");
         /// like `response`, for a first attempt that may be retried: see `"timeout"` in [`retry.on`](retry.md#retry)
         "try": Time(MS), Means("the same as `response`");
-        /// from the end of the request until the response begins; before that, until the server accepts more body
+        /// from the end of the request until the response begins. While the body is being sent: how long the server may
+        /// accept nothing
         "response": Time(MS), Value("15s");
         /// a body that makes no progress; noticed after one to two times this long. `"off"`: no limit
         "stall": TimeOrOff(MS), Value("60s");
@@ -172,10 +175,11 @@ sections! {
         /// retries per request
         "times": Number(0, 1), Value("1");
         /// `"connect"`: no connection. `"reset-before-bytes"`: the connection broke before the first byte of a
-        /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or
-        /// `response` without it. Or statuses
+        /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or within
+        /// `response` if `try` is not set. Or response statuses
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
-        /// retries as a share of the last ten seconds' requests, in each worker. A few always fit unless it is `"0%"`
+        /// retries as a share of the last ten seconds' requests, in each worker. A few retries are always allowed,
+        /// unless the budget is `"0%"`
         "budget": Share, Value("20%");
         /// if no response has begun after this, another server gets the request, too ([hedging](retry.md#hedging))
         "hedge-after": Time(MS);
@@ -183,16 +187,17 @@ sections! {
     STICKY = "`sticky`" {
         /// the name of the cookie
         "cookie": Text, Needs("`sticky` needs the name of a cookie", "write `cookie = \"server\"`");
-        /// the secret that signs it, at least 32 bytes. Keep it out of the file: `"${NAME}"` or `"${file:/path}"`
+        /// the secret that signs the cookie, at least 32 bytes. Keep it out of the file: `"${NAME}"` or
+        /// `"${file:/path}"`
         "secret": Secret, Needs(
             "`sticky` needs `secret`, which signs the cookie",
             "keep it out of the file: `secret = \"${NAME}\"` or `\"${file:/path}\"`",
         );
         /// how long clients keep the cookie; without the key, until the browser is closed
         "max-age": Time(SECOND);
-        /// the paths that clients send it to
+        /// the paths for which clients send the cookie
         "path": Text, Value("/");
-        /// whether clients send it with requests from other sites; `"none"` implies `Secure`
+        /// whether clients send the cookie with requests from other sites; `"none"` implies `Secure`
         "same-site": Words(|| words(&SITES)), Value("lax");
         /// must be `true` if TLS ends in front of this gateway: the cookie is then `Secure` on every connection
         "secure": Bool, Means("over TLS");
