@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::documents::{Block, blocks, check, completed, documents};
+use crate::documents::{ADMIN_TOKEN, Block, blocks, check, completed, documents};
 use crate::support::gateway::binary;
 use crate::support::tls::certify;
 use crate::support::{Directory, Gateway, eventually, text};
@@ -118,17 +118,24 @@ fn run(block: &Block<'_>, commands: &str, folder: PathBuf) -> String {
 }
 
 /// What commands print that are for a gateway of this configuration. The addresses that a gateway has without any
-/// listener are replaced by those of this one.
+/// listener are replaced by those of this one. Commands have the token in their environment if the gateway asks for it.
 fn run_against(block: &Block<'_>, config: &str) -> String {
+    const VARIABLE: &str = "${SLUICEGATE_TOKEN}";
     let directory = Directory::new();
     let folder = directory.join("");
     let socket = format!("bind = \"unix:{}\"", directory.join("admin.sock").display());
-    let config = match config.contains("[admin]\nbind = \"127.0.0.1:0\"") {
-        true => config.replace("[admin]\nbind = \"127.0.0.1:0\"", &format!("[admin]\n{socket}")),
+    let export = match config.contains(VARIABLE) {
+        true => format!("export SLUICEGATE_TOKEN={ADMIN_TOKEN}\n"),
+        false => String::new(),
+    };
+    let config = config.replace("[admin]\nbind = \"127.0.0.1:0\"", "[admin]").replace(VARIABLE, ADMIN_TOKEN);
+    let config = match config.contains("[admin]\n") {
+        true => config.replace("[admin]\n", &format!("[admin]\n{socket}\n")),
         false => format!("{config}\n[admin]\n{socket}\n"),
     };
     let gateway = Gateway::start_in(directory, &config);
-    let commands = block.text.replace("127.0.0.1:8080", &gateway.plain().to_string());
+    let commands = format!("{export}{}", block.text);
+    let commands = commands.replace("127.0.0.1:8080", &gateway.plain().to_string());
     let commands = commands.replace("http://127.0.0.1:9900", "--unix-socket admin.sock http://localhost");
     let said = run(block, &commands, folder);
     said.replace(&gateway.plain().to_string(), "127.0.0.1:8080")

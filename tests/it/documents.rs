@@ -58,6 +58,9 @@ pub struct Block<'a> {
     pub text: &'a str,
 }
 
+/// The admin's token that examples take from `SLUICEGATE_TOKEN`.
+pub const ADMIN_TOKEN: &str = "a-token-of-the-documents";
+
 pub fn blocks<'a>(name: &str, document: &'a str) -> Vec<Block<'a>> {
     let mut found = Vec::new();
     let mut line = 1;
@@ -75,6 +78,7 @@ pub fn blocks<'a>(name: &str, document: &'a str) -> Vec<Block<'a>> {
 pub fn check(directory: &Directory, config: &str) -> Output {
     directory.write("gateway.toml", config);
     let mut command = binary();
+    command.env("SLUICEGATE_TOKEN", ADMIN_TOKEN);
     command.current_dir(directory.join("")).args(["check", "--config", "gateway.toml"]);
     command.output().expect("the binary under test can be started")
 }
