@@ -31,8 +31,8 @@ pub(in crate::admin) struct ListPage<T> {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
     /// True if there are no rows because this gateway has no database; otherwise missing.
-    #[serde(rename = "without-database", skip_serializing_if = "std::ops::Not::not")]
-    pub is_without_database: bool,
+    #[serde(rename = "without-database", skip_serializing_if = "Option::is_none")]
+    pub without_database: Option<bool>,
 }
 
 impl PageQuery {
@@ -47,20 +47,20 @@ impl PageQuery {
         let has_more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| has_more).map(cursor);
-        ListPage { items: rows, next, is_without_database: false }
+        ListPage { items: rows, next, without_database: None }
     }
 }
 
 impl<T> ListPage<T> {
     /// The same page, each row as it is shown.
     pub(in crate::admin) fn map<U>(self, shown: impl Fn(T) -> U) -> ListPage<U> {
-        let ListPage { items, next, is_without_database } = self;
-        ListPage { items: items.into_iter().map(shown).collect(), next, is_without_database }
+        let ListPage { items, next, without_database } = self;
+        ListPage { items: items.into_iter().map(shown).collect(), next, without_database }
     }
 
     /// The page of a gateway that has no database.
     pub(in crate::admin) fn without_database() -> ListPage<T> {
-        ListPage { items: Vec::new(), next: None, is_without_database: true }
+        ListPage { items: Vec::new(), next: None, without_database: Some(true) }
     }
 }
 
