@@ -84,8 +84,10 @@ fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result
     let read: Option<Value> = serde_json::from_slice(answer.body()).ok();
     match read {
         Some(Value::Object(fields)) if answer.status().is_success() => Ok(fields),
+        // Only refusals of requests to routes have a `reason`.
+        Some(problem) if problem.get("reason").is_some() => bail!("{} is {NOT_ADMIN}", client.place),
         Some(problem) if !answer.status().is_success() => bail!("{}", refusal(client, &answer, &problem)),
-        _ => bail!("the gateway on {} answers {} without JSON", client.place, answer.status()),
+        _ => bail!("{} answers {} without JSON: it may be {NOT_ADMIN}", client.place, answer.status()),
     }
 }
 
@@ -111,6 +113,8 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
     }
     format!("the gateway on {} refuses ({}): {said}", client.place, status.as_u16())
 }
+
+const NOT_ADMIN: &str = "a listener for requests, not the admin listener: give --url the address of [admin]";
 
 /// The whole of a file, or of standard input if it is `-`.
 pub(super) fn content(file: &std::path::Path) -> anyhow::Result<String> {
