@@ -44,10 +44,9 @@ pub(super) async fn reload(
     told.metrics.file_read(published.is_ok());
     match published {
         Ok(changes) => {
-            publisher.warn_of_changes();
             told.metrics.reload_succeeded();
             told.last.succeeded(&changes);
-            tracing::info!(generation = publisher.generation(), %changes, "reloaded");
+            say_applied(publisher, changes, "reloaded");
         }
         Err(error) => {
             told.metrics.reload_failed();
@@ -55,6 +54,17 @@ pub(super) async fn reload(
             tracing::error!("not reloaded, the old configuration stays: {why}");
             told.last.failed(&error, why);
         }
+    }
+}
+
+/// Logs what is in force now, and apart from it what waits for a restart.
+fn say_applied(publisher: &Publisher, changes: Changes, what: &str) {
+    let waiting = publisher.waiting();
+    let (generation, changes) = (publisher.generation(), changes.applied(&waiting));
+    tracing::info!(generation, %changes, "{what}");
+    if !waiting.is_empty() {
+        let settings = waiting.join(", ");
+        tracing::warn!(settings, "changed settings are not in force: they take effect only after a restart");
     }
 }
 
@@ -77,10 +87,9 @@ async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
 pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: ReloadReports<'_>) {
     match publish(control.files(), publisher, Some(control)).await {
         Ok(changes) => {
-            publisher.warn_of_changes();
             told.metrics.reload_succeeded();
             told.last.succeeded(&changes);
-            tracing::info!(generation = publisher.generation(), %changes, "the policies and tiers of the database are in force");
+            say_applied(publisher, changes, "the policies and tiers of the database are in force");
         }
         Err(error) => {
             told.metrics.reload_failed();

@@ -11,12 +11,14 @@ use net::trust::{ClientPair, Trust};
 
 /// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Connection")]
 pub(super) struct AdminTarget {
     /// The admin listener, as http://127.0.0.1:9900, https://10.0.0.7:9900 or unix:/run/sluicegate/admin.sock; default:
     /// that of --config
     #[arg(long, global = true, value_parser = place)]
     url: Option<AdminAddress>,
-    /// The file of the bearer token; default: the variable SLUICEGATE_TOKEN, then `token` of [admin] in --config
+    /// The file of the bearer token; default: the variable SLUICEGATE_TOKEN, then, without --url, `token` of [admin] in
+    /// --config
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// The client certificate, with its chain, in PEM

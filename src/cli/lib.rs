@@ -89,6 +89,9 @@ enum Command {
     Schema,
     /// Make a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
+    /// Say how a running gateway is reloaded, for who expects a command for it
+    #[command(hide = true)]
+    Reload,
     /// Print completions of this command line for a shell
     Completions(completions::Arguments),
     /// Print a manual page, for "man -l -"
@@ -118,6 +121,9 @@ fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
         Command::Suggest(arguments) => suggest::run(&arguments, &config, out, errors),
         Command::Schema => schema::run(out),
         Command::Upgrade(arguments) => upgrade::run(&arguments, &config, out, errors),
+        Command::Reload => anyhow::bail!(
+            "to reload, send SIGHUP: `systemctl reload sluicegate`, or `kill -HUP PID` with the gateway's process id"
+        ),
         Command::Completions(arguments) => print(completions::script(&arguments, Arguments::command())),
         Command::Man(arguments) => {
             print(man::page(&arguments, Arguments::command()).unwrap_or_else(|error| error.exit()))

@@ -46,7 +46,26 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Resu
         true => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
         false => write!(writer, "{name}=")?,
     }
-    write!(EscapedWriter { writer, has_lines }, "{value:?}")
+    let text = format!("{value:?}");
+    let mut escaped = EscapedWriter { writer, has_lines };
+    // Otherwise it is not seen where a value ends and the next field begins.
+    match !has_lines && text.contains(char::is_whitespace) && !is_quoted(&text) {
+        true => write!(escaped, "\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")),
+        false => escaped.write_str(&text),
+    }
+}
+
+/// Whether it is one string in quotes, as `Debug` writes it.
+fn is_quoted(text: &str) -> bool {
+    let inner = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inner.is_some_and(|inner| {
+        let mut is_escaped = false;
+        inner.chars().all(|one| {
+            let is_end = one == '"' && !is_escaped;
+            is_escaped = one == '\\' && !is_escaped;
+            !is_end
+        }) && !is_escaped
+    })
 }
 
 /// Writes control characters as escapes.
@@ -117,12 +136,25 @@ mod tests {
         let line =
             logged(false, || tracing::error!(name = %"a", %error, count = 3, quoted = "b\n", "it failed"));
         assert!(
-            line.ends_with(&format!("it failed name=a error={shown} count=3 quoted=\"b\\n\"\n")),
+            line.ends_with(&format!("it failed name=a error=\"{shown}\" count=3 quoted=\"b\\n\"\n")),
             "{line}"
         );
         assert_eq!(line.lines().count(), 1);
         let line = logged(true, || tracing::error!(%error, "it failed"));
-        assert!(line.ends_with(&format!("it failed \x1b[3merror\x1b[0m\x1b[2m=\x1b[0m{shown}\n")), "{line}");
+        assert!(
+            line.ends_with(&format!("it failed \x1b[3merror\x1b[0m\x1b[2m=\x1b[0m\"{shown}\"\n")),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn values_with_blanks_are_quoted_once() {
+        let why = io::Error::other("no connection: \"a\" refused");
+        let line = logged(false, || tracing::info!(%why, own = "b c", one = %"d", "it is down"));
+        let expected = r#"it is down why="no connection: \"a\" refused" own="b c" one=d"#;
+        assert!(line.trim_end().ends_with(expected), "{line}");
+        let line = logged(false, || tracing::info!(why = %r#""a" is not "b""#, "it is down"));
+        assert!(line.trim_end().ends_with(r#"why="\"a\" is not \"b\"""#), "{line}");
     }
 
     #[test]

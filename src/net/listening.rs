@@ -84,10 +84,10 @@ impl AcceptedStream {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
-    #[error("{what} {address}: {source}")]
+    #[error("{what}: cannot listen on {address}")]
     Bind { what: &'static str, address: String, source: io::Error },
     /// The Unix socket cannot be listened on.
-    #[error("{what} {}: {source}", path.display())]
+    #[error("{what}: cannot listen on unix:{}", path.display())]
     Unix { what: &'static str, path: PathBuf, source: unix_socket::Error },
 }
 

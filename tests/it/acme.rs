@@ -230,7 +230,7 @@ fn the_log_says_what_was_asked_and_answered_and_no_authority_writes_lines_of_its
         let line = said(&gateway, "certificate order failed");
         let base = authority.directory().replace("/directory", "");
         let asked = asked.replace("http://127.0.0.1:0", &base);
-        assert!(line.contains(&format!("error={asked}")) && line.contains(said_of_it), "{line}");
+        assert!(line.contains(&format!("error=\"{asked}")) && line.contains(said_of_it), "{line}");
         let lines = gateway.stderr();
         assert!(lines.iter().all(|line| !line.contains('\u{1b}')), "{lines:?}");
         assert!(lines.iter().filter(|line| line.contains("forged line")).count() < 2, "{lines:?}");

@@ -163,7 +163,8 @@ fn of_several_checks_each_has_its_verdict_or_all_are_charged_or_none() {
     let allowed: Vec<&Value> =
         several["verdicts"].as_array().expect("a list").iter().map(|it| &it["allowed"]).collect();
     assert_eq!(allowed, [true, false, true, false]);
-    assert_eq!(several["verdicts"][3]["error"], "no policy of this name is in force", "{several}");
+    let unknown = several["verdicts"][3]["error"].as_str().unwrap_or_default();
+    assert!(unknown.starts_with("no policy of this name is in force: "), "{several}");
     let together = |bobs: u64| {
         node.check(&json!({ "checks": [calls_of("bob", bobs), calls_of("ann", 1)], "all_or_nothing": true }))
     };
@@ -239,7 +240,7 @@ fn a_key_is_allowed_until_it_has_spent_its_limit() {
     assert_eq!((ask("pairs", "ann").status, ask("nothing", "ann").status), (422, 422));
     let lines = node.0.stderr();
     assert!(
-        !lines.iter().any(|line| line.contains("admin change requested")),
+        !lines.iter().any(|line| line.contains("admin change")),
         "checks come as often as requests: {lines:?}"
     );
 }

@@ -78,7 +78,7 @@ fn an_override_is_made_listed_and_deleted_by_command() {
     let dry = printed(&ctl(&gateway, "operate-1", &[&add[..], &["--dry-run", "--json"]].concat()));
     let dry: Value = serde_json::from_str(&dry).expect("it is JSON");
     assert_eq!((&dry["dry-run"], &dry["new"]["value"]), (&true.into(), &50.into()), "{dry}");
-    assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "list"])), "no rows\n");
+    assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "list"])), "no overrides\n");
 
     let made = printed(&ctl(&gateway, "operate-1", &add));
     let row = words(&made);

@@ -109,7 +109,7 @@ fn nobody_but_a_trusted_hop_names_a_request_and_hears_of_the_node() {
 fn a_trusted_caller_is_told_who_decided_and_whom_it_speaks_for_is_not() {
     let gateway = Gateway::start(CONFIG);
     let own = gateway.client().request("GET", "/a", &[], "");
-    let expected = "policy=\"search\";window=\"search\";tier=local;node=edge-1";
+    let expected = "policy=\"search\";window=\"search\";decided=local;node=edge-1";
     assert_eq!(own.header("ratelimit-debug"), Some(expected));
     let spoken_for = ask(&gateway, "192.0.2.1", "one");
     assert_eq!(
@@ -423,7 +423,7 @@ fn a_fleet_explains_what_any_of_its_nodes_has_decided() {
     assert_eq!(window(two, "known")["windows"][0]["tier"], "remembered");
     let (succeeded, shown) = said(two, &["why", "ann", "--policy", "calls"]);
     assert!(succeeded, "{shown}");
-    assert!(shown.contains("nodes     2 nodes share the counts in Redis; "), "{shown}");
+    assert!(shown.contains("nodes     2 nodes count through Redis; "), "{shown}");
     assert!(shown.contains("limit     policy calls, window calls: 3 of 3 used, 0 left"), "{shown}");
     assert!(shown.contains("by node edge-1, by Redis: policy calls"), "{shown}");
     // A key that nobody has asked Redis about is decided without it.

@@ -367,7 +367,7 @@ fn keys_that_were_replaced_are_one_line_in_the_log() {
         eventually("it begins anew", || (gateway.get(&format!("/{name}")).status == 200).then_some(()));
     }
     assert_eq!(gateway.metric("sluicegate_decisions_by_total", &["tier=\"fallback\""]), before);
-    let lines = || gateway.stderr().iter().filter(|line| line.contains("redis keys of a wrong type")).count();
+    let lines = || gateway.stderr().iter().filter(|line| line.contains("Redis keys of a wrong type")).count();
     eventually("the log says so", || (lines() == 1).then_some(()));
 }
 

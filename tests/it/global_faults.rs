@@ -283,19 +283,19 @@ fn an_outage_is_one_line_in_the_log_and_a_metric() {
     let shard = format!("shard=\"{}\"", redis.addr());
     let up = || gateway.metric("sluicegate_redis_up", &[&shard]);
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
-    eventually("it is up", || (up() > 0.5 && lines("redis answers") == 1).then_some(()));
+    eventually("it is up", || (up() > 0.5 && lines("Redis answers") == 1).then_some(()));
     // A busy machine may have been too slow for the first connection.
-    let before = lines("redis does not answer");
+    let before = lines("Redis does not answer");
     redis.kill();
     eventually("it is down", || (up() < 0.5).then_some(()));
-    eventually("that is told", || (lines("redis does not answer") > before).then_some(()));
+    eventually("that is told", || (lines("Redis does not answer") > before).then_some(()));
     for _ in 0..50 {
         gateway.get("/");
     }
     redis.restart();
     eventually("it is up again", || (up() > 0.5).then_some(()));
-    eventually("both are told", || (lines("redis answers") == 2).then_some(()));
-    assert_eq!(lines("redis does not answer"), before + 1, "{:?}", gateway.stderr());
+    eventually("both are told", || (lines("Redis answers") == 2).then_some(()));
+    assert_eq!(lines("Redis does not answer"), before + 1, "{:?}", gateway.stderr());
 }
 
 /// A server with a user `gw` whose rights can be changed, and how that user logs in.
@@ -319,8 +319,8 @@ fn a_right_that_is_lost_is_logged_once() {
     let up = || gateway.metric("sluicegate_redis_up", &[]);
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
     for (rounds, right) in ["evalsha", "mget", "time"].into_iter().enumerate() {
-        eventually("that it is up is told", || (lines("redis answers") == rounds + 1).then_some(()));
-        let before = lines("redis does not answer");
+        eventually("that it is up is told", || (lines("Redis answers") == rounds + 1).then_some(()));
+        let before = lines("Redis does not answer");
         redis.cli(&["ACL", "SETUSER", "gw", &format!("-{right}")]);
         let mut client = gateway.client();
         let mut ask = || {
@@ -336,7 +336,7 @@ fn a_right_that_is_lost_is_logged_once() {
         while begin.elapsed() < Duration::from_millis(1_200) {
             assert_eq!(ask(), 200);
         }
-        assert_eq!(lines("redis does not answer"), before + 1, "{right}: {:?}", gateway.stderr());
+        assert_eq!(lines("Redis does not answer"), before + 1, "{right}: {:?}", gateway.stderr());
         redis.cli(&["ACL", "SETUSER", "gw", &format!("+{right}")]);
     }
 }
@@ -363,7 +363,7 @@ fn trouble_that_keeps_coming_back_is_not_logged_each_time() {
         }
         (gateway.metric("sluicegate_redis_breaker_opened_total", &[]) >= 12.0).then_some(())
     });
-    let lines = gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
+    let lines = gateway.stderr().iter().filter(|line| line.contains("Redis does not answer")).count();
     assert!((1..=6).contains(&lines), "{:?}", gateway.stderr());
     redis.cli(&["ACL", "SETUSER", "gw", "~sg:*"]);
     eventually("it is up for good", || {

@@ -175,7 +175,7 @@ fn sentinels_that_have_not_noticed_yet_name_no_other_primary() {
         gateway
             .stderr()
             .iter()
-            .any(|line| line.contains("connected to redis") && line.contains(&new))
+            .any(|line| line.contains("connected to Redis") && line.contains(&new))
             .then_some(())
     });
     eventually("the sentinels name it", || {
@@ -253,7 +253,7 @@ fn a_primary_that_hangs_is_logged_once() {
          [redis]\nurl = \"redis://{},{}\"\ntopology = \"sentinel:main\"\n",
         sentinels[0], sentinels[1]
     ));
-    let lines = || gateway.stderr().iter().filter(|line| line.contains("redis does not answer")).count();
+    let lines = || gateway.stderr().iter().filter(|line| line.contains("Redis does not answer")).count();
     eventually("it is up", || (gateway.metric("sluicegate_redis_up", &[]) > 0.5).then_some(()));
     let before = lines();
     redis.signal("STOP");
@@ -362,16 +362,16 @@ fn a_lost_cluster_node_is_one_line_in_the_log() {
     ));
     let up = || gateway.metric("sluicegate_redis_up", &[]);
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
-    eventually("it is up", || (up() > 63.5 && lines("redis answers") > 0).then_some(()));
+    eventually("it is up", || (up() > 63.5 && lines("Redis answers") > 0).then_some(()));
     // A busy machine may have been too slow for the first connections.
-    let before = [lines("redis does not answer"), lines("redis answers")];
+    let before = [lines("Redis does not answer"), lines("Redis answers")];
     assert!(before[0] <= 3 && before[1] <= 6, "{:?}", gateway.stderr());
     let killed = cluster.primaries()[1];
     cluster.nodes[killed].kill();
     eventually("a third of it is away", || (up() < 50.0).then_some(()));
     eventually("it is up again", || (up() > 63.5).then_some(()));
-    eventually("that is told", || (lines("redis answers") > before[1]).then_some(()));
-    let told = [lines("redis does not answer") - before[0], lines("redis answers") - before[1]];
+    eventually("that is told", || (lines("Redis answers") > before[1]).then_some(()));
+    let told = [lines("Redis does not answer") - before[0], lines("Redis answers") - before[1]];
     assert!(told.iter().all(|lines| (1..=6).contains(lines)), "{told:?}: {:?}", gateway.stderr());
     assert!(gateway.stderr().iter().any(|line| line.contains("shards=")), "{:?}", gateway.stderr());
 }

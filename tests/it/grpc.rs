@@ -101,7 +101,7 @@ fn a_refused_call_gets_a_grpc_status() {
         (
             "/test.Wants/M",
             "INTERNAL",
-            "the rate limit counts by header:x-key: the request must have exactly one",
+            "the rate limit counts by header:x-key: send the header `x-key` exactly once",
         ),
         ("/test.Gone/M", "UNAVAILABLE", "the upstream cannot be reached"),
         ("/test.Silent/M", "DEADLINE_EXCEEDED", "the upstream did not respond in time"),

@@ -494,7 +494,7 @@ fn a_flush_of_redis_is_noticed_and_said_once() {
         (gateway.metric("sluicegate_redis_keys", &[]) >= 1.0).then_some(())
     });
     assert!(gateway.metric("sluicegate_redis_memory_bytes", &[]) > 100_000.0);
-    let said = || gateway.stderr().iter().filter(|line| line.contains("all keys of redis are gone")).count();
+    let said = || gateway.stderr().iter().filter(|line| line.contains("all keys of Redis are gone")).count();
     assert_eq!((vanished() as u64, said()), (0, 0));
     redis.cli(&["FLUSHALL"]);
     eventually("the flush is noticed", || (vanished() > 0.0).then_some(()));

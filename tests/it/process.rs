@@ -41,7 +41,7 @@ fn usr1_opens_the_logs_again_while_it_serves_and_while_it_drains() {
 #[test]
 fn who_reads_its_own_log_no_more_ends_nothing() {
     let mut command = Command::new("bash");
-    let until_ready = r#"exec "$0" "$@" 2> >(sed -u '/sluicegate: ready$/q' >&2)"#;
+    let until_ready = r#"exec "$0" "$@" 2> >(sed -u '/sluicegate: ready/q' >&2)"#;
     command.args(["-c", until_ready, env!("CARGO_BIN_EXE_sluicegate")]);
     let mut gateway = Gateway::start_by(command, Directory::new(), OK);
     gateway.signal("HUP");

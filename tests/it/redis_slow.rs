@@ -24,8 +24,8 @@ fn lateness_is_one_line_in_the_log_and_its_end_another() {
     // Long enough for a busy machine.
     let gateway = Gateway::start(&config(&toxic, "20ms"));
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
-    let late = || lines("redis answers after the deadline");
-    let in_time = || lines("redis answers within the deadline again");
+    let late = || lines("Redis answers after the deadline");
+    let in_time = || lines("Redis answers within the deadline again");
     let metric = |name: &str| gateway.metric(name, &[]);
     eventually("lateness is told", || (late() == 1).then_some(()));
     let round_trip = metric("sluicegate_redis_round_trip_seconds");

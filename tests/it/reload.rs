@@ -58,11 +58,13 @@ fn a_file_that_was_emptied_closes_nothing() {
 #[test]
 fn what_waits_for_a_restart_is_compared_with_what_runs() {
     let warned = |gateway: &Gateway| {
-        gateway.stderr().iter().filter(|line| line.contains("takes effect only after a restart")).count()
+        gateway.stderr().iter().filter(|line| line.contains("take effect only after a restart")).count()
     };
     let gateway = Gateway::start(&answering("old"));
     gateway.reload(&format!("workers = 7\n{}", answering("new")));
     assert_eq!(warned(&gateway), 1, "{:?}", gateway.stderr());
+    let line = gateway.stderr().into_iter().find(|line| line.contains("reloaded")).expect("it was reloaded");
+    assert!(line.contains("route: 1 changed (/)") && !line.contains("workers"), "{line}");
     gateway.reload(&answering("old"));
     assert_eq!(warned(&gateway), 1, "back to what runs: {:?}", gateway.stderr());
     let decisions = "[log]\naccess = false\ndecisions = { to = \"off\", retention = \"1d\" }\n";

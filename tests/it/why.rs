@@ -149,7 +149,7 @@ fn what_redis_never_said_is_not_told_as_remembered() {
         let refused = ask(id, &[]);
         assert_eq!(refused.status, 429);
         let debug = refused.header("ratelimit-debug").expect("the caller is trusted").to_owned();
-        assert!(debug.contains("tier=fallback") && debug.contains("window=\"other\""), "{debug}");
+        assert!(debug.contains("decided=fallback") && debug.contains("window=\"other\""), "{debug}");
         assert_eq!(
             (by_tier(id, "fallback"), by_tier(id, "remembered")),
             (2, 0),
@@ -173,7 +173,7 @@ fn an_outage_is_told_of_a_consumer_whose_windows_are_not_looked_at() {
     );
     let mut redis = Redis::start(&[]);
     let gateway = start("edge-1", &policies, Some(&redis));
-    has_line(&why(&gateway, &["bob"]), "nodes", "1 node has the counts in Redis; nodes hold 0 unspent units");
+    has_line(&why(&gateway, &["bob"]), "nodes", "1 node counts through Redis; 0 units are leased");
     redis.kill();
     eventually("the outage is told", || {
         why(&gateway, &["bob"])

@@ -115,7 +115,7 @@ for columns, lines in [(80, 24), (200, 60)]:
     assert b"\x1b[?1049l" in terminal.written and b"\x1b[?25h" in terminal.written
 
 terminal = Terminal(80, 24, ["--url", "http://127.0.0.1:1"])
-terminal.shows("no gateway answers")
+terminal.shows("no gateway answers", "no data yet: the gateway has not answered")
 terminal.type("\x03")
 assert terminal.leaves() == 0
 

@@ -8,6 +8,7 @@ use tokio::task::yield_now;
 use super::join_all::{SendFuture, all};
 use super::sources::{Clocks, Counts};
 use crate::explain::{DryCheck, look_ahead};
+use base::words;
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
 use limit::{Algorithm, Charge, Outcome, PolicyId, TrialSet};
@@ -101,7 +102,11 @@ fn ready<'t>(
     now: Clocks,
 ) -> Result<Ready<'t>, CheckResult> {
     let undecided = |why: String| CheckResult::Undecided(why);
-    let policy = table.policy(&asked.policy).ok_or_else(|| undecided(NO_POLICY.to_owned()))?;
+    let unknown = || {
+        let known: Vec<String> = table.policies().iter().map(|policy| policy.name.to_string()).collect();
+        undecided(words::unknown("policy", &asked.policy, &known))
+    };
+    let policy = table.policy(&asked.policy).ok_or_else(unknown)?;
     if let Some(replaces) = policy.replaces() {
         let (name, of) = (&policy.name, &replaces.name);
         return Err(undecided(format!("`{name}` is a candidate of `{of}`: check `{of}`, which includes it")));

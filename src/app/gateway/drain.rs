@@ -22,7 +22,8 @@ impl Gateway {
     /// to leave it, stops accepting, and lets requests finish until `shutdown.drain` is over. After an upgrade nobody has to notice, so there is no delay.
     pub(super) async fn drain(mut self, mut signals: Signals, end: End) {
         let shutdown = self.publisher.shutdown();
-        say("draining");
+        let (pid, most) = (std::process::id(), shutdown.ready_delay + shutdown.drain);
+        say(format_args!("draining (process {pid}): open requests have {most:?} at most"));
         self.readiness.enter(ProcessPhase::Draining);
         self.watching.iter().chain(&self.telling).for_each(tokio::task::JoinHandle::abort);
         self.publisher.stop_ordering();
@@ -85,7 +86,7 @@ impl Gateway {
         if let Some(control) = self.control {
             control.close().await;
         }
-        say("stopped");
+        say(format_args!("stopped (process {})", std::process::id()));
     }
 }
 

@@ -291,7 +291,7 @@ impl Gateway {
             self.metrics.upgrade_succeeded();
         }
         service_manager::ready();
-        say("ready");
+        say(format_args!("ready (process {})", std::process::id()));
         let address = |listener: &str| self.publisher.address(listener);
         if let Some(url) = first_try::url(self.publisher.config(), address) {
             say(format_args!("try  curl -i {url}"));

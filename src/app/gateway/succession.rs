@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::lines::say;
 use crate::signals::{SignalRequest, Signals};
-use crate::upgrade::{Handover, Report, Successor, UnderWay, WITHIN_MAX};
+use crate::upgrade::{Handover, Report, Successor, UnderWay, WITHIN_MAX, in_one_line};
 use crate::upkeep::Upkeep;
 use crate::{error_chain, service_manager};
 use config::Shutdown;
@@ -75,7 +75,7 @@ impl Gateway {
     fn not_upgraded(&self, report: Report, error: &anyhow::Error) -> Option<End> {
         let error = error_chain(error);
         self.metrics.upgrade_failed();
-        tracing::error!("not upgraded, this process continues to serve: {error}");
+        tracing::error!("not upgraded, this process continues to serve: {}", in_one_line(&error));
         report
             .end(false, &format!("not upgraded, process {} continues to serve: {error}", std::process::id()));
         None

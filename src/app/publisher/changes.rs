@@ -26,6 +26,12 @@ pub struct PartChanges {
 }
 
 impl Changes {
+    /// The same without what waits for a restart.
+    pub fn applied(mut self, waiting: &[&str]) -> Changes {
+        self.settings.retain(|setting| !waiting.contains(setting));
+        self
+    }
+
     pub(super) fn between(before: &Config, after: &Config) -> Changes {
         let settings = [
             ("workers", before.workers != after.workers),

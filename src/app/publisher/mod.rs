@@ -343,9 +343,9 @@ impl Publisher {
         first_contact::begin(&self.kept, &self.dns.connect()).await;
     }
 
-    /// Warns of settings that take effect only after a restart.
-    pub(super) fn warn_of_changes(&self) {
-        self.fixed.warn_of_changes(&self.config);
+    /// Settings whose value in the files takes effect only after a restart.
+    pub(super) fn waiting(&self) -> Vec<&'static str> {
+        self.fixed.waiting(&self.config)
     }
 
     /// Reads certificates, keys and users again whose files have changed. Compiles nothing.
@@ -421,8 +421,8 @@ impl StartupSettings {
         }
     }
 
-    /// Warns of each setting whose value in `config` is not the one the process runs with.
-    fn warn_of_changes(&self, config: &Config) {
+    /// Each setting whose value in `config` is not the one the process runs with.
+    fn waiting(&self, config: &Config) -> Vec<&'static str> {
         let has_database = self.database.is_some() && config.database.is_some();
         let fixed = [
             ("workers", self.workers != config.workers),
@@ -438,9 +438,7 @@ impl StartupSettings {
                 has_database && self.events != (config.decisions.in_database, config.decisions.retention),
             ),
         ];
-        for (setting, _) in fixed.iter().filter(|(_, changed)| *changed) {
-            tracing::warn!(setting, "a changed setting takes effect only after a restart");
-        }
+        fixed.iter().filter(|(_, changed)| *changed).map(|(setting, _)| *setting).collect()
     }
 }
 

@@ -107,7 +107,7 @@ impl Watch {
                 Ok(tls) => {
                     listeners.renew(&listener.name, tls);
                     told.read(part);
-                    tracing::info!(listener = %listener.name, "certificates renewed");
+                    tracing::info!(listener = %listener.name, "certificate files read again");
                     if let Some(message) = listener.client_auth.as_ref().and_then(files::lists_over) {
                         tracing::warn!(listener = %listener.name, "{message}");
                     }
@@ -136,7 +136,7 @@ impl Watch {
                     upstream.renew_tls(tls);
                     expiries.follow_upstream(&upstream.config);
                     told.read(part);
-                    tracing::info!(upstream = %name, "certificates renewed");
+                    tracing::info!(upstream = %name, "certificate files read again");
                 }
                 Err(error) => {
                     told.refused(part);

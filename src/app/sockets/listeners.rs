@@ -13,11 +13,11 @@ use tokio::sync::mpsc::Sender;
 
 use crate::lines::say;
 use crate::read_files::FileReader;
+use crate::sockets::bind_error::{Remedy, explained};
 use crate::sockets::certificates;
 use crate::sockets::certificates::{CertificateExpiry, Expiries, Tls};
 use crate::sockets::inherited_sockets;
 use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
-use crate::sockets::neighbour;
 use crate::upgrade::PassedSocket;
 use acme::Challenges;
 use gateway::server::listener::{self, SharedListener};
@@ -131,7 +131,11 @@ impl Listeners {
         }
         for wanted in &prepared {
             for socket in wanted.sockets.iter().flat_map(|sockets| &sockets.kept) {
-                listener::listen(socket).with_context(|| cannot_bind(&wanted.config))?;
+                let listening = listener::listen(socket).map_err(|error| match wanted.config.bind.tcp() {
+                    Some(addr) => explained(error.into(), addr, Remedy::None),
+                    None => error.into(),
+                });
+                listening.with_context(|| cannot_bind(&wanted.config))?;
             }
         }
         Ok(PreparedListeners { wanted: prepared })
@@ -196,10 +200,9 @@ impl Listeners {
         if config.reuse_port || bind.port() == 0 || is_ours {
             return Ok(());
         }
-        let probed = listener::probe(bind).map_err(|error| in_use(error.into(), bind));
-        probed.with_context(|| {
-            format!("{}; to share the address, write `reuse-port = true`", cannot_bind(config))
-        })
+        let remedy = if self.open.is_empty() { Remedy::ReusePortOrUpgrade } else { Remedy::ReusePort };
+        let probed = listener::probe(bind).map_err(|error| explained(error.into(), bind, remedy));
+        probed.with_context(|| cannot_bind(config))
     }
 
     /// Closes listeners that are gone, hands new sockets to the workers, and gives listeners that stay their new settings.
@@ -373,18 +376,6 @@ fn cannot_bind(config: &config::ListenerConfig) -> String {
     format!("listener {:?}: cannot bind {}", config.name, config.bind)
 }
 
-/// Adds the process that has the address to an `AddrInUse` error, if that process can be seen.
-pub(crate) fn in_use(error: anyhow::Error, addr: SocketAddr) -> anyhow::Error {
-    let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
-    match io.map(std::io::Error::kind) {
-        Some(std::io::ErrorKind::AddrInUse) => match neighbour::on(addr) {
-            Some(other) => anyhow::anyhow!("{error}: {other} listens there"),
-            None => error,
-        },
-        _ => error,
-    }
-}
-
 impl Sockets {
     /// Those that were inherited, or new ones.
     fn open(
@@ -395,7 +386,9 @@ impl Sockets {
         let InheritedListeners { sockets: kept, file, is_activated } = match &config.bind {
             _ if !had.sockets.is_empty() => had,
             ListenAddress::Tcp(addr) => {
-                InheritedListeners { sockets: bind_all(*addr, workers)?, ..InheritedListeners::default() }
+                let bound = bind_all(*addr, workers);
+                let sockets = bound.map_err(|error| explained(error.into(), *addr, Remedy::None))?;
+                InheritedListeners { sockets, ..InheritedListeners::default() }
             }
             ListenAddress::Unix(path) => {
                 let (socket, file) = unix_socket::bind(path, &config.rights)?;

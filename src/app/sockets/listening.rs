@@ -7,10 +7,10 @@ use tokio::task::JoinHandle;
 
 use crate::lines::say;
 use crate::read_files::OutdatedFiles;
+use crate::sockets::bind_error::{Remedy, explained};
 use crate::sockets::certificates::Expiries;
 use crate::sockets::inherited_sockets;
 use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
-use crate::sockets::listeners;
 use crate::sockets::listening_tls::{Settings, Tls};
 use crate::upgrade::PassedSocket;
 use net::listening::{Bind, BoundListener, SharedSocket};
@@ -77,7 +77,7 @@ pub(crate) fn open(
         None => BoundListener::bind(what, bind),
     };
     let listener = listener.map_err(|error| match bind {
-        Bind::Tcp(addr) => listeners::in_use(error.into(), *addr),
+        Bind::Tcp(addr) => explained(error.into(), *addr, Remedy::None),
         Bind::Unix(_) => error.into(),
     })?;
     match listener.tcp_address() {

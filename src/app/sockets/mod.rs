@@ -1,5 +1,6 @@
 //! Listening sockets: opened, inherited, closed, and the certificates behind them.
 
+pub(super) mod bind_error;
 pub(super) mod certificates;
 pub mod descriptors;
 pub(super) mod inherited_sockets;

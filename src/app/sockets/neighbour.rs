@@ -31,6 +31,11 @@ impl Neighbour {
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
+
+    /// Whether it is a gateway, by the name of its program.
+    pub(crate) fn is_gateway(&self) -> bool {
+        self.program == "sluicegate"
+    }
 }
 
 impl fmt::Display for Neighbour {

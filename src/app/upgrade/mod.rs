@@ -338,18 +338,27 @@ impl Words {
         let _ = io::stderr().write_all(&Vec::from(said));
     }
 
-    /// Its last lines in one.
+    /// Its last lines as they were, because a place in a file is shown by a mark under it.
     fn last(&self) -> String {
         let _ = self.over.recv_timeout(ENDED_WITHIN);
         let said = Vec::from(std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner)));
         let said = String::from_utf8_lossy(&said);
-        let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        lines[lines.len().saturating_sub(WORDS_LINES_MAX)..].join(" | ")
+        let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+        lines[lines.len().saturating_sub(WORDS_LINES_MAX)..].join("\n")
     }
 }
 
 fn last_words(words: &str) -> String {
-    if words.is_empty() { " without a message".to_owned() } else { format!(": {words}") }
+    match words.contains('\n') {
+        _ if words.is_empty() => " without a message".to_owned(),
+        true => words.lines().fold(":".to_owned(), |said, line| said + "\n    " + line),
+        false => format!(": {words}"),
+    }
+}
+
+/// Such a text as the log has it: in one line.
+pub(super) fn in_one_line(text: &str) -> String {
+    text.lines().map(str::trim).collect::<Vec<_>>().join(" | ").replace(": | ", ": ")
 }
 
 fn is_same(path: &Path, other: &Path) -> bool {
@@ -363,3 +372,23 @@ const ENDED_EVERY: Duration = Duration::from_millis(10);
 const WORDS_BYTES_MAX: usize = 64 * 1024;
 const WORDS_LINES_MAX: usize = 20;
 const STATES_BUFFER_BYTES: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_of_a_successor_keeps_its_marks_and_the_log_has_one_line() {
+        let words = "gateway.toml:1:9\n  1 | limit = x\n    |         ^ write a rate";
+        let path = PathBuf::from("/a");
+        let error = Error::NotServing { path, how: "ended".to_owned(), words: words.to_owned() }.to_string();
+        let indented =
+            "/a ended:\n    gateway.toml:1:9\n      1 | limit = x\n        |         ^ write a rate";
+        assert_eq!(error, indented);
+        assert_eq!(
+            in_one_line(&error),
+            "/a ended: gateway.toml:1:9 | 1 | limit = x | |         ^ write a rate"
+        );
+        assert_eq!((last_words(""), last_words("no")), (" without a message".to_owned(), ": no".to_owned()));
+    }
+}

@@ -1,7 +1,7 @@
 //! How `sluicegate upgrade` hears what became of it: it listens on a socket whose name holds the number of the process
 //! it asks, and that process connects to it. So nothing listens for it while nobody asks.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl Report {
             let _ = asker.set_write_timeout(Some(TOLD_WITHIN));
             let word = if is_done { DONE } else { FAILED };
             // Ignored, because whoever does not wait any more need not be told.
-            let _ = asker.write_all(format!("{word}{}\n", text.replace('\n', " | ")).as_bytes());
+            let _ = asker.write_all(format!("{word}{text}\n").as_bytes());
         }
     }
 }
@@ -88,13 +88,15 @@ pub(super) fn ask(pid: u32) -> anyhow::Result<UpgradeResult> {
         signalled => signalled.with_context(|| format!("process {pid}"))?,
     }
     let answer = asked.answer(&listener, CALLED_WITHIN)?;
-    let mut line = String::new();
+    let mut text = String::new();
     answer.set_read_timeout(Some(WITHIN_MAX + TOLD_WITHIN))?;
-    BufReader::new(answer.take(LINE_BYTES_MAX))
-        .read_line(&mut line)
+    // To its end, because the process has no more to say.
+    answer
+        .take(TEXT_BYTES_MAX)
+        .read_to_string(&mut text)
         .with_context(|| format!("process {pid} sent no answer"))?;
-    let line = shown(line.trim_end());
-    match (line.strip_prefix(DONE), line.strip_prefix(FAILED)) {
+    let text = shown(text.trim_end());
+    match (text.strip_prefix(DONE), text.strip_prefix(FAILED)) {
         (Some(done), _) => Ok(UpgradeResult::Done(done.to_owned())),
         (None, Some(DRAINS)) => Ok(UpgradeResult::Drains),
         (None, Some(why)) => Ok(UpgradeResult::Failed(why.to_owned())),
@@ -161,12 +163,12 @@ impl UpgradingProcess {
     }
 }
 
-/// A text as a terminal may get it: what is not printed stands as an escape.
+/// A text as a terminal may get it: what is not printed stands as an escape, but for the ends of lines.
 fn shown(text: &str) -> String {
     let mut shown = String::new();
     for one in text.chars() {
         match one {
-            '"' | '\'' | '\\' => shown.push(one),
+            '"' | '\'' | '\\' | '\n' => shown.push(one),
             one => shown.extend(one.escape_debug()),
         }
     }
@@ -186,7 +188,7 @@ const FAILED: &str = "failed ";
 const CALLED_WITHIN: Duration = Duration::from_secs(5);
 const CALLED_EVERY: Duration = Duration::from_millis(10);
 /// Bytes of an answer that are read: the last words of a successor are fewer.
-const LINE_BYTES_MAX: u64 = 64 * 1024;
+const TEXT_BYTES_MAX: u64 = 64 * 1024;
 const TOLD_WITHIN: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
@@ -242,6 +244,6 @@ mod tests {
     #[test]
     fn a_terminal_gets_no_escapes() {
         assert_eq!(shown("process 7 serves, \"v2\" à \\"), "process 7 serves, \"v2\" à \\");
-        assert_eq!(shown("a\x1b[2J\r\u{202e}b"), "a\\u{1b}[2J\\r\\u{202e}b");
+        assert_eq!(shown("a\x1b[2J\r\u{202e}\n  b"), "a\\u{1b}[2J\\r\\u{202e}\n  b");
     }
 }

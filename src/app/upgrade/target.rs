@@ -22,7 +22,9 @@ enum NoUpgradeTarget {
     #[error("does not exist")]
     Gone,
     /// An upgrade ends the process that it begins in, and a container ends with its process 1.
-    #[error("is process 1, and the container or the host would end with it: start a new container instead")]
+    #[error(
+        "is process 1 of its container, which ends with it: start a new container with the new image instead"
+    )]
     First,
     /// It runs another program.
     #[error("is not a gateway: it runs {0}")]
@@ -69,8 +71,8 @@ pub fn request_where_listening(config: &Config) -> anyhow::Result<String> {
     others.dedup();
     match others.is_empty() {
         true => bail!(
-            "no process listens where the configuration says, as far as this user can see; run this as the gateway's \
-             user or as root, or name the process with `--pid`"
+            "no gateway was upgraded: this user sees no process that listens where the configuration says. If one runs, \
+             run this as its user or as root, or name it with `--pid`; otherwise start it with `sluicegate run`"
         ),
         false => bail!(
             "no gateway listens where the configuration says, no process was signalled: {}",

@@ -20,7 +20,7 @@ pub(super) struct Arguments {
 
 impl Arguments {
     pub(super) fn call(&self) -> Call {
-        Call::get(&["v1", "audit"], View::List(COLUMNS))
+        Call::get(&["v1", "audit"], View::List("changes", COLUMNS))
             .with("who", self.who.as_ref())
             .with("what", self.what.as_ref())
             .with("since", self.since.as_ref())

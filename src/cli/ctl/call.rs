@@ -21,9 +21,12 @@ pub(super) struct Call {
 /// How an answer is shown to people.
 #[derive(Debug)]
 pub(super) enum View {
-    List(&'static [Column]),
+    /// A list, by what its rows are called.
+    List(&'static str, &'static [Column]),
     /// A list whose rows each have several of these, and what else a row has: a line for each of them.
     Inner(&'static str, &'static [Column]),
+    /// A row whose `error` says why there is no verdict.
+    Verdict,
     /// A row: a line for each field that it has.
     Row,
     /// Nothing is left of the row but this.
@@ -49,6 +52,11 @@ impl ChangeOptions {
     pub(super) fn only_dry(dry_run: bool) -> ChangeOptions {
         ChangeOptions { dry_run, if_version: None }
     }
+}
+
+/// A number as it is typed; clap's own words do not say what to write.
+pub(super) fn whole_number(text: &str) -> Result<u64, &'static str> {
+    text.parse().map_err(|_| "write a whole number, such as 10000")
 }
 
 impl Call {
@@ -118,6 +126,14 @@ mod tests {
         let call =
             Call::get(&["v1", "audit"], View::Row).with("who", Some("a&b=c")).with("what", None::<&str>);
         assert_eq!(call.target(Some("7 8")), "/v1/audit?who=a%26b%3Dc&after=7%208");
+    }
+
+    #[test]
+    fn a_number_with_a_unit_is_told_what_to_write() {
+        assert_eq!(whole_number("10000"), Ok(10_000));
+        for wrong in ["10k", "-1", "1.5", ""] {
+            assert_eq!(whole_number(wrong), Err("write a whole number, such as 10000"), "{wrong}");
+        }
     }
 
     #[test]

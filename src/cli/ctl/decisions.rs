@@ -49,6 +49,6 @@ const COLUMNS: &[Column] = &[
     ("KEY", "key"),
     ("LEFT", "remaining"),
     ("LIMIT", "limit"),
-    ("TIER", "tier"),
+    ("DECIDED BY", "tier"),
     ("PASSES AT", "passes-at"),
 ];

@@ -19,7 +19,7 @@ pub(super) struct HotKeys {
 
 impl HotKeys {
     pub(super) fn call(&self) -> Call {
-        Call::get(&["v1", "hot-keys"], View::List(COLUMNS))
+        Call::get(&["v1", "hot-keys"], View::List("counted keys", COLUMNS))
             .with("policy", self.policy.as_ref())
             .with("minutes", Some(self.minutes))
             .with("limit", Some(self.limit))

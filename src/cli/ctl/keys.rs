@@ -60,9 +60,8 @@ impl Command {
                 .body([("disabled", Some(json!(disabled)))])
         };
         Ok(match self {
-            Command::List { consumer } => {
-                Call::get(&["v1", "api-keys"], View::List(COLUMNS)).with("consumer", consumer.as_ref())
-            }
+            Command::List { consumer } => Call::get(&["v1", "api-keys"], View::List("API keys", COLUMNS))
+                .with("consumer", consumer.as_ref()),
             Command::Show { digest } => Call::get(&["v1", "api-keys", digest], View::Row),
             Command::Add { consumer, tenant, tier, claims, duration, dry_run } => {
                 let careful = ChangeOptions::only_dry(*dry_run);

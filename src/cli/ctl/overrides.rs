@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::call::{Call, ChangeOptions, Column, View};
+use super::call::{Call, ChangeOptions, Column, View, whole_number};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -51,7 +51,7 @@ pub(super) struct Add {
     #[arg(long)]
     policy: Option<String>,
     /// The limit of a policy's first window; its other windows change in proportion
-    #[arg(long)]
+    #[arg(long, value_parser = whole_number)]
     value: Option<u64>,
     /// The factor for limits and bursts
     #[arg(long, value_name = "FACTOR")]
@@ -71,12 +71,14 @@ impl Command {
     pub(super) fn call(&self) -> anyhow::Result<Call> {
         Ok(match self {
             Command::Add(add) => add.call(),
-            Command::List { user, tenant, policy, expired, limit } => Call::get(&PATH, View::List(COLUMNS))
-                .with("user-id", user.as_ref())
-                .with("tenant-id", tenant.as_ref())
-                .with("policy", policy.as_ref())
-                .with("expired", expired.then_some(true))
-                .with("limit", *limit),
+            Command::List { user, tenant, policy, expired, limit } => {
+                Call::get(&PATH, View::List("overrides", COLUMNS))
+                    .with("user-id", user.as_ref())
+                    .with("tenant-id", tenant.as_ref())
+                    .with("policy", policy.as_ref())
+                    .with("expired", expired.then_some(true))
+                    .with("limit", *limit)
+            }
             Command::Show { id } => Call::get(&["v1", "overrides", id], View::Row),
             Command::Delete { id, careful } => {
                 Call::change(Method::DELETE, &["v1", "overrides", id], careful, View::Done("deleted"))

@@ -34,7 +34,7 @@ pub(super) enum Command {
 impl Command {
     pub(super) fn call(&self) -> anyhow::Result<Call> {
         Ok(match self {
-            Command::List => Call::get(&["v1", "policies"], View::List(COLUMNS)),
+            Command::List => Call::get(&["v1", "policies"], View::List("policies of the database", COLUMNS)),
             Command::Show { name } => Call::get(&["v1", "policies", name], View::Row),
             Command::Put { name, file, careful } => {
                 let document = document(name, &content(file)?)

@@ -37,16 +37,20 @@ pub(super) fn send(
             None => answer.remove("next"),
         };
     }
+    let undecided =
+        answer.get("error").and_then(Value::as_str).filter(|_| matches!(call.view, View::Verdict));
+    let undecided = undecided.map(str::to_owned);
     let text = match (as_json, &call.view) {
         (true, _) => format!("{}\n", escaped(&format!("{:#}", Value::Object(answer)))),
         (false, View::Done(what)) if answer.is_empty() => format!("{what}\n"),
-        (false, View::List(columns)) => table::list(columns, &answer),
-        (false, View::Inner(of, columns)) => table::list(columns, &table::flat(of, &answer)),
-        (false, View::Row | View::Done(_)) => table::row(&answer),
+        (false, View::List(of, columns)) => table::list(of, columns, &answer),
+        (false, View::Inner(of, columns)) => table::list(of, columns, &table::flat(of, &answer)),
+        (false, View::Verdict) if undecided.is_some() => String::new(),
+        (false, View::Row | View::Verdict | View::Done(_)) => table::row(&answer),
     };
     // Ignored, because who reads only the beginning closes the pipe: the change is done all the same.
     let _ = out.write_all(text.as_bytes());
-    Ok(())
+    undecided.map_or(Ok(()), |why| bail!("{why}"))
 }
 
 /// JSON without characters that steer a terminal: they occur in strings alone, where each has an escape.
@@ -80,8 +84,10 @@ fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result
     let read: Option<Value> = serde_json::from_slice(answer.body()).ok();
     match read {
         Some(Value::Object(fields)) if answer.status().is_success() => Ok(fields),
+        // Only refusals of requests to routes have a `reason`.
+        Some(problem) if problem.get("reason").is_some() => bail!("{} is {NOT_ADMIN}", client.place),
         Some(problem) if !answer.status().is_success() => bail!("{}", refusal(client, &answer, &problem)),
-        _ => bail!("the gateway on {} answers {} without JSON", client.place, answer.status()),
+        _ => bail!("{} answers {} without JSON: it may be {NOT_ADMIN}", client.place, answer.status()),
     }
 }
 
@@ -95,7 +101,11 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
         }
         _ => detail.to_owned(),
     };
-    if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN {
+    // One remedy: at 401 the one for who types a command, at 403 the API's own, if it names one.
+    if status == StatusCode::UNAUTHORIZED {
+        said.truncate(said.find(": ").unwrap_or(said.len()));
+    }
+    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && !said.contains(": ") {
         said += ": set SLUICEGATE_TOKEN to a token with the right role, or name its file with --token-file";
     }
     if let Some(version) = answer.headers().get(ETAG).filter(|_| status == StatusCode::PRECONDITION_FAILED) {
@@ -103,6 +113,8 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
     }
     format!("the gateway on {} refuses ({}): {said}", client.place, status.as_u16())
 }
+
+const NOT_ADMIN: &str = "a listener for requests, not the admin listener: give --url the address of [admin]";
 
 /// The whole of a file, or of standard input if it is `-`.
 pub(super) fn content(file: &std::path::Path) -> anyhow::Result<String> {

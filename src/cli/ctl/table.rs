@@ -8,11 +8,14 @@ use super::call::Column;
 use crate::columns::aligned;
 use base::words;
 
-/// The rows of a page under their headings.
-pub(super) fn list(columns: &[Column], page: &Map<String, Value>) -> String {
+/// The rows of a page, of what is called `of`, under their headings.
+pub(super) fn list(of: &str, columns: &[Column], page: &Map<String, Value>) -> String {
     let rows = page.get("items").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     if rows.is_empty() {
-        return "no rows\n".to_owned();
+        return match page.get("without-database").and_then(Value::as_bool) {
+            Some(true) => format!("this gateway has no database, so there are no {of}\n"),
+            _ => format!("no {of}\n"),
+        };
     }
     let headings = columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
     let cells = rows.iter().map(|row| columns.iter().map(|(_, field)| shown(&row[*field])).collect());
@@ -93,10 +96,13 @@ mod tests {
         ], "next": "22" }));
         let columns = [("ID", "id"), ("CONSUMER", "user-id"), ("VALUE", "value")];
         assert_eq!(
-            list(&columns, &page),
+            list("rows", &columns, &page),
             "ID  CONSUMER  VALUE\n1   ann       1000.0\n22  -         2.5\nmore rows exist: raise --limit\n"
         );
-        assert_eq!(list(&columns, &object(json!({ "items": [] }))), "no rows\n");
+        assert_eq!(list("overrides", &columns, &object(json!({ "items": [] }))), "no overrides\n");
+        let page = object(json!({ "items": [], "without-database": true }));
+        let said = "this gateway has no database, so there are no overrides\n";
+        assert_eq!(list("overrides", &columns, &page), said);
     }
 
     #[test]
@@ -107,7 +113,7 @@ mod tests {
         ] }));
         let columns = [("POLICY", "policy"), ("LIMIT", "limit")];
         assert_eq!(
-            list(&columns, &flat("windows", &page)),
+            list("windows", &columns, &flat("windows", &page)),
             "POLICY  LIMIT\na       1\na       2\nb       -\n"
         );
     }
@@ -120,7 +126,7 @@ mod tests {
         let turned = object(json!({ "claims": { "x\u{202e}": ["\u{2066}y"] } }));
         assert_eq!(row(&turned), "claims.x\u{fffd}  \u{fffd}y\n");
         let page = object(json!({ "items": [{ "who": "ann\u{202e}", "what": { "a\u{200b}": 1 } }] }));
-        let text = list(&[("WHO", "who"), ("WHAT", "what")], &page);
+        let text = list("rows", &[("WHO", "who"), ("WHAT", "what")], &page);
         assert_eq!(text, "WHO   WHAT\nann\u{fffd}  {\"a\u{fffd}\":1}\n");
     }
 }

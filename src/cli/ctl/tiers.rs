@@ -57,7 +57,7 @@ pub(super) enum Command {
 impl Command {
     pub(super) fn call(&self) -> anyhow::Result<Call> {
         Ok(match self {
-            Command::List => Call::get(&["v1", "tiers"], View::List(COLUMNS)),
+            Command::List => Call::get(&["v1", "tiers"], View::List("limits of tiers", COLUMNS)),
             Command::Show { tier, resource } => Call::get(&["v1", "tiers", tier, resource], View::Row),
             Command::Put { tier, resource, limit, window, burst, algorithm, careful } => {
                 let path = ["v1", "tiers", tier, resource];

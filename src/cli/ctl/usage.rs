@@ -124,7 +124,7 @@ impl Grant {
 
 impl Check {
     pub(super) fn call(&self) -> Call {
-        Call::change(Method::POST, &["v1", "limits:check"], &ChangeOptions::default(), View::Row).body([
+        Call::change(Method::POST, &["v1", "limits:check"], &ChangeOptions::default(), View::Verdict).body([
             ("policy", Some(json!(self.policy))),
             ("key", Some(json!(self.key))),
             ("cost", self.cost.map(|cost| json!(cost))),

@@ -62,13 +62,18 @@ impl Pane {
 
     pub(super) fn table(self, view: &View) -> Table {
         let summary = view.summary.as_ref().unwrap_or(&Value::Null);
-        match self {
+        let table = match self {
             Pane::Policies => policies(&summary["policies"]),
             Pane::HotKeyList => hot_keys(&view.hot_keys),
             Pane::Refusals => refusals(&view.decisions),
             Pane::Upstreams => upstreams(&summary["upstreams"]),
             Pane::Redis => redis(&summary["redis"]),
             Pane::Routes => routes(&summary["routes"]),
+        };
+        match view.summary {
+            // Because no row means nothing before the first event.
+            None => Table { none: NO_DATA.to_owned(), ..table },
+            Some(_) => table,
         }
     }
 }
@@ -276,4 +281,27 @@ fn redis(shards: &Value) -> Table {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+const NO_DATA: &str = "no data yet: the gateway has not answered";
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::top::source::Update;
+
+    #[test]
+    fn no_pane_says_anything_of_a_gateway_that_has_not_answered() {
+        let mut view = View::new(String::new());
+        let shown = |view: &View| Pane::ALL.map(|pane| pane.table(view).none);
+        assert_eq!(shown(&view), [NO_DATA; 6]);
+        view.hear(Update::Away("the gateway answers 401 Unauthorized".to_owned()));
+        view.hear(Update::HotKeyList(Err("a token is needed".to_owned())));
+        assert_eq!(shown(&view), [NO_DATA; 6]);
+        view.hear(Update::Summary(json!({})));
+        assert!(!shown(&view).contains(&NO_DATA.to_owned()));
+        assert_eq!(Pane::HotKeyList.table(&view).none, "a token is needed");
+    }
 }

@@ -117,13 +117,10 @@ pub(super) async fn pass(
             let ProvenClient { who, role, expires } = proven;
             let client = RequestAuthor { who, role, expires, from, request_id: request_id.clone() };
             // Not what spends units, because that comes as often as requests do; it is counted where they are.
-            if permit.method != Method::GET && permit.role > AdminRole::Read {
-                let RequestAuthor { who, from, request_id, .. } = &client;
-                let (method, path) = (&permit.method, request.uri().path());
-                tracing::info!(who, from = ?from, %method, path = ?path, request_id, "admin change requested");
-            }
+            let is_change = permit.method != Method::GET && permit.role > AdminRole::Read;
+            let mut line = is_change.then(|| ChangeLine::of(&client, request.uri().path(), &permit.method));
             request.extensions_mut().insert(client);
-            if has_body && permit.body_bytes_max > 0 {
+            let response = if has_body && permit.body_bytes_max > 0 {
                 let (head, body) = request.into_parts();
                 match body::read(body, permit.body_bytes_max, gate.body_deadline).await {
                     Err(refusal) => refusal.into_response(),
@@ -134,7 +131,11 @@ pub(super) async fn pass(
                 }
             } else {
                 next.run(request).await
+            };
+            if let Some(line) = &mut line {
+                line.status = Some(response.status().as_u16());
             }
+            response
         }
     };
     // Cannot fail, because hex digits are valid in a field value.
@@ -145,6 +146,29 @@ pub(super) async fn pass(
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+/// The log's line about a change, written when it is dropped, because a client that leaves ends the request wherever it
+/// is. The line has no status then.
+struct ChangeLine {
+    client: RequestAuthor,
+    path: String,
+    method: Method,
+    status: Option<u16>,
+}
+
+impl ChangeLine {
+    fn of(client: &RequestAuthor, path: &str, method: &Method) -> ChangeLine {
+        ChangeLine { client: client.clone(), path: path.to_owned(), method: method.clone(), status: None }
+    }
+}
+
+impl Drop for ChangeLine {
+    fn drop(&mut self) {
+        let ChangeLine { client: RequestAuthor { who, from, request_id, .. }, path, method, status } = self;
+        let from = from.map(tracing::field::display);
+        tracing::info!(who, from, %method, path, status, request_id, "admin change");
+    }
 }
 
 /// 32 hex digits, as on the data plane. A client's own id is not taken, because the audit is found by it.
@@ -171,7 +195,7 @@ impl EndpointGate {
         access.check(least.ok_or(AdminRefusal::NoSuchPage)?, headers, vouched, now)?;
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let operation = self.operations.iter().find(|operation| operation.method == *method);
-        let operation = operation.ok_or_else(|| self.other_method())?;
+        let operation = operation.ok_or_else(|| self.other_method(request.uri().path()))?;
         let needed = operation.role_of(request);
         let proven = access.check(needed, headers, vouched, now)?;
         let (places, is_stream, none_left) = match operation.is_stream {
@@ -186,7 +210,7 @@ impl EndpointGate {
         Ok((operation, proven))
     }
 
-    fn other_method(&self) -> AdminRefusal {
+    fn other_method(&self, path: &str) -> AdminRefusal {
         let methods = self.operations.iter().map(|operation| match operation.method {
             Method::GET => "GET, HEAD",
             ref other => other.as_str(),
@@ -195,7 +219,11 @@ impl EndpointGate {
         let is_read = self.operations.iter().all(|operation| operation.method == Method::GET);
         // Cannot fail, because methods are tokens (RFC 9110 section 9.1), which are valid in a field value.
         let allow = HeaderValue::try_from(allow).unwrap_or(HeaderValue::from_static(""));
-        if is_read { AdminRefusal::OnlyRead(allow) } else { AdminRefusal::Method(allow) }
+        match ONE_BY_ONE.iter().find(|(list, _)| *list == path) {
+            Some((_, send)) => AdminRefusal::OneByOne(send, allow),
+            None if is_read => AdminRefusal::OnlyRead(allow),
+            None => AdminRefusal::Method(allow),
+        }
     }
 
     /// Whether connections must not be kept alive: the process drains, or descriptors are scarce.
@@ -204,4 +232,19 @@ impl EndpointGate {
     }
 }
 
+/// The lists whose rows are not written where they are listed, and what to send instead.
+const ONE_BY_ONE: [(&str, &str); 6] = [
+    ("/v1/policies", "create or replace a policy with `PUT /v1/policies/{name}`"),
+    ("/v1/tiers", "set the limit of a tier with `PUT /v1/tiers/{tier}/{resource}`"),
+    ("/v1/overrides", "add an override with `POST /v1/overrides`, end one with `DELETE /v1/overrides/{id}`"),
+    (
+        "/api/v1/rate-limits/overrides",
+        "add an override with `POST`, end one with `DELETE /api/v1/rate-limits/overrides/{id}`",
+    ),
+    (
+        "/v1/api-keys",
+        "make a key with `POST /v1/api-keys`, change or delete one with `PATCH` or `DELETE /v1/api-keys/{digest}`",
+    ),
+    ("/v1/audit", "the audit log cannot be changed"),
+];
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -44,6 +44,9 @@ pub(super) enum AdminRefusal {
     /// The path has no such method; with the value of `Allow`.
     #[error("this endpoint does not allow the method: `Allow` lists those it does")]
     Method(HeaderValue),
+    /// A change of the whole list, whose rows are written one by one; with what to send, and the value of `Allow`.
+    #[error("this endpoint is a list: {0}")]
+    OneByOne(&'static str, HeaderValue),
     #[error("too many admin requests at once: try again")]
     Busy,
     #[error("too many live pages are open: close one, or try again in 10 s")]
@@ -161,7 +164,9 @@ impl AdminRefusal {
             | AdminRefusal::TokenExpired
             | AdminRefusal::CertificateExpired => StatusCode::UNAUTHORIZED,
             AdminRefusal::ReadOnly | AdminRefusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
-            AdminRefusal::OnlyRead(_) | AdminRefusal::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            AdminRefusal::OnlyRead(_) | AdminRefusal::Method(_) | AdminRefusal::OneByOne(..) => {
+                StatusCode::METHOD_NOT_ALLOWED
+            }
             AdminRefusal::Busy
             | AdminRefusal::TooManyStreams
             | AdminRefusal::NotReached
@@ -207,7 +212,9 @@ impl AdminRefusal {
             AdminRefusal::WrongToken | AdminRefusal::TokenExpired => {
                 Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\"")))
             }
-            AdminRefusal::OnlyRead(allow) | AdminRefusal::Method(allow) => Some((ALLOW, allow)),
+            AdminRefusal::OnlyRead(allow)
+            | AdminRefusal::Method(allow)
+            | AdminRefusal::OneByOne(_, allow) => Some((ALLOW, allow)),
             AdminRefusal::Busy
             | AdminRefusal::NotReached
             | AdminRefusal::NoRedis

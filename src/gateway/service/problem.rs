@@ -318,7 +318,14 @@ fn row<'r>(
 }
 
 fn missing_text(dimension: &str) -> String {
-    format!("the rate limit counts by {dimension}: the request must have exactly one")
+    let what = match dimension.split_once(':') {
+        Some(("header", name)) => format!("send the header `{name}` exactly once"),
+        Some(("cookie", name)) => format!("send the cookie `{name}` exactly once"),
+        Some(("query", name)) => format!("send the query parameter `{name}` exactly once"),
+        Some(("body", name)) => format!("send a body with the field `{name}` exactly once"),
+        _ => "the request must have exactly one".to_owned(),
+    };
+    format!("the rate limit counts by {dimension}: {what}")
 }
 
 fn limits_text(limited: &LimitExceeded) -> String {

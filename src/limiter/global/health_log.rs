@@ -53,9 +53,17 @@ fn log_changes(shared: &RoutingState, logged: &mut HashMap<(NodeId, bool), u64>,
         let (before, condition, relapses) = (before.name(), now.name(), (relapses > 0).then_some(relapses));
         let shards = (shards > 1).then_some(shards);
         match now {
-            Condition::Up => tracing::info!(shard, shards, before, "redis answers"),
+            Condition::Up => tracing::info!(shard, shards, before, "Redis answers: limits are shared"),
             _ => {
-                tracing::warn!(shard, shards, before, now = condition, why, relapses, "redis does not answer")
+                tracing::warn!(
+                    shard,
+                    shards,
+                    before,
+                    now = condition,
+                    why,
+                    relapses,
+                    "Redis does not answer: each policy follows its when-redis-down; nodes recover on their own"
+                )
             }
         }
     }
@@ -79,9 +87,9 @@ fn log_lateness(shared: &RoutingState, now_ns: u64) {
         let [round_trip, deadline] = [takes_ns, deadline_ns].map(Duration::from_nanos);
         if is_late {
             let advice = "requests do not wait for it; raise `deadline` of [redis] above the round trip";
-            tracing::warn!(shard, ?round_trip, ?deadline, advice, "redis answers after the deadline");
+            tracing::warn!(shard, ?round_trip, ?deadline, advice, "Redis answers after the deadline");
         } else {
-            tracing::info!(shard, ?round_trip, ?deadline, "redis answers within the deadline again");
+            tracing::info!(shard, ?round_trip, ?deadline, "Redis answers within the deadline again");
         }
     }
 }

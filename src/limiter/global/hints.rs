@@ -238,7 +238,7 @@ impl Listener {
             let advice = format!("give the Redis user the rights `&{channel} +subscribe +publish`");
             tracing::warn!(
                 %server, channel, advice,
-                "redis does not allow this node to publish and subscribe: it polls for changes"
+                "Redis does not allow this node to publish and subscribe: it polls for changes"
             );
         }
     }

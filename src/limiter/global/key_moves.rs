@@ -93,7 +93,7 @@ impl Moves {
         tracing::info!(
             servers = servers.len(),
             left,
-            "list of redis servers has changed: keys move from their previous servers"
+            "the list of Redis servers has changed: keys move from their previous servers"
         );
         self.before.store(Some(Arc::new(EarlierRing { ring, shards })));
     }

@@ -88,7 +88,7 @@ impl Node {
         let (server, about) = (connection.server.clone(), Arc::clone(&connection.about));
         let known = self.found.load();
         if known.as_deref().is_none_or(|(of, known)| *of != server || known.version != about.version) {
-            tracing::info!(node = self.name, %server, version = about.version, "connected to redis");
+            tracing::info!(node = self.name, "connected to Redis {server} ({})", about.version);
         }
         drop(known);
         self.learn(server, about);
@@ -103,7 +103,7 @@ impl Node {
         let was = known.as_deref().and_then(|(of, known)| known.eviction.as_ref().filter(|_| *of == server));
         if let Some(policy) = about.eviction.as_ref().filter(|policy| Some(*policy) != was) {
             let advice = "limits are forgotten when its memory is full; set maxmemory-policy to noeviction";
-            tracing::warn!(node = self.name, %server, policy, advice, "redis evicts keys");
+            tracing::warn!(node = self.name, %server, policy, advice, "Redis evicts keys");
         }
         self.found.store(Some(Arc::new((server, about))));
     }

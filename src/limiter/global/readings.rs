@@ -171,7 +171,7 @@ fn look_for_markers(
     if let Some(first) = vanished.first() {
         let (shard, shards) = (&shared.shards[*first].name, vanished.len());
         let advice = "shared limits start from zero; look for FLUSHALL or a restart without persistence";
-        tracing::warn!(shard, shards, advice, "all keys of redis are gone");
+        tracing::warn!(shard, shards, advice, "all keys of Redis are gone");
     }
 }
 

@@ -265,7 +265,7 @@ impl RoutingState {
         *repairs = (now_ns, 0);
         drop(repairs);
         let advice = "another program writes keys with this prefix; set another `prefix` in [redis]";
-        tracing::warn!(shard, keys = count + since, advice, "redis keys of a wrong type were replaced");
+        tracing::warn!(shard, keys = count + since, advice, "Redis keys of a wrong type were replaced");
     }
 
     /// Logs an error of one operation, at most one line in ten seconds, because every request may cause one.
@@ -274,7 +274,7 @@ impl RoutingState {
         let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) > COMPLAINT_NS;
         let mine = self.complained_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         if is_due && mine.is_ok() {
-            tracing::warn!(shard, error = clipped(error), "redis refuses an operation");
+            tracing::warn!(shard, error = clipped(error), "Redis refuses an operation");
         }
     }
 }

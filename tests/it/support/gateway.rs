@@ -66,7 +66,7 @@ impl Gateway {
             if let Ok(Some(status)) = gateway.child.try_wait() {
                 panic!("the gateway ended with {status}:\n{}", lines.join("\n"));
             }
-            lines.iter().any(|line| line == "sluicegate: ready").then_some(())
+            lines.iter().any(|line| line.starts_with("sluicegate: ready")).then_some(())
         });
         gateway
     }

@@ -125,11 +125,12 @@ pub(in crate::admin) async fn list(Query(listed): Query<ApiKeyQuery>, rows: RowR
     }
     let consumer = listed.consumer.map(|name| name.0);
     let filter = ApiKeyFilter { digest_prefix: listed.prefix, consumer };
-    let rows = match rows.0 {
-        Some(database) => database.api_keys(&listed.page.rows(), &filter).await?,
-        None => Vec::new(),
-    };
-    Ok(answer::json(&listed.page.page(rows, ApiKeyRow::key)))
+    Ok(answer::json(&match rows.0 {
+        Some(database) => {
+            listed.page.page(database.api_keys(&listed.page.rows(), &filter).await?, ApiKeyRow::key)
+        }
+        None => ListPage::without_database(),
+    }))
 }
 
 pub(in crate::admin) async fn show(PathValues([digest]): PathValues<1>, rows: RowReader) -> Answer {

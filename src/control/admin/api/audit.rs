@@ -37,9 +37,11 @@ pub(super) fn describe(document: &mut Document) {
 pub(in crate::admin) async fn list(Query(listed): Query<AuditQuery>, rows: RowReader) -> Answer {
     let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = AuditFilter { who: text(listed.who), what: text(listed.what), since: listed.since };
-    let rows = match rows.0 {
-        Some(database) => database.audit(&listed.page.rows(), &filter).await?,
-        None => Vec::new(),
-    };
-    Ok(answer::json(&listed.page.page(rows, |row| row.id.clone())))
+    Ok(answer::json(&match rows.0 {
+        Some(database) => {
+            let rows = database.audit(&listed.page.rows(), &filter).await?;
+            listed.page.page(rows, |row| row.id.clone())
+        }
+        None => ListPage::without_database(),
+    }))
 }

@@ -17,7 +17,7 @@ use tokio::time;
 
 use super::answer;
 use super::answer::Answer;
-use super::page::PageQuery;
+use super::page::{ListPage, PageQuery};
 use super::reading::conditions::{expected, idempotency_key};
 use super::reading::fields::{BodyFields, Flaw};
 use super::reading::query::Query;
@@ -173,7 +173,7 @@ impl FromRequestParts<Arc<AdminState>> for ChangeRequest {
     }
 }
 
-/// The database, if there is one. A gateway without one has no rows to read, and says so by empty lists.
+/// The database, if there is one. A gateway without one has no rows to read, and its lists are empty and say so.
 pub(in crate::admin) struct RowReader(pub Option<Database>);
 
 impl RowReader {
@@ -192,11 +192,10 @@ impl RowReader {
     }
 
     pub(in crate::admin) async fn list<R: TableRow>(&self, page: &PageQuery) -> Answer {
-        let rows = match &self.0 {
-            Some(database) => database.rows(&page.rows()).await?,
-            None => Vec::new(),
-        };
-        Ok(answer::json(&page.page(rows, R::key)))
+        Ok(answer::json(&match &self.0 {
+            Some(database) => page.page(database.rows(&page.rows()).await?, R::key),
+            None => ListPage::without_database(),
+        }))
     }
 }
 

@@ -200,11 +200,11 @@ pub(in crate::admin) async fn list(Query(listed): Query<OverrideQuery>, rows: Ro
 }
 
 pub(in crate::admin) async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
-    rows.show::<OverrideRow>(&id, NOT_FOUND).await
+    rows.show::<OverrideRow>(&id, not_found(&id)).await
 }
 
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
-    change.delete::<OverrideRow>(&id, NOT_FOUND).await
+    change.delete::<OverrideRow>(&id, not_found(&id)).await
 }
 
 /// The page of overrides that a query asks for.
@@ -219,7 +219,7 @@ pub(super) async fn page(
         policy: text(listed.policy),
         live_at: (!listed.expired).then(Time::now),
     };
-    let Some(database) = &rows.0 else { return Ok(ListPage::default()) };
+    let Some(database) = &rows.0 else { return Ok(ListPage::without_database()) };
     let rows = database.overrides(&listed.page.rows(), &filter).await?;
     Ok(listed.page.page(rows, |row| row.id.clone()))
 }
@@ -286,8 +286,11 @@ pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
     }
 }
 
-/// Said in both forms of the API.
-pub(super) const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("Override not found");
+fn not_found(id: &str) -> AdminRefusal {
+    AdminRefusal::UnknownName(format!(
+        "there is no override `{id}`: `sluicegate ctl override list` shows them"
+    ))
+}
 
 /// What a limit is multiplied by at most, because whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;

@@ -30,6 +30,9 @@ pub(in crate::admin) struct ListPage<T> {
     /// What `after` must be for the next page; missing on the last one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// True if there are no rows because this gateway has no database; otherwise missing.
+    #[serde(rename = "without-database", skip_serializing_if = "Option::is_none")]
+    pub without_database: Option<bool>,
 }
 
 impl PageQuery {
@@ -44,20 +47,20 @@ impl PageQuery {
         let has_more = rows.len() > limit;
         rows.truncate(limit);
         let next = rows.last().filter(|_| has_more).map(cursor);
-        ListPage { items: rows, next }
+        ListPage { items: rows, next, without_database: None }
     }
 }
 
 impl<T> ListPage<T> {
     /// The same page, each row as it is shown.
     pub(in crate::admin) fn map<U>(self, shown: impl Fn(T) -> U) -> ListPage<U> {
-        ListPage { items: self.items.into_iter().map(shown).collect(), next: self.next }
+        let ListPage { items, next, without_database } = self;
+        ListPage { items: items.into_iter().map(shown).collect(), next, without_database }
     }
-}
 
-impl<T> Default for ListPage<T> {
-    fn default() -> ListPage<T> {
-        ListPage { items: Vec::new(), next: None }
+    /// The page of a gateway that has no database.
+    pub(in crate::admin) fn without_database() -> ListPage<T> {
+        ListPage { items: Vec::new(), next: None, without_database: Some(true) }
     }
 }
 

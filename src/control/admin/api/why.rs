@@ -186,15 +186,19 @@ fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
         let said = "this node counts on its own: without [redis] every node has its own counts";
         return ("nodes", said.to_owned());
     };
-    let have = if count == 1 { "node has" } else { "nodes share" };
+    let counting = match count {
+        1 => "1 node counts through Redis".to_owned(),
+        count => format!("{count} nodes count through Redis"),
+    };
+    let leased = format!("{leased} {} leased", if leased == 1 { "unit is" } else { "units are" });
     let said = match shards_away {
         away if is_away || away > 0 && away == shards => format!(
             "Redis does not answer: each of {count} nodes uses its fallback, and this node's counts are shown"
         ),
-        0 => format!("{count} {have} the counts in Redis; nodes hold {leased} unspent units in leases"),
+        0 => format!("{counting}; {leased}"),
         away => format!(
-            "{count} {have} the counts in Redis, but {away} of {shards} shards do not answer now: each node \
-             uses its fallback for their keys; nodes hold {leased} unspent units in leases"
+            "{counting}, but {away} of {shards} shards do not answer: each node uses its fallback for their \
+             keys; {leased}"
         ),
     };
     ("nodes", said)
@@ -402,7 +406,8 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
         Algorithm::TokenBucket | Algorithm::LeakyBucket => {
             let each = seconds / window.limit.max(1) as f64;
             format!(
-                "a bucket without windows: it refills by one unit every {each:.3} s, up to {}",
+                "a bucket: one unit comes back every {} s, up to {}",
+                (each * 1_000.0).round() / 1_000.0,
                 window.capacity
             )
         }
@@ -494,19 +499,15 @@ mod tests {
         let expected = "a fixed window: the current one began at 2023-11-14T22:00:00.000000Z and ends at 2023-11-14T23:00:00.000000Z";
         assert_eq!(said, expected);
         let said = alignment(&window(Algorithm::TokenBucket), Duration::from_secs(1_700_000_000));
-        assert_eq!(said, "a bucket without windows: it refills by one unit every 36.000 s, up to 100");
+        assert_eq!(said, "a bucket: one unit comes back every 36 s, up to 100");
     }
 
     #[test]
     fn a_redis_that_is_away_is_said_also_if_no_window_was_looked_at() {
         let said = |shards_away| nodes(Some(FleetNodes { count: 2, shards: 3, shards_away }), &[]).1;
-        assert!(
-            said(0).starts_with("2 nodes share the counts in Redis; nodes hold 0 unspent units"),
-            "{}",
-            said(0)
-        );
-        assert!(said(1).contains("but 1 of 3 shards do not answer now"), "{}", said(1));
-        assert!(said(3).starts_with("Redis does not answer now: each of 2 nodes"), "{}", said(3));
+        assert!(said(0).starts_with("2 nodes count through Redis; 0 units are leased"), "{}", said(0));
+        assert!(said(1).contains("but 1 of 3 shards do not answer"), "{}", said(1));
+        assert!(said(3).starts_with("Redis does not answer: each of 2 nodes"), "{}", said(3));
     }
 
     #[test]

@@ -187,7 +187,7 @@ pub fn jittered(wait_ns: u64, random: u64) -> u64 {
     rounded.max(wait_ns.saturating_add(late_ns) / SECOND_NS)
 }
 
-/// The value of `RateLimit-Debug`: `policy="search";window="search-1h";tier=lease;age=0.25;node=edge-1`, the age in seconds;
+/// The value of `RateLimit-Debug`: `policy="search";window="search-1h";decided=lease;age=0.25;node=edge-1`, the age in seconds;
 /// without an age where Redis has no part.
 pub fn debug(table: &RouteTable, charge: &Charge, provenance: Provenance, node: &str) -> Option<HeaderValue> {
     let policy = &table.policies()[charge.policy.index()];
@@ -195,7 +195,7 @@ pub fn debug(table: &RouteTable, charge: &Charge, provenance: Provenance, node: 
     let Provenance { by, age_ns } = provenance;
     let age = age_ns.map_or_else(String::new, |age_ns| format!(";age={:.3}", age_ns as f64 / 1e9));
     let name = &policy.name;
-    HeaderValue::try_from(format!("policy=\"{name}\";window=\"{window}\";tier={by}{age};node={node}")).ok()
+    HeaderValue::try_from(format!("policy=\"{name}\";window=\"{window}\";decided={by}{age};node={node}")).ok()
 }
 
 const SECOND_NS: u64 = 1_000_000_000;

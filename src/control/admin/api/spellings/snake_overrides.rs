@@ -12,7 +12,7 @@ use crate::admin::api::change::{ChangeRequest, JsonBody, RowReader};
 use crate::admin::api::operations::Document;
 use crate::admin::api::overrides;
 use crate::admin::api::overrides::{
-    MINUTES_MAX, NOT_FOUND, OverrideBody, OverrideFieldNames, OverrideQuery, OverrideType,
+    MINUTES_MAX, OverrideBody, OverrideFieldNames, OverrideQuery, OverrideType,
 };
 use crate::admin::api::page::{ListPage, PageQuery};
 use crate::admin::api::reading::fields::BodyFields;
@@ -22,6 +22,8 @@ use crate::admin::api::schema::{Name, Reason};
 use crate::admin::refusal::AdminRefusal;
 use crate::database::{NewOverride, OverrideRow, Time};
 
+/// As the programs that send this form expect it.
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("Override not found");
 const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user_id",
     tenant: "tenant_id",

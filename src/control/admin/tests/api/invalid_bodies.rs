@@ -62,7 +62,8 @@ async fn without_a_database_lists_are_empty_and_changes_say_what_to_write() {
     let admin = admin_with(None);
     for page in ["/v1/overrides", "/v1/tiers", "/v1/api-keys", "/v1/audit", "/api/v1/rate-limits/overrides"] {
         let said = ask(&admin, "read", &format!("GET {page}"), "", None).await;
-        assert_eq!((said.status(), said.json()), (200, json!({ "items": [] })), "{page}");
+        let empty = json!({ "items": [], "without-database": true });
+        assert_eq!((said.status(), said.json()), (200, empty), "{page}");
     }
     assert_eq!(ask(&admin, "read", "GET /v1/overrides/x", "", None).await.status(), 404);
     for request in ["POST /v1/overrides", "PUT /v1/tiers/a/b", "DELETE /v1/overrides/x"] {
@@ -128,4 +129,15 @@ fn each_fault_of_the_database_has_its_status() {
         let said = answer.headers().get("retry-after").and_then(|value| value.to_str().ok());
         assert_eq!((answer.status().as_u16(), said), (status, after), "{error:?}");
     }
+}
+
+#[tokio::test]
+async fn a_list_that_lacks_a_method_says_what_to_send() {
+    let api = Api::start().await;
+    let refused = api.ask("POST /v1/policies", Some(json!({}))).await;
+    let said = "this endpoint is a list: create or replace a policy with `PUT /v1/policies/{name}`";
+    assert_eq!((refused.status(), refused.detail()), (405, said.to_owned()));
+    assert_eq!(refused.header("allow"), Some("GET, HEAD"));
+    let refused = api.ask("DELETE /v1/tiers", None).await;
+    assert!(refused.detail().contains("`PUT /v1/tiers/{tier}/{resource}`"), "{}", refused.detail());
 }
