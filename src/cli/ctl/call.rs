@@ -6,6 +6,7 @@ use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Map, Value};
 
 use crate::admin_client::encoded;
+use base::units;
 
 /// A request to the admin API.
 #[derive(Debug)]
@@ -57,6 +58,14 @@ impl ChangeOptions {
 /// A number as it is typed; clap's own words do not say what to write.
 pub(super) fn whole_number(text: &str) -> Result<u64, &'static str> {
     text.parse().map_err(|_| "write a whole number, such as 10000")
+}
+
+/// A duration as gateway.toml has it; the gateway reads it again, and its words would name a field of the body.
+pub(super) fn duration_text(text: &str) -> Result<String, &'static str> {
+    match units::duration(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err("write whole numbers with d, h, m, s or ms, such as `1h` or `1h30m`"),
+    }
 }
 
 impl Call {
@@ -134,6 +143,12 @@ mod tests {
         for wrong in ["10k", "-1", "1.5", ""] {
             assert_eq!(whole_number(wrong), Err("write a whole number, such as 10000"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_duration_in_words_is_told_what_to_write() {
+        assert_eq!(duration_text("1h30m").as_deref(), Ok("1h30m"));
+        assert!(duration_text("1hour").is_err_and(|said| said.contains("`1h`")));
     }
 
     #[test]

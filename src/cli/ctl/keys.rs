@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, ChangeOptions, Column, View};
+use super::call::{Call, ChangeOptions, Column, View, duration_text};
 use crate::hash_key::{by_name, claim};
 
 #[derive(Debug, clap::Subcommand)]
@@ -27,7 +27,7 @@ pub(super) enum Command {
         #[arg(long = "claim", value_parser = claim)]
         claims: Vec<(String, String)>,
         /// How long it is valid, such as 90d; default: until it is disabled
-        #[arg(long = "for", value_name = "DURATION")]
+        #[arg(long = "for", value_name = "DURATION", value_parser = duration_text)]
         duration: Option<String>,
         /// Print what would be done, without doing it
         #[arg(long)]

@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, ChangeOptions, View};
+use super::call::{Call, ChangeOptions, View, whole_number};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -14,6 +14,7 @@ pub(super) enum Command {
         consumer: String,
         policy: String,
         /// Units of the policy's first window
+        #[arg(value_parser = whole_number)]
         limit: u64,
         /// The reason, for the audit log
         #[arg(long)]

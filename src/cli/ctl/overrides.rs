@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::call::{Call, ChangeOptions, Column, View, whole_number};
+use super::call::{Call, ChangeOptions, Column, View, duration_text, whole_number};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -57,7 +57,7 @@ pub(super) struct Add {
     #[arg(long, value_name = "FACTOR")]
     times: Option<f64>,
     /// How long, such as 10m or 1h30m; default: without end
-    #[arg(long = "for", value_name = "DURATION")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration_text)]
     duration: Option<String>,
     /// The reason, for the audit log
     #[arg(long)]

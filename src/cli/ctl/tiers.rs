@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, ChangeOptions, Column, View};
+use super::call::{Call, ChangeOptions, Column, View, whole_number};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -16,10 +16,10 @@ pub(super) enum Command {
         tier: String,
         resource: String,
         /// Units per window
-        #[arg(long)]
+        #[arg(long, value_parser = whole_number)]
         limit: u64,
         /// The length of the window in seconds
-        #[arg(long, value_name = "SECONDS")]
+        #[arg(long, value_name = "SECONDS", value_parser = whole_number)]
         window: u64,
         /// The burst as a multiple of the limit; default: 1.2
         #[arg(long, value_name = "FACTOR")]

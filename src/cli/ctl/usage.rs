@@ -3,7 +3,7 @@
 use http::Method;
 use serde_json::json;
 
-use super::call::{Call, ChangeOptions, Column, View};
+use super::call::{Call, ChangeOptions, Column, View, whole_number};
 
 /// Whose.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -54,7 +54,7 @@ pub(super) struct Grant {
     #[arg(long)]
     policy: String,
     /// How many units to refund
-    #[arg(long)]
+    #[arg(long, value_parser = whole_number)]
     units: u64,
     /// The reason, for the audit log
     #[arg(long)]
@@ -72,7 +72,7 @@ pub(super) struct Check {
     /// The value of the dimension that it counts by; several values are joined by ":"
     key: String,
     /// Units; default: the policy's default cost
-    #[arg(long)]
+    #[arg(long, value_parser = whole_number)]
     cost: Option<u64>,
     /// Spend the units if the limits allow it
     #[arg(long)]
