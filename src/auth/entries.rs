@@ -70,6 +70,9 @@ impl<T: DeserializeOwned> ParsedFile<T> {
                         || message.starts_with("invalid value: ")
                 };
                 let reason = match error.message() {
+                    message if message.starts_with("unknown field `key`, expected one of `digest`") => {
+                        "write the key's `digest`, which `sluicegate hash-key` prints, not the key".to_owned()
+                    }
                     message if quotes(message) => "this value has the wrong type".to_owned(),
                     message => message.replace('\n', " "),
                 };
@@ -194,6 +197,11 @@ mod tests {
         struct SampleFile {
             key: Vec<CredentialEntry>,
         }
+        let text = "[[key]]\nconsumer = \"ann\"\nkey = \"73577357\"\n".to_owned();
+        let parsed = ParsedFile::<SampleFile>::parse(Path::new("keys.toml"), text);
+        let said = parsed.err().map(|error| error.to_string());
+        let digest = "keys.toml:3: write the key's `digest`, which `sluicegate hash-key` prints, not the key";
+        assert_eq!(said.as_deref(), Some(digest));
         for value in ["73577357", "-73577357", "73577357.5", "\"73577357\"", "[73577357]"] {
             for field in ["digest", "sha256", "consumer", "expires", "claims"] {
                 let text = format!("[[key]]\n{field} = {value}\n");

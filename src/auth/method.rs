@@ -1,5 +1,6 @@
 //! One authentication method with its files read. It dispatches to the kinds and contains none of their rules.
 
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -26,6 +27,19 @@ pub enum Error {
     /// The keys of its tokens.
     #[error(transparent)]
     Jwt(#[from] jwt::Error),
+}
+
+impl Error {
+    /// What to do about it: how a file that is not there is made.
+    pub fn hint(&self, kind: &MethodKind) -> &'static str {
+        let Error::File(entries::Error::Unreadable { source, .. }) = self else { return "" };
+        match kind {
+            _ if source.kind() != io::ErrorKind::NotFound => "",
+            MethodKind::ApiKey(_) => "make it: `sluicegate hash-key --new --consumer NAME >> keys.toml`",
+            MethodKind::Basic(_) => "make it: `sluicegate hash-key --basic --consumer NAME >> users.toml`",
+            MethodKind::Anonymous(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => "",
+        }
+    }
 }
 
 /// One method, ready for requests. All workers share it, and it is kept over reloads while its configuration stays.

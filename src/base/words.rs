@@ -25,9 +25,13 @@ pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
     // Bounded, because a comparison takes time in the product of both lengths.
     let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
-    let near = known.min_by_key(|name| distance(name))?;
+    let near = known.clone().min_by_key(|name| distance(name))?;
     let allowed = (near.len() / 3).max(1);
-    (distance(near) <= allowed).then(|| format!("did you mean `{near}`?"))
+    // A longer word too, because others say more: `max-body-size`.
+    let begins = |name: &&&str| word.strip_prefix(**name).is_some_and(|rest| rest.starts_with(['-', '_']));
+    let near =
+        if distance(near) <= allowed { Some(near) } else { known.filter(begins).max_by_key(|it| it.len()) };
+    near.map(|near| format!("did you mean `{near}`?"))
 }
 
 /// "`a`, `b` or `c`".
@@ -69,6 +73,21 @@ const NAMES_SHOWN: usize = 20;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_near_word_is_meant() {
+        let known = ["max", "max-body", "path", "limit"];
+        for (word, near) in [
+            ("pth", Some("path")),
+            ("max-body-size", Some("max-body")),
+            ("limit_per_minute", Some("limit")),
+            ("pathology", None),
+            ("by", None),
+        ] {
+            let said = near.map(|near| format!("did you mean `{near}`?"));
+            assert_eq!(did_you_mean(word, &known), said, "{word}");
+        }
+    }
 
     #[test]
     fn nothing_that_steers_a_terminal_is_plain() {

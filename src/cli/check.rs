@@ -4,7 +4,9 @@
 //! keys from token issuers. If Redis can be reached, it measures the round trip.
 
 use std::io::{self, Write};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
+use std::time::Duration;
 
 use app::prepare;
 use config::limits::limit_text;
@@ -12,7 +14,7 @@ use config::{Config, RowDocument};
 use control::database::config::{Config as Database, Url};
 use limit::{Sharing, WhenDown};
 use limiter::global;
-use limiter::global::config::deadline_of;
+use limiter::global::config::{Server, Topology, deadline_of};
 use observe::record::Sink;
 use rustix::fs::Access;
 
@@ -128,9 +130,21 @@ fn rows(path: &Path) -> anyhow::Result<Vec<RowDocument>> {
 fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dyn Write) -> io::Result<()> {
     // An unreachable Redis is no error, because `check` often runs where only the file is. Errors in the file were
     // reported above.
-    let measured = app::measure_from_outside(redis).unwrap_or_default();
+    let measured = match app::measure_from_outside(redis) {
+        Ok(measured) => measured,
+        Err(error) => {
+            writeln!(out, "  Redis: {error:#}")?;
+            return Ok(());
+        }
+    };
     if measured.is_empty() {
-        writeln!(out, "  Redis cannot be reached from here, so its round trip is unknown")?;
+        let servers = servers(redis).iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        writeln!(
+            out,
+            "  Redis at {servers} cannot be reached from here{}: start it, or run check where the gateway runs, to \
+             learn how long requests wait for it",
+            refusal(redis).map(|error| format!(" ({error})")).unwrap_or_default()
+        )?;
     }
     for (server, round_trip) in measured {
         let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
@@ -154,8 +168,34 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     Ok(())
 }
 
+/// The servers as they are written.
+fn servers(redis: &global::Config) -> Vec<&Server> {
+    match &redis.topology {
+        Topology::Single(servers)
+        | Topology::Cluster(servers)
+        | Topology::Sentinel { sentinels: servers, .. } => servers.iter().collect(),
+        Topology::Ring { shards, dedicated } => {
+            let dedicated = dedicated.iter().map(|one| &one.server);
+            shards.iter().map(|one| &one.server).chain(dedicated).collect()
+        }
+    }
+}
+
+/// Why the first server does not take a connection, if that is so.
+fn refusal(redis: &global::Config) -> Option<io::Error> {
+    let server = servers(redis).into_iter().next()?;
+    let mut addresses = match (server.host.as_str(), server.port).to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return Some(error),
+    };
+    addresses.find_map(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).err())
+}
+
 /// Prints for every window whether Redis decides it request by request or leases it to nodes, and the worst overshoot.
 fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
+    if config.policies.iter().any(|policy| !policy.windows.is_empty()) {
+        writeln!(out, "in a fleet of {FLEET_NODES} nodes, in units per key:")?;
+    }
     for policy in &config.policies {
         for (number, window) in policy.windows.iter().enumerate() {
             let sharing = policy.sharing(number);
@@ -169,23 +209,19 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
                 limit += &format!(" of {}", part.name);
             }
             let whole = Sharing::whole(window);
-            let more = |units: f64| format!("{units:.1} more ({:.2}%)", units / whole * 100.0);
+            let more = |units: f64| format!("{} more ({:.1}%)", units.ceil(), units / whole * 100.0);
             let down = match sharing.when_down {
-                WhenDown::Local if window.spenders(FLEET_NODES) < FLEET_NODES => format!(
-                    "{} while Redis is down, when {} of the nodes admit a given key",
-                    more(without),
-                    window.spenders(FLEET_NODES)
-                ),
-                WhenDown::Local => format!("{} while Redis is down", more(without)),
-                WhenDown::Allow => {
-                    "while Redis is down each node admits ten times the limit per client address".to_owned()
+                WhenDown::Local if window.spenders(FLEET_NODES) < FLEET_NODES => {
+                    let spenders = window.spenders(FLEET_NODES);
+                    format!("{}, if {spenders} of the nodes admit a given key", more(without))
                 }
-                WhenDown::Deny => "while Redis is down they admit nothing".to_owned(),
+                WhenDown::Local => more(without),
+                WhenDown::Allow => "ten times the limit per client address and node".to_owned(),
+                WhenDown::Deny => "nothing is admitted".to_owned(),
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}; admits at most {whole} units in one period; {FLEET_NODES} nodes together admit {} \
-                 at most with Redis; {down}",
+                "  {} {limit}: {how}\n    worst case in one period: {whole}; with Redis: at most {}; while Redis is down: {down}",
                 policy.name,
                 more(with)
             )?;
@@ -196,6 +232,9 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
 
 /// The size of the fleet that the printed overshoot is computed for.
 const FLEET_NODES: u32 = 100;
+
+/// How long `check` waits to learn why Redis cannot be reached.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
@@ -261,7 +300,12 @@ mod tests {
                     limit = { free = \"500/h\", strict = { limit = \"50/h\", overshoot = 0 } }";
         let (code, out, _) = checked("tiers", text, false);
         assert_eq!(code, 0);
-        for line in ["  p 500/h burst 500 of free: leased for ", "  p 50/h burst 50 of strict: exact; "] {
+        for line in [
+            "in a fleet of 100 nodes, in units per key:\n  p 500/h burst 500 of free: leased for ",
+            "  p 50/h burst 50 of strict: exact\n    worst case in one period: 100; with Redis: at most 0 more (0.0%); \
+             while Redis is down: ",
+            "  Redis at 127.0.0.1:1 cannot be reached from here (Connection refused (os error 111)): start it, or ",
+        ] {
             assert!(out.contains(line), "{line} is missing from\n{out}");
         }
     }
@@ -289,6 +333,7 @@ mod tests {
         for place in ["1:1", "4:6", "7:8", "10:10", "14:14", "16:8"] {
             assert!(errors.contains(&format!("--> FILE:{place}\n")), "{place} is missing from\n{errors}");
         }
+        assert!(errors.contains("hash-key --new --consumer NAME >> keys.toml`"), "{errors}");
         assert!(errors.ends_with("FILE: 6 errors\n"), "{errors}");
     }
 

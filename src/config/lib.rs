@@ -21,15 +21,18 @@ mod tests;
 mod upstream;
 mod warnings;
 
+use std::ops::Range;
 use std::path::Path;
 
 use toml::de::DeTable;
 
+use keys::Kind;
+use keys::process::ROOT;
 use limits::tier_table::TierTable;
 use load::context::Context;
 use load::expand::Variables;
 use load::mask::Secrets;
-use load::report::{DefinitionSpans, Finding, Source, SourceSpan};
+use load::report::{DefinitionSpans, Finding, Source, SourceSpan, quoted};
 use reader::Table;
 use reader::canonical;
 use reader::canonical_text::Canonical;
@@ -110,11 +113,8 @@ fn parse(
             Err(error) => {
                 let span = error.span().unwrap_or_default();
                 let place = SourceSpan { file, start: span.start, end: span.end };
-                ctx.wrong(
-                    place,
-                    format!("this is not TOML: {}", error.message()),
-                    other_language(&source.text),
-                );
+                let (message, hint) = not_toml(&source.text, span, error.message());
+                ctx.wrong(place, message, hint);
             }
         }
     }
@@ -129,6 +129,47 @@ fn parse(
     let definitions =
         definitions.map(|(config, places)| (Config { secrets: secrets.clone(), ..config }, places));
     (definitions, ctx.findings.into_inner(), secrets)
+}
+
+/// What is said of a text that is not TOML at a place, and what to write there.
+fn not_toml(text: &str, place: Range<usize>, message: &str) -> (String, String) {
+    let start = text.get(..place.start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
+    let line = text.get(start..).and_then(|rest| rest.lines().next()).unwrap_or_default().trim();
+    if message == "duplicate key" {
+        return given_twice(text, start, line, text.get(place).unwrap_or_default());
+    }
+    let hint = match line.contains(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
+        true => "write straight quotes, `\"`, in place of curly ones",
+        false => other_language(text),
+    };
+    (format!("this is not TOML: {message}"), hint.to_owned())
+}
+
+/// What is said of a section whose line begins at `start`, or of a key there, that is written above already.
+fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, String) {
+    let heading = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
+    let name = if line.starts_with('[') { heading(line) } else { key.to_owned() };
+    let message = format!("{} is defined twice", quoted(&name));
+    let is_list = |row: &&keys::Key| {
+        matches!(row.kind, Kind::List(_))
+            && line.starts_with('[')
+            && name.trim_matches(['[', ']']) == row.name
+    };
+    if let Some(list) = ROOT.keys.iter().find(is_list) {
+        return (message, format!("it is a list: write `[[{}]]` for each", list.name));
+    }
+    let is_first = |above: &str| match line.starts_with('[') {
+        true => heading(above) == name,
+        false => above.strip_prefix(key).is_some_and(|rest| rest.trim_start().starts_with('=')),
+    };
+    // The last, because another table may have a key of the name too.
+    let above = text.get(..start).unwrap_or_default().lines().zip(1..);
+    let first = above.filter(|(above, _)| is_first(above.trim())).last();
+    let hint = first.map_or_else(
+        || "merge the two".to_owned(),
+        |(_, line)| format!("first in line {line}: merge the two"),
+    );
+    (message, hint)
 }
 
 /// What is said of a file that is in another language by its first line.

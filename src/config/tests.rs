@@ -614,6 +614,7 @@ fn what_cannot_be_meant_draws_a_warning() {
     let tls = "[listener.a]\nbind = \"127.0.0.1:1\"\ncerts = [{ cert = \"c\", key = \"k\" }]\n";
     let staff = "[auth.staff]\nkind = \"mtls\"\nconsumer = \"san:email\"\n[[route]]\nto = \"echo\"\nauth = \"staff\"\n";
     let counted = "[[route]]\nto = \"echo\"\nlimit = \"1/s by consumer\"\n";
+    let plain = "[listener.plain]\nbind = \"127.0.0.1:2\"\nredirect = \"https\"\n";
     let redirect = "[[route]]\nredirect = \"https\"\n";
     let sticky = "[[route]]\nto = [\"http://a\", \"http://b\"]\nsticky = \"tenant\"\n";
     let hashed = "[upstream.u]\nservers = [\"http://a\", \"http://b\"]\nbalance = \"hash:consumer\"\n[[route]]\nto = \"u\"\n";
@@ -624,6 +625,8 @@ fn what_cannot_be_meant_draws_a_warning() {
         (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
         (sticky.to_owned(), "3:10", "so no client keeps its upstream"),
         (hashed.to_owned(), "3:11", "so no client keeps its server"),
+        (plain.to_owned(), "3:12", "no listener of this gateway serves https on port 443"),
+        (format!("{plain}{tls}"), "3:12", "write `redirect = \"https:1\"`"),
         (
             "[trace]\notlp = \"http://a:4318/v1/traces\"\nprotocol = \"grpc\"\n".to_owned(),
             "2:8",
@@ -638,6 +641,7 @@ fn what_cannot_be_meant_draws_a_warning() {
     }
     for text in [
         redirect.to_owned(),
+        format!("{plain}{tls}").replace("\"https\"", "\"https:1\""),
         format!("{tls}client-ca = \"ca\"\n{staff}"),
         format!("{staff}limit = \"1/s by consumer\"\n")
             .replace("mtls\"\nconsumer = \"san:email", "anonymous"),
@@ -766,6 +770,10 @@ fn what_is_said_of_a_wrong_limit_can_be_written_there() {
         "\"\"",
         "\"1.5/m\"",
         "\"10k/d\"",
+        "\"10,000/d\"",
+        "\"10 inflight\"",
+        "\"300rpm\"",
+        "\"300 a minute\"",
         "\"0/s\"",
         "\"5/0s\"",
         "\"5/s burst 0\"",
@@ -791,6 +799,44 @@ fn what_is_said_of_a_wrong_limit_can_be_written_there() {
         }
     }
     assert!(followed > 60, "only {followed} hints have a limit to write");
+}
+
+/// The values of a document that hold no others, by their places.
+fn leaves(value: &toml::Spanned<toml::de::DeValue<'_>>, found: &mut Vec<std::ops::Range<usize>>) {
+    match value.get_ref() {
+        toml::de::DeValue::Array(array) => {
+            found.push(value.span());
+            array.iter().for_each(|inner| leaves(inner, found));
+        }
+        toml::de::DeValue::Table(table) => table.values().for_each(|inner| leaves(inner, found)),
+        _ => found.push(value.span()),
+    }
+}
+
+#[test]
+fn what_is_said_of_a_value_of_the_wrong_type_can_be_written_there() {
+    let document = toml::de::DeTable::parse(FULL).expect("it is TOML");
+    let mut places = Vec::new();
+    document.get_ref().values().for_each(|value| leaves(value, &mut places));
+    let mut followed = 0;
+    for place in places {
+        for written in ["7", "1.5", "true"] {
+            let with = |value: &str| format!("{}{value}{}", &FULL[..place.start], &FULL[place.end..]);
+            let Err(said) = load(&[&with(written)]) else { continue };
+            let errors = said.split("\n\n").filter(|finding| finding.starts_with("error: "));
+            let hints = errors.filter_map(|error| error.split_once("^ write `")?.1.split('`').next());
+            for (_, value) in hints.filter_map(|hint| hint.split_once(" = ")).filter(|it| !it.1.contains('…'))
+            {
+                followed += 1;
+                let again = load(&[&with(value)]).err().unwrap_or_default();
+                assert!(
+                    !again.contains(" must be ") && !again.contains(" is not "),
+                    "{said}\n{value}: {again}"
+                );
+            }
+        }
+    }
+    assert!(followed > 20, "only {followed} hints have a value to write");
 }
 
 #[test]
@@ -858,7 +904,15 @@ fn what_no_file_holds_is_named_by_its_part() {
 fn shapes_are_checked() {
     each_says(&[
         ("a = ", "this is not TOML: string values must be quoted, expected literal string", "1:5", ""),
-        ("a = 1\na = 2", "this is not TOML: duplicate key", "2:1", ""),
+        ("a = 1\na = 2", "`a` is defined twice", "2:1", "first in line 1"),
+        ("[upstream.a]\n\n[upstream.a]", "`[upstream.a]` is defined twice", "3:11", "first in line 1"),
+        ("[route]\nto = 1\n[route]", "`[route]` is defined twice", "3:2", "write `[[route]]`"),
+        (
+            "[[route]]\nto = \u{201c}echo\u{201d}",
+            "this is not TOML: string values must be quoted, expected literal string",
+            "2:6",
+            "write straight quotes",
+        ),
         (
             "[route]\npath = \"/\"",
             "`route` is a list of tables",
@@ -932,7 +986,24 @@ fn listeners_are_checked() {
             "2:8",
             "write `127.0.0.1:80`",
         ),
-        ("[listener.a]\nbind = 80", "`bind` must be a string, not an integer", "2:8", ""),
+        (
+            "[listener.a]\nbind = 18443",
+            "`bind` must be a string, not an integer",
+            "2:8",
+            "write `bind = \"127.0.0.1:18443\"`, or `\"[::]:18443\"` for every address",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = \"a.pem\"",
+            "`certs` must be a table or an array of tables, not a string",
+            "3:9",
+            "write `certs = [{ cert = \"certs/api.pem\", key = \"certs/api.key\" }]`",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = [\"a.pem\", \"a.key\"]",
+            "`certs` must hold tables of two files each",
+            "3:10",
+            "write `certs = [{ cert = \"certs/api.pem\", key = \"certs/api.key\" }]`",
+        ),
         (
             "[listener.a]\nbind = \"0.0.0.0:80\"\n[listener.b]\nbind = \"[::]:80\"",
             "[::]:80 is taken by the listener `a`",
@@ -955,7 +1026,7 @@ fn listeners_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"a.pem\" }]",
             "a pair of `certs` needs `key`",
             "3:10",
-            "a PEM file",
+            "`key = \"certs/api.key\"`",
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = []",
@@ -1538,9 +1609,34 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\n[[route]]\nto = \"echo\"",
-            "two routes are named `/{*rest}`",
+            "two routes match every request",
             "3:1",
+            "give one of them a `host` or a `path`, or delete it",
+        ),
+        (
+            "[[route]]\npath = \"/a\"\nto = \"echo\"\n[[route]]\npath = \"/a\"\nto = \"echo\"\nlimit = \"1/s\"",
+            "two routes match the same requests, `/a`",
+            "4:1",
+            "give one of them another host, path or method, or delete it",
+        ),
+        (
+            "[[route]]\nname = \"a\"\nto = \"echo\"\nlimit = \"1/s\"\n[[route]]\nname = \"a\"\npath = \"/b\"\nto = \"echo\"\nlimit = \"1/s\"",
+            "two routes are named `a`",
+            "6:8",
             "give each its own `name`",
+        ),
+        ("[[route]]\nto = \"echo\"\nby = \"ip\"", "a route has no `by`", "3:1", "`limit = \"300/m by ip\"`"),
+        (
+            "[[route]]\nto = \"echo\"\nmax-body-size = 1",
+            "unknown key `max-body-size` in a route",
+            "3:1",
+            "did you mean `max-body`?",
+        ),
+        (
+            "[[route]]\nredirect = true",
+            "`redirect` must be a string, not a boolean",
+            "2:12",
+            "write `redirect = \"https\"`",
         ),
         ("[[route]]\nto = \"echo\"\nname = \"1\"", "`1` cannot be a name", "3:8", "start with a letter"),
         ("[[route]]\nto = \"echo\"\nrewrite = \"/a\"", "`rewrite` needs an upstream", "3:1", "leave it out"),
@@ -1780,7 +1876,7 @@ fn what_is_wrong_together_is_checked() {
         "[[route]]\nname = \"a\"\npath = \"/{x}\"\nto = \"echo\"\n[[route]]\nname = \"b\"\npath = \"/{y}\"\nto = \"echo\"",
     );
     assert!(
-        said.starts_with("error: route `a` matches the same requests just as specifically; give"),
+        said.starts_with("error: the routes `b` and `a` match the same requests just as specifically; give"),
         "{said}"
     );
     let places: Vec<_> = said.lines().filter(|line| line.contains("gateway.toml:")).collect();

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use auth::MethodKind;
+use gateway::service::config::ListenerConfig;
 use policy::definition::{ActionDefinition, Dimension};
 
 use super::load::context::Context;
@@ -14,6 +15,7 @@ use super::settings::Config;
 /// Reports all warnings about the whole.
 pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     endless_redirects(ctx, config, places);
+    redirects_to_nowhere(ctx, config, places);
     mtls_methods_without_client_ca(ctx, config, places);
     identity_dimensions_without_auth(ctx, config, places);
     sticky_identities_without_auth(ctx, config, places);
@@ -72,6 +74,28 @@ fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpan
             let message = "every listener serves this route: over https it redirects to itself";
             ctx.warn(place, message, "write `redirect` on the plain listener instead");
         }
+    }
+}
+
+/// Listeners that redirect to a port of their own host where no listener speaks TLS.
+fn redirects_to_nowhere(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    let port = |listener: &ListenerConfig| listener.bind.tcp().map(|address| address.port());
+    let served = || config.listeners.iter().filter(|listener| !listener.certs.is_empty()).filter_map(port);
+    for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
+        let redirect = listener.redirect_https.as_ref().filter(|redirect| redirect.host.is_none());
+        let Some((redirect, place)) = redirect.zip(fields.place("redirect")) else { continue };
+        // Any port may be the one that the kernel chooses.
+        if fields.is_flawed || served().any(|port| port == redirect.port || port == 0) {
+            continue;
+        }
+        let message = format!("no listener of this gateway serves https on port {}", redirect.port);
+        let hint = match served().next() {
+            Some(port) => format!("write `redirect = \"https:{port}\"`, unless another port leads there"),
+            None => {
+                "add a listener with `certs`, or leave `redirect` to whatever speaks TLS in front".to_owned()
+            }
+        };
+        ctx.warn(place, message, hint);
     }
 }
 

@@ -129,8 +129,12 @@ pub enum DefinitionProblem {
     #[error("the route needs two values of `{name}` at once, so it never matches; leave one out")]
     HeaderNeverMatches { name: String },
     /// Two routes that one request matches equally well.
-    #[error("route `{other_name}` matches the same requests just as specifically; {}", remedy(*.method_any))]
+    #[error(
+        "the routes `{name}` and `{other_name}` match the same requests just as specifically; {}",
+        remedy(*.method_any)
+    )]
     Tie {
+        name: String,
         other: usize,
         other_name: String,
         /// Neither lists methods.

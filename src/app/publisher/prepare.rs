@@ -148,7 +148,7 @@ impl Preparation {
                         subject: Subject::Auth(index),
                         field,
                         message,
-                        hint: "",
+                        hint: error.hint(&wanted.kind),
                         is_warning: false,
                     });
                     continue;

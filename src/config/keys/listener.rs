@@ -93,9 +93,9 @@ sections! {
     }
     PAIR = "a pair of `certs`" {
         /// a PEM file, the server's certificate first, then the chain
-        "cert": Path, Needs("a pair of `certs` needs `cert`", "a PEM file, as in `certs/api.pem`");
+        "cert": Path, Needs("a pair of `certs` needs `cert`", "write a PEM file: `cert = \"certs/api.pem\"`");
         /// a PEM file with the private key
-        "key": Path, Needs("a pair of `certs` needs `key`", "a PEM file, as in `certs/api.pem`");
+        "key": Path, Needs("a pair of `certs` needs `key`", "write its private key too: `key = \"certs/api.key\"`");
         /// if neither file exists, the gateway creates a pair for `localhost`, valid for a year
         "self-signed": Bool, Value("false");
     }

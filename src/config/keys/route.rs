@@ -41,6 +41,8 @@ sections! {
         "redirect": Any(&[Text, Table(&REDIRECT)]);
         /// names of policies, or [limits as text](limit-text.md). All must admit; if one refuses, none is charged
         "limit": Texts;
+        "by": Elsewhere("a route has no `by`", "write it in the limit: `limit = \"300/m by ip\"`");
+        "burst": Elsewhere("a route has no `burst`", "write it in the limit: `limit = \"300/m burst 20\"`");
         /// on a route to several upstreams: the value that [keeps a client at one
         /// upstream](traffic-splitting.md#sticky-canaries)
         "sticky": Text;

@@ -178,7 +178,7 @@ fn dimension(value: &Value<'_>, written: &str) -> Option<Dimension> {
     let mut known = shorthand::DIMENSIONS.to_vec();
     known.push("tier");
     let hint = words::did_you_mean(written, &known).filter(|_| !known.contains(&written));
-    let hint = hint.unwrap_or_else(|| problem.hint().to_owned());
+    let hint = hint.unwrap_or_else(|| problem.hint().into_owned());
     value.wrong_key(format!("{} is not a dimension", quoted(written)), hint);
     None
 }

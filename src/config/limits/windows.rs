@@ -66,7 +66,7 @@ pub(crate) fn dimension(text: &Text<'_>) -> Option<Dimension> {
             Some(dimension)
         }
         Err(problem) => {
-            no_dimension(text, shorthand::DIMENSIONS, problem.hint());
+            no_dimension(text, shorthand::DIMENSIONS, &problem.hint());
             None
         }
     }
@@ -142,7 +142,12 @@ pub(crate) fn window(
         // Without the error's own words, because they would quote the text, which may be a secret if it came from
         // outside the file.
         Err(error) if text.has_reference => {
-            text.wrong(format!("{} is not a limit", text.shown()), hint(&error.problem));
+            let problem = match error.problem {
+                // It quotes the text too.
+                ShorthandProblem::Foreign { .. } => ShorthandProblem::NoPeriod,
+                problem => problem,
+            };
+            text.wrong(format!("{} is not a limit", text.shown()), hint(&problem));
             None
         }
         Err(error) => {
@@ -154,7 +159,7 @@ pub(crate) fn window(
 
 /// What to write for a limit on its own, which says who is counted.
 pub(crate) fn hint_with_by(problem: &ShorthandProblem) -> String {
-    problem.hint().to_owned()
+    problem.hint().into_owned()
 }
 
 /// The same for a limit of a policy or a tier, whose `by` is a key of the policy.

@@ -14,6 +14,7 @@ use crate::load::report::{DefinitionSpans, SourceSpan};
 use crate::load::text::Text;
 use crate::printer::{array, text};
 use crate::process::listener;
+use crate::reader::scalar::CERTS;
 use crate::reader::{Table, Value};
 use crate::settings;
 use crate::upstream::sticky;
@@ -26,10 +27,18 @@ pub(crate) fn certs(value: &Value<'_>) -> (Vec<tls::CertificatePair>, Vec<Config
         return read
             .map_or_else(Default::default, |(pair, ordered)| (vec![pair], ordered.into_iter().collect()));
     }
+    if !value.is_array() {
+        value.wrong_type("a table or an array of tables");
+        return Default::default();
+    }
     let items = value.array().unwrap_or_default();
-    if items.is_empty() && value.is_array() {
-        let hint = "write `[{ cert = \"a.pem\", key = \"a.key\" }]`, or leave it out for plain HTTP";
-        value.wrong("`certs` is empty", hint);
+    if items.is_empty() {
+        value.wrong("`certs` is empty", format!("write `certs = {CERTS}`, or leave it out for plain HTTP"));
+    }
+    // Once, because a list of paths is one mistake.
+    if let Some(item) = items.iter().find(|item| !item.is_table()) {
+        item.wrong("`certs` must hold tables of two files each", format!("write `certs = {CERTS}`"));
+        return Default::default();
     }
     let read = items.iter().filter_map(|item| certificate(item.table()?));
     let (pairs, ordered): (Vec<_>, Vec<_>) = read.unzip();

@@ -7,7 +7,7 @@
 pub(crate) mod canonical;
 pub(crate) mod canonical_text;
 mod keys;
-mod scalar;
+pub(crate) mod scalar;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -177,6 +177,17 @@ impl<'c> Table<'c> {
     /// Reports an error about the table as a whole.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.wrong(self.place, message, hint);
+    }
+
+    /// Reports an error at a place of the caller's choice, and points at another that matters.
+    pub(super) fn wrong_beside(
+        &self,
+        place: SourceSpan,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+        beside: SourceSpan,
+    ) {
+        self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "first written here"));
     }
 
     /// Reports what works but should not stay so.

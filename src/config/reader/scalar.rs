@@ -15,11 +15,11 @@ use crate::load::report::{Source, SourceKind, quoted};
 use crate::load::text;
 use crate::load::text::Text;
 use crate::printer::OFF;
-use base::units;
+use base::{units, words};
 use upstream::deadline::FAR;
 
 impl<'c> Value<'c> {
-    pub(super) fn wrong_type(&self, expected: &str) {
+    pub(crate) fn wrong_type(&self, expected: &str) {
         let found = match self.value {
             DeValue::String(_) => "a string",
             DeValue::Integer(_) => "an integer",
@@ -36,7 +36,22 @@ impl<'c> Value<'c> {
     /// How a value of the expected type is written instead of this one.
     fn of_type(&self, expected: &str) -> String {
         let key = self.key.rsplit('.').next().unwrap_or_default();
+        let number = match self.value {
+            DeValue::Integer(number) => Some(number.as_str()),
+            DeValue::Float(number) => Some(number.as_str()),
+            _ => None,
+        };
+        if let Some(value) = self.example(key, number) {
+            return value;
+        }
         match (expected, self.value) {
+            (_, DeValue::Integer(_) | DeValue::Float(_)) if key == "limit" => {
+                let number = self.value.as_integer();
+                let number = number.and_then(|it| u64::from_str_radix(it.as_str(), it.radix()).ok());
+                let number = number.filter(|number| *number > 0).unwrap_or(100);
+                format!("write its period, as in `limit = \"{number}/m\"`")
+            }
+            (_, _) if expected.contains("string") => self.as_text(key, number),
             ("a table", DeValue::Array(_)) => {
                 "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
             }
@@ -49,16 +64,52 @@ impl<'c> Value<'c> {
             }
             ("true or false", _) => "write `true` or `false`".to_owned(),
             ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
-            (_, DeValue::Integer(_) | DeValue::Float(_)) if key == "limit" => {
-                let number = self.value.as_integer();
-                let number = number.and_then(|it| u64::from_str_radix(it.as_str(), it.radix()).ok());
-                let number = number.filter(|number| *number > 0).unwrap_or(100);
-                format!("write its period, as in `limit = \"{number}/m\"`")
-            }
-            (_, DeValue::Integer(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
-            (_, DeValue::Float(number)) => format!("write `{key} = \"{}\"`", number.as_str()),
             _ => String::new(),
         }
+    }
+
+    /// The text that is meant by another value, as its row takes it.
+    fn as_text(&self, key: &str, number: Option<&str>) -> String {
+        let words =
+            self.kinds().find_map(|kind| if let Kind::Words(words) = kind { Some(words()) } else { None });
+        if let Some(words) = words {
+            return format!("write {}", words::listed(&words));
+        }
+        for kind in self.kinds() {
+            match (kind, number) {
+                (Kind::Share, Some(number)) if units::share_ppm(&format!("{number}%")).is_ok() => {
+                    return format!("write `{key} = \"{number}%\"`");
+                }
+                (Kind::Share, _) => return format!("write a share, as in `{key} = \"20%\"`"),
+                (Kind::Time(_) | Kind::TimeOrOff(_) | Kind::TimeWithin(..), _) => {
+                    return "write a whole number and its unit, as in `\"5s\"` or `\"250ms\"`".to_owned();
+                }
+                (Kind::Field(_), Some(number)) => return format!("write `{key} = \"{number}\"`"),
+                _ => {}
+            }
+        }
+        if number.is_some() { "write a text in quotes".to_owned() } else { String::new() }
+    }
+
+    /// What is written at a key whose texts have a form, for a number there, which is surely a port, or for anything else.
+    fn example(&self, key: &str, number: Option<&str>) -> Option<String> {
+        let port = |unsaid: u16| number.and_then(|it| it.parse().ok()).filter(|it| *it > 0).unwrap_or(unsaid);
+        let is_list = self.kinds().any(|kind| matches!(kind, Kind::List(_)));
+        let is_text = is_list || self.kinds().any(|kind| matches!(kind, Kind::Text | Kind::Texts));
+        let value = match key {
+            "certs" if is_list => CERTS.to_owned(),
+            "servers" | "to" if is_list => format!("\"http://127.0.0.1:{}\"", port(3000)),
+            "bind" | "grpc" if is_text => {
+                let port = port(8080);
+                return Some(format!(
+                    "write `{key} = \"127.0.0.1:{port}\"`, or `\"[::]:{port}\"` for every address"
+                ));
+            }
+            "redirect" if is_text => "\"https\"".to_owned(),
+            "path" if is_text => "\"/api\"".to_owned(),
+            _ => return None,
+        };
+        Some(format!("write `{key} = {value}`"))
     }
 
     /// A string with its references replaced.
@@ -258,4 +309,6 @@ impl<'c> Value<'c> {
     }
 }
 
+/// A pair of certificate and key, as messages show it.
+pub(crate) const CERTS: &str = "[{ cert = \"certs/api.pem\", key = \"certs/api.key\" }]";
 const PPM_PER_PERCENT: u32 = 10_000;

@@ -4,6 +4,7 @@
 //! value, `true` only requires the header. Whether two routes tie, and whether a path or a template is valid, is checked
 //! where routes are compiled (`policy::compile`), not here.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -39,8 +40,8 @@ pub(crate) fn read_all(
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let policies = PolicyNames::of(config);
     let compress = compress::read_default(documents);
-    let mut reader = Reader { auth_names, compress, config, places, upstreams, policies };
-    let mut named: HashMap<String, SourceSpan> = HashMap::new();
+    let named = HashMap::new();
+    let mut reader = Reader { auth_names, compress, config, places, upstreams, policies, named };
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
             value.wrong_key("`route` is a list of tables", "write `[[route]]` with two brackets");
@@ -49,13 +50,8 @@ pub(crate) fn read_all(
         for value in value.array().unwrap_or_default() {
             let Some(table) = value.table() else { continue };
             let (mut fields, since) = (table.places(), table.since_now());
-            let place = fields.place("name").unwrap_or(table.place);
             let route = reader.route(table);
             fields.is_flawed = since.is_flawed();
-            if let Some(first) = named.insert(route.name.clone(), place) {
-                let message = format!("two routes are named {}", quoted(&route.name));
-                value.wrong_beside(place, message, "give each its own `name`", first);
-            }
             reader.config.routes.push(route);
             reader.places.routes.push(fields);
         }
@@ -73,6 +69,8 @@ struct Reader<'r> {
     /// Names of the upstreams so far.
     upstreams: HashSet<String>,
     policies: PolicyNames,
+    /// Names of the routes so far, their indices and where they are written.
+    named: HashMap<String, (usize, SourceSpan)>,
 }
 
 impl Reader<'_> {
@@ -99,10 +97,13 @@ impl Reader<'_> {
             ..RouteDefinition::new(String::new(), path.unwrap_or_else(|| ANY_PATH.to_owned()))
         };
         route.name = match table.value("name") {
-            Some(value) => sections::name(&value).unwrap_or(unknown),
+            Some(value) => sections::name(&value).unwrap_or_else(|| unknown.clone()),
             None if is_known => made_name(&route),
-            None => unknown,
+            None => unknown.clone(),
         };
+        if self.is_taken(&table, &route) {
+            route.name = unknown;
+        }
         table.spell("name", show_text(&route.name));
         if let Some(value) = table.value("limit") {
             let named = |number| shorthand_name(&route.name, number);
@@ -124,6 +125,38 @@ impl Reader<'_> {
         table.spell("compress", route.compress.as_deref().map(compress::show).unwrap_or_default());
         route.access = self.access(&table);
         route
+    }
+
+    /// Whether an earlier route has the name, which is reported.
+    fn is_taken(&mut self, table: &Table<'_>, route: &RouteDefinition) -> bool {
+        let name = table.value("name").map(|value| value.place);
+        let place = name.unwrap_or(table.place);
+        let entry = match self.named.entry(route.name.clone()) {
+            Entry::Occupied(entry) => entry,
+            Entry::Vacant(entry) => {
+                entry.insert((self.config.routes.len(), place));
+                return false;
+            }
+        };
+        let (first, beside) = *entry.get();
+        // Names that were made of the same conditions would be told apart in vain: the routes themselves are alike.
+        let is_same = |first: &RouteDefinition| {
+            first.headers == route.headers && first.hosts == route.hosts && first.path == route.path
+        };
+        let is_alike = name.is_none() && self.config.routes.get(first).is_some_and(is_same);
+        let (message, hint) = match is_alike {
+            true if route.name == ANY_PATH => (
+                "two routes match every request".to_owned(),
+                "give one of them a `host` or a `path`, or delete it",
+            ),
+            true => (
+                format!("two routes match the same requests, {}", quoted(&route.name)),
+                "give one of them another host, path or method, or delete it",
+            ),
+            false => (format!("two routes are named {}", quoted(&route.name)), "give each its own `name`"),
+        };
+        table.wrong_beside(place, message, hint, beside);
+        true
     }
 
     /// What happens to an admitted request: one of `to`, `respond` and `redirect`.

@@ -107,11 +107,15 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
 }
 
 fn servers(value: &Value<'_>) -> Vec<ConfiguredServer> {
-    let values = match value.is_string() {
-        true => vec![value.clone()],
-        false => value.array().unwrap_or_default(),
+    let values = match value.is_array() {
+        true => value.array().unwrap_or_default(),
+        false if value.is_string() => vec![value.clone()],
+        false => {
+            value.wrong_type("a URL or an array of them");
+            return Vec::new();
+        }
     };
-    if values.is_empty() && value.is_array() {
+    if values.is_empty() {
         value.wrong("an upstream needs at least one server", "write `[\"http://127.0.0.1:3000\"]`");
     }
     values.iter().filter_map(weighted).collect()

@@ -21,7 +21,7 @@ use super::node::{Locator, Node};
 use super::pipeline::Pipeline;
 use super::routes::RoutingState;
 use super::shard::NodeId;
-use super::slot;
+pub(super) mod slot;
 
 /// Keeps the map of a cluster, and the pipelines to its nodes.
 pub(super) struct SlotMap {

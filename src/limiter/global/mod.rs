@@ -28,7 +28,6 @@ mod routes;
 mod script;
 mod sentinel;
 mod shard;
-mod slot;
 pub mod wire;
 
 use std::collections::HashMap;
@@ -389,7 +388,7 @@ fn lay_out(topology: &Topology) -> Layout {
             // The node of a tag is known only once the cluster has been asked for its slots.
             let shard =
                 |tag: String| Shard::new(format!("cluster {{{tag}}}"), Some(tag), NodeId::new(usize::MAX));
-            (slot::tags().into_iter().map(shard).collect(), Vec::new(), Route::Tags, Vec::new())
+            (cluster::slot::tags().into_iter().map(shard).collect(), Vec::new(), Route::Tags, Vec::new())
         }
         Topology::Sentinel { master, sentinels } => {
             let sentinels = Sentinels { master: master.as_str().into(), servers: sentinels.clone() };

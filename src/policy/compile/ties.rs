@@ -26,6 +26,7 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Comp
             let Some(earlier) = tied else { continue };
             if reported.insert(later.id) {
                 let problem = DefinitionProblem::Tie {
+                    name: later.name.to_string(),
                     other: earlier.id.index(),
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
@@ -160,6 +161,7 @@ mod tests {
                 };
                 let earlier = all[..position].iter().find(tied)?;
                 let problem = DefinitionProblem::Tie {
+                    name: later.name.to_string(),
                     other: earlier.id.index(),
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),

@@ -9,8 +9,6 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::counting::Policy;
-use crate::counting::selection::PolicySelection;
 use crate::definition::{Dimension, ExemptDefinition};
 use crate::keys::credential::push_value;
 use crate::keys::subject::{Encoded, Subject};
@@ -77,12 +75,12 @@ impl Exemptions {
     }
 
     /// Whether a part of them depends on who sent the request.
-    fn needs_identity(&self) -> bool {
+    pub(super) fn needs_identity(&self) -> bool {
         [&self.consumers, &self.tenants, &self.tiers].iter().any(|names| !names.is_empty())
     }
 
     /// The first entry that a subject matches.
-    fn entry(&self, subject: &impl Subject) -> Option<ExemptEntry<'_>> {
+    pub(super) fn entry(&self, subject: &impl Subject) -> Option<ExemptEntry<'_>> {
         let network = || {
             let address = subject.known_address()?;
             // As limits count it, and otherwise as it is, for a list that names the translator's own range.
@@ -102,28 +100,6 @@ impl Exemptions {
             .or_else(|| listed(&self.tenants, subject.tenant()).map(ExemptEntry::Tenant))
             .or_else(|| listed(&self.tiers, subject.tier()).map(ExemptEntry::Tier))
             .or_else(|| Some(ExemptEntry::Header(&self.headers.iter().find(header)?.0)))
-    }
-}
-
-impl Policy {
-    /// The entry of `exempt` that a subject matches; `None` if the policy charges it.
-    pub(super) fn exemption(&self, subject: &impl Subject) -> Option<ExemptEntry<'_>> {
-        self.exempt.as_ref()?.entry(subject)
-    }
-
-    /// Whether it exempts by who sent a request, which nobody knows before authentication.
-    pub fn exempts_identities(&self) -> bool {
-        self.exempt.as_ref().is_some_and(|exempt| exempt.needs_identity())
-    }
-}
-
-impl<'t> PolicySelection<'t> {
-    /// The policies that would count a subject, and exempt it, each with the entry that it matches.
-    pub fn exemptions(&self, subject: &impl Subject) -> impl Iterator<Item = (&'t Policy, ExemptEntry<'t>)> {
-        self.asked(subject, 0).filter_map(move |(policy, _)| {
-            let entry = policy.exemption(subject)?;
-            policy.counts(subject).then_some((policy, entry))
-        })
     }
 }
 

@@ -16,7 +16,7 @@ use http::HeaderMap;
 use smallvec::SmallVec;
 
 use super::counting::candidate::CandidateOf;
-use super::counting::exempt::Exemptions;
+use super::counting::exempt::{ExemptEntry, Exemptions};
 use super::counting::outgoing::OutgoingWindow;
 use super::counting::rules::PolicyRules;
 use super::definition::{Actual, Dimension, HotKeyRules, LimitOrigin, Missing};
@@ -121,6 +121,16 @@ pub struct MissingDimension<'t> {
 }
 
 impl Policy {
+    /// The entry of `exempt` that a subject matches; `None` if the policy charges it.
+    pub(super) fn exemption(&self, subject: &impl Subject) -> Option<ExemptEntry<'_>> {
+        self.exempt.as_ref()?.entry(subject)
+    }
+
+    /// Whether it exempts by who sent a request, which nobody knows before authentication.
+    pub fn exempts_identities(&self) -> bool {
+        self.exempt.as_ref().is_some_and(|exempt| exempt.needs_identity())
+    }
+
     /// Whether an admitted request must give something back when it ends.
     pub(super) fn holds(&self) -> bool {
         let holds = |window: &Window| {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use smallvec::SmallVec;
 
+use crate::counting::exempt::ExemptEntry;
 use crate::counting::{MissingDimension, Policy};
 use crate::keys::subject::Subject;
 use limit::{Charge, PenaltyCheck, PolicyId, Trial};
@@ -23,6 +24,14 @@ pub struct PolicySelection<'t> {
 }
 
 impl<'t> PolicySelection<'t> {
+    /// The policies that would count a subject, and exempt it, each with the entry that it matches.
+    pub fn exemptions(&self, subject: &impl Subject) -> impl Iterator<Item = (&'t Policy, ExemptEntry<'t>)> {
+        self.asked(subject, 0).filter_map(move |(policy, _)| {
+            let entry = policy.exemption(subject)?;
+            policy.counts(subject).then_some((policy, entry))
+        })
+    }
+
     pub fn is_empty(&self) -> bool {
         self.indices.is_empty()
     }

@@ -10,6 +10,7 @@
 //!
 //! It only parses: the default of `by` and the algorithm are up to the section that uses it.
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::ops::Range;
 
@@ -63,6 +64,13 @@ pub enum ShorthandProblem {
     /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
     Unexpected { found: String },
+    /// Another gateway's way to write a limit.
+    #[error("{message}")]
+    Foreign {
+        message: String,
+        /// The limit as it is written here, without what it counts by.
+        meant: String,
+    },
     /// `by` with nothing behind it.
     #[error("what to count by is missing after `by`")]
     NoDimension,
@@ -80,8 +88,9 @@ pub enum ShorthandProblem {
 }
 
 impl ShorthandProblem {
-    pub fn hint(&self) -> &'static str {
-        match self {
+    pub fn hint(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
+            ShorthandProblem::Foreign { meant, .. } => return Cow::Owned(format!("write `{meant}`")),
             ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
@@ -91,7 +100,9 @@ impl ShorthandProblem {
             ShorthandProblem::ZeroLimit | ShorthandProblem::ZeroBurst | ShorthandProblem::ZeroPeriod => {
                 "write 1 or more"
             }
-            ShorthandProblem::UnknownUnit { .. } => "write s, m, h or d, or several of them as in 10s",
+            ShorthandProblem::UnknownUnit { .. } => {
+                "write s, m, h or d, with a number if needed: `10s`, `30d`"
+            }
             ShorthandProblem::Unexpected { .. } => {
                 "after the period write `burst` and a number, then `by` and what to count by"
             }
@@ -102,7 +113,7 @@ impl ShorthandProblem {
                  claim:<name>, body:<field>, or entry:<key> of descriptors"
             }
             ShorthandProblem::DimensionTwice { .. } => "name it once",
-        }
+        })
     }
 }
 
@@ -123,6 +134,16 @@ pub const DIMENSIONS_OF_CHOICES: &[&str] = &[
 /// # Errors
 /// The first thing that is wrong.
 pub fn parse(text: &str) -> Result<Shorthand, Error> {
+    read(text).map_err(|error| match &error.problem {
+        ShorthandProblem::NoPeriod
+        | ShorthandProblem::Letters { .. }
+        | ShorthandProblem::UnknownUnit { .. }
+        | ShorthandProblem::Unexpected { .. } => foreign(text).unwrap_or(error),
+        _ => error,
+    })
+}
+
+fn read(text: &str) -> Result<Shorthand, Error> {
     let mut reader = ShorthandReader { text, at: 0 };
     let limit = reader.units(ShorthandProblem::ZeroLimit)?;
     if reader.takes_in_flight() {
@@ -140,6 +161,62 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
     let window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
     Ok(Shorthand { window, by, has_burst: burst.is_some() })
 }
+
+/// What is wrong with a limit that another gateway would take, if it is clear what it means.
+fn foreign(text: &str) -> Option<Error> {
+    let limit = text.split(" by ").next()?.trim_end();
+    let start = limit.find(|char: char| char.is_ascii_digit())?;
+    let is_of_number = |char: char| char.is_ascii_digit() || "_,'\u{2019} ".contains(char);
+    let end = start + limit[start..].find(|char| !is_of_number(char))?;
+    let number = limit[start..end].trim_end();
+    let rest = &limit[end..];
+    let (word, after) = rest.split_at(rest.find(|char: char| !char.is_alphabetic()).unwrap_or(rest.len()));
+    let after = after.trim_start();
+    let unexpected = |found: &str| format!("`{found}` is not expected here");
+    let mut span = end..limit.len();
+    let (message, meant) = match word.to_ascii_lowercase().as_str() {
+        _ if number.contains(|char: char| !char.is_ascii_digit() && char != '_') => {
+            let mut groups = number.split(|char: char| !char.is_ascii_digit());
+            if groups.next().is_none_or(|first| first.len() > 3)
+                || !groups.clone().all(|group| group.len() == 3)
+            {
+                return None;
+            }
+            span = start..start + number.len();
+            let by =
+                [(',', "a comma"), (' ', "a space")].into_iter().find(|(char, _)| number.contains(*char));
+            let by = by.map_or("an apostrophe", |(_, by)| by);
+            let digits = number.replace(|char: char| !char.is_ascii_digit(), "_");
+            (format!("{by} cannot group digits"), format!("{digits}{}", &limit[span.end..]))
+        }
+        short @ ("rps" | "rpm" | "rph" | "rpd") if after.is_empty() => {
+            let message = format!("`{word}` is no period, which begins with a slash");
+            (message, format!("{number}/{}", &short[2..]))
+        }
+        "r" | "req" | "reqs" | "request" | "requests" => {
+            (unexpected(word), format!("{number} {after}").replace(" /", "/"))
+        }
+        "a" | "an" | "each" | "every" => (unexpected(word), format!("{number} per {after}")),
+        _ if CONCURRENT.contains(&rest.to_ascii_lowercase().as_str()) => {
+            (unexpected(rest), format!("{number} in flight"))
+        }
+        _ => return None,
+    };
+    read(&meant).ok()?;
+    Some(Error { span, problem: ShorthandProblem::Foreign { message, meant } })
+}
+
+/// What others call requests in flight.
+const CONCURRENT: [&str; 8] = [
+    "inflight",
+    "in-flight",
+    "in_flight",
+    "concurrent",
+    "concurrent requests",
+    "parallel",
+    "simultaneous",
+    "connections",
+];
 
 /// Reads one dimension: `ip`, `header:x-api-key`.
 ///
@@ -414,6 +491,39 @@ mod tests {
         assert_eq!((read.window.algorithm(), read.window.limit().get()), (Algorithm::Concurrency, 32));
         assert_eq!(read.by, [Dimension::Consumer]);
         assert_eq!(parse("1 in flight").expect("a limit").by, []);
+    }
+
+    #[test]
+    fn what_other_gateways_write_is_told_as_it_is_written_here() {
+        for (text, found, message, meant) in [
+            ("10,000/d", "10,000", "a comma cannot group digits", "10_000/d"),
+            ("1,000,000/d burst 5 by ip", "1,000,000", "a comma cannot group digits", "1_000_000/d burst 5"),
+            ("10'000 per day", "10'000", "an apostrophe cannot group digits", "10_000 per day"),
+            ("10 000/d", "10 000", "a space cannot group digits", "10_000/d"),
+            ("10 inflight by ip", "inflight", "`inflight` is not expected here", "10 in flight"),
+            ("10 concurrent by ip", "concurrent", "`concurrent` is not expected here", "10 in flight"),
+            ("10 In-Flight", "In-Flight", "`In-Flight` is not expected here", "10 in flight"),
+            ("300rpm", "rpm", "`rpm` is no period, which begins with a slash", "300/m"),
+            ("5 RPS by ip", "RPS", "`RPS` is no period, which begins with a slash", "5/s"),
+            ("70rph", "rph", "`rph` is no period, which begins with a slash", "70/h"),
+            ("10r/s", "r/s", "`r` is not expected here", "10/s"),
+            (
+                "3 requests per minute",
+                "requests per minute",
+                "`requests` is not expected here",
+                "3 per minute",
+            ),
+            ("300 a minute", "a minute", "`a` is not expected here", "300 per minute"),
+        ] {
+            let Error { span, problem } = parse(text).expect_err("it is not written so");
+            assert_eq!((&text[span], problem.to_string().as_str()), (found, message), "{text}");
+            assert_eq!(problem.hint(), format!("write `{meant}`"), "{text}");
+            assert!(parse(meant).is_ok(), "{meant}");
+        }
+        for text in ["10,00/d", "10, 5/s", "300rpx", "10 inflights", "5 requests", "5 a fortnight", "10k/d"] {
+            let problem = parse(text).expect_err("it means nothing").problem;
+            assert!(!matches!(problem, ShorthandProblem::Foreign { .. }), "{text}: {problem}");
+        }
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl Dialect {
         match self {
             Dialect::Star => {
                 let rest = if is_name(name) && name != "name" { name } else { "rest" };
-                format!("`*` is not a wildcard, write `{{*{rest}}}` at the end for all that follows, or \
+                format!("a star alone is no wildcard, write `{{*{rest}}}` at the end for all that follows, or \
                     `{{name}}` for one segment")
             }
             Dialect::Colon | Dialect::Angle => format!("a parameter is written `{{{name}}}`"),

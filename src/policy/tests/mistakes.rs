@@ -169,10 +169,11 @@ fn routes_that_match_the_same_requests_tie() {
     assert!(tie(&headers(Some("1"), &base), &headers(None, &other)));
     assert!(!tie(&headers(Some("1"), &base), &other));
     let found = mistakes(&[base, route("c", "/c"), other], &[]);
-    let expected = DefinitionProblem::Tie { other: 0, other_name: "a".into(), method_any: true };
+    let (name, other_name) = ("b".into(), "a".into());
+    let expected = DefinitionProblem::Tie { name, other: 0, other_name, method_any: true };
     assert_eq!(found, [at_route(2, RouteField::Path, expected)]);
     assert_eq!(
         found[0].to_string(),
-        "route `a` matches the same requests just as specifically; give one of them another host, path, `methods`, or one more header"
+        "the routes `b` and `a` match the same requests just as specifically; give one of them another host, path, `methods`, or one more header"
     );
 }

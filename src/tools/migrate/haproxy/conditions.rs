@@ -6,7 +6,7 @@ use super::lines::Line;
 
 /// Which requests a condition means: all parts must hold, of each part any value.
 #[derive(Clone, Debug, Default)]
-pub(super) struct RequestCondition {
+pub(super) struct Criteria {
     pub(super) hosts: Vec<String>,
     /// Patterns of routes. Empty: any.
     pub(super) paths: Vec<String>,
@@ -39,7 +39,7 @@ pub(super) struct Rate {
     pub(super) most: u64,
 }
 
-impl RequestCondition {
+impl Criteria {
     /// Whether it says nothing but this of a rate.
     pub(super) fn only_rate(&self) -> Option<&Rate> {
         self.is_any_request().then_some(self.rate.as_ref()).flatten().filter(|_| self.source.is_none())
@@ -72,7 +72,7 @@ impl RequestCondition {
     }
 
     /// Both conditions. `None` where a route cannot say it.
-    fn and(mut self, other: RequestCondition) -> Option<RequestCondition> {
+    fn and(mut self, other: Criteria) -> Option<Criteria> {
         let both = |left: &mut Vec<String>, right: Vec<String>| {
             if left.is_empty() {
                 *left = right;
@@ -98,14 +98,14 @@ impl RequestCondition {
 }
 
 /// The alternatives that a condition means; `None` if a part of it cannot be said.
-pub(super) fn read(words: &[String], acls: &[&Line]) -> Option<Vec<RequestCondition>> {
+pub(super) fn read(words: &[String], acls: &[&Line]) -> Option<Vec<Criteria>> {
     let (whole, parts) = sides(words, acls);
     parts.is_empty().then_some(whole)
 }
 
 /// The alternatives that a condition means: those that can be said, and what can be said of the others, which is more than
 /// they mean.
-pub(super) fn sides(words: &[String], acls: &[&Line]) -> (Vec<RequestCondition>, Vec<RequestCondition>) {
+pub(super) fn sides(words: &[String], acls: &[&Line]) -> (Vec<Criteria>, Vec<Criteria>) {
     let (mut whole, mut parts) = (Vec::new(), Vec::new());
     for side in words.split(|word| word == "||" || word == "or") {
         let (which, is_whole) = alternative(side, acls);
@@ -115,8 +115,8 @@ pub(super) fn sides(words: &[String], acls: &[&Line]) -> (Vec<RequestCondition>,
 }
 
 /// What can be said of terms that must all hold, and whether that is all of them.
-fn alternative(side: &[String], acls: &[&Line]) -> (RequestCondition, bool) {
-    let (mut which, mut is_whole) = (RequestCondition::default(), true);
+fn alternative(side: &[String], acls: &[&Line]) -> (Criteria, bool) {
+    let (mut which, mut is_whole) = (Criteria::default(), true);
     let mut words = side.iter().map(String::as_str).peekable();
     let mut is_negated = false;
     while let Some(word) = words.next() {
@@ -183,13 +183,13 @@ pub(super) fn asks_for_address(words: &[String], acls: &[&Line]) -> bool {
 }
 
 /// All lines of one name, of which any may hold.
-fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<RequestCondition> {
-    let methods = |names: &[&str]| RequestCondition {
+fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<Criteria> {
+    let methods = |names: &[&str]| Criteria {
         methods: names.iter().map(|it| (*it).to_owned()).collect(),
-        ..RequestCondition::default()
+        ..Criteria::default()
     };
     match (name, is_negated) {
-        ("TRUE", false) => return Some(RequestCondition::default()),
+        ("TRUE", false) => return Some(Criteria::default()),
         ("METH_GET", false) => return Some(methods(&["GET", "HEAD"])),
         ("METH_POST" | "METH_PUT" | "METH_DELETE" | "METH_PATCH" | "METH_OPTIONS", false) => {
             return Some(methods(&[&name["METH_".len()..]]));
@@ -217,7 +217,7 @@ fn named(name: &str, acls: &[&Line], is_negated: bool) -> Option<RequestConditio
 }
 
 /// One test: `path_beg /api`, `hdr(host) -i example.com`, `src 10.0.0.0/8`.
-fn test(words: &[&str], is_negated: bool) -> Option<RequestCondition> {
+fn test(words: &[&str], is_negated: bool) -> Option<Criteria> {
     let fetch = *words.first()?;
     let method = words.windows(2).find(|pair| pair[0] == "-m").map(|pair| pair[1]);
     let ignores_case = words.contains(&"-i");
@@ -230,17 +230,14 @@ fn test(words: &[&str], is_negated: bool) -> Option<RequestCondition> {
         return None;
     }
     if let Some(rate) = rate(fetch, &values) {
-        return (!is_negated).then(|| RequestCondition { rate: Some(rate), ..RequestCondition::default() });
+        return (!is_negated).then(|| Criteria { rate: Some(rate), ..Criteria::default() });
     }
     if fetch == "src" {
         let ranges = values.iter().map(|value| (*value).to_owned()).collect();
-        return Some(RequestCondition {
-            source: Some(Source { ranges, is_negated }),
-            ..RequestCondition::default()
-        });
+        return Some(Criteria { source: Some(Source { ranges, is_negated }), ..Criteria::default() });
     }
     if fetch == "ssl_fc" {
-        return Some(RequestCondition { tls: Some(!is_negated), ..RequestCondition::default() });
+        return Some(Criteria { tls: Some(!is_negated), ..Criteria::default() });
     }
     if is_negated {
         return None;
@@ -257,10 +254,10 @@ fn test(words: &[&str], is_negated: bool) -> Option<RequestCondition> {
         ignores_case && values.iter().any(|value| value.bytes().any(|byte| byte.is_ascii_alphabetic()));
     Some(match (name, method) {
         ("path" | "path_str", None | Some("str")) => {
-            RequestCondition { paths: paths(false)?, is_any_case, ..RequestCondition::default() }
+            Criteria { paths: paths(false)?, is_any_case, ..Criteria::default() }
         }
         ("path_beg", _) | ("path", Some("beg")) => {
-            RequestCondition { paths: paths(true)?, is_any_case, ..RequestCondition::default() }
+            Criteria { paths: paths(true)?, is_any_case, ..Criteria::default() }
         }
         ("method", _) => {
             let named = owned(&values);
@@ -270,30 +267,27 @@ fn test(words: &[&str], is_negated: bool) -> Option<RequestCondition> {
                 .collect();
             let is_method = |method: &String| method.bytes().all(|byte| byte.is_ascii_uppercase());
             named.iter().all(is_method).then_some(())?;
-            RequestCondition {
-                methods: methods(named.iter().map(String::as_str)),
-                ..RequestCondition::default()
-            }
+            Criteria { methods: methods(named.iter().map(String::as_str)), ..Criteria::default() }
         }
         ("hdr" | "req.hdr" | "hdr_str", None | Some("str")) if is_host => {
             let hosts = values.iter().map(|value| value.split(':').next().unwrap_or_default().to_lowercase());
-            RequestCondition { hosts: hosts.collect(), ..RequestCondition::default() }
+            Criteria { hosts: hosts.collect(), ..Criteria::default() }
         }
         ("hdr_end", _) | ("hdr" | "req.hdr", Some("end"))
             if is_host && values.iter().all(|it| it.starts_with('.')) =>
         {
-            RequestCondition {
+            Criteria {
                 hosts: values.iter().map(|value| format!("*{}", value.to_lowercase())).collect(),
-                ..RequestCondition::default()
+                ..Criteria::default()
             }
         }
         ("hdr" | "req.hdr", Some("found")) => {
-            RequestCondition { headers: vec![(argument.to_lowercase(), None)], ..RequestCondition::default() }
+            Criteria { headers: vec![(argument.to_lowercase(), None)], ..Criteria::default() }
         }
-        ("hdr" | "req.hdr", None | Some("str")) if values.len() == 1 && !is_host => RequestCondition {
+        ("hdr" | "req.hdr", None | Some("str")) if values.len() == 1 && !is_host => Criteria {
             headers: vec![(argument.to_lowercase(), Some(values[0].to_owned()))],
             is_any_case_of_value: is_any_case,
-            ..RequestCondition::default()
+            ..Criteria::default()
         },
         _ => return None,
     })

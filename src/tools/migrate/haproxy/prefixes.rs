@@ -10,7 +10,7 @@ use super::lines::Line;
 
 /// A beginning of paths that a rule replaces.
 #[derive(Clone, Debug)]
-pub(super) struct Prefix {
+pub(super) struct StrippedPrefix {
     pub(super) place: SourceLine,
     pub(super) what: String,
     /// As a route has it, without a slash at its end.
@@ -20,10 +20,10 @@ pub(super) struct Prefix {
     changes: Vec<(String, Option<String>)>,
 }
 
-impl Prefix {
+impl StrippedPrefix {
     /// Reads `set-path %[path,regsub(^/x/?,/)]` or `replace-path ^/x/?(.*) /\1`. `paths` are those that the rule is for;
     /// none: all.
-    pub(super) fn of(line: &Line, paths: &[String]) -> Option<Prefix> {
+    pub(super) fn of(line: &Line, paths: &[String]) -> Option<StrippedPrefix> {
         let (expression, to, takes_all) = match line.word(1) {
             "set-path" | "set-pathq" => {
                 let sample = line.word(2).strip_prefix("%[path")?;
@@ -75,7 +75,7 @@ impl Prefix {
             bounded.into_iter().map(move |path| (path, to.clone())).collect::<Vec<_>>()
         });
         let changes = bounded.collect();
-        Some(Prefix { place: line.taken().place.clone(), what: line.shown(), literal, changes })
+        Some(StrippedPrefix { place: line.taken().place.clone(), what: line.shown(), literal, changes })
     }
 
     /// The parts of a route whose paths change, with what the server gets instead, and then what is left of it. A part is

@@ -8,9 +8,9 @@ use super::super::notes::SourceLine;
 use super::super::order;
 use super::super::values::is_named;
 use super::Reading;
-use super::conditions::{self, RequestCondition};
+use super::conditions::{self, Criteria};
 use super::lines::{Line, Section};
-use super::prefixes::Prefix;
+use super::prefixes::StrippedPrefix;
 use super::values::format;
 
 /// What holds for all routes of a frontend, or of a backend.
@@ -25,9 +25,9 @@ struct Common {
     /// A rule that keeps clients out, or changes paths, could not be taken over.
     is_closed: bool,
     /// What paths begin with, as it is replaced on the way to servers.
-    prefix: Option<Prefix>,
+    prefix: Option<StrippedPrefix>,
     /// Rules that refuse some addresses for some requests, each with how many routes there were before it.
-    by_address: Vec<(usize, RequestCondition)>,
+    by_address: Vec<(usize, Criteria)>,
 }
 
 /// The rules of a section as they are read: what they hold for, and what has come of them.
@@ -64,7 +64,7 @@ impl AclRoute {
 
     /// The requests of it that a rule refuses some addresses for, with the others let in: a part for each path of the rule
     /// that is one of the route's.
-    fn bounded(&self, which: &RequestCondition) -> Vec<AclRoute> {
+    fn bounded(&self, which: &Criteria) -> Vec<AclRoute> {
         let Some(source) = &which.source else { return Vec::new() };
         let mut bounds = Common::default();
         let list = if source.is_negated { &mut bounds.allow } else { &mut bounds.deny };
@@ -79,7 +79,7 @@ impl AclRoute {
     /// It, behind its parts that rules refuse some addresses for.
     fn parts(self, index: usize, common: &Common) -> Vec<AclRoute> {
         let of_section = common.by_address.iter().filter(|(routes, _)| *routes <= index);
-        let bounds: Vec<RequestCondition> =
+        let bounds: Vec<Criteria> =
             of_section.chain(&self.backend.by_address).map(|(_, which)| which.clone()).collect();
         let mut parts = vec![self];
         for which in &bounds {
@@ -110,7 +110,7 @@ impl<'d> Rules<'d> {
     }
 
     /// Whether a condition asks for a field that a rule before it changes.
-    fn asks_for_changed(&self, which: &RequestCondition) -> bool {
+    fn asks_for_changed(&self, which: &Criteria) -> bool {
         let changes_path = self.changed.iter().any(|changed| changed == PATH);
         which.headers.iter().any(|(name, _)| self.changes(name))
             || !which.paths.is_empty() && changes_path
@@ -151,7 +151,7 @@ impl<'d> Reading<'d> {
             self.forward(line, line.word(1), which, &mut rules);
         }
         match self.line(section, "default_backend") {
-            Some(line) => self.forward(line, line.word(1), vec![RequestCondition::default()], &mut rules),
+            Some(line) => self.forward(line, line.word(1), vec![Criteria::default()], &mut rules),
             None if section.kind == "listen" => {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
@@ -198,7 +198,7 @@ impl<'d> Reading<'d> {
     }
 
     /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
-    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<RequestCondition>> {
+    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<Criteria>> {
         let (which, parts) = sides(line, rules);
         if !parts.is_empty() {
             let why = match which.is_empty() {
@@ -338,9 +338,9 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes what alternatives of a rule may refuse that cannot be said: what is known of them.
-    fn close_parts(&mut self, line: &'d Line, parts: Vec<RequestCondition>, rules: &mut Rules<'d>) {
+    fn close_parts(&mut self, line: &'d Line, parts: Vec<Criteria>, rules: &mut Rules<'d>) {
         for part in parts {
-            let part = RequestCondition { source: None, rate: None, tls: None, ..part };
+            let part = Criteria { source: None, rate: None, tls: None, ..part };
             if part.is_any_request() {
                 self.closed(line, &mut rules.common);
             } else if rules.asks_for_changed(&part) {
@@ -358,7 +358,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes all that a rule may refuse by a field that a rule before it changes.
-    fn refused_by_changed(&mut self, line: &'d Line, which: &RequestCondition, rules: &mut Rules<'d>) {
+    fn refused_by_changed(&mut self, line: &'d Line, which: &Criteria, rules: &mut Rules<'d>) {
         if !which.is_route() {
             return self.closed(line, &mut rules.common);
         }
@@ -390,7 +390,7 @@ impl<'d> Reading<'d> {
     fn refused(
         &mut self,
         line: &'d Line,
-        which: &RequestCondition,
+        which: &Criteria,
         rules: &mut Rules<'d>,
         (key, value): (&'static str, String),
     ) {
@@ -405,7 +405,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes what a rule refuses if other spellings of its values would get through. Returns whether it did.
-    fn closed_for_values(&mut self, line: &'d Line, which: &RequestCondition, rules: &mut Rules<'d>) -> bool {
+    fn closed_for_values(&mut self, line: &'d Line, which: &Criteria, rules: &mut Rules<'d>) -> bool {
         let has_value = which.headers.iter().any(|(_, value)| value.is_some());
         if which.is_any_case {
             self.closed(line, &mut rules.common);
@@ -421,7 +421,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Closes all that a rule may refuse, whatever the values of fields.
-    fn closed_place(&mut self, line: &'d Line, why: &str, which: &RequestCondition, rules: &mut Rules<'d>) {
+    fn closed_place(&mut self, line: &'d Line, why: &str, which: &Criteria, rules: &mut Rules<'d>) {
         if which.is_any_case {
             return self.closed(line, &mut rules.common);
         }
@@ -437,7 +437,7 @@ impl<'d> Reading<'d> {
     }
 
     /// Lists what routes take otherwise than a condition.
-    fn inexact(&mut self, line: &'d Line, which: &RequestCondition) {
+    fn inexact(&mut self, line: &'d Line, which: &Criteria) {
         if which.is_any_case || which.is_any_case_of_value {
             let why = "values are case-sensitive here: other spellings go to other rules";
             self.draft.notes.line_differs(line, why);
@@ -515,7 +515,7 @@ impl<'d> Reading<'d> {
     }
 
     /// The routes of a rule that names a backend.
-    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<RequestCondition>, rules: &mut Rules<'d>) {
+    fn forward(&mut self, line: &'d Line, name: &str, which: Vec<Criteria>, rules: &mut Rules<'d>) {
         let sections = self.sections;
         let is_it = |section: &&Section| {
             section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
@@ -728,10 +728,10 @@ fn changed_field(line: &Line) -> Option<String> {
 }
 
 /// What a rule replaces at the beginning of paths; `None` if that is not all it does.
-fn prefix(line: &Line, rules: &Rules<'_>) -> Option<Prefix> {
+fn prefix(line: &Line, rules: &Rules<'_>) -> Option<StrippedPrefix> {
     let (which, parts) = sides(line, rules);
-    let is_by_path = |which: &RequestCondition| {
-        let rest = RequestCondition { paths: Vec::new(), ..which.clone() };
+    let is_by_path = |which: &Criteria| {
+        let rest = Criteria { paths: Vec::new(), ..which.clone() };
         rest.is_any_request() && which.is_route() && !which.is_any_case && !rules.asks_for_changed(which)
     };
     // None of a section that looks at paths elsewhere, because those are the new ones behind the rule.
@@ -743,7 +743,7 @@ fn prefix(line: &Line, rules: &Rules<'_>) -> Option<Prefix> {
         parts.is_empty() && which.iter().all(is_by_path) && is_last && rules.common.prefix.is_none();
     let is_any = which.iter().any(|which| which.paths.is_empty());
     let paths: Vec<String> = which.into_iter().flat_map(|which| which.paths).filter(|_| !is_any).collect();
-    is_known.then(|| Prefix::of(line, &paths)).flatten()
+    is_known.then(|| StrippedPrefix::of(line, &paths)).flatten()
 }
 
 /// Whether a backend refuses every request.
@@ -758,7 +758,7 @@ fn refuses_all(backend: &Section) -> bool {
 }
 
 /// A route for each path of a condition.
-fn routes(which: &RequestCondition, place: &SourceLine) -> Vec<Route> {
+fn routes(which: &Criteria, place: &SourceLine) -> Vec<Route> {
     let any = [ANY.to_owned()];
     let paths = if which.paths.is_empty() { any.as_slice() } else { which.paths.as_slice() };
     let route = |path: &String| Route {
@@ -811,10 +811,10 @@ fn respond(line: &Line) -> Option<(&'static str, String)> {
 }
 
 /// The alternatives of a rule's condition that can be said, and what is known of the others.
-fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<RequestCondition>, Vec<RequestCondition>) {
+fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<Criteria>, Vec<Criteria>) {
     match line.taken().condition() {
-        None => (vec![RequestCondition::default()], Vec::new()),
-        Some((_, true)) => (Vec::new(), vec![RequestCondition::default()]),
+        None => (vec![Criteria::default()], Vec::new()),
+        Some((_, true)) => (Vec::new(), vec![Criteria::default()]),
         Some((words, false)) => conditions::sides(words, &rules.acls),
     }
 }

@@ -8,26 +8,14 @@ use std::cmp::Reverse;
 use policy::matching::host::HostPattern;
 
 use super::super::draft::{Route, literal_path};
-use super::super::notes::SourceLine;
 use super::super::{order, regex, template};
 use super::Reading;
 use super::lexer::Directive;
 use super::locations::passing;
 use super::prefix::{self, Match};
-use super::scope::Scope;
+use super::scope::{MapChoice, Scope};
 use super::servers::Server;
 use super::upstreams::Target;
-
-/// What a map gives its variable for some requests.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MapChoice {
-    pub(super) variable: String,
-    /// `None`: no route can say for which requests it is.
-    pub(super) value: Option<String>,
-    pub(super) place: SourceLine,
-    /// The line that decides.
-    pub(super) what: String,
-}
 
 /// What a map looks at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +31,7 @@ enum MapSource {
 }
 
 /// A line of a map. Its patterns are hosts, paths of routes, methods or values of a field; or [`ANY`], or [`PRESENT`].
-struct MapEntry<'d> {
+struct MapLine<'d> {
     patterns: Vec<String>,
     /// Whether it is for all that its patterns match.
     is_exact: bool,
@@ -54,7 +42,7 @@ struct MapEntry<'d> {
 struct ValueMap<'d> {
     directive: &'d Directive,
     source: MapSource,
-    entries: Vec<MapEntry<'d>>,
+    entries: Vec<MapLine<'d>>,
     default: Option<&'d Directive>,
 }
 
@@ -63,7 +51,7 @@ impl<'d> ValueMap<'d> {
         directive.taken_whole();
         let source = MapSource::of(directive.arg(0));
         let hostnames = directive.block().iter().any(|line| line.name == "hostnames" && line.args.is_empty());
-        let (mut entries, mut default): (Vec<MapEntry<'d>>, _) = (Vec::new(), None);
+        let (mut entries, mut default): (Vec<MapLine<'d>>, _) = (Vec::new(), None);
         for line in directive.block().iter().filter(|line| !line.args.is_empty()) {
             if line.name == "default" {
                 default = Some(line);
@@ -78,7 +66,7 @@ impl<'d> ValueMap<'d> {
                 (twin.is_exact, is_exact) = (false, false);
             }
             if !patterns.is_empty() {
-                entries.push(MapEntry { patterns, is_exact, line });
+                entries.push(MapLine { patterns, is_exact, line });
             }
         }
         // Names first, then their wildcards, the longest first, then expressions in their order.
@@ -111,7 +99,7 @@ impl<'d> ValueMap<'d> {
 
     /// What it gives for the requests of one pattern, those apart that a narrower pattern is for.
     fn choice(&self, pattern: &str) -> MapChoice {
-        let is_it = |entry: &&MapEntry<'_>| entry.patterns.iter().any(|known| self.covers(known, pattern));
+        let is_it = |entry: &&MapLine<'_>| entry.patterns.iter().any(|known| self.covers(known, pattern));
         let (line, is_said) = match self.entries.iter().find(is_it) {
             // Said of names alone, because of others it is not known whether they begin so.
             Some(entry) if self.is_host() && entry.patterns[0].ends_with('*') => {

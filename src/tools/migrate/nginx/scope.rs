@@ -1,7 +1,18 @@
 //! What holds at a place of nginx.conf: the directives of its block and of those around it.
 
+use super::super::notes::SourceLine;
 use super::lexer::Directive;
-use super::maps::MapChoice;
+
+/// What a map gives its variable for some requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MapChoice {
+    pub(super) variable: String,
+    /// `None`: no route can say for which requests it is.
+    pub(super) value: Option<String>,
+    pub(super) place: SourceLine,
+    /// The line that decides.
+    pub(super) what: String,
+}
 
 /// The blocks around a place, the outermost first, and what is true of all of it.
 #[derive(Clone)]

@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use super::super::template;
-use super::maps::MapChoice;
-use super::scope::Scope;
+use super::scope::{MapChoice, Scope};
 
 /// What is known of a place when its values are read.
 pub(super) struct VarScope<'a, 'd> {

@@ -16,7 +16,7 @@ pub(super) fn slot(text: &[u8]) -> u16 {
 
 /// The tags. The slots are divided into [`TAGS`] equal parts, and the tag of each part is the least number whose slot
 /// is in it.
-pub(super) fn tags() -> Vec<String> {
+pub(in crate::global) fn tags() -> Vec<String> {
     let mut tags = vec![None; TAGS];
     let mut missing = TAGS;
     for number in 0_u32.. {
