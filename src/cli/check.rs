@@ -221,7 +221,8 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}\n    worst case in one period: {whole}; with Redis: at most {}; while Redis is down: {down}",
+                "  {} {limit}: {how}\n    worst case in one period: {whole}; with Redis: at most {}; \
+                 while Redis is down: {down}",
                 policy.name,
                 more(with)
             )?;

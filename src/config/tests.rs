@@ -1218,7 +1218,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://a\"\nretry = { budget = \"0.5%\" }",
             "`budget` must be a whole number of percent",
             "3:20",
-            "write it as in `20%`",
+            "write it as in `\"20%\"`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nretry = { budget = \"20\" }",

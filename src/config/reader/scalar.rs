@@ -296,10 +296,11 @@ impl<'c> Value<'c> {
 
     /// A share in whole percent.
     pub(crate) fn percent(&self) -> Option<u32> {
-        let ppm = self.share_ppm()?;
+        // A float is told so at once, because no text of it would be whole either.
+        let ppm = if matches!(self.value, DeValue::Float(_)) { 1 } else { self.share_ppm()? };
         if ppm % PPM_PER_PERCENT != 0 {
             let message = format!("{} must be a whole number of percent", quoted(&self.key));
-            self.wrong(message, "write it as in `20%`");
+            self.wrong(message, "write it as in `\"20%\"`");
         }
         Some(ppm / PPM_PER_PERCENT)
     }

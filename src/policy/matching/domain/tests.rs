@@ -408,7 +408,10 @@ fn all_mistakes_of_rules_come_at_once() {
     let limit = |index| DomainField::Limit { rule: 0, index };
     let given = |index| DomainField::Given { rule: 1, index };
     let expected = [
-        (limit(0), "`by-user` counts by `entry:user_id`, and the rule has no entry `user_id`"),
+        (
+            limit(0),
+            "`by-user` counts by `entry:user_id`, and the rule has no entry `user_id`; did you mean `user`?",
+        ),
         (
             limit(1),
             "`by-consumer` counts by `consumer`, to which the rule maps no entry; write which entry holds it, as in `dimensions = { consumer = \"{user_id}\" }`",
