@@ -344,7 +344,7 @@ fn the_walk_of_a_support_case() {
     line("window", "calls: a fixed window: the current one began at ");
     line(
         "refused",
-        "by node edge-1, alone: policy tenants, window tenants, key tenant=acme, 0 of 60 left; request case-1",
+        "by node edge-1, by its local count: policy tenants, window tenants, key tenant=acme, 0 of 60 left; request case-1",
     );
     // Of one policy alone.
     assert!(!why(&["--policy", "calls"]).contains("request case-1"));

@@ -225,7 +225,7 @@ fn explain_takes_the_listener_on_the_address_of_the_url() {
     // A path alone is not for a listener that only redirects.
     assert!(listener("/v1/x").starts_with("b on "), "{}", listener("/v1/x"));
     let tls = ask("GET", &format!("https://127.0.0.1:{port}/"));
-    assert!(tls["refused"].as_str().is_some_and(|it| it.starts_with("no HTTP answer")), "{tls}");
+    assert!(tls["refused"].as_str().is_some_and(|it| it.starts_with("no HTTP response")), "{tls}");
     let server = ask("OPTIONS", "*");
     assert!(
         server["goes-to"].as_str().is_some_and(|it| it.contains("OPTIONS *"))

@@ -224,7 +224,7 @@ fn a_server_that_fails_requests_is_ejected_for_a_growing_time() {
         (ejections() >= 4.0).then_some(())
     });
     assert!(later <= 5, "{later} more failed");
-    let one_try = &["server is ejected", "after an ejection a request failed"];
+    let one_try = &["server is ejected", "its first request after an ejection failed"];
     eventually("the log says so too", || (said(&gateway, one_try) >= 3).then_some(()));
     assert!(said(&gateway, &["server is ejected", "seconds=0.3"]) == 1);
     assert!(said(&gateway, &["server is ejected", "seconds=0.6"]) == 1);

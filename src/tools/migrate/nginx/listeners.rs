@@ -10,18 +10,8 @@ use super::Reading;
 use super::lexer::Directive;
 use super::real_ip::RealIp;
 use super::scope::Scope;
-use super::servers::Server;
+use super::server::{Listen, Server};
 use super::values::{network, time};
-
-#[derive(Clone)]
-pub(super) struct Listen {
-    /// Address and port as `bind` has them.
-    pub(super) address: String,
-    pub(super) tls: bool,
-    pub(super) http2: bool,
-    pub(super) is_default: bool,
-    pub(super) proxy_protocol: bool,
-}
 
 /// Listeners that send every request to https, by address: where to, and with which status.
 pub(super) type Redirecting = BTreeMap<String, (String, String)>;

@@ -7,13 +7,15 @@ use super::super::regex::beginning;
 use super::super::template;
 use super::access::{is_guarded, is_redirect, refuses};
 use super::lexer::Directive;
+use super::maps::{self, named_location, pass_of};
 use super::prefix::{self, Match};
 use super::redirects::Rewritten;
 use super::scope::{MapChoice, Scope};
-use super::servers::{Server, may_keep_out};
+use super::server::Server;
+use super::servers::may_keep_out;
 use super::upstreams::Target;
 use super::values::{VarScope, size};
-use super::{Closing, Reading, maps};
+use super::{Closing, Reading};
 
 impl<'d> Reading<'d> {
     /// The routes of one location, and of those within it.
@@ -403,32 +405,6 @@ fn add_parts<'d>(reading: &mut Reading<'d>, parts: Vec<Route>, location: &Direct
         }
         _ => parts.into_iter().for_each(|part| reading.add_allowed_methods(part, location, scope)),
     }
-}
-
-/// The directive that a place passes its requests on by.
-fn pass_of<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
-    scope.own("proxy_pass").pop().or_else(|| scope.own("grpc_pass").pop())
-}
-
-/// The same, or that of the location which its `try_files` falls back to.
-pub(super) fn passing<'d>(scope: &Scope<'d>, server: &Server<'d>) -> Option<&'d Directive> {
-    let named = named_location(scope, server).map(|(_, named)| scope.within(named.block()));
-    pass_of(named.as_ref().unwrap_or(scope))
-}
-
-/// The location `@name` that a place's `try_files` falls back to, if the place does nothing else with its requests and all that
-/// keeps clients out stands around it.
-fn named_location<'d>(scope: &Scope<'d>, server: &Server<'d>) -> Option<(&'d Directive, &'d Directive)> {
-    let files = scope.own("try_files").pop()?;
-    let name = files.args.last().filter(|name| name.starts_with('@'))?;
-    let others = ["return", "rewrite", "if", "proxy_pass", "grpc_pass", "limit_except"];
-    let mut all = server.block.block().iter();
-    let named = all.find(|other| other.name == "location" && other.arg(0) == name)?;
-    let own = ["try_files", "allow", "limit_req", "limit_conn", "client_max_body_size"];
-    let is_plain = !is_guarded(named.block())
-        && !named.block().iter().any(|inside| own.contains(&inside.name.as_str()))
-        && others.iter().all(|word| scope.own(word).is_empty());
-    is_plain.then_some((files, named))
 }
 
 /// Whether a `try_files` of a block falls back to this location.

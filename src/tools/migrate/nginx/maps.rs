@@ -10,11 +10,11 @@ use policy::matching::host::HostPattern;
 use super::super::draft::{Route, literal_path};
 use super::super::{order, regex, template};
 use super::Reading;
+use super::access::is_guarded;
 use super::lexer::Directive;
-use super::locations::passing;
 use super::prefix::{self, Match};
 use super::scope::{MapChoice, Scope};
-use super::servers::Server;
+use super::server::Server;
 use super::upstreams::Target;
 
 /// What a map looks at.
@@ -517,3 +517,32 @@ const ANY_SIGN: char = '\u{0}';
 const PRESENT: &str = "\u{0}present";
 /// Parts of one location, or of one server.
 const PARTS_MAX: usize = 250;
+
+/// The directive that a place passes its requests on by.
+pub(super) fn pass_of<'d>(scope: &Scope<'d>) -> Option<&'d Directive> {
+    scope.own("proxy_pass").pop().or_else(|| scope.own("grpc_pass").pop())
+}
+
+/// The same, or that of the location which its `try_files` falls back to.
+fn passing<'d>(scope: &Scope<'d>, server: &Server<'d>) -> Option<&'d Directive> {
+    let named = named_location(scope, server).map(|(_, named)| scope.within(named.block()));
+    pass_of(named.as_ref().unwrap_or(scope))
+}
+
+/// The location `@name` that a place's `try_files` falls back to, if the place does nothing else with its requests and all that
+/// keeps clients out stands around it.
+pub(super) fn named_location<'d>(
+    scope: &Scope<'d>,
+    server: &Server<'d>,
+) -> Option<(&'d Directive, &'d Directive)> {
+    let files = scope.own("try_files").pop()?;
+    let name = files.args.last().filter(|name| name.starts_with('@'))?;
+    let others = ["return", "rewrite", "if", "proxy_pass", "grpc_pass", "limit_except"];
+    let mut all = server.block.block().iter();
+    let named = all.find(|other| other.name == "location" && other.arg(0) == name)?;
+    let own = ["try_files", "allow", "limit_req", "limit_conn", "client_max_body_size"];
+    let is_plain = !is_guarded(named.block())
+        && !named.block().iter().any(|inside| own.contains(&inside.name.as_str()))
+        && others.iter().all(|word| scope.own(word).is_empty());
+    is_plain.then_some((files, named))
+}

@@ -11,6 +11,7 @@ mod prefix;
 mod real_ip;
 mod redirects;
 mod scope;
+mod server;
 mod servers;
 #[cfg(test)]
 mod tests;

@@ -2,16 +2,13 @@
 //!
 //! All routes are served by both. The server of 443 stays, and what the other one keeps clients out of is closed in it.
 
-use super::super::notes::SourceLine;
 use super::Reading;
 use super::access::is_guarded;
 use super::lexer::Directive;
 use super::listeners::Redirecting;
 use super::prefix::Match;
-use super::servers::{Server, rules_of};
-
-/// A place of another server that keeps clients out: its line, and what its paths begin with.
-pub(super) type GuardedPath = (SourceLine, String);
+use super::server::{GuardedPath, Server};
+use super::servers::rules_of;
 
 impl<'d> Reading<'d> {
     /// Brings servers that one of the two ports alone reaches to one server for each name.

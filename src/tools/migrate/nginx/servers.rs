@@ -6,48 +6,12 @@ use super::super::order;
 use super::super::other_ports::{self, Ports};
 use super::access::{is_guarded, is_redirect};
 use super::lexer::Directive;
-use super::listeners::{Listen, Redirecting};
-use super::ports::{GuardedPath, guarded};
+use super::listeners::Redirecting;
+use super::ports::guarded;
 use super::prefix::{Match, rewritten_from};
 use super::scope::Scope;
-use super::values::VarScope;
+use super::server::{GuardedPath, Server};
 use super::{Closing, Reading, maps};
-
-/// A server, and what is known of it.
-#[derive(Clone)]
-pub(super) struct Server<'d> {
-    pub(super) block: &'d Directive,
-    /// Its first name, or nothing.
-    pub(super) name: String,
-    /// The hosts of its routes. Empty: all that no other route names, as of nginx's default server.
-    pub(super) hosts: Vec<String>,
-    pub(super) listens: Vec<Listen>,
-    /// `http` or `https`, if it listens for one of the two.
-    pub(super) scheme: Option<&'static str>,
-    /// Whether it is reached through other ports than the rest, so that its routes are closed.
-    pub(super) is_apart: bool,
-    /// Whether a name of it is an expression, which is no host.
-    pub(super) has_unsaid_names: bool,
-    /// Places that another port keeps clients out of, closed here because all ports serve them.
-    pub(super) kept: Vec<GuardedPath>,
-}
-
-impl<'d> Server<'d> {
-    /// What is known of a place in it.
-    pub(super) fn around<'a>(&'a self, scope: &'a Scope<'d>) -> VarScope<'a, 'd> {
-        VarScope { scope, server_name: &self.name, scheme: self.scheme, proxy_host: "" }
-    }
-
-    /// Whether a location without an expression begins with a text and goes on.
-    pub(super) fn has_longer_prefix(&self, text: &str) -> bool {
-        let locations = self.block.block().iter().filter(|inside| inside.name == "location");
-        let mut prefixes = locations.filter_map(|location| match Match::of(location) {
-            Match::Prefix(prefix) if location.arg(0) != "^~" => Some(prefix),
-            _ => None,
-        });
-        prefixes.any(|prefix| prefix.len() > text.len() && prefix.starts_with(text))
-    }
-}
 
 impl<'d> Reading<'d> {
     /// All servers, their listeners and routes.
