@@ -57,7 +57,7 @@ class Terminal:
     def closes_the_answer(self):
         """A key that comes close behind Escape would be read as one with it."""
         self.type("\x1b")
-        self.comes_to(lambda _: "Answer" not in self.text(), "closed")
+        self.comes_to(lambda _: "Response" not in self.text(), "closed")
 
     def type(self, keys):
         os.write(self.master, keys.encode())
@@ -95,10 +95,10 @@ for columns, lines in [(80, 24), (200, 60)]:
     terminal.type("e")
     terminal.shows("explain (as GET /path):")
     terminal.type("get /a\r")
-    terminal.shows("Answer", "route")
+    terminal.shows("Response", "route")
     terminal.closes_the_answer()
     terminal.type("/no-such-id\r")
-    terminal.shows("Answer", "no")
+    terminal.shows("Response", "no")
     terminal.closes_the_answer()
     # A key that is not UTF-8, or none at all, ends nothing.
     terminal.type("zZ?")
