@@ -86,12 +86,12 @@ for columns, lines in [(80, 24), (200, 60)]:
     assert max(len(line.rstrip()) for line in terminal.screen.display) <= columns
     if columns == 80:
         # One pane after the other, and round to the first.
-        for pane in ["no key", "request", "no upstream is configured", "counted by this node alone", "requests/s", "admitted/s"]:
+        for pane in ["no key", "request", "no upstream is configured", "does not share its limits", "requests/s", "admitted/s"]:
             terminal.type("\t")
             terminal.turn()
         terminal.shows("admitted/s")
     else:
-        terminal.shows("Hot keys", "Refusals", "Upstreams", "Redis", "Routes", "counted by this node alone", "no upstream is configured")
+        terminal.shows("Hot keys", "Refusals", "Upstreams", "Redis", "Routes", "does not share its limits", "no upstream is configured")
     terminal.type("e")
     terminal.shows("explain (as GET /path):")
     terminal.type("get /a\r")
