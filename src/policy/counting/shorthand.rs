@@ -190,7 +190,7 @@ fn foreign(text: &str) -> Option<Error> {
             (format!("{by} cannot group digits"), format!("{digits}{}", &limit[span.end..]))
         }
         short @ ("rps" | "rpm" | "rph" | "rpd") if after.is_empty() => {
-            let message = format!("`{word}` is no period, which begins with a slash");
+            let message = format!("`{word}` is not a period");
             (message, format!("{number}/{}", &short[2..]))
         }
         "r" | "req" | "reqs" | "request" | "requests" => {
@@ -503,9 +503,9 @@ mod tests {
             ("10 inflight by ip", "inflight", "`inflight` is not expected here", "10 in flight"),
             ("10 concurrent by ip", "concurrent", "`concurrent` is not expected here", "10 in flight"),
             ("10 In-Flight", "In-Flight", "`In-Flight` is not expected here", "10 in flight"),
-            ("300rpm", "rpm", "`rpm` is no period, which begins with a slash", "300/m"),
-            ("5 RPS by ip", "RPS", "`RPS` is no period, which begins with a slash", "5/s"),
-            ("70rph", "rph", "`rph` is no period, which begins with a slash", "70/h"),
+            ("300rpm", "rpm", "`rpm` is not a period", "300/m"),
+            ("5 RPS by ip", "RPS", "`RPS` is not a period", "5/s"),
+            ("70rph", "rph", "`rph` is not a period", "70/h"),
             ("10r/s", "r/s", "`r` is not expected here", "10/s"),
             (
                 "3 requests per minute",
