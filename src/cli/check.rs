@@ -14,7 +14,7 @@ use config::{Config, RowDocument};
 use control::database::config::{Config as Database, Url};
 use limit::{Sharing, WhenDown};
 use limiter::global;
-use limiter::global::config::{Server, Topology, deadline_of};
+use limiter::global::config::deadline_of;
 use observe::record::Sink;
 use rustix::fs::Access;
 
@@ -138,7 +138,7 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
         }
     };
     if measured.is_empty() {
-        let servers = servers(redis).iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let servers = redis.topology.servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         writeln!(
             out,
             "  Redis at {servers} cannot be reached from here{}: start it, or run check where the gateway runs, to \
@@ -168,22 +168,9 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     Ok(())
 }
 
-/// The servers as they are written.
-fn servers(redis: &global::Config) -> Vec<&Server> {
-    match &redis.topology {
-        Topology::Single(servers)
-        | Topology::Cluster(servers)
-        | Topology::Sentinel { sentinels: servers, .. } => servers.iter().collect(),
-        Topology::Ring { shards, dedicated } => {
-            let dedicated = dedicated.iter().map(|one| &one.server);
-            shards.iter().map(|one| &one.server).chain(dedicated).collect()
-        }
-    }
-}
-
 /// Why the first server does not take a connection, if that is so.
 fn refusal(redis: &global::Config) -> Option<io::Error> {
-    let server = servers(redis).into_iter().next()?;
+    let server = redis.topology.servers().into_iter().next()?;
     let mut addresses = match (server.host.as_str(), server.port).to_socket_addrs() {
         Ok(addresses) => addresses,
         Err(error) => return Some(error),

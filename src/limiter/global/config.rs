@@ -48,6 +48,21 @@ pub enum Topology {
     },
 }
 
+impl Topology {
+    /// The servers as they are configured; of Sentinel those that are asked for the primary.
+    pub fn servers(&self) -> Vec<&Server> {
+        match self {
+            Topology::Single(servers)
+            | Topology::Cluster(servers)
+            | Topology::Sentinel { sentinels: servers, .. } => servers.iter().collect(),
+            Topology::Ring { shards, dedicated } => {
+                let shards = shards.iter().map(|shard| &shard.server);
+                shards.chain(dedicated.iter().map(|shard| &shard.server)).collect()
+            }
+        }
+    }
+}
+
 /// One server, and how to log in there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {

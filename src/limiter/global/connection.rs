@@ -109,15 +109,8 @@ impl Drop for Driver {
 impl Connector {
     /// A connector for the servers of `config`; reads the certificates to trust if a server speaks TLS.
     pub(super) fn new(config: &Config, script: Arc<Script>) -> Result<Connector, ConnectError> {
-        let servers: Vec<&Server> = match &config.topology {
-            Topology::Single(servers) | Topology::Cluster(servers) => servers.iter().collect(),
-            Topology::Sentinel { sentinels, .. } => sentinels.iter().collect(),
-            Topology::Ring { shards, dedicated } => {
-                let shards = shards.iter().map(|shard| &shard.server);
-                shards.chain(dedicated.iter().map(|shard| &shard.server)).collect()
-            }
-        };
-        let tls = servers.iter().any(|server| server.tls).then(|| trust(config)).transpose()?;
+        let tls =
+            config.topology.servers().iter().any(|server| server.tls).then(|| trust(config)).transpose()?;
         let is_clustered = matches!(config.topology, Topology::Cluster(_));
         Ok(Connector { tls: tls.map(Arc::new), is_clustered, script, denied: Mutex::default() })
     }
