@@ -179,17 +179,6 @@ impl<'c> Table<'c> {
         self.ctx.wrong(self.place, message, hint);
     }
 
-    /// Reports an error at a place of the caller's choice, and points at another that matters.
-    pub(super) fn wrong_beside(
-        &self,
-        place: SourceSpan,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-        beside: SourceSpan,
-    ) {
-        self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "first written here"));
-    }
-
     /// Reports what works but should not stay so.
     pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.report(Finding::warning(message).at(self.place, hint));

@@ -50,7 +50,7 @@ pub(crate) fn read_all(
         for value in value.array().unwrap_or_default() {
             let Some(table) = value.table() else { continue };
             let (mut fields, since) = (table.places(), table.since_now());
-            let route = reader.route(table);
+            let route = reader.route(&value, table);
             fields.is_flawed = since.is_flawed();
             reader.config.routes.push(route);
             reader.places.routes.push(fields);
@@ -74,7 +74,7 @@ struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    fn route(&mut self, table: Table<'_>) -> RouteDefinition {
+    fn route(&mut self, value: &Value<'_>, table: Table<'_>) -> RouteDefinition {
         let hosts = table.value("host").map(|value| hosts(&value)).unwrap_or_default();
         let methods = table.value("methods").map(|value| method::list(&value)).unwrap_or_default();
         let path = match table.value("path") {
@@ -101,7 +101,7 @@ impl Reader<'_> {
             None if is_known => made_name(&route),
             None => unknown.clone(),
         };
-        if self.is_taken(&table, &route) {
+        if self.is_taken(value, &table, &route) {
             route.name = unknown;
         }
         table.spell("name", show_text(&route.name));
@@ -128,7 +128,7 @@ impl Reader<'_> {
     }
 
     /// Whether an earlier route has the name, which is reported.
-    fn is_taken(&mut self, table: &Table<'_>, route: &RouteDefinition) -> bool {
+    fn is_taken(&mut self, value: &Value<'_>, table: &Table<'_>, route: &RouteDefinition) -> bool {
         let name = table.value("name").map(|value| value.place);
         let place = name.unwrap_or(table.place);
         let entry = match self.named.entry(route.name.clone()) {
@@ -155,7 +155,7 @@ impl Reader<'_> {
             ),
             false => (format!("two routes are named {}", quoted(&route.name)), "give each its own `name`"),
         };
-        table.wrong_beside(place, message, hint, beside);
+        value.wrong_beside(place, message, hint, beside);
         true
     }
 
