@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-
+use super::networks::Networks;
 use super::request::carried_address;
 use base::cause::Cause;
 use base::identity::Identity;
@@ -46,9 +45,9 @@ impl Require {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressRules {
     /// Admits only these. Empty: all.
-    pub allow: Vec<IpNet>,
+    pub allow: Networks,
     /// Denies these, even if `allow` has them.
-    pub deny: Vec<IpNet>,
+    pub deny: Networks,
 }
 
 impl AddressRules {
@@ -56,7 +55,7 @@ impl AddressRules {
     /// translator it is denied for the IPv4 address that it carries, too, but not allowed for it, because the
     /// translator's address is all that is proven.
     pub fn admit(&self, client: IpAddr) -> bool {
-        let has = |networks: &[IpNet], ip| networks.iter().any(|network| network.contains(&ip));
+        let has = |networks: &Networks, ip| networks.containing(ip).is_some();
         !has(&self.deny, client)
             && !has(&self.deny, carried_address(client))
             && (self.allow.is_empty() || has(&self.allow, client))
@@ -68,8 +67,8 @@ mod tests {
     use super::*;
     use base::identity::Claim;
 
-    fn networks(texts: &[&str]) -> Vec<IpNet> {
-        texts.iter().map(|text| text.parse().expect("a network")).collect()
+    fn networks(texts: &[&str]) -> Networks {
+        texts.iter().map(|text| text.parse().expect("a network")).collect::<Vec<_>>().into()
     }
 
     #[test]

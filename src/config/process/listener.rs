@@ -185,7 +185,7 @@ fn client_ip_keys(keys: &Table<'_>, client_ip: &mut ClientIp) {
 
 /// `allow` and `deny`: the addresses of clients that are admitted.
 pub(crate) fn addresses(table: &Table<'_>) -> AddressRules {
-    let list = |key| networks(table, key, "leave it out");
+    let list = |key| networks(table, key, "leave it out").into();
     AddressRules { allow: list("allow"), deny: list("deny") }
 }
 
@@ -198,7 +198,7 @@ fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &str) -> Vec<Text
     let Some(value) = table.value(key) else { return Vec::new() };
     let texts = value.some_texts(where_empty);
     if texts.len() > NETWORKS_MAX {
-        let hint = "merge some: each client is compared with all of them";
+        let hint = "merge some of them";
         value.wrong(format!("`{key}` has more than {NETWORKS_MAX} ranges"), hint);
     }
     texts
