@@ -23,6 +23,7 @@ from proxies import CONF, LOAD_CORE, PROXY_CORE, Edge
 LEAD_SECONDS = 1  # from the first connection to the window: connections are made, caches are warm
 TAIL_SECONDS = 1  # after the window the load goes on, so that its end is outside too
 WRK_CONNECTIONS = 64
+CLOSED_CONNECTIONS = 32  # at a time, where each serves one request
 H2_CONNECTIONS = 8
 H2_STREAMS = 16
 TLS_CIPHER = "TLS_AES_128_GCM_SHA256"
@@ -37,12 +38,15 @@ class Case:
     title: str
     is_tls: bool
     is_h2: bool
+    is_closed: bool = False
+    """Each request has a connection of its own."""
 
 
 CASES = [
     Case("h1", f"HTTP/1.1, {WRK_CONNECTIONS} connections", is_tls=False, is_h2=False),
     Case("tls-h1", f"HTTP/1.1 over TLS, {WRK_CONNECTIONS} connections", is_tls=True, is_h2=False),
     Case("tls-h2", f"HTTP/2 over TLS, {H2_CONNECTIONS} connections of {H2_STREAMS} streams", is_tls=True, is_h2=True),
+    Case("closed", "HTTP/1.1, a connection for each request", is_tls=False, is_h2=False, is_closed=True),
 ]
 
 
@@ -145,7 +149,8 @@ def sample(before: Reading, after: Reading, latency: tuple[float, float] = (math
 
 def _wrk(edge: Edge, case: Case, seconds: int) -> list[str]:
     url = f"https://127.0.0.1:{edge.tls}/" if case.is_tls else f"http://127.0.0.1:{edge.plain}/"
-    return ["wrk", "-t1", f"-c{WRK_CONNECTIONS}", f"-d{seconds}s", "--latency", url]
+    connections = ["-H", "Connection: close", f"-c{CLOSED_CONNECTIONS}"] if case.is_closed else [f"-c{WRK_CONNECTIONS}"]
+    return ["wrk", "-t1", *connections, f"-d{seconds}s", "--latency", url]
 
 
 def _wrk_latency(output: str) -> tuple[float, float]:
