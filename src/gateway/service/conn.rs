@@ -2,11 +2,13 @@
 //! signal each other.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::BytesMut;
 use http::{HeaderMap, HeaderValue};
 
 use super::activity::Activity;
@@ -81,11 +83,17 @@ pub struct PeerAddress {
     pub text: HeaderValue,
 }
 
+/// Bytes of the longest address in the text form of RFC 5952.
+const LONGEST_ADDRESS: usize = 39;
+
 impl PeerAddress {
     pub fn new(ip: IpAddr) -> PeerAddress {
         let ip = ip.to_canonical();
-        let text = HeaderValue::from_str(&ip.to_string()).unwrap_or(HeaderValue::from_static(""));
-        PeerAddress { ip, text }
+        // With room from the start, because `to_string` would allocate anew after each part of the address.
+        let mut text = BytesMut::with_capacity(LONGEST_ADDRESS);
+        let written = write!(text, "{ip}").ok();
+        let text = written.and_then(|()| HeaderValue::from_maybe_shared(text.freeze()).ok());
+        PeerAddress { ip, text: text.unwrap_or(HeaderValue::from_static("")) }
     }
 }
 
