@@ -30,8 +30,9 @@ sections! {
         "certificates": List(&Table(&CERTIFICATE));
         /// a listener for [Envoy's rate limit service](../../envoy.md): an address as in `bind`, or a table
         "grpc": Any(&[Text, Table(&GRPC)]);
-        /// without a token: more hosts for which requests are accepted, as names or addresses without a port.
-        /// `localhost`, names under it, loopback addresses and the address of `bind` are always accepted
+        /// if neither tokens nor certificates are configured: more hosts for which requests are accepted, as names or
+        /// addresses without a port. `localhost`, names under it, loopback addresses and the address of `bind` are
+        /// always accepted
         "hosts": Texts;
     }
     TOKEN = "a token" {
@@ -71,8 +72,8 @@ sections! {
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
         /// with `client-ca`: a PEM file with the revocation lists of its CAs
         "client-crl": Path;
-        /// clients that may call, by a name in their certificate, written as in `shows`; without the key, every client
-        /// with a certificate from `client-ca`
+        /// the clients that are accepted, by a field of their certificate, as in `shows`; without the key, every client
+        /// with a certificate from a CA in `client-ca`
         "clients": Texts;
     }
 }

@@ -17,7 +17,7 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 
 sections! {
     AUTH = "[auth.<name>]" {
-        /// `"api-key"`, `"jwt"`, `"mtls"`, `"basic"` or `"anonymous"`
+        /// what a client presents; [anonymous](#anonymous-clients): nothing
         "kind": Words(|| words(KINDS)), Required;
         /// whether the upstream sees the credential. `false` removes it from the request; limits can still count by it
         "pass": Bool, Value("true");
@@ -61,7 +61,7 @@ sections! {
         "required": Texts, Value("[\"exp\"]");
         /// how far clocks may differ when `exp`, `nbf` and `iat` are checked; `iat` may not lie in the future
         "leeway": Time(ZERO), Value("5s");
-        /// the claim that names the consumer: a string, or a whole number, whose digits are used
+        /// the claim that names the consumer: a string, or a whole number
         "consumer": Text, Value("claim:sub");
         /// the claim that names the tenant, as for `consumer`
         "tenant": Text;
@@ -83,7 +83,7 @@ sections! {
         "timeout": Time(MS), Value("5s");
     }
     MTLS = "[auth.<name>]" + AUTH {
-        /// the certificate field that names the consumer, such as `san:email`; if there are several, the first
+        /// the certificate field that names the consumer, such as `san:email`; of several values, the first counts
         "consumer": Words(|| words(&CertificateName::ALL)), Needs(
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",

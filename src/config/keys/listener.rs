@@ -42,17 +42,19 @@ sections! {
         "owner": Text, Means("the gateway's own");
         /// group of a Unix socket: a name from `/etc/group`, or a number
         "group": Text, Means("the gateway's own");
-        /// protocols. Over TLS, ALPN decides; without ALPN, HTTP/1.1, or HTTP/2 if nothing else is allowed
+        /// protocols. Over TLS, ALPN selects the protocol. Clients without ALPN get HTTP/1.1, or HTTP/2 if that is the
+        /// only protocol
         "http": Texts, Value("[\"h2\", \"http/1.1\"]");
-        /// certificates; if there are any, the listener speaks TLS. SNI selects the exact name, a wildcard, or the
-        /// first
+        /// certificates; if there are any, the listener speaks TLS. SNI selects the certificate: by exact name, by
+        /// wildcard, otherwise the first
         "certs": Any(&[Table(&ORDERED), Table(&PAIR), List(&Any(&[Table(&ORDERED), Table(&PAIR)]))]);
         /// over TLS, `"strict"` answers 421 to a request for a host other than the one in the handshake
         "sni": Words(|| words(&SNI)), Value("strict");
         /// requests with `_` in a header name: `"refuse"` answers 400, `"keep"` forwards the header
         "underscores": Words(|| words(&UNDERSCORES)), Value("refuse");
-        /// `{ from = ["10.0.0.0/8"] }`, with `"unix"` for a Unix socket: connections from there start with a header of
-        /// the PROXY protocol, version 1 or 2, which names the client; a connection without the header is closed
+        /// `{ from = ["10.0.0.0/8"] }`, with `"unix"` for a Unix socket: connections from these proxies start with a
+        /// header of the PROXY protocol, version 1 or 2, which names the client; a connection without the header is
+        /// closed
         "proxy-protocol": Table(&PROXY_PROTOCOL);
         /// the oldest version of TLS that is accepted. Needs `certs`
         "min-version": Words(|| words(&VERSIONS)), ValueBeside(&["certs"], "\"1.2\"");
@@ -63,17 +65,17 @@ sections! {
         /// `"ask"`: a client may connect without a certificate. If it presents one, the certificate must be valid in
         /// either case
         "client-cert": Words(|| words(&DEMANDS)), ValueBeside(&["client-ca"], "require");
-        /// a PEM file with revocation lists. A client is then refused if the file has no list of its issuer, or only a
-        /// list past its next update. A file that contains no list is an error
+        /// a PEM file with revocation lists. With the key, a client is refused if the file has no current list of the
+        /// client's issuer. A file that contains no list is an error
         "client-crl": Path;
-        /// client addresses and ranges that are admitted, at most 1,000; `deny` wins. The client is the one that
-        /// [`[client-ip]`](client-ip.md) finds. Others get 403 and are charged to no limit
+        /// client addresses and ranges that are admitted, at most 1,000; `deny` wins. The client's address is
+        /// determined by [`[client-ip]`](client-ip.md). Other clients get 403 and are charged to no limit
         "allow": Texts, Means("all");
         /// client addresses and ranges that are refused, at most 1,000
         "deny": Texts;
-        /// redirects every request to the same path and query: `"https"` or `"https:8443"` on the host of the request,
-        /// `"https://www.example.com{path}"` on another. With 308, or `{ to = "https", status = 301 }`. Cannot be
-        /// combined with `certs`
+        /// redirects every request to the same path and query: `"https"` or `"https:8443"` keeps the host of the
+        /// request, `"https://www.example.com{path}"` sets another. The status is 308, or as in `{ to = "https", status
+        /// = 301 }`. Cannot be combined with `certs`
         "redirect": Any(&[Text, Table(&REDIRECT)]);
         /// whether another process of the same user may listen on the address, too (SO_REUSEPORT), as in a rolling
         /// restart; the kernel then spreads connections over both
@@ -83,8 +85,8 @@ sections! {
         /// maximum number of connections from one client address; IPv6 by /64
         "max-connections-per-ip": Number(1, CONNECTIONS_MAX), Means("`50000`, or `max-connections` if less");
         /// changes to every response of the listener, including refusals and redirects: `remove`, `set` and `add`, as
-        /// on a [route](route.md#how), whose own changes come later. Values are the same in every response, so they
-        /// cannot hold `{…}`
+        /// on a [route](route.md#how). The changes of the route are applied afterwards. Values are the same in every
+        /// response, so they cannot hold `{…}`
         "response-headers": Table(&route::CHANGES);
         /// how long clients may take
         "timeouts": Table(&TIMEOUTS), Defaults;
@@ -143,7 +145,7 @@ sections! {
         "header": Time(MS), Value("5s");
         /// a connection without a request
         "idle": Time(MS), Value("60s");
-        /// a request body, or a client reading a response, that makes no progress; over HTTP/1.1 also one that moves
+        /// a request body, or the reading of a response, that makes no progress; over HTTP/1.1 also if it transfers
         /// less than 1 KiB in this time
         "body-stall": Time(MS), Value("30s");
     }

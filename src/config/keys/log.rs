@@ -36,8 +36,8 @@ sections! {
         "decisions": Any(&[Table(&DECISIONS), Only("false")]), Value(r#"{ "to": "off", "database": false }"#);
     }
     ACCESS = "`access`" {
-        /// `"stdout"`, `"stderr"`, `"off"`, the path of a file, which must contain a `/`, or
-        /// [syslog](../../logs.md#syslog): `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
+        /// `"stdout"`, `"stderr"`, `"off"`, a file path, which must contain a `/`, or [syslog](../../logs.md#syslog):
+        /// `"syslog"`, `"unix:/dev/log"`, `"udp://127.0.0.1:514"`
         "to": Any(&[Table(&SYSLOG), Text]), Value("stdout");
         /// `"json"`, `"common"`, `"combined"`, `"ecs"`, or [a text with `{...}`](../../logs.md#a-format-of-your-own)
         "format": Text, Value("json");

@@ -42,7 +42,8 @@ sections! {
         /// `"tier"`, or a table of windows [by tier](tiers.md)
         "limit": Any(&[Texts, Map(&Any(&[Texts, Table(&TIER_PART)]))]),
             Needs("a policy needs `limit`", "write `limit = \"100/m\"`");
-        /// for a limit by tier: the tier of clients without one, or with an unknown one. For a table: its `default`
+        /// for a limit by tier: the tier of clients without a tier or with an unknown one. If the limit is a table, the
+        /// table's `default`
         "default-tier": Text, Means("the strictest");
         /// how windows [count](#algorithms)
         "algorithm": Words(|| words(&ALGORITHMS)), Value("token-bucket");
@@ -50,15 +51,16 @@ sections! {
         "max-delay": Time(MS);
         /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400
         "missing": Words(|| words(&MISSING)), Value("ip");
-        /// the requests of its routes that the policy counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
+        /// which requests of a route the policy counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
         "match": Table(&MATCH), Means("all");
         /// [units per request](cost.md)
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
-        /// [whom it neither charges nor refuses](#exemptions): requests that match one entry of any of these lists
+        /// [exemptions](#exemptions): lists of requests that the policy neither charges nor refuses. One matching entry
+        /// is enough
         "exempt": Table(&EXEMPT);
         /// shadow mode: the policy counts and reports, but refuses nothing
         "shadow": Bool, Value("false");
-        /// the name of another policy, for which this one is a candidate: both are checked for the same requests and
+        /// makes the policy a candidate for the policy of this name: both are checked for the same requests and
         /// compared ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;
         /// for a candidate: the share of keys for which it decides
@@ -118,7 +120,8 @@ sections! {
         /// time per unit until the response is complete, at least 1 ms
         "response-time": Time(MS);
         /// the highest cost that a header, a body or a measurement can set; higher values are reduced to it
-        "max": Number(1, COST_MAX), Means("the capacity of the smallest window; for a cost known later, of each window");
+        "max": Number(1, COST_MAX),
+            Means("the capacity of the smallest window; for a cost known later, the capacity of each window");
     }
     IDEMPOTENCY = "`idempotency-key`" {
         /// the header that marks a retry: `"header:idempotency-key"`

@@ -104,6 +104,7 @@ sections! {
     LIMITS = "[limits]" {
         /// size of the table of limiter keys, fixed at start; the kernel allocates memory as keys arrive. A slot takes
         /// 32 bytes. Plan 64 bytes per key, so that half of the slots stay free. Sliding logs may take another eighth
+        /// of `memory`
         "memory": Size(LIMITS_MEMORY_MIN, MEMORY_MAX), Value("64MiB");
         /// which rate-limit headers responses carry
         "headers": Words(|| words(&LIMIT_HEADERS)), Value("both");
@@ -116,7 +117,7 @@ sections! {
         /// how long requests in flight may take after that
         "drain": Time(ZERO), Value("30s");
         /// how long WebSocket and other tunnels continue before they are asked to end. They then have three seconds,
-        /// even past `drain`. After an upgrade, they continue for at least `drain`
+        /// even if `drain` expires earlier. After an upgrade, they continue for at least `drain`
         "drain-tunnels": Time(ZERO), Value("0s");
         /// how long the new process of an upgrade may take to start serving. After that, the old one continues
         "upgrade": TimeWithin(MS, UPGRADE_MAX, ": until then two processes run"), Value("1m");
@@ -129,7 +130,7 @@ sections! {
         "header": Words(|| words(&SHOWN)), Value("trusted");
         /// which clients see the request id (`X-Request-Id`, and in the body of refusals): all, [trusted
         /// hops](client-ip.md), or none. An upstream's own `X-Request-Id` is replaced, or removed if the client may not
-        /// see the id; with `"never"` it passes. A route's `response-headers` may change the header
+        /// see the id; with `"never"` it is left unchanged. A route's `response-headers` may change the header
         "request-id": Words(|| words(&SHOWN)), Value("always");
     }
     PRIVACY = "[privacy]" {

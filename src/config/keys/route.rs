@@ -27,12 +27,13 @@ sections! {
         /// matches whole segments (`/api`, `/api/x`), `/api{*rest}` any path with that prefix (`/apix`, too). At most
         /// 64 segments
         "path": Text, Value("/{*rest}");
-        /// methods in upper case. HEAD goes where GET goes unless it is listed
+        /// methods in upper case. A route for GET also gets HEAD, unless a route lists HEAD
         "methods": Texts, Means("any");
         /// further conditions
         "match": Table(&MATCH);
-        /// the name of an upstream, a URL (`"http://127.0.0.1:3000"` or `"unix:/run/app.sock"`, an upstream with
-        /// default settings), `"echo"`, which is built in, or [several upstreams](traffic-splitting.md)
+        /// the name of an upstream, or a URL (`"http://127.0.0.1:3000"`, `"unix:/run/app.sock"`), which stands for an
+        /// upstream with default settings. Or `"echo"`, the built-in upstream, or [several
+        /// upstreams](traffic-splitting.md)
         "to": Any(&[Text, Table(&PART), List(&Any(&[Text, Table(&PART)]))]);
         /// a fixed response
         "respond": Table(&RESPOND);
@@ -52,18 +53,18 @@ sections! {
         "rewrite": Text, Means("unchanged");
         /// changes to request headers
         "headers": Table(&CHANGES);
-        /// changes to the headers of a response from the upstream or the route, and of a 502, 503 or 504 in its place;
-        /// not of earlier refusals (401, 403, 413, 429)
+        /// changes to the headers of a response from the upstream or the route, or of a 502, 503 or 504 in its place.
+        /// Earlier refusals (401, 403, 413, 429) are not changed
         "response-headers": Table(&CHANGES);
         /// bytes of a request body; beyond: 413
         "max-body": Size(0, BODY_BYTES_MAX), Means("the listener's `max.body`");
         /// how long the upstream may take
         "timeouts": Table(&TIMEOUTS), Means("the upstream's");
         /// when a request is retried. It replaces the [upstream's `retry`](retry.md) as a whole, so an absent key has
-        /// its default; only `budget` stays the upstream's
+        /// its default; only `budget` still comes from the upstream
         "retry": Table(&RETRY), Means("the upstream's");
-        /// whether `Connection: upgrade` is passed on, which WebSocket needs; otherwise the request is forwarded
-        /// without it. Only over HTTP/1.1 on both sides, to one protocol (never h2c), and without a body
+        /// whether `Connection: upgrade` is passed on, as WebSocket needs; otherwise the request is forwarded without
+        /// it. An upgrade works only over HTTP/1.1 on both sides, to one protocol (never h2c), and without a body
         "upgrade": Bool, Value("false");
         /// whether and how responses are [compressed](compression.md)
         "compress": Any(&[Bool, Table(&COMPRESS)]), Means("as in `[compress]`, otherwise off");
@@ -73,8 +74,7 @@ sections! {
         /// names of authentication methods. The first method that recognises the client decides; if none recognises it,
         /// the response is 401
         "auth": Texts;
-        /// conditions on the identity. Every key must match with at least one of its values; otherwise the response is
-        /// 403
+        /// conditions on the identity. Each key that is set must match one of its values; otherwise the response is 403
         "require": Table(&REQUIRE);
         /// client addresses and ranges that are admitted; `deny` wins
         "allow": Texts, Means("all");

@@ -14,12 +14,12 @@ sections! {
         /// `redis://user:password@host:port,host:port/db`, or `rediss://` for TLS. User and password are those of an
         /// ACL user. They are taken literally up to the last `@`, without percent-decoding
         "url": Url;
-        /// `"single"`: the first host that accepts writes. `"sentinel:<master>"`: the hosts are sentinels, and the
-        /// login is the primary's. `"cluster"`: the hosts are some nodes of a Redis Cluster. `"ring"`: independent
-        /// servers
+        /// `"single"`: the first host that accepts writes. `"sentinel:<master>"`: the hosts are sentinels; user and
+        /// password are for the primary. `"cluster"`: the hosts are some nodes of a Redis Cluster. `"ring"`:
+        /// independent servers
         "topology": Text, Value("single");
-        /// how long a decision waits for Redis. `"auto"`: 1.5 times the duration of nearly all calls, at least 2 ms and
-        /// at most 20 ms
+        /// how long a decision waits for Redis. `"auto"`: 1.5 times the round trip that nearly all calls stay below, at
+        /// least 2 ms and at most 20 ms
         "deadline": Any(&[TimeWithin(MS, SECOND, ": a request waits that long"), Word("auto")]), Value("auto");
         /// the prefix of every key in Redis, 1 to 32 characters. Nodes that share limits need the same one
         "prefix": Text, Value("sg");

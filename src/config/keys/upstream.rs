@@ -57,7 +57,7 @@ sections! {
         /// if fewer servers than this are usable, all are used, and the log says so. `"0%"`: only if none is usable
         "panic": Share, Value("25%");
         /// the `Host` header: `"client"` forwards the client's, `"server"` sends the server's own name. A request
-        /// without one, as HTTP/1.0 allows, gets the server's unless its route sets one
+        /// without a `Host`, as HTTP/1.0 allows, gets the server's, unless the route sets the header
         "host": Words(|| words(&HOSTS)), Value("client");
         /// [connection pools](upstream-connections.md#connections)
         "connections": Table(&CONNECTIONS), Defaults;
@@ -117,8 +117,8 @@ sections! {
         /// breaks or carries no HTTP; a response or a body that does not begin in time; a status of 5xx; or a gRPC call
         /// that ends without a response body and with UNKNOWN, DEADLINE_EXCEEDED, INTERNAL, UNAVAILABLE or DATA_LOSS
         "after": Number(1, IN_A_ROW_MAX), Value("5");
-        /// length of the first ejection. Each further ejection lasts that much longer, up to ten times the first
-        /// length. Each period of the first length without an ejection shortens the next ejection by as much
+        /// length of the first ejection. The second lasts twice as long, the third three times, up to ten times. Every
+        /// `for` that passes without an ejection makes the next ejection one `for` shorter
         "for": Time(MS), Value("30s");
         /// largest share of servers that may be ejected at once, rounded down, so a single server is never ejected
         "most": Share, Value("50%");
@@ -127,9 +127,11 @@ sections! {
         "success-rate": Share;
         /// ejects a server whose good responses take this many times as long to begin as the median of the others
         "latency": Number(2, TIMES_MAX);
-        /// how often servers are compared by `success-rate` and `latency`, over the responses since the last time
+        /// the interval at which servers are compared by `success-rate` and `latency`, each time over the responses
+        /// since the last comparison
         "every": Time(EVERY_MIN), ValueBeside(&["success-rate", "latency"], "10s");
-        /// minimum number of requests in an interval for a server to be compared; at least three servers must reach it
+        /// minimum number of requests in an interval for a server to be compared; at least three servers must reach
+        /// this number
         "requests": Number(1, REQUESTS_MAX), ValueBeside(&["success-rate", "latency"], "100");
     }
     CONNECTIONS = "`connections`" {
@@ -159,23 +161,23 @@ sections! {
         /// from the end of the request until the response begins. While the body is being sent: how long the server may
         /// accept nothing
         "response": Time(MS), Value("15s");
-        /// a body that makes no progress; noticed after one to two times this long. `"off"`: no limit
+        /// how long a response body may make no progress. The gateway may notice up to twice as late. `"off"`: no limit
         "stall": TimeOrOff(MS), Value("60s");
-        /// the whole exchange
+        /// the whole request, from its headers to the last byte of the response
         "total": Time(MS);
     }
     UPLOADS = "`uploads`" {
         /// how much of a request body is read before it takes a connection. `0`: nothing
         "gather": Size(0, GATHER_BYTES_MAX), Value("16KiB");
-        /// lowest rate of a body that holds a connection, in bytes per second over any five seconds; slower: 408. Time
-        /// in which the server accepts nothing does not count. `0`: no limit
+        /// lowest rate of a body that holds a connection, in bytes per second over any five seconds. A slower request
+        /// gets 408. Time in which the server accepts nothing does not count. `0`: no limit
         "least-rate": Size(0, RATE_MAX), Value("1KiB");
     }
     RETRY = "`retry`" {
         /// retries per request
         "times": Number(0, 1), Value("1");
-        /// `"connect"`: no connection. `"reset-before-bytes"`: the connection broke before the first byte of a
-        /// response, interim ones (`100 Continue`) included. `"timeout"`: no response within `timeouts.try`, or within
+        /// `"connect"`: no connection. `"reset-before-bytes"`: the connection broke before the first byte of a response
+        /// or of an interim response (`100 Continue`). `"timeout"`: no response within `timeouts.try`, or within
         /// `response` if `try` is not set. Or response statuses
         "on": Texts, Value("[\"connect\", \"reset-before-bytes\"]");
         /// retries as a share of the last ten seconds' requests, in each worker. A few retries are always allowed,
