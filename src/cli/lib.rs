@@ -70,18 +70,18 @@ enum Command {
     Check(check::Arguments),
     /// Explain which route answers a request and which limits count it, without spending anything
     Explain(explain::Arguments),
-    /// Show why a consumer's requests may be refused: counts, overrides, its tenant, windows, the last refusals
+    /// Show why a consumer's requests may be refused: remaining units, penalties, overrides, limits of the tenant
     Why(why::Arguments),
     /// Show a running gateway live in this terminal: refusals, hot keys, servers, Redis
     Top(top::Arguments),
     /// Change limits at run time through the admin API, and see who changed what
     Ctl(Box<ctl::Arguments>),
-    /// Read an API key or a password from standard input, and print its entry for the file
+    /// Read an API key or a password from standard input, and print its entry for the file of keys or users
     HashKey(hash_key::Arguments),
     /// Convert another gateway's configuration, and list what is left out
     #[command(visible_alias = "import")]
     Migrate(migrate::Arguments),
-    /// Play an access log through a configuration, and show what its limits would have refused
+    /// Replay an access log against a configuration, and report what its limits would have refused
     Replay(replay::Arguments),
     /// Print limits that fit an access log: limits that would have refused few of its clients
     Suggest(suggest::Arguments),
@@ -89,7 +89,7 @@ enum Command {
     Schema,
     /// Make a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
-    /// Say how a running gateway is reloaded, for who expects a command for it
+    /// Say how to reload a running gateway, for users who expect a command for it
     #[command(hide = true)]
     Reload,
     /// Print completions of this command line for a shell
@@ -100,7 +100,7 @@ enum Command {
     Version,
 }
 
-/// Runs the command the process was started with. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done but for
+/// Runs the command the process was started with. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done except for
 /// what the output lists, 78 wrong configuration.
 pub fn main() -> ExitCode {
     run(Arguments::parse()).map_or_else(|error| failed(&error), ExitCode::from)

@@ -75,7 +75,7 @@ const SECTIONS: [Section; 4] = [
         &[
             (
                 "HUP",
-                "Reads the configuration again; an invalid one is logged and the running one stays in force. Reopens the access log.",
+                "Reloads the configuration; if it is invalid, the running one stays in force. Reopens the access log.",
             ),
             ("USR1", "Reopens the access log, and nothing else."),
             (

@@ -42,7 +42,7 @@ sections! {
         "token": Secret;
         /// instead of `token`: `sha256:` and 64 hex digits, as `sluicegate hash-key` prints them
         "digest": Secret;
-        /// the rights of its bearer: see [roles](#tokens-and-roles)
+        /// the permissions of its bearer: see [roles](#tokens-and-roles)
         "role": Words(|| words(&ROLES)),
             Needs("a token needs `role`, what its bearer may do", "write `role = \"operate\"`");
         /// a date, or date and time with offset: `"2027-01-01T00:00:00Z"`
@@ -57,7 +57,7 @@ sections! {
             "write the kind of name and the name, as in `shows = \"san:email=alice@example.com\"` or \
              `\"subject:cn=alice\"`",
         );
-        /// the rights of its bearer: see [roles](#tokens-and-roles)
+        /// the permissions of its bearer: see [roles](#tokens-and-roles)
         "role": Words(|| words(&ROLES)),
             Needs("a certificate needs `role`, what its bearer may do", "write `role = \"operate\"`");
     }

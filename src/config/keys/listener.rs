@@ -111,7 +111,7 @@ sections! {
         );
         /// a contact address for the CA
         "email": Text;
-        /// you agree to the CA's terms of service
+        /// must be `true`: you agree to the CA's terms of service
         "agree": Bool, Required;
         /// for a CA of your own: a PEM file with the CAs that verify the server of the directory
         "ca": Path, Means("the system's");

@@ -103,8 +103,8 @@ sections! {
     }
     LIMITS = "[limits]" {
         /// size of the table of limiter keys, fixed at start; the kernel allocates memory as keys arrive. A slot takes
-        /// 32 bytes. Plan 64 bytes per key, so that half of the slots stay free. Sliding logs may take another eighth
-        /// of `memory`
+        /// 32 bytes. Plan for 64 bytes per key, so that half of the slots stay free. Sliding logs may take another
+        /// eighth of `memory`
         "memory": Size(LIMITS_MEMORY_MIN, MEMORY_MAX), Value("64MiB");
         /// which rate-limit headers responses carry
         "headers": Words(|| words(&LIMIT_HEADERS)), Value("both");

@@ -54,7 +54,7 @@ sections! {
         /// changes to request headers
         "headers": Table(&CHANGES);
         /// changes to the headers of a response from the upstream or the route, or of a 502, 503 or 504 in its place.
-        /// Earlier refusals (401, 403, 413, 429) are not changed
+        /// Earlier refusals (401, 403, 413, 429) are changed only with `always = true`
         "response-headers": Table(&CHANGES);
         /// bytes of a request body; beyond: 413
         "max-body": Size(0, BODY_BYTES_MAX), Means("the listener's `max.body`");
@@ -74,7 +74,7 @@ sections! {
         /// names of authentication methods. The first method that recognises the client decides; if none recognises it,
         /// the response is 401
         "auth": Texts;
-        /// conditions on the identity. Each key that is set must match one of its values; otherwise the response is 403
+        /// conditions on the identity, which must have one of the values of each key; otherwise the response is 403
         "require": Table(&REQUIRE);
         /// client addresses and ranges that are admitted; `deny` wins
         "allow": Texts, Means("all");
@@ -122,7 +122,7 @@ sections! {
         /// how long the whole exchange may take
         "total": Time(MS);
         /// how long a response body may make no progress. `"off"` lets an event stream or a gRPC call be silent for any
-        /// time
+        /// length of time
         "stall": TimeOrOff(MS);
         /// how long a WebSocket or other tunnel may be idle; enforced up to a quarter late
         "tunnel-idle": TimeOrOff(MS), Means("1 hour");

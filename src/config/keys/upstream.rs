@@ -183,7 +183,7 @@ sections! {
         /// retries as a share of the last ten seconds' requests, in each worker. A few retries are always allowed,
         /// unless the budget is `"0%"`
         "budget": Share, Value("20%");
-        /// if no response has begun after this, another server gets the request, too ([hedging](retry.md#hedging))
+        /// if no response has begun after this time, another server gets the request, too ([hedging](retry.md#hedging))
         "hedge-after": Time(MS);
     }
     STICKY = "`sticky`" {
@@ -201,7 +201,7 @@ sections! {
         "path": Text, Value("/");
         /// whether clients send the cookie with requests from other sites; `"none"` implies `Secure`
         "same-site": Words(|| words(&SITES)), Value("lax");
-        /// must be `true` if TLS ends in front of this gateway: the cookie is then `Secure` on every connection
+        /// must be `true` if TLS is terminated in front of the gateway: the cookie is then `Secure` on every connection
         "secure": Bool, Means("over TLS");
     }
 }
