@@ -235,7 +235,7 @@ impl Listener {
         self.may.store(false, Ordering::Relaxed);
         if !std::mem::replace(&mut self.is_said, true) {
             let (server, channel) = (&connection.server, &self.channel);
-            let advice = format!("give the Redis user the rights `&{channel} +subscribe +publish`");
+            let advice = format!("give the Redis user the permissions `&{channel} +subscribe +publish`");
             tracing::warn!(
                 %server, channel, advice,
                 "Redis does not allow this node to publish and subscribe: it polls for changes"
