@@ -632,6 +632,12 @@ fn what_cannot_be_meant_draws_a_warning() {
             "2:8",
             "a path of OTLP over HTTP",
         ),
+        (
+            "[policy.p]\nby = [\"ip\"]\nalgorithm = \"sliding-window\"\nlimit = \"1.67/s\"\n".to_owned(),
+            "4:9",
+            "`1.67/s` is counted as 5/3s",
+        ),
+        ("[[route]]\nto = \"echo\"\nlimit = \"0.5/s by ip\"\n".to_owned(), "3:9", "write `1/2s burst 1`"),
     ] {
         let said = warned(&text);
         assert!(
@@ -768,7 +774,8 @@ fn what_is_said_of_a_wrong_limit_can_be_written_there() {
         "\"5 per\"",
         "\"/m\"",
         "\"\"",
-        "\"1.5/m\"",
+        "\"1.5 in flight\"",
+        "\"0.000001/s\"",
         "\"10k/d\"",
         "\"10,000/d\"",
         "\"10 inflight\"",

@@ -130,14 +130,19 @@ pub(crate) fn window(
         Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
             Some((window, by))
         }
-        Ok(Shorthand { window, by, has_burst }) => {
+        Ok(Shorthand { window, by, has_burst, is_decimal }) => {
             if has_burst && !matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
                 text.wrong(
                     "`burst` needs a token bucket or a leaky bucket",
                     "remove `burst` from the limit, or remove `algorithm`",
                 );
             }
-            Some((counted(text, window, counting)?, by))
+            let window = counted(text, window, counting)?;
+            if is_decimal {
+                let shown = limit_text::show_window(&window);
+                text.warn(format!("{} is counted as {shown}", text.shown()), format!("write `{shown}`"));
+            }
+            Some((window, by))
         }
         // Without the error's own words, because they would quote the text, which may be a secret if it came from
         // outside the file.

@@ -1,7 +1,8 @@
 //! Limits as operators write them: `"100/m burst 20 by ip"`, `"5/s"`, `"10_000/d by consumer, route"`.
 //!
 //! ```text
-//! limit     = ( units ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]
+//! limit     = ( rate ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]
+//! rate      = units [ "." digits ]
 //! units     = digits, with `_` where it reads better
 //! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
 //! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x | claim:x |
@@ -25,6 +26,8 @@ pub struct Shorthand {
     /// Who is counted; empty where nothing is written.
     pub by: Vec<Dimension>,
     pub has_burst: bool,
+    /// The window is in whole units over a longer period than its text, which has a decimal number.
+    pub is_decimal: bool,
 }
 
 /// What is wrong with a limit, and where.
@@ -44,9 +47,12 @@ pub enum ShorthandProblem {
     /// A number beyond 64 bits, or a period beyond 500 years.
     #[error("this number is too large")]
     TooLarge,
-    /// A number with a point in it.
-    #[error("a limit must be a whole number of requests")]
+    /// A burst or a number of requests in flight with a point in it.
+    #[error("this number must be whole")]
     Fraction,
+    /// A rate that is less than half a unit in [`MULTIPLES`] periods.
+    #[error("this rate rounds to nothing")]
+    TooSlow,
     /// A number with letters behind it.
     #[error("`{found}` is not part of a number")]
     Letters { found: String },
@@ -94,7 +100,8 @@ impl ShorthandProblem {
             ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
-            ShorthandProblem::Fraction => "write a longer period, as in `1/2s` or `30/m`",
+            ShorthandProblem::Fraction => "only the number of requests per period may have decimals",
+            ShorthandProblem::TooSlow => "write a longer period, as in `1/30d`",
             ShorthandProblem::Letters { .. } => "write its digits, as in `10_000/d`",
             ShorthandProblem::TooLarge => "write a smaller number",
             ShorthandProblem::ZeroLimit | ShorthandProblem::ZeroBurst | ShorthandProblem::ZeroPeriod => {
@@ -145,22 +152,67 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
 
 fn read(text: &str) -> Result<Shorthand, Error> {
     let mut reader = ShorthandReader { text, at: 0 };
-    let limit = reader.units(ShorthandProblem::ZeroLimit)?;
+    let rate = reader.rate()?;
     if reader.takes_in_flight() {
+        let limit = rate.whole(ShorthandProblem::ZeroLimit)?;
         let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
         reader.end()?;
         // Any period would do, because it is no part of what it says.
         let window = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
-        return Ok(Shorthand { window, by, has_burst: false });
+        return Ok(Shorthand { window, by, has_burst: false, is_decimal: false });
     }
-    let period_ns = reader.period()?;
+    let is_decimal = rate.scale > 1;
+    let (limit, period_ns) = rate.over(reader.period()?)?;
     let burst =
         if reader.takes_word("burst") { Some(reader.units(ShorthandProblem::ZeroBurst)?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
     reader.end()?;
     let window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
-    Ok(Shorthand { window, by, has_burst: burst.is_some() })
+    Ok(Shorthand { window, by, has_burst: burst.is_some(), is_decimal })
 }
+
+/// A number as it is written: `1.67` is 167 with a scale of 100.
+struct DecimalNumber {
+    span: Range<usize>,
+    digits: u64,
+    scale: u64,
+}
+
+impl DecimalNumber {
+    fn whole(self, zero: ShorthandProblem) -> Result<NonZeroU64, Error> {
+        match self.scale {
+            1 => NonZeroU64::new(self.digits).ok_or(Error { span: self.span, problem: zero }),
+            _ => Err(Error { span: self.span, problem: ShorthandProblem::Fraction }),
+        }
+    }
+
+    /// So many units in each period, as whole units over the fewest periods for which that changes the rate by at most 1 %.
+    fn over(self, period_ns: NonZeroU64) -> Result<(NonZeroU64, NonZeroU64), Error> {
+        if self.scale == 1 || self.digits == 0 {
+            let units = NonZeroU64::new(self.digits);
+            let zero = Error { span: self.span, problem: ShorthandProblem::ZeroLimit };
+            return units.map(|units| (units, period_ns)).ok_or(zero);
+        }
+        let (digits, scale) = (u128::from(self.digits), u128::from(self.scale));
+        let whole = (1..=MULTIPLES).find_map(|periods| {
+            let units = (digits * u128::from(periods) + scale / 2) / scale;
+            let off_by = (units * scale).abs_diff(digits * u128::from(periods));
+            (units > 0 && off_by * 100 <= units * scale).then_some(units)
+        });
+        let wrong = |problem| Error { span: self.span, problem };
+        let Some(units) = whole else { return Err(wrong(ShorthandProblem::TooSlow)) };
+        let periods = u64::try_from((units * scale + digits / 2) / digits).ok();
+        let period_ns = periods.and_then(|periods| period_ns.get().checked_mul(periods));
+        let period_ns = period_ns.filter(|ns| i64::try_from(*ns).is_ok());
+        match (u64::try_from(units).ok().and_then(NonZeroU64::new), period_ns.and_then(NonZeroU64::new)) {
+            (Some(units), Some(period_ns)) => Ok((units, period_ns)),
+            _ => Err(wrong(ShorthandProblem::TooLarge)),
+        }
+    }
+}
+
+/// The most periods that a decimal rate is counted over: a day of seconds.
+const MULTIPLES: u64 = 86_400;
 
 /// What is wrong with a limit that another gateway would take, if it is clear what it means.
 fn foreign(text: &str) -> Option<Error> {
@@ -294,15 +346,31 @@ struct ShorthandReader<'t> {
 }
 
 impl<'t> ShorthandReader<'t> {
-    /// A number of units that is not 0.
+    /// A whole number of units that is not 0.
     fn units(&mut self, zero: ShorthandProblem) -> Result<NonZeroU64, Error> {
+        self.rate()?.whole(zero)
+    }
+
+    /// A number of units, which may have decimals.
+    fn rate(&mut self) -> Result<DecimalNumber, Error> {
         self.skip_space();
-        let (span, number) = self.number()?.ok_or_else(|| self.error_here(ShorthandProblem::NoNumber))?;
-        let start = self.at;
+        let (mut span, mut digits) =
+            self.number()?.ok_or_else(|| self.error_here(ShorthandProblem::NoNumber))?;
+        let mut scale = 1;
         if self.rest().starts_with('.') {
-            self.token(|char| char == '.' || char.is_ascii_digit());
-            return Err(Error { span: span.start..self.at, problem: ShorthandProblem::Fraction });
+            self.at += 1;
+            let decimals = self.token(|char| char.is_ascii_digit());
+            span.end = self.at;
+            let wrong = |problem| Error { span: span.clone(), problem };
+            if decimals.is_empty() {
+                return Err(wrong(ShorthandProblem::Fraction));
+            }
+            let number = format!("{digits}{decimals}").parse().ok();
+            scale =
+                u32::try_from(decimals.len()).ok().and_then(|length| 10_u64.checked_pow(length)).unwrap_or(0);
+            digits = number.filter(|_| scale > 0).ok_or_else(|| wrong(ShorthandProblem::TooLarge))?;
         }
+        let start = self.at;
         let found = self.token(char::is_alphabetic);
         if !matches!(found, "" | "per" | "in" | "by" | "burst") {
             return Err(Error {
@@ -312,7 +380,7 @@ impl<'t> ShorthandReader<'t> {
         }
         // Back to before the word, so that whoever reads on finds it.
         self.at = start;
-        NonZeroU64::new(number).ok_or(Error { span, problem: zero })
+        Ok(DecimalNumber { span, digits, scale })
     }
 
     /// `/m`, `/10s`, `per minute`; in nanoseconds.
@@ -538,7 +606,7 @@ mod tests {
         assert_eq!(error("5/s burst"), ("", ShorthandProblem::NoNumber));
         assert_eq!(error("5/s burst by ip"), ("by", ShorthandProblem::NoNumber));
         assert_eq!(error("5"), ("", ShorthandProblem::NoPeriod));
-        assert_eq!(error("1.5/s"), ("1.5", ShorthandProblem::Fraction));
+        assert_eq!(error("1.5 in flight"), ("1.5", ShorthandProblem::Fraction));
         assert_eq!(error("5/w"), ("w", ShorthandProblem::UnknownUnit { found: "w".into() }));
         assert_eq!(error("5/"), ("", ShorthandProblem::UnknownUnit { found: "".into() }));
         assert_eq!(error("99999999999999999999/s"), ("99999999999999999999", ShorthandProblem::TooLarge));
@@ -576,7 +644,7 @@ mod tests {
 
     #[test]
     fn numbers_that_are_not_whole_say_what_is_wrong_with_them() {
-        for text in ["0.5/s", "1.5/m", "5/s burst 0.5"] {
+        for text in ["5/s burst 0.5", "1.5 in flight", "5./s"] {
             assert_eq!(parse(text).map_err(|error| error.problem), Err(ShorthandProblem::Fraction), "{text}");
         }
         for (text, found) in [("10k/d", "k"), ("2M/h by ip", "M"), ("5/s burst 1k", "k")] {
@@ -584,5 +652,36 @@ mod tests {
             assert_eq!(parse(text).map_err(|error| error.problem), Err(problem), "{text}");
         }
         assert!(parse("5per minute").is_ok() && parse("5in flight").is_ok());
+    }
+
+    #[test]
+    fn decimal_rates_are_counted_in_whole_units_over_the_fewest_periods() {
+        for (text, limit, seconds) in [
+            ("0.5/s", 1, 2),
+            ("1.67/s", 5, 3),
+            ("0.33/s", 1, 3),
+            ("2.5 per minute burst 7", 5, 120),
+            ("1.0/s", 1, 1),
+            ("1_000.4/s", 1_000, 1),
+            ("0.0001/s", 1, 10_000),
+            ("12.5/10s", 25, 20),
+        ] {
+            let read = parse(text).expect("a limit");
+            assert_eq!(
+                (read.window.limit().get(), read.window.period_ns().get()),
+                (limit, seconds * 1_000_000_000),
+                "{text}"
+            );
+            assert!(read.is_decimal, "{text}");
+        }
+        for (text, problem) in [
+            ("0.000001/s", ShorthandProblem::TooSlow),
+            ("0.0/s", ShorthandProblem::ZeroLimit),
+            ("0.00001/365d", ShorthandProblem::TooSlow),
+            ("0.0001/30d", ShorthandProblem::TooLarge),
+            ("0.00000000000000000001/s", ShorthandProblem::TooLarge),
+        ] {
+            assert_eq!(parse(text).map_err(|error| error.problem), Err(problem), "{text}");
+        }
     }
 }
