@@ -428,9 +428,10 @@ pub enum Dimension {
     Body(JsonPath),
     /// The value of an entry of a descriptor, which only rules of domains have.
     Entry(String),
-    /// The value of a cookie. Only choices of upstreams and servers stay by it, no policy counts by it.
+    /// The value of a cookie.
     Cookie(String),
-    /// The path in its normal form, without the query; as with [`Dimension::Cookie`], no policy counts by it.
+    /// The path in its normal form, without the query. Only choices of upstreams and servers stay by it; no policy counts
+    /// by it.
     Path,
 }
 

@@ -197,6 +197,7 @@ fn a_shadow_counts_and_never_refuses() {
 fn keys_differ_by_the_dimensions_of_the_policy() {
     for (by, one, other) in [
         ("header:x-key", ("/a", "X-Key: one"), ("/a", "X-Key: other")),
+        ("cookie:user", ("/a", "Cookie: a=1; user=one"), ("/a", "Cookie: user=other; a=1")),
         ("query:key", ("/a?key=one", "X: -"), ("/a?key=other", "X: -")),
         ("method", ("/a", "X: -"), ("", "")),
     ] {
@@ -212,6 +213,19 @@ fn keys_differ_by_the_dimensions_of_the_policy() {
     let by_param = Gateway::start(&route("/o/{id}", "\"1/h by param:id\""));
     let ask = |target| by_param.get(target).status;
     assert_eq!([ask("/o/1"), ask("/o/1"), ask("/o/2"), ask("/o/%31")], [200, 429, 200, 429]);
+}
+
+#[test]
+fn a_value_that_servers_could_read_differently_is_refused() {
+    for (by, target, fields) in [
+        ("header:x-key", "/a", &["X-Key: one", "X-Key: other"][..]),
+        ("cookie:user", "/a", &["Cookie: user=one; user=other"][..]),
+        ("cookie:user", "/a", &["Cookie: user=one", "Cookie: user=other"][..]),
+        ("query:key", "/a?key=one&key=other", &[][..]),
+    ] {
+        let gateway = limited("", &format!("\"9/h by {by}\""));
+        assert_eq!(from(&gateway, target, fields).status, 400, "{by} {fields:?}");
+    }
 }
 
 #[test]

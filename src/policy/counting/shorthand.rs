@@ -5,7 +5,7 @@
 //! rate      = units [ "." digits ]
 //! units     = digits, with `_` where it reads better
 //! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
-//! dimension = consumer | tenant | ip | route | method | header:x | query:x | param:x | claim:x |
+//! dimension = consumer | tenant | ip | route | method | host | header:x | cookie:x | query:x | param:x | claim:x |
 //!             body:x | entry:x, parted by commas or spaces
 //! ```
 //!
@@ -116,8 +116,8 @@ impl ShorthandProblem {
             ShorthandProblem::NoDimension
             | ShorthandProblem::UnknownDimension { .. }
             | ShorthandProblem::DimensionName { .. } => {
-                "write consumer, tenant, ip, route, method, host, header:<name>, query:<name>, param:<name>, \
-                 claim:<name>, body:<field>, or entry:<key> of descriptors"
+                "write consumer, tenant, ip, route, method, host, header:<name>, cookie:<name>, query:<name>, \
+                 param:<name>, claim:<name>, body:<field>, or entry:<key> of descriptors"
             }
             ShorthandProblem::DimensionTwice { .. } => "name it once",
         })
@@ -126,8 +126,8 @@ impl ShorthandProblem {
 
 /// Names of the dimensions, for "did you mean"; those with a colon want a name behind it.
 pub const DIMENSIONS: &[&str] = &[
-    "consumer", "tenant", "ip", "route", "method", "host", "header:", "query:", "param:", "claim:", "body:",
-    "entry:",
+    "consumer", "tenant", "ip", "route", "method", "host", "header:", "cookie:", "query:", "param:", "claim:",
+    "body:", "entry:",
 ];
 
 /// Names of the dimensions that a choice may stay by.
@@ -288,7 +288,7 @@ pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
             "route" => Ok(Dimension::Route),
             "method" => Ok(Dimension::Method),
             "host" => Ok(Dimension::Host),
-            "header" | "query" | "param" | "claim" | "body" | "entry" => {
+            "header" | "cookie" | "query" | "param" | "claim" | "body" | "entry" => {
                 Err(ShorthandProblem::DimensionName { found: found(), kind: kind_of(text) })
             }
             _ => Err(ShorthandProblem::UnknownDimension { found: found() }),
@@ -300,6 +300,11 @@ pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
             // absent.
             Ok(if name == http::header::HOST { Dimension::Host } else { Dimension::Header(name) })
         }
+        // It is checked like a name of a header field, because both are tokens.
+        Some(("cookie", name)) if http::HeaderName::from_bytes(name.as_bytes()).is_ok() => {
+            Ok(Dimension::Cookie(name.to_owned()))
+        }
+        Some(("cookie", _)) => Err(ShorthandProblem::DimensionName { found: found(), kind: "cookie" }),
         Some(("query", name)) => name_of("query", name).map(Dimension::Query),
         Some(("param", name)) => name_of("param", name).map(Dimension::Param),
         Some(("claim", name)) => name_of("claim", name).map(Dimension::Claim),
@@ -312,25 +317,18 @@ pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
     }
 }
 
-/// Reads one dimension that a choice of an upstream or a server may stay by: those of policies, `cookie:session` and `path`.
+/// Reads one dimension that a choice of an upstream or a server may stay by: those of policies, and `path`.
 ///
 /// # Errors
 /// Where it is none.
 pub fn dimension_of_choice(text: &str) -> Result<Dimension, ShorthandProblem> {
-    match text.split_once(':').unwrap_or((text, "")) {
-        ("path", "") if text == "path" => Ok(Dimension::Path),
-        // It is checked like a name of a header field, because both are tokens.
-        ("cookie", name) if http::HeaderName::from_bytes(name.as_bytes()).is_ok() => {
-            Ok(Dimension::Cookie(name.to_owned()))
-        }
-        ("cookie", _) => Err(ShorthandProblem::DimensionName { found: text.to_owned(), kind: "cookie" }),
-        _ => dimension(text),
-    }
+    if text == "path" { Ok(Dimension::Path) } else { dimension(text) }
 }
 
 fn kind_of(text: &str) -> &'static str {
     match text {
         "header" => "header",
+        "cookie" => "cookie",
         "query" => "query",
         "claim" => "claim",
         "body" => "body",
