@@ -122,7 +122,7 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     }
     let _ = write!(
         shown,
-        "# {} by {who} with {}; these windows refuse {} of them ({}), and of the requests ",
+        "# {} by {who} with {}; these windows refuse {} of them ({}), and ",
         text::counted(suggestion.callers, "key", "keys"),
         requests(suggestion.requests),
         suggestion.refused,
@@ -130,9 +130,9 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     );
     let _ = match suggestion.refused_requests {
         Some(refused) => {
-            writeln!(shown, "{refused} ({})", text::share(refused, suggestion.requests))
+            writeln!(shown, "{refused} of the requests ({})", text::share(refused, suggestion.requests))
         }
-        None => writeln!(shown, "an unknown number: standard input cannot be read twice"),
+        None => writeln!(shown, "an unknown number of the requests: standard input cannot be read twice"),
     };
     let name = name(suggestion.route.as_deref(), &by, names);
     let by: Vec<String> = by.iter().map(|by| toml::Value::from(by.as_str()).to_string()).collect();

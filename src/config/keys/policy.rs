@@ -70,9 +70,9 @@ sections! {
         /// with `[redis]`: how far a fleet may exceed the limit, as a share of what the window admits in one period, a
         /// bucket's burst included. `0`: Redis decides every request
         "overshoot": SHARE_OR_ZERO, Value("5%");
-        /// with `[redis]`, while Redis is down: `local` enforces up to twice this node's even share of the limit; `allow`
-        /// admits up to ten times the limit for each client address, counted by this node alone, regardless of `by` (a
-        /// concurrency limit: up to the limit for each key); `deny` answers 503
+        /// with `[redis]`, while Redis is down: `local` enforces up to twice this node's even share of the limit;
+        /// `allow` admits up to ten times the limit for each client address, counted by this node alone, regardless of
+        /// `by` (a concurrency limit: up to the limit for each key); `deny` answers 503
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
         /// the header that [marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);
