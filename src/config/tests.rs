@@ -626,6 +626,7 @@ fn what_cannot_be_meant_draws_a_warning() {
         (sticky.to_owned(), "3:10", "so no client keeps its upstream"),
         (hashed.to_owned(), "3:11", "so no client keeps its server"),
         (plain.to_owned(), "3:12", "no listener of this gateway serves https on port 443"),
+        (redirect.to_owned(), "2:12", "no listener of this gateway serves https on port 443"),
         (format!("{plain}{tls}"), "3:12", "write `redirect = \"https:1\"`"),
         (
             "[trace]\notlp = \"http://a:4318/v1/traces\"\nprotocol = \"grpc\"\n".to_owned(),
@@ -640,7 +641,6 @@ fn what_cannot_be_meant_draws_a_warning() {
         );
     }
     for text in [
-        redirect.to_owned(),
         format!("{plain}{tls}").replace("\"https\"", "\"https:1\""),
         format!("{tls}client-ca = \"ca\"\n{staff}"),
         format!("{staff}limit = \"1/s by consumer\"\n")

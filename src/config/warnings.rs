@@ -77,19 +77,28 @@ fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpan
     }
 }
 
-/// Listeners that redirect to a port of their own host where no listener speaks TLS.
+/// Listeners and routes that redirect to a port of their own host where no listener speaks TLS. A route is looked at only
+/// if no listener does at all, because otherwise [`endless_redirects`] warns of it.
 fn redirects_to_nowhere(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let port = |listener: &ListenerConfig| listener.bind.tcp().map(|address| address.port());
-    let served = || config.listeners.iter().filter(|listener| !listener.certs.is_empty()).filter_map(port);
-    for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
-        let redirect = listener.redirect_https.as_ref().filter(|redirect| redirect.host.is_none());
+    let served = config.listeners.iter().filter(|listener| !listener.certs.is_empty());
+    let has_tls = served.clone().next().is_some();
+    let ports: Vec<u16> = served.filter_map(port).collect();
+    let of_listeners = config.listeners.iter().map(|listener| listener.redirect_https.as_ref());
+    let of_routes = config.routes.iter().map(|route| match &route.action {
+        ActionDefinition::RedirectHttps(redirect) => Some(redirect),
+        _ => None,
+    });
+    let routes = of_routes.zip(&places.routes).filter(|_| !has_tls);
+    for (redirect, fields) in of_listeners.zip(&places.listeners).chain(routes) {
+        let redirect = redirect.filter(|redirect| redirect.host.is_none());
         let Some((redirect, place)) = redirect.zip(fields.place("redirect")) else { continue };
         // Any port may be the one that the kernel chooses.
-        if fields.is_flawed || served().any(|port| port == redirect.port || port == 0) {
+        if fields.is_flawed || ports.iter().any(|port| *port == redirect.port || *port == 0) {
             continue;
         }
         let message = format!("no listener of this gateway serves https on port {}", redirect.port);
-        let hint = match served().next() {
+        let hint = match ports.first() {
             Some(port) => format!("write `redirect = \"https:{port}\"`, unless another port leads there"),
             None => {
                 "add a listener with `certs`, or leave `redirect` to whatever speaks TLS in front".to_owned()
