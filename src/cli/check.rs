@@ -310,6 +310,35 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_keys_that_cannot_be_meant_draws_a_warning() {
+        let keys = std::env::temp_dir().join(format!("sluicegate-check-{}-keys.toml", std::process::id()));
+        let name = keys.display();
+        let text = format!(
+            "[auth.a]\nkind = \"api-key\"\nkeys = {{ file = \"{name}\" }}\n\
+             [auth.b]\nkind = \"anonymous\"\ntier = \"por\"\n[tier.pro]\nlimit = \"9/s\"\n"
+        );
+        let entry = |tier| {
+            let digest = auth::keys::written(b"a key");
+            format!("[[key]]\ndigest = \"{digest}\"\nconsumer = \"ann\"\ntier = \"{tier}\"\n")
+        };
+        for (held, said) in [
+            (String::new(), format!("{name} is empty: every client is refused\n --> FILE:3:8\n")),
+            (entry("prp"), format!("{name}:4: {}\n --> FILE:3:8\n", config::NO_SUCH_TIER)),
+            (entry("pro"), String::new()),
+        ] {
+            std::fs::write(&keys, &held).expect("the temporary directory is writable");
+            let (code, _, errors) = checked("keys", &text, false);
+            assert_eq!(code, 0, "{errors}");
+            assert!(errors.contains(&said), "{errors}");
+            assert!(errors.contains(&format!("{}\n --> FILE:6:8\n", config::NO_SUCH_TIER)), "{errors}");
+            let hints = errors.matches("did you mean `pro`?").count();
+            assert_eq!(hints, 1 + usize::from(held.contains("prp")), "{errors}");
+            assert!(!errors.contains("prp"), "what stands in a file of keys is not quoted: {errors}");
+        }
+        std::fs::remove_file(&keys).expect("it was made above");
+    }
+
+    #[test]
     fn errors_in_the_text_and_in_named_files_are_reported_together() {
         let text = "workrs = 2\n[redis]\nurl = \"rediss://a\"\nca = \"absent.pem\"\n\
                     [auth.a]\nkind = \"api-key\"\nkeys = { file = \"absent.toml\" }\n\

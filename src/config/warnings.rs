@@ -10,7 +10,7 @@ use policy::definition::{ActionDefinition, Dimension};
 
 use super::load::context::Context;
 use super::load::report::DefinitionSpans;
-use super::settings::Config;
+use super::settings::{Config, NO_SUCH_TIER, instead_of_tier};
 
 /// Reports all warnings about the whole.
 pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
@@ -21,6 +21,23 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans)
     sticky_identities_without_auth(ctx, config, places);
     hashed_identities_without_auth(ctx, config, places);
     domains_without_grpc(ctx, config, places);
+    unknown_tiers(ctx, config, places);
+}
+
+/// Authentication methods that give every client a tier that does not exist.
+fn unknown_tiers(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    let names = config.tier_names();
+    for (method, fields) in config.auth.iter().zip(&places.auth) {
+        let tier = match &method.kind {
+            MethodKind::Anonymous(anybody) => anybody.tier.as_deref(),
+            MethodKind::Mtls(certificates) => certificates.tier.as_deref(),
+            MethodKind::ApiKey(_) | MethodKind::Basic(_) | MethodKind::Jwt(_) => None,
+        };
+        let hint = tier.and_then(|tier| instead_of_tier(tier, &names));
+        if let Some((hint, place)) = hint.zip(fields.place("tier")) {
+            ctx.warn(place, NO_SUCH_TIER, hint);
+        }
+    }
 }
 
 /// Domains for other proxies, if there is no listener that they could ask.
