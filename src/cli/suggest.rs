@@ -88,7 +88,7 @@ fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
     }
     let _ = writeln!(
         shown,
-        "# {} over {}; these limits refuse at most {} of the keys, each at least once",
+        "# {} over {}; these limits refuse at most {} of the keys at least once",
         requests(suggested.requests),
         span(suggested.span_ns),
         units::show_share(refuse_ppm)
@@ -122,17 +122,17 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     }
     let _ = write!(
         shown,
-        "# {} by {who} with {}; these windows refuse {} of them ({}), and of the requests ",
-        text::counted(suggestion.callers, "key", "keys"),
+        "# {} of {} by {who}; these windows refuse {} of the keys ({}) and ",
         requests(suggestion.requests),
+        text::counted(suggestion.callers, "key", "keys"),
         suggestion.refused,
         text::share(suggestion.refused, suggestion.callers)
     );
     let _ = match suggestion.refused_requests {
         Some(refused) => {
-            writeln!(shown, "{refused} ({})", text::share(refused, suggestion.requests))
+            writeln!(shown, "{refused} of the requests ({})", text::share(refused, suggestion.requests))
         }
-        None => writeln!(shown, "an unknown number: standard input cannot be read twice"),
+        None => writeln!(shown, "an unknown number of the requests: standard input cannot be read twice"),
     };
     let name = name(suggestion.route.as_deref(), &by, names);
     let by: Vec<String> = by.iter().map(|by| toml::Value::from(by.as_str()).to_string()).collect();
