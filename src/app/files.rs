@@ -3,6 +3,9 @@
 //!
 //! Files of upstreams and of authentication methods are checked where those are built: [`super::publisher::prepare`].
 
+use std::borrow::Cow;
+
+use auth::entries::FileSummary;
 use auth::{self, MethodKind, jwt};
 use base::clock;
 use config::{Config, Definition, Subject};
@@ -15,21 +18,22 @@ pub(super) struct FileProblem {
     pub(super) subject: Subject,
     pub(super) field: String,
     pub(super) message: String,
-    pub(super) hint: &'static str,
+    pub(super) hint: Cow<'static, str>,
     /// The configuration works all the same.
     pub(super) is_warning: bool,
 }
 
 impl FileProblem {
     pub(super) fn tls(subject: Subject, field: String, error: &tls::Error) -> FileProblem {
-        FileProblem { subject, field, message: error.to_string(), hint: error.hint(), is_warning: false }
+        let hint = error.hint().into();
+        FileProblem { subject, field, message: error.to_string(), hint, is_warning: false }
     }
 
     pub(super) fn report(self, definition: &mut Definition) {
         let FileProblem { subject, field, message, hint, is_warning } = self;
         match is_warning {
-            false => definition.reject(subject, &field, &message, hint),
-            true => definition.warn(subject, &field, &message, hint),
+            false => definition.reject(subject, &field, &message, &hint),
+            true => definition.warn(subject, &field, &message, &hint),
         }
     }
 }
@@ -46,7 +50,7 @@ pub(super) fn check(config: &Config) -> Vec<FileProblem> {
             subject: Subject::Listener(index),
             field: field.to_owned(),
             message: error.to_string(),
-            hint: "write the name of an existing user or group, or a number",
+            hint: "write the name of an existing user or group, or a number".into(),
             is_warning: false,
         }));
     }
@@ -73,9 +77,43 @@ pub(super) fn check(config: &Config) -> Vec<FileProblem> {
         && let Err(error) = Global::check(redis)
     {
         let (field, message) = ("ca".to_owned(), error.to_string());
-        wrong.push(FileProblem { subject: Subject::Redis, field, message, hint: "", is_warning: false });
+        wrong.push(FileProblem {
+            subject: Subject::Redis,
+            field,
+            message,
+            hint: "".into(),
+            is_warning: false,
+        });
     }
     wrong
+}
+
+/// What a method's file of keys or users has that cannot be meant: no entry at all, or a tier that is none of these.
+pub(super) fn doubtful_credentials(index: usize, method: &auth::Method, tiers: &[&str]) -> Vec<FileProblem> {
+    let Some(FileSummary { path, entries, tiers: named }) = method.summary() else { return Vec::new() };
+    let (kind, path) = (&method.config.kind, path.display());
+    let has_others = matches!(kind, MethodKind::ApiKey(keys) if keys.source.has_database());
+    let warning = |message, hint| {
+        let field = credentials_key(kind).to_owned();
+        FileProblem { subject: Subject::Auth(index), field, message, hint, is_warning: true }
+    };
+    let empty = (*entries == 0 && !has_others)
+        .then(|| warning(format!("{path} is empty: every client is refused"), kind.hint_to_fill().into()));
+    let unknown = named.iter().filter_map(|(tier, line)| {
+        let hint = config::instead_of_tier(tier, tiers)?;
+        // The tier is not quoted, because it may be a secret in the wrong place.
+        Some(warning(format!("{path}:{line}: {}", config::NO_SUCH_TIER), hint.into()))
+    });
+    empty.into_iter().chain(unknown).collect()
+}
+
+/// The key of the configuration that names a method's credentials.
+pub(super) fn credentials_key(kind: &MethodKind) -> &'static str {
+    match kind {
+        MethodKind::Basic(_) => "users",
+        MethodKind::Jwt(tokens) if matches!(tokens.source, jwt::KeySetSource::Secret(_)) => "secret",
+        MethodKind::ApiKey(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) | MethodKind::Anonymous(_) => "keys",
+    }
 }
 
 fn issuer_over_tls(method: &auth::Config) -> Option<&jwt::remote::Config> {
@@ -102,7 +140,7 @@ fn wrong_with_tls(
                 subject,
                 field,
                 message,
-                hint: "replace the file with a renewed certificate",
+                hint: "replace the file with a renewed certificate".into(),
                 is_warning: true,
             })
         }
@@ -113,7 +151,7 @@ fn wrong_with_tls(
     });
     let clients = client_auth.and_then(wrong_with_clients);
     let stale = client_auth.and_then(lists_over).map(|message| {
-        let (field, hint) = ("client-crl".to_owned(), "replace the file with newer lists");
+        let (field, hint) = ("client-crl".to_owned(), "replace the file with newer lists".into());
         FileProblem { subject, field, message, hint, is_warning: true }
     });
     pairs.chain(clients.map(|(field, error)| FileProblem::tls(subject, field, &error))).chain(stale).collect()

@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use super::attempt::PasswordAttempt;
 use super::cache::Cache;
 use super::credential_source::authorization;
-use super::entries::{CredentialEntry, Error, ParsedFile};
+use super::entries::{CredentialEntry, Error, FileSummary, ParsedFile};
 use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
@@ -41,6 +41,8 @@ pub struct Config {
 pub(super) struct Users {
     config: Config,
     table: ArcSwap<UserTable>,
+    /// Of its file when this was read.
+    pub(super) summary: FileSummary,
 }
 
 #[derive(Debug)]
@@ -69,7 +71,8 @@ struct UserFile {
 
 impl Users {
     pub(super) fn read(config: &Config) -> Result<Users, Error> {
-        Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(UserTable::read(config)?) })
+        let (table, summary) = UserTable::read(config)?;
+        Ok(Users { config: config.clone(), table: ArcSwap::from_pointee(table), summary })
     }
 
     /// Replaces the users by those that were read again.
@@ -139,7 +142,7 @@ impl Users {
 }
 
 impl UserTable {
-    fn read(config: &Config) -> Result<UserTable, Error> {
+    fn read(config: &Config) -> Result<(UserTable, FileSummary), Error> {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         let file: ParsedFile<UserFile> = ParsedFile::read(&config.file)?;
         let mut users = HashMap::new();
@@ -167,7 +170,8 @@ impl UserTable {
                 return Err(file.wrong(name.span().start, "another entry has this user name"));
             }
         }
-        Ok(UserTable { generation: COUNT.fetch_add(1, Ordering::Relaxed), users, anybody })
+        let table = UserTable { generation: COUNT.fetch_add(1, Ordering::Relaxed), users, anybody };
+        Ok((table, file.summary(&file.content.user)))
     }
 }
 

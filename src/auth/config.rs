@@ -60,6 +60,17 @@ pub enum MethodKind {
     Basic(basic::Config),
 }
 
+impl MethodKind {
+    /// How a credential is added to its file, which is made if it is not there.
+    pub fn hint_to_fill(&self) -> &'static str {
+        match self {
+            MethodKind::ApiKey(_) => "add one: `sluicegate hash-key --new --consumer NAME >> keys.toml`",
+            MethodKind::Basic(_) => "add one: `sluicegate hash-key --basic --consumer NAME >> users.toml`",
+            MethodKind::Anonymous(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => "",
+        }
+    }
+}
+
 /// The identity of clients that show no credential.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnonymousIdentity {

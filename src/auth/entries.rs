@@ -40,10 +40,20 @@ pub(super) struct CredentialEntry {
     pub(super) hash: Option<toml::Spanned<String>>,
     consumer: Option<String>,
     tenant: Option<String>,
-    tier: Option<String>,
+    tier: Option<toml::Spanned<String>>,
     expires: Option<toml::Spanned<Datetime>>,
     #[serde(default)]
     claims: toml::Table,
+}
+
+/// What a file holds beside credentials, so that the rest of the configuration can be compared with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileSummary {
+    pub path: PathBuf,
+    /// Entries for clients, whether they have expired or not.
+    pub entries: usize,
+    /// Tiers that entries name, the first [`TIERS_NOTED_MAX`], each with the line of the first entry that names it.
+    pub tiers: Vec<(String, usize)>,
 }
 
 /// The text of a file and what it is parsed into.
@@ -88,6 +98,18 @@ impl<T> ParsedFile<T> {
         wrong(&self.path, &self.text, at, reason.into())
     }
 
+    /// What the file holds, if these are its entries.
+    pub(super) fn summary(&self, entries: &[CredentialEntry]) -> FileSummary {
+        let mut tiers: Vec<(String, usize)> = Vec::new();
+        for tier in entries.iter().filter_map(|entry| entry.tier.as_ref()) {
+            let is_known = tiers.iter().any(|(known, _)| known == tier.get_ref());
+            if !is_known && tiers.len() < TIERS_NOTED_MAX {
+                tiers.push((tier.get_ref().clone(), line(&self.text, tier.span().start)));
+            }
+        }
+        FileSummary { path: self.path.clone(), entries: entries.len(), tiers }
+    }
+
     /// When an entry expires, Unix seconds; a date without a time means its beginning in UTC.
     pub(super) fn expires(&self, entry: &CredentialEntry) -> Result<Option<i64>, Error> {
         let Some(expires) = &entry.expires else { return Ok(None) };
@@ -108,7 +130,7 @@ impl CredentialEntry {
         Identity {
             consumer: self.consumer.as_deref().or(consumer).map(Into::into),
             tenant: self.tenant.as_deref().map(Into::into),
-            tier: self.tier.as_deref().map(Into::into),
+            tier: self.tier.as_ref().map(|tier| tier.get_ref().as_str().into()),
             claims: claims.into_iter().collect::<Claims>(),
         }
     }
@@ -149,9 +171,12 @@ pub(super) fn text(path: &Path) -> Result<String, Error> {
 }
 
 fn wrong(path: &Path, text: &str, at: usize, reason: String) -> Error {
-    let before = text.get(..at).unwrap_or(text);
-    let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
-    Error::Wrong { path: path.to_owned(), line, reason }
+    Error::Wrong { path: path.to_owned(), line: line(text, at), reason }
+}
+
+/// The line of a byte, from 1.
+fn line(text: &str, at: usize) -> usize {
+    text.get(..at).unwrap_or(text).bytes().filter(|byte| *byte == b'\n').count() + 1
 }
 
 /// Unix seconds of a date, or of a date and time with an offset; `None` for a local time, which names no instant.
@@ -183,6 +208,8 @@ pub fn datetime(unix_seconds: i64) -> Option<Datetime> {
     Some(Datetime { date: Some(date), time: Some(time), offset: Some(Offset::Z) })
 }
 
+/// Tiers of one file that are noted, because the search for one takes time in their number.
+pub const TIERS_NOTED_MAX: usize = 100;
 /// Longest file of keys or users.
 pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 

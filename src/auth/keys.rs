@@ -18,7 +18,7 @@ use serde::Deserialize;
 use smallvec::SmallVec;
 
 use super::credential_source::{CredentialSource, carried};
-use super::entries::{CredentialEntry, Error, ParsedFile};
+use super::entries::{CredentialEntry, Error, FileSummary, ParsedFile};
 use super::issued_keys::{IssuedKeys, prefix};
 use super::request::{AuthRequest, MethodAnswer};
 use base::cause::Cause;
@@ -60,6 +60,8 @@ pub(super) struct ApiKeySet {
     table: ArcSwap<ApiKeyTable>,
     /// Those of the database; `None`: none of them counts here.
     issued: Option<Arc<IssuedKeys>>,
+    /// Of its file when this was read; `None`: it has none.
+    pub(super) summary: Option<FileSummary>,
 }
 
 /// Keys by the first bytes of their digests; the whole digest is compared in constant time.
@@ -86,9 +88,10 @@ struct ApiKeyFile {
 
 impl ApiKeySet {
     pub(super) fn read(config: &Config, issued: &Arc<IssuedKeys>) -> Result<ApiKeySet, Error> {
-        let table = config.source.file().map(ApiKeyTable::read).transpose()?.unwrap_or_default();
+        let (table, summary) = config.source.file().map(ApiKeyTable::read).transpose()?.unzip();
         let issued = config.source.has_database().then(|| Arc::clone(issued));
-        Ok(ApiKeySet { config: config.clone(), table: ArcSwap::from_pointee(table), issued })
+        let table = ArcSwap::from_pointee(table.unwrap_or_default());
+        Ok(ApiKeySet { config: config.clone(), table, issued, summary })
     }
 
     /// Replaces the keys by those that were read again.
@@ -119,7 +122,7 @@ impl ApiKeySet {
 }
 
 impl ApiKeyTable {
-    fn read(file: &Path) -> Result<ApiKeyTable, Error> {
+    fn read(file: &Path) -> Result<(ApiKeyTable, FileSummary), Error> {
         let file: ParsedFile<ApiKeyFile> = ParsedFile::read(file)?;
         let mut table = ApiKeyTable::default();
         for (entry, index) in file.content.key.iter().zip(0..) {
@@ -148,7 +151,7 @@ impl ApiKeyTable {
             let identity = Arc::new(entry.identity(None));
             table.keys.push(ApiKeyRecord { digest, expires: file.expires(entry)?, identity });
         }
-        Ok(table)
+        Ok((table, file.summary(&file.content.key)))
     }
 
     fn find(&self, digest: &[u8], now: i64) -> Result<Arc<Identity>, Cause> {

@@ -32,12 +32,13 @@ pub enum Error {
 impl Error {
     /// What to do about it: how a file that is not there is made.
     pub fn hint(&self, kind: &MethodKind) -> &'static str {
-        let Error::File(entries::Error::Unreadable { source, .. }) = self else { return "" };
-        match kind {
-            _ if source.kind() != io::ErrorKind::NotFound => "",
-            MethodKind::ApiKey(_) => "make it: `sluicegate hash-key --new --consumer NAME >> keys.toml`",
-            MethodKind::Basic(_) => "make it: `sluicegate hash-key --basic --consumer NAME >> users.toml`",
-            MethodKind::Anonymous(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => "",
+        match self {
+            Error::File(entries::Error::Unreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotFound =>
+            {
+                kind.hint_to_fill()
+            }
+            Error::File(_) | Error::Jwt(_) => "",
         }
     }
 }
@@ -123,6 +124,15 @@ impl Method {
                 | LoadedMethod::Mtls(_)
                 | LoadedMethod::Basic(_),
             ) => Vec::new(),
+        }
+    }
+
+    /// What its file of keys or users held when this was made; `None` if it has none.
+    pub fn summary(&self) -> Option<&entries::FileSummary> {
+        match &self.loaded {
+            LoadedMethod::ApiKey(keys) => keys.summary.as_ref(),
+            LoadedMethod::Basic(users) => Some(&users.summary),
+            LoadedMethod::Anonymous(_) | LoadedMethod::Jwt(_) | LoadedMethod::Mtls(_) => None,
         }
     }
 

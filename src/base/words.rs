@@ -22,6 +22,11 @@ pub fn plain_lines(text: &str) -> String {
 
 /// "did you mean `x`?", if a known word is near enough.
 pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
+    nearest(word, known).map(|near| format!("did you mean `{near}`?"))
+}
+
+/// The known word that is nearest, if it is near enough.
+pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
     // Bounded, because a comparison takes time in the product of both lengths.
     let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
@@ -31,7 +36,7 @@ pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let begins = |name: &&&str| word.strip_prefix(**name).is_some_and(|rest| rest.starts_with(['-', '_']));
     let near =
         if distance(near) <= allowed { Some(near) } else { known.filter(begins).max_by_key(|it| it.len()) };
-    near.map(|near| format!("did you mean `{near}`?"))
+    near.copied()
 }
 
 /// "`a`, `b` or `c`".

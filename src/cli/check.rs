@@ -4,9 +4,7 @@
 //! keys from token issuers. If Redis can be reached, it measures the round trip.
 
 use std::io::{self, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
-use std::time::Duration;
 
 use app::prepare;
 use config::limits::limit_text;
@@ -137,16 +135,16 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
             return Ok(());
         }
     };
-    if measured.is_empty() {
+    if measured.round_trips.is_empty() {
         let servers = redis.topology.servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         writeln!(
             out,
             "  Redis at {servers} cannot be reached from here{}: start it, or run check where the gateway runs, to \
              learn how long requests wait for it",
-            refusal(redis).map(|error| format!(" ({error})")).unwrap_or_default()
+            measured.trouble.map(|why| format!(" ({why})")).unwrap_or_default()
         )?;
     }
-    for (server, round_trip) in measured {
+    for (server, round_trip) in measured.round_trips {
         let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
         let [takes_ms, waits_ms] = [round_trip, deadline].map(|time| time.as_secs_f64() * 1e3);
         let by = if redis.deadline.is_some() { "set by `deadline`" } else { "derived from it" };
@@ -166,16 +164,6 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
         }
     }
     Ok(())
-}
-
-/// Why the first server does not take a connection, if that is so.
-fn refusal(redis: &global::Config) -> Option<io::Error> {
-    let server = redis.topology.servers().into_iter().next()?;
-    let mut addresses = match (server.host.as_str(), server.port).to_socket_addrs() {
-        Ok(addresses) => addresses,
-        Err(error) => return Some(error),
-    };
-    addresses.find_map(|address| TcpStream::connect_timeout(&address, CONNECT_MAX).err())
 }
 
 /// Prints for every window whether Redis decides it request by request or leases it to nodes, and the worst overshoot.
@@ -220,9 +208,6 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
 
 /// The size of the fleet that the printed overshoot is computed for.
 const FLEET_NODES: u32 = 100;
-
-/// How long `check` waits to learn why Redis cannot be reached.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
 
 fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
@@ -323,6 +308,35 @@ mod tests {
         }
         assert!(errors.contains("hash-key --new --consumer NAME >> keys.toml`"), "{errors}");
         assert!(errors.ends_with("FILE: 6 errors\n"), "{errors}");
+    }
+
+    #[test]
+    fn a_file_of_keys_that_cannot_be_meant_draws_a_warning() {
+        let keys = std::env::temp_dir().join(format!("sluicegate-check-{}-keys.toml", std::process::id()));
+        let name = keys.display();
+        let text = format!(
+            "[auth.a]\nkind = \"api-key\"\nkeys = {{ file = \"{name}\" }}\n\
+             [auth.b]\nkind = \"anonymous\"\ntier = \"por\"\n[tier.pro]\nlimit = \"9/s\"\n"
+        );
+        let entry = |tier| {
+            let digest = auth::keys::written(b"a key");
+            format!("[[key]]\ndigest = \"{digest}\"\nconsumer = \"ann\"\ntier = \"{tier}\"\n")
+        };
+        for (held, said) in [
+            (String::new(), format!("{name} is empty: every client is refused\n --> FILE:3:8\n")),
+            (entry("prp"), format!("{name}:4: {}\n --> FILE:3:8\n", config::NO_SUCH_TIER)),
+            (entry("pro"), String::new()),
+        ] {
+            std::fs::write(&keys, &held).expect("the temporary directory is writable");
+            let (code, _, errors) = checked("keys", &text, false);
+            assert_eq!(code, 0, "{errors}");
+            assert!(errors.contains(&said), "{errors}");
+            assert!(errors.contains(&format!("{}\n --> FILE:6:8\n", config::NO_SUCH_TIER)), "{errors}");
+            let hints = errors.matches("did you mean `pro`?").count();
+            assert_eq!(hints, 1 + usize::from(held.contains("prp")), "{errors}");
+            assert!(!errors.contains("prp"), "what stands in a file of keys is not quoted: {errors}");
+        }
+        std::fs::remove_file(&keys).expect("it was made above");
     }
 
     #[test]

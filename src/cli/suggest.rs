@@ -88,7 +88,7 @@ fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
     }
     let _ = writeln!(
         shown,
-        "# {} over {}; these limits refuse at most {} of the keys, each at least once",
+        "# {} over {}; these limits refuse at most {} of the keys at least once",
         requests(suggested.requests),
         span(suggested.span_ns),
         units::show_share(refuse_ppm)
@@ -122,9 +122,9 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     }
     let _ = write!(
         shown,
-        "# {} by {who} with {}; these windows refuse {} of them ({}), and ",
-        text::counted(suggestion.callers, "key", "keys"),
+        "# {} of {} by {who}; these windows refuse {} of the keys ({}) and ",
         requests(suggestion.requests),
+        text::counted(suggestion.callers, "key", "keys"),
         suggestion.refused,
         text::share(suggestion.refused, suggestion.callers)
     );

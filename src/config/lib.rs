@@ -49,7 +49,7 @@ pub use load::report::{Errors, Report, Subject};
 pub use process::node::{NODE_NAME_BYTES_MAX, is_node_name};
 pub use row_document::{RowDocument, TierRow};
 
-pub use settings::{Config, Limits, Node, Shutdown};
+pub use settings::{Config, Limits, NO_SUCH_TIER, Node, Shutdown, instead_of_tier};
 
 /// Reads what a file and those it includes define; `${...}` are variables of the process.
 ///

@@ -1,10 +1,12 @@
 //! A whole configuration as values of each module's own types. Those types admit no invalid value.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::load::mask::Secrets;
 use super::reader::canonical_text::Canonical;
+use base::words;
 use gateway::proxy::config::{ClientIp, ErrorPage, FieldAudience, LimitHeaders};
 use gateway::service::config::{ListenerConfig, OverloadConfig};
 use observe::record::{self, decisions::DecisionsConfig};
@@ -75,7 +77,39 @@ impl Config {
             ..self.clone()
         }
     }
+
+    /// The tiers that limits, exemptions and routes name. Empty if the tier table of a database may have more.
+    pub fn tier_names(&self) -> Vec<&str> {
+        if self.database.is_some() {
+            return Vec::new();
+        }
+        let parts = self.policies.iter().filter_map(|policy| policy.tiers.as_ref());
+        let parts = parts.flat_map(|tiers| &tiers.parts).map(|part| &part.name);
+        let exempt = self.policies.iter().flat_map(|policy| &policy.exempt.tiers);
+        let required = self.routes.iter().filter_map(|route| route.access.require.as_ref());
+        let required = required.flat_map(|require| &require.tiers);
+        let own = self.tiers.iter().map(|tier| &tier.name);
+        let names: BTreeSet<&str> =
+            own.chain(parts).chain(exempt).chain(required).map(String::as_str).collect();
+        names.into_iter().collect()
+    }
 }
+
+/// What to write instead of a tier that is none of these. `None` if it is one, or if there are none: then a tier may be a
+/// dimension that limits count by, and nothing else.
+pub fn instead_of_tier(tier: &str, names: &[&str]) -> Option<String> {
+    if names.is_empty() || names.contains(&tier) {
+        return None;
+    }
+    let shown = &names[..names.len().min(TIERS_SHOWN)];
+    Some(words::did_you_mean(tier, names).unwrap_or_else(|| format!("write {}", words::listed(shown))))
+}
+
+/// What is said of a tier that nothing names.
+pub const NO_SUCH_TIER: &str =
+    "there is no such tier, so clients with it are limited as clients without a tier";
+/// Tiers that are listed if none is near.
+const TIERS_SHOWN: usize = 20;
 
 /// What this gateway is called among several, and whom it tells.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use policy::definition::{ActionDefinition, Dimension};
 
 use super::load::context::Context;
 use super::load::report::DefinitionSpans;
-use super::settings::Config;
+use super::settings::{Config, NO_SUCH_TIER, instead_of_tier};
 
 /// Reports all warnings about the whole.
 pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
@@ -21,6 +21,23 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans)
     sticky_identities_without_auth(ctx, config, places);
     hashed_identities_without_auth(ctx, config, places);
     domains_without_grpc(ctx, config, places);
+    unknown_tiers(ctx, config, places);
+}
+
+/// Authentication methods that give every client a tier that does not exist.
+fn unknown_tiers(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    let names = config.tier_names();
+    for (method, fields) in config.auth.iter().zip(&places.auth) {
+        let tier = match &method.kind {
+            MethodKind::Anonymous(anybody) => anybody.tier.as_deref(),
+            MethodKind::Mtls(certificates) => certificates.tier.as_deref(),
+            MethodKind::ApiKey(_) | MethodKind::Basic(_) | MethodKind::Jwt(_) => None,
+        };
+        let hint = tier.and_then(|tier| instead_of_tier(tier, &names));
+        if let Some((hint, place)) = hint.zip(fields.place("tier")) {
+            ctx.warn(place, NO_SUCH_TIER, hint);
+        }
+    }
 }
 
 /// Domains for other proxies, if there is no listener that they could ask.
@@ -77,19 +94,28 @@ fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpan
     }
 }
 
-/// Listeners that redirect to a port of their own host where no listener speaks TLS.
+/// Listeners and routes that redirect to a port of their own host where no listener speaks TLS. A route is looked at only
+/// if no listener does at all, because otherwise [`endless_redirects`] warns of it.
 fn redirects_to_nowhere(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let port = |listener: &ListenerConfig| listener.bind.tcp().map(|address| address.port());
-    let served = || config.listeners.iter().filter(|listener| !listener.certs.is_empty()).filter_map(port);
-    for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
-        let redirect = listener.redirect_https.as_ref().filter(|redirect| redirect.host.is_none());
+    let served = config.listeners.iter().filter(|listener| !listener.certs.is_empty());
+    let has_tls = served.clone().next().is_some();
+    let ports: Vec<u16> = served.filter_map(port).collect();
+    let of_listeners = config.listeners.iter().map(|listener| listener.redirect_https.as_ref());
+    let of_routes = config.routes.iter().map(|route| match &route.action {
+        ActionDefinition::RedirectHttps(redirect) => Some(redirect),
+        _ => None,
+    });
+    let routes = of_routes.zip(&places.routes).filter(|_| !has_tls);
+    for (redirect, fields) in of_listeners.zip(&places.listeners).chain(routes) {
+        let redirect = redirect.filter(|redirect| redirect.host.is_none());
         let Some((redirect, place)) = redirect.zip(fields.place("redirect")) else { continue };
         // Any port may be the one that the kernel chooses.
-        if fields.is_flawed || served().any(|port| port == redirect.port || port == 0) {
+        if fields.is_flawed || ports.iter().any(|port| *port == redirect.port || *port == 0) {
             continue;
         }
         let message = format!("no listener of this gateway serves https on port {}", redirect.port);
-        let hint = match served().next() {
+        let hint = match ports.first() {
             Some(port) => format!("write `redirect = \"https:{port}\"`, unless another port leads there"),
             None => {
                 "add a listener with `certs`, or leave `redirect` to whatever speaks TLS in front".to_owned()

@@ -362,7 +362,7 @@ fn a_lost_cluster_node_is_one_line_in_the_log() {
     ));
     let up = || gateway.metric("sluicegate_redis_up", &[]);
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
-    eventually("it is up", || (up() > 63.5 && lines("Redis answers") > 0).then_some(()));
+    eventually("it is up", || (up() > 63.5).then_some(()));
     // A busy machine may have been too slow for the first connections.
     let before = [lines("Redis does not answer"), lines("Redis answers")];
     assert!(before[0] <= 3 && before[1] <= 6, "{:?}", gateway.stderr());

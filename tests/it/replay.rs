@@ -413,7 +413,7 @@ fn what_is_suggested_can_be_pasted_and_refuses_no_more_callers_than_asked_for() 
     let shown = suggested(&["--by", "ip", "--refuse", "1%"]);
     let (_, policy_shown) = shown.split_once("\n\n").expect("a policy follows");
     assert!(
-        policy_shown.contains("101 keys by ip with 22000 requests; these windows refuse 1 of them "),
+        policy_shown.contains("22000 requests of 101 keys by ip; these windows refuse 1 of the keys "),
         "{shown}"
     );
     let whole = limited(&shown, "\"suggested-ip\"");
@@ -423,7 +423,7 @@ fn what_is_suggested_can_be_pasted_and_refuses_no_more_callers_than_asked_for() 
     let report = replayed(&directory, &["--log", "access.log"]);
     // A caller of a hundred, and a part of the requests of its own: that is what the windows refuse when they are played.
     let denied = policy(&report, "suggested-ip")["denied"].as_u64().expect("a number");
-    let said = format!(", and {denied} of the requests (");
+    let said = format!(" and {denied} of the requests (");
     assert!(denied > 1_000 && policy_shown.contains(&said), "{said}\n{shown}");
     assert_eq!(policy(&report, "suggested-ip")["keys-denied"], 1, "{shown}");
     assert_eq!(policy(&report, "suggested-ip")["worst-callers"][0]["caller"], "ip=198.51.100.7");

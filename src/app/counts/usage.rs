@@ -102,7 +102,10 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let penalty =
             row.policy.penalty.map(|_| PenaltyShown { node: snapshot.node.name.to_string(), ends_at });
         let windows = Some(windows.collect());
-        PolicyUsage { tier: row.tier, penalty, windows, ..PolicyUsage::of(row.policy) }
+        let (consumer, tenant) = (subject.consumer(), subject.tenant());
+        let outranked = counts.limiter.overrides().outranked(row.policy, consumer, tenant, now_ns);
+        let outranked = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why)).collect();
+        PolicyUsage { tier: row.tier, penalty, outranked, windows, ..PolicyUsage::of(row.policy) }
     };
     rows.into_iter().map(shown).collect()
 }

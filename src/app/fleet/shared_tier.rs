@@ -108,18 +108,27 @@ pub fn explain_from_outside(
     })
 }
 
-/// The round trip to each server of Redis that can be reached from here.
+/// The round trips to the servers of Redis that can be reached from here.
+#[derive(Debug)]
+pub struct MeasuredRedis {
+    /// By the names of the servers.
+    pub round_trips: Vec<(String, Duration)>,
+    /// Why one of them does not answer.
+    pub trouble: Option<String>,
+}
+
+/// Measures the round trips from this process, which does not join the fleet.
 ///
 /// # Errors
 /// As `limiter`, or if no runtime can be built.
-pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<Vec<(String, Duration)>> {
+pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<MeasuredRedis> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let global = Global::visit(redis).context("[redis]")?;
         global.ready(FIRST_ANSWER).await;
-        let measured = global.measure().await;
+        let (round_trips, trouble) = (global.measure().await, global.trouble());
         global.shutdown().await;
-        Ok(measured)
+        Ok(MeasuredRedis { round_trips, trouble })
     })
 }
 

@@ -5,10 +5,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::files::{self, FileProblem, trust_field};
-use auth::{self, MethodKind, jwt};
+use crate::files::{self, FileProblem, credentials_key, trust_field};
 use base::clock;
-use config::{Definition, Errors, LoadedConfig, Subject};
+use config::{Config, Definition, Errors, LoadedConfig, Subject};
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages::ErrorPages;
 use net::tls;
@@ -67,7 +66,7 @@ pub(super) fn prepare_after(
     let mut making = Preparation { kept, renewals: Vec::new(), wrong: Vec::new() };
     making.wrong.extend(files::check(&definition.config));
     making.upstreams(&definition.config.upstreams, &before.upstreams);
-    making.auth(&definition.config.auth, &claims, &before.auth);
+    making.auth(&definition.config, &claims, &before.auth);
     making.error_pages(&definition.config.error_pages);
     let Preparation { kept, renewals, wrong } = making;
     wrong.into_iter().for_each(|wrong| wrong.report(&mut definition));
@@ -138,22 +137,24 @@ impl Preparation {
         }
     }
 
-    fn auth(&mut self, wanted: &[auth::Config], claims: &[Box<str>], before: &[Arc<auth::Method>]) {
-        for (index, wanted) in wanted.iter().enumerate() {
+    fn auth(&mut self, config: &Config, claims: &[Box<str>], before: &[Arc<auth::Method>]) {
+        let tiers = &config.tier_names();
+        for (index, wanted) in config.auth.iter().enumerate() {
             let fresh = match auth::Method::with_issued(wanted.clone(), claims, &self.kept.issued) {
                 Ok(fresh) => fresh,
                 Err(error) => {
-                    let (field, message) = (file_key(&wanted.kind).to_owned(), error.to_string());
+                    let (field, message) = (credentials_key(&wanted.kind).to_owned(), error.to_string());
                     self.wrong.push(FileProblem {
                         subject: Subject::Auth(index),
                         field,
                         message,
-                        hint: error.hint(&wanted.kind),
+                        hint: error.hint(&wanted.kind).into(),
                         is_warning: false,
                     });
                     continue;
                 }
             };
+            self.wrong.extend(files::doubtful_credentials(index, &fresh, tiers));
             let method = match before.iter().find(|method| method.is_of(wanted, claims)) {
                 Some(same) => {
                     self.renewals.push(Renewal::Credentials(Arc::clone(same), Box::new(fresh)));
@@ -180,7 +181,7 @@ impl Preparation {
                 subject: Subject::Errors,
                 field: wanted[index].key.clone(),
                 message: error.to_string(),
-                hint: "",
+                hint: "".into(),
                 is_warning: false,
             })),
         }
@@ -191,13 +192,4 @@ impl Preparation {
 pub(super) fn client_config(wanted: &upstream::Config) -> Result<rustls::ClientConfig, tls::Error> {
     let http2 = wanted.http == upstream::config::HttpVersion::H2;
     tls::client_config(http2, &wanted.tls)
-}
-
-/// The key of the configuration that an error in a method's credentials is reported at.
-fn file_key(kind: &MethodKind) -> &'static str {
-    match kind {
-        MethodKind::Basic(_) => "users",
-        MethodKind::Jwt(tokens) if matches!(tokens.source, jwt::KeySetSource::Secret(_)) => "secret",
-        MethodKind::ApiKey(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) | MethodKind::Anonymous(_) => "keys",
-    }
 }

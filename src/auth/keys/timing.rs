@@ -117,7 +117,7 @@ fn a_near_miss_takes_as_long_as_any_other_wrong_key() {
     let (table, texts) = table(&random);
     let places = vec![CredentialSource::Bearer];
     let config = Config { places, source: ApiKeySource::File(PathBuf::new()) };
-    let keys = ApiKeySet { config, table: ArcSwap::from_pointee(table), issued: None };
+    let keys = ApiKeySet { config, table: ArcSwap::from_pointee(table), issued: None, summary: None };
     let value = |key: String| HeaderValue::from_str(&format!("Bearer {key}")).expect("a field's value");
     // Both are made in one way, from texts there are and from texts there are not.
     let begins = [texts, (0..KEYS).map(|_| random_key(&random)).collect()];

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::text::{counted, date, minute_shown, notes, notes_of_log, overflowed, share, title};
+use super::text::{
+    OF_WHICH, counted, date, minute_shown, notes, notes_of_log, overflowed, share, title, worst_minute,
+};
 use base::words;
 use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
@@ -52,7 +54,7 @@ fn read(log: &LogReport) -> String {
 
 fn world(title: &str, world: &WorldReport) -> String {
     let mut page = format!(
-        "<h2>{title}</h2>\n<p>{} admitted, <b>{} denied</b> ({}), {} without a limit, {} matching no route, {} \
+        "<h2>{title}</h2>\n<p>{} admitted, <b>{} denied</b> ({} of all requests), {} without a limit, {} matching no route, {} \
          before limits.</p>\n",
         world.admitted,
         world.denied,
@@ -66,9 +68,10 @@ fn world(title: &str, world: &WorldReport) -> String {
     }
     page += &over_time(&world.minutes);
     if let Some(minute) = &world.worst_minute {
-        let _ = writeln!(page, "<p>The worst minute: {}.</p>", minute_shown(minute));
+        let _ = writeln!(page, "<p>The worst minute: {}.</p>", worst_minute(minute));
     }
-    page += "<table>\n<tr><th>Policy<th>Limit<th>By<th>Admitted<th>Denied<th>Share<th><th>Keys<th>Hit<th>Worst minute</tr>\n";
+    let _ = write!(page, "<table>\n<caption>{OF_WHICH}</caption>\n");
+    page += "<tr><th>Policy<th>Limit<th>By<th>Admitted<th>Denied<th>Share<th><th>Keys<th>Hit<th>Worst minute</tr>\n";
     world.policies.iter().for_each(|policy| page += &row(policy));
     page += "</table>\n";
     world.policies.iter().for_each(|policy| page += &details(policy));

@@ -100,7 +100,8 @@ fn played(report: &Report) -> String {
 
 fn world(world: &WorldReport) -> String {
     let share = share(world.denied, world.requests);
-    let mut text = format!("{} admitted, {} denied ({share})\n", world.admitted, world.denied);
+    let mut text =
+        format!("{} admitted, {} denied ({share} of all requests)\n", world.admitted, world.denied);
     let others = [
         (world.unlimited, "on routes without a limit"),
         (world.no_route, "matching no route"),
@@ -112,12 +113,14 @@ fn world(world: &WorldReport) -> String {
         text += &format!("in addition: {others}\n");
     }
     if let Some(minute) = &world.worst_minute {
-        text += &format!("the worst minute: {}\n", minute_shown(minute));
+        text += &format!("the worst minute: {}\n", worst_minute(minute));
     }
     text += "\n";
     if world.policies.is_empty() {
         return text + "the configuration has no policies\n";
     }
+    text += OF_WHICH;
+    text.push('\n');
     let headings = ["POLICY", "LIMIT", "BY", "ADMITTED", "DENIED", "SHARE", "KEYS", "HIT", "WORST MINUTE"];
     let rows = world.policies.iter().map(row);
     text += &aligned([headings.map(str::to_owned).to_vec()].into_iter().chain(rows).collect());
@@ -232,10 +235,19 @@ fn differing(differences: &DifferencesReport) -> String {
     text
 }
 
+/// `2026-11-20 10:07 UTC, 120 of its 600 requests denied`
+pub fn worst_minute(minute: &MinuteReport) -> String {
+    let requests = counted(minute.requests, "request", "requests");
+    format!("{}, {} of its {requests} denied", date(minute.begins), minute.denied)
+}
+
 /// `2026-11-20 10:07 UTC, 120 of 600`
 pub fn minute_shown(minute: &MinuteReport) -> String {
     format!("{}, {} of {}", date(minute.begins), minute.denied, minute.requests)
 }
+
+/// What a policy's shares are of, because another policy, or none, decides about the other requests.
+pub const OF_WHICH: &str = "of the requests that each policy decided:";
 
 /// Seconds since 1970 as `2026-11-20 10:07 UTC`.
 pub fn date(seconds: u64) -> String {

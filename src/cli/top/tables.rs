@@ -111,7 +111,7 @@ fn policies(policies: &Value) -> Table {
         columns: vec![
             ("policy", 0),
             ("refused/s", -10),
-            ("of all", -8),
+            ("share refused", -14),
             ("admitted/s", -14),
             ("refused", -11),
         ],

@@ -89,7 +89,7 @@ fn keys_source(table: &Table<'_>) -> Option<keys::ApiKeySource> {
     let file = inner.value("file").map(|value| value.text());
     let has_database = inner.value(DATABASE).and_then(|value| value.boolean()).unwrap_or_default();
     if file.is_none() && !has_database {
-        inner.wrong("`keys` needs `file`", HINT);
+        inner.lacks(&["file"], "`keys` needs `file`", HINT);
     }
     let source = match (file, has_database) {
         (Some(file), false) => keys::ApiKeySource::File(text::path(&file?)),
@@ -119,7 +119,7 @@ fn file(table: &Table<'_>, key: &'static str, example: &str) -> Option<std::path
     let inner = table.value(key)?.table()?;
     let file = inner.value("file");
     if file.is_none() {
-        inner.wrong(format!("`{key}` needs `file`"), hint);
+        inner.lacks(&["file"], format!("`{key}` needs `file`"), hint);
     }
     file.and_then(|value| value.path())
 }

@@ -55,7 +55,8 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         Some(value) => policy.by = value.texts().iter().filter_map(dimension).collect(),
         // No error here, because a candidate of a policy that is not there is reported when both are compiled.
         None if table.has("replaces") => {}
-        None => table.wrong(
+        None => table.lacks(
+            &["by"],
             "a policy needs `by`: the dimensions that it counts by",
             "write `by = [\"ip\"]`, or `by = []` to count all requests together",
         ),

@@ -93,7 +93,8 @@ impl Reader<'_> {
             }
             (None, true, false) => return VerdictDefinition::Unlimited,
             (None, false, true) => return VerdictDefinition::Denied,
-            (None, false, false) => table.wrong(
+            (None, false, false) => table.lacks(
+                &["limit", "unlimited", "deny"],
                 "a rule needs `limit`, `unlimited` or `deny`",
                 match counted {
                     "ip" | "remote_address" => {

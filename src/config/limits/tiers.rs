@@ -66,7 +66,11 @@ fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
     let windows = match limit {
         Some(value) => windows::windows(&value, counting.unwrap_or_default()),
         None => {
-            table.wrong("a tier needs `limit`", "write `limit = \"100/m\"`, or `limit = []` for none");
+            table.lacks(
+                &["limit"],
+                "a tier needs `limit`",
+                "write `limit = \"100/m\"`, or `limit = []` for none",
+            );
             Vec::new()
         }
     };
@@ -209,7 +213,7 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
         Some(value) => windows::windows(&value, counting),
         None => {
             let hint = "write `limit = \"100/m\"`, or `limit = []` for none";
-            table.wrong(format!("the tier {} needs `limit`", quoted(&entry.key)), hint);
+            table.lacks(&["limit"], format!("the tier {} needs `limit`", quoted(&entry.key)), hint);
             Vec::new()
         }
     };

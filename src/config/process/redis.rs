@@ -102,7 +102,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
         );
     }
     let Some(url) = url else {
-        table.wrong("`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
+        table.lacks(&["url"], "`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
         return None;
     };
     let port = if kind == Kind::Sentinel { SENTINEL_PORT } else { PORT };

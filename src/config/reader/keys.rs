@@ -33,10 +33,6 @@ impl Table<'_> {
         self.set(key, value, |written| narrow(written.integer()?));
     }
 
-    pub(crate) fn number_if<N: TryFrom<u64>>(&self, key: &'static str, value: &mut Option<N>) {
-        self.set(key, value, |written| Some(narrow(written.integer()?)));
-    }
-
     pub(crate) fn boolean(&self, key: &'static str, value: &mut bool) {
         self.set(key, value, |written| written.boolean());
     }

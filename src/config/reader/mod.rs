@@ -16,7 +16,7 @@ use super::keys::process::ROOT;
 use super::keys::{KeyDefault, Kind, Section};
 use super::load::context::{Context, Since};
 use super::load::report::{Fields, Finding, SourceSpan, quoted};
-use base::words::{did_you_mean, listed};
+use base::words::{listed, nearest};
 
 /// A table, and what its keys may be.
 pub(super) struct Table<'c> {
@@ -32,6 +32,8 @@ pub(super) struct Table<'c> {
     below: Option<NestedTable<'c>>,
     /// Whether it has a key that it cannot have.
     is_flawed: bool,
+    /// Keys that unknown ones are near to. That one is missing needs no error of its own.
+    misspelt: Vec<&'static str>,
 }
 
 /// A table below another: some of its values are those of the other too, which does not have them itself.
@@ -85,7 +87,16 @@ impl<'c> Table<'c> {
         entries: &'c DeTable<'c>,
         others: Option<&'static Kind>,
     ) -> Table<'c> {
-        Table { ctx, place, entries, section: None, others, below: None, is_flawed: false }
+        Table {
+            ctx,
+            place,
+            entries,
+            section: None,
+            others,
+            below: None,
+            is_flawed: false,
+            misspelt: Vec::new(),
+        }
     }
 
     /// The same as a table with these rows, called `name`. Reports every key that it cannot have.
@@ -106,8 +117,12 @@ impl<'c> Table<'c> {
                     let known = section.keys().filter(|key| is_known(&key.kind));
                     let known: Vec<_> = known.map(|key| key.name).collect();
                     let key = entry.key.as_str();
-                    let hint =
-                        did_you_mean(key, &known).unwrap_or_else(|| format!("it takes {}", listed(&known)));
+                    let near = nearest(key, &known);
+                    let hint = match near {
+                        Some(near) => format!("did you mean `{near}`?"),
+                        None => format!("it takes {}", listed(&known)),
+                    };
+                    self.misspelt.extend(near);
                     let heading = section.heading.replace("<name>", name).replace("<key>", name);
                     entry.wrong_key(format!("unknown key {} in {heading}", quoted(key)), hint);
                 }
@@ -118,7 +133,7 @@ impl<'c> Table<'c> {
             if let KeyDefault::Needs(message, hint) = key.unwritten
                 && !self.has(key.name)
             {
-                self.wrong(message, hint);
+                self.lacks(&[key.name], message, hint);
                 self.is_flawed = true;
             }
         }
@@ -177,6 +192,13 @@ impl<'c> Table<'c> {
     /// Reports an error about the table as a whole.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.wrong(self.place, message, hint);
+    }
+
+    /// Reports that the table needs one of these keys, unless one of them is there with a typing error.
+    pub(super) fn lacks(&self, keys: &[&str], message: impl Into<String>, hint: impl Into<String>) {
+        if !keys.iter().any(|key| self.misspelt.contains(key)) {
+            self.wrong(message, hint);
+        }
     }
 
     /// Reports what works but should not stay so.

@@ -169,7 +169,8 @@ impl Reader<'_> {
             (None, Some(respond), None) => headers::respond(respond).map(ActionDefinition::Respond),
             (None, None, Some(redirect)) => redirect::of_route(redirect),
             (None, None, None) => {
-                table.wrong(
+                table.lacks(
+                    &["to", "respond", "redirect"],
                     "a route needs `to`, `respond` or `redirect`",
                     "write `to = \"http://127.0.0.1:3000\"`, or `to = \"echo\"` to try things out",
                 );

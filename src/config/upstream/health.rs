@@ -64,7 +64,7 @@ fn times(keys: &Table<'_>, check: &mut HealthCheckConfig) {
     keys.duration("timeout", &mut check.timeout);
     keys.number("unhealthy-after", &mut check.unhealthy_after);
     keys.number("healthy-after", &mut check.healthy_after);
-    keys.number_if("port", &mut check.port);
+    keys.set("port", &mut check.port, |written| Some(written.integer()?.try_into().ok()));
 }
 
 fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<HealthProbe> {
@@ -196,7 +196,7 @@ fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
             percent => outliers.success_rate_percent = percent,
         }
     }
-    table.number_if("latency", &mut outliers.latency_times);
+    table.set("latency", &mut outliers.latency_times, |written| Some(written.integer()?.try_into().ok()));
     outlier_keys(table, outliers);
     let is_set = table.value("every").is_some() || table.value("requests").is_some();
     if is_set && table.value("success-rate").is_none() && table.value("latency").is_none() {

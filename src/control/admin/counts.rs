@@ -112,6 +112,9 @@ pub struct PolicyUsage {
     /// The penalty that is in force at the node that answers, if the policy has a rule for penalties; others may have others.
     #[serde(serialize_with = "in_force")]
     pub penalty: Option<PenaltyShown>,
+    /// Ids of overrides that match and give way to the one in force, each with the reason.
+    #[serde(skip)]
+    pub outranked: Vec<(String, &'static str)>,
     /// Its windows. `null`: it counts by more than what was asked about, so there are many counts.
     pub windows: Option<Vec<WindowUsage>>,
 }
@@ -131,6 +134,7 @@ impl PolicyUsage {
             replaces: policy.replaces().map(|replaces| replaces.name.to_string()),
             tier: None,
             penalty: None,
+            outranked: Vec::new(),
             windows: None,
         }
     }

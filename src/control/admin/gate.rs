@@ -34,6 +34,8 @@ pub(super) struct EndpointGate {
     pub body_deadline: Duration,
     /// The operations behind it; empty for paths that are no endpoint.
     pub operations: Arc<[Permit]>,
+    /// Of a list whose rows are written one by one: what to send instead of a method that it does not have.
+    pub instead: Option<&'static str>,
 }
 
 /// How many answers there may be at once.
@@ -195,7 +197,7 @@ impl EndpointGate {
         access.check(least.ok_or(AdminRefusal::NoSuchPage)?, headers, vouched, now)?;
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let operation = self.operations.iter().find(|operation| operation.method == *method);
-        let operation = operation.ok_or_else(|| self.other_method(request.uri().path()))?;
+        let operation = operation.ok_or_else(|| self.other_method())?;
         let needed = operation.role_of(request);
         let proven = access.check(needed, headers, vouched, now)?;
         let (places, is_stream, none_left) = match operation.is_stream {
@@ -210,7 +212,7 @@ impl EndpointGate {
         Ok((operation, proven))
     }
 
-    fn other_method(&self, path: &str) -> AdminRefusal {
+    fn other_method(&self) -> AdminRefusal {
         let methods = self.operations.iter().map(|operation| match operation.method {
             Method::GET => "GET, HEAD",
             ref other => other.as_str(),
@@ -219,8 +221,8 @@ impl EndpointGate {
         let is_read = self.operations.iter().all(|operation| operation.method == Method::GET);
         // Cannot fail, because methods are tokens (RFC 9110 section 9.1), which are valid in a field value.
         let allow = HeaderValue::try_from(allow).unwrap_or(HeaderValue::from_static(""));
-        match ONE_BY_ONE.iter().find(|(list, _)| *list == path) {
-            Some((_, send)) => AdminRefusal::OneByOne(send, allow),
+        match self.instead {
+            Some(send) => AdminRefusal::OneByOne(send, allow),
             None if is_read => AdminRefusal::OnlyRead(allow),
             None => AdminRefusal::Method(allow),
         }
@@ -232,19 +234,4 @@ impl EndpointGate {
     }
 }
 
-/// The lists whose rows are not written where they are listed, and what to send instead.
-const ONE_BY_ONE: [(&str, &str); 6] = [
-    ("/v1/policies", "create or replace a policy with `PUT /v1/policies/{name}`"),
-    ("/v1/tiers", "set the limit of a tier with `PUT /v1/tiers/{tier}/{resource}`"),
-    ("/v1/overrides", "add an override with `POST /v1/overrides`, end one with `DELETE /v1/overrides/{id}`"),
-    (
-        "/api/v1/rate-limits/overrides",
-        "add an override with `POST`, end one with `DELETE /api/v1/rate-limits/overrides/{id}`",
-    ),
-    (
-        "/v1/api-keys",
-        "make a key with `POST /v1/api-keys`, change or delete one with `PATCH` or `DELETE /v1/api-keys/{digest}`",
-    ),
-    ("/v1/audit", "the audit log cannot be changed"),
-];
 const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -32,6 +32,14 @@ pub(super) struct AdminEndpoint {
     pub paths: &'static [&'static str],
     pub about: &'static str,
     pub operations: Vec<EndpointMethod>,
+    /// Of a list whose rows are written one by one: what to send instead of a method that it does not have.
+    pub instead: Option<&'static str>,
+}
+
+impl AdminEndpoint {
+    fn instead(self, send: &'static str) -> AdminEndpoint {
+        AdminEndpoint { instead: Some(send), ..self }
+    }
 }
 
 pub(super) struct EndpointMethod {
@@ -64,7 +72,7 @@ fn endpoint(
     about: &'static str,
     operations: Vec<EndpointMethod>,
 ) -> AdminEndpoint {
-    AdminEndpoint { shown: path[0], paths: path, about, operations }
+    AdminEndpoint { shown: path[0], paths: path, about, operations, instead: None }
 }
 
 fn shown() -> Vec<AdminEndpoint> {
@@ -85,6 +93,7 @@ fn shown() -> Vec<AdminEndpoint> {
             paths: &["/v1/keys/", "/v1/keys/{*key}"],
             about: "what remains of a policy's windows for one key; one value per dimension",
             operations: vec![read(Read, pages::key)],
+            instead: None,
         },
     ]
 }
@@ -96,7 +105,8 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
             &["/v1/overrides"],
             "overrides: limits of single consumers and tenants",
             vec![read(Read, overrides::list), change(Method::POST, Operate, overrides::add)],
-        ),
+        )
+        .instead("add an override with `POST /v1/overrides`, end one with `DELETE /v1/overrides/{id}`"),
         endpoint(
             &["/v1/overrides/{id}"],
             "an override",
@@ -106,7 +116,8 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
             &["/api/v1/rate-limits/overrides"],
             "overrides in snake case",
             vec![read(Read, snake_overrides::list), change(Method::POST, Operate, snake_overrides::add)],
-        ),
+        )
+        .instead("add an override with `POST`, end one with `DELETE /api/v1/rate-limits/overrides/{id}`"),
         endpoint(
             &["/api/v1/rate-limits/overrides/{id}"],
             "an override in snake case",
@@ -116,7 +127,8 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
             &["/v1/policies"],
             "policies of the database, which replace those of gateway.toml",
             read(Read, policies::list),
-        ),
+        )
+        .instead("create or replace a policy with `PUT /v1/policies/{name}`"),
         endpoint(
             &["/v1/policies/{id}"],
             "a policy of the database or of gateway.toml",
@@ -126,7 +138,8 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
                 change(Method::DELETE, Admin, policies::delete),
             ],
         ),
-        one(&["/v1/tiers"], "limits of all tiers, by resource", read(Read, tiers::list)),
+        one(&["/v1/tiers"], "limits of all tiers, by resource", read(Read, tiers::list))
+            .instead("set the limit of a tier with `PUT /v1/tiers/{tier}/{resource}`"),
         endpoint(
             &["/v1/tiers/{tier}/{resource}"],
             "the limit of a tier for a resource",
@@ -149,6 +162,9 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
             &["/v1/api-keys"],
             "API keys; the key itself is shown once, when it is made",
             vec![read(Read, api_keys::list), change(Method::POST, Admin, api_keys::add)],
+        )
+        .instead(
+            "make a key with `POST /v1/api-keys`, change or delete one with `PATCH` or `DELETE /v1/api-keys/{digest}`",
         ),
         endpoint(
             &["/v1/api-keys/{digest}"],
@@ -211,7 +227,8 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
             "?policy=&minutes=&limit=: the busiest keys of each policy",
             read(Read, hot_keys::list),
         ),
-        one(&["/v1/audit"], "?who=&what=&since=: the audit log, who changed what", read(Read, audit::list)),
+        one(&["/v1/audit"], "?who=&what=&since=: the audit log, who changed what", read(Read, audit::list))
+            .instead("the audit log cannot be changed"),
         one(&["/v1/openapi.json"], "the OpenAPI document of these endpoints", read(Read, document::show)),
     ]
 }
@@ -287,23 +304,24 @@ pub(super) fn router(endpoints: Vec<AdminEndpoint>, state: &Arc<AdminState>, lim
         pages: Arc::new(Semaphore::new(limits.pages_max)),
         streams: Arc::new(Semaphore::new(limits.streams_max)),
     };
-    let gate = |operations: Arc<[Permit]>| EndpointGate {
+    let gate = |operations: Arc<[Permit]>, instead| EndpointGate {
         state: Arc::clone(state),
         places: places.clone(),
         body_deadline: limits.body,
         operations,
+        instead,
     };
-    let gated = |operations: Vec<EndpointMethod>| {
+    let gated = |operations: Vec<EndpointMethod>, instead| {
         let permits = operations.iter().map(|operation| operation.permit.clone()).collect();
         // The gate refuses methods without an operation, so that this fallback is never called. Otherwise axum adds
         // an `Allow` of its own to those refusals, which tells a client without the token the methods.
         let none: MethodRouter<Arc<AdminState>> = any(async || AdminRefusal::NoSuchPage);
         let methods = operations.into_iter().fold(none, |methods, one| methods.merge(one.handler));
-        methods.layer(from_fn_with_state(gate(permits), gate::pass))
+        methods.layer(from_fn_with_state(gate(permits, instead), gate::pass))
     };
-    let mut router = Router::new().fallback(gated(Vec::new()));
-    for AdminEndpoint { paths, operations, .. } in endpoints {
-        let methods = gated(operations);
+    let mut router = Router::new().fallback(gated(Vec::new(), None));
+    for AdminEndpoint { paths, operations, instead, .. } in endpoints {
+        let methods = gated(operations, instead);
         router = paths.iter().fold(router, |router, path| router.route(path, methods.clone()));
     }
     router.with_state(Arc::clone(state))

@@ -4,7 +4,6 @@ use smallvec::SmallVec;
 
 use limit::PolicyId;
 use metrics::{Comparison, DecidingTier, PolicyDecision};
-use policy::{PolicySelection, Subject};
 
 /// What each policy decided about one subject, in the order in which that was known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,11 +53,9 @@ impl Event {
         self.add(Count { policy, part, decision, tier: DecidingTier::Local });
     }
 
-    /// Adds the policies that exempt this subject.
-    #[cold]
-    pub(crate) fn exempt(&mut self, policies: PolicySelection<'_>, subject: &impl Subject, part: u16) {
-        let exempting = policies.exemptions(subject);
-        exempting.for_each(|(policy, _)| self.decide(policy.id, part, PolicyDecision::Exempt));
+    /// Adds the policies that exempt one part.
+    pub(crate) fn exempt(&mut self, exempting: &[PolicyId], part: u16) {
+        exempting.iter().for_each(|policy| self.decide(*policy, part, PolicyDecision::Exempt));
     }
 
     #[inline]

@@ -40,8 +40,7 @@ impl Limiter {
             let first = check.charges.len();
             let charged = part.policies.charges_beside(&part.subject, &mut trials, &mut check.charges);
             match charged {
-                Ok(false) => {}
-                Ok(true) => check.event.exempt(part.policies, &part.subject, number),
+                Ok(exempting) => check.event.exempt(&exempting, number),
                 Err(missing) => {
                     check.charges.clear();
                     check.lack(missing, number);

@@ -112,8 +112,7 @@ impl Limiter {
         check.policies = policies;
         check.begun_ns = now_ns;
         match policies.charges(subject, &mut check.charges) {
-            Ok(false) => {}
-            Ok(true) => check.event.exempt(policies, subject, 0),
+            Ok(exempting) => check.event.exempt(&exempting, 0),
             Err(missing) => {
                 check.lack(missing, 0);
                 return None;

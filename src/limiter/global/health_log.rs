@@ -50,9 +50,12 @@ fn log_changes(shared: &RoutingState, logged: &mut HashMap<(NodeId, bool), u64>,
         let shard = nodes.get(node).map_or("cluster", |node| &*node.name);
         let Change { before, now, why, relapses } = change;
         logged.insert((node, now.is_trouble()), now_ns);
+        let is_first = before == Condition::Unknown;
         let (before, condition, relapses) = (before.name(), now.name(), (relapses > 0).then_some(relapses));
         let shards = (shards > 1).then_some(shards);
         match now {
+            // The line about the connection says it.
+            Condition::Up if is_first => {}
             Condition::Up => tracing::info!(shard, shards, before, "Redis answers: limits are shared"),
             _ => {
                 tracing::warn!(

@@ -263,6 +263,11 @@ impl Global {
         self.shared.shards.iter().map(status).collect()
     }
 
+    /// Why a shard does not answer; the first of several.
+    pub fn trouble(&self) -> Option<String> {
+        self.shared.shards.iter().find_map(Shard::trouble)
+    }
+
     /// Measures the round trip to every connected server: its name, and the median of a few `PING`s.
     pub async fn measure(&self) -> Vec<(String, Duration)> {
         let mut measured = Vec::new();

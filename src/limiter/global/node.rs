@@ -88,7 +88,11 @@ impl Node {
         let (server, about) = (connection.server.clone(), Arc::clone(&connection.about));
         let known = self.found.load();
         if known.as_deref().is_none_or(|(of, known)| *of != server || known.version != about.version) {
-            tracing::info!(node = self.name, "connected to Redis {server} ({})", about.version);
+            tracing::info!(
+                node = self.name,
+                "connected to Redis {server} ({}): limits are shared",
+                about.version
+            );
         }
         drop(known);
         self.learn(server, about);

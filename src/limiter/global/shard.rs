@@ -255,6 +255,11 @@ impl Shard {
         Condition::from_number(self.condition.load(Ordering::Relaxed))
     }
 
+    /// The error behind its condition; `None` if it answers, or nothing is known of it yet.
+    pub(super) fn trouble(&self) -> Option<String> {
+        self.condition().is_trouble().then(|| self.breakers().logged.why.clone())
+    }
+
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     #[inline]
     pub(super) fn round_trip_ns(&self) -> u64 {

@@ -23,6 +23,9 @@ pub struct PolicySelection<'t> {
     pub(crate) tries: bool,
 }
 
+/// The policies that exempt a subject, in the order in which they are asked.
+pub type ExemptingPolicies = SmallVec<[PolicyId; 2]>;
+
 impl<'t> PolicySelection<'t> {
     /// The policies that would count a subject, and exempt it, each with the entry that it matches.
     pub fn exemptions(&self, subject: &impl Subject) -> impl Iterator<Item = (&'t Policy, ExemptEntry<'t>)> {
@@ -57,8 +60,8 @@ impl<'t> PolicySelection<'t> {
         self.policies.first().map_or(address, |policy| policy.keys.client(address))
     }
 
-    /// Appends what a subject is charged: every window of every policy that applies. Returns whether one of the policies
-    /// exempts it; [`PolicySelection::exemptions`] says which.
+    /// Appends what a subject is charged: every window of every policy that applies. Returns the policies that would apply
+    /// and exempt it; [`PolicySelection::exemptions`] says why.
     ///
     /// # Errors
     /// If a policy refuses a subject without one of its dimensions; nothing is appended then.
@@ -66,7 +69,7 @@ impl<'t> PolicySelection<'t> {
         &self,
         subject: &impl Subject,
         out: &mut SmallVec<[Charge; 4]>,
-    ) -> Result<bool, MissingDimension<'t>> {
+    ) -> Result<ExemptingPolicies, MissingDimension<'t>> {
         let before = out.len();
         let charged = match self.tries {
             false => {
@@ -92,7 +95,7 @@ impl<'t> PolicySelection<'t> {
         subject: &impl Subject,
         trials: &mut usize,
         out: &mut SmallVec<[Charge; 4]>,
-    ) -> Result<bool, MissingDimension<'t>> {
+    ) -> Result<ExemptingPolicies, MissingDimension<'t>> {
         if !self.tries {
             return self.charges(subject, out);
         }
@@ -152,11 +155,17 @@ impl<'t> PolicySelection<'t> {
     }
 }
 
-/// Appends the charges of policies and candidates. Returns whether one of them exempts the subject.
+/// Appends the charges of policies and candidates. Returns those that exempt the subject.
 fn charge_all<'t>(
-    mut asked: impl Iterator<Item = (&'t Policy, Option<Trial>)>,
+    asked: impl Iterator<Item = (&'t Policy, Option<Trial>)>,
     subject: &impl Subject,
     out: &mut SmallVec<[Charge; 4]>,
-) -> Result<bool, MissingDimension<'t>> {
-    asked.try_fold(false, |is_exempt, (policy, trial)| Ok(policy.charge(subject, trial, out)? | is_exempt))
+) -> Result<ExemptingPolicies, MissingDimension<'t>> {
+    let mut exempting = ExemptingPolicies::new();
+    for (policy, trial) in asked {
+        if policy.charge(subject, trial, out)? {
+            exempting.push(policy.id);
+        }
+    }
+    Ok(exempting)
 }

@@ -23,6 +23,11 @@ pub enum Error {
         line: usize,
         message: String,
     },
+    /// A file for another gateway than the one it is read for.
+    #[error(
+        "{file} looks like a file for `{other}`, not for `{asked}`: run `sluicegate migrate {other} {file}`"
+    )]
+    OtherGateway { file: String, asked: &'static str, other: &'static str },
 }
 
 pub(super) fn read(path: &Path) -> Result<String, Error> {

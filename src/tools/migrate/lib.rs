@@ -18,6 +18,7 @@ mod order;
 mod other_ports;
 mod print;
 mod ratelimit;
+mod recognise;
 mod regex;
 mod template;
 mod values;
@@ -56,15 +57,7 @@ pub struct MigrationOutput {
 /// # Errors
 /// If a file cannot be read or parsed.
 pub fn migrate(from: From, path: &Path, keys: Option<&Path>) -> Result<MigrationOutput, Error> {
-    let mut draft = Draft::default();
-    match from {
-        From::Nginx => nginx::read(path, &mut draft)?,
-        From::Haproxy => haproxy::read(path, &mut draft)?,
-        From::Envoy => envoy::read(path, &file::read(path)?, &mut draft)?,
-        From::Kong => kong::read(path, &file::read(path)?, keys, &mut draft)?,
-        From::Ratelimit => ratelimit::read(path, &file::read(path)?, &mut draft)?,
-    }
-    Ok(finished(draft, from, path))
+    read(from, path, &file::read(path)?, keys, true)
 }
 
 /// The same of a text, whose relative paths start from the working directory. Files that it includes are not read.
@@ -72,12 +65,26 @@ pub fn migrate(from: From, path: &Path, keys: Option<&Path>) -> Result<Migration
 /// # Errors
 /// If it cannot be parsed.
 pub fn migrate_text(from: From, name: &str, text: &str) -> Result<MigrationOutput, Error> {
-    let (mut draft, path) = (Draft::default(), Path::new(name));
+    read(from, Path::new(name), text, Some(Path::new("keys.toml")), false)
+}
+
+fn read(
+    from: From,
+    path: &Path,
+    text: &str,
+    keys: Option<&Path>,
+    includes: bool,
+) -> Result<MigrationOutput, Error> {
+    if let Some(other) = recognise::other_than(from, text) {
+        let (file, asked, other) = (path.display().to_string(), from.word(), other.word());
+        return Err(Error::OtherGateway { file, asked, other });
+    }
+    let mut draft = Draft::default();
     match from {
-        From::Nginx => nginx::read_text(path, text, &mut draft)?,
-        From::Haproxy => haproxy::read_text(path, text, &mut draft)?,
+        From::Nginx => nginx::read(path, text, includes, &mut draft)?,
+        From::Haproxy => haproxy::read(path, text, &mut draft)?,
         From::Envoy => envoy::read(path, text, &mut draft)?,
-        From::Kong => kong::read(path, text, Some(Path::new("keys.toml")), &mut draft)?,
+        From::Kong => kong::read(path, text, keys, &mut draft)?,
         From::Ratelimit => ratelimit::read(path, text, &mut draft)?,
     }
     Ok(finished(draft, from, path))

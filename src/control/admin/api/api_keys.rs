@@ -125,12 +125,8 @@ pub(in crate::admin) async fn list(Query(listed): Query<ApiKeyQuery>, rows: RowR
     }
     let consumer = listed.consumer.map(|name| name.0);
     let filter = ApiKeyFilter { digest_prefix: listed.prefix, consumer };
-    Ok(answer::json(&match rows.0 {
-        Some(database) => {
-            listed.page.page(database.api_keys(&listed.page.rows(), &filter).await?, ApiKeyRow::key)
-        }
-        None => ListPage::without_database(),
-    }))
+    let read = |database: Database, page| async move { database.api_keys(&page, &filter).await };
+    Ok(answer::json(&rows.page(&listed.page, read, ApiKeyRow::key).await?))
 }
 
 pub(in crate::admin) async fn show(PathValues([digest]): PathValues<1>, rows: RowReader) -> Answer {

@@ -10,7 +10,7 @@ use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::query::Query;
 use super::schema::Name;
-use crate::database::{AuditEntry, AuditFilter, Time};
+use crate::database::{AuditEntry, AuditFilter, Database, Time};
 
 /// Which changes to list.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -37,11 +37,6 @@ pub(super) fn describe(document: &mut Document) {
 pub(in crate::admin) async fn list(Query(listed): Query<AuditQuery>, rows: RowReader) -> Answer {
     let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = AuditFilter { who: text(listed.who), what: text(listed.what), since: listed.since };
-    Ok(answer::json(&match rows.0 {
-        Some(database) => {
-            let rows = database.audit(&listed.page.rows(), &filter).await?;
-            listed.page.page(rows, |row| row.id.clone())
-        }
-        None => ListPage::without_database(),
-    }))
+    let read = |database: Database, page| async move { database.audit(&page, &filter).await };
+    Ok(answer::json(&rows.page(&listed.page, read, |row| row.id.clone()).await?))
 }

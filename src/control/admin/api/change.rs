@@ -26,7 +26,7 @@ use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database;
-use crate::database::{Actor, Database, Expect, IdempotentRequest, TableRow};
+use crate::database::{Actor, Database, Expect, IdempotentRequest, PageRange, TableRow};
 use auth::keys::digest_text;
 use base::words;
 
@@ -191,11 +191,25 @@ impl RowReader {
         Ok(answer::row(StatusCode::OK, found.version(), &found))
     }
 
-    pub(in crate::admin) async fn list<R: TableRow>(&self, page: &PageQuery) -> Answer {
-        Ok(answer::json(&match &self.0 {
-            Some(database) => page.page(database.rows(&page.rows()).await?, R::key),
+    pub(in crate::admin) async fn list<R: TableRow>(self, page: &PageQuery) -> Answer {
+        let read = |database: Database, page| async move { database.rows(&page).await };
+        Ok(answer::json(&self.page(page, read, R::key).await?))
+    }
+
+    /// A page of the rows that `read` finds, each with its cursor `key`.
+    pub(in crate::admin) async fn page<R, F>(
+        self,
+        page: &PageQuery,
+        read: impl FnOnce(Database, PageRange) -> F,
+        key: impl Fn(&R) -> String,
+    ) -> Result<ListPage<R>, AdminRefusal>
+    where
+        F: Future<Output = Result<Vec<R>, database::Error>>,
+    {
+        Ok(match self.0 {
+            Some(database) => page.page(read(database, page.rows()).await?, key),
             None => ListPage::without_database(),
-        }))
+        })
     }
 }
 

@@ -22,7 +22,7 @@ use super::reading::query::Query;
 use super::schema::{DurationText, Name, Reason};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
-use crate::database::{ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, OverrideRow, Time};
+use crate::database::{ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, Time};
 use base::units::DURATION_MAX;
 use policy::definition::Dimension;
 
@@ -196,7 +196,7 @@ pub(in crate::admin) async fn add(
 }
 
 pub(in crate::admin) async fn list(Query(listed): Query<OverrideQuery>, rows: RowReader) -> Answer {
-    Ok(answer::json(&page(&rows, listed).await?))
+    Ok(answer::json(&page(rows, listed).await?))
 }
 
 pub(in crate::admin) async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
@@ -209,7 +209,7 @@ pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): Pa
 
 /// The page of overrides that a query asks for.
 pub(super) async fn page(
-    rows: &RowReader,
+    rows: RowReader,
     listed: OverrideQuery,
 ) -> Result<ListPage<OverrideRow>, AdminRefusal> {
     let text = |name: Option<Name>| name.map(|name| name.0);
@@ -219,9 +219,8 @@ pub(super) async fn page(
         policy: text(listed.policy),
         live_at: (!listed.expired).then(Time::now),
     };
-    let Some(database) = &rows.0 else { return Ok(ListPage::without_database()) };
-    let rows = database.overrides(&listed.page.rows(), &filter).await?;
-    Ok(listed.page.page(rows, |row| row.id.clone()))
+    let read = |database: Database, page| async move { database.overrides(&page, &filter).await };
+    rows.page(&listed.page, read, |row| row.id.clone()).await
 }
 
 /// Reads an override to be made.

@@ -337,6 +337,15 @@ fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
             Some(("override", said))
         })
         .collect();
+    lines.extend(usage.iter().flat_map(|policy| {
+        let said = |(id, why): &(String, &str)| {
+            (
+                "override",
+                format!("policy {}: override {id} matches, too, but does not apply: {why}", policy.policy),
+            )
+        };
+        policy.outranked.iter().map(said)
+    }));
     if lines.is_empty() {
         let is_hot = windows(usage).any(|(_, window)| window.hot_key.is_some());
         let said = if is_hot { "none" } else { "none: each limit is that of its policy" };

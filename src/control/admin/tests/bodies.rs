@@ -101,6 +101,7 @@ fn table() -> Vec<AdminEndpoint> {
             operation(Method::GET, AdminRole::Read, 0, get(async || "read")),
             operation(Method::POST, AdminRole::Admin, 8, post(async |body: Bytes| body)),
         ],
+        instead: None,
     }]
 }
 

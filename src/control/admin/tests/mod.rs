@@ -169,6 +169,7 @@ fn state(readiness: Readiness) -> AdminState {
                     replaces: None,
                     tier: Some(TierShown { name: "pro".to_owned(), from: TierFrom::Assumed }),
                     penalty: Some(PenaltyShown { node: "edge-1".to_owned(), ends_at: Some(Time::now()) }),
+                    outranked: Vec::new(),
                     windows,
                 };
                 Box::pin(std::future::ready(vec![of(Some(vec![window])), of(None)]))

@@ -75,6 +75,11 @@ impl Override {
         now_ns < self.until_ns && self.policy.as_ref().is_none_or(|name| policy.is_named(name))
     }
 
+    /// The same of a holder that acts for this tenant.
+    fn matches(&self, policy: &Policy, tenant: Option<&str>, now_ns: u64) -> bool {
+        self.is_for(policy, now_ns) && self.tenant.as_deref().is_none_or(|only| tenant == Some(only))
+    }
+
     /// What a limit is multiplied by, if the first window of the policy admits `first` units.
     pub(crate) fn factor(&self, first: NonZeroU64) -> f64 {
         match self.change {
@@ -162,6 +167,39 @@ impl Overrides {
     }
 }
 
+impl Overrides {
+    /// The overrides that match as well and give way to the one that [`Overrides::of`] finds, each with the reason.
+    pub fn outranked(
+        &self,
+        policy: &Policy,
+        consumer: Option<&str>,
+        tenant: Option<&str>,
+        now_ns: u64,
+    ) -> Vec<(Arc<Override>, &'static str)> {
+        let Some(found) = self.of(policy, consumer, tenant, now_ns) else { return Vec::new() };
+        let counts_by = |dimension| policy.by.contains(&dimension);
+        let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
+        let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
+        let lists = [(&self.0.consumers, consumer), (&self.0.tenants, tenant.filter(|_| is_tenants))];
+        let lists = lists.map(|(kind, name)| {
+            let held = name.and_then(|name| kind.of(name)?.get().map(|list| list.to_vec()));
+            let matches = |held: &Arc<Override>| held.matches(policy, tenant, now_ns);
+            held.unwrap_or_default().into_iter().filter(matches).collect::<Vec<_>>()
+        });
+        let is_own = |list: &[Arc<Override>]| list.iter().any(|held| held.id == found.id);
+        let reason = |list: &[Arc<Override>], other: &Override| match (&found.change, &other.change) {
+            _ if !is_own(list) => "one of the consumer comes before one of its tenant",
+            (Change::Absolute(_), Change::Multiplicative(_)) => {
+                "an absolute one comes before a multiplicative one"
+            }
+            _ => "a newer one of its kind comes first",
+        };
+        let others = lists.iter().flat_map(|list| list.iter().map(move |other| (list, other)));
+        let others = others.filter(|(_, other)| other.id != found.id);
+        others.map(|(list, other)| (Arc::clone(other), reason(list, other))).collect()
+    }
+}
+
 /// The override of a name that applies to a policy.
 fn first(
     kind: &ByName<Arc<Override>>,
@@ -170,10 +208,7 @@ fn first(
     tenant: Option<&str>,
     now_ns: u64,
 ) -> Option<Arc<Override>> {
-    let is_for = |held: &&Arc<Override>| {
-        held.is_for(policy, now_ns) && held.tenant.as_deref().is_none_or(|only| tenant == Some(only))
-    };
-    kind.of(name)?.get()?.iter().find(is_for).map(Arc::clone)
+    kind.of(name)?.get()?.iter().find(|held| held.matches(policy, tenant, now_ns)).map(Arc::clone)
 }
 
 /// Puts an override in its place among those of its holder.

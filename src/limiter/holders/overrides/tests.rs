@@ -140,6 +140,29 @@ fn one_of_several_applies_and_they_are_not_multiplied() {
 }
 
 #[test]
+fn those_that_give_way_are_told_with_the_reason() {
+    let table = table(&[policy("calls", &["100/m by consumer"]), policy("tenants", &["9/m by tenant"])]);
+    let limiter = limiter(&table);
+    let overrides = limiter.overrides();
+    let outranked = |index: usize| -> Vec<(String, &str)> {
+        let found = overrides.outranked(&table.policies()[index], ANN.consumer, ANN.tenant, NOW);
+        found.into_iter().map(|(other, why)| (other.id.to_string(), why)).collect()
+    };
+    overrides.put(&acme(), multiplicative("a", 2.0, 1));
+    assert_eq!(outranked(0), [], "it is the only one");
+    for put in [multiplicative("b", 3.0, 2), absolute("c", 70, 3), absolute("d", 80, 4)] {
+        overrides.put(&ann(), put);
+    }
+    let said = |id: &str, why| (id.to_owned(), why);
+    let expected = [
+        said("c", "a newer one of its kind comes first"),
+        said("b", "an absolute one comes before a multiplicative one"),
+        said("a", "one of the consumer comes before one of its tenant"),
+    ];
+    assert_eq!((outranked(0).as_slice(), outranked(1)), (expected.as_slice(), vec![]));
+}
+
+#[test]
 fn it_is_for_policies_that_count_by_its_holder() {
     let policies = [
         policy("consumers", &["100/m by consumer"]),

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::draft::Draft;
-use super::file::{self, Error};
+use super::file::Error;
 use lines::{Line, Section};
 
 /// What differs in every configuration.
@@ -42,13 +42,8 @@ struct Reading<'d> {
     upstreams: BTreeMap<String, String>,
 }
 
-/// Reads a file into the draft.
-pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Error> {
-    read_text(path, &file::read(path)?, draft)
-}
-
 /// Reads a text into the draft.
-pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
+pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
     let sections = lines::read(path, text)?;
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
     let mut reading =

@@ -72,7 +72,7 @@ pub(super) struct Reader<'r> {
     pub(super) directory: &'r Path,
     pub(super) notes: &'r mut Notes,
     /// Whether files that are included may be read.
-    is_on_disk: bool,
+    includes: bool,
     files: usize,
 }
 
@@ -91,23 +91,12 @@ enum Token {
 }
 
 impl<'r> Reader<'r> {
-    pub(super) fn new(directory: &'r Path, notes: &'r mut Notes) -> Reader<'r> {
-        Reader { directory, notes, is_on_disk: true, files: 0 }
+    pub(super) fn new(directory: &'r Path, includes: bool, notes: &'r mut Notes) -> Reader<'r> {
+        Reader { directory, notes, includes, files: 1 }
     }
 
-    /// All directives of a text, without what it includes.
-    pub(super) fn text_alone(&mut self, path: &Path, text: &str) -> Result<Vec<Directive>, Error> {
-        self.is_on_disk = false;
-        self.text(path, text)
-    }
-
-    pub(super) fn file(&mut self, path: &Path) -> Result<Vec<Directive>, Error> {
-        self.files += 1;
-        let text = file::read(path)?;
-        self.text(path, &text)
-    }
-
-    fn text(&mut self, path: &Path, text: &str) -> Result<Vec<Directive>, Error> {
+    /// All directives of a text, and of what it includes.
+    pub(super) fn text(&mut self, path: &Path, text: &str) -> Result<Vec<Directive>, Error> {
         let file = path.display().to_string();
         // Without the mark that some editors put in front, because it is no part of the first word.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -154,7 +143,7 @@ impl<'r> Reader<'r> {
     fn included(&mut self, words: &[String], place: &SourceLine) -> Result<Vec<Directive>, Error> {
         let pattern = self.directory.join(words.get(1).map_or("", String::as_str));
         let mut directives = Vec::new();
-        if !self.is_on_disk {
+        if !self.includes {
             self.notes.left_out(place, &words.join(" "), "includes of a text without a file are not read");
             return Ok(directives);
         }
@@ -181,7 +170,8 @@ impl<'r> Reader<'r> {
                 self.notes.left_out(place, &words.join(" "), "it is a pipe or a device, which is not read");
                 continue;
             }
-            directives.extend(self.file(&path)?);
+            self.files += 1;
+            directives.extend(self.text(&path, &file::read(&path)?)?);
         }
         Ok(directives)
     }

@@ -65,18 +65,10 @@ struct Closing {
     has_route: bool,
 }
 
-/// Reads a file into the draft.
-pub(super) fn read(path: &Path, draft: &mut Draft) -> Result<(), Error> {
+/// Reads a text into the draft, and what it includes if `includes` says so.
+pub(super) fn read(path: &Path, text: &str, includes: bool, draft: &mut Draft) -> Result<(), Error> {
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
-    let whole = Reader::new(&directory, &mut draft.notes).file(path)?;
-    fill(&directory, &whole, draft);
-    Ok(())
-}
-
-/// Reads a text into the draft, without what it includes.
-pub(super) fn read_text(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Error> {
-    let directory = path.parent().unwrap_or(Path::new("")).to_owned();
-    let whole = Reader::new(&directory, &mut draft.notes).text_alone(path, text)?;
+    let whole = Reader::new(&directory, includes, &mut draft.notes).text(path, text)?;
     fill(&directory, &whole, draft);
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::admin::api::reading::json;
 use crate::admin::api::schema;
 use crate::database::Time;
 use base::units;
-use base::words::{did_you_mean, listed};
+use base::words::{did_you_mean, listed, plain};
 
 /// What is wrong at one place of a body or a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ fn object(schema: &Value, entries: &mut Map<String, Value>, within: &str, flaws:
     let names: Vec<&str> = known.keys().map(String::as_str).collect();
     for name in entries.keys().filter(|name| !known.contains_key(*name)).take(UNKNOWN_MAX) {
         let hint = did_you_mean(name, &names).unwrap_or_else(|| format!("it takes {}", all(&names)));
-        flaws.push(Flaw { at: at(name), detail: format!("unknown field: {hint}") });
+        flaws.push(Flaw { at: at(name), detail: format!("unknown field `{}`: {hint}", plain(name)) });
     }
 }
 
@@ -356,14 +356,14 @@ mod tests {
             ("/is", "`is` must be true or false"),
             ("/kind", "unknown value of `kind`: did you mean `green`?"),
             ("/many/1/a", "`a` is missing: "),
-            ("/many/1/b", "unknown field: did you mean `a`?"),
+            ("/many/1/b", "unknown field `b`: did you mean `a`?"),
             ("/name", "`name` must have 1 to 9 characters"),
             ("/t", "`t` must not contain control characters"),
             ("/value", "`value` must be a whole number from 1 to 9"),
-            ("/resaon", "unknown field: did you mean `reason`?"),
+            ("/resaon", "unknown field `resaon`: did you mean `reason`?"),
             (
                 "/~0a~1b%20c",
-                "unknown field: it takes `for`, `is`, `kind`, `many`, `name`, `reason`, `t` and `value`",
+                "unknown field `~a/b c`: it takes `for`, `is`, `kind`, `many`, `name`, `reason`, `t` and `value`",
             ),
         ];
         let mut expected: Vec<_> =

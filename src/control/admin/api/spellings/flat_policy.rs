@@ -227,7 +227,7 @@ mod tests {
             (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
             (json!({ "ratePerSec": 0 }), "must be above 0"),
             (json!({ "policyId": "other" }), "must be the policy of the path"),
-            (json!({ "rate": 1 }), "unknown field: it takes"),
+            (json!({ "rate": 1 }), "unknown field `rate`: it takes"),
             (json!({ "burst": 0 }), "`burst` must be"),
         ] {
             let mut body = json!({ "keyType": "userId", "ratePerSec": 1 });

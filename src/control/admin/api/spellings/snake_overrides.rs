@@ -137,7 +137,7 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
 pub(in crate::admin) async fn list(Query(listed): Query<SnakeOverrideQuery>, rows: RowReader) -> Answer {
     let SnakeOverrideQuery { page, user_id, tenant_id, policy, expired } = listed;
     let listed = OverrideQuery { page, user_id, tenant_id, policy, expired };
-    Ok(answer::json(&overrides::page(&rows, listed).await?.map(shown)))
+    Ok(answer::json(&overrides::page(rows, listed).await?.map(shown)))
 }
 
 pub(in crate::admin) async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {

@@ -21,7 +21,7 @@ async fn everything_wrong_in_a_body_is_said_with_its_place() {
         ["#", "#/duration-minutes", "#/override-type", "#/reason", "#/value", "#/userid"],
         "{errors}"
     );
-    assert_eq!(errors[5]["detail"], "unknown field: did you mean `user-id`?");
+    assert_eq!(errors[5]["detail"], "unknown field `userid`: did you mean `user-id`?");
     assert_eq!(api.ask("GET /v1/audit", None).await.json(), json!({ "items": [] }));
 }
 

@@ -50,7 +50,7 @@ async fn a_consumer_has_one_tier() {
         refused.json()["errors"],
         json!([
             { "pointer": "#/tier", "detail": "`tier` is missing: the name of a tier" },
-            { "pointer": "#/teir", "detail": "unknown field: did you mean `tier`?" },
+            { "pointer": "#/teir", "detail": "unknown field `teir`: did you mean `tier`?" },
         ])
     );
     for (ask, body) in [
