@@ -126,7 +126,7 @@ const IDENTIFIED: &[&str] = &["listener", "policy", "route", "server", "shard", 
 
 /// Integers of such a name that identify nothing, each with the reason. The list only gets shorter.
 const NO_IDS: &[(&str, &str)] = &[
-    ("tools/replay/account.rs no_route", "counts requests that no route matches"),
+    ("tools/replay/outcome_counts.rs no_route", "counts requests that no route matches"),
     ("tools/replay/report.rs no_route", "counts requests that no route matches"),
 ];
 
