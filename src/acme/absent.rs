@@ -8,7 +8,7 @@ use rustls::sign::CertifiedKey;
 use tokio::task::JoinHandle;
 
 use super::config::{Challenge, Config};
-use super::notes::FleetNotes;
+use super::fleet_values::FleetValues;
 use net::fetch::Connect;
 
 /// Challenges, of which there are none.
@@ -41,7 +41,7 @@ impl Keeper {
         _: Arc<Challenges>,
         _: Connect,
         _: Arc<AcmeCounts>,
-        _: Option<Arc<dyn FleetNotes>>,
+        _: Option<Arc<dyn FleetValues>>,
     ) -> Keeper {
         Keeper
     }

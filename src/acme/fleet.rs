@@ -1,7 +1,7 @@
 //! Certificates that the nodes of a fleet share: one node orders, all answer the authority, and the finished certificate
 //! goes to each, sealed under the secret they have in common.
 //!
-//! Nodes leave notes for each other ([`FleetNotes`]; in a gateway that is Redis). Nobody waits for one: each node looks at them
+//! Nodes share values ([`FleetValues`]; in a gateway that is Redis). Nobody waits for one: each node looks at them
 //! now and then, so a request or a handshake finds in memory what it needs, or does not find it.
 
 use std::fmt;
@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use super::challenges::{ChallengeGuard, Challenges, Proof};
 use super::config::Config;
-use super::notes::{FleetNotes, NotesUnavailable};
+use super::fleet_values::{FleetValues, ValuesUnavailable};
 use super::seal::Seal;
 use super::state::{FailedAttempts, IssuedCertificate};
 use base::random::Random;
 
 /// One certificate, as the nodes of a fleet share it.
 pub(super) struct CertificateFleet {
-    notes: Arc<dyn FleetNotes>,
+    values: Arc<dyn FleetValues>,
     seal: Seal,
     /// Tells this process from the others.
     node: String,
@@ -46,17 +46,17 @@ struct NodeProofs {
 
 impl CertificateFleet {
     /// That of this configuration; `None` if it has no secret to share it under.
-    pub(super) fn of(config: &Config, notes: Arc<dyn FleetNotes>) -> Option<CertificateFleet> {
+    pub(super) fn of(config: &Config, values: Arc<dyn FleetValues>) -> Option<CertificateFleet> {
         let seal = Seal::new(config.secret.as_ref()?)?;
         let what = format!("{}\n{}", config.directory, config.names.join("\n"));
         let digest = digest::digest(&digest::SHA256, what.as_bytes());
         let id = BASE64.encode(&digest.as_ref()[..ID_BYTES]);
-        Some(CertificateFleet { notes, seal, node: format!("{:x}", Random::seeded().next()), id })
+        Some(CertificateFleet { values, seal, node: format!("{:x}", Random::seeded().next()), id })
     }
 
     /// Takes the turn to order, or keeps it; `false` if another node has it.
-    pub(super) async fn take_turn(&self) -> Result<bool, NotesUnavailable> {
-        self.notes.take(&self.name(TURN), &self.node, TURN_LASTS).await
+    pub(super) async fn take_turn(&self) -> Result<bool, ValuesUnavailable> {
+        self.values.take(&self.name(TURN), &self.node, TURN_LASTS).await
     }
 
     /// Keeps the turn for as long as it is polled. A turn that is lost is not noticed otherwise: the worst of it is a second
@@ -73,21 +73,21 @@ impl CertificateFleet {
 
     /// Gives the turn back. An error is ignored, because a turn that nobody keeps ends on its own.
     pub(super) async fn end_turn(&self) {
-        let _ = self.notes.give_back(&self.name(TURN), &self.node).await;
+        let _ = self.values.give_back(&self.name(TURN), &self.node).await;
     }
 
     /// The certificate that a node has left: its key and chain in PEM.
-    pub(super) async fn certificate(&self) -> Result<Option<(String, IssuedCertificate)>, NotesUnavailable> {
+    pub(super) async fn certificate(&self) -> Result<Option<(String, IssuedCertificate)>, ValuesUnavailable> {
         let pem = self.get(CERTIFICATE).await?.and_then(|pem| String::from_utf8(pem).ok());
         Ok(pem.and_then(|pem| IssuedCertificate::parse(pem.as_bytes()).map(|issued| (pem, issued))))
     }
 
     /// Leaves a certificate for the others until it ends.
-    pub(super) async fn leave_certificate(&self, pem: &str, left: Duration) -> Result<(), NotesUnavailable> {
+    pub(super) async fn leave_certificate(&self, pem: &str, left: Duration) -> Result<(), ValuesUnavailable> {
         self.put(CERTIFICATE, pem.as_bytes(), left).await
     }
 
-    pub(super) async fn attempts(&self) -> Result<FailedAttempts, NotesUnavailable> {
+    pub(super) async fn attempts(&self) -> Result<FailedAttempts, ValuesUnavailable> {
         Ok(self.get_json(ATTEMPTS).await?.unwrap_or_default())
     }
 
@@ -95,15 +95,15 @@ impl CertificateFleet {
     pub(super) async fn note_attempts(
         &self,
         attempts: Option<&FailedAttempts>,
-    ) -> Result<(), NotesUnavailable> {
+    ) -> Result<(), ValuesUnavailable> {
         match attempts {
-            None => self.notes.remove(&self.name(ATTEMPTS)).await,
+            None => self.values.remove(&self.name(ATTEMPTS)).await,
             Some(attempts) => self.put_json(ATTEMPTS, attempts, ATTEMPTS_LAST).await,
         }
     }
 
     /// Has every node show these proofs, and gives them the time to notice.
-    pub(super) async fn show(&self, proofs: &[Proof]) -> Result<(), NotesUnavailable> {
+    pub(super) async fn show(&self, proofs: &[Proof]) -> Result<(), ValuesUnavailable> {
         let shown = NodeProofs { node: self.node.clone(), proofs: proofs.to_vec() };
         self.put_json(SHOWN, &shown, SHOWN_LASTS).await?;
         tokio::time::sleep(NOTICED_WITHIN).await;
@@ -112,7 +112,7 @@ impl CertificateFleet {
 
     /// Ends what [`CertificateFleet::show`] began. An error is ignored, because the note ends by itself, too.
     pub(super) async fn hide(&self) {
-        let _ = self.notes.remove(&self.name(SHOWN)).await;
+        let _ = self.values.remove(&self.name(SHOWN)).await;
     }
 
     /// Shows what other nodes have asked to be shown, for as long as it is polled.
@@ -120,7 +120,7 @@ impl CertificateFleet {
         // What another node orders is shown until it says otherwise, or until nobody can be asked for too long.
         let mut showing: Option<(NodeProofs, ChallengeGuard)> = None;
         loop {
-            let found: Result<Option<NodeProofs>, NotesUnavailable> = self.get_json(SHOWN).await;
+            let found: Result<Option<NodeProofs>, ValuesUnavailable> = self.get_json(SHOWN).await;
             if let Ok(found) = found {
                 let wanted = found.filter(|shown| shown.node != self.node);
                 if showing.as_ref().map(|(shown, _)| shown) != wanted.as_ref() {
@@ -143,21 +143,21 @@ impl CertificateFleet {
         format!("acme.{kind}.{}", self.id)
     }
 
-    async fn get(&self, kind: &str) -> Result<Option<Vec<u8>>, NotesUnavailable> {
+    async fn get(&self, kind: &str) -> Result<Option<Vec<u8>>, ValuesUnavailable> {
         let name = self.name(kind);
-        let sealed = self.notes.get(&name).await?;
+        let sealed = self.values.get(&name).await?;
         // What does not open counts as nothing, because it is of nodes under another secret, or nobody's.
         Ok(sealed.and_then(|sealed| self.seal.open(&name, &sealed)))
     }
 
-    async fn put(&self, kind: &str, value: &[u8], lasts: Duration) -> Result<(), NotesUnavailable> {
+    async fn put(&self, kind: &str, value: &[u8], lasts: Duration) -> Result<(), ValuesUnavailable> {
         let name = self.name(kind);
         let sealed =
-            self.seal.close(&name, value).ok_or_else(|| NotesUnavailable("encryption failed".to_owned()))?;
-        self.notes.put(&name, &sealed, lasts).await
+            self.seal.close(&name, value).ok_or_else(|| ValuesUnavailable("encryption failed".to_owned()))?;
+        self.values.put(&name, &sealed, lasts).await
     }
 
-    async fn get_json<T: DeserializeOwned>(&self, kind: &str) -> Result<Option<T>, NotesUnavailable> {
+    async fn get_json<T: DeserializeOwned>(&self, kind: &str) -> Result<Option<T>, ValuesUnavailable> {
         Ok(self.get(kind).await?.and_then(|text| serde_json::from_slice(&text).ok()))
     }
 
@@ -166,8 +166,8 @@ impl CertificateFleet {
         kind: &str,
         value: &impl Serialize,
         lasts: Duration,
-    ) -> Result<(), NotesUnavailable> {
-        let text = serde_json::to_vec(value).map_err(|error| NotesUnavailable(error.to_string()))?;
+    ) -> Result<(), ValuesUnavailable> {
+        let text = serde_json::to_vec(value).map_err(|error| ValuesUnavailable(error.to_string()))?;
         self.put(kind, &text, lasts).await
     }
 }

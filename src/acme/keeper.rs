@@ -15,7 +15,7 @@ use super::challenges::Challenges;
 use super::client::AcmeClient;
 use super::config::{Challenge, Config};
 use super::fleet::CertificateFleet;
-use super::notes::FleetNotes;
+use super::fleet_values::FleetValues;
 use super::order::{self, Error, Provers};
 use super::schedule::{self, RenewalWindow};
 use super::state::{FailedAttempts, IssuedCertificate};
@@ -66,16 +66,16 @@ struct Advice {
 }
 
 impl Keeper {
-    /// A keeper that has looked at nothing yet. `notes` are those of the fleet, if there is one.
+    /// A keeper that has looked at nothing yet. `values` are those of the fleet, if there is one.
     pub fn new(
         config: Config,
         ways: Vec<Challenge>,
         challenges: Arc<Challenges>,
         connect: Connect,
         counts: Arc<AcmeCounts>,
-        notes: Option<Arc<dyn FleetNotes>>,
+        values: Option<Arc<dyn FleetValues>>,
     ) -> Keeper {
-        let fleet = notes.and_then(|notes| CertificateFleet::of(&config, notes)).map(Arc::new);
+        let fleet = values.and_then(|values| CertificateFleet::of(&config, values)).map(Arc::new);
         let client = AcmeClient::new(fetch::FetchClient::new(connect, config.trust.clone()));
         let random = Random::seeded();
         Keeper {

@@ -13,9 +13,9 @@ mod client;
 pub mod config;
 #[cfg(feature = "acme")]
 mod fleet;
+mod fleet_values;
 #[cfg(feature = "acme")]
 mod keeper;
-mod notes;
 #[cfg(feature = "acme")]
 mod order;
 #[cfg(feature = "acme")]
@@ -30,6 +30,6 @@ pub use absent::{AcmeCounts, Challenges, Keeper};
 #[cfg(feature = "acme")]
 pub use challenges::Challenges;
 pub use config::{ALPN, Config, PATH};
+pub use fleet_values::{FleetValues, ValueAnswer, ValuesUnavailable};
 #[cfg(feature = "acme")]
 pub use keeper::{AcmeCounts, Keeper};
-pub use notes::{FleetNotes, NotesAnswer, NotesUnavailable};

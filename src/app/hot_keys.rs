@@ -17,7 +17,7 @@ use base::random::Random;
 use control::admin;
 use gateway::proxy::snapshot::Snapshot;
 use limit::{Algorithm, Quota, sliding_log};
-use limiter::global::Notes;
+use limiter::global::SharedValues;
 use limiter::{Check, Limiter};
 use metrics::hot_keys::{
     FleetRow, HotKeyChange, HotKeyFilter, KeyCollector, KeyTally, NamedKey, PolicyFacts, ShardNumber, decode,
@@ -40,7 +40,7 @@ struct HotKeyState {
     limiter: Arc<Limiter>,
     metrics: Arc<Metrics>,
     /// Where the nodes of a fleet leave their minutes, and what this one is called there.
-    fleet: Option<(Notes, String)>,
+    fleet: Option<(SharedValues, String)>,
     lost: SharedCounter,
 }
 
@@ -62,7 +62,7 @@ impl HotKeys {
             current: Arc::clone(publisher.current()),
             limiter: Arc::clone(publisher.limiter()),
             metrics: Arc::clone(metrics),
-            fleet: tier.map(|tier| (tier.plain_notes(), random.name())),
+            fleet: tier.map(|tier| (tier.shared_values(), random.name())),
             lost,
         }))
     }
@@ -147,9 +147,9 @@ impl HotKeys {
 
     /// Leaves a minute for the other nodes.
     async fn write(&self, minute: u64, rows: &[u8]) {
-        let Some((notes, node)) = &self.0.fleet else { return };
+        let Some((values, node)) = &self.0.fleet else { return };
         let name = note(minute);
-        let put = notes.put_beside(&name, node, rows, KEPT);
+        let put = values.put_beside(&name, node, rows, KEPT);
         match timeout(ANSWER_WITHIN, put).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) | Err(_) => self.0.lost.add(1),
@@ -186,12 +186,12 @@ impl HotKeys {
     /// What all nodes together have told of the last minutes that are over: how many nodes, and their keys.
     fn of_fleet<'a>(&'a self, asked: &'a HotKeyFilter) -> Step<'a, Option<(usize, Vec<FleetRow>)>> {
         Box::pin(async move {
-            let (notes, _) = self.0.fleet.as_ref()?;
+            let (values, _) = self.0.fleet.as_ref()?;
             let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;
             let mut rows = Vec::new();
             let mut nodes = BTreeSet::new();
             for minute in last.saturating_sub(asked.minutes - 1)..=last {
-                for (node, told) in notes.all_beside(&note(minute)).await.ok()? {
+                for (node, told) in values.all_beside(&note(minute)).await.ok()? {
                     rows.extend(decode(&told));
                     nodes.insert(node);
                 }

@@ -14,7 +14,7 @@ use crate::server::run;
 use crate::server::worker::{WorkerCommand, WorkerIndex, WorkerResources};
 use observe::record;
 
-/// Starts a worker for each of these cells of the metrics; each hears the orders of the receiver at the same place.
+/// Starts a worker for each of these cells of the metrics; each hears the commands of the receiver at the same place.
 ///
 /// # Errors
 /// If a thread cannot be started or its runtime gets no descriptors.
@@ -23,11 +23,11 @@ pub fn spawn(
     services: &Arc<services::SharedServices>,
     log: &record::LineLog,
     cells: Vec<metrics::WorkerToken>,
-    orders: Vec<Receiver<WorkerCommand>>,
+    commands: Vec<Receiver<WorkerCommand>>,
 ) -> io::Result<Vec<JoinHandle<()>>> {
-    let spawn = |(index, (cells, orders))| {
+    let spawn = |(index, (cells, commands))| {
         let (services, log) = (Arc::clone(services), log.buffer());
-        run::spawn(index, Arc::clone(shared), orders, move || Services::new(services, cells, log))
+        run::spawn(index, Arc::clone(shared), commands, move || Services::new(services, cells, log))
     };
-    (0..).map(WorkerIndex::new).zip(cells.into_iter().zip(orders)).map(spawn).collect()
+    (0..).map(WorkerIndex::new).zip(cells.into_iter().zip(commands)).map(spawn).collect()
 }

@@ -14,7 +14,7 @@ use std::ops::Range;
 pub struct Breaker {
     state: State,
     /// Calls of the last seconds, by second modulo their number.
-    seconds: [Second; SECONDS],
+    seconds: [CallCounts; SECONDS],
     /// When it closed last, nanoseconds; 0: it never was open for long.
     closed_ns: u64,
 }
@@ -37,7 +37,7 @@ enum State {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Second {
+struct CallCounts {
     number: u64,
     calls: u32,
     failures: u32,
@@ -46,7 +46,7 @@ struct Second {
 impl Breaker {
     /// A closed breaker that has counted no call yet.
     pub fn new() -> Breaker {
-        Breaker { state: State::Closed, seconds: [Second::default(); SECONDS], closed_ns: 0 }
+        Breaker { state: State::Closed, seconds: [CallCounts::default(); SECONDS], closed_ns: 0 }
     }
 
     /// Which calls may pass now: an open breaker becomes half-open by time alone.
@@ -68,7 +68,7 @@ impl Breaker {
                 let was_long = now_ns.saturating_sub(*since_ns) >= SECOND_NS;
                 self.closed_ns = if was_long { now_ns } else { 0 };
                 self.state = State::Closed;
-                self.seconds = [Second::default(); SECONDS];
+                self.seconds = [CallCounts::default(); SECONDS];
             }
         }
     }
@@ -124,7 +124,7 @@ impl Breaker {
         let number = now_ns / SECOND_NS;
         let second = &mut self.seconds[(number % SECONDS as u64) as usize];
         if second.number != number {
-            *second = Second { number, calls: 0, failures: 0 };
+            *second = CallCounts { number, calls: 0, failures: 0 };
         }
         second.calls = second.calls.saturating_add(1);
         second.failures = second.failures.saturating_add(failures);

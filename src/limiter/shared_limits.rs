@@ -20,7 +20,7 @@ use crate::plans::PlanRef;
 use crate::wait::{Wait, Waiter};
 use limit::{Algorithm, Charge, Plan};
 
-/// The parts that share limits with a fleet.
+/// The parts that lease limits with a fleet.
 pub(crate) struct SharedLimits {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) leases: Arc<Leases>,
@@ -39,7 +39,7 @@ impl SharedLimits {
         SharedLimits { fleet, leases, permits, fallback, exact }
     }
 
-    /// The plan of a charge; `None`: the fleet does not share it.
+    /// The plan of a charge; `None`: the fleet does not lease it.
     #[inline]
     pub(crate) fn plan(&self, charge: &Charge) -> Option<PlanRef<'_>> {
         self.fleet.plans.get(charge.plan)
@@ -142,7 +142,7 @@ impl SharedLimits {
             }
             // If the lease has gone meanwhile, its units were already returned.
             Refund::Lease => {
-                self.leases.change_watched(charge.key, taken_ns, |share| share.give_back(charge.cost));
+                self.leases.change_watched(charge.key, taken_ns, |lease| lease.give_back(charge.cost));
             }
             Refund::Redis { taken_us } => {
                 fallback.refund_share(charge, StateLocation::Slot, taken_ns);
@@ -165,7 +165,7 @@ impl SharedLimits {
                 }
             }
             // Watched, because no request may come that would tell it.
-            Refund::Lease => self.leases.change_watched(more.key, now_ns, |share| share.owe(more.cost)),
+            Refund::Lease => self.leases.change_watched(more.key, now_ns, |lease| lease.owe(more.cost)),
             Refund::Redis { .. } => {
                 fallback.debit_share(more, StateLocation::Slot, now_ns);
                 fallback.debit(more, now_ns);

@@ -36,6 +36,7 @@ const VAGUE: &[&str] = &[
     "below",
     "beside",
     "careful",
+    "copy",
     "desk",
     "differ",
     "drawn",
@@ -75,6 +76,8 @@ const VAGUE: &[&str] = &[
     "moment",
     "most",
     "next",
+    "now",
+    "once",
     "part",
     "parts",
     "place",
@@ -85,12 +88,14 @@ const VAGUE: &[&str] = &[
     "rest",
     "room",
     "said",
+    "second",
     "seen",
     "seldom",
     "sent",
     "settle",
     "shelf",
     "shown",
+    "since",
     "spent",
     "stale",
     "standing",
@@ -126,7 +131,7 @@ const IDENTIFIED: &[&str] = &["listener", "policy", "route", "server", "shard", 
 
 /// Integers of such a name that identify nothing, each with the reason. The list only gets shorter.
 const NO_IDS: &[(&str, &str)] = &[
-    ("tools/replay/account.rs no_route", "counts requests that no route matches"),
+    ("tools/replay/outcome_counts.rs no_route", "counts requests that no route matches"),
     ("tools/replay/report.rs no_route", "counts requests that no route matches"),
 ];
 

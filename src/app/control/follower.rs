@@ -17,8 +17,8 @@ use limiter::global;
 
 use super::change_hints::{ChangeHints, tell};
 use super::control_state::ControlState;
-use super::copy::Copy;
 use super::policies;
+use super::state_file::StateFile;
 use super::tables::Tables;
 
 /// A step of the follower, boxed because the compiler cannot see of futures of the database within others that they may
@@ -30,7 +30,7 @@ pub(super) struct Follower {
     config: database::Config,
     events_kept: Duration,
     shared: Arc<ControlState>,
-    copy: Option<Copy>,
+    state_file: Option<StateFile>,
     tables: Tables,
     policies: policies::Rows,
     /// When overrides that have ended were last removed.
@@ -52,15 +52,15 @@ impl Follower {
     ) -> Follower {
         // No copy of a file of this machine, because that is there at a start; otherwise the copy would not be there
         // either.
-        let copy = match &config.url {
+        let state_file = match &config.url {
             Url::Sqlite(_) => None,
-            Url::Postgres(_) => Some(Copy::at(config.copy.clone())),
+            Url::Postgres(_) => Some(StateFile::at(config.copy.clone())),
         };
         Follower {
             config,
             events_kept,
             shared,
-            copy,
+            state_file,
             tables,
             policies: policies::Rows::default(),
             swept: clock::instant(),
@@ -85,8 +85,8 @@ impl Follower {
         loop {
             self.shared.status.hears(ears.are_open());
             let is_read = self.read(&database).await;
-            let is_copy_due = self.copy.as_ref().is_some_and(Copy::is_due);
-            let pause = match is_read && ears.hear() && !is_copy_due {
+            let is_file_due = self.state_file.as_ref().is_some_and(StateFile::is_due);
+            let pause = match is_read && ears.hear() && !is_file_due {
                 true => POLL_WITH_HINTS,
                 false => POLL,
             };
@@ -97,16 +97,16 @@ impl Follower {
                 () = ended.notified() => break,
             }
         }
-        if let Some(copy) = &mut self.copy {
-            copy.keep_now(&database).await;
+        if let Some(file) = &mut self.state_file {
+            file.keep_now(&database).await;
         }
     }
 
     /// Puts the copy of an earlier run into force, until the database has answered.
     fn recall(&mut self) -> Step<'_, ()> {
         Box::pin(async move {
-            let Some(copy) = &self.copy else { return };
-            if let Some(state) = copy.read().await {
+            let Some(file) = &self.state_file else { return };
+            if let Some(state) = file.read().await {
                 self.put_all(&state);
                 tracing::info!(
                     version = state.version,
@@ -173,8 +173,8 @@ impl Follower {
             {
                 self.shared.status.applied(&made, since, has_other_policies);
             }
-            if let Some(copy) = &mut self.copy {
-                copy.keep(database, self.version != before).await;
+            if let Some(file) = &mut self.state_file {
+                file.keep(database, self.version != before).await;
             }
             if asked.saturating_duration_since(self.swept) >= SWEEP {
                 self.swept = asked;

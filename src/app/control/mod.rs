@@ -1,16 +1,16 @@
 //! The control plane as this node has it: what of the database is in force here, and how old that is.
 //!
 //! No request waits for any of this. `follower.rs` reads what has changed and puts it into the tables in memory that requests
-//! look at; with the database gone these stay as they are. `status.rs` says how old they are, `copy.rs` keeps the last good
+//! look at; with the database gone these stay as they are. `status.rs` says how old they are, `state_file.rs` keeps the last good
 //! state on disk for a start without the database.
 
 mod change_hints;
 mod control_state;
-mod copy;
 mod follower;
 mod keys;
 mod minutes;
 mod policies;
+mod state_file;
 mod status;
 mod tables;
 

@@ -16,18 +16,18 @@ use metrics::{Families, Histogram, MetricUnit};
 pub(super) struct Status {
     /// When this process began to ask.
     began: Instant,
-    now: Mutex<Now>,
+    health: Mutex<DatabaseHealth>,
     read_once: watch::Sender<bool>,
 }
 
 impl Default for Status {
     fn default() -> Status {
-        Status { began: clock::instant(), now: Mutex::default(), read_once: watch::Sender::default() }
+        Status { began: clock::instant(), health: Mutex::default(), read_once: watch::Sender::default() }
     }
 }
 
 #[derive(Clone, Debug, Default)]
-struct Now {
+struct DatabaseHealth {
     /// When the state in force was last known to be the database's.
     confirmed: Option<Instant>,
     version: i64,
@@ -52,35 +52,35 @@ struct Now {
 impl Status {
     /// The database has answered: this version is in force, and was its last one at `asked`.
     pub(super) fn confirmed(&self, asked: Instant, version: i64) {
-        let mut now = self.now();
-        if now.failure.take().is_some() {
+        let mut health = self.health();
+        if health.failure.take().is_some() {
             tracing::info!(version, "the control plane's database answers again");
         }
-        (now.confirmed, now.version, now.is_recalled) = (Some(asked), version, false);
-        now.reads += 1;
-        drop(now);
+        (health.confirmed, health.version, health.is_recalled) = (Some(asked), version, false);
+        health.reads += 1;
+        drop(health);
         self.read_once.send_replace(true);
     }
 
     /// The database has not answered.
     pub(super) fn failed(&self, error: &Error) {
         let sentence = error.to_string();
-        let mut now = self.now();
-        now.failures += 1;
+        let mut health = self.health();
+        health.failures += 1;
         // One line for an outage, and one more where its reason changes.
-        if now.failure.as_ref() != Some(&sentence) {
+        if health.failure.as_ref() != Some(&sentence) {
             tracing::error!(
                 "the control plane's database cannot be read: {sentence}; the data read last stays in force"
             );
         }
-        now.failure = Some(sentence);
+        health.failure = Some(sentence);
     }
 
     /// These changes were put into force at `since`, except that of policies, if there are other ones now, the publisher has
     /// still to hear.
     pub(super) fn applied(&self, made: &[ChangeTime], since: Time, has_other_policies: bool) {
-        let mut now = self.now();
-        let published = now.published;
+        let mut health = self.health();
+        let published = health.published;
         for made in made {
             let in_force = match published {
                 _ if !made.is_policy || !has_other_policies => Some(since),
@@ -88,8 +88,8 @@ impl Status {
                 _ => None,
             };
             match in_force {
-                Some(at) => now.lag.record(made.at.until(at)),
-                None if now.unpublished.len() < UNPUBLISHED_MAX => now.unpublished.push(*made),
+                Some(at) => health.lag.record(made.at.until(at)),
+                None if health.unpublished.len() < UNPUBLISHED_MAX => health.unpublished.push(*made),
                 None => {}
             }
         }
@@ -98,27 +98,27 @@ impl Status {
     /// The publisher has put the policies of the database into force as of a version, or has refused them.
     pub(super) fn published(&self, version: i64, refused: Option<String>) {
         let at = Time::now();
-        let mut now = self.now();
-        let unpublished = std::mem::take(&mut now.unpublished);
+        let mut health = self.health();
+        let unpublished = std::mem::take(&mut health.unpublished);
         let (done, rest): (Vec<ChangeTime>, Vec<ChangeTime>) =
             unpublished.into_iter().partition(|made| made.version <= version);
-        now.unpublished = rest;
+        health.unpublished = rest;
         if refused.is_none() {
-            done.iter().for_each(|made| now.lag.record(made.at.until(at)));
-            now.published = Some((version, at));
+            done.iter().for_each(|made| health.lag.record(made.at.until(at)));
+            health.published = Some((version, at));
         }
-        now.refused = refused;
+        health.refused = refused;
     }
 
     /// Whether hints can be heard, from the database and from Redis.
     pub(super) fn hears(&self, hints: [bool; 2]) {
-        self.now().hints = hints;
+        self.health().hints = hints;
     }
 
     /// The copy of an earlier run is in force, of this version.
     pub(super) fn recalled(&self, version: i64) {
-        let mut now = self.now();
-        (now.is_recalled, now.version) = (true, version);
+        let mut health = self.health();
+        (health.is_recalled, health.version) = (true, version);
     }
 
     /// Becomes true with the first answer.
@@ -129,28 +129,33 @@ impl Status {
     /// In a line, for `/readyz?verbose`. Without the reason, because that names the server, and whoever may ask may see
     /// this.
     pub(super) fn sentence(&self) -> String {
-        let now = self.now().clone();
-        let answers = if now.failure.is_none() { "answers" } else { "does not answer" };
-        let copy = if now.is_recalled { ", from the copy on disk" } else { "" };
-        let age = match now.confirmed {
-            Some(_) => format!("confirmed {:.0} s ago", self.age(&now).as_secs_f64()),
+        let health = self.health().clone();
+        let answers = if health.failure.is_none() { "answers" } else { "does not answer" };
+        let copy = if health.is_recalled { ", from the copy on disk" } else { "" };
+        let age = match health.confirmed {
+            Some(_) => format!("confirmed {:.0} s ago", self.age(&health).as_secs_f64()),
             None => "never confirmed".to_owned(),
         };
-        format!("database: {answers}; version {} is in force{copy}, {age}", now.version)
+        format!("database: {answers}; version {} is in force{copy}, {age}", health.version)
     }
 
     /// Writes the families of the control plane.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
-        let now = self.now().clone();
-        let is_up = now.failure.is_none() && now.confirmed.is_some();
-        let age = self.age(&now);
+        let health = self.health().clone();
+        let is_up = health.failure.is_none() && health.confirmed.is_some();
+        let age = self.age(&health);
         let is_stale = age > STALE_AFTER;
         let help = "Whether the control plane's database answered the last query";
         families.gauges("control_up", help, None, [([], u64::from(is_up))])?;
         let help = "Whether the control plane's data in force has not been confirmed for 60 s";
         families.gauges("control_stale", help, None, [([], u64::from(is_stale))])?;
         let help = "Whether the policies of the control plane's database could not be put into force";
-        families.gauges("control_policies_refused", help, None, [([], u64::from(now.refused.is_some()))])?;
+        families.gauges(
+            "control_policies_refused",
+            help,
+            None,
+            [([], u64::from(health.refused.is_some()))],
+        )?;
         let help = "Time since the control plane's database last confirmed the data in force";
         families.gauges(
             "control_unconfirmed",
@@ -162,31 +167,31 @@ impl Status {
             "control_version",
             "Version of the control plane's data in force",
             None,
-            [([], now.version as u64)],
+            [([], health.version as u64)],
         )?;
         families.counters(
             "control_reads",
             "Queries that the control plane's database answered",
             None,
-            [([], now.reads)],
+            [([], health.reads)],
         )?;
         let help = "Queries that the control plane's database did not answer";
-        families.counters("control_failures", help, None, [([], now.failures)])?;
+        families.counters("control_failures", help, None, [([], health.failures)])?;
         let help = "Whether change notifications of the control plane can be received";
-        let hints = ["database", "redis"].into_iter().zip(now.hints);
+        let hints = ["database", "redis"].into_iter().zip(health.hints);
         let hints = hints.map(|(from, is_heard)| ([("from", from)], u64::from(is_heard)));
         families.gauges("control_hints", help, None, hints)?;
         let help = "Time from a change of the control plane, on any node, until it was in force on this node";
-        families.histogram("control_lag", help, &now.lag)
+        families.histogram("control_lag", help, &health.lag)
     }
 
     /// For how long what is in force has not been confirmed; if never, since the start.
-    fn age(&self, now: &Now) -> Duration {
-        clock::instant().saturating_duration_since(now.confirmed.unwrap_or(self.began))
+    fn age(&self, health: &DatabaseHealth) -> Duration {
+        clock::instant().saturating_duration_since(health.confirmed.unwrap_or(self.began))
     }
 
-    fn now(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn health(&self) -> MutexGuard<'_, DatabaseHealth> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Orders {
     challenges: Arc<Challenges>,
     counts: Arc<AcmeCounts>,
     /// Those of the fleet, if this is a node of one.
-    notes: Option<Arc<dyn acme::FleetNotes>>,
+    values: Option<Arc<dyn acme::FleetValues>>,
     connect: Connect,
     running: Vec<RunningKeeper>,
 }
@@ -40,10 +40,10 @@ impl Orders {
     /// Without any keeper yet.
     pub(crate) fn new(
         challenges: Arc<Challenges>,
-        notes: Option<Arc<dyn acme::FleetNotes>>,
+        values: Option<Arc<dyn acme::FleetValues>>,
         connect: Connect,
     ) -> Orders {
-        Orders { challenges, counts: Arc::default(), notes, connect, running: Vec::new() }
+        Orders { challenges, counts: Arc::default(), values, connect, running: Vec::new() }
     }
 
     /// Starts and stops keepers until there is one for each certificate of these listeners. A keeper that stays is not
@@ -64,7 +64,7 @@ impl Orders {
             let OrderedCertificate { config, ways } = wanted.clone();
             let (challenges, counts) = (Arc::clone(&self.challenges), Arc::clone(&self.counts));
             let connect = self.connect.clone();
-            let keeper = Keeper::new(config, ways, challenges, connect, counts, self.notes.clone());
+            let keeper = Keeper::new(config, ways, challenges, connect, counts, self.values.clone());
             self.running.push(RunningKeeper { wanted, task: keeper.spawn() });
         }
     }

@@ -22,7 +22,7 @@ use metrics::Metrics;
 use policy::AuthMethodId;
 
 use crate::explain::{ExplainedRequest, InForce, LimitSource, RequestExplanation, explain};
-use crate::fleet::notes::InRedis;
+use crate::fleet::values_in_redis::ValuesInRedis;
 use crate::live::Shards;
 
 /// This node's connection to the shared tier, and the task that sweeps its leases.
@@ -157,13 +157,13 @@ pub(crate) fn share(table: &mut policy::RouteTable, limiter: &Limiter) {
 
 impl SharedTier {
     /// What nodes leave for each other in Redis.
-    pub(crate) fn notes(&self) -> InRedis {
-        InRedis(self.global.notes())
+    pub(crate) fn fleet_values(&self) -> ValuesInRedis {
+        ValuesInRedis(self.global.shared_values())
     }
 
     /// The same, for who needs more of them than certificates do.
-    pub(crate) fn plain_notes(&self) -> global::Notes {
-        self.global.notes()
+    pub(crate) fn shared_values(&self) -> global::SharedValues {
+        self.global.shared_values()
     }
 
     /// What nodes tell each other through Redis. It is listened to from now on.

@@ -33,16 +33,16 @@ impl Gateway {
         let heard = self.logs.clone();
         let signals = tokio::spawn(async move { while_draining(&mut signals, &heard, end).await });
         if end == End::Stop && !shutdown.ready_delay.is_zero() {
-            for orders in &self.shared.orders {
-                let _ = orders.send(WorkerCommand::Leave).await;
+            for worker in &self.shared.commands {
+                let _ = worker.send(WorkerCommand::Leave).await;
             }
             tokio::time::sleep(shutdown.ready_delay).await;
         }
         self.publisher.let_sockets_go(end == End::Upgraded);
         let grpc = self.grpc_serving.take().map(|grpc| tokio::spawn(grpc.drain()));
         let deadlines = deadlines(&shutdown, end);
-        for orders in &self.shared.orders {
-            let _ = orders.send(WorkerCommand::Drain(deadlines)).await;
+        for worker in &self.shared.commands {
+            let _ = worker.send(WorkerCommand::Drain(deadlines)).await;
         }
         let within = deadlines.end(true).saturating_duration_since(clock::instant()) + STUCK_AFTER;
         if let Err(why) = join(self.workers, within).await {

@@ -30,7 +30,7 @@ use super::read_files::OutdatedFiles;
 use super::signals::{SignalRequest, Signals};
 use super::sockets::listening;
 use super::sockets::listening::Role;
-use super::upgrade::{Predecessor, Program, Report, SpendExchange};
+use super::upgrade::{Predecessor, Program, SpendExchange, UpgradeRequester};
 use super::upkeep::Upkeep;
 use super::utilisation::Utilisation;
 use super::views::last_reload::LastReload;
@@ -117,7 +117,7 @@ impl Gateway {
         exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
         let exporter = Arc::new(exporter);
         let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(ORDERS)).unzip();
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(COMMANDS)).unzip();
         let process = Process {
             limiter,
             metrics: Arc::clone(&metrics),
@@ -125,8 +125,10 @@ impl Gateway {
             logs: logs.clone(),
             samples: Arc::clone(&samples),
             exporter: Arc::clone(&exporter),
-            orders: senders.clone(),
-            notes: shared_tier.as_ref().map(|tier| Arc::new(tier.notes()) as Arc<dyn acme::FleetNotes>),
+            commands: senders.clone(),
+            fleet_values: shared_tier
+                .as_ref()
+                .map(|tier| Arc::new(tier.fleet_values()) as Arc<dyn acme::FleetValues>),
             salt,
         };
         let publisher = Publisher::new(process, config)?;
@@ -137,7 +139,7 @@ impl Gateway {
             turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
             loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
-            orders: senders.into(),
+            commands: senders.into(),
         });
         let usage = usage_of(config);
         let hot_keys =
@@ -180,7 +182,7 @@ impl Gateway {
             database: control.as_ref().map(Control::sentence),
             redis: shared_tier.as_ref().map(shared_tier::SharedTier::status),
         };
-        let fleet = shared_tier.as_ref().map(|tier| live::Fleet::new(tier.plain_notes()));
+        let fleet = shared_tier.as_ref().map(|tier| live::Fleet::new(tier.shared_values()));
         let telling = fleet.clone().map(|fleet| tokio::spawn(fleet.follow(live.clone())));
         let (live, shown) = ((live, fleet), (control_shown, &samples));
         let state = admin_state::state(&counts, &readiness, &publisher, live, shown, admin.as_ref());
@@ -486,7 +488,7 @@ fn reopen(logs: &Logs) {
 
 fn refuse_upgrade(why: &str) {
     say(format_args!("SIGUSR2 is ignored: {why}"));
-    Report::open().end(false, why);
+    UpgradeRequester::open().end(false, why);
 }
 
 /// The cores this process may use; cgroup quotas and affinity count.
@@ -495,6 +497,6 @@ fn cores() -> usize {
 }
 
 /// Orders that may wait for one worker.
-const ORDERS: usize = 1024;
+const COMMANDS: usize = 1024;
 /// How often certificates and files of keys are looked at for changes.
 const FILES_EVERY: Duration = Duration::from_secs(1);

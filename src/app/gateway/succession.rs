@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::lines::say;
 use crate::signals::{SignalRequest, Signals};
-use crate::upgrade::{Handover, Report, Successor, UnderWay, WITHIN_MAX, in_one_line};
+use crate::upgrade::{Handover, RunningUpgrade, Successor, UpgradeRequester, WITHIN_MAX, in_one_line};
 use crate::upkeep::Upkeep;
 use crate::{error_chain, service_manager};
 use config::Shutdown;
@@ -14,19 +14,19 @@ use config::Shutdown;
 impl Gateway {
     /// Starts a successor and waits until it serves. Returns how this process is to end then; `None` if it serves on.
     pub(super) async fn hand_over(&mut self, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
-        let report = Report::open();
+        let report = UpgradeRequester::open();
         let succeeded = self.handover().map_err(anyhow::Error::from).and_then(|handover| {
             say("upgrading");
             Ok(self.program.clone().succeed(handover)?)
         });
-        let (under_way, mut told) = match succeeded {
-            Ok(under_way) => under_way,
+        let (running, mut told) = match succeeded {
+            Ok(running) => running,
             Err(error) => return self.not_upgraded(report, &error),
         };
         loop {
             tokio::select! {
                 told = &mut told => return match told.map_err(anyhow::Error::from).and_then(|told| Ok(told?)) {
-                    Ok(successor) => Some(self.upgraded(under_way, report, successor)),
+                    Ok(successor) => Some(self.upgraded(running, report, successor)),
                     Err(error) => self.not_upgraded(report, &error),
                 },
                 asked = signals.next() => match asked {
@@ -57,9 +57,9 @@ impl Gateway {
         Ok(Handover { sockets, limiter, salt, table_bytes, names, servers, within, drain })
     }
 
-    fn upgraded(&mut self, under_way: UnderWay, report: Report, successor: Successor) -> End {
+    fn upgraded(&mut self, running: RunningUpgrade, report: UpgradeRequester, successor: Successor) -> End {
         let Successor { pid, beside } = successor;
-        under_way.finish();
+        running.finish();
         self.successor = beside;
         service_manager::main_process(pid);
         let done = format!("process {pid} serves, process {} drains", std::process::id());
@@ -72,7 +72,7 @@ impl Gateway {
         End::Upgraded
     }
 
-    fn not_upgraded(&self, report: Report, error: &anyhow::Error) -> Option<End> {
+    fn not_upgraded(&self, report: UpgradeRequester, error: &anyhow::Error) -> Option<End> {
         let error = error_chain(error);
         self.metrics.upgrade_failed();
         tracing::error!("not upgraded, this process continues to serve: {}", in_one_line(&error));

@@ -13,14 +13,14 @@ use super::rates::{Interval, tenth};
 use super::reading::Sources;
 use base::clock;
 use base::random::Random;
-use limiter::global::Notes;
+use limiter::global::SharedValues;
 
 /// The figures of all nodes, as far as they are known.
 #[derive(Clone)]
 pub(crate) struct Fleet(Arc<FleetState>);
 
 struct FleetState {
-    notes: Notes,
+    values: SharedValues,
     /// This process among all that leave figures: two nodes may have one name.
     own: String,
     /// What each node said last, by what it is called there.
@@ -30,9 +30,9 @@ struct FleetState {
 }
 
 impl Fleet {
-    pub(crate) fn new(notes: Notes) -> Fleet {
+    pub(crate) fn new(values: SharedValues) -> Fleet {
         Fleet(Arc::new(FleetState {
-            notes,
+            values,
             own: Random::seeded().name(),
             nodes: Mutex::default(),
             watched_ns: AtomicU64::new(0),
@@ -53,7 +53,7 @@ impl Fleet {
             before = now;
             let at = clock::unix().as_secs();
             let name = note(at);
-            let put = self.0.notes.put_beside(&name, &self.0.own, told.as_bytes(), KEPT);
+            let put = self.0.values.put_beside(&name, &self.0.own, told.as_bytes(), KEPT);
             // An outage of Redis has its lines in the log already.
             let _ = timeout(ANSWER_WITHIN, put).await;
             let watched_ns = self.0.watched_ns.load(Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Fleet {
     async fn hear(&self, at: u64) {
         let mut nodes = BTreeMap::new();
         for at in [at.saturating_sub(PERIOD_SECONDS), at] {
-            let Ok(told) = self.0.notes.all_beside(&note(at)).await else { return };
+            let Ok(told) = self.0.values.all_beside(&note(at)).await else { return };
             let read = |(own, told): (Vec<u8>, Vec<u8>)| Some((own, serde_json::from_slice(&told).ok()?));
             nodes.extend(told.into_iter().filter_map(read));
         }

@@ -63,9 +63,9 @@ pub(super) struct Process {
     /// Is switched when `[trace]` changes.
     pub(super) exporter: Arc<Exporter>,
     /// One for each worker.
-    pub(super) orders: Vec<Sender<WorkerCommand>>,
+    pub(super) commands: Vec<Sender<WorkerCommand>>,
     /// What nodes of a fleet leave for each other, if this is one.
-    pub(super) notes: Option<Arc<dyn acme::FleetNotes>>,
+    pub(super) fleet_values: Option<Arc<dyn acme::FleetValues>>,
     /// The salt of limiter keys; the same for the life of the process, or every reload would forget all counts.
     pub(super) salt: [u8; 16],
 }
@@ -101,7 +101,8 @@ impl Publisher {
             snapshot::snapshot(&config, table, &kept, 0, (&process.limiter, &process.metrics), &process.salt);
         let listeners = Listeners::new()?;
         let dns = Arc::new(Dns::new(first.dns.clone()));
-        let orders = Orders::new(Arc::clone(listeners.challenges()), process.notes.clone(), dns.connect());
+        let orders =
+            Orders::new(Arc::clone(listeners.challenges()), process.fleet_values.clone(), dns.connect());
         Ok(Publisher {
             process,
             config: Arc::new(config),
@@ -255,7 +256,8 @@ impl Publisher {
         // Before anything changes, so that no request meets a new name without an answer.
         first_contact::resolve(&prepared.kept, &self.dns).await;
         let config = &prepared.loaded.config;
-        let sockets = self.listeners.prepare(&config.listeners, self.process.orders.len(), &mut inherited)?;
+        let sockets =
+            self.listeners.prepare(&config.listeners, self.process.commands.len(), &mut inherited)?;
         for UnusedSocket { shown, file } in inherited.close() {
             tracing::warn!(
                 socket = shown,
@@ -290,7 +292,7 @@ impl Publisher {
                 Some(predecessor.take_over(&self.process.limiter).await?)
             }
         };
-        self.listeners.apply(sockets, &self.process.metrics, &self.process.orders).await;
+        self.listeners.apply(sockets, &self.process.metrics, &self.process.commands).await;
         self.watch = Watch::new(&self.config, &self.kept);
         self.stale.published();
         self.follow_client_certificates();

@@ -10,11 +10,11 @@ use limiter::local::Table;
 use metrics::ScrapeFormat;
 use observe::trace::Exporter;
 
-/// A publisher without workers. The bench keeps the receiver of their orders, so that sending them does not fail.
+/// A publisher without workers. The bench keeps the receiver of their commands, so that sending them does not fail.
 struct Bench {
     publisher: Publisher,
     directory: PathBuf,
-    _orders: Receiver<WorkerCommand>,
+    _commands: Receiver<WorkerCommand>,
 }
 
 impl Bench {
@@ -23,7 +23,7 @@ impl Bench {
             std::env::temp_dir().join(format!("sluicegate-publisher-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
         let (metrics, _) = Metrics::new(1);
-        let (orders, received) = channel(64);
+        let (commands, received) = channel(64);
         let first = defined("[log]\naccess = { to = \"off\" }").config;
         let logs = Logs::open(&first, &metrics).expect("there is nothing to open");
         let exporter = Exporter::start(Arc::new(Dns::new(first.dns.clone())).connect(), &metrics.spans);
@@ -34,12 +34,12 @@ impl Bench {
             logs,
             samples: Arc::default(),
             exporter: Arc::new(exporter),
-            orders: vec![orders],
-            notes: None,
+            commands: vec![commands],
+            fleet_values: None,
             salt: [7; 16],
         };
         let publisher = Publisher::new(process, &first).expect("nothing is wrong with nothing");
-        Bench { publisher, directory, _orders: received }
+        Bench { publisher, directory, _commands: received }
     }
 
     fn write(&self, name: &str, text: &str) -> String {

@@ -210,12 +210,12 @@ impl Listeners {
         &mut self,
         prepared: PreparedListeners,
         metrics: &Metrics,
-        orders: &[Sender<WorkerCommand>],
+        commands: &[Sender<WorkerCommand>],
     ) {
         let names: Vec<String> = prepared.wanted.iter().map(|wanted| wanted.config.name.clone()).collect();
         let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
         for name in gone {
-            self.close(&name, orders).await;
+            self.close(&name, commands).await;
         }
         for PlannedListener { config, tls, sockets } in prepared.wanted {
             match sockets {
@@ -227,8 +227,8 @@ impl Listeners {
                     }
                 }
                 Some(sockets) => {
-                    self.close(&config.name, orders).await;
-                    self.open(config, tls, sockets, metrics, orders).await;
+                    self.close(&config.name, commands).await;
+                    self.open(config, tls, sockets, metrics, commands).await;
                 }
             }
         }
@@ -241,7 +241,7 @@ impl Listeners {
         tls: Tls,
         sockets: Sockets,
         metrics: &Metrics,
-        orders: &[Sender<WorkerCommand>],
+        commands: &[Sender<WorkerCommand>],
     ) {
         let scheme = if tls.config.is_some() { "https" } else { "http" };
         let (name, bind) = (config.name.clone(), config.bind.clone());
@@ -255,8 +255,8 @@ impl Listeners {
             }
         }
         let listener = Arc::new(SharedListener::new(config, tls.config, metrics.listener(&name)));
-        for (socket, orders) in sockets.given.into_iter().zip(orders.iter().cycle()) {
-            let _ = orders.send(WorkerCommand::Listen(socket, Arc::clone(&listener))).await;
+        for (socket, worker) in sockets.given.into_iter().zip(commands.iter().cycle()) {
+            let _ = worker.send(WorkerCommand::Listen(socket, Arc::clone(&listener))).await;
         }
         let Sockets { kept: sockets, file, is_activated, .. } = sockets;
         let places: Vec<_> = sockets.iter().map(inherited_sockets::address).collect();
@@ -265,13 +265,13 @@ impl Listeners {
         self.open.insert(name, Open { listener, bind, addr, file, expiries, sockets, is_activated });
     }
 
-    async fn close(&mut self, name: &str, orders: &[Sender<WorkerCommand>]) {
+    async fn close(&mut self, name: &str, commands: &[Sender<WorkerCommand>]) {
         if let Some(open) = self.open.remove(name) {
             if open.is_activated {
                 self.activated.extend(open.sockets.into_iter().map(|socket| (name.to_owned(), socket)));
             }
-            for orders in orders {
-                let _ = orders.send(WorkerCommand::Close(name.to_owned())).await;
+            for worker in commands {
+                let _ = worker.send(WorkerCommand::Close(name.to_owned())).await;
             }
         }
     }

@@ -40,7 +40,7 @@ use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;
-pub(super) use report::{DRAINS, Report};
+pub(super) use report::{DRAINS, UpgradeRequester};
 pub use target::{request, request_where_listening};
 
 /// The program that takes this process's place: found when this one starts, because the file may be another later.
@@ -107,14 +107,14 @@ pub(super) struct Successor {
 }
 
 /// An upgrade that is under way, on a thread of its own. Dropped, it ends the successor.
-pub(super) struct UnderWay {
+pub(super) struct RunningUpgrade {
     /// Ends the conversation. `None`: the successor serves.
     line: Option<UnixStream>,
     is_given_up: Arc<AtomicBool>,
     thread: Option<thread::JoinHandle<()>>,
 }
 
-impl Drop for UnderWay {
+impl Drop for RunningUpgrade {
     fn drop(&mut self) {
         let Some(line) = &self.line else { return };
         self.is_given_up.store(true, Ordering::Relaxed);
@@ -125,7 +125,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl UnderWay {
+impl RunningUpgrade {
     /// The successor serves: it is left alone from here on.
     pub(super) fn finish(mut self) {
         self.line = None;
@@ -154,7 +154,7 @@ impl Program {
     pub(super) fn succeed(
         self,
         handover: Handover,
-    ) -> Result<(UnderWay, tokio::sync::oneshot::Receiver<Result<Successor, Error>>), Error> {
+    ) -> Result<(RunningUpgrade, tokio::sync::oneshot::Receiver<Result<Successor, Error>>), Error> {
         let begin = |source| Error::Start { path: self.path.clone(), source };
         let (ours, theirs) = UnixStream::pair().map_err(begin)?;
         let line = ours.try_clone().map_err(begin)?;
@@ -167,7 +167,7 @@ impl Program {
         };
         let thread = thread::Builder::new().name("upgrade".to_owned()).spawn(converse);
         let thread = Some(thread.map_err(|source| Error::Start { path, source })?);
-        Ok((UnderWay { line: Some(line), is_given_up, thread }, told))
+        Ok((RunningUpgrade { line: Some(line), is_given_up, thread }, told))
     }
 
     fn converse(
@@ -178,14 +178,14 @@ impl Program {
         is_given_up: &AtomicBool,
     ) -> Result<Successor, Error> {
         let mut child = self.start(theirs)?;
-        let words = Words::of(&mut child);
+        let tail = StderrTail::of(&mut child);
         let handed_over = hand_over(Channel::new(ours, handover.within), handover);
         if handed_over.is_err() {
             handover.limiter.table().close_journal(Relative::Successor);
         }
         match handed_over {
             Ok((mut channel, is_taken_over)) => {
-                words.pass_on();
+                tail.pass_on();
                 // It waits for this, so that its next lines stand behind its first.
                 let _ = channel.send(&Word::Serving);
                 let until = clock::instant() + handover.drain;
@@ -207,7 +207,7 @@ impl Program {
                     }
                     None => format!("was stopped: {error}"),
                 };
-                Err(Error::NotServing { path: self.path.clone(), how, words: words.last() })
+                Err(Error::NotServing { path: self.path.clone(), how, words: tail.last() })
             }
         }
     }
@@ -306,13 +306,13 @@ fn is_late(error: &io::Error) -> bool {
 }
 
 /// What a successor says on standard error before it serves.
-struct Words {
+struct StderrTail {
     said: Arc<Mutex<VecDeque<u8>>>,
     over: mpsc::Receiver<()>,
 }
 
-impl Words {
-    fn of(child: &mut Child) -> Words {
+impl StderrTail {
+    fn of(child: &mut Child) -> StderrTail {
         let said: Arc<Mutex<VecDeque<u8>>> = Arc::default();
         let (tell, over) = mpsc::channel();
         if let Some(mut pipe) = child.stderr.take() {
@@ -322,13 +322,13 @@ impl Words {
                 while let Ok(count @ 1..) = pipe.read(&mut some) {
                     let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
                     said.extend(&some[..count]);
-                    let excess = said.len().saturating_sub(WORDS_BYTES_MAX);
+                    let excess = said.len().saturating_sub(STDERR_TAIL_BYTES_MAX);
                     said.drain(..excess);
                 }
                 let _ = tell.send(());
             });
         }
-        Words { said, over }
+        StderrTail { said, over }
     }
 
     /// Says it here, where the successor goes on.
@@ -369,7 +369,7 @@ fn is_same(path: &Path, other: &Path) -> bool {
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const ENDED_EVERY: Duration = Duration::from_millis(10);
 /// What is kept of what a successor says.
-const WORDS_BYTES_MAX: usize = 64 * 1024;
+const STDERR_TAIL_BYTES_MAX: usize = 64 * 1024;
 const WORDS_LINES_MAX: usize = 20;
 const STATES_BUFFER_BYTES: usize = 256 * 1024;
 

@@ -16,13 +16,13 @@ use base::clock;
 
 /// Whoever asked for an upgrade by the command, if anybody did.
 #[derive(Debug)]
-pub(crate) struct Report(Option<UnixStream>);
+pub(crate) struct UpgradeRequester(Option<UnixStream>);
 
-impl Report {
+impl UpgradeRequester {
     /// Connects to the command that has asked this process, if it is of the same user or of root.
-    pub(crate) fn open() -> Report {
+    pub(crate) fn open() -> UpgradeRequester {
         let asker = address(std::process::id()).and_then(|address| UnixStream::connect_addr(&address));
-        Report(asker.ok().filter(is_trusted))
+        UpgradeRequester(asker.ok().filter(is_trusted))
     }
 
     pub(crate) fn end(self, is_done: bool, text: &str) {

@@ -52,7 +52,7 @@ impl SpendExchange {
         let (hearing, telling) = (line.try_clone()?, line);
         let (here, limiter) = (Arc::clone(limiter), Arc::clone(limiter));
         let gone = end.clone();
-        thread::Builder::new().name("beside-tells".to_owned()).spawn(move || {
+        thread::Builder::new().name("spend-writer".to_owned()).spawn(move || {
             let mut out = BufWriter::new(&telling);
             loop {
                 let waited = ended.recv_timeout(TOLD_EVERY);
@@ -66,7 +66,7 @@ impl SpendExchange {
             let _ = telling.shutdown(Shutdown::Both);
             let _ = tell_over.send(());
         })?;
-        thread::Builder::new().name("beside-hears".to_owned()).spawn(move || {
+        thread::Builder::new().name("spend-reader".to_owned()).spawn(move || {
             let mut input = BufReader::new(hearing);
             while here.table().hear_spent(with, &mut input, clock::now_ns).is_ok() {}
             let _ = gone.send(());

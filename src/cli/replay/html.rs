@@ -7,10 +7,10 @@ use super::text::{
 };
 use base::words;
 use replay::report::{
-    CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
+    CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, ReplayReport, WorldReport,
 };
 
-pub fn page(report: &Report) -> String {
+pub fn page(report: &ReplayReport) -> String {
     let mut page = String::from(HEAD);
     page += "<h1>Replay</h1>\n";
     report.logs.iter().for_each(|log| page += &read(log));
@@ -33,7 +33,7 @@ pub fn page(report: &Report) -> String {
     page + "</body>\n</html>\n"
 }
 
-fn nodes(report: &Report) -> String {
+fn nodes(report: &ReplayReport) -> String {
     match (report.nodes, report.candidate.fleet) {
         (1, _) => "one node".to_owned(),
         (nodes, true) => format!("{nodes} nodes, spread by {}, share limits", report.spread),

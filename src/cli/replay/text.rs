@@ -5,10 +5,10 @@ use std::fmt::Write;
 use crate::columns::aligned;
 use base::words::plain;
 use replay::report::{
-    CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, Report, WorldReport,
+    CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, ReplayReport, WorldReport,
 };
 
-pub fn shown(report: &Report) -> String {
+pub fn shown(report: &ReplayReport) -> String {
     let mut text = String::new();
     for log in &report.logs {
         text += &read(log);
@@ -64,7 +64,7 @@ pub fn notes_of_log(log: &LogReport) -> Vec<String> {
 }
 
 /// `1000000 requests from … to …, 12 of them answered 429; over 3 nodes, …`
-fn played(report: &Report) -> String {
+fn played(report: &ReplayReport) -> String {
     let Some((first, last)) = report.first.zip(report.last) else { return "no requests\n".to_owned() };
     let requests = report.candidate.requests;
     let mut text = format!(

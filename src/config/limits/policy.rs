@@ -30,9 +30,9 @@ pub(crate) fn read_all(
     let mut policies = Vec::new();
     let mut places = Vec::new();
     for named in candidate::on_top(sections::named(documents, "policy")) {
-        let (mut fields, since) = (named.table.places(), named.table.since_now());
+        let (mut fields, checkpoint) = (named.table.places(), named.table.checkpoint());
         policies.push(read(named, tiers, rows));
-        fields.is_flawed = since.is_flawed();
+        fields.is_flawed = checkpoint.is_flawed();
         places.push(fields);
     }
     let names: Vec<&str> = policies.iter().map(|policy| policy.name.as_str()).collect();

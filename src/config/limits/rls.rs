@@ -20,12 +20,12 @@ use crate::settings::Config;
 pub(crate) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mut DefinitionSpans) {
     let mut policies = PolicyNames::of(config);
     for NamedTable { name, table } in sections::named(documents, "rls") {
-        let (mut fields, since) = (table.places(), table.since_now());
+        let (mut fields, checkpoint) = (table.places(), table.checkpoint());
         let mut reader = Reader { domain: &name, policies: &mut policies, config, places };
         let mut overrides = false;
         table.boolean("overrides", &mut overrides);
         let rules = table.value("descriptors").map(|value| reader.rules(&value)).unwrap_or_default();
-        fields.is_flawed = since.is_flawed();
+        fields.is_flawed = checkpoint.is_flawed();
         config.domains.push(DomainDefinition { name, overrides, rules });
         places.domains.push(fields);
     }

@@ -14,7 +14,7 @@ pub(crate) struct Context<'c> {
     /// What came from outside the files so far and is shown nowhere.
     pub(crate) secrets: RefCell<Secrets>,
     /// How values are written that their rows alone cannot tell, by their place; keys by that of their table.
-    pub(crate) spellings: RefCell<HashMap<SourceSpan, Notes>>,
+    pub(crate) spellings: RefCell<HashMap<SourceSpan, PlaceSpellings>>,
     /// Named sections that stand in no file: what other sections write in place.
     pub(crate) made: RefCell<Vec<ImpliedSection>>,
 }
@@ -35,9 +35,9 @@ impl Spelling {
 
 /// What is noted of one place: of keys of the table there, and under the empty key of the value itself.
 #[derive(Default)]
-pub(crate) struct Notes(Vec<(&'static str, Spelling)>);
+pub(crate) struct PlaceSpellings(Vec<(&'static str, Spelling)>);
 
-impl Notes {
+impl PlaceSpellings {
     pub(crate) fn of(&self, key: &str) -> Option<&Spelling> {
         self.0.iter().find(|(noted, _)| *noted == key).map(|(_, spelling)| spelling)
     }
@@ -85,17 +85,17 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// Notes how a key or, under the empty key, the value at a place is written.
+    /// PlaceSpellings how a key or, under the empty key, the value at a place is written.
     pub(crate) fn spell(&self, place: SourceSpan, key: &'static str, spelling: Spelling) {
         let mut spellings = self.spellings.borrow_mut();
-        let Notes(notes) = spellings.entry(place).or_default();
+        let PlaceSpellings(notes) = spellings.entry(place).or_default();
         match notes.iter_mut().find(|(noted, _)| *noted == key) {
             Some((_, before)) => *before = spelling,
             None => notes.push((key, spelling)),
         }
     }
 
-    /// Notes a named section that stands in no file.
+    /// PlaceSpellings a named section that stands in no file.
     pub(crate) fn make(&self, made: ImpliedSection) {
         self.made.borrow_mut().push(made);
     }
@@ -106,8 +106,8 @@ impl<'c> Context<'c> {
     }
 
     /// Marks this moment, to ask later whether an error was found since, or before it, if it `is_flawed`.
-    pub(crate) fn since_now(&self, is_flawed: bool) -> Since<'_> {
-        Since { ctx: self, findings: self.findings.borrow().len(), is_flawed }
+    pub(crate) fn checkpoint(&self, is_flawed: bool) -> Checkpoint<'_> {
+        Checkpoint { ctx: self, findings: self.findings.borrow().len(), is_flawed }
     }
 
     /// Reports an error at a place, with what to write instead.
@@ -123,13 +123,13 @@ impl<'c> Context<'c> {
 
 /// A moment of the reading, to ask whether an error was found since.
 #[derive(Clone, Copy)]
-pub(crate) struct Since<'c> {
+pub(crate) struct Checkpoint<'c> {
     ctx: &'c Context<'c>,
     findings: usize,
     is_flawed: bool,
 }
 
-impl Since<'_> {
+impl Checkpoint<'_> {
     pub(crate) fn is_flawed(self) -> bool {
         self.is_flawed || self.ctx.findings.borrow()[self.findings..].iter().any(Finding::is_error)
     }

@@ -12,7 +12,7 @@ use crate::keys::process::ROOT;
 use crate::keys::schema;
 use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::limits::candidate;
-use crate::load::context::{Context, ImpliedSection, Notes, Spelling};
+use crate::load::context::{Context, ImpliedSection, PlaceSpellings, Spelling};
 use crate::load::mask;
 use crate::load::mask::MASK;
 use crate::load::sections;
@@ -199,7 +199,7 @@ impl Table<'_> {
     }
 
     /// A key's value; nothing for an empty list or table that is what holds without it.
-    fn canonical_of(&self, row: &'static Key, notes: Option<&Notes>) -> Option<String> {
+    fn canonical_of(&self, row: &'static Key, notes: Option<&PlaceSpellings>) -> Option<String> {
         if let Some(noted) = notes.and_then(|notes| notes.of(row.name)) {
             return Some(noted.toml());
         }
@@ -208,17 +208,17 @@ impl Table<'_> {
         (!is_nothing || !matches!(toml.as_str(), "[]" | "{}")).then_some(toml)
     }
 
-    /// Notes how a key is written, be it written in the file or not; an empty text: not at all.
+    /// PlaceSpellings how a key is written, be it written in the file or not; an empty text: not at all.
     pub(crate) fn spell(&self, key: &'static str, toml: impl Into<String>) {
         self.ctx.spell(self.place, key, Spelling::Toml(toml.into()));
     }
 
-    /// Notes a named section that stands in no file.
+    /// PlaceSpellings a named section that stands in no file.
     pub(crate) fn make(&self, made: ImpliedSection) {
         self.ctx.make(made);
     }
 
-    /// Notes a line of comment for the head of the table.
+    /// PlaceSpellings a line of comment for the head of the table.
     pub(crate) fn spell_comment(&self, comment: &str) {
         let before = self.comment().map(|before| format!("{before}\n# ")).unwrap_or_default();
         self.spell(COMMENT, before + comment);
@@ -226,7 +226,7 @@ impl Table<'_> {
 }
 
 impl Value<'_> {
-    /// Notes how the whole value is written.
+    /// PlaceSpellings how the whole value is written.
     pub(crate) fn spell(&self, toml: impl Into<String>) {
         self.ctx.spell(self.place, "", Spelling::Toml(toml.into()));
     }

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::keys::process::ROOT;
 use super::keys::{KeyDefault, Kind, Section};
-use super::load::context::{Context, Since};
+use super::load::context::{Checkpoint, Context};
 use super::load::report::{Fields, Finding, SourceSpan, quoted};
 use base::words::{listed, nearest};
 
@@ -68,8 +68,8 @@ impl<'c> Table<'c> {
     }
 
     /// Marks this moment, to ask later whether an error was found since.
-    pub(super) fn since_now(&self) -> Since<'c> {
-        self.ctx.since_now(self.is_flawed)
+    pub(super) fn checkpoint(&self) -> Checkpoint<'c> {
+        self.ctx.checkpoint(self.is_flawed)
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -49,9 +49,9 @@ pub(crate) fn read_all(
         }
         for value in value.array().unwrap_or_default() {
             let Some(table) = value.table() else { continue };
-            let (mut fields, since) = (table.places(), table.since_now());
+            let (mut fields, checkpoint) = (table.places(), table.checkpoint());
             let route = reader.route(&value, table);
-            fields.is_flawed = since.is_flawed();
+            fields.is_flawed = checkpoint.is_flawed();
             reader.config.routes.push(route);
             reader.places.routes.push(fields);
         }

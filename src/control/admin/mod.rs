@@ -5,7 +5,6 @@
 //! a client that holds its connections open delays no request. `routes.rs` is the table of all endpoints; those that
 //! change something are in `api`.
 
-mod accept;
 mod access;
 mod activity;
 mod admin_tls;
@@ -28,6 +27,7 @@ mod readiness;
 mod refusal;
 mod reply;
 mod routes;
+mod scrape_format;
 mod serve;
 mod state;
 #[cfg(test)]

@@ -16,7 +16,7 @@ use super::gate::RequestAuthor;
 use super::readiness::ProcessPhase;
 use super::refusal::AdminRefusal;
 use super::state::AdminState;
-use super::{accept, gzip, reply};
+use super::{gzip, reply, scrape_format};
 use base::clock;
 use net::descriptors;
 use policy::percent::{self, Plus};
@@ -49,7 +49,7 @@ pub(super) async fn readiness(Of(state): Of<Arc<AdminState>>, uri: Uri) -> Respo
 }
 
 pub(super) async fn metrics(Of(state): Of<Arc<AdminState>>, headers: HeaderMap) -> Response<Body> {
-    let format = accept::format(&headers);
+    let format = scrape_format::accepted(&headers);
     let page = state.metrics.encode(format);
     let (page, is_packed) = if gzip::is_liked(&headers) { gzip::packed(page).await } else { (page, false) };
     let mut response = reply::with_type(StatusCode::OK, format.content_type(), page);

@@ -18,7 +18,7 @@ mod error;
 mod events;
 mod hint;
 mod id;
-mod once;
+mod idempotency;
 mod overrides;
 mod page;
 mod policies;

@@ -145,11 +145,11 @@ fn place<S: Service>(
     };
     tracing::trace!(mine, load, other = other.index(), "handing a connection over");
     let handed = stream.into_std().map(|stream| WorkerCommand::Adopt(stream, peer, Arc::clone(listener)));
-    if let Ok(order) = handed
-        && let Err(refused) = worker.shared.orders[other].try_send(order)
+    if let Ok(command) = handed
+        && let Err(refused) = worker.shared.commands[other].try_send(command)
         && let WorkerCommand::Adopt(stream, peer, listener) = refused.into_inner()
     {
-        // Served here after all, so that a worker that takes no orders costs no connection.
+        // Served here after all, so that a worker that takes no commands costs no connection.
         adopt(worker, stream, peer, listener);
     }
 }

@@ -15,7 +15,7 @@ use hyper_util::rt::TokioIo;
 use tokio::time::timeout_at;
 
 use super::connection::{ConnectionEnd, ConnectionTask};
-use super::gate::FramingGate;
+use super::framing_gate::FramingGate;
 use super::idle::{AwaitedHead, IdleConnection};
 use super::stream::{ClientStream, TrackedStream};
 use super::timer::{ConnectionTimer, Expiry};

@@ -7,7 +7,7 @@
 pub mod accept;
 mod connection;
 mod frame_timer;
-mod gate;
+mod framing_gate;
 mod http1;
 mod http2;
 pub mod idle;

@@ -30,7 +30,7 @@ use net::outbox;
 pub fn spawn<S: Service>(
     index: WorkerIndex,
     shared: Arc<WorkerResources>,
-    orders: mpsc::Receiver<WorkerCommand>,
+    commands: mpsc::Receiver<WorkerCommand>,
     service: impl FnOnce() -> S + Send + 'static,
 ) -> std::io::Result<thread::JoinHandle<()>> {
     let (started, starts) = std::sync::mpsc::sync_channel(1);
@@ -45,7 +45,7 @@ pub fn spawn<S: Service>(
                 let _ = started.send(Ok(()));
                 panics::count(shared.panics.clone());
                 let worker = Worker::new(index, shared, Rc::new(service()), Rc::new(Drain::default()), idle);
-                runtime.block_on(run(Rc::new(worker), poll, orders));
+                runtime.block_on(run(Rc::new(worker), poll, commands));
             }
             Err(error) => {
                 let _ = started.send(Err(error));
@@ -56,14 +56,18 @@ pub fn spawn<S: Service>(
     Ok(thread)
 }
 
-async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mpsc::Receiver<WorkerCommand>) {
+async fn run<S: Service>(
+    worker: Rc<Worker<S>>,
+    poll: mio::Poll,
+    mut commands: mpsc::Receiver<WorkerCommand>,
+) {
     tokio::task::spawn_local(outbox::deliver());
     tokio::task::spawn_local(accept::watch_idle(Rc::clone(&worker), poll));
     let mut listeners: HashMap<String, Vec<JoinHandle<()>>> = HashMap::new();
     let mut tick = tokio::time::interval(TICK);
     let deadlines = loop {
         tokio::select! {
-            order = orders.recv() => match order {
+            command = commands.recv() => match command {
                 Some(WorkerCommand::Listen(socket, listener)) => {
                     let name = listener.config.load().name.clone();
                     let task = tokio::task::spawn_local(accept::accept(Rc::clone(&worker), socket, listener));
@@ -89,9 +93,9 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
         if worker.connections() == 0 {
             // Closed, so that other workers keep what they accept from here on; what one of them has sent already is
             // served.
-            orders.close();
-            let Ok(order) = orders.try_recv() else { break };
-            if let WorkerCommand::Adopt(socket, peer, listener) = order {
+            commands.close();
+            let Ok(command) = commands.try_recv() else { break };
+            if let WorkerCommand::Adopt(socket, peer, listener) = command {
                 accept::adopt(&worker, socket, peer, listener);
             }
             continue;
@@ -103,7 +107,7 @@ async fn run<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll, mut orders: mps
                 advance(&worker, &deadlines);
             }
             // A connection may have been handed over by a worker that had not heard yet.
-            Some(WorkerCommand::Adopt(socket, peer, listener)) = orders.recv() => accept::adopt(&worker, socket, peer, listener),
+            Some(WorkerCommand::Adopt(socket, peer, listener)) = commands.recv() => accept::adopt(&worker, socket, peer, listener),
             () = tokio::time::sleep_until(deadlines.end(worker.drain.has_tunnels()).into()) => {
                 tracing::warn!(worker = worker.index.index(), connections = worker.connections(), "drain deadline passed: closing the remaining connections");
                 worker.drain.cut();

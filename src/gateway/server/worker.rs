@@ -74,7 +74,7 @@ pub struct WorkerResources {
     /// Time that each worker has worked, nanoseconds, as of its last turn.
     pub busy_ns: IdVec<WorkerIndex, AtomicU64>,
     /// Where each worker receives.
-    pub orders: IdVec<WorkerIndex, mpsc::Sender<WorkerCommand>>,
+    pub commands: IdVec<WorkerIndex, mpsc::Sender<WorkerCommand>>,
 }
 
 /// The state of one worker; it never leaves its thread.
@@ -231,7 +231,7 @@ pub(super) mod tests {
             turns: vec![AtomicU64::new(0)].into(),
             busy_ns: vec![AtomicU64::new(0)].into(),
             loads: vec![AtomicUsize::new(0)].into(),
-            orders: Vec::new().into(),
+            commands: Vec::new().into(),
         };
         panics::count(shared.panics.clone());
         let (idle, _) = IdleConnections::open().expect("there are descriptors");

@@ -64,9 +64,9 @@ impl Fallback {
         let is_slow =
             !plan.sharing.is_exact() && fleet.link.is_up(charge.key) && !table.is_held_back(charge.key);
         if is_slow {
-            let known = table.change_known(charge.key, |_, share| {
-                let told = table.beyond_lease(share, plan, charge, now_ns)?;
-                Some((told, share.estimate(plan, now_ns)))
+            let known = table.change_known(charge.key, |_, lease| {
+                let told = table.beyond_lease(lease, plan, charge, now_ns)?;
+                Some((told, lease.estimate(plan, now_ns)))
             });
             self.leases.renew(charge.key, charge.plan, None, now_ns);
             if let Some((told, left)) = known.flatten() {
@@ -115,7 +115,7 @@ impl Fallback {
             WhenDown::Local => {
                 let table = &self.leases.table;
                 let fallen =
-                    table.change(charge, now_ns, |share| table.fall_back(share, plan, charge, now_ns));
+                    table.change(charge, now_ns, |lease| table.fall_back(lease, plan, charge, now_ns));
                 match fallen {
                     Some((told, left)) => {
                         // It is wanted back, and what it spends is told, as soon as Redis answers.
@@ -157,7 +157,7 @@ impl Fallback {
     pub(crate) fn foretell(
         &self,
         plan: &Plan,
-        mut share: Lease,
+        mut lease: Lease,
         (charge, client): (&Charge, ClientAddress),
         now_ns: u64,
     ) -> Outcome {
@@ -165,9 +165,9 @@ impl Fallback {
         let is_late = fleet.is_late_as_a_rule(charge.key);
         if is_late
             && !leases.is_held_back(charge.key)
-            && let Some(told) = leases.beyond_lease(&mut share, plan, charge, now_ns)
+            && let Some(told) = leases.beyond_lease(&mut lease, plan, charge, now_ns)
         {
-            return lease_outcome(plan, charge.cost, told, share.estimate(plan, now_ns));
+            return lease_outcome(plan, charge.cost, told, lease.estimate(plan, now_ns));
         }
         match if is_late { WhenDown::Local } else { plan.sharing.when_down } {
             WhenDown::Deny => down(),
@@ -178,7 +178,7 @@ impl Fallback {
             WhenDown::Allow => coarse_outcome(plan, self.peek_coarse(plan, charge, client, now_ns)),
             WhenDown::Local if is_exact => self.table.peek(&self.share_of(charge), now_ns),
             WhenDown::Local => {
-                let (told, left) = leases.fall_back(&mut share, plan, charge, now_ns);
+                let (told, left) = leases.fall_back(&mut lease, plan, charge, now_ns);
                 outcome_of(told, left)
             }
         }

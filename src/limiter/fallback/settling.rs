@@ -30,7 +30,7 @@ impl Fallback {
         let (fallback, op) = (Arc::clone(self), settling.op());
         let done = move |answer: Result<_, LinkError>, _| {
             if settling.gives_back() {
-                let _ = fallback.leases.table.change_known(settling.key(), |_, share| share.end_denial());
+                let _ = fallback.leases.table.change_known(settling.key(), |_, lease| lease.end_denial());
             }
             if answer.is_err_and(LinkError::is_undone) {
                 fallback.unsent.add(settling);

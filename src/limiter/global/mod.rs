@@ -18,7 +18,6 @@ pub(crate) mod link;
 mod membership;
 mod name;
 mod node;
-mod notes;
 mod pipeline;
 mod probe;
 mod readings;
@@ -28,6 +27,7 @@ mod routes;
 mod script;
 mod sentinel;
 mod shard;
+mod shared_values;
 pub mod wire;
 
 use std::collections::HashMap;
@@ -57,7 +57,6 @@ use key_moves::Moves;
 use link::{Done, Link};
 use membership::{Membership, Nodes};
 use node::{Locator, Node};
-pub use notes::{NoteError, Notes};
 use pipeline::Pipeline;
 use readings::Readings;
 use ring::Ring;
@@ -66,6 +65,7 @@ use script::Script;
 use sentinel::Sentinels;
 pub use shard::ShardId;
 use shard::{NodeId, Shard};
+pub use shared_values::{SharedValueError, SharedValues};
 
 /// Redis, as one process sees it.
 pub struct Global {

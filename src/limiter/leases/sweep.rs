@@ -22,21 +22,21 @@ impl Leases {
     /// Has the sweep look at a key when it is due. Call it after each message about it and whatever makes it due sooner.
     /// `is_left`: nothing was granted to it.
     pub(crate) fn watch(&self, key: Key, is_left: bool, now_ns: u64) {
-        let Some((under, share)) = self.table.peek(key) else { return };
+        let Some((under, lease)) = self.table.peek(key) else { return };
         let Some(plan) = self.fleet.plans.get(under) else { return };
-        if let Some(due_ns) = self.due_ns(key, &share, &plan, now_ns) {
+        if let Some(due_ns) = self.due_ns(key, &lease, &plan, now_ns) {
             self.queue(key, due_ns, is_left, now_ns);
         }
     }
 
     /// Changes the lease of a key that has one in a way that may make it due sooner.
     pub(crate) fn change_watched(&self, key: Key, now_ns: u64, change: impl FnOnce(&mut Lease)) {
-        let sooner_ns = self.table.change_known(key, |under, share| {
+        let sooner_ns = self.table.change_known(key, |under, lease| {
             let plan = self.fleet.plans.get(under);
-            let due_ns = |share: &Lease| self.due_ns(key, share, plan.as_ref()?, now_ns);
-            let before_ns = due_ns(share);
-            change(share);
-            due_ns(share).filter(|due_ns| before_ns.is_none_or(|before_ns| *due_ns < before_ns))
+            let due_ns = |lease: &Lease| self.due_ns(key, lease, plan.as_ref()?, now_ns);
+            let before_ns = due_ns(lease);
+            change(lease);
+            due_ns(lease).filter(|due_ns| before_ns.is_none_or(|before_ns| *due_ns < before_ns))
         });
         if let Some(due_ns) = sooner_ns.flatten() {
             self.queue(key, due_ns, false, now_ns);
@@ -48,36 +48,36 @@ impl Leases {
     }
 
     /// When a key has to be looked at; `None`: it says nothing, or an answer will put it back.
-    fn due_ns(&self, key: Key, share: &Lease, plan: &Plan, now_ns: u64) -> Option<u64> {
-        if share.says_nothing(plan, now_ns) {
+    fn due_ns(&self, key: Key, lease: &Lease, plan: &Plan, now_ns: u64) -> Option<u64> {
+        if lease.says_nothing(plan, now_ns) {
             return None;
         }
-        let due_ns = share.due_ns(plan, now_ns)?;
-        let needs_redis = share.is_fallback() || share.is_idle(plan, now_ns);
+        let due_ns = lease.due_ns(plan, now_ns)?;
+        let needs_redis = lease.is_fallback() || lease.is_idle(plan, now_ns);
         if due_ns > now_ns || !needs_redis || self.fleet.link.answers(key) {
             return Some(due_ns);
         }
         // A denial ends without Redis, too.
-        let is_denied = !share.is_fallback() && share.view(now_ns).denied_ns > 0;
+        let is_denied = !lease.is_fallback() && lease.view(now_ns).denied_ns > 0;
         Some(if is_denied { now_ns.saturating_add(HELD_BACK_NS) } else { AWAY })
     }
 
     /// What is to be done for a key that is due, and its plan; `None`: nothing any more.
     fn look(&self, key: Key, now_ns: u64) -> Option<(Step, Option<PlanId>)> {
-        let step = self.table.change_known(key, |under, share| {
+        let step = self.table.change_known(key, |under, lease| {
             let plan = self.fleet.plans.get(under)?;
-            if share.says_nothing(&plan, now_ns) {
+            if lease.says_nothing(&plan, now_ns) {
                 return None;
             }
-            share.forgive(now_ns);
-            if share.is_wanted_back(now_ns) && self.fleet.link.answers(key) {
+            lease.forgive(now_ns);
+            if lease.is_wanted_back(now_ns) && self.fleet.link.answers(key) {
                 return Some((Step::Renew, under));
             }
-            let is_over = share.is_idle(&plan, now_ns) && share.has_something_of_redis();
-            if is_over && self.fleet.link.is_up(key) && !self.table.is_held_back_as(key, share) {
+            let is_over = lease.is_idle(&plan, now_ns) && lease.has_something_of_redis();
+            if is_over && self.fleet.link.is_up(key) && !self.table.is_held_back_as(key, lease) {
                 return Some((Step::Return, under));
             }
-            let due_ns = self.due_ns(key, share, &plan, now_ns)?;
+            let due_ns = self.due_ns(key, lease, &plan, now_ns)?;
             let due_ns = if due_ns > now_ns { due_ns } else { now_ns.saturating_add(HELD_BACK_NS) };
             Some((Step::WaitUntil(due_ns), under))
         });
@@ -126,12 +126,12 @@ impl Leases {
         let mut held = Vec::new();
         for stripe in self.sweep_queue.stripes() {
             for key in self.sweep_queue.keys(stripe) {
-                let is_held = self.table.change_known(key, |under, share| {
-                    self.fleet.plans.get(under).filter(|plan| !share.says_nothing(plan, now_ns))?;
+                let is_held = self.table.change_known(key, |under, lease| {
+                    self.fleet.plans.get(under).filter(|plan| !lease.says_nothing(plan, now_ns))?;
                     // Not to a Redis that is away, because nobody takes it, and a node that stops must not wait for
                     // that.
-                    let can_go = !share.is_fallback() || self.fleet.link.is_up(key);
-                    let is_held = share.has_something_of_redis() && !share.is_in_flight() && can_go;
+                    let can_go = !lease.is_fallback() || self.fleet.link.is_up(key);
+                    let is_held = lease.has_something_of_redis() && !lease.is_in_flight() && can_go;
                     Some((is_held, under))
                 });
                 match is_held.flatten() {

@@ -19,7 +19,7 @@ pub struct LeaseSlots {
 }
 
 /// The words of a lease's state.
-pub type Words = [u64; WORDS];
+pub type LeaseWords = [u64; WORDS];
 
 impl LeaseSlots {
     /// A table of that many bytes, with room for one key in 64 bytes.
@@ -34,8 +34,8 @@ impl LeaseSlots {
         &self,
         key: Key,
         plan: Option<PlanId>,
-        is_idle: impl Fn(Option<PlanId>, Words) -> bool,
-        change: impl FnOnce(Option<PlanId>, &mut Words) -> R,
+        is_idle: impl Fn(Option<PlanId>, LeaseWords) -> bool,
+        change: impl FnOnce(Option<PlanId>, &mut LeaseWords) -> R,
     ) -> Option<R> {
         let found = self.slots.find(key).or_else(|| self.claim(key, plan, is_idle));
         let mut slot = found?;
@@ -50,7 +50,7 @@ impl LeaseSlots {
     pub fn change_known<R>(
         &self,
         key: Key,
-        change: impl FnOnce(Option<PlanId>, &mut Words) -> R,
+        change: impl FnOnce(Option<PlanId>, &mut LeaseWords) -> R,
     ) -> Option<R> {
         let mut slot = self.slots.find(key)?;
         let (plan, mut words) = (slot.fingerprint(), slot.state());
@@ -60,7 +60,7 @@ impl LeaseSlots {
     }
 
     /// Reads the lease of a key and its plan; `None` if it has none.
-    pub fn peek(&self, key: Key) -> Option<(Option<PlanId>, Words)> {
+    pub fn peek(&self, key: Key) -> Option<(Option<PlanId>, LeaseWords)> {
         let slot = self.slots.find(key)?;
         Some((PlanId::from_bits(slot.fingerprint()), slot.state()))
     }
@@ -81,7 +81,7 @@ impl LeaseSlots {
         &self,
         key: Key,
         plan: Option<PlanId>,
-        is_idle: impl Fn(Option<PlanId>, Words) -> bool,
+        is_idle: impl Fn(Option<PlanId>, LeaseWords) -> bool,
     ) -> Option<super::slots::SlotGuard<'_, 8, WORDS>> {
         let is_idle = |plan, words| is_idle(PlanId::from_bits(plan), words);
         let (slot, counter) = match self.slots.find_or_claim(key, PlanId::into_bits(plan), is_idle) {
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_lease_is_kept_under_its_key_and_plan() {
         let leases = LeaseSlots::with_memory(1 << 16);
-        let never = |_: Option<PlanId>, _: Words| false;
+        let never = |_: Option<PlanId>, _: LeaseWords| false;
         assert_eq!(
             leases.change(Key::new(7 << 70 | 7), PlanId::from_bits(3), never, |plan, words| (
                 plan,
@@ -126,7 +126,7 @@ mod tests {
         let leases = LeaseSlots::with_memory(0);
         let slots = leases.stats().slots;
         let key = |number: u64| Key::new(u128::from(number) << 64 | u128::from(number << 40));
-        let never = |_: Option<PlanId>, _: Words| false;
+        let never = |_: Option<PlanId>, _: LeaseWords| false;
         for number in 0..slots {
             assert_eq!(
                 leases.change(key(number), PlanId::from_bits(1), never, |_, words| words[0] = number),

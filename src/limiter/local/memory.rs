@@ -12,29 +12,29 @@ use zerocopy::FromBytes;
 
 /// A block of zeroed words.
 #[derive(Debug)]
-pub(super) enum Words {
+pub(super) enum ZeroedWords {
     /// In small pages, freed with the table.
     Small(Box<[AtomicU64]>),
     /// In large pages, never freed, because a gateway makes its table once, when it starts.
     Large(&'static [AtomicU64]),
 }
 
-impl Words {
+impl ZeroedWords {
     /// A block of `count` words, in large pages from [`LARGE_WORDS`] on if the system has any.
-    pub(super) fn zeroed(count: usize) -> Words {
+    pub(super) fn zeroed(count: usize) -> ZeroedWords {
         let large = if count >= LARGE_WORDS { large(count) } else { None };
-        large.map_or_else(|| Words::Small(bytemuck::zeroed_slice_box(count)), Words::Large)
+        large.map_or_else(|| ZeroedWords::Small(bytemuck::zeroed_slice_box(count)), ZeroedWords::Large)
     }
 }
 
-impl Deref for Words {
+impl Deref for ZeroedWords {
     type Target = [AtomicU64];
 
     #[inline(always)]
     fn deref(&self) -> &[AtomicU64] {
         match self {
-            Words::Small(words) => words,
-            Words::Large(words) => words,
+            ZeroedWords::Small(words) => words,
+            ZeroedWords::Large(words) => words,
         }
     }
 }
@@ -59,9 +59,9 @@ mod tests {
     #[test]
     fn words_are_zero_and_as_many_as_asked_for_in_either_page() {
         for count in [1000, LARGE_WORDS] {
-            let words = Words::zeroed(count);
+            let words = ZeroedWords::zeroed(count);
             assert_eq!(words.len(), count);
-            assert_eq!(matches!(words, Words::Large(_)), count == LARGE_WORDS);
+            assert_eq!(matches!(words, ZeroedWords::Large(_)), count == LARGE_WORDS);
             for index in [0, count / 2, count - 1] {
                 assert_eq!(words[index].swap(7, Relaxed), 0);
             }

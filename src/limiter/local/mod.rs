@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use handover::{FORMAT, HandoverError};
 pub use journal::Relative;
-pub use leases::{LeaseSlots, Words};
+pub use leases::{LeaseSlots, LeaseWords};
 
 use journal::Journal;
 use limit::penalty::Record;

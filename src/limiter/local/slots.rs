@@ -20,13 +20,13 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::memory::Words;
+use super::memory::ZeroedWords;
 use limit::Key;
 
 /// All slots, of `W` words each, of which `S` are state.
 #[derive(Debug)]
 pub(super) struct Slots<const W: usize, const S: usize> {
-    words: Words,
+    words: ZeroedWords,
     /// Words skipped at the start so that no slot crosses a cache line.
     first: usize,
     /// Number of cache lines that can be a home. The lines behind the last one are the rest of its window.
@@ -56,7 +56,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     /// not backed it yet.
     pub(super) fn with_memory(bytes: usize) -> Slots<W, S> {
         let lines = (bytes / LINE_BYTES).saturating_sub(1).max(Self::LINES_PER_WINDOW);
-        let words = Words::zeroed((lines + 1) * WORDS_PER_LINE);
+        let words = ZeroedWords::zeroed((lines + 1) * WORDS_PER_LINE);
         let past_line = words.as_ptr().addr() % LINE_BYTES;
         let first = if past_line == 0 { 0 } else { (LINE_BYTES - past_line) / size_of::<u64>() };
         Slots { words, first, homes: (lines - Self::LINES_PER_WINDOW + 1) as u64 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::account::Outcome;
+use super::outcome_counts::Outcome;
 use super::request::{Client, Request};
 use super::tally::HeavyHitters;
 use policy::KeyNaming;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use http::Method;
 use smallvec::SmallVec;
 
-use super::account::{Account, Outcome, PolicyAccount};
 use super::order::ReplayOrder;
+use super::outcome_counts::{Outcome, OutcomeCounts, PolicyCounts};
 use super::redis::{Redis, Wire};
 use super::request::{Client, Request};
 use base::clock;
@@ -46,7 +46,7 @@ pub struct Simulation {
     running: BTreeMap<(u64, u64), RunningRequest>,
     origin: Option<Origin>,
     swept_ns: u64,
-    pub account: Account,
+    pub counts: OutcomeCounts,
 }
 
 /// The first time of the log, and the reading of the limiter's clock that stands for it.
@@ -90,9 +90,9 @@ impl Simulation {
             let windows = table.policies().iter().flat_map(|policy| policy.windows.iter());
             node.declare(windows.map(|window| window.quota));
         }
-        let account = Account::new(table.policies());
+        let counts = OutcomeCounts::new(table.policies());
         let running = BTreeMap::new();
-        Simulation { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, account }
+        Simulation { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, counts }
     }
 
     pub fn table(&self) -> &RouteTable {
@@ -111,7 +111,7 @@ impl Simulation {
         // Less what it is late, so that it ends when it did.
         let ends_ns = now_ns.saturating_add(request.lasted_ns.saturating_sub(turn.late_ns));
         let outcome = self.decide(request, now_ns, ends_ns, node);
-        self.account.add(outcome, request.began_ns);
+        self.counts.add(outcome, request.began_ns);
         outcome
     }
 
@@ -151,7 +151,7 @@ impl Simulation {
     }
 
     fn decide(&mut self, request: &Request, now_ns: u64, ends_ns: u64, node: usize) -> Outcome {
-        self.account.no_address += u64::from(request.client.is_none());
+        self.counts.no_address += u64::from(request.client.is_none());
         let Some(seen) = self.see(request) else { return Outcome::BeforeLimits };
         let (found, known) = match limited(&self.config, &self.table, request, &seen) {
             Ok(limited) => limited,
@@ -171,7 +171,7 @@ impl Simulation {
                 redis.answer(now_ns);
             }
         }
-        count(&self.table, &self.naming, &mut self.account, &found, &subject, request, &check);
+        count(&self.table, &self.naming, &mut self.counts, &found, &subject, request, &check);
         if !check.is_admitted() {
             return Outcome::Denied;
         }
@@ -184,7 +184,7 @@ impl Simulation {
                 now_ns: ends_ns,
             };
             let running = held.map(|reservation| RunningRequest { node, spent, reservation });
-            self.running.extend(running.map(|running| ((ends_ns, self.account.requests), running)));
+            self.running.extend(running.map(|running| ((ends_ns, self.counts.requests), running)));
             if self.running.len() > RUNNING_MAX {
                 self.end_first();
             }
@@ -340,7 +340,7 @@ fn unmasked(query: &str) -> String {
 fn count(
     table: &RouteTable,
     naming: &KeyNaming,
-    account: &mut Account,
+    counts: &mut OutcomeCounts,
     found: &RouteMatch<'_, '_>,
     subject: &HttpSubject<'_>,
     request: &Request,
@@ -348,7 +348,7 @@ fn count(
 ) {
     for count in check.event.counts() {
         let (index, began_ns) = (count.policy.index(), request.began_ns);
-        let policy = &mut account.policies[index];
+        let policy = &mut counts.policies[index];
         let number = match count.decision {
             PolicyDecision::Admitted => &mut policy.admitted,
             PolicyDecision::Denied | PolicyDecision::ShadowDenied => &mut policy.denied,
@@ -375,12 +375,12 @@ fn count(
         policy.unknown_costs += u64::from(is_unknown);
     }
     for id in &found.route.policies {
-        lacks(&mut account.policies[id.index()], subject, request);
+        lacks(&mut counts.policies[id.index()], subject, request);
     }
 }
 
 /// Notes the dimensions of a policy that a request has no value for.
-fn lacks(policy: &mut PolicyAccount, subject: &HttpSubject<'_>, request: &Request) {
+fn lacks(policy: &mut PolicyCounts, subject: &HttpSubject<'_>, request: &Request) {
     for (by, count) in &mut policy.lacking {
         let is_lacking = match by {
             Dimension::Ip => request.client.is_none(),

@@ -2,11 +2,10 @@
 //!
 //! Lines of logs become requests (`format`, one file a format), are brought into the order of their times (`logs`,
 //! `order`), and are played through the gateway's own routing and limiter, whose clock is the log's (`world`). What came of
-//! it is counted in bounded memory (`account`, `tally`) and handed out as one report. It reads no clock and prints nothing.
+//! it is counted in bounded memory (`outcome_counts`, `tally`) and handed out as one report. It reads no clock and prints nothing.
 //!
 //! Nothing that a line does not say is guessed: what a policy counts by and lines do not have is counted and reported.
 
-mod account;
 mod differences;
 mod fleet_simulation;
 pub mod format;
@@ -14,6 +13,7 @@ mod logs;
 mod minutes;
 mod options;
 mod order;
+mod outcome_counts;
 mod redis;
 pub mod report;
 pub mod request;
@@ -30,7 +30,7 @@ use differences::{Caller, Differences};
 use fleet_simulation::Simulation;
 use logs::{Logs, ScheduledRequest};
 pub use options::{Options, Spread};
-use report::Report;
+use report::ReplayReport;
 pub use source::Unreadable;
 
 /// Plays logs through a configuration, and through another one that it is compared with.
@@ -41,7 +41,7 @@ pub fn replay(
     options: &Options,
     candidate: LoadedConfig,
     against: Option<LoadedConfig>,
-) -> Result<Report, Unreadable> {
+) -> Result<ReplayReport, Unreadable> {
     let mut logs = Logs::open(options)?;
     let mut candidate = Simulation::new(candidate, options.nodes);
     let mut other = against.map(|loaded| (Simulation::new(loaded, options.nodes), Differences::default()));
@@ -57,7 +57,7 @@ pub fn replay(
             differences.add(&request, candidate.naming(), outcome, before, route);
         }
     }
-    Ok(Report::new(options, logs.read(), &logs.span(), &candidate, other.as_ref()))
+    Ok(ReplayReport::new(options, logs.read(), &logs.span(), &candidate, other.as_ref()))
 }
 
 /// The same in each replay, so that the same log is spread alike.

@@ -2,19 +2,19 @@
 
 use serde::Serialize;
 
-use super::account::{Account, PolicyAccount};
 use super::differences::{Caller, Differences};
 use super::fleet_simulation::Simulation;
 use super::logs::Read;
 use super::minutes::{Minute, Minutes};
 use super::options::{Options, Span, Spread};
+use super::outcome_counts::{OutcomeCounts, PolicyCounts};
 use super::tally::{Distinct, HeavyHitters};
 use config::limits::limit_text;
 use policy::Policy;
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Report {
+pub struct ReplayReport {
     pub logs: Vec<LogReport>,
     /// When the first request began, seconds since 1970; `None` if there is none.
     pub first: Option<u64>,
@@ -182,15 +182,15 @@ pub struct RouteReport {
     pub newly_admitted: u64,
 }
 
-impl Report {
+impl ReplayReport {
     pub(super) fn new(
         options: &Options,
         logs: Vec<Read>,
         span: &Span,
         candidate: &Simulation,
         other: Option<&(Simulation, Differences)>,
-    ) -> Report {
-        Report {
+    ) -> ReplayReport {
+        ReplayReport {
             logs: logs.into_iter().map(LogReport::of).collect(),
             first: span.first_ns.map(|ns| ns / SECOND_NS),
             last: span.first_ns.map(|_| span.last_ns / SECOND_NS),
@@ -235,28 +235,28 @@ impl LogReport {
 
 impl WorldReport {
     fn of(world: &Simulation, top: usize) -> WorldReport {
-        let account: &Account = &world.account;
-        let policies = world.table().policies().iter().zip(&account.policies);
+        let counts: &OutcomeCounts = &world.counts;
+        let policies = world.table().policies().iter().zip(&counts.policies);
         WorldReport {
             fleet: world.is_fleet(),
-            requests: account.requests,
-            admitted: account.admitted,
-            denied: account.denied,
-            unlimited: account.unlimited,
-            before_limits: account.before_limits,
-            no_route: account.no_route,
-            no_address: account.no_address,
+            requests: counts.requests,
+            admitted: counts.admitted,
+            denied: counts.denied,
+            unlimited: counts.unlimited,
+            before_limits: counts.before_limits,
+            no_route: counts.no_route,
+            no_address: counts.no_address,
             overflow_decisions: world.overflow_decisions(),
-            worst_minute: worst(&account.minutes),
-            minutes: account.minutes.iter().map(minute).collect(),
-            beyond_minutes: account.minutes.beyond,
+            worst_minute: worst(&counts.minutes),
+            minutes: counts.minutes.iter().map(minute).collect(),
+            beyond_minutes: counts.minutes.beyond,
             policies: policies.map(|(policy, counted)| PolicyReport::of(policy, counted, top)).collect(),
         }
     }
 }
 
 impl PolicyReport {
-    fn of(policy: &Policy, counted: &PolicyAccount, top: usize) -> PolicyReport {
+    fn of(policy: &Policy, counted: &PolicyCounts, top: usize) -> PolicyReport {
         let windows = policy.windows.iter().map(|window| limit_text::show_window(&window.quota));
         let replaced = policy.replaces().map(|replaces| replaces.name.to_string());
         let lacking = counted.lacking.iter().filter(|(_, requests)| *requests > 0);

@@ -2,10 +2,10 @@
 
 use http::{HeaderMap, Method};
 
-use super::account::Outcome;
 use super::differences::Differences;
 use super::fleet_simulation::Simulation;
 use super::order::ReplayOrder;
+use super::outcome_counts::Outcome;
 use super::request::{Client, Request};
 use base::identity::Identity;
 
@@ -62,7 +62,7 @@ fn limits_refill_by_the_time_of_the_log() {
     let mut world = world_of(1, &limited("by = [\"ip\"]\nlimit = \"60/m burst 2\"", ""));
     assert_eq!(denied(&mut world, &get("/a/b"), 10, S), 0);
     assert_eq!(denied(&mut world, &Request { began_ns: NOW + 100 * S, ..get("/a/b") }, 10, 0), 8);
-    let policy = &world.account.policies[0];
+    let policy = &world.counts.policies[0];
     assert_eq!((policy.admitted, policy.denied), (12, 8));
     assert_eq!((policy.keys.count(), policy.keys_denied.count()), (1, 1));
     assert_eq!(policy.worst.top(5), [(8, "ip=192.0.2.1")]);
@@ -95,8 +95,8 @@ fn what_does_not_come_to_limits_is_told_apart() {
     assert_eq!(play(Request { host: "a b".into(), ..get("/a") }), Outcome::BeforeLimits);
     assert_eq!(play(get("//a/../a?x")), Outcome::Admitted);
     assert_eq!(play(get("/%61")), Outcome::Denied);
-    let account = &world.account;
-    assert_eq!((account.requests, account.no_route, account.before_limits, account.unlimited), (9, 1, 5, 1));
+    let counts = &world.counts;
+    assert_eq!((counts.requests, counts.no_route, counts.before_limits, counts.unlimited), (9, 1, 5, 1));
 }
 
 #[test]
@@ -109,12 +109,12 @@ fn a_value_that_lines_do_not_have_is_said() {
         world.play(&Request { headers: headers.clone(), ..get(target) }, at(NOW), 0);
     }
     world.play(&Request { client: None, ..get("/a/?q=2") }, at(NOW), 0);
-    let policy = &world.account.policies[0];
+    let policy = &world.counts.policies[0];
     assert_eq!(policy.admitted, 2, "a star alone is nobody's value");
     let lacking: Vec<(String, u64)> =
         policy.lacking.iter().map(|(by, count)| (by.to_string(), *count)).collect();
     assert_eq!(lacking, [("header:x-plan".to_owned(), 1), ("query:q".to_owned(), 2)]);
-    assert_eq!(world.account.no_address, 1);
+    assert_eq!(world.counts.no_address, 1);
 }
 
 #[test]
@@ -123,9 +123,9 @@ fn requests_are_in_flight_as_long_as_their_lines_say() {
     let slow = Request { lasted_ns: 10 * S, has_duration: true, ..get("/a/") };
     assert_eq!(denied(&mut world, &slow, 5, S), 3);
     assert_eq!(denied(&mut world, &Request { began_ns: NOW + 10 * S, ..slow.clone() }, 2, S), 0);
-    assert_eq!(world.account.policies[0].no_duration, 0);
+    assert_eq!(world.counts.policies[0].no_duration, 0);
     assert_eq!(denied(&mut world, &Request { began_ns: NOW + 60 * S, ..get("/a/") }, 9, 0), 0);
-    assert_eq!(world.account.policies[0].no_duration, 9);
+    assert_eq!(world.counts.policies[0].no_duration, 9);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_client_that_was_not_recognised_meets_the_limits_of_strangers() {
     let mut play = |request: &Request| world.play(request, at(NOW), 0);
     assert_eq!((play(&known), play(&known)), (Outcome::Admitted, Outcome::Denied));
     assert_eq!([&unknown; 3].map(play), [Outcome::Admitted, Outcome::Admitted, Outcome::Denied]);
-    assert_eq!(world.account.policies.iter().map(|it| it.admitted).collect::<Vec<_>>(), [1, 4]);
+    assert_eq!(world.counts.policies.iter().map(|it| it.admitted).collect::<Vec<_>>(), [1, 4]);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn callers_are_named_as_privacy_says_and_one_without_an_address_has_none() {
         let mut world = world_of(1, &limited("by = [\"ip\"]\nlimit = \"1/h\"", more));
         let request = Request { client, ..get("/a/") };
         assert_eq!(denied(&mut world, &request, 2, 0), 1);
-        world.account.policies[0].worst.top(1)[0].1.to_owned()
+        world.counts.policies[0].worst.top(1)[0].1.to_owned()
     };
     let client = get("/").client;
     assert_eq!(worst("", client), "ip=192.0.2.1");

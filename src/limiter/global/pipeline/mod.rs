@@ -7,7 +7,7 @@
 //! under the same number until they are answered, and Redis applies them once; other calls end without an answer.
 //! Nothing here decides what an operation means.
 
-mod link;
+mod connection_state;
 mod resend;
 mod upkeep;
 
@@ -33,7 +33,7 @@ use super::node::Node;
 use super::routes::RoutingState;
 use super::shard::ShardId;
 use super::wire::{self, OpAnswer};
-use link::{Link, REPLACE_NS};
+use connection_state::{ConnectionState, REPLACE_NS};
 
 /// The task of one connection: its queue, its calls in flight, and those to send again.
 pub(super) struct Pipeline {
@@ -54,7 +54,7 @@ pub(super) struct Pipeline {
     records: HashMap<ShardId, Arc<AtomicU8>>,
     number: u64,
     flushes: u64,
-    link: Link,
+    link: ConnectionState,
     random: Random,
 }
 
@@ -73,7 +73,7 @@ impl Pipeline {
         queue: mpsc::Receiver<QueueItem>,
     ) -> Pipeline {
         let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.id.index());
-        let link = Link::new(node.moves.subscribe());
+        let link = ConnectionState::new(node.moves.subscribe());
         Pipeline {
             shared,
             node,

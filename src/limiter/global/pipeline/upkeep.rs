@@ -13,7 +13,7 @@ use limit::lease_messages::LinkError;
 use super::super::batch::{Batch, Entry, LOST_NS};
 use super::super::connection::{ConnectError, Connection};
 use super::super::shard::ShardId;
-use super::link::REPLACE_NS;
+use super::connection_state::REPLACE_NS;
 use super::{Pipeline, SILENT_NS};
 
 impl Pipeline {

@@ -7,7 +7,7 @@ use policy::Policy;
 use policy::definition::Dimension;
 
 #[derive(Debug, Default)]
-pub struct Account {
+pub struct OutcomeCounts {
     pub requests: u64,
     pub admitted: u64,
     pub denied: u64,
@@ -21,11 +21,11 @@ pub struct Account {
     pub no_address: u64,
     pub minutes: Minutes,
     /// In the order of the table.
-    pub policies: Vec<PolicyAccount>,
+    pub policies: Vec<PolicyCounts>,
 }
 
 #[derive(Debug, Default)]
-pub struct PolicyAccount {
+pub struct PolicyCounts {
     /// Requests that it admitted, whatever others said.
     pub admitted: u64,
     /// Requests that it refused because a window was over; of a shadow those that it would have refused.
@@ -65,9 +65,12 @@ impl Outcome {
     }
 }
 
-impl Account {
-    pub fn new(policies: &[Policy]) -> Account {
-        Account { policies: policies.iter().map(PolicyAccount::new).collect(), ..Account::default() }
+impl OutcomeCounts {
+    pub fn new(policies: &[Policy]) -> OutcomeCounts {
+        OutcomeCounts {
+            policies: policies.iter().map(PolicyCounts::new).collect(),
+            ..OutcomeCounts::default()
+        }
     }
 
     /// Counts a request that began at this time, nanoseconds since 1970.
@@ -85,12 +88,12 @@ impl Account {
     }
 }
 
-impl PolicyAccount {
-    fn new(policy: &Policy) -> PolicyAccount {
+impl PolicyCounts {
+    fn new(policy: &Policy) -> PolicyCounts {
         let may_lack = |by: &&Dimension| {
             !matches!(by, Dimension::Route | Dimension::Method | Dimension::Param(_) | Dimension::Entry(_))
         };
         let lacking = policy.by.iter().filter(may_lack).map(|by| (by.clone(), 0)).collect();
-        PolicyAccount { lacking, ..PolicyAccount::default() }
+        PolicyCounts { lacking, ..PolicyCounts::default() }
     }
 }

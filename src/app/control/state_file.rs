@@ -10,7 +10,7 @@ use control::database::{Database, DatabaseRows};
 
 /// The file of the last good state.
 #[derive(Clone, Debug)]
-pub(super) struct Copy {
+pub(super) struct StateFile {
     path: PathBuf,
     /// When it was last written; `None`: not by this process.
     written: Option<Instant>,
@@ -19,9 +19,9 @@ pub(super) struct Copy {
     is_failing: bool,
 }
 
-impl Copy {
-    pub(super) fn at(path: PathBuf) -> Copy {
-        Copy { path, written: None, is_due: true, is_failing: false }
+impl StateFile {
+    pub(super) fn at(path: PathBuf) -> StateFile {
+        StateFile { path, written: None, is_due: true, is_failing: false }
     }
 
     /// Whether something has changed that is not on disk yet.

@@ -1,4 +1,4 @@
-//! Notes: small values and locks that the nodes of a fleet leave for each other, beside their limits.
+//! Small values and locks that the nodes of a fleet share, beside their limits.
 //!
 //! They are asked for on the control runtime, rarely, over a connection of their own; no request waits for one. All are on
 //! the first shard.
@@ -15,17 +15,17 @@ use super::connection::{Connection, ServerInfo};
 use super::routes::RoutingState;
 use base::clock;
 
-/// The notes that the nodes of one fleet leave for each other.
-pub struct Notes {
+/// What the nodes of one fleet share.
+pub struct SharedValues {
     shared: Arc<RoutingState>,
     connection: Mutex<Option<Connection>>,
     /// Until then the pipelines may not have found the server yet.
     found_by: Instant,
 }
 
-/// Why a note was neither read nor left.
+/// Why a value was neither read nor written.
 #[derive(Debug, thiserror::Error)]
-pub enum NoteError {
+pub enum SharedValueError {
     /// Redis cannot be reached, or not in time.
     #[error("redis does not answer")]
     Away,
@@ -35,19 +35,19 @@ pub enum NoteError {
 }
 
 impl Global {
-    /// The notes of this fleet, which every node of it can read.
-    pub fn notes(&self) -> Notes {
+    /// The values of this fleet, which every node of it can read.
+    pub fn shared_values(&self) -> SharedValues {
         let found_by = clock::instant() + FOUND_WITHIN;
-        Notes { shared: Arc::clone(&self.shared), connection: Mutex::default(), found_by }
+        SharedValues { shared: Arc::clone(&self.shared), connection: Mutex::default(), found_by }
     }
 }
 
-impl Notes {
+impl SharedValues {
     /// Takes a lock for so long, or keeps it for longer; `false` if another holder has it.
     ///
     /// # Errors
     /// If Redis cannot say.
-    pub async fn take(&self, name: &str, holder: &str, lasts: Duration) -> Result<bool, NoteError> {
+    pub async fn take(&self, name: &str, holder: &str, lasts: Duration) -> Result<bool, SharedValueError> {
         let millis = millis(lasts);
         let mut take = redis::cmd("SET");
         take.arg(self.name(name)).arg(holder).arg("NX").arg("PX").arg(millis);
@@ -63,7 +63,7 @@ impl Notes {
     ///
     /// # Errors
     /// If Redis cannot say.
-    pub async fn give_back(&self, name: &str, holder: &str) -> Result<(), NoteError> {
+    pub async fn give_back(&self, name: &str, holder: &str) -> Result<(), SharedValueError> {
         let mut give_back = redis::cmd("EVAL");
         give_back.arg(GIVE_BACK).arg(1).arg(self.name(name)).arg(holder);
         self.call(&give_back).await.map(drop)
@@ -73,7 +73,7 @@ impl Notes {
     ///
     /// # Errors
     /// If Redis does not take it.
-    pub async fn put(&self, name: &str, value: &[u8], lasts: Duration) -> Result<(), NoteError> {
+    pub async fn put(&self, name: &str, value: &[u8], lasts: Duration) -> Result<(), SharedValueError> {
         let mut put = redis::cmd("SET");
         put.arg(self.name(name)).arg(value).arg("PX").arg(millis(lasts));
         self.call(&put).await.map(drop)
@@ -83,7 +83,7 @@ impl Notes {
     ///
     /// # Errors
     /// If Redis cannot say.
-    pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, NoteError> {
+    pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, SharedValueError> {
         match self.call(redis::cmd("GET").arg(self.name(name))).await? {
             Value::BulkString(value) => Ok(Some(value)),
             _ => Ok(None),
@@ -100,7 +100,7 @@ impl Notes {
         own: &str,
         value: &[u8],
         lasts: Duration,
-    ) -> Result<(), NoteError> {
+    ) -> Result<(), SharedValueError> {
         let mut put = redis::cmd("EVAL");
         put.arg(PUT_BESIDE).arg(1).arg(self.name(name)).arg(own).arg(value).arg(millis(lasts));
         self.call(&put).await.map(drop)
@@ -110,7 +110,7 @@ impl Notes {
     ///
     /// # Errors
     /// If Redis cannot say.
-    pub async fn all_beside(&self, name: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, NoteError> {
+    pub async fn all_beside(&self, name: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SharedValueError> {
         let mut all = redis::cmd("EVAL");
         all.arg(ALL_BESIDE).arg(1).arg(self.name(name)).arg(BESIDE_MAX);
         let Value::Array(values) = self.call(&all).await? else { return Ok(Vec::new()) };
@@ -128,7 +128,7 @@ impl Notes {
     ///
     /// # Errors
     /// If Redis cannot say.
-    pub async fn remove(&self, name: &str) -> Result<(), NoteError> {
+    pub async fn remove(&self, name: &str) -> Result<(), SharedValueError> {
         self.call(redis::cmd("DEL").arg(self.name(name))).await.map(drop)
     }
 
@@ -143,12 +143,12 @@ impl Notes {
         self.shared.nodes.load().get(shard.place())?.place()
     }
 
-    async fn call(&self, command: &Cmd) -> Result<Value, NoteError> {
-        // Held during the call, because notes are few, and their order is the caller's.
+    async fn call(&self, command: &Cmd) -> Result<Value, SharedValueError> {
+        // Held during the call, because calls are few, and their order is the caller's.
         let mut kept = self.connection.lock().await;
         let connection = match self.connected(kept.take()).await {
             Some(connection) => connection,
-            None => return Err(NoteError::Away),
+            None => return Err(SharedValueError::Away),
         };
         let answer = tokio::time::timeout(self.shared.connector.patience(), connection.call(command)).await;
         match answer {
@@ -158,9 +158,9 @@ impl Notes {
             }
             Ok(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
                 // The next call looks for the server anew, because a primary that has become a replica refuses writes.
-                Err(NoteError::Refused(error.to_string()))
+                Err(SharedValueError::Refused(error.to_string()))
             }
-            Ok(Err(_)) | Err(_) => Err(NoteError::Away),
+            Ok(Err(_)) | Err(_) => Err(SharedValueError::Away),
         }
     }
 

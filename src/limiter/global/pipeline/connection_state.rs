@@ -7,7 +7,7 @@ use super::super::config::Server;
 use super::super::connection::{ConnectError, Connection, ServerInfo};
 
 /// The connection, and the state that decides when it is replaced.
-pub(super) struct Link {
+pub(super) struct ConnectionState {
     pub(super) connection: Option<Connection>,
     /// Number of the connection: calls in flight carry it, so that those of an old connection are told from the current
     /// one's.
@@ -35,9 +35,9 @@ pub(super) struct Link {
     pub(super) moves: watch::Receiver<u64>,
 }
 
-impl Link {
-    pub(super) fn new(moves: watch::Receiver<u64>) -> Link {
-        Link {
+impl ConnectionState {
+    pub(super) fn new(moves: watch::Receiver<u64>) -> ConnectionState {
+        ConnectionState {
             connection: None,
             serial: 0,
             opening: JoinSet::new(),

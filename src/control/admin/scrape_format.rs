@@ -7,7 +7,7 @@ use http::header::ACCEPT;
 use metrics::ScrapeFormat;
 
 /// `*/*` gets the plain text, because older scrapers that send it read nothing else.
-pub(super) fn format(headers: &HeaderMap) -> ScrapeFormat {
+pub(super) fn accepted(headers: &HeaderMap) -> ScrapeFormat {
     let accept: Vec<_> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let weight = |kind: &str, parameters: &[&str]| {
         let ranges = accept.iter().flat_map(|value| value.split(','));
@@ -99,7 +99,7 @@ mod tests {
             ),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static(accept))]);
-            assert_eq!(format(&headers), expected, "{accept}");
+            assert_eq!(accepted(&headers), expected, "{accept}");
         }
     }
 }
