@@ -228,3 +228,89 @@ fn key_of_text(dimension: &Dimension, value: &[u8]) -> Key {
     key.extend_from_slice(value);
     key
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::holders::overrides::{BlockAnswer, Change};
+
+    fn block(id: &str, until_ns: u64) -> Override {
+        Override { until_ns, ..Override::new(id, Change::Block(BlockAnswer::Forbidden), "a test", 1) }
+    }
+
+    fn value(text: &str) -> NamedValue {
+        text.parse().expect("a value")
+    }
+
+    fn found(standings: &Standings, address: &str, now_ns: u64) -> Option<String> {
+        let found = standings.of_address(address.parse().expect("an address"), now_ns);
+        found.map(|found| found.id.to_string())
+    }
+
+    #[test]
+    fn an_address_among_a_hundred_thousand_takes_one_look_up() {
+        let standings = Standings::default();
+        let address = |number: u32| std::net::Ipv4Addr::from_bits(0x0a00_0000 + 2 * number);
+        let all = (0..100_000)
+            .map(|number| (value(&format!("ip={}", address(number))), block(&number.to_string(), u64::MAX)));
+        standings.replace(all);
+        // A probe is one look-up by hash.
+        assert_eq!(**standings.probes.load(), [(Probe::Network { is_v4: true, bits: 32 }, 100_000)]);
+        for number in [0, 49_999, 99_999] {
+            assert_eq!(found(&standings, &address(number).to_string(), 0), Some(number.to_string()));
+            assert_eq!(
+                found(
+                    &standings,
+                    &std::net::Ipv4Addr::from_bits(address(number).to_bits() + 1).to_string(),
+                    0
+                ),
+                None
+            );
+        }
+        standings.put(&value("ip=10.0.0.0/8"), block("range", u64::MAX));
+        assert_eq!(
+            (standings.probes.load().len(), found(&standings, "10.255.0.1", 0).as_deref()),
+            (2, Some("range"))
+        );
+    }
+
+    #[test]
+    fn ranges_within_each_other_hold_until_the_last_one_ends() {
+        let standings = Standings::default();
+        standings.put(&value("ip=192.0.2.0/24"), block("outer", 10));
+        standings.put(&value("ip=192.0.2.7"), block("inner", 20));
+        standings.put(&value("ip=192.0.2.7"), block("longer", 30));
+        standings.put(&value("ip=2001:db8::/64"), block("v6", u64::MAX));
+        let at = |address: &str, now_ns| found(&standings, address, now_ns);
+        assert_eq!(at("192.0.2.8", 9).as_deref(), Some("outer"));
+        assert_eq!(at("192.0.2.8", 10), None);
+        assert_eq!(at("192.0.2.7", 29).as_deref(), Some("longer"), "of one value the one that ends last");
+        assert_eq!(at("192.0.2.7", 30), None);
+        assert_eq!(at("64:ff9b::192.0.2.7", 15).as_deref(), Some("longer"), "behind a translator");
+        assert_eq!((at("2001:db8::9", 0).as_deref(), at("2001:db8:0:1::9", 0)), (Some("v6"), None));
+        for (text, id) in
+            [("ip=192.0.2.0/24", "outer"), ("ip=192.0.2.7", "longer"), ("ip=2001:db8::/64", "v6")]
+        {
+            standings.remove(&value(text), id);
+            standings.remove(&value(text), "none of this id");
+        }
+        assert_eq!(at("192.0.2.7", 0).as_deref(), Some("inner"));
+        standings.remove(&value("ip=192.0.2.7"), "inner");
+        assert!(standings.is_empty() && standings.probes.load().is_empty());
+    }
+
+    #[test]
+    fn a_value_is_that_of_its_dimension_and_of_its_tenant_alone() {
+        let standings = Standings::default();
+        let of_tenant = Override { tenant: Some("acme".into()), ..block("ann", u64::MAX) };
+        standings.put(&value("consumer=ann"), of_tenant);
+        let of = |text: &str, tenant| standings.of_value(&value(text), tenant, 0).is_some();
+        assert_eq!(
+            [of("consumer=ann", Some("acme")), of("consumer=ann", None), of("tenant=ann", Some("acme"))],
+            [true, false, false]
+        );
+        assert!(standings.needs_identity());
+        standings.replace([(value("ip=192.0.2.7"), block("a", u64::MAX))]);
+        assert!(!standings.needs_identity() && !of("consumer=ann", Some("acme")));
+    }
+}
