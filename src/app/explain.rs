@@ -18,7 +18,7 @@ use std::sync::Arc;
 use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
-use super::views::override_view;
+use super::views::override_view::OverrideView;
 use ::limit::lease_messages::{WindowBalance, WindowRecord};
 use ::limit::{Charge, PenaltyCheck, PolicyId};
 use arrival::{Arrival, RoutedRequest};
@@ -102,6 +102,8 @@ pub struct RequestExplanation {
     memories: Vec<Charge>,
     /// The penalties of the policies of `limits`.
     penalties: Vec<PenaltyCheck>,
+    /// The override that refuses it before its limits do.
+    blocked: Option<OverrideView>,
     /// Why it is refused, with the status. Until its limits are decided: unless one of them refuses it first.
     refused: Option<String>,
 }
@@ -364,6 +366,11 @@ impl RequestExplanation {
         };
         let exempt = policies.exemptions(subject);
         self.exempt = exempt.map(|(policy, entry)| (policy.name.to_string(), entry.to_string())).collect();
+        if let Some(by) = limiter.and_then(|limiter| limiter.unlimited().of(subject, now_ns)) {
+            let said = OverrideView::alone(&by, now_ns).sentence();
+            self.exempt =
+                policies.counting(subject).map(|policy| (policy.name.to_string(), said.clone())).collect();
+        }
         let mut check = Check::default();
         let peeked = match limiter {
             Some(limiter) => limiter.peek(policies, subject, now_ns, &mut check),
@@ -378,7 +385,7 @@ impl RequestExplanation {
                     limit.overridden = limiter.filter(|_| charge.is_overridden).and_then(|limiter| {
                         let overrides = limiter.overrides();
                         let found = overrides.of(policy, subject.consumer(), subject.tenant(), now_ns)?;
-                        Some(override_view::OverrideView::of(&found, policy, charge, now_ns))
+                        Some(OverrideView::of(&found, policy, charge, now_ns))
                     });
                     let names = (subject.consumer(), subject.tenant());
                     limit.tenant_limit = limiter
@@ -390,7 +397,10 @@ impl RequestExplanation {
                 }
                 peeked.paid.iter().for_each(|policy| self.pay(*policy));
                 self.memories = peeked.unknown;
-                if self.limits.iter().any(|limit| limit.foretold.is_none())
+                if let Some(by) = &check.blocked {
+                    self.blocked = Some(OverrideView::alone(by, now_ns));
+                    self.refused = Some(status_and_detail(&gateway::proxy::limits::blocked(by, now_ns)));
+                } else if self.limits.iter().any(|limit| limit.foretold.is_none())
                     && let Some(refused) = &mut self.refused
                 {
                     refused.push_str(LIMITS_UNKNOWN);
@@ -426,7 +436,7 @@ impl RequestExplanation {
         }
         let now_ns = clock::now_ns();
         limit::penalise(&mut self.limits, &self.penalties, limiter, now_ns);
-        if let Some(refusal) = limit::refusal(&self.limits) {
+        if let (None, Some(refusal)) = (&self.blocked, limit::refusal(&self.limits)) {
             limit::without_request(&mut self.limits);
             self.refused = Some(status_and_detail(&refusal));
         }
@@ -528,6 +538,7 @@ impl RequestExplanation {
                 |limit: &u64| format!("         the consumer's override replaces the tenant's: {limit}");
             lines.extend(limit.tenant_limit.iter().map(beneath));
         }
+        lines.extend(self.blocked.iter().map(|by| format!("blocked  by {}", by.sentence())));
         if let Some(refused) = &self.refused {
             lines.push(format!("refused  {refused}"));
         }
@@ -548,6 +559,7 @@ impl RequestExplanation {
             "hidden": self.hidden,
             "exempt": self.exempt.iter().map(|(policy, entry)| json!({ "policy": policy, "entry": entry })).collect::<serde_json::Value>(),
             "limits": self.limits.iter().map(Limit::to_json).collect::<serde_json::Value>(),
+            "blocked": self.blocked.as_ref().map(OverrideView::to_json),
             "refused": self.refused,
             "text": self.to_text(),
         })

@@ -56,9 +56,10 @@ pub use global::link::{Done, Link};
 pub use holders::account::Account;
 pub use holders::assignments::Assignments;
 pub use holders::by_holder::Holder;
-pub use holders::overrides::{Change, Override, Overrides};
+pub use holders::overrides::{BlockAnswer, Change, Override, Overrides};
 pub use holders::own_limits::OwnLimit;
 pub use holders::resets::{Reset, Resets};
+pub use holders::standings::Standings;
 pub use inspection::{Inspection, RedisView};
 pub use leases::lease_table::LeaseTable;
 pub use plans::{PlanRef, Plans};
@@ -107,6 +108,16 @@ impl Limiter {
     /// The tiers that consumers were assigned.
     pub fn assignments(&self) -> &Assignments {
         &self.holders.assignments
+    }
+
+    /// Who is refused whatever policies say, which checks look at first.
+    pub fn blocked(&self) -> &Standings {
+        &self.holders.blocked
+    }
+
+    /// Whom no policy charges or refuses.
+    pub fn unlimited(&self) -> &Standings {
+        &self.holders.unlimited
     }
 
     /// The fleet that limits are shared with, if Redis is configured.

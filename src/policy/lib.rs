@@ -35,6 +35,7 @@ pub use destination::UpstreamId;
 pub use error::Error;
 pub use keys::http_subject::HttpSubject;
 pub use keys::named_subject::{NamedSubject, SubjectValues};
+pub use keys::named_value::NamedValue;
 pub use keys::naming::KeyNaming;
 pub use keys::subject::Subject;
 pub use request::{Params, RoutingFacts, TemplateValues};

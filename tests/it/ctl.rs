@@ -71,6 +71,29 @@ fn words(table: &str) -> Vec<Vec<&str>> {
 }
 
 #[test]
+fn a_block_of_the_callers_own_address_needs_a_yes() {
+    let gateway = Gateway::start(CONFIG);
+    let add =
+        ["block", "add", "--ip", "127.0.0.0/8", "--status", "429", "--for", "10m", "--reason", "a scan"];
+    let said = refused(&ctl(&gateway, "operate-1", &add));
+    assert!(said.contains("this blocks your own address 127.0.0.1: add --yes to block it"), "{said}");
+    assert_eq!(gateway.get("/").status, 200);
+    printed(&ctl(&gateway, "operate-1", &[&add[..], &["--yes"]].concat()));
+    assert_eq!(gateway.get("/").status, 429);
+    printed(&ctl(&gateway, "operate-1", &["block", "add", "--user", "eve", "--reason", "abuse"]));
+    printed(&ctl(&gateway, "operate-1", &["unlimited", "add", "--tenant", "own", "--reason", "ours"]));
+    let table = printed(&ctl(&gateway, "read-1", &["block", "list"]));
+    let rows = words(&table);
+    assert_eq!(rows[0], ["ID", "CONSUMER", "TENANT", "SUBJECT", "UNTIL", "BY", "REASON", "STATUS"]);
+    assert_eq!(rows[1][1..], ["eve", "-", "-", "-", "alice", "abuse", "403"], "the newest first: {table}");
+    assert_eq!((rows.len(), rows[2][3], rows[2][5]), (3, "ip=127.0.0.0/8", "alice"), "{table}");
+    assert_eq!(printed(&ctl(&gateway, "operate-1", &["block", "delete", rows[2][0]])), "deleted\n");
+    assert_eq!(gateway.get("/").status, 200);
+    let exempt = printed(&ctl(&gateway, "read-1", &["unlimited", "list"]));
+    assert_eq!(words(&exempt)[1][1..], ["-", "own", "-", "-", "alice", "ours"], "{exempt}");
+}
+
+#[test]
 fn an_override_is_made_listed_and_deleted_by_command() {
     let gateway = Gateway::start(CONFIG);
     let add =

@@ -25,6 +25,7 @@ mod cli;
 mod compression;
 mod connections;
 mod control;
+mod control_blocks;
 mod control_counts;
 mod control_failover;
 mod control_faults;

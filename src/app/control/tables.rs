@@ -9,7 +9,9 @@ use auth::IssuedKeys;
 use auth::keys::digest_bytes;
 use base::clock;
 use control::database::{self, DatabaseRows, OverrideKind, RemovedRow, Time};
-use limiter::{Change, Holder, Limiter, Override, Reset};
+use limiter::{BlockAnswer, Change, Holder, Limiter, Override, Reset};
+use policy::NamedValue;
+use policy::definition::Dimension;
 
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
@@ -22,7 +24,7 @@ pub(super) struct Tables {
     /// nothing.
     has_counted: bool,
     /// Whose each override is, because a row that is gone tells its id alone.
-    holders: HashMap<String, Holder>,
+    holders: HashMap<String, OverrideTarget>,
     /// Both clocks when the ends of overrides were worked out.
     clocks: Clocks,
 }
@@ -50,9 +52,19 @@ impl Tables {
         let clocks = Clocks::now();
         self.clocks = clocks;
         let live = state.overrides.iter().filter_map(|row| of_row(row, clocks));
-        let live: Vec<(Holder, Override)> = live.collect();
-        self.holders = live.iter().map(|(holder, made)| (made.id.to_string(), holder.clone())).collect();
-        self.limiter.overrides().replace(live);
+        let live: Vec<(OverrideTarget, Override)> = live.collect();
+        self.holders = live.iter().map(|(target, made)| (made.id.to_string(), target.clone())).collect();
+        let (mut limits, mut blocked, mut unlimited) = (Vec::new(), Vec::new(), Vec::new());
+        for (target, made) in live {
+            match target {
+                OverrideTarget::Limit(holder) => limits.push((holder, made)),
+                OverrideTarget::Block(of, _) => blocked.push((of, made)),
+                OverrideTarget::Unlimited(of, _) => unlimited.push((of, made)),
+            }
+        }
+        self.limiter.overrides().replace(limits);
+        self.limiter.blocked().replace(blocked);
+        self.limiter.unlimited().replace(unlimited);
         let assignments = state.assignments.iter();
         let assignments = assignments.map(|row| (row.user_id.as_str().into(), row.tier.as_str().into()));
         self.limiter.assignments().replace(assignments);
@@ -75,9 +87,13 @@ impl Tables {
         let clocks = Clocks::now();
         for row in &changed.overrides {
             match of_row(row, clocks) {
-                Some((holder, made)) => {
-                    self.limiter.overrides().put(&holder, made);
-                    self.holders.insert(row.id.clone(), holder);
+                Some((target, made)) => {
+                    match &target {
+                        OverrideTarget::Limit(holder) => self.limiter.overrides().put(holder, made),
+                        OverrideTarget::Block(of, _) => self.limiter.blocked().put(of, made),
+                        OverrideTarget::Unlimited(of, _) => self.limiter.unlimited().put(of, made),
+                    }
+                    self.holders.insert(row.id.clone(), target);
                 }
                 None => self.remove(&row.id),
             }
@@ -109,14 +125,34 @@ impl Tables {
 
     /// Frees the memory of those that have ended.
     pub(super) fn sweep(&mut self) {
-        self.limiter.overrides().sweep(clock::now_ns());
+        let now_ns = clock::now_ns();
+        self.limiter.overrides().sweep(now_ns);
+        let ended = |target: &OverrideTarget| match target {
+            OverrideTarget::Limit(_) => false,
+            OverrideTarget::Block(_, until_ns) | OverrideTarget::Unlimited(_, until_ns) => {
+                *until_ns <= now_ns
+            }
+        };
+        let ended = self.holders.iter().filter(|(_, target)| ended(target)).map(|(id, _)| id.clone());
+        ended.collect::<Vec<_>>().iter().for_each(|id| self.remove(id));
     }
 
     fn remove(&mut self, id: &str) {
-        if let Some(holder) = self.holders.remove(id) {
-            self.limiter.overrides().remove(&holder, id);
+        match self.holders.remove(id) {
+            Some(OverrideTarget::Limit(holder)) => self.limiter.overrides().remove(&holder, id),
+            Some(OverrideTarget::Block(of, _)) => self.limiter.blocked().remove(&of, id),
+            Some(OverrideTarget::Unlimited(of, _)) => self.limiter.unlimited().remove(&of, id),
+            None => {}
         }
     }
+}
+
+/// Where an override lies and under which name; what no limit looks at also until when.
+#[derive(Clone, Debug)]
+enum OverrideTarget {
+    Limit(Holder),
+    Block(NamedValue, u64),
+    Unlimited(NamedValue, u64),
 }
 
 /// Both clocks at one moment, because a row ends by the wall clock, requests read the monotonic one.
@@ -146,7 +182,7 @@ impl Clocks {
 }
 
 /// A row as the limiter has it; `None` if it has ended.
-fn of_row(row: &database::OverrideRow, clocks: Clocks) -> Option<(Holder, Override)> {
+fn of_row(row: &database::OverrideRow, clocks: Clocks) -> Option<(OverrideTarget, Override)> {
     let until_ns = match row.expires_at {
         Some(time) => clocks.monotonic_ns(time)?,
         None => u64::MAX,
@@ -154,18 +190,37 @@ fn of_row(row: &database::OverrideRow, clocks: Clocks) -> Option<(Holder, Overri
     let change = match row.kind {
         OverrideKind::Absolute(limit) => Change::Absolute(limit),
         OverrideKind::Multiplicative(factor) => Change::Multiplicative(factor),
+        OverrideKind::Block(429) => Change::Block(BlockAnswer::TooMany),
+        OverrideKind::Block(_) => Change::Block(BlockAnswer::Forbidden),
+        OverrideKind::Unlimited => Change::Unlimited,
     };
     let text = |text: &Option<String>| text.as_deref().map(Box::from);
-    let (holder, tenant) = match (&row.user_id, &row.tenant_id) {
-        (Some(user), tenant) => (Holder::Consumer(user.as_str().into()), text(tenant)),
-        (None, Some(tenant)) => (Holder::Tenant(tenant.as_str().into()), None),
-        // The tables refuse such a row.
-        (None, None) => return None,
+    let standing = |of| match change {
+        Change::Block(_) => OverrideTarget::Block(of, until_ns),
+        _ => OverrideTarget::Unlimited(of, until_ns),
+    };
+    let is_limit = matches!(change, Change::Absolute(_) | Change::Multiplicative(_));
+    let (target, tenant) = match (&row.user_id, &row.tenant_id, &row.subject) {
+        (Some(user), tenant, _) if is_limit => {
+            (OverrideTarget::Limit(Holder::Consumer(user.as_str().into())), text(tenant))
+        }
+        (None, Some(tenant), _) if is_limit => {
+            (OverrideTarget::Limit(Holder::Tenant(tenant.as_str().into())), None)
+        }
+        (Some(user), tenant, _) => {
+            (standing(NamedValue::Of(Dimension::Consumer, user.as_str().into())), text(tenant))
+        }
+        (None, Some(tenant), _) => {
+            (standing(NamedValue::Of(Dimension::Tenant, tenant.as_str().into())), None)
+        }
+        (None, None, Some(subject)) if !is_limit => (standing(subject.parse().ok()?), None),
+        // The tables and the API refuse such a row.
+        (None, None, _) => return None,
     };
     let mut made = Override::new(&row.id, change, &row.reason, row.version);
     (made.policy, made.tenant, made.until_ns) = (text(&row.policy), tenant, until_ns);
     made.by = row.created_by.as_str().into();
-    Some((holder, made))
+    Some((target, made))
 }
 
 /// Each grant begins with what the counts before it have spent.

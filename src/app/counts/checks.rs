@@ -180,6 +180,15 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
             missing.dimension
         ));
     }
+    if let Some(by) = &check.blocked {
+        let left_ns = by.left_ns(ready.now_ns);
+        return CheckResult::Refused {
+            remaining: Some(0),
+            reset_at: left_ns.map(|left_ns| ready.after(left_ns)),
+            retry_after_seconds: left_ns.map(seconds),
+            violated: Vec::new(),
+        };
+    }
     let decision = &check.decision;
     // A shadow binds nobody, but what is left of it is known, too.
     let own =

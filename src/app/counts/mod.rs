@@ -10,7 +10,12 @@ mod usage;
 use std::sync::Arc;
 
 use super::hot_keys::HotKeys;
+use crate::views::override_view::OverrideView;
+use base::clock;
 use control::admin;
+use limiter::Limiter;
+use policy::NamedValue;
+use policy::definition::Dimension;
 
 pub(super) use sources::{Clocks, Counts};
 
@@ -18,7 +23,7 @@ impl Counts {
     /// The same for the admin listener.
     pub(super) fn for_operators(&self) -> admin::LimitCounts {
         let [counts, used, granting, named] = [(); 4].map(|()| self.clone());
-        let current = Arc::clone(&self.current);
+        let (current, limiter) = (Arc::clone(&self.current), Arc::clone(&self.limiter));
         admin::LimitCounts {
             check: Box::new(move |asked, is_together| {
                 let counts = counts.clone();
@@ -34,6 +39,7 @@ impl Counts {
             }),
             hot_keys: self.hot_keys.as_ref().map(HotKeys::for_operators),
             takes_time: self.clocks.is_some(),
+            standing: Box::new(move |consumer, tenant| standing(&limiter, consumer, tenant)),
             names: Box::new(move || usage::names(&named)),
             counts_by: Box::new(move |policy, dimension| {
                 let snapshot = current.load();
@@ -43,4 +49,20 @@ impl Counts {
             }),
         }
     }
+}
+
+/// What overrides make of a consumer and of its tenant, each in a word and a sentence.
+fn standing(limiter: &Limiter, consumer: &str, tenant: Option<&str>) -> Vec<(&'static str, String)> {
+    let now_ns = clock::now_ns();
+    let names = [(Dimension::Consumer, Some(consumer)), (Dimension::Tenant, tenant)];
+    let named =
+        names.into_iter().filter_map(|(dimension, name)| Some(NamedValue::Of(dimension, name?.into())));
+    let standings = [("blocked", limiter.blocked()), ("unlimited", limiter.unlimited())];
+    let of = |value: NamedValue| {
+        standings.into_iter().filter_map(move |(word, standings)| {
+            let by = standings.of_value(&value, tenant, now_ns)?;
+            Some((word, format!("{value}, by {}", OverrideView::alone(&by, now_ns).sentence())))
+        })
+    };
+    named.flat_map(of).collect()
 }

@@ -12,7 +12,7 @@ use control::admin::{
 };
 use control::database::Time;
 use limit::Algorithm;
-use limiter::{Account, RedisView};
+use limiter::{Account, Override, RedisView};
 use policy::definition::Dimension;
 use policy::{NamedSubject, Policy, Subject, SubjectValues};
 
@@ -82,6 +82,9 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let windows = own.iter().map(|account| {
             let shown =
                 found.as_deref().map(|found| OverrideView::of(found, row.policy, &account.charge, now_ns));
+            let usual = window(row.policy, account, wall);
+            let refuses_all = found.as_deref().is_some_and(Override::refuses_all);
+            let usual = if refuses_all { WindowUsage { limit: 0, remaining: 0, ..usual } } else { usual };
             WindowUsage {
                 overridden: shown.map(|shown| shown.to_json()),
                 tenant_limit: counts.limiter.inspect().limit_beneath(
@@ -95,7 +98,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
                     .inspect()
                     .hot_instead_of(row.policy, &account.charge)
                     .map(|instead_of| HotKeyUsage { instead_of }),
-                ..window(row.policy, account, wall)
+                ..usual
             }
         });
         let ends_at = (row.penalty_ns > 0).then(|| wall.after(Duration::from_nanos(row.penalty_ns)));

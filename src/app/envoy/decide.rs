@@ -273,6 +273,7 @@ impl Decider {
             consumer: text(over.and_then(Subject::consumer)),
             tenant: text(over.and_then(Subject::tenant)),
             is_admitted: check.is_admitted(),
+            blocked: Box::default(),
             is_redis_down: check.decision.is_redis_down,
             wait_ns: check.decision.retry_after_ns(),
             latency_ns: clock::now_ns().saturating_sub(now_ns),

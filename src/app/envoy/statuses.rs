@@ -85,6 +85,9 @@ impl Answer<'_> {
     /// The status of one of the subjects. Windows of shadows are not in it, because what it says reaches the proxy's
     /// clients.
     pub(super) fn status(&self, part: u16, check: &Check<'_>) -> DescriptorStatus {
+        if check.blocked.is_some() {
+            return over_limit();
+        }
         if check.missing.is_some() && check.event.counts().iter().any(|count| count.part == part) {
             return over_limit();
         }

@@ -5,7 +5,7 @@ use super::limit::{Limit, limits, penalise, refusal, without_request};
 use gateway::service::refusal::{LimitExceeded, Refusal};
 use limit::lease_messages::{WindowBalance, WindowRecord};
 use limit::{PolicyId, TrialSet};
-use limiter::{Check, Limiter, RedisView};
+use limiter::{Check, Limiter, Override, RedisView};
 use policy::{PolicySelection, RouteTable, Subject};
 
 /// What a check would come to.
@@ -23,6 +23,20 @@ pub(crate) struct DryCheck {
     pub delay_ns: u64,
 }
 
+impl DryCheck {
+    /// An override refuses the subject.
+    fn blocked(by: &Override, now_ns: u64) -> DryCheck {
+        let retry_after_seconds = by.left_ns(now_ns).map(|left_ns| left_ns.div_ceil(1_000_000_000));
+        DryCheck {
+            limited: Some(LimitExceeded { violated: Vec::new(), retry_after_seconds }),
+            refusing: Vec::new(),
+            remaining: Some(0),
+            reset_ns: by.left_ns(now_ns),
+            delay_ns: 0,
+        }
+    }
+}
+
 /// Asks Redis what it has left of shared windows, and decides by that and by what this node knows.
 ///
 /// # Errors
@@ -38,6 +52,9 @@ pub(crate) async fn look_ahead(
         let mut check = Check::default();
         let peeked = limiter.peek(policies, subject, now_ns, &mut check);
         let peeked = peeked.map_err(|missing| missing.dimension.to_string())?;
+        if let Some(by) = &check.blocked {
+            return Ok(DryCheck::blocked(by, now_ns));
+        }
         (limits(table, &check, &peeked.foretold), check.penalties)
     };
     let charges: Vec<_> = limits.iter().map(|limit| limit.charge).collect();

@@ -16,21 +16,26 @@ pub(crate) struct OverrideView {
     by: String,
     /// Nanoseconds until it ends. `None`: never.
     left_ns: Option<u64>,
-    /// The limit of the window without it.
-    instead_of: u64,
+    /// The limit of the window without it. `None`: it is for no window.
+    instead_of: Option<u64>,
 }
 
 impl OverrideView {
     /// The override that has changed a charge of this policy.
     pub(crate) fn of(found: &Override, policy: &Policy, charge: &Charge, now_ns: u64) -> OverrideView {
-        let left_ns = (found.until_ns != u64::MAX).then(|| found.until_ns.saturating_sub(now_ns));
+        let instead_of = Some(policy.own_limit(charge.window.into()));
+        OverrideView { instead_of, ..OverrideView::alone(found, now_ns) }
+    }
+
+    /// One that blocks, or that no limit counts.
+    pub(crate) fn alone(found: &Override, now_ns: u64) -> OverrideView {
         OverrideView {
             id: found.id.to_string(),
             change: found.change,
             reason: found.reason.to_string(),
             by: found.by.to_string(),
-            left_ns,
-            instead_of: policy.own_limit(charge.window.into()),
+            left_ns: found.left_ns(now_ns),
+            instead_of: None,
         }
     }
 
@@ -38,8 +43,8 @@ impl OverrideView {
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "id": self.id,
-            "absolute": match self.change { Change::Absolute(limit) => Some(limit), Change::Multiplicative(_) => None },
-            "multiplicative": match self.change { Change::Multiplicative(by) => Some(by), Change::Absolute(_) => None },
+            "absolute": match self.change { Change::Absolute(limit) => Some(limit), _ => None },
+            "multiplicative": match self.change { Change::Multiplicative(by) => Some(by), _ => None },
             "reason": self.reason,
             "created-by": self.by,
             "ends-in-seconds": self.left_ns.map(|left_ns| left_ns as f64 / 1e9),
@@ -56,6 +61,7 @@ impl OverrideView {
         // Escaped, because whoever wrote it may have written anything.
         let (reason, by) = (self.reason.escape_debug(), self.by.escape_debug());
         let made = if self.by.is_empty() { String::new() } else { format!(", made by {by},") };
-        format!("override {}{made} instead of {}{ends}: {reason}", self.id, self.instead_of)
+        let instead = self.instead_of.map_or_else(String::new, |own| format!(" instead of {own}"));
+        format!("override {}{made}{instead}{ends}: {reason}", self.id)
     }
 }

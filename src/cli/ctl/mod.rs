@@ -4,6 +4,7 @@
 //! gateway and prints: tables for people, JSON for programs.
 
 mod audit;
+mod blocks;
 mod call;
 mod decisions;
 mod hot_keys;
@@ -37,9 +38,15 @@ pub struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Resource {
-    /// Temporary limits of single consumers and tenants
+    /// Limits of single consumers and tenants
     #[command(subcommand)]
     Override(overrides::Command),
+    /// Who is refused, whatever limits say
+    #[command(subcommand)]
+    Block(blocks::Block),
+    /// Whom no limit counts or refuses
+    #[command(subcommand)]
+    Unlimited(blocks::Unlimited),
     /// The permanent limit of one consumer for one policy
     #[command(subcommand)]
     Limit(limits::Command),
@@ -75,6 +82,9 @@ enum Resource {
 pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
     let call = arguments.what.call()?;
     let client = arguments.whom.client(file, WITHIN)?;
+    if let Resource::Block(block) = &arguments.what {
+        block.confirm(&client)?;
+    }
     send::send(&client, call, arguments.json, out)?;
     Ok(0)
 }
@@ -83,6 +93,8 @@ impl Resource {
     fn call(&self) -> anyhow::Result<Call> {
         match self {
             Resource::Override(command) => command.call(),
+            Resource::Block(command) => Ok(command.call()),
+            Resource::Unlimited(command) => Ok(command.call()),
             Resource::Policy(command) => command.call(),
             Resource::Tier(command) => command.call(),
             Resource::Key(command) => command.call(),

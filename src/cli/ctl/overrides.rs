@@ -50,7 +50,7 @@ pub(super) struct Add {
     /// Only this policy
     #[arg(long)]
     policy: Option<String>,
-    /// The limit of a policy's first window; its other windows change in proportion
+    /// The limit of a policy's first window; its other windows change in proportion; 0 refuses every request
     #[arg(long, value_parser = whole_number)]
     value: Option<u64>,
     /// The factor for limits and bursts
@@ -112,6 +112,7 @@ const COLUMNS: &[Column] = &[
     ("ID", "id"),
     ("CONSUMER", "user-id"),
     ("TENANT", "tenant-id"),
+    ("SUBJECT", "subject"),
     ("POLICY", "policy"),
     ("TYPE", "override-type"),
     ("VALUE", "value"),

@@ -72,7 +72,11 @@ fn escaped(json: &str) -> String {
     escaped
 }
 
-fn ask(client: &AdminClient, call: &Call, after: Option<&str>) -> anyhow::Result<Map<String, Value>> {
+pub(super) fn ask(
+    client: &AdminClient,
+    call: &Call,
+    after: Option<&str>,
+) -> anyhow::Result<Map<String, Value>> {
     if call.path.split('/').skip(1).any(str::is_empty) {
         bail!("a name is empty");
     }

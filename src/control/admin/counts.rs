@@ -26,6 +26,8 @@ pub struct LimitCounts {
     pub grant: Grants,
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: CountsBy,
+    /// Whether a consumer of a tenant, or the tenant, is `blocked` or `unlimited`, and by which override.
+    pub standing: StandingReader,
     /// The names that are in force.
     pub names: Box<dyn Fn() -> NamesInForce + Send + Sync>,
     /// Says which keys use most of each policy. `None`: they are not watched.
@@ -59,6 +61,9 @@ pub struct HotKeysShown {
 
 /// Whether a policy counts by a dimension.
 pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
+
+/// What an override makes of a consumer, of a tenant if one is named, whatever policies say: a word, and by which it is.
+pub type StandingReader = Box<dyn Fn(&str, Option<&str>) -> Vec<(&'static str, String)> + Send + Sync>;
 
 /// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.
 pub type Checks = Box<

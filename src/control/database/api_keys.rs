@@ -150,7 +150,7 @@ impl Database {
                 .iter()
                 .fold(query, |query, consumer| query.and("AND consumer =", consumer.as_str()))
         };
-        self.rows_where(page, filter).await
+        self.rows_where((page, false), filter).await
     }
 }
 

@@ -259,7 +259,7 @@ async fn pages<R: TableRow>(
     let mut all: Vec<R> = Vec::new();
     loop {
         let after = all.last().map(R::key);
-        let found = session.all(listed::<R>(after.as_deref(), PAGE_ROWS, &filter)?).await?;
+        let found = session.all(listed::<R>((after.as_deref(), false), PAGE_ROWS, &filter)?).await?;
         for row in &found {
             all.push(R::read(row)?);
         }

@@ -40,7 +40,9 @@ pub use connection::open::{CALL_MAX, Database, OPEN_MAX};
 pub use error::Error;
 pub use events::DecisionEvent;
 pub use hint::{CHANNEL, HINTS_TESTED_EACH, HintConnection, LatestHint};
-pub use overrides::{ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, OverrideNames, OverrideRow};
+pub use overrides::{
+    ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, OverrideNames, OverrideRow, SUBJECT_CHARS_MAX,
+};
 pub use page::{PageRange, ROWS_MAX};
 pub use policies::PolicyRow;
 pub use resets::{NewReset, ResetRow};

@@ -1,7 +1,7 @@
-//! `rate_limit_overrides`: limits of single consumers and tenants. What they do to a limit is not known here.
+//! `rate_limit_overrides`: limits of single consumers and tenants, and who is blocked or unlimited. What they do is not known
+//! here.
 
 use std::borrow::Cow;
-use std::num::NonZeroU64;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
@@ -16,19 +16,23 @@ use super::rows::{self, Column, TableRow, columns};
 use super::time::Time;
 use super::write::{Actor, Expect, RowKind, WriteStart, WriteTransaction};
 
-/// A limit of one consumer, one tenant, or one consumer of one tenant.
+/// A limit of one consumer, one tenant, or one consumer of one tenant; or that they, or another subject, are blocked or
+/// unlimited.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Override")]
 pub struct OverrideRow {
     /// The row's id. Later rows have later ids.
     pub id: String,
-    /// The consumer; at least this or the tenant is there.
+    /// The consumer; at least this, the tenant or the subject is there.
     pub user_id: Option<String>,
     /// The tenant.
     pub tenant_id: Option<String>,
     /// The only policy that it is for; `null`: every policy that counts by what is named.
     pub policy: Option<String>,
+    /// A dimension and its value, of what is blocked or unlimited and neither consumer nor tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// What it makes of a limit.
     #[serde(flatten)]
     pub kind: OverrideKind,
@@ -48,10 +52,14 @@ pub struct OverrideRow {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "override-type", content = "value", rename_all = "kebab-case")]
 pub enum OverrideKind {
-    /// Sets the limit, to [`ABSOLUTE_MAX`] at most.
-    Absolute(NonZeroU64),
+    /// Sets the limit, to [`ABSOLUTE_MAX`] at most; 0 refuses every request of it.
+    Absolute(u64),
     /// Multiplies it; finite and above 0.
     Multiplicative(f64),
+    /// Refuses every request, with this status: 403 or 429.
+    Block(u16),
+    /// No limit counts or refuses.
+    Unlimited,
 }
 
 impl JsonSchema for OverrideKind {
@@ -62,12 +70,18 @@ impl JsonSchema for OverrideKind {
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
             "type": "object",
-            "required": ["override-type", "value"],
+            "required": ["override-type"],
             "properties": {
                 "override-type": {
-                    "type": "string", "enum": ["absolute", "multiplicative"], "description": "What it makes of a limit.",
+                    "type": "string",
+                    "enum": [ABSOLUTE, MULTIPLICATIVE, BLOCK, UNLIMITED],
+                    "description": "What it makes of a limit, or of all.",
                 },
-                "value": { "type": "number", "description": "The limit, or what it is multiplied by.", "examples": [600] },
+                "value": {
+                    "type": "number",
+                    "description": "The limit, what it is multiplied by, or the status of who is blocked.",
+                    "examples": [600],
+                },
             },
         })
     }
@@ -78,18 +92,21 @@ impl Column for OverrideKind {
         let value: f64 = row.get("value")?;
         match row.get::<String>("override_type")?.as_str() {
             MULTIPLICATIVE => Ok(OverrideKind::Multiplicative(value)),
+            UNLIMITED => Ok(OverrideKind::Unlimited),
             // Rounded, because a fraction may have been written by hand: the column holds whole numbers up to 2^53.
-            _ => NonZeroU64::new(value.round() as u64)
-                .map(OverrideKind::Absolute)
-                .ok_or_else(|| row.wrong("an absolute override is below 1")),
+            BLOCK => Ok(OverrideKind::Block(value.round() as u16)),
+            _ => Ok(OverrideKind::Absolute(value.round() as u64)),
         }
     }
 
     fn bind(&self, query: SqlQuery) -> SqlQuery {
         match self {
             // Exact, because it is ABSOLUTE_MAX at most.
-            OverrideKind::Absolute(limit) => query.with(ABSOLUTE).with(limit.get() as f64),
+            OverrideKind::Absolute(limit) => query.with(ABSOLUTE).with(*limit as f64),
             OverrideKind::Multiplicative(factor) => query.with(MULTIPLICATIVE).with(*factor),
+            OverrideKind::Block(status) => query.with(BLOCK).with(f64::from(*status)),
+            // A number, because the column has one, and this one for nodes of before, which take it for a limit.
+            OverrideKind::Unlimited => query.with(UNLIMITED).with(ABSOLUTE_MAX as f64),
         }
     }
 }
@@ -101,6 +118,8 @@ pub struct NewOverride {
     pub user_id: Option<String>,
     pub tenant_id: Option<String>,
     pub policy: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     #[serde(flatten)]
     pub kind: OverrideKind,
     /// As [`OverrideRow::reason`], 1 to 4,096 characters.
@@ -128,8 +147,11 @@ pub struct OverrideFilter {
     pub user_id: Option<String>,
     pub tenant_id: Option<String>,
     pub policy: Option<String>,
+    /// Those of this word of [`OverrideKind`].
+    pub kind: Option<&'static str>,
     /// Those that have not ended by then.
     pub live_at: Option<Time>,
+    pub is_newest_first: bool,
 }
 
 impl TableRow for OverrideRow {
@@ -137,8 +159,8 @@ impl TableRow for OverrideRow {
     const TABLE: &'static str = "rate_limit_overrides";
     const KEY: &'static [&'static str] = &["id"];
     columns!(
-        id, user_id, tenant_id, policy, kind as "override_type, value", reason, expires_at, created_at, created_by,
-        version
+        id, user_id, tenant_id, policy, subject, kind as "override_type, value", reason, expires_at, created_at,
+        created_by, version
     );
 
     fn key(&self) -> String {
@@ -150,7 +172,7 @@ impl Database {
     /// Makes an override.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if it names neither consumer nor tenant, or a value has no place in the table;
+    /// [`Error::Invalid`] if it names neither consumer nor tenant nor subject, or a value has no place in the table;
     /// [`Error::KeyReused`].
     pub async fn add_override(&self, by: &Actor, new: NewOverride) -> Result<OverrideRow, Error> {
         check(&new)?;
@@ -217,16 +239,36 @@ impl Database {
         write.commit(OverrideRow::entry(Some(&old), None), old).await
     }
 
-    /// Lists overrides, oldest first; those that have ended are kept for a day.
+    /// Whether a key, a tier, or a policy's count within a day names the consumer; of a tenant, whether a key or a count does.
+    pub async fn knows(&self, name: &str, is_tenant: bool) -> Result<bool, Error> {
+        let query = match is_tenant {
+            false => {
+                "SELECT 1 AS one FROM api_keys WHERE consumer = $1 UNION ALL \
+                 SELECT 1 FROM user_rate_tiers WHERE user_id = $1 UNION ALL \
+                 SELECT 1 FROM usage_minutes WHERE consumer = $1 LIMIT 1"
+            }
+            true => {
+                "SELECT 1 AS one FROM api_keys WHERE tenant = $1 UNION ALL \
+                 SELECT 1 FROM usage_minutes WHERE tenant = $1 LIMIT 1"
+            }
+        };
+        Ok(!self.read_all(SqlQuery::new(query).with(name), |_| Ok(())).await?.is_empty())
+    }
+
+    /// Lists overrides by their ids, which are in the order of time; those that have ended are kept for a day.
     pub async fn overrides(
         &self,
         page: &PageRange,
         filter: &OverrideFilter,
     ) -> Result<Vec<OverrideRow>, Error> {
-        let names =
-            [("user_id", &filter.user_id), ("tenant_id", &filter.tenant_id), ("policy", &filter.policy)];
-        let filter = |query: SqlQuery| {
-            let named = names.into_iter().filter_map(|(column, name)| Some((column, name.as_deref()?)));
+        let names = [
+            ("user_id", filter.user_id.as_deref()),
+            ("tenant_id", filter.tenant_id.as_deref()),
+            ("policy", filter.policy.as_deref()),
+            ("override_type", filter.kind),
+        ];
+        let rows = |query: SqlQuery| {
+            let named = names.into_iter().filter_map(|(column, name)| Some((column, name?)));
             let query =
                 named.fold(query, |query, (column, name)| query.and(&format!("AND {column} ="), name));
             match filter.live_at {
@@ -234,7 +276,7 @@ impl Database {
                 None => query,
             }
         };
-        self.rows_where(page, filter).await
+        self.rows_where((page, filter.is_newest_first), rows).await
     }
 }
 
@@ -269,19 +311,26 @@ async fn take_lasting<'a>(
 
 /// Beyond what the columns' types say.
 fn check(new: &NewOverride) -> Result<(), Error> {
-    if new.user_id.is_none() && new.tenant_id.is_none() {
-        return Err(Error::Invalid("an override must name a user, a tenant, or both".to_owned()));
+    if new.user_id.is_none() && new.tenant_id.is_none() && new.subject.is_none() {
+        return Err(Error::Invalid(
+            "an override must name a user, a tenant, or both, or a subject".to_owned(),
+        ));
     }
+    let subject = new.subject.as_ref();
+    subject.map_or(Ok(()), |subject| bounds::length("subject", subject, SUBJECT_CHARS_MAX))?;
     for (name, text) in [("user", &new.user_id), ("tenant", &new.tenant_id), ("policy", &new.policy)] {
         text.as_ref().map_or(Ok(()), |text| bounds::name(name, text))?;
     }
     bounds::length("reason", &new.reason, REASON_CHARS_MAX)?;
     match new.kind {
-        OverrideKind::Absolute(limit) if limit.get() > ABSOLUTE_MAX => {
+        OverrideKind::Absolute(limit) if limit > ABSOLUTE_MAX => {
             Err(Error::Invalid(format!("an absolute override must be at most {ABSOLUTE_MAX}")))
         }
         OverrideKind::Multiplicative(factor) if !(factor.is_finite() && factor > 0.0) => {
             Err(Error::Invalid("a multiplicative override must be a number above 0".to_owned()))
+        }
+        OverrideKind::Block(status) if ![403, 429].contains(&status) => {
+            Err(Error::Invalid("the status of a block must be 403 or 429".to_owned()))
         }
         _ => Ok(()),
     }
@@ -293,6 +342,7 @@ fn row(id: String, new: NewOverride, write: &WriteTransaction<'_>, by: &Actor) -
         user_id: new.user_id,
         tenant_id: new.tenant_id,
         policy: new.policy,
+        subject: new.subject,
         kind: new.kind,
         reason: new.reason,
         expires_at: new.expires_at,
@@ -306,9 +356,13 @@ fn row(id: String, new: NewOverride, write: &WriteTransaction<'_>, by: &Actor) -
 /// and in JSON for every reader (RFC 8259 section 6).
 pub const ABSOLUTE_MAX: u64 = (1 << 53) - 1;
 const REASON_CHARS_MAX: usize = 4_096;
+/// Of a dimension and its value.
+pub const SUBJECT_CHARS_MAX: usize = 1_024;
 /// Lasting limits of exactly these names: [`OverrideNames::bound_to`] has the values.
 const LASTING: &str = "WHERE override_type = 'absolute' AND expires_at IS NULL \
                        AND user_id IS NOT DISTINCT FROM $1 AND tenant_id IS NOT DISTINCT FROM $2 \
                        AND policy IS NOT DISTINCT FROM $3";
 const ABSOLUTE: &str = "absolute";
 const MULTIPLICATIVE: &str = "multiplicative";
+pub const BLOCK: &str = "block";
+pub const UNLIMITED: &str = "unlimited";

@@ -140,7 +140,7 @@ pub(super) fn insert<R: TableRow>(row: &R) -> SqlQuery {
     row.bind(SqlQuery::new(format!("INSERT INTO {} ({}) VALUES ({values})", R::TABLE, R::COLUMNS)))
 }
 
-/// Rows whose key is so (`=`, `>`) to this one.
+/// Rows whose key is so (`=`, `>`, `<`) to this one.
 fn of_key<R: TableRow>(query: SqlQuery, is: &str, key: &str) -> Result<SqlQuery, Error> {
     let query = query.then(&format!("WHERE ({}) {is} (", R::KEY.join(", ")));
     let values = R::key_values(key)?.into_iter().enumerate();
@@ -151,15 +151,17 @@ fn of_key<R: TableRow>(query: SqlQuery, is: &str, key: &str) -> Result<SqlQuery,
 
 /// So many rows by their key, those after one.
 pub(super) fn listed<R: TableRow>(
-    after: Option<&str>,
+    (after, is_descending): (Option<&str>, bool),
     rows: i64,
     filter: impl FnOnce(SqlQuery) -> SqlQuery,
 ) -> Result<SqlQuery, Error> {
+    let (is_after, order) = if is_descending { ("<", " DESC") } else { (">", "") };
     let from = match after {
-        Some(after) => of_key::<R>(select::<R>(), ">", after)?,
+        Some(after) => of_key::<R>(select::<R>(), is_after, after)?,
         None => select::<R>().then("WHERE true"),
     };
-    Ok(filter(from).then(&format!("ORDER BY {}", R::KEY.join(", "))).and("LIMIT", rows))
+    let by = R::KEY.join(&format!("{order}, "));
+    Ok(filter(from).then(&format!("ORDER BY {by}{order}")).and("LIMIT", rows))
 }
 
 impl Database {
@@ -174,15 +176,16 @@ impl Database {
     /// # Errors
     /// [`Error::Invalid`] if `after` of the page is no key; if the database cannot be read.
     pub async fn rows<R: TableRow>(&self, page: &PageRange) -> Result<Vec<R>, Error> {
-        self.rows_where(page, |query| query).await
+        self.rows_where((page, false), |query| query).await
     }
 
     pub(super) async fn rows_where<R: TableRow>(
         &self,
-        page: &PageRange,
+        (page, is_descending): (&PageRange, bool),
         filter: impl FnOnce(SqlQuery) -> SqlQuery,
     ) -> Result<Vec<R>, Error> {
-        self.read_all(listed::<R>(page.after.as_deref(), page.rows(), filter)?, R::read).await
+        self.read_all(listed::<R>((page.after.as_deref(), is_descending), page.rows(), filter)?, R::read)
+            .await
     }
 
     /// Makes a row, in the place of the one of this key if there is one.

@@ -3,6 +3,8 @@
 //! It decides nothing: [`Limiter::check`](limiter::Limiter::check) says what is charged and whether it is admitted.
 //! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
 
+use std::net::IpAddr;
+
 use http::HeaderValue;
 
 use super::context::RequestContext;
@@ -16,7 +18,7 @@ use super::services::TIMED_EVERY;
 use crate::service::refusal::{LimitExceeded, Refusal, Violation};
 use base::clock;
 use limit::{Algorithm, Charge};
-use limiter::{Check, Pending};
+use limiter::{BlockAnswer, Check, Override, Pending};
 use policy::{HttpSubject, RouteMatch, RouteTable, RoutingFacts};
 
 /// A decision, with the rate-limit fields that its answer carries.
@@ -43,7 +45,7 @@ pub fn begin<'t>(
     found: &RouteMatch<'t, '_>,
     facts: &RoutingFacts<'_, '_>,
 ) -> Result<LimitDecision, Box<RedisWait<'t>>> {
-    if found.route.policies.is_empty() {
+    if found.route.policies.is_empty() && context.services.shared.limiter.blocked().is_empty() {
         return Ok(LimitDecision::Admitted(RateLimitFields::default()));
     }
     let policies = table.chosen(found.route, facts.refused);
@@ -114,6 +116,9 @@ fn end(
         check,
     };
     context.is_sampled |= events::decided(&context.services, &event);
+    if let Some(by) = &check.blocked {
+        return LimitDecision::Refused(block(context, by), RateLimitFields::default());
+    }
     if let Some(missing) = &check.missing {
         let refusal = Refusal::MissingKey(missing.dimension.to_string());
         return LimitDecision::Refused(refusal, RateLimitFields::default());
@@ -143,6 +148,40 @@ fn end(
     let refusal =
         if decision.is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) };
     LimitDecision::Refused(refusal, fields)
+}
+
+/// Admits a client by its address, before anything else is known of it.
+///
+/// # Errors
+/// If the listener denies the address, or an operator has blocked it.
+pub fn admit_address(context: &mut RequestContext, client: IpAddr) -> Result<(), Refusal> {
+    if !context.conn.config.addresses.admit(client) {
+        return Err(Refusal::AddressDenied);
+    }
+    let blocked = context.services.shared.limiter.blocked();
+    match blocked.of_address(client, clock::ns_of(context.facts.started)) {
+        Some(by) => Err(block(context, &by)),
+        None => Ok(()),
+    }
+}
+
+/// Counts a request that an override blocks, and refuses it.
+#[cold]
+fn block(context: &mut RequestContext, by: &Override) -> Refusal {
+    let now_ns = clock::ns_of(context.facts.started);
+    let snapshot = &context.view.snapshot;
+    context.is_sampled |= events::blocked(&context.services, snapshot, &context.facts, (by, now_ns));
+    blocked(by, now_ns)
+}
+
+/// The refusal by an override that blocks.
+pub fn blocked(by: &Override, now_ns: u64) -> Refusal {
+    match by.answer() {
+        BlockAnswer::Forbidden => Refusal::Blocked,
+        BlockAnswer::TooMany => Refusal::BlockedFor {
+            retry_after_seconds: by.left_ns(now_ns).map(|left_ns| left_ns.div_ceil(SECOND_NS).max(1)),
+        },
+    }
 }
 
 /// The value of `RateLimit-Debug`, for trusted hops only.

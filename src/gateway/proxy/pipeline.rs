@@ -180,8 +180,8 @@ async fn serve(
         return reply::redirect(context, location, redirect.status);
     }
 
-    if !conn.config.addresses.admit(client.ip) {
-        return reply::refuse(context, &Refusal::AddressDenied);
+    if let Err(refusal) = limits::admit_address(&mut context, client.ip) {
+        return reply::refuse(context, &refusal);
     }
     if asks_server {
         return reply::server_options(context);

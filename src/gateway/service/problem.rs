@@ -121,6 +121,12 @@ impl<'r> RefusalProblem<'r> {
                 row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "this route does not allow the client's address"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "this route does not allow the value of `Origin`"),
+            // Without why and by whom, which its request id tells operators.
+            Refusal::Blocked => row(S::FORBIDDEN, R::Blocked, C::PermissionDenied, "this client is blocked"),
+            Refusal::BlockedFor { retry_after_seconds } => RefusalProblem {
+                retry_after_seconds: *retry_after_seconds,
+                ..row(S::TOO_MANY_REQUESTS, R::Blocked, C::ResourceExhausted, "this client is blocked")
+            },
             // 503 and not 429, because too many requests in flight mean a slow service, not a client that is too fast.
             Refusal::Limited(limited) if limited.is_in_flight() =>
                 row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),

@@ -34,6 +34,8 @@ pub enum Reason {
     AddressDenied,
     /// Scripts of that origin may not use the route (CORS).
     OriginDenied,
+    /// An operator has blocked whoever sent it.
+    Blocked,
     Limited,
     /// A policy whose `when-redis-down` is `deny` could not ask Redis.
     RedisDown,
@@ -87,6 +89,7 @@ impl Reason {
             Reason::Forbidden => "forbidden",
             Reason::AddressDenied => "address-denied",
             Reason::OriginDenied => "origin-denied",
+            Reason::Blocked => "blocked",
             Reason::Limited => "limited",
             Reason::RedisDown => "redis-down",
             Reason::MissingKey => "missing-key",
@@ -108,7 +111,7 @@ impl Reason {
     }
 
     /// Every reason, in declaration order, which is the index of its counter.
-    pub const ALL: [Reason; 33] = [
+    pub const ALL: [Reason; 34] = [
         Reason::Malformed,
         Reason::HeaderTimeout,
         Reason::UriTooLong,
@@ -125,6 +128,7 @@ impl Reason {
         Reason::Forbidden,
         Reason::AddressDenied,
         Reason::OriginDenied,
+        Reason::Blocked,
         Reason::Limited,
         Reason::RedisDown,
         Reason::MissingKey,

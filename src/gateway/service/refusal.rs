@@ -42,6 +42,12 @@ pub enum Refusal {
     AddressDenied,
     /// Scripts of that origin may not use the route (CORS).
     OriginDenied,
+    /// An operator has blocked whoever sends it, who may not try again.
+    Blocked,
+    /// The same, and who may try again when the block ends, if it does.
+    BlockedFor {
+        retry_after_seconds: Option<u64>,
+    },
     /// The request is over these limits.
     Limited(Box<LimitExceeded>),
     /// A policy whose `when-redis-down` is `deny` cannot ask Redis.

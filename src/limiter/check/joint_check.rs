@@ -38,6 +38,15 @@ impl Limiter {
         let mut trials = 0;
         for (number, part) in (0_u16..).zip(parts) {
             let first = check.charges.len();
+            if check.has_standing(&self.holders, part.policies, (&part.subject, number)) {
+                match &check.blocked {
+                    Some(_) => {
+                        check.charges.clear();
+                        return None;
+                    }
+                    None => continue,
+                }
+            }
             let charged = part.policies.charges_beside(&part.subject, &mut trials, &mut check.charges);
             match charged {
                 Ok(exempting) => check.event.exempt(&exempting, number),
@@ -47,7 +56,11 @@ impl Limiter {
                     return None;
                 }
             }
-            self.holders.change(part.policies, &part.subject, &mut check.charges[first..], now_ns);
+            let charges = &mut check.charges[first..];
+            if let Some(refusing) = self.holders.change(part.policies, &part.subject, charges, now_ns) {
+                check.block(refusing, number);
+                return None;
+            }
             if let Some(limit) = part.limit {
                 self.holders.limit(part.policies, (limit, now_ns), first, &mut check.charges);
             }

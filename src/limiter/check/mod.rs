@@ -1,6 +1,7 @@
 //! [`Limiter::check`] decides the policies of one subject (a request, or anything else with dimensions).
 //!
-//! In this order it: collects the charges of the policies, drops the charges that a retry has already paid, refuses
+//! A subject that is blocked is refused before that, and one that is unlimited is charged nothing. In this order it:
+//! collects the charges of the policies, drops the charges that a retry has already paid, refuses
 //! penalised clients, decides the charges, records denials for penalties, remembers the idempotency key of an admitted
 //! subject, and reports what each policy decided. What needs no Redis is decided at once and without allocating; for
 //! the rest it returns a [`Pending`], which [`Limiter::finish`] waits for.
@@ -32,6 +33,8 @@ use crate::check::forecast::Forecast;
 use crate::check::penalties::is_kept_out;
 use crate::check::recall::{Recall, has_repeats, is_remembered, remember, repeat};
 use crate::decision::{ClientAddress, Decision};
+use crate::holders::Holders;
+use crate::holders::overrides::Override;
 use crate::waiting::Waiting;
 use base::clock;
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck, PolicyId, TrialSet};
@@ -50,6 +53,8 @@ pub struct Check<'t> {
     pub event: Event,
     /// The dimension that a policy requires and the subject does not have. If there is one, nothing is charged.
     pub missing: Option<MissingDimension<'t>>,
+    /// The override that refuses the subject whatever it has spent. If there is one, nothing is charged.
+    pub blocked: Option<Arc<Override>>,
     /// The penalties of the policies that have a `penalty`.
     pub penalties: SmallVec<[PenaltyCheck; 1]>,
     /// Numbers of the [parts](Charge::part) that are only looked at, said before the check: their charges go back as soon as
@@ -84,7 +89,7 @@ pub enum Pending {
 impl Check<'_> {
     /// Whether the subject may pass, by every policy that decides.
     pub fn is_admitted(&self) -> bool {
-        self.missing.is_none() && self.decision.is_admitted()
+        self.missing.is_none() && self.blocked.is_none() && self.decision.is_admitted()
     }
 
     /// Whether the client has a penalty under this policy, which refuses it unless the policy is a shadow.
@@ -111,6 +116,9 @@ impl Limiter {
     ) -> Option<Pending> {
         check.policies = policies;
         check.begun_ns = now_ns;
+        if check.has_standing(&self.holders, policies, (subject, 0)) {
+            return None;
+        }
         match policies.charges(subject, &mut check.charges) {
             Ok(exempting) => check.event.exempt(&exempting, 0),
             Err(missing) => {
@@ -118,7 +126,10 @@ impl Limiter {
                 return None;
             }
         }
-        self.holders.change(policies, subject, &mut check.charges, now_ns);
+        if let Some(refusing) = self.holders.change(policies, subject, &mut check.charges, now_ns) {
+            check.block(refusing, 0);
+            return None;
+        }
         check.memories = policies.memories(subject);
         if !check.memories.is_empty() {
             // A policy that charges this subject nothing (its `matches` does not hold, say) has no retry to recognise.
@@ -187,8 +198,13 @@ impl Limiter {
         check: &mut Check<'t>,
     ) -> Result<PeekResult, MissingDimension<'t>> {
         check.policies = policies;
+        check.begun_ns = now_ns;
+        if check.has_standing(&self.holders, policies, (subject, 0)) {
+            return Ok(PeekResult::default());
+        }
         policies.charges(subject, &mut check.charges)?;
-        self.holders.change(policies, subject, &mut check.charges, now_ns);
+        let refusing = self.holders.change(policies, subject, &mut check.charges, now_ns);
+        check.blocked = refusing.map(|(_, by)| by);
         let mut memories = policies.memories(subject);
         self.route_tenant(&mut memories, subject.tenant());
         // Who has no repeats left is charged, whoever knows the key.
@@ -214,6 +230,11 @@ impl Limiter {
     /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is
     /// spent. Authentication asks this before costly work (a password, a signature), so that guessing runs into a limit.
     pub fn has_room(&self, policies: PolicySelection<'_>, subject: &impl Subject, now_ns: u64) -> bool {
+        let unlimited = &self.holders.unlimited;
+        // An override may be the client's, once it is known.
+        if unlimited.needs_identity() || unlimited.of(subject, now_ns).is_some() {
+            return true;
+        }
         let mut check = Check::default();
         if policies.charges(subject, &mut check.charges).is_err() {
             return false;
@@ -349,6 +370,34 @@ impl<'t> Check<'t> {
     pub(super) fn lack(&mut self, missing: MissingDimension<'t>, part: u16) {
         self.event.decide(missing.policy, part, metrics::PolicyDecision::MissingRejected);
         self.missing = Some(missing);
+    }
+
+    /// Whether the subject of this part is blocked or unlimited, so that its policies are not asked.
+    #[inline]
+    pub(super) fn has_standing(
+        &mut self,
+        holders: &Holders,
+        policies: PolicySelection<'_>,
+        (subject, part): (&impl Subject, u16),
+    ) -> bool {
+        self.blocked = holders.blocked.of(subject, self.begun_ns);
+        if self.blocked.is_some() {
+            return true;
+        }
+        let is_unlimited = holders.unlimited.of(subject, self.begun_ns).is_some();
+        if is_unlimited {
+            let counting = policies.counting(subject);
+            counting.for_each(|it| self.event.decide(it.id, part, metrics::PolicyDecision::Exempt));
+        }
+        is_unlimited
+    }
+
+    /// An override leaves nothing of a policy's limit to the subject of this part.
+    #[cold]
+    pub(super) fn block(&mut self, (policy, by): (PolicyId, Arc<Override>), part: u16) {
+        self.event.decide(policy, part, metrics::PolicyDecision::Denied);
+        self.charges.clear();
+        self.blocked = Some(by);
     }
 }
 

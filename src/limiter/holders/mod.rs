@@ -1,5 +1,5 @@
 //! [`Holders`]: what consumers and tenants have of their own, beside the compiled policies: overrides, resets, tiers, and limits
-//! that they bring themselves.
+//! that they bring themselves. And who is blocked or unlimited.
 
 pub(super) mod account;
 pub(super) mod assignments;
@@ -8,6 +8,7 @@ pub(super) mod overrides;
 pub(super) mod overriding;
 pub(super) mod own_limits;
 pub(super) mod resets;
+pub(super) mod standings;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::holders::assignments::Assignments;
 use crate::holders::overrides::Overrides;
 use crate::holders::own_limits::OwnLimits;
 use crate::holders::resets::Resets;
+use crate::holders::standings::Standings;
 use crate::local::Table;
 
 /// What holders have of their own, and where the quotas that it makes are made known.
@@ -25,6 +27,8 @@ pub(crate) struct Holders {
     pub(crate) overrides: Overrides,
     pub(crate) resets: Resets,
     pub(crate) assignments: Assignments,
+    pub(crate) blocked: Standings,
+    pub(crate) unlimited: Standings,
     own_limits: OwnLimits,
 }
 
@@ -36,6 +40,8 @@ impl Holders {
             overrides: Overrides::default(),
             resets: Resets::default(),
             assignments: Assignments::default(),
+            blocked: Standings::default(),
+            unlimited: Standings::default(),
             own_limits: OwnLimits::default(),
         }
     }

@@ -7,11 +7,12 @@ use smallvec::SmallVec;
 use crate::holders::Holders;
 use crate::holders::overrides::Override;
 use crate::holders::own_limits::{OwnLimit, OwnWindow};
-use limit::{Charge, Plan, Quota};
+use limit::{Charge, Plan, PolicyId, Quota};
 use policy::{Policy, PolicySelection, Subject};
 
 impl Holders {
-    /// Changes charges as the overrides and the resets of their subject say.
+    /// Changes charges as the overrides and the resets of their subject say. Returns the override that leaves nothing of a
+    /// policy's limit, if the policy refuses anybody.
     #[inline]
     pub(crate) fn change(
         &self,
@@ -19,13 +20,16 @@ impl Holders {
         subject: &impl Subject,
         charges: &mut [Charge],
         now_ns: u64,
-    ) {
-        if !self.overrides.is_empty() || !self.resets.is_empty() {
-            let names = (subject.consumer(), subject.tenant());
-            charges.iter_mut().for_each(|charge| {
-                self.change_one(policies.policy_of(charge), names, charge, now_ns);
-            });
+    ) -> Option<(PolicyId, Arc<Override>)> {
+        if self.overrides.is_empty() && self.resets.is_empty() {
+            return None;
         }
+        let names = (subject.consumer(), subject.tenant());
+        charges.iter_mut().fold(None, |refusing, charge| {
+            let found = self.change_one(policies.policy_of(charge), names, charge, now_ns);
+            let found = found.filter(|found| found.refuses_all() && !charge.shadow);
+            refusing.or(found.map(|found| (charge.policy, found)))
+        })
     }
 
     /// Changes a charge of this policy as the override of a consumer or a tenant says, which it returns, and as their resets say.
@@ -38,7 +42,7 @@ impl Holders {
         now_ns: u64,
     ) -> Option<Arc<Override>> {
         let found = self.overrides.of(policy, consumer, tenant, now_ns);
-        if let Some(found) = &found {
+        if let Some(found) = found.as_ref().filter(|found| !found.refuses_all()) {
             let factor = found.factor(policy.first_limit(charge.window.into()));
             let base = (charge.quota, charge.plan);
             let scale = || self.declare(policy, charge, base.0.multiplied(factor));

@@ -29,10 +29,12 @@ pub type ExemptingPolicies = SmallVec<[PolicyId; 2]>;
 impl<'t> PolicySelection<'t> {
     /// The policies that would count a subject, and exempt it, each with the entry that it matches.
     pub fn exemptions(&self, subject: &impl Subject) -> impl Iterator<Item = (&'t Policy, ExemptEntry<'t>)> {
-        self.asked(subject, 0).filter_map(move |(policy, _)| {
-            let entry = policy.exemption(subject)?;
-            policy.counts(subject).then_some((policy, entry))
-        })
+        self.counting(subject).filter_map(move |policy| Some((policy, policy.exemption(subject)?)))
+    }
+
+    /// The policies that would count a subject if they did not exempt it.
+    pub fn counting(&self, subject: &impl Subject) -> impl Iterator<Item = &'t Policy> {
+        self.asked(subject, 0).map(|(policy, _)| policy).filter(move |policy| policy.counts(subject))
     }
 
     pub fn is_empty(&self) -> bool {

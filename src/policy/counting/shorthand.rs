@@ -126,8 +126,8 @@ impl ShorthandProblem {
 
 /// Names of the dimensions, for "did you mean"; those with a colon want a name behind it.
 pub const DIMENSIONS: &[&str] = &[
-    "consumer", "tenant", "ip", "route", "method", "host", "header:", "cookie:", "query:", "param:", "claim:",
-    "body:", "entry:",
+    "consumer", "tenant", "ip", "route", "method", "host", "header:", "cookie:", "query:", "param:",
+    "claim:", "body:", "entry:",
 ];
 
 /// Names of the dimensions that a choice may stay by.

@@ -4,5 +4,6 @@ pub(super) mod credential;
 pub mod http_subject;
 pub mod key;
 pub mod named_subject;
+pub mod named_value;
 pub mod naming;
 pub mod subject;

@@ -13,9 +13,8 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 use crate::counting::Policy;
 use crate::counting::rules::PolicyRules;
 use crate::definition::{Dimension, Missing};
-use crate::keys::credential::push_value;
+use crate::keys::named_value;
 use crate::keys::subject::{Encoded, Subject};
-use crate::matching::host;
 use base::identity::Identity;
 
 /// The values of a subject as they are written.
@@ -99,13 +98,7 @@ impl NamedSubject {
 impl Subject for NamedSubject {
     fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool {
         let Some((_, value)) = self.values.iter().find(|(by, _)| by == dimension) else { return true };
-        match dimension {
-            Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
-            Dimension::Header(name) => push_value(name, value.as_bytes(), out),
-            // Policies read `address` instead, because they cut it to their IPv6 prefix.
-            Dimension::Ip => {}
-            _ => out.extend_from_slice(value.as_bytes()),
-        }
+        named_value::write(dimension, value, out);
         true
     }
 

@@ -189,7 +189,7 @@ fn parts(name: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether the value of a dimension may be a credential, by what it is called.
-fn sounds_secret(dimension: &Dimension) -> bool {
+pub fn sounds_secret(dimension: &Dimension) -> bool {
     match dimension {
         Dimension::Header(name) => is_secret_name(name.as_str()),
         Dimension::Query(name) | Dimension::Param(name) | Dimension::Claim(name) | Dimension::Entry(name) => {

@@ -53,17 +53,22 @@ fn check_override(new: &NewOverride, other: &Value, is_snake: bool) {
     let name = |name: &str| if is_snake { name.replace('-', "_") } else { name.to_owned() };
     let text = |of: &str| other[name(of)].as_str();
     assert_eq!((new.user_id.as_deref(), new.tenant_id.as_deref()), (text("user-id"), text("tenant-id")));
-    assert!(new.user_id.is_some() || new.tenant_id.is_some());
+    let is_standing = matches!(new.kind, OverrideKind::Block(_) | OverrideKind::Unlimited);
+    assert!(new.user_id.is_some() || new.tenant_id.is_some() || new.subject.is_some() && is_standing);
     assert_eq!(Some(new.reason.as_str()), text("reason"));
     let texts = [&new.user_id, &new.tenant_id, &new.policy].into_iter().flatten().chain([&new.reason]);
     texts.for_each(|text| check_text(text, 4_096));
-    let value = other["value"].as_f64().expect("a number");
+    let value = other["value"].as_f64();
     match new.kind {
+        OverrideKind::Block(status) => {
+            assert!([403, 429].contains(&status) && value.is_none_or(|it| it == f64::from(status)))
+        }
+        OverrideKind::Unlimited => assert_eq!(value, None),
         OverrideKind::Absolute(limit) => {
-            assert!(limit.get() <= ABSOLUTE_MAX && limit.get() as f64 == value, "{limit} of {value}");
+            assert!(limit <= ABSOLUTE_MAX && Some(limit as f64) == value, "{limit} of {value:?}");
         }
         OverrideKind::Multiplicative(factor) => {
-            assert!(factor == value && factor > 0.0 && factor.is_finite())
+            assert!(Some(factor) == value && factor > 0.0 && factor.is_finite())
         }
     }
     assert!(new.expires_at.is_none_or(|end| end > NOW), "{new:?}");

@@ -1,7 +1,6 @@
 //! A database of a test's own, of either kind.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::num::NonZeroU64;
 
 use control::database::config::{Config, Url};
 use control::database::{Actor, Database, IdempotentRequest, NewOverride, NewReset, OverrideKind, PageRange};
@@ -137,7 +136,8 @@ pub fn of_user(user: &str, limit: u64) -> NewOverride {
         user_id: Some(user.to_owned()),
         tenant_id: None,
         policy: None,
-        kind: OverrideKind::Absolute(NonZeroU64::new(limit).expect("above 0")),
+        subject: None,
+        kind: OverrideKind::Absolute(limit),
         reason: "a launch".to_owned(),
         expires_at: None,
     }

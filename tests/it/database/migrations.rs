@@ -56,9 +56,9 @@ async fn tables_of_a_newer_program_are_refused(lab: Lab) {
          VALUES (9, 'of a newer one', true, '', 0)",
     );
     let error = Database::open(&lab.config).await.expect_err("they are newer");
-    assert!(matches!(error, Error::Newer { found: 9, known: 4, .. }), "{error:?}");
+    assert!(matches!(error, Error::Newer { found: 9, known: 5, .. }), "{error:?}");
     let said = error.to_string();
-    assert!(said.contains("of a newer gateway (migration 9; this one knows 4)"), "{said}");
+    assert!(said.contains("of a newer gateway (migration 9; this one knows 5)"), "{said}");
     // Nothing has been touched, so the newer one goes on.
     lab.sql("DELETE FROM _sqlx_migrations WHERE version = 9");
     lab.open().await;
@@ -71,7 +71,7 @@ async fn tables_of_another_migration_are_refused(lab: Lab) {
     let error = Database::open(&lab.config).await.expect_err("they are others");
     let said = error.to_string();
     assert!(
-        matches!(error, Error::Tables { .. }) && said.contains("migration 4 is not this program's"),
+        matches!(error, Error::Tables { .. }) && said.contains("migration 5 is not this program's"),
         "{said}"
     );
 }
@@ -132,7 +132,7 @@ const COLUMNS: &str = "
     rate_limit_events.tier rate_limit_events.user_id
     rate_limit_overrides.created_at rate_limit_overrides.created_by rate_limit_overrides.expires_at
     rate_limit_overrides.id rate_limit_overrides.override_type rate_limit_overrides.policy
-    rate_limit_overrides.reason rate_limit_overrides.tenant_id rate_limit_overrides.user_id
+    rate_limit_overrides.reason rate_limit_overrides.subject rate_limit_overrides.tenant_id rate_limit_overrides.user_id
     rate_limit_overrides.value rate_limit_overrides.version
     usage_batches.at usage_batches.id usage_minutes.admitted usage_minutes.consumer usage_minutes.denied
     usage_minutes.minute usage_minutes.policy usage_minutes.tenant usage_minutes.units

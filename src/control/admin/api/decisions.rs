@@ -79,6 +79,9 @@ pub struct DecisionItem {
     pub tenant: Option<String>,
     /// Whether the limits admitted the request.
     pub admitted: bool,
+    /// The override that blocked it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
     /// It was refused because Redis did not answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_down: Option<bool>,

@@ -1,7 +1,6 @@
 //! `/v1/limits/{key}/{action}`: the limit of one consumer for one policy, for good. It is an override like those of
 //! `/v1/overrides`, found by whom and what it is for and not by an id.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use axum::extract::State as Of;
@@ -14,7 +13,6 @@ use super::answer;
 use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
-use super::overrides::instead_of_zero;
 use super::reading::fields::{At, Flaw};
 use super::reading::path::PathValues;
 use super::schema::Reason;
@@ -27,9 +25,9 @@ use policy::definition::Dimension;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("examples" = [json!({ "limit": 600, "reason": "a contract" })]))]
 struct LimitBody {
-    /// Units of the policy's first window; its other windows and its bursts change in proportion.
-    #[schemars(range(min = 1, max = ABSOLUTE_MAX), extend("x-instead-of-zero" = instead_of_zero()))]
-    limit: NonZeroU64,
+    /// Units of the policy's first window; its other windows and its bursts change in proportion. 0 refuses every request.
+    #[schemars(range(max = ABSOLUTE_MAX))]
+    limit: u64,
     /// The reason, for the audit log.
     reason: Reason,
 }
@@ -43,7 +41,7 @@ struct ConsumerLimit {
     key: Option<String>,
     /// The policy.
     action: Option<String>,
-    limit: Option<NonZeroU64>,
+    limit: Option<u64>,
     reason: String,
     /// The override that holds it.
     id: String,
@@ -99,6 +97,7 @@ pub(in crate::admin) async fn put(
         user_id: Some(key),
         tenant_id: None,
         policy: Some(action),
+        subject: None,
         kind: OverrideKind::Absolute(limit),
         reason,
         expires_at: None,
@@ -129,7 +128,7 @@ fn shown(row: OverrideRow) -> ConsumerLimit {
     let limit = match row.kind {
         OverrideKind::Absolute(limit) => Some(limit),
         // Never there, because the database looks for absolute ones alone.
-        OverrideKind::Multiplicative(_) => None,
+        OverrideKind::Multiplicative(_) | OverrideKind::Block(_) | OverrideKind::Unlimited => None,
     };
     ConsumerLimit {
         key: row.user_id,

@@ -1,6 +1,5 @@
-//! `/v1/overrides`: limits of single consumers and tenants, for a while.
+//! `/v1/overrides`: limits of single consumers and tenants, for a while, and who is blocked or unlimited.
 
-use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +7,7 @@ use axum::extract::State as Of;
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer;
@@ -19,12 +18,17 @@ use super::page::{ListPage, PageQuery};
 use super::reading::fields::{BodyFields, Flaw};
 use super::reading::path::PathValues;
 use super::reading::query::Query;
-use super::schema::{DurationText, Name, Reason};
+use super::schema::{BoundedText, DurationText, Name, Reason};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
-use crate::database::{ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, Time};
+use crate::database::{
+    ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, SUBJECT_CHARS_MAX, Time,
+};
+use auth::keys::digest_text;
 use base::units::DURATION_MAX;
+use policy::NamedValue;
 use policy::definition::Dimension;
+use policy::keys::named_value;
 
 /// An override to add. It ends after `duration` or `duration-minutes`, at `expires-at`, or when it is deleted.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -33,16 +37,20 @@ use policy::definition::Dimension;
     "user-id": "alice", "override-type": "absolute", "value": 600, "reason": "a launch", "duration": "1h30m",
 })]))]
 pub(super) struct OverrideBody {
-    /// The consumer; this or `tenant-id` is required.
+    /// The consumer; this, `tenant-id` or `subject` is required.
     pub user_id: Option<Name>,
     /// The tenant.
     pub tenant_id: Option<Name>,
     /// The only policy that it applies to; default: all that count by the consumer or the tenant.
     pub policy: Option<Name>,
-    /// How it changes a limit.
+    /// A dimension and its value, to block or to exempt what is neither consumer nor tenant. Of `ip`, an address or a range.
+    #[schemars(example = &"ip=203.0.113.0/24")]
+    pub subject: Option<BoundedText<SUBJECT_CHARS_MAX>>,
+    /// How it changes a limit, or all.
     pub override_type: OverrideType,
-    /// The limit of a policy's first window, or the factor for all windows.
-    pub value: f64,
+    /// The limit of a policy's first window (0 refuses every request), the factor for all windows, or of a block the status of
+    /// its responses: 403, which is the default, or 429.
+    pub value: Option<f64>,
     /// The reason, for the audit log.
     pub reason: Reason,
     /// The duration after which it ends.
@@ -57,11 +65,30 @@ pub(super) struct OverrideBody {
 /// How an override changes a limit.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum OverrideType {
+pub(in crate::admin) enum OverrideType {
     /// Sets it.
     Absolute,
     /// Multiplies it.
     Multiplicative,
+    /// Refuses every request, before limits and upstreams.
+    Block,
+    /// No limit counts or refuses.
+    Unlimited,
+}
+
+/// A new override.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "MadeOverride")]
+struct MadeOverride<R> {
+    #[serde(flatten)]
+    made: R,
+    /// The client's own address, if it is among those that are blocked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    own_address: Option<String>,
+    /// What may be a mistake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
 }
 
 /// Which overrides to list.
@@ -76,20 +103,25 @@ pub(in crate::admin) struct OverrideQuery {
     pub tenant_id: Option<Name>,
     /// Only those for this policy alone.
     pub policy: Option<Name>,
+    /// Only those of this type.
+    pub override_type: Option<OverrideType>,
     /// Include expired ones, which are kept for a day.
     #[serde(default)]
     pub expired: bool,
+    /// List the newest first.
+    #[serde(default)]
+    pub newest: bool,
 }
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("overrides", &[("id", "its id")]);
     document
         .operation("POST /v1/overrides", "make-override")
-        .about("Adds an override. It applies from the next request of its consumer or tenant.")
-        .makes::<OverrideBody, OverrideRow>();
+        .about("Adds an override, a block or an exemption. It applies from the next request.")
+        .makes::<OverrideBody, MadeOverride<OverrideRow>>();
     document
         .operation("GET /v1/overrides", "list-overrides")
-        .about("Lists overrides, the oldest first.")
+        .about("Lists overrides, the oldest or the newest first.")
         .query::<OverrideQuery>()
         .answers::<ListPage<OverrideRow>>("A page.");
     document
@@ -107,7 +139,9 @@ pub(super) struct OverrideFieldNames {
     pub user: &'static str,
     pub tenant: &'static str,
     pub kind: &'static str,
-    /// What is said if neither user nor tenant is there.
+    /// `None`: this form has none.
+    pub subject: Option<&'static str>,
+    /// What is said if none of these is there.
     pub nobody: &'static str,
 }
 
@@ -115,7 +149,8 @@ pub(super) const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user-id",
     tenant: "tenant-id",
     kind: "override-type",
-    nobody: "`user-id` and `tenant-id` are missing: write the one that the override is for",
+    subject: Some("subject"),
+    nobody: "`user-id`, `tenant-id` and `subject` are missing: write the one that the override is for",
 };
 
 const ENDS: [&str; 3] = ["duration", "duration-minutes", "expires-at"];
@@ -129,51 +164,68 @@ impl OverrideFieldNames {
             json!({ "not": { "required": [one, other], "properties": { one: is_there, other: is_there } } })
         };
         let [duration, minutes, end] = ENDS;
-        json!([
-            { "anyOf": [text(self.user), text(self.tenant)] },
-            { "oneOf": [
-                { "properties": {
-                    self.kind: { "const": "absolute" },
-                    "value": { "type": "integer", "minimum": 1, "maximum": ABSOLUTE_MAX },
-                } },
-                { "properties": {
-                    self.kind: { "const": "multiplicative" },
-                    "value": { "exclusiveMinimum": 0, "maximum": MULTIPLIER_MAX },
-                } },
-            ] },
+        let none = json!({ "type": "null" });
+        let limit = |kind: &str, value: Value| {
+            let properties = json!({ self.kind: { "const": kind }, "value": value, "subject": none });
+            json!({ "required": ["value"], "properties": properties })
+        };
+        let standing = |kind: &str, value: Value| json!({ "properties": { self.kind: { "const": kind }, "value": value, "policy": none } });
+        let names = [Some(self.user), Some(self.tenant), self.subject].into_iter().flatten().map(text);
+        let mut rules = vec![
+            json!({ "anyOf": names.collect::<Vec<_>>() }),
+            json!({ "oneOf": [
+                limit("absolute", json!({ "type": "integer", "minimum": 0, "maximum": ABSOLUTE_MAX })),
+                limit("multiplicative", json!({ "type": "number", "exclusiveMinimum": 0, "maximum": MULTIPLIER_MAX })),
+                standing("block", json!({ "enum": [403, 429, null] })),
+                standing("unlimited", none.clone()),
+            ] }),
             not_both([duration, minutes]),
             not_both([duration, end]),
             not_both([minutes, end]),
-        ])
+        ];
+        let subject = self.subject.into_iter();
+        rules.extend(subject.flat_map(|it| [not_both([it, self.user]), not_both([it, self.tenant])]));
+        rules.into()
     }
 
     pub(super) fn check(&self, fields: &mut BodyFields) {
-        if !fields.has(self.user) && !fields.has(self.tenant) {
+        let subject = self.subject.filter(|subject| fields.has(subject));
+        if !fields.has(self.user) && !fields.has(self.tenant) && subject.is_none() {
             fields.wrong_together(self.nobody);
         }
         fields.exclude_each_other(&ENDS);
-        let Some(value) = fields.get("value").and_then(Value::as_f64) else { return };
-        match fields.get(self.kind).and_then(Value::as_str) {
-            Some("absolute" | "multiplicative") if value == 0.0 => {
-                fields.wrong("value", format!("`value` must be above 0: {}", instead_of_zero()));
+        let kind = fields.get(self.kind).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let is_limit = matches!(&*kind, "absolute" | "multiplicative");
+        if let Some(subject) = subject {
+            fields.exclude_each_other(&[subject, self.user]);
+            fields.exclude_each_other(&[subject, self.tenant]);
+            if is_limit {
+                fields.wrong(subject, "only `block` and `unlimited` are for a `subject`");
             }
-            Some("absolute") if !(value.fract() == 0.0 && (1.0..=ABSOLUTE_MAX as f64).contains(&value)) => {
-                fields.wrong("value", format!("`value` must be a whole number from 1 to {ABSOLUTE_MAX}"));
-            }
-            Some("multiplicative") if !(value > 0.0 && value <= MULTIPLIER_MAX) => {
-                fields.wrong("value", format!("`value` must be above 0 and at most {MULTIPLIER_MAX}"));
-            }
-            _ => {}
         }
+        if fields.has("policy") && matches!(&*kind, "block" | "unlimited") {
+            fields.wrong("policy", format!("`{kind}` is for all policies: an absolute `value` changes one"));
+        }
+        let told = match (&*kind, fields.get("value").map(|value| value.as_f64().unwrap_or(f64::NAN))) {
+            ("absolute" | "multiplicative", None) => "`value` is missing".to_owned(),
+            ("absolute", Some(value))
+                if !(value.fract() == 0.0 && (0.0..=ABSOLUTE_MAX as f64).contains(&value)) =>
+            {
+                format!("`value` must be a whole number from 0 to {ABSOLUTE_MAX}")
+            }
+            ("multiplicative", Some(value)) if !(value > 0.0 && value <= MULTIPLIER_MAX) => {
+                format!(
+                    "`value` must be above 0 and at most {MULTIPLIER_MAX}; an absolute one of 0 refuses every request"
+                )
+            }
+            ("block", Some(value)) if ![403.0, 429.0].contains(&value) => {
+                "`value` of a block must be 403 or 429, the status of its responses".to_owned()
+            }
+            ("unlimited", Some(_)) => "`unlimited` has no `value`".to_owned(),
+            _ => return,
+        };
+        fields.wrong("value", told);
     }
-}
-
-/// What to do instead of giving somebody a limit of 0.
-pub(super) fn instead_of_zero() -> String {
-    format!(
-        "to block a consumer, disable its API keys (PATCH /v1/api-keys/{{digest}} with `disabled`); for \
-         practically no limit, write an absolute one of {ABSOLUTE_MAX}"
-    )
 }
 
 pub(in crate::admin) async fn add(
@@ -184,12 +236,15 @@ pub(in crate::admin) async fn add(
     let change = change.with_body(&body);
     let new = new_override(body.fields, Time::now())?;
     must_have_effect(&state, &new)?;
+    let (own_address, hint) = (own_address(&change, &new), hint(&change, &new).await?);
     if change.is_dry_run {
-        return Ok(answer::dry_run(Value::Null, json!(new)));
+        return Ok(answer::dry_run(Value::Null, json!(MadeOverride { made: new, own_address, hint })));
     }
     let made = change.database.add_override(&change.by, new).await?;
-    let mut answer = change.stored(StatusCode::CREATED, made.version, &made).await?;
-    if let Ok(location) = HeaderValue::try_from(format!("/v1/overrides/{}", made.id)) {
+    let (id, version) = (made.id.clone(), made.version);
+    let made = MadeOverride { made, own_address, hint };
+    let mut answer = change.stored(StatusCode::CREATED, version, &made).await?;
+    if let Ok(location) = HeaderValue::try_from(format!("/v1/overrides/{id}")) {
         answer.headers_mut().insert(LOCATION, location);
     }
     Ok(answer)
@@ -217,7 +272,9 @@ pub(super) async fn page(
         user_id: text(listed.user_id),
         tenant_id: text(listed.tenant_id),
         policy: text(listed.policy),
+        kind: listed.override_type.map(OverrideType::word),
         live_at: (!listed.expired).then(Time::now),
+        is_newest_first: listed.newest,
     };
     let read = |database: Database, page| async move { database.overrides(&page, &filter).await };
     rows.page(&listed.page, read, |row| row.id.clone()).await
@@ -236,14 +293,18 @@ impl OverrideBody {
         let expires_at = after.map(|after| now.after(after)).or(self.expires_at);
         in_the_future(expires_at, now)?;
         let text = |name: Option<Name>| name.map(|name| name.0);
+        let value = self.value.unwrap_or(f64::from(FORBIDDEN));
         let kind = match self.override_type {
-            // Nothing is cut off, because it was looked at: a whole number above 0.
-            OverrideType::Absolute => {
-                OverrideKind::Absolute(NonZeroU64::new(self.value as u64).unwrap_or(NonZeroU64::MIN))
-            }
-            OverrideType::Multiplicative => OverrideKind::Multiplicative(self.value),
+            // Nothing is cut off, because it was looked at: a whole number.
+            OverrideType::Absolute => OverrideKind::Absolute(value as u64),
+            OverrideType::Multiplicative => OverrideKind::Multiplicative(value),
+            OverrideType::Block => OverrideKind::Block(value as u16),
+            OverrideType::Unlimited => OverrideKind::Unlimited,
         };
+        let subject = self.subject.map(|subject| subject_of(&subject.0)).transpose();
+        let subject = subject.map_err(|told| AdminRefusal::Unusable(vec![Flaw::in_body("subject", told)]))?;
         Ok(NewOverride {
+            subject,
             user_id: text(self.user_id),
             tenant_id: text(self.tenant_id),
             policy: text(self.policy),
@@ -252,6 +313,59 @@ impl OverrideBody {
             expires_at,
         })
     }
+}
+
+impl OverrideType {
+    fn word(self) -> &'static str {
+        match self {
+            OverrideType::Absolute => "absolute",
+            OverrideType::Multiplicative => "multiplicative",
+            OverrideType::Block => "block",
+            OverrideType::Unlimited => "unlimited",
+        }
+    }
+}
+
+/// A subject as it is kept: what may be a credential by its digest alone, because lists and the audit log show it.
+fn subject_of(text: &str) -> Result<String, String> {
+    let value: NamedValue = text.parse()?;
+    match &value {
+        NamedValue::Of(Dimension::Consumer, _) => Err("write the consumer as `user-id`".to_owned()),
+        NamedValue::Of(Dimension::Tenant, _) => Err("write the tenant as `tenant-id`".to_owned()),
+        value => Ok(match value.secret() {
+            Some((dimension, secret)) => {
+                let mut bytes = Default::default();
+                named_value::write(dimension, secret, &mut bytes);
+                format!("{dimension}={}{}", named_value::DIGEST, digest_text(&bytes))
+            }
+            None => value.to_string(),
+        }),
+    }
+}
+
+/// The address of whoever makes an override, if it blocks that.
+fn own_address(change: &ChangeRequest, new: &NewOverride) -> Option<String> {
+    let from = change.by.from?.to_canonical();
+    let subject: NamedValue = new.subject.as_deref()?.parse().ok()?;
+    let covers = matches!(subject, NamedValue::Network(network) if network.contains(&from));
+    (covers && matches!(new.kind, OverrideKind::Block(_))).then(|| from.to_string())
+}
+
+/// What may be a mistake in who is blocked or unlimited.
+async fn hint(change: &ChangeRequest, new: &NewOverride) -> Result<Option<String>, AdminRefusal> {
+    if matches!(new.kind, OverrideKind::Absolute(_) | OverrideKind::Multiplicative(_)) {
+        return Ok(None);
+    }
+    for (noun, name, is_tenant) in [("consumer", &new.user_id, false), ("tenant", &new.tenant_id, true)] {
+        if let Some(name) = name
+            && !change.database.knows(name, is_tenant).await?
+        {
+            return Ok(Some(format!(
+                "no API key, tier or count of the last day names the {noun} `{name}`: check how it is spelt"
+            )));
+        }
+    }
+    Ok(None)
 }
 
 /// Refuses an override for a policy that it would not change, because whoever has misspelt the name would not notice.
@@ -280,7 +394,9 @@ pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRef
 /// The word and the number of a kind.
 pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
     match kind {
-        OverrideKind::Absolute(limit) => ("absolute", limit.get().into()),
+        OverrideKind::Absolute(limit) => ("absolute", limit.into()),
+        OverrideKind::Block(status) => ("block", status.into()),
+        OverrideKind::Unlimited => ("unlimited", Value::Null),
         OverrideKind::Multiplicative(factor) => ("multiplicative", factor.into()),
     }
 }
@@ -291,6 +407,8 @@ fn not_found(id: &str) -> AdminRefusal {
     ))
 }
 
+/// The status of blocked requests, if none is written.
+const FORBIDDEN: u16 = 403;
 /// What a limit is multiplied by at most, because whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;
 /// The most minutes that an override may last, as durations of gateway.toml.

@@ -97,6 +97,7 @@ pub(in crate::admin) async fn show(
     };
     let fleet = (state.nodes)();
     let mut lines = vec![nodes(fleet, &own)];
+    lines.extend((state.counts.standing)(&consumer, tenant.as_deref()));
     lines.extend(limits("limit", &own));
     if others > 0 {
         let noun = if others == 1 { "policy" } else { "policies" };
@@ -433,6 +434,13 @@ fn refused(refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line>
     };
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     let line = |refusal: &Value| {
+        if let Some(by) = refusal["blocked"].as_str() {
+            let [at, node, request] = ["time", "node", "request-id"].map(|name| text(&refusal[name]));
+            return (
+                "refused",
+                format!("at {at} by node {node}: blocked by override {by}; request {request}"),
+            );
+        }
         let mut windows = refusal["windows"].as_array().into_iter().flatten();
         let is_asked = |window: &&Value| {
             policy.is_none_or(|policy| window["policy"] == policy && window["allowed"] == false)

@@ -179,6 +179,7 @@ fn state(readiness: Readiness) -> AdminState {
             }),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
+            standing: Box::new(|_, _| Vec::new()),
             names: Box::new(|| counts::NamesInForce {
                 policies: vec!["p".to_owned()],
                 tiers: vec!["free".to_owned(), "pro".to_owned()],

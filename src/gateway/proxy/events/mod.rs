@@ -12,7 +12,7 @@ mod spans;
 mod usage;
 
 pub use event::{DecidedRequest, FailedHandshake, FinishedRequest, UnreadHead};
-pub use samples::sampled_windows;
+pub use samples::{blocked, sampled_windows};
 
 use super::services::Services;
 

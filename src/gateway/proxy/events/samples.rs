@@ -2,10 +2,13 @@
 //! Checks of other proxies have theirs of `app/envoy`, with windows of here.
 
 use super::event::DecidedRequest;
+use crate::proxy::facts::RequestFacts;
 use crate::proxy::services::Services;
+use crate::proxy::snapshot::Snapshot;
 use base::clock;
+use base::identity::NOBODY;
 use limit::{Algorithm, Charge, Outcome};
-use limiter::{Check, Limiter};
+use limiter::{Check, Limiter, Override};
 use observe::record::decisions::{DecisionSample, SampledWindow, WINDOWS_MAX, printable};
 use policy::{HttpSubject, KeyNaming, RouteTable, Subject};
 
@@ -20,6 +23,33 @@ pub fn decided(services: &Services, event: &DecidedRequest<'_>) -> bool {
         keep(services, event);
     }
     is_drawn
+}
+
+/// Keeps the refusal of whoever an override blocks if it is drawn as a sample; whether it is.
+pub fn blocked(
+    services: &Services,
+    snapshot: &Snapshot,
+    request: &RequestFacts,
+    (by, now_ns): (&Override, u64),
+) -> bool {
+    if !services.decisions.draws(&snapshot.draws, false, || now_ns / SECOND_NS) {
+        return false;
+    }
+    let text = |value: &str| -> Box<str> { printable(value.as_bytes()).into() };
+    let identity = request.identity.as_deref().unwrap_or(&NOBODY);
+    let route = request.route.map_or("", |route| &*snapshot.table.routes()[route.index()].name);
+    services.decisions.keep(DecisionSample {
+        time: services.unix(request.started),
+        request_id: printable(request.request_id.as_bytes()).into(),
+        node: snapshot.node.name.clone(),
+        route: text(route),
+        consumer: text(identity.consumer.as_deref().unwrap_or_default()),
+        tenant: text(identity.tenant.as_deref().unwrap_or_default()),
+        blocked: by.id.clone(),
+        wait_ns: by.left_ns(now_ns),
+        ..DecisionSample::default()
+    });
+    true
 }
 
 #[cold]
@@ -42,6 +72,7 @@ fn keep(services: &Services, event: &DecidedRequest<'_>) {
         consumer: of_identity(&facts.identity.consumer),
         tenant: of_identity(&facts.identity.tenant),
         is_admitted: check.is_admitted(),
+        blocked: Box::default(),
         is_redis_down: check.decision.is_redis_down,
         wait_ns: check.decision.retry_after_ns(),
         latency_ns: decided_after_ns,

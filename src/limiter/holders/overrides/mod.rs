@@ -48,10 +48,24 @@ pub struct Override {
 /// What an override does to a policy's windows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
-    /// The limit of the policy's first window; its other windows and its bursts are multiplied as the first one is.
-    Absolute(NonZeroU64),
+    /// The limit of the policy's first window; its other windows and its bursts are multiplied as the first one is. 0: the
+    /// policy refuses every request.
+    Absolute(u64),
     /// What limits and bursts are multiplied by; positive.
     Multiplicative(f64),
+    /// Whoever it is for is refused, whatever policies say.
+    Block(BlockAnswer),
+    /// No policy charges or refuses whoever it is for.
+    Unlimited,
+}
+
+/// How whoever is blocked is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockAnswer {
+    /// That it may not.
+    Forbidden,
+    /// That it may again when the block ends.
+    TooMany,
 }
 
 impl Override {
@@ -83,9 +97,28 @@ impl Override {
     /// What a limit is multiplied by, if the first window of the policy admits `first` units.
     pub(crate) fn factor(&self, first: NonZeroU64) -> f64 {
         match self.change {
-            Change::Absolute(limit) => limit.get() as f64 / first.get() as f64,
+            Change::Absolute(limit) => limit as f64 / first.get() as f64,
             Change::Multiplicative(factor) => factor,
+            Change::Block(_) | Change::Unlimited => 1.0,
         }
+    }
+
+    /// Whether a limit of this size refuses every request.
+    pub fn refuses_all(&self) -> bool {
+        self.change == Change::Absolute(0)
+    }
+
+    /// The answer to whoever it refuses.
+    pub fn answer(&self) -> BlockAnswer {
+        match self.change {
+            Change::Block(answer) => answer,
+            Change::Absolute(_) | Change::Multiplicative(_) | Change::Unlimited => BlockAnswer::TooMany,
+        }
+    }
+
+    /// Nanoseconds until it ends. `None`: never.
+    pub fn left_ns(&self, now_ns: u64) -> Option<u64> {
+        (self.until_ns != u64::MAX).then(|| self.until_ns.saturating_sub(now_ns))
     }
 }
 

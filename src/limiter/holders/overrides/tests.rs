@@ -105,7 +105,6 @@ fn acme() -> Holder {
 }
 
 fn absolute(id: &str, limit: u64, version: i64) -> Override {
-    let limit = NonZeroU64::new(limit).expect("not zero");
     Override::new(id, Change::Absolute(limit), "a test", version)
 }
 

@@ -8,8 +8,10 @@ use serde_json::Value;
 pub fn told(sample: &Value) -> String {
     let mut text = String::new();
     let is = |name: &str| sample[name] == true;
+    let blocked = sample["blocked"].as_str();
     let done = match (is("admitted"), is("redis-down")) {
         (true, _) => "was admitted",
+        _ if blocked.is_some() => "was refused because it is blocked",
         (false, true) => "was refused because Redis did not answer",
         (false, false) => "was refused",
     };
@@ -22,6 +24,12 @@ pub fn told(sample: &Value) -> String {
         shown(&sample["node"]),
         whose(sample)
     );
+    if let Some(by) = blocked {
+        let ends =
+            sample["passes-at"].as_str().map_or_else(String::new, |at| format!(", which ends at {at}"));
+        let _ = writeln!(text, "blocked   by override {}{}", steady(by), steady(&ends));
+        return text;
+    }
     let windows = sample["windows"].as_array().map(Vec::as_slice).unwrap_or_default();
     for window in windows {
         let _ = writeln!(text, "{}", window_told(window));

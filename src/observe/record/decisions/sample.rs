@@ -24,6 +24,8 @@ pub struct DecisionSample {
     /// The tenant that the consumer acts for; empty without one.
     pub tenant: Box<str>,
     pub is_admitted: bool,
+    /// The override that refuses it before its limits do; empty without one.
+    pub blocked: Box<str>,
     /// Whether it is refused because Redis is down (`when-redis-down = "deny"`).
     pub is_redis_down: bool,
     /// How long after `time` it would have passed, nanoseconds, if nobody had spent in between; 0 if it did, `None`: never.
@@ -93,15 +95,17 @@ impl DecisionSample {
         fields
     }
 
-    /// Appends the lines of a log, one for each window, with names as the access log has them. `before` stands before each.
+    /// Appends the lines of a log, one for each window and at least one, with names as the access log has them. `before` stands before each.
     pub fn push_lines(&self, before: &[u8], lines: &mut Vec<Vec<u8>>) {
-        for window in &self.windows {
+        // Who is blocked has no window, and a line all the same.
+        let alone = self.windows.is_empty().then_some(None);
+        for window in self.windows.iter().map(Some).chain(alone) {
             let mut line = Vec::with_capacity(before.len() + LINE_BYTES_USUAL);
             line.extend_from_slice(before);
             line.extend_from_slice(br#"{"kind":"decision""#);
             let mut add = |name: &str, shown: SampleValue<'_>| push_field(&mut line, name, &shown);
             self.fields(&mut add);
-            window.fields(&mut add);
+            window.iter().for_each(|window| window.fields(&mut add));
             line.extend_from_slice(b"}\n");
             lines.push(line);
         }
@@ -122,6 +126,9 @@ impl DecisionSample {
             .filter(|(_, text)| !text.is_empty())
             .for_each(|(name, text)| add(name, SampleValue::Text(text)));
         add("admitted", SampleValue::Flag(self.is_admitted));
+        if !self.blocked.is_empty() {
+            add("blocked", SampleValue::Text(&self.blocked));
+        }
         if self.is_redis_down {
             add("redis-down", SampleValue::Flag(true));
         }

@@ -162,10 +162,7 @@ fn check(schema: &Value, name: &str, value: &mut Value, at: &str, flaws: &mut Ve
         }
         _ => {}
     }
-    if let Err(mut detail) = scalar(schema, name, value) {
-        if let Some(instead) = schema["x-instead-of-zero"].as_str().filter(|_| value.as_f64() == Some(0.0)) {
-            detail = format!("{detail}: {instead}");
-        }
+    if let Err(detail) = scalar(schema, name, value) {
         flaws.push(Flaw { at: At::Body(at.to_owned()), detail });
     }
 }

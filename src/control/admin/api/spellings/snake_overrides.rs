@@ -28,6 +28,7 @@ const NAMES: OverrideFieldNames = OverrideFieldNames {
     user: "user_id",
     tenant: "tenant_id",
     kind: "override_type",
+    subject: None,
     nobody: "Must specify user_id or tenant_id",
 };
 
@@ -43,8 +44,8 @@ struct SnakeOverrideBody {
     tenant_id: Option<Name>,
     /// How it changes a limit.
     override_type: OverrideType,
-    /// The limit of a policy's first window, or the factor for all windows.
-    value: f64,
+    /// The limit of a policy's first window, the factor for all windows, or the status of a block.
+    value: Option<f64>,
     /// How many minutes it lasts, from now on.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     duration_minutes: u64,
@@ -58,8 +59,10 @@ struct SnakeOverride {
     id: String,
     user_id: Option<String>,
     tenant_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
     override_type: &'static str,
-    #[schemars(with = "f64")]
+    #[schemars(with = "Option<f64>")]
     value: Value,
     reason: String,
     expires_at: Option<Time>,
@@ -136,7 +139,8 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
 
 pub(in crate::admin) async fn list(Query(listed): Query<SnakeOverrideQuery>, rows: RowReader) -> Answer {
     let SnakeOverrideQuery { page, user_id, tenant_id, policy, expired } = listed;
-    let listed = OverrideQuery { page, user_id, tenant_id, policy, expired };
+    let listed =
+        OverrideQuery { page, user_id, tenant_id, policy, override_type: None, expired, newest: false };
     Ok(answer::json(&overrides::page(rows, listed).await?.map(shown)))
 }
 
@@ -161,6 +165,7 @@ fn shown(row: OverrideRow) -> SnakeOverride {
         id: row.id,
         user_id: row.user_id,
         tenant_id: row.tenant_id,
+        subject: row.subject,
         override_type,
         value,
         reason: row.reason,
@@ -181,6 +186,7 @@ pub(in crate::admin::api) fn new_override(
         user_id: body.user_id,
         tenant_id: body.tenant_id,
         policy: None,
+        subject: None,
         override_type: body.override_type,
         value: body.value,
         reason: body.reason,

@@ -50,24 +50,56 @@ async fn the_largest_limit_that_the_document_names_is_taken() {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_limit_of_none_is_told_what_to_do() {
+async fn a_limit_may_be_0_and_a_factor_may_not() {
     let api = Api::start().await;
     let with = |kind: &str| {
         let mut body = of_acme();
         (body["override-type"], body["value"]) = (kind.into(), 0.into());
         body
     };
-    for (request, body, pointer) in [
-        ("POST /v1/overrides", with("absolute"), "#/value"),
-        ("POST /v1/overrides", with("multiplicative"), "#/value"),
-        ("PUT /v1/limits/a/p", json!({ "limit": 0, "reason": "x" }), "#/limit"),
+    let made = api.ask("POST /v1/overrides", Some(with("absolute"))).await;
+    assert_eq!((made.status(), &made.json()["value"]), (201, &json!(0)));
+    let put = api.ask("PUT /v1/limits/a/p", Some(json!({ "limit": 0, "reason": "x" }))).await;
+    assert_eq!((put.status(), &put.json()["limit"]), (200, &json!(0)));
+    let refused = api.ask("POST /v1/overrides", Some(with("multiplicative"))).await;
+    let detail = refused.detail();
+    assert_eq!((refused.status(), detail.contains("an absolute one of 0")), (400, true), "{detail}");
+}
+
+#[tokio::test]
+async fn who_blocks_in_vain_is_told_what_to_write() {
+    let api = Api::start().await;
+    let subject = |subject: &str| json!({ "subject": subject, "override-type": "block", "reason": "x" });
+    let with = |more: Value| {
+        let mut body = subject("ip=192.0.2.1");
+        let more = more.as_object().expect("an object").clone();
+        more.into_iter().for_each(|(name, value)| body[name] = value);
+        body
+    };
+    for (body, status, said) in [
+        (subject("ip=192.0.2"), 422, "write one, as in `203.0.113.0/24`"),
+        (subject("ip=192.0.2.1/24"), 422, "write `192.0.2.0/24`"),
+        (subject("192.0.2.1"), 422, "such as `ip=203.0.113.0/24`"),
+        (subject("colour=red"), 422, "`colour` is not a dimension: "),
+        (subject("consumer=ann"), 422, "as `user-id`"),
+        (with(json!({ "user-id": "ann" })), 400, "`subject` and `user-id` exclude each other"),
+        (with(json!({ "policy": "p" })), 400, "`block` is for all policies"),
+        (with(json!({ "value": 404 })), 400, "must be 403 or 429"),
+        (with(json!({ "reason": null })), 400, "`reason`"),
+        (with(json!({ "override-type": "unlimited", "value": 1 })), 400, "`unlimited` has no `value`"),
+        (with(json!({ "override-type": "absolute", "value": 1 })), 400, "only `block` and `unlimited`"),
+        (with(json!({ "override-type": "multiplicative" })), 400, "`value` is missing"),
+        (with(json!({ "subject": null })), 400, "`user-id`, `tenant-id` and `subject` are missing"),
     ] {
-        let refused = api.ask(request, Some(body)).await;
-        let errors = refused.json()["errors"].clone();
-        assert_eq!((refused.status(), &errors[0]["pointer"]), (400, &json!(pointer)), "{errors}");
+        let refused = api.ask("POST /v1/overrides", Some(body.clone())).await;
         let detail = refused.detail();
-        assert!(detail.contains("disable its API keys") && detail.contains("9007199254740991"), "{detail}");
+        assert_eq!((refused.status(), detail.contains(said)), (status, true), "{body}: {detail}");
     }
+    let made = api.ask("POST /v1/overrides", Some(subject("ip=::ffff:192.0.2.1"))).await.json();
+    assert_eq!((&made["subject"], &made["value"]), (&json!("ip=192.0.2.1"), &json!(403)), "{made}");
+    let unlimited = with(json!({ "override-type": "unlimited" }));
+    let made = api.ask("POST /v1/overrides?dry-run=true", Some(unlimited)).await.json();
+    assert_eq!((&made["new"]["override-type"], &made["new"]["value"]), (&json!("unlimited"), &Value::Null));
 }
 
 #[tokio::test]

@@ -1,0 +1,171 @@
+//! `sluicegate ctl block` and `sluicegate ctl unlimited`: overrides that refuse somebody, or that no limit counts.
+
+use std::io::{self, IsTerminal, Write};
+
+use anyhow::bail;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::call::{Call, ChangeOptions, Column, View, duration_text};
+use super::send;
+use crate::admin_client::AdminClient;
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Block {
+    /// Refuse a consumer, a tenant, an address or another value from now on
+    Add {
+        #[command(flatten)]
+        whose: Whose,
+        /// The status of the responses: 403, or 429 with Retry-After
+        #[arg(long, default_value_t = 403, value_parser = clap::value_parser!(u16).range(403..=429))]
+        status: u16,
+        /// Do not ask before your own address is blocked
+        #[arg(long)]
+        yes: bool,
+    },
+    #[command(flatten)]
+    Other(Listed),
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Unlimited {
+    /// Exempt a consumer, a tenant, an address or another value from all limits
+    Add {
+        #[command(flatten)]
+        whose: Whose,
+    },
+    #[command(flatten)]
+    Other(Listed),
+}
+
+#[derive(Debug, clap::Subcommand)]
+pub(super) enum Listed {
+    /// List those in force, the newest first
+    List {
+        /// Include expired ones, which are kept for a day
+        #[arg(long)]
+        expired: bool,
+        /// The most rows to show; default: all
+        #[arg(long, value_name = "ROWS")]
+        limit: Option<u32>,
+    },
+    /// Show one
+    Show { id: String },
+    /// End one now
+    Delete {
+        id: String,
+        #[command(flatten)]
+        careful: ChangeOptions,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("whose").required(true).multiple(true).args(["user", "tenant", "ip", "subject"])))]
+pub(super) struct Whose {
+    /// The consumer
+    #[arg(long, value_name = "CONSUMER", conflicts_with_all = ["ip", "subject"])]
+    user: Option<String>,
+    /// The tenant; with --user: only while the consumer acts for it
+    #[arg(long, conflicts_with_all = ["ip", "subject"])]
+    tenant: Option<String>,
+    /// The address, or the range of addresses, such as 203.0.113.0/24
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "subject")]
+    ip: Option<String>,
+    /// A value of another dimension, such as header:x-device=a7
+    #[arg(long, value_name = "DIMENSION=VALUE")]
+    subject: Option<String>,
+    /// How long, such as 10m or 1h30m; default: without end
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration_text)]
+    duration: Option<String>,
+    /// The reason, for the audit log
+    #[arg(long)]
+    reason: String,
+    /// Print what would be done, without doing it
+    #[arg(long)]
+    dry_run: bool,
+}
+
+impl Whose {
+    fn call(&self, kind: &str, status: Option<u16>, is_dry: bool) -> Call {
+        let text = |text: &Option<String>| text.clone().map(Value::from);
+        let subject = self.ip.as_ref().map(|ip| format!("ip={ip}")).or_else(|| self.subject.clone());
+        Call::change(Method::POST, &PATH, &ChangeOptions::only_dry(is_dry), View::Row).body([
+            ("user-id", text(&self.user)),
+            ("tenant-id", text(&self.tenant)),
+            ("subject", text(&subject)),
+            ("override-type", Some(kind.into())),
+            ("value", status.map(|status| json!(status))),
+            ("duration", text(&self.duration)),
+            ("reason", Some(self.reason.clone().into())),
+        ])
+    }
+}
+
+impl Listed {
+    fn call(&self, kind: &str, of: &'static str, columns: &'static [Column]) -> Call {
+        match self {
+            Listed::List { expired, limit } => Call::get(&PATH, View::List(of, columns))
+                .with("override-type", Some(kind))
+                .with("newest", Some(true))
+                .with("expired", expired.then_some(true))
+                .with("limit", *limit),
+            Listed::Show { id } => Call::get(&["v1", "overrides", id], View::Row),
+            Listed::Delete { id, careful } => {
+                Call::change(Method::DELETE, &["v1", "overrides", id], careful, View::Done("deleted"))
+            }
+        }
+    }
+}
+
+impl Block {
+    pub(super) fn call(&self) -> Call {
+        match self {
+            Block::Add { whose, status, .. } => whose.call("block", Some(*status), whose.dry_run),
+            Block::Other(listed) => listed.call("block", "blocks", BLOCKS),
+        }
+    }
+
+    /// Asks whether the caller's own address is to be blocked, if it is.
+    ///
+    /// # Errors
+    /// If it is not, nobody can be asked, or the gateway refuses.
+    pub(super) fn confirm(&self, client: &AdminClient) -> anyhow::Result<()> {
+        let Block::Add { whose, status, yes: false } = self else { return Ok(()) };
+        if whose.dry_run || whose.ip.is_none() && whose.subject.is_none() {
+            return Ok(());
+        }
+        let answer = send::ask(client, &whose.call("block", Some(*status), true), None)?;
+        let own = answer.get("new").and_then(|new| new["own-address"].as_str());
+        let Some(own) = own else { return Ok(()) };
+        if !io::stdin().is_terminal() {
+            bail!("this blocks your own address {own}: add --yes to block it");
+        }
+        let mut line = String::new();
+        write!(io::stderr(), "this blocks your own address {own}; type \"yes\" to block it: ")?;
+        io::stdin().read_line(&mut line)?;
+        if line.trim() == "yes" { Ok(()) } else { bail!("nothing is blocked") }
+    }
+}
+
+impl Unlimited {
+    pub(super) fn call(&self) -> Call {
+        match self {
+            Unlimited::Add { whose } => whose.call("unlimited", None, whose.dry_run),
+            Unlimited::Other(listed) => listed.call("unlimited", "exemptions", &BLOCKS[..UNLIMITED]),
+        }
+    }
+}
+
+const PATH: [&str; 2] = ["v1", "overrides"];
+const BLOCKS: &[Column] = &[
+    ("ID", "id"),
+    ("CONSUMER", "user-id"),
+    ("TENANT", "tenant-id"),
+    ("SUBJECT", "subject"),
+    ("UNTIL", "expires-at"),
+    ("BY", "created-by"),
+    ("REASON", "reason"),
+    ("STATUS", "value"),
+];
+/// All but the status.
+const UNLIMITED: usize = BLOCKS.len() - 1;
