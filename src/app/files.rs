@@ -24,9 +24,22 @@ pub(super) struct FileProblem {
 }
 
 impl FileProblem {
+    pub(super) fn error(
+        subject: Subject,
+        field: impl Into<String>,
+        message: &impl ToString,
+        hint: &'static str,
+    ) -> FileProblem {
+        let (field, message) = (field.into(), message.to_string());
+        FileProblem { subject, field, message, hint: hint.into(), is_warning: false }
+    }
+
+    fn warning(subject: Subject, field: &str, message: String, hint: Cow<'static, str>) -> FileProblem {
+        FileProblem { subject, field: field.to_owned(), message, hint, is_warning: true }
+    }
+
     pub(super) fn tls(subject: Subject, field: String, error: &tls::Error) -> FileProblem {
-        let hint = error.hint().into();
-        FileProblem { subject, field, message: error.to_string(), hint, is_warning: false }
+        FileProblem::error(subject, field, error, error.hint())
     }
 
     pub(super) fn report(self, definition: &mut Definition) {
@@ -45,14 +58,11 @@ pub(super) fn check(config: &Config) -> Vec<FileProblem> {
     for (index, listener) in config.listeners.iter().enumerate() {
         let client_auth = listener.client_auth.as_ref();
         wrong.extend(wrong_with_tls(Subject::Listener(index), &listener.certs, client_auth));
-        let found = wrong_with_rights(&listener.rights);
-        wrong.extend(found.map(|(field, error)| FileProblem {
-            subject: Subject::Listener(index),
-            field: field.to_owned(),
-            message: error.to_string(),
-            hint: "write the name of an existing user or group, or a number".into(),
-            is_warning: false,
-        }));
+        let hint = "write the name of an existing user or group, or a number";
+        let wrong_rights = wrong_with_rights(&listener.rights);
+        let wrong_rights = wrong_rights
+            .map(|(field, error)| FileProblem::error(Subject::Listener(index), field, &error, hint));
+        wrong.extend(wrong_rights);
     }
     if let Some(tls) = config.admin.as_ref().and_then(|admin| admin.tls.as_ref()) {
         wrong.extend(wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref()));
@@ -76,14 +86,7 @@ pub(super) fn check(config: &Config) -> Vec<FileProblem> {
     if let Some(redis) = &config.redis
         && let Err(error) = Global::check(redis)
     {
-        let (field, message) = ("ca".to_owned(), error.to_string());
-        wrong.push(FileProblem {
-            subject: Subject::Redis,
-            field,
-            message,
-            hint: "".into(),
-            is_warning: false,
-        });
+        wrong.push(FileProblem::error(Subject::Redis, "ca", &error, ""));
     }
     wrong
 }
@@ -93,10 +96,8 @@ pub(super) fn doubtful_credentials(index: usize, method: &auth::Method, tiers: &
     let Some(FileSummary { path, entries, tiers: named }) = method.summary() else { return Vec::new() };
     let (kind, path) = (&method.config.kind, path.display());
     let has_others = matches!(kind, MethodKind::ApiKey(keys) if keys.source.has_database());
-    let warning = |message, hint| {
-        let field = credentials_key(kind).to_owned();
-        FileProblem { subject: Subject::Auth(index), field, message, hint, is_warning: true }
-    };
+    let warning =
+        |message, hint| FileProblem::warning(Subject::Auth(index), credentials_key(kind), message, hint);
     let empty = (*entries == 0 && !has_others)
         .then(|| warning(format!("{path} is empty: every client is refused"), kind.hint_to_fill().into()));
     let unknown = named.iter().filter_map(|(tier, line)| {
@@ -134,15 +135,10 @@ fn wrong_with_tls(
     let pairs = certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made());
     let pairs = pairs.filter_map(|(index, pair)| match ServerCertificate::read(pair) {
         Ok(certificate) => {
-            let field = format!("certs[{index}].cert");
             let message = untimely(&certificate, clock::unix().as_secs())?;
-            Some(FileProblem {
-                subject,
-                field,
-                message,
-                hint: "replace the file with a renewed certificate".into(),
-                is_warning: true,
-            })
+            let (field, hint) =
+                (format!("certs[{index}].cert"), "replace the file with a renewed certificate");
+            Some(FileProblem::warning(subject, &field, message, hint.into()))
         }
         Err(error) => {
             let key = if error.part() == Some(TlsFile::Key) { "key" } else { "cert" };
@@ -151,8 +147,7 @@ fn wrong_with_tls(
     });
     let clients = client_auth.and_then(wrong_with_clients);
     let stale = client_auth.and_then(lists_over).map(|message| {
-        let (field, hint) = ("client-crl".to_owned(), "replace the file with newer lists".into());
-        FileProblem { subject, field, message, hint, is_warning: true }
+        FileProblem::warning(subject, "client-crl", message, "replace the file with newer lists".into())
     });
     pairs.chain(clients.map(|(field, error)| FileProblem::tls(subject, field, &error))).chain(stale).collect()
 }

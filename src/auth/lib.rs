@@ -18,6 +18,7 @@ pub mod keys;
 pub mod method;
 pub mod mtls;
 pub mod request;
+pub mod strict_json;
 
 pub use authenticate::{AuthOutcome, authenticate, authenticate_at_once};
 pub use config::{AnonymousIdentity, Config, MethodKind};

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::support::source::{File, Tree};
 
 /// Of a thousand type definitions, how many have a name that another definition has, too. Only ever lowered.
-const SHARED_PERMILLE_MAX: usize = 133;
+const SHARED_PERMILLE_MAX: usize = 125;
 
 /// Of a thousand doc comments, how many have five words or fewer. Only ever lowered.
 const SHORT_DOCS_PERMILLE_MAX: usize = 78;

@@ -143,14 +143,8 @@ impl Preparation {
             let fresh = match auth::Method::with_issued(wanted.clone(), claims, &self.kept.issued) {
                 Ok(fresh) => fresh,
                 Err(error) => {
-                    let (field, message) = (credentials_key(&wanted.kind).to_owned(), error.to_string());
-                    self.wrong.push(FileProblem {
-                        subject: Subject::Auth(index),
-                        field,
-                        message,
-                        hint: error.hint(&wanted.kind).into(),
-                        is_warning: false,
-                    });
+                    let (field, hint) = (credentials_key(&wanted.kind), error.hint(&wanted.kind));
+                    self.wrong.push(FileProblem::error(Subject::Auth(index), field, &error, hint));
                     continue;
                 }
             };
@@ -177,12 +171,8 @@ impl Preparation {
         }
         match ErrorPages::read(wanted) {
             Ok(pages) => self.kept.error_pages = Some(Arc::new(pages)),
-            Err(errors) => self.wrong.extend(errors.into_iter().map(|(index, error)| FileProblem {
-                subject: Subject::Errors,
-                field: wanted[index].key.clone(),
-                message: error.to_string(),
-                hint: "".into(),
-                is_warning: false,
+            Err(errors) => self.wrong.extend(errors.into_iter().map(|(index, error)| {
+                FileProblem::error(Subject::Errors, wanted[index].key.as_str(), &error, "")
             })),
         }
     }

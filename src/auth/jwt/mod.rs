@@ -4,7 +4,7 @@
 //! because the crate's own parser merges names that occur twice, reads the clock itself and does not check `nbf` and `iss`
 //! by default. A token never says where its key is: keys come from the configuration only.
 
-mod json;
+mod claim_values;
 mod keyset;
 pub mod remote;
 mod rules;

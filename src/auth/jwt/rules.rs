@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::json::Json;
+use serde_json::Value;
+
+use super::claim_values;
 use super::token::SignedToken;
 use base::cause::Cause;
 use base::identity::{Claim, Identity};
@@ -33,8 +35,8 @@ impl ClaimRules {
     ///
     /// # Errors
     /// Why they are not.
-    pub(super) fn good_until(&self, token: &SignedToken<'_>, claims: &Json, now: i64) -> Result<i64, Cause> {
-        let is_present = |name: &String| claims.member(name).is_some_and(|claim| *claim != Json::Null);
+    pub(super) fn good_until(&self, token: &SignedToken<'_>, claims: &Value, now: i64) -> Result<i64, Cause> {
+        let is_present = |name: &String| claims.get(name).is_some_and(|claim| !claim.is_null());
         if !self.required.iter().all(is_present) {
             return Err(Cause::TokenClaims);
         }
@@ -42,11 +44,11 @@ impl ClaimRules {
             return Err(Cause::TokenType);
         }
         if !self.issuers.is_empty()
-            && !self.issuers.iter().any(|own| claims.member("iss").and_then(Json::text) == Some(own))
+            && !self.issuers.iter().any(|own| claims.get("iss").and_then(Value::as_str) == Some(own))
         {
             return Err(Cause::TokenIssuer);
         }
-        if !self.audiences.is_empty() && !claims.member("aud").is_some_and(|aud| self.is_meant(aud)) {
+        if !self.audiences.is_empty() && !claims.get("aud").is_some_and(|aud| self.is_meant(aud)) {
             return Err(Cause::TokenAudience);
         }
         let leeway = i64::try_from(self.leeway.as_secs()).unwrap_or(i64::MAX);
@@ -73,10 +75,11 @@ impl ClaimRules {
         short.eq_ignore_ascii_case(wanted)
     }
 
-    fn is_meant(&self, aud: &Json) -> bool {
-        let is_own = |aud: &Json| aud.text().is_some_and(|aud| self.audiences.iter().any(|own| own == aud));
+    fn is_meant(&self, aud: &Value) -> bool {
+        let is_own =
+            |aud: &Value| aud.as_str().is_some_and(|aud| self.audiences.iter().any(|own| own == aud));
         match aud {
-            Json::List(many) => many.iter().any(is_own),
+            Value::Array(many) => many.iter().any(is_own),
             one => is_own(one),
         }
     }
@@ -86,8 +89,8 @@ impl ClaimNaming {
     /// The identity a token gives, with those of its claims that anything asks for. `None` if the claim that names the
     /// consumer is absent or empty, because limits by consumer would not hold for such a client, and it would be
     /// admitted.
-    pub(super) fn identity(&self, claims: &Json, wanted: &[Box<str>]) -> Option<Identity> {
-        let name = |claim: &Option<String>| claims.path(claim.as_deref()?)?.name();
+    pub(super) fn identity(&self, claims: &Value, wanted: &[Box<str>]) -> Option<Identity> {
+        let name = |claim: &Option<String>| claim_values::name(claim_values::at(claims, claim.as_deref()?)?);
         let consumer = name(&self.consumer);
         if self.consumer.is_some() && consumer.is_none() {
             return None;
@@ -98,24 +101,24 @@ impl ClaimNaming {
             tier: name(&self.tier),
             claims: wanted
                 .iter()
-                .filter_map(|name| Some((name.clone(), claim(claims.path(name)?)?)))
+                .filter_map(|name| Some((name.clone(), claim(claim_values::at(claims, name)?)?)))
                 .collect(),
         })
     }
 }
 
-fn claim(json: &Json) -> Option<Claim> {
+fn claim(json: &Value) -> Option<Claim> {
     match json {
-        Json::List(many) => Some(Claim::Many(many.iter().filter_map(Json::scalar).collect())),
-        one => one.scalar().map(Claim::One),
+        Value::Array(many) => Some(Claim::Many(many.iter().filter_map(claim_values::scalar).collect())),
+        one => claim_values::scalar(one).map(Claim::One),
     }
 }
 
 /// A date (RFC 7519 section 2, NumericDate), Unix seconds; parts of a second are dropped. `None` of what is none.
-fn date(claims: &Json, name: &str) -> Option<Option<i64>> {
-    match claims.member(name) {
+fn date(claims: &Value, name: &str) -> Option<Option<i64>> {
+    match claims.get(name) {
         None => Some(None),
-        Some(Json::Number(number)) => {
+        Some(Value::Number(number)) => {
             // A float beyond the range is cut to it.
             let seconds = number.as_i64().or_else(|| number.as_f64().map(|seconds| seconds as i64));
             seconds.map(Some)

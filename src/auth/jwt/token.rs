@@ -3,8 +3,9 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::Algorithm;
+use serde_json::Value;
 
-use super::json::Json;
+use crate::strict_json;
 use base::cause::Cause;
 
 /// A signed token in its compact form.
@@ -42,15 +43,15 @@ impl<'t> SignedToken<'t> {
         if payload.contains('.') {
             return None;
         }
-        let header = Json::parse(&URL_SAFE_NO_PAD.decode(header).ok()?)?;
-        if ["crit", "jwk", "enc", "zip"].iter().any(|name| header.member(name).is_some()) {
+        let header = strict_json::parse(&URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
+        if ["crit", "jwk", "enc", "zip"].iter().any(|name| header.get(name).is_some()) {
             return None;
         }
-        let text = |name| match header.member(name) {
+        let text = |name| match header.get(name) {
             None => Some(None),
-            Some(value) => value.text().map(|text| Some(text.to_owned())),
+            Some(value) => value.as_str().map(|text| Some(text.to_owned())),
         };
-        let algorithm = header.member("alg")?.text()?.parse();
+        let algorithm = header.get("alg")?.as_str()?.parse();
         let kid = text("kid")?.filter(|kid| !kid.is_empty());
         if kid.as_ref().is_some_and(|kid| kid.len() > KID_BYTES_MAX) {
             return None;
@@ -61,9 +62,9 @@ impl<'t> SignedToken<'t> {
     }
 
     /// What it claims; an object, or nothing.
-    pub(super) fn claims(&self) -> Option<Json> {
-        let claims = Json::parse(&URL_SAFE_NO_PAD.decode(self.payload).ok()?)?;
-        matches!(claims, Json::Object(_)).then_some(claims)
+    pub(super) fn claims(&self) -> Option<Value> {
+        let claims = strict_json::parse(&URL_SAFE_NO_PAD.decode(self.payload).ok()?).ok()?;
+        claims.is_object().then_some(claims)
     }
 }
 

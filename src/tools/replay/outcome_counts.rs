@@ -67,10 +67,8 @@ impl Outcome {
 
 impl OutcomeCounts {
     pub fn new(policies: &[Policy]) -> OutcomeCounts {
-        OutcomeCounts {
-            policies: policies.iter().map(PolicyCounts::new).collect(),
-            ..OutcomeCounts::default()
-        }
+        let policies = policies.iter().map(PolicyCounts::new).collect();
+        OutcomeCounts { policies, ..OutcomeCounts::default() }
     }
 
     /// Counts a request that began at this time, nanoseconds since 1970.

@@ -9,9 +9,9 @@ use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::admin::api::reading::json;
 use crate::admin::api::schema;
 use crate::database::Time;
+use auth::strict_json;
 use base::units;
 use base::words::{did_you_mean, listed, plain};
 
@@ -54,7 +54,7 @@ pub struct BodyFields {
 
 impl BodyFields {
     pub fn parse(body: &[u8]) -> Result<BodyFields, Vec<Flaw>> {
-        match json::parse(body) {
+        match strict_json::parse(body) {
             Ok(Value::Object(entries)) => Ok(BodyFields { entries, flaws: Vec::new() }),
             Ok(_) => Err(vec![Flaw::of_body("the body must be a JSON object")]),
             Err(error) => Err(vec![Flaw::of_body(format!("the body is not JSON: {error}"))]),

@@ -3,6 +3,5 @@
 pub mod bodies;
 pub(super) mod conditions;
 pub(super) mod fields;
-pub(super) mod json;
 pub(super) mod path;
 pub(super) mod query;

@@ -1,5 +1,6 @@
-//! Parses the JSON of a body. An object that has a name twice is refused, because another reader of the same body (a proxy
-//! that checks it, an audit) may take the other value.
+//! Parses the JSON of tokens and of bodies of the admin API. An object that has a name twice is refused, because another
+//! reader of the same text (a proxy that checks it, an audit) may take the other value, and two readers of one token must
+//! never see two identities in it (RFC 8725 section 2.4).
 
 use std::fmt;
 
@@ -10,7 +11,10 @@ use serde_json::{Map, Value};
 /// The value of a JSON text, or what is wrong with it, for its sender.
 ///
 /// Nesting is bounded by `serde_json`, at 128.
-pub(in crate::admin::api) fn parse(text: &[u8]) -> Result<Value, String> {
+///
+/// # Errors
+/// If it is not JSON, or has a name twice.
+pub fn parse(text: &[u8]) -> Result<Value, String> {
     match serde_json::from_slice(text) {
         Ok(StrictValue(value)) => Ok(value),
         // Passed on as it is, because the message names places and kinds of tokens, and repeats nothing but a name
@@ -98,7 +102,8 @@ mod tests {
             let said = parse(text.as_bytes()).expect_err("it is ambiguous");
             assert!(said.starts_with("an object has the same name twice"), "{said}");
         }
-        for text in ["", "{", "{}}", "nul", "\"\\ud800\"", &"[".repeat(200)] {
+        for text in ["", "{", "{}}", "{} {}", "nul", "NaN", "\u{feff}{}", "\"\\ud800\"", &"[".repeat(100_000)]
+        {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
     }
