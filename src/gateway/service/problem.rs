@@ -121,12 +121,10 @@ impl<'r> RefusalProblem<'r> {
                 row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "this route does not allow the client's address"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "this route does not allow the value of `Origin`"),
-            // Without why and by whom, which its request id tells operators.
+            // Without why and by whom, because that is the operators' business, and its request id tells them.
             Refusal::Blocked => row(S::FORBIDDEN, R::Blocked, C::PermissionDenied, "this client is blocked"),
-            Refusal::BlockedFor { retry_after_seconds } => RefusalProblem {
-                retry_after_seconds: *retry_after_seconds,
-                ..row(S::TOO_MANY_REQUESTS, R::Blocked, C::ResourceExhausted, "this client is blocked")
-            },
+            Refusal::BlockedFor { retry_after_seconds: after } =>
+                row(S::TOO_MANY_REQUESTS, R::Blocked, C::ResourceExhausted, "this client is blocked").after(*after),
             // 503 and not 429, because too many requests in flight mean a slow service, not a client that is too fast.
             Refusal::Limited(limited) if limited.is_in_flight() =>
                 row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
@@ -197,7 +195,11 @@ impl<'r> RefusalProblem<'r> {
 
     /// Trying again in a second may succeed.
     fn soon(self) -> RefusalProblem<'r> {
-        RefusalProblem { retry_after_seconds: Some(1), ..self }
+        self.after(Some(1))
+    }
+
+    fn after(self, retry_after_seconds: Option<u64>) -> RefusalProblem<'r> {
+        RefusalProblem { retry_after_seconds, ..self }
     }
 
     fn over(self, limited: &'r LimitExceeded) -> RefusalProblem<'r> {
