@@ -366,7 +366,7 @@ impl RequestExplanation {
         };
         let exempt = policies.exemptions(subject);
         self.exempt = exempt.map(|(policy, entry)| (policy.name.to_string(), entry.to_string())).collect();
-        if let Some(by) = limiter.and_then(|limiter| limiter.unlimited().of(subject, now_ns)) {
+        if let Some(by) = limiter.and_then(|limiter| limiter.overrides().unlimited.of(subject, now_ns)) {
             let said = OverrideView::alone(&by, now_ns).sentence();
             self.exempt =
                 policies.counting(subject).map(|policy| (policy.name.to_string(), said.clone())).collect();

@@ -110,16 +110,6 @@ impl Limiter {
         &self.holders.assignments
     }
 
-    /// Who is refused whatever policies say, which checks look at first.
-    pub fn blocked(&self) -> &Standings {
-        &self.holders.blocked
-    }
-
-    /// Whom no policy charges or refuses.
-    pub fn unlimited(&self) -> &Standings {
-        &self.holders.unlimited
-    }
-
     /// The fleet that limits are shared with, if Redis is configured.
     pub fn fleet(&self) -> Option<&Fleet> {
         self.shared.as_ref().map(|shared| &*shared.fleet)

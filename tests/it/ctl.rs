@@ -109,9 +109,12 @@ fn an_override_is_made_listed_and_deleted_by_command() {
     assert!(row.contains(&vec!["user-id", "ann"]) && row.contains(&vec!["created-by", "alice"]), "{made}");
     let table = printed(&ctl(&gateway, "read-1", &["override", "list", "--user", "ann"]));
     let lines = words(&table);
-    assert_eq!(lines[0], ["ID", "CONSUMER", "TENANT", "POLICY", "TYPE", "VALUE", "UNTIL", "BY", "REASON"]);
-    assert_eq!(lines[1][..6], [&*id, "ann", "-", "-", "absolute", "50"]);
-    assert_eq!(lines[1][7..], ["alice", "a", "migration"]);
+    assert_eq!(
+        lines[0],
+        ["ID", "CONSUMER", "TENANT", "SUBJECT", "POLICY", "TYPE", "VALUE", "UNTIL", "BY", "REASON"]
+    );
+    assert_eq!(lines[1][..7], [&*id, "ann", "-", "-", "-", "absolute", "50"]);
+    assert_eq!(lines[1][8..], ["alice", "a", "migration"]);
 
     assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "delete", &id])), "deleted\n");
     assert!(refused(&ctl(&gateway, "operate-1", &["override", "delete", &id])).contains("(404)"));

@@ -63,8 +63,8 @@ impl Tables {
             }
         }
         self.limiter.overrides().replace(limits);
-        self.limiter.blocked().replace(blocked);
-        self.limiter.unlimited().replace(unlimited);
+        self.limiter.overrides().blocked.replace(blocked);
+        self.limiter.overrides().unlimited.replace(unlimited);
         let assignments = state.assignments.iter();
         let assignments = assignments.map(|row| (row.user_id.as_str().into(), row.tier.as_str().into()));
         self.limiter.assignments().replace(assignments);
@@ -90,8 +90,8 @@ impl Tables {
                 Some((target, made)) => {
                     match &target {
                         OverrideTarget::Limit(holder) => self.limiter.overrides().put(holder, made),
-                        OverrideTarget::Block(of, _) => self.limiter.blocked().put(of, made),
-                        OverrideTarget::Unlimited(of, _) => self.limiter.unlimited().put(of, made),
+                        OverrideTarget::Block(of, _) => self.limiter.overrides().blocked.put(of, made),
+                        OverrideTarget::Unlimited(of, _) => self.limiter.overrides().unlimited.put(of, made),
                     }
                     self.holders.insert(row.id.clone(), target);
                 }
@@ -140,8 +140,8 @@ impl Tables {
     fn remove(&mut self, id: &str) {
         match self.holders.remove(id) {
             Some(OverrideTarget::Limit(holder)) => self.limiter.overrides().remove(&holder, id),
-            Some(OverrideTarget::Block(of, _)) => self.limiter.blocked().remove(&of, id),
-            Some(OverrideTarget::Unlimited(of, _)) => self.limiter.unlimited().remove(&of, id),
+            Some(OverrideTarget::Block(of, _)) => self.limiter.overrides().blocked.remove(&of, id),
+            Some(OverrideTarget::Unlimited(of, _)) => self.limiter.overrides().unlimited.remove(&of, id),
             None => {}
         }
     }
@@ -214,7 +214,7 @@ fn of_row(row: &database::OverrideRow, clocks: Clocks) -> Option<(OverrideTarget
             (standing(NamedValue::Of(Dimension::Tenant, tenant.as_str().into())), None)
         }
         (None, None, Some(subject)) if !is_limit => (standing(subject.parse().ok()?), None),
-        // The tables and the API refuse such a row.
+        // Left out, because the tables and the API refuse such a row.
         (None, None, _) => return None,
     };
     let mut made = Override::new(&row.id, change, &row.reason, row.version);

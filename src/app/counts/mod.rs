@@ -57,7 +57,8 @@ fn standing(limiter: &Limiter, consumer: &str, tenant: Option<&str>) -> Vec<(&'s
     let names = [(Dimension::Consumer, Some(consumer)), (Dimension::Tenant, tenant)];
     let named =
         names.into_iter().filter_map(|(dimension, name)| Some(NamedValue::Of(dimension, name?.into())));
-    let standings = [("blocked", limiter.blocked()), ("unlimited", limiter.unlimited())];
+    let standings =
+        [("blocked", &limiter.overrides().blocked), ("unlimited", &limiter.overrides().unlimited)];
     let of = |value: NamedValue| {
         standings.into_iter().filter_map(move |(word, standings)| {
             let by = standings.of_value(&value, tenant, now_ns)?;

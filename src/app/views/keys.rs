@@ -85,10 +85,7 @@ pub(crate) fn key(
             }
             shown["from"] = policy.origin_of(charge.window.into()).word().into();
             if let Some(found) = overridden {
-                shown["override"] = OverrideView::of(&found, policy, charge, now_ns).to_json();
-                if found.refuses_all() {
-                    (shown["limit"], shown["remaining"]) = (0.into(), 0.into());
-                }
+                OverrideView::of(&found, policy, charge, now_ns).show(&mut shown);
             }
             let beneath = inspection.limit_beneath(policy, (consumer, tenant), charge.window, now_ns);
             if let Some(limit) = beneath {

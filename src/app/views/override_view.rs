@@ -39,6 +39,14 @@ impl OverrideView {
         }
     }
 
+    /// Shows it in what is shown of its window. A limit of 0 is none of the charge's, because nothing is charged under it.
+    pub(crate) fn show(&self, window: &mut Value) {
+        window["override"] = self.to_json();
+        if self.change == Change::Absolute(0) {
+            (window["limit"], window["remaining"]) = (0.into(), 0.into());
+        }
+    }
+
     /// For programs.
     pub(crate) fn to_json(&self) -> Value {
         json!({

@@ -11,7 +11,7 @@ use super::send;
 use crate::admin_client::AdminClient;
 
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Block {
+pub(super) enum BlockCommand {
     /// Refuse a consumer, a tenant, an address or another value from now on
     Add {
         #[command(flatten)]
@@ -24,22 +24,22 @@ pub(super) enum Block {
         yes: bool,
     },
     #[command(flatten)]
-    Other(Listed),
+    Other(RowCommand),
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Unlimited {
+pub(super) enum UnlimitedCommand {
     /// Exempt a consumer, a tenant, an address or another value from all limits
     Add {
         #[command(flatten)]
         whose: Whose,
     },
     #[command(flatten)]
-    Other(Listed),
+    Other(RowCommand),
 }
 
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Listed {
+pub(super) enum RowCommand {
     /// List those in force, the newest first
     List {
         /// Include expired ones, which are kept for a day
@@ -101,27 +101,27 @@ impl Whose {
     }
 }
 
-impl Listed {
+impl RowCommand {
     fn call(&self, kind: &str, of: &'static str, columns: &'static [Column]) -> Call {
         match self {
-            Listed::List { expired, limit } => Call::get(&PATH, View::List(of, columns))
+            RowCommand::List { expired, limit } => Call::get(&PATH, View::List(of, columns))
                 .with("override-type", Some(kind))
                 .with("newest", Some(true))
                 .with("expired", expired.then_some(true))
                 .with("limit", *limit),
-            Listed::Show { id } => Call::get(&["v1", "overrides", id], View::Row),
-            Listed::Delete { id, careful } => {
+            RowCommand::Show { id } => Call::get(&["v1", "overrides", id], View::Row),
+            RowCommand::Delete { id, careful } => {
                 Call::change(Method::DELETE, &["v1", "overrides", id], careful, View::Done("deleted"))
             }
         }
     }
 }
 
-impl Block {
+impl BlockCommand {
     pub(super) fn call(&self) -> Call {
         match self {
-            Block::Add { whose, status, .. } => whose.call("block", Some(*status), whose.dry_run),
-            Block::Other(listed) => listed.call("block", "blocks", BLOCKS),
+            BlockCommand::Add { whose, status, .. } => whose.call("block", Some(*status), whose.dry_run),
+            BlockCommand::Other(listed) => listed.call("block", "blocks", BLOCKS),
         }
     }
 
@@ -130,10 +130,11 @@ impl Block {
     /// # Errors
     /// If it is not, nobody can be asked, or the gateway refuses.
     pub(super) fn confirm(&self, client: &AdminClient) -> anyhow::Result<()> {
-        let Block::Add { whose, status, yes: false } = self else { return Ok(()) };
+        let BlockCommand::Add { whose, status, yes: false } = self else { return Ok(()) };
         if whose.dry_run || whose.ip.is_none() && whose.subject.is_none() {
             return Ok(());
         }
+        // Asked of the gateway, because only it knows from which address the caller comes.
         let answer = send::ask(client, &whose.call("block", Some(*status), true), None)?;
         let own = answer.get("new").and_then(|new| new["own-address"].as_str());
         let Some(own) = own else { return Ok(()) };
@@ -147,11 +148,11 @@ impl Block {
     }
 }
 
-impl Unlimited {
+impl UnlimitedCommand {
     pub(super) fn call(&self) -> Call {
         match self {
-            Unlimited::Add { whose } => whose.call("unlimited", None, whose.dry_run),
-            Unlimited::Other(listed) => listed.call("unlimited", "exemptions", &BLOCKS[..UNLIMITED]),
+            UnlimitedCommand::Add { whose } => whose.call("unlimited", None, whose.dry_run),
+            UnlimitedCommand::Other(listed) => listed.call("unlimited", "exemptions", &BLOCKS[..UNLIMITED]),
         }
     }
 }

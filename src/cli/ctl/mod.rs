@@ -43,10 +43,10 @@ enum Resource {
     Override(overrides::Command),
     /// Who is refused, whatever limits say
     #[command(subcommand)]
-    Block(blocks::Block),
+    Block(blocks::BlockCommand),
     /// Whom no limit counts or refuses
     #[command(subcommand)]
-    Unlimited(blocks::Unlimited),
+    Unlimited(blocks::UnlimitedCommand),
     /// The permanent limit of one consumer for one policy
     #[command(subcommand)]
     Limit(limits::Command),

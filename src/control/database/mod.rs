@@ -42,6 +42,7 @@ pub use events::DecisionEvent;
 pub use hint::{CHANNEL, HINTS_TESTED_EACH, HintConnection, LatestHint};
 pub use overrides::{
     ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, OverrideNames, OverrideRow, SUBJECT_CHARS_MAX,
+    knows,
 };
 pub use page::{PageRange, ROWS_MAX};
 pub use policies::PolicyRow;

@@ -239,22 +239,6 @@ impl Database {
         write.commit(OverrideRow::entry(Some(&old), None), old).await
     }
 
-    /// Whether a key, a tier, or a policy's count within a day names the consumer; of a tenant, whether a key or a count does.
-    pub async fn knows(&self, name: &str, is_tenant: bool) -> Result<bool, Error> {
-        let query = match is_tenant {
-            false => {
-                "SELECT 1 AS one FROM api_keys WHERE consumer = $1 UNION ALL \
-                 SELECT 1 FROM user_rate_tiers WHERE user_id = $1 UNION ALL \
-                 SELECT 1 FROM usage_minutes WHERE consumer = $1 LIMIT 1"
-            }
-            true => {
-                "SELECT 1 AS one FROM api_keys WHERE tenant = $1 UNION ALL \
-                 SELECT 1 FROM usage_minutes WHERE tenant = $1 LIMIT 1"
-            }
-        };
-        Ok(!self.read_all(SqlQuery::new(query).with(name), |_| Ok(())).await?.is_empty())
-    }
-
     /// Lists overrides by their ids, which are in the order of time; those that have ended are kept for a day.
     pub async fn overrides(
         &self,
@@ -278,6 +262,22 @@ impl Database {
         };
         self.rows_where((page, filter.is_newest_first), rows).await
     }
+}
+
+/// Whether a key, a tier, or a policy's count within a day names the consumer; of a tenant, whether a key or a count does.
+pub async fn knows(database: &Database, name: &str, is_tenant: bool) -> Result<bool, Error> {
+    let query = match is_tenant {
+        false => {
+            "SELECT 1 AS one FROM api_keys WHERE consumer = $1 UNION ALL \
+             SELECT 1 FROM user_rate_tiers WHERE user_id = $1 UNION ALL \
+             SELECT 1 FROM usage_minutes WHERE consumer = $1 LIMIT 1"
+        }
+        true => {
+            "SELECT 1 AS one FROM api_keys WHERE tenant = $1 UNION ALL \
+             SELECT 1 FROM usage_minutes WHERE tenant = $1 LIMIT 1"
+        }
+    };
+    Ok(!database.read_all(SqlQuery::new(query).with(name), |_| Ok(())).await?.is_empty())
 }
 
 /// Only those that have not ended by then.

@@ -45,7 +45,7 @@ pub fn begin<'t>(
     found: &RouteMatch<'t, '_>,
     facts: &RoutingFacts<'_, '_>,
 ) -> Result<LimitDecision, Box<RedisWait<'t>>> {
-    if found.route.policies.is_empty() && context.services.shared.limiter.blocked().is_empty() {
+    if found.route.policies.is_empty() && context.services.shared.limiter.overrides().blocked.is_empty() {
         return Ok(LimitDecision::Admitted(RateLimitFields::default()));
     }
     let policies = table.chosen(found.route, facts.refused);
@@ -158,7 +158,7 @@ pub fn admit_address(context: &mut RequestContext, client: IpAddr) -> Result<(),
     if !context.conn.config.addresses.admit(client) {
         return Err(Refusal::AddressDenied);
     }
-    let blocked = context.services.shared.limiter.blocked();
+    let blocked = &context.services.shared.limiter.overrides().blocked;
     match blocked.of_address(client, clock::ns_of(context.facts.started)) {
         Some(by) => Err(block(context, &by)),
         None => Ok(()),

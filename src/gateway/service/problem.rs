@@ -91,8 +91,7 @@ impl<'r> RefusalProblem<'r> {
             Refusal::WebSocketVersion =>
                 row(S::UPGRADE_REQUIRED, R::Malformed, C::Unknown, "`Sec-WebSocket-Version` must be 13")
                     .with(Extra::WebSocketVersion),
-            Refusal::UriTooLong =>
-                row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
+            Refusal::UriTooLong => row(S::URI_TOO_LONG, R::UriTooLong, C::Unknown, "the request target is too long"),
             Refusal::HeadersTooLarge =>
                 row(S::REQUEST_HEADER_FIELDS_TOO_LARGE, R::HeadersTooLarge, C::Unknown, "the request headers are too many or too long"),
             Refusal::BodyTooLarge =>
@@ -100,10 +99,8 @@ impl<'r> RefusalProblem<'r> {
             // Closed, because the rest of the body will not be read (RFC 9110 section 15.5.9).
             Refusal::BodySlow =>
                 row(S::REQUEST_TIMEOUT, R::BodySlow, C::DeadlineExceeded, "the request body arrives too slowly").close(),
-            Refusal::ClientGone =>
-                row(S::BAD_REQUEST, R::ClientGone, C::Internal, "the request body ended before it was complete"),
-            Refusal::NoRoute =>
-                row(S::NOT_FOUND, R::NoRoute, C::Unimplemented, "no route matches this host and path"),
+            Refusal::ClientGone => row(S::BAD_REQUEST, R::ClientGone, C::Internal, "the request body ended before it was complete"),
+            Refusal::NoRoute => row(S::NOT_FOUND, R::NoRoute, C::Unimplemented, "no route matches this host and path"),
             Refusal::MethodNotAllowed(allow) =>
                 row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not allow this method: `Allow` lists those it does")
                     .with(Extra::Allow(allow)),
@@ -115,18 +112,15 @@ impl<'r> RefusalProblem<'r> {
                 cause: *cause,
                 ..row(S::SERVICE_UNAVAILABLE, R::AuthBusy, C::Unavailable, "the credentials cannot be verified at the moment: try again").soon()
             },
-            Refusal::Forbidden(cause) =>
-                row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "these credentials do not allow this route").because(*cause),
+            Refusal::Forbidden(cause) => row(S::FORBIDDEN, R::Forbidden, C::PermissionDenied, "these credentials do not allow this route").because(*cause),
             Refusal::AddressDenied =>
                 row(S::FORBIDDEN, R::AddressDenied, C::PermissionDenied, "this route does not allow the client's address"),
             Refusal::OriginDenied =>
                 row(S::FORBIDDEN, R::OriginDenied, C::PermissionDenied, "this route does not allow the value of `Origin`"),
-            // Without why and by whom, which its request id tells operators.
+            // Without why and by whom, because that is the operators' business, and its request id tells them.
             Refusal::Blocked => row(S::FORBIDDEN, R::Blocked, C::PermissionDenied, "this client is blocked"),
-            Refusal::BlockedFor { retry_after_seconds } => RefusalProblem {
-                retry_after_seconds: *retry_after_seconds,
-                ..row(S::TOO_MANY_REQUESTS, R::Blocked, C::ResourceExhausted, "this client is blocked")
-            },
+            Refusal::BlockedFor { retry_after_seconds: after } =>
+                row(S::TOO_MANY_REQUESTS, R::Blocked, C::ResourceExhausted, "this client is blocked").after(*after),
             // 503 and not 429, because too many requests in flight mean a slow service, not a client that is too fast.
             Refusal::Limited(limited) if limited.is_in_flight() =>
                 row(S::SERVICE_UNAVAILABLE, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
@@ -134,8 +128,7 @@ impl<'r> RefusalProblem<'r> {
                 row(S::TOO_MANY_REQUESTS, R::Limited, C::ResourceExhausted, limits_text(limited)).over(limited),
             Refusal::RedisDown(limited) =>
                 row(S::SERVICE_UNAVAILABLE, R::RedisDown, C::Unavailable, "the rate limit cannot be checked at the moment: try again later").over(limited),
-            Refusal::MissingKey(dimension) =>
-                row(S::BAD_REQUEST, R::MissingKey, C::Internal, missing_text(dimension)),
+            Refusal::MissingKey(dimension) => row(S::BAD_REQUEST, R::MissingKey, C::Internal, missing_text(dimension)),
             Refusal::UpstreamUnresolved =>
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamUnresolved, C::Unavailable, "the upstream's name does not resolve").soon(),
             Refusal::UpstreamConnect(cause) =>
@@ -197,7 +190,11 @@ impl<'r> RefusalProblem<'r> {
 
     /// Trying again in a second may succeed.
     fn soon(self) -> RefusalProblem<'r> {
-        RefusalProblem { retry_after_seconds: Some(1), ..self }
+        self.after(Some(1))
+    }
+
+    fn after(self, retry_after_seconds: Option<u64>) -> RefusalProblem<'r> {
+        RefusalProblem { retry_after_seconds, ..self }
     }
 
     fn over(self, limited: &'r LimitExceeded) -> RefusalProblem<'r> {

@@ -230,8 +230,8 @@ impl Limiter {
     /// Whether the policies whose decision does not depend on the client's identity would admit the subject. Nothing is
     /// spent. Authentication asks this before costly work (a password, a signature), so that guessing runs into a limit.
     pub fn has_room(&self, policies: PolicySelection<'_>, subject: &impl Subject, now_ns: u64) -> bool {
-        let unlimited = &self.holders.unlimited;
-        // An override may be the client's, once it is known.
+        let unlimited = &self.holders.overrides.unlimited;
+        // True as well if it may be, because once it is known the client may be unlimited.
         if unlimited.needs_identity() || unlimited.of(subject, now_ns).is_some() {
             return true;
         }
@@ -380,11 +380,11 @@ impl<'t> Check<'t> {
         policies: PolicySelection<'_>,
         (subject, part): (&impl Subject, u16),
     ) -> bool {
-        self.blocked = holders.blocked.of(subject, self.begun_ns);
+        self.blocked = holders.overrides.blocked.of(subject, self.begun_ns);
         if self.blocked.is_some() {
             return true;
         }
-        let is_unlimited = holders.unlimited.of(subject, self.begun_ns).is_some();
+        let is_unlimited = holders.overrides.unlimited.of(subject, self.begun_ns).is_some();
         if is_unlimited {
             let counting = policies.counting(subject);
             counting.for_each(|it| self.event.decide(it.id, part, metrics::PolicyDecision::Exempt));

@@ -1,5 +1,5 @@
 //! [`Holders`]: what consumers and tenants have of their own, beside the compiled policies: overrides, resets, tiers, and limits
-//! that they bring themselves. And who is blocked or unlimited.
+//! that they bring themselves.
 
 pub(super) mod account;
 pub(super) mod assignments;
@@ -17,7 +17,6 @@ use crate::holders::assignments::Assignments;
 use crate::holders::overrides::Overrides;
 use crate::holders::own_limits::OwnLimits;
 use crate::holders::resets::Resets;
-use crate::holders::standings::Standings;
 use crate::local::Table;
 
 /// What holders have of their own, and where the quotas that it makes are made known.
@@ -27,8 +26,6 @@ pub(crate) struct Holders {
     pub(crate) overrides: Overrides,
     pub(crate) resets: Resets,
     pub(crate) assignments: Assignments,
-    pub(crate) blocked: Standings,
-    pub(crate) unlimited: Standings,
     own_limits: OwnLimits,
 }
 
@@ -40,8 +37,6 @@ impl Holders {
             overrides: Overrides::default(),
             resets: Resets::default(),
             assignments: Assignments::default(),
-            blocked: Standings::default(),
-            unlimited: Standings::default(),
             own_limits: OwnLimits::default(),
         }
     }

@@ -77,7 +77,7 @@ impl Standings {
             }
             insert(list, Arc::new(put));
         }
-        // Both, until the values are there, so that none is missed meanwhile.
+        // The probes of before, too, so that no value is missed until those of now are there.
         self.probes.rcu(|before| before.iter().chain(&probes).cloned().collect::<Vec<_>>());
         self.values.replace(values.into_iter().map(|(key, list)| (key, list.into())));
         self.probes.store(Arc::new(probes));
@@ -98,7 +98,7 @@ impl Standings {
             match dimension {
                 Dimension::Consumer => value.extend_from_slice(subject.consumer()?.as_bytes()),
                 Dimension::Tenant => value.extend_from_slice(subject.tenant()?.as_bytes()),
-                // Of several values that differ none counts.
+                // None of several that differ, because nobody knows which of them the upstream reads.
                 _ if !subject.write(dimension, &mut value) || value.is_empty() => return None,
                 _ => {}
             }
@@ -147,7 +147,7 @@ impl Standings {
                 probes
             });
         };
-        // It grows first and shrinks last, so that a value is not missed.
+        // It grows first and shrinks last, so that a value is not missed meanwhile.
         count(1);
         let mut grown = 0;
         self.values.change(key, |held| {
@@ -212,7 +212,7 @@ fn key_of_network(address: IpAddr, bits: u8) -> Key {
     key
 }
 
-/// The key of a value as subjects have it. What may be a credential is there by its digest alone.
+/// The key of a value as subjects have it. What may be a credential is there by its digest alone, because nothing keeps one.
 fn key_of(dimension: &Dimension, value: &[u8]) -> Key {
     if !sounds_secret(dimension) {
         return key_of_text(dimension, value);

@@ -21,6 +21,7 @@ use super::reading::query::Query;
 use super::schema::{BoundedText, DurationText, Name, Reason};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
+use crate::database;
 use crate::database::{
     ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, SUBJECT_CHARS_MAX, Time,
 };
@@ -332,6 +333,7 @@ fn subject_of(text: &str) -> Result<String, String> {
     match &value {
         NamedValue::Of(Dimension::Consumer, _) => Err("write the consumer as `user-id`".to_owned()),
         NamedValue::Of(Dimension::Tenant, _) => Err("write the tenant as `tenant-id`".to_owned()),
+        // By the form in which requests have it, so that one digest stands for every spelling.
         value => Ok(match value.secret() {
             Some((dimension, secret)) => {
                 let mut bytes = Default::default();
@@ -358,7 +360,7 @@ async fn hint(change: &ChangeRequest, new: &NewOverride) -> Result<Option<String
     }
     for (noun, name, is_tenant) in [("consumer", &new.user_id, false), ("tenant", &new.tenant_id, true)] {
         if let Some(name) = name
-            && !change.database.knows(name, is_tenant).await?
+            && !database::knows(&change.database, name, is_tenant).await?
         {
             return Ok(Some(format!(
                 "no API key, tier or count of the last day names the {noun} `{name}`: check how it is spelt"

@@ -169,6 +169,7 @@ static SQLITE: LazyLock<Migrator> = LazyLock::new(|| {
         include_str!("../migrations/sqlite/0002_resets.sql"),
         include_str!("../migrations/sqlite/0003_usage.sql"),
         include_str!("../migrations/sqlite/0004_events.sql"),
+        include_str!("../migrations/sqlite/0005_blocks.sql"),
     ])
 });
 static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
@@ -177,6 +178,7 @@ static POSTGRES: LazyLock<Migrator> = LazyLock::new(|| {
         include_str!("../migrations/postgres/0002_resets.sql"),
         include_str!("../migrations/postgres/0003_usage.sql"),
         include_str!("../migrations/postgres/0004_events.sql"),
+        include_str!("../migrations/postgres/0005_blocks.sql"),
     ])
 });
 

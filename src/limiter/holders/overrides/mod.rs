@@ -14,6 +14,7 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::holders::by_holder::{ByHolder, ByName, Holder};
+use crate::holders::standings::Standings;
 use policy::Policy;
 use policy::definition::Dimension;
 
@@ -21,7 +22,13 @@ pub(crate) use scaled_windows::ScaledWindows;
 
 /// The overrides in force, by whose they are: of one holder the one that applies first first.
 #[derive(Debug, Default)]
-pub struct Overrides(ByHolder<Arc<Override>>);
+pub struct Overrides {
+    limits: ByHolder<Arc<Override>>,
+    /// Who is refused whatever policies say, which checks look at first.
+    pub blocked: Standings,
+    /// Whom no policy charges or refuses.
+    pub unlimited: Standings,
+}
 
 /// One override: whom it is for, what it changes, and until when.
 #[derive(Debug)]
@@ -99,6 +106,7 @@ impl Override {
         match self.change {
             Change::Absolute(limit) => limit as f64 / first.get() as f64,
             Change::Multiplicative(factor) => factor,
+            // Nobody asks, because these lie beside the limits.
             Change::Block(_) | Change::Unlimited => 1.0,
         }
     }
@@ -125,7 +133,7 @@ impl Override {
 impl Overrides {
     /// Adds an override, or replaces the one with its id.
     pub fn put(&self, holder: &Holder, put: Override) {
-        self.0.change(holder, |mut held| {
+        self.limits.change(holder, |mut held| {
             held.retain(|old| old.id != put.id);
             insert(&mut held, Arc::new(put));
             held
@@ -134,7 +142,7 @@ impl Overrides {
 
     /// Removes an override. Nothing happens if there is none.
     pub fn remove(&self, holder: &Holder, id: &str) {
-        self.0.change(holder, |mut held| {
+        self.limits.change(holder, |mut held| {
             held.retain(|old| *old.id != *id);
             held
         });
@@ -142,13 +150,13 @@ impl Overrides {
 
     /// Replaces all of them. A holder that has one before and after has one all the time.
     pub fn replace(&self, all: impl IntoIterator<Item = (Holder, Override)>) {
-        self.0.replace(all.into_iter().map(|(holder, put)| (holder, Arc::new(put))), insert);
+        self.limits.replace(all.into_iter().map(|(holder, put)| (holder, Arc::new(put))), insert);
     }
 
     /// Removes those that have ended. They have no effect any more; this frees their memory.
     pub fn sweep(&self, now_ns: u64) {
         let has_ended = |held: &Arc<Override>| held.until_ns <= now_ns;
-        for kind in [&self.0.consumers, &self.0.tenants] {
+        for kind in [&self.limits.consumers, &self.limits.tenants] {
             kind.sweep(|list| {
                 list.iter().any(has_ended).then(|| {
                     let kept: Box<[_]> = list.iter().filter(|held| !has_ended(held)).cloned().collect();
@@ -160,13 +168,13 @@ impl Overrides {
 
     /// How many there are, those included that have ended since the last sweep.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.limits.len()
     }
 
     /// Whether there is no override at all, for anybody.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.limits.is_empty()
     }
 
     /// The override that decides a policy's limit for this consumer and tenant.
@@ -180,9 +188,9 @@ impl Overrides {
         let counts_by = |dimension| policy.by.contains(&dimension);
         let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
         let first = |kind, name| first(kind, name, policy, tenant, now_ns);
-        let own = consumer.and_then(|name| first(&self.0.consumers, name));
+        let own = consumer.and_then(|name| first(&self.limits.consumers, name));
         let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
-        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.0.tenants, name)))
+        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.limits.tenants, name)))
     }
 
     /// The override of a tenant that would decide a policy's limit if the consumer had none of its own; `None` if it has
@@ -195,8 +203,8 @@ impl Overrides {
         now_ns: u64,
     ) -> Option<Arc<Override>> {
         let first = |kind, name| first(kind, name, policy, Some(tenant), now_ns);
-        policy.by.contains(&Dimension::Consumer).then(|| first(&self.0.consumers, consumer))??;
-        first(&self.0.tenants, tenant)
+        policy.by.contains(&Dimension::Consumer).then(|| first(&self.limits.consumers, consumer))??;
+        first(&self.limits.tenants, tenant)
     }
 }
 
