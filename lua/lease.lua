@@ -14,9 +14,10 @@
 -- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
 -- time since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see
 -- keys.lua), in ticks of four microseconds, because an epoch may have more than 19 bits of these; nodes, nodes_before: how
--- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). Promised rates are paid
--- in advance: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do
--- not renew all at once.
+-- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). at_us is in such ticks,
+-- too: its lowest bits count how many epochs have ended, up to three, since the bucket last refilled in place of units too
+-- old to be spent (older scripts write 0). Promised rates are paid in advance: the bucket refills at `refill - promised`. A
+-- key's first epoch begins when its record is made, so keys do not renew all at once.
 --
 -- What was spent stays spent under a changed plan, in units. A record that holds more than a lower limit goes on under
 -- the plan it was written under, and lends nothing, until it fits; one of an exact bucket (token_bucket.lua) is read too.
@@ -26,6 +27,19 @@
 --
 -- In Lua, a function call or a table field costs more than the arithmetic here. So a record is kept in locals, and the
 -- greater of two numbers is `if b > a then a = b end`, which does what math.max does, with NaN too.
+
+-- That count, of the record at hand.
+local calm
+
+-- Drops from the units that nodes held too long those in whose place the bucket has refilled; `held`: what others hold.
+-- Returns what is left of them.
+local function lease_drop_refilled(level, held, out_before)
+  if 0 > held then held = 0 end
+  local missing = burst - held - level
+  if 0 > missing then missing = 0 end
+  if missing < out_before then out_before, calm = missing, 0 end
+  return out_before
+end
 
 -- Refills from `from_us` until `to_us`. The level and the units that nodes hold unspent (`out`) together never exceed
 -- the burst, so the fleet as a whole is one bucket.
@@ -63,6 +77,7 @@ local function lease_of_exact(saved)
   local old = { limit = old_limit, period_ns = period_us * 1000 }
   module(1).prepare(old, units)
   if not (missing >= 0 and missing <= deepest * old.whole) then return '' end
+  then_us = then_us - then_us % 4
   return pack('<ddfffffI4HHddd', then_us, units - missing / old.unit, 0, 0, 0, 0, 0, lease_packed(then_us, 0, until_s), 0, 0,
     old_limit, period_us * 1000, units)
 end
@@ -73,6 +88,7 @@ local function lease_open(saved, is_release)
   local to_us = now_us - now_us % 4
   local at_us, level, promised, wanted, wanted_before = to_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
+  calm = 0
   if saved and #saved ~= 68 then
     -- A record of another kind of limit counts as an empty bucket.
     level = 0
@@ -80,7 +96,8 @@ local function lease_open(saved, is_release)
     local packed
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    since_us = packed % lease_since * 4
+    since_us, calm = packed % lease_since * 4, at_us % 4
+    at_us = at_us - calm
     local at_s = at_us / 1e6
     local stays_s = (packed - packed % lease_since) / lease_since
     until_s = at_s - at_s % 1 + stays_s
@@ -110,18 +127,14 @@ local function lease_open(saved, is_release)
     -- Units granted in still earlier epochs may be returned too, as far as the bucket has not refilled in their place.
     -- Units lent out of the level never become too old here.
     local lent = out + promised * epoch_s
-    local held = lent
-    if 0 > held then held = 0 end
-    local missing = burst - held - level
-    if 0 > missing then missing = 0 end
-    if missing < out_before then out_before = missing end
-    out_before = lent + out_before
+    out_before = lease_drop_refilled(level, lent, out_before) + lent
     wanted_before, nodes_before = wanted, nodes
     wanted, promised, nodes, out = 0, 0, 0, 0
     level = lease_advance(level, 0, 0, out_before, turn_us, ends_us, to_us)
     local turns = (to_us - begins_us) / epoch_us
     turns = turns - turns % 1
-    begins_us = begins_us + turns * epoch_us
+    begins_us, calm = begins_us + turns * epoch_us, calm + turns
+    if 3 < calm then calm = 3 end
     if turns > 1 then wanted_before, nodes_before, is_aged = 0, 0, true end
   end
   return to_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before,
@@ -135,7 +148,7 @@ local function lease_save(key, at_us, level, promised, wanted, wanted_before, ou
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
-  heads[key] = pack('<ddfffffI4HHddd', at_us, level, promised, wanted, wanted_before, out, out_before,
+  heads[key] = pack('<ddfffffI4HHddd', at_us + calm, level, promised, wanted, wanted_before, out, out_before,
     lease_packed(at_us, ticks - ticks % 1, until_s), nodes, nodes_before, limit, period_ns, burst)
 end
 
@@ -168,6 +181,7 @@ local function lease_open_changed(saved, is_release, plan)
   if not outgrown then
     lease_adopt(plan)
     level, promised, out, out_before = level + freed, promised * slower, out * smaller, out_before * smaller
+    calm = 0
     -- What another period's limit does not hold is forgiven; a debt is not.
     local debt, spent = max(-level, 0), old_burst - level
     level, until_s = max(burst - min(spent, burst + debt), -deepest * burst), 0
@@ -324,15 +338,21 @@ end
 
 -- Books debts and returns, and updates what the nodes hold unspent. A debt never takes the level below minus one burst.
 -- `to_come` is what a lease that is released has not accrued yet. Returns level, out, out_before.
-local function lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta, keep, to_come)
+-- `refilled`: what may have refilled in place of the units of an older lease, which is neither told as spent nor returned.
+local function lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta, keep, to_come,
+  refilled)
+  if refilled > 0 then
+    local untold, least = spent, 0
+    if 0 > untold then untold = 0 end
+    if refilled < untold then untold = refilled end
+    spent = spent - untold
+    if delta + refilled - untold < least then least = delta + refilled - untold end
+    if least > delta then delta = least end
+  end
   if is_first then out_before = out_before - spent end
   -- Units granted in earlier epochs may be returned, as far as the bucket has not refilled in their place.
   if is_aged then
-    local held = out + promised * (since_us / 1e6)
-    if 0 > held then held = 0 end
-    local missing = burst - held - level
-    if 0 > missing then missing = 0 end
-    if missing < out_before then out_before = missing end
+    out_before = lease_drop_refilled(level, out + promised * (since_us / 1e6), out_before)
   end
   if is_first then
     local most = out_before
@@ -352,6 +372,14 @@ local function lease_settle(level, promised, out, out_before, since_us, is_first
   if least > level then level = least end
   if not (level < burst) then level = burst end
   return level, out, out_before
+end
+
+-- How long the bucket may have refilled in place of units of a lease from before the last epoch; 0: it has not, or the
+-- limit is so small that it is next to nothing.
+local function lease_refilled(number, epoch, since_us, is_small)
+  local gone_us = (number - epoch) % 16777215 * 1000
+  if epoch == 0 or is_small or gone_us < (calm + 1.5) * epoch_us then return 0 end
+  return (gone_us + since_us - 1.2 * epoch_us - 9000) / 1e6
 end
 
 local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release,
@@ -374,8 +402,12 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   local is_first = epoch ~= number
   -- Units of the last epoch may be spent for a fifth of this one, plus 10 ms for a message on its way.
   is_aged = is_aged or not (since_us < fifth_us + 10000)
+  -- A limit is small if so little refills in an epoch that leases would hold units which other nodes need. Then units
+  -- go to the node that asks first, and no node has a share or a rate.
+  local is_small = per_epoch < (is_ahead and 1.5 or 12)
+  local refilled = is_first and not is_aged and refill * lease_refilled(number, epoch, since_us, is_small) or 0
   level, out, out_before = lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta,
-    keep, is_release and rate * left_s or 0)
+    keep, is_release and rate * left_s or 0, refilled)
   if is_release then
     if not is_first then
       promised, wanted, nodes = max(0, promised - rate), max(0, wanted - reported), max(0, nodes - 1)
@@ -400,9 +432,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   end
   wanted = wanted + demand - reported
   if demand > wanted then wanted = demand end
-  -- A limit is small if so little refills in an epoch that leases would hold units which other nodes need. Then units
-  -- go to the node that asks first, and no node has a share or a rate.
-  local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
+  local share, count, is_thin = 1, nodes, true
   if nodes_before > count then count = nodes_before end
   if is_small then
     -- If the level is so high that five units or more may be lent, no other node misses them.

@@ -194,8 +194,7 @@ impl Lease {
         }
         let is_awaited = (end_ns..end_ns + plan.sharing.epoch_ns).contains(&now_ns);
         if is_awaited && cost == 1 && !self.0.has(Flag::Overdrawn) && self.may_overdraw(plan) {
-            self.0.raise(Flag::Overdrawn);
-            self.0.set_balance(self.0.balance().saturating_sub(UNIT));
+            owe_one(self, plan, now_ns);
             return LeaseAnswer::Admitted { renew: !is_in_flight };
         }
         LeaseAnswer::Ask
@@ -228,8 +227,7 @@ impl Lease {
         {
             return false;
         }
-        self.0.raise(Flag::Overdrawn);
-        self.0.set_balance(self.0.balance().saturating_sub(UNIT));
+        owe_one(self, plan, now_ns);
         true
     }
 
@@ -451,6 +449,16 @@ impl Lease {
     fn is_plenty(&self, quota: &Quota) -> bool {
         self.0.level() >= quota.capacity() as f64 / 4.0
     }
+}
+
+/// Overdraws a unit. Units too old to be spent do not pay for it, because the bucket may have refilled in their place.
+fn owe_one(lease: &mut Lease, plan: &Plan, now_ns: u64) {
+    let is_aged = now_ns > lease.0.end_ns() + plan.sharing.age_ns();
+    if is_aged && lease.held(now_ns) > 0 && !lease.0.has(Flag::InFlight) {
+        lease.0.raise(Flag::Owing);
+    }
+    lease.0.raise(Flag::Overdrawn);
+    lease.0.set_balance(lease.0.balance().saturating_sub(UNIT));
 }
 
 /// Units as the balance keeps them; saturates at `UNITS_MAX`.

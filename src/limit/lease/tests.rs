@@ -147,6 +147,24 @@ fn a_unit_is_owed_once_until_redis_has_some_left() {
     assert!(lease.overdraw(&plan, NOW + 2 * MS));
 }
 
+/// The bucket may have refilled in their place, so Redis takes back fewer of them than it is owed for.
+#[test]
+fn units_too_old_to_be_spent_do_not_pay_for_a_unit_that_is_owed() {
+    let plan = plan();
+    for (late_ms, pending, spent, delta) in [(550, 1, 0.0, -8.0), (450, 0, 1.0, -6.0)] {
+        let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() };
+        let mut lease = granted(&plan, grant);
+        let now_ns = NOW + late_ms * MS;
+        assert!(is_admitted(lease.take_again(&plan, 1, NOW + MS, LEAD)) && lease.overdraw(&plan, now_ns));
+        let told = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns);
+        assert_eq!((told.pending, told.spent, told.delta), (pending, spent, delta));
+        // A refused unit is a debt.
+        lease.granted(&told, &Grant { epoch: 10, tokens: 0.0, ..grant }, now_ns);
+        let again = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns + MS);
+        assert_eq!((again.pending, again.delta), (0, pending as f64));
+    }
+}
+
 #[test]
 fn a_denial_is_forgotten_when_its_demand_has_gone() {
     let plan = plan();

@@ -49,8 +49,15 @@ impl Lease {
     }
 
     /// The renewal to send: the demand since the last report, the debt, and units held beyond need, which go back.
-    /// `wanted` is what requests wait for.
-    pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, wanted: LeaseDemand, now_ns: u64) -> Renewal {
+    /// `wanted` is what requests wait for; a unit that is owed while older units go back is asked for with them.
+    pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, mut wanted: LeaseDemand, now_ns: u64) -> Renewal {
+        let owed = if self.0.has(Flag::Owing) { UNIT } else { 0 };
+        self.0.lower(Flag::Owing);
+        self.0.set_balance(self.0.balance().saturating_add(owed));
+        if owed > 0 && !wanted.costs.is_empty() {
+            wanted.costs.push(1);
+        }
+        wanted.units += u64::from(owed > 0);
         let spent = self.spent();
         if now_ns > self.0.end_ns() + NUMBERED_NS {
             // The number is dropped, because epoch numbers wrap and by now another epoch may have it.
@@ -70,6 +77,7 @@ impl Lease {
                 (spent, delta, keep)
             }
         };
+        self.0.set_balance(self.0.balance().saturating_sub(owed));
         self.0.raise(Flag::InFlight);
         Renewal {
             key,

@@ -172,6 +172,8 @@ pub(super) enum Flag {
     Known = 8,
     /// Requests still come, but farther apart than the last reported demand says.
     Sparse = 16,
+    /// The overdrawn unit is not covered by what is held, which is too old to be spent.
+    Owing = 32,
 }
 
 /// A demand as the words keep it, to 1/256.

@@ -20,6 +20,8 @@ pub(super) struct Record {
     out_before: f64,
     /// Time since the epoch began; in a record that is stored, in ticks.
     since_us: f64,
+    /// How many epochs have ended, up to three, since the bucket last refilled in place of units too old to be spent.
+    calm: f64,
     /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
@@ -31,7 +33,8 @@ impl Record {
     /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
-        pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before], &self.plan)
+        let nodes = [self.nodes, self.nodes_before];
+        pack(&[self.at_us + self.calm, self.level], &floats, self.since_us, nodes, &self.plan)
     }
 
     /// Units that nodes may hold unspent: those granted in this epoch and accrued since, and those of the last epoch
@@ -39,6 +42,14 @@ impl Record {
     fn unspent(&self, is_aged: bool) -> f64 {
         let aging = if is_aged { 0.0 } else { self.out_before };
         self.out + self.promised * (self.since_us / 1e6) + aging
+    }
+
+    /// Drops from the units that nodes held too long those in whose place the bucket has refilled; `held`: what others hold.
+    fn drop_refilled(&mut self, burst: f64, held: f64) {
+        let missing = (burst - held.max(0.0) - self.level).max(0.0);
+        if missing < self.out_before {
+            (self.out_before, self.calm) = (missing, 0.0);
+        }
     }
 
     /// Whether a script may have written it. A bucket is full before its key expires, `stays_s` after the record's second;
@@ -85,8 +96,10 @@ struct Open {
 pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(LentWindow, f64)> {
     let ([at_us, level], floats, [since_us, stays_s], [nodes, nodes_before], plan) = unpack(record)?;
     let [promised, wanted, wanted_before, out, out_before] = floats;
+    let calm = at_us.rem_euclid(TICK_US);
     let saved = Record {
-        at_us,
+        at_us: at_us - calm,
+        calm,
         level,
         promised,
         wanted,
@@ -116,25 +129,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let r = old.as_ref().unwrap_or(r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
-    if is_first {
-        s.out_before -= r.spent;
-    }
-    if is_aged {
-        let missing = r.burst - s.unspent(is_aged).max(0.0) - s.level;
-        s.out_before = s.out_before.min(missing.max(0.0));
-    }
-    let mut delta = r.delta;
-    if is_first {
-        delta = delta.max(-s.out_before.max(0.0));
-        s.out_before = (s.out_before + delta - r.keep).max(0.0);
-        s.out += r.keep;
-    } else {
-        s.out += delta - r.spent;
-        if r.release {
-            delta += r.rate * left_s;
-        }
-    }
-    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
+    settle(&mut s, r, is_first, is_aged, ends_us);
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
@@ -209,7 +204,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         return Open { less, ..open };
     }
     s.level += freed;
-    s.promised *= slower;
+    (s.promised, s.calm) = (s.promised * slower, 0.0);
     (s.out, s.out_before) = (s.out * smaller, s.out_before * smaller);
     // What another period's limit does not hold is forgiven; a debt is not.
     let (debt, spent) = ((-s.level).max(0.0), burst - s.level);
@@ -241,8 +236,9 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         advance(&mut s, r, begins_us, until_us);
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         let lent = s.out + s.promised * (r.epoch_us / 1e6);
-        let missing = r.burst - lent.max(0.0) - s.level;
-        s.out_before = lent + s.out_before.min(missing.max(0.0));
+        s.drop_refilled(r.burst, lent);
+        s.out_before += lent;
+        s.calm = (s.calm + turns).min(CALM_MAX);
         (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
         (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
         advance(&mut s, r, ends_us, now_us);
@@ -263,6 +259,45 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
 pub(super) fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
     begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
+}
+
+/// Books debts and returns, and updates what the nodes hold unspent.
+fn settle(s: &mut Record, r: &RenewalNumbers, is_first: bool, is_aged: bool, ends_us: f64) {
+    let (mut delta, mut spent) = (r.delta, r.spent);
+    let refilled = if is_first && !is_aged { r.refill * refilled_s(r, s, ends_us) } else { 0.0 };
+    if refilled > 0.0 {
+        let untold = refilled.min(spent.max(0.0));
+        spent -= untold;
+        delta = delta.max((delta + refilled - untold).min(0.0));
+    }
+    if is_first {
+        s.out_before -= spent;
+    }
+    if is_aged {
+        s.drop_refilled(r.burst, s.unspent(is_aged));
+    }
+    if is_first {
+        delta = delta.max(-s.out_before.max(0.0));
+        s.out_before = (s.out_before + delta - r.keep).max(0.0);
+        s.out += r.keep;
+    } else {
+        s.out += delta - spent;
+        if r.release {
+            delta += r.rate * ((ends_us - s.at_us) / 1e6);
+        }
+    }
+    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
+}
+
+/// How long the bucket may have refilled in place of units of a lease from before the last epoch; 0: it has not, or the limit
+/// is so small that it is next to nothing.
+fn refilled_s(r: &RenewalNumbers, s: &Record, ends_us: f64) -> f64 {
+    let gone = number_of(ends_us - r.epoch_us) - r.epoch;
+    let gone_ms = gone - (gone / 16777215.0).floor() * 16777215.0;
+    if r.epoch == 0.0 || r.is_small() || gone_ms * 1000.0 < (s.calm + 1.5) * r.epoch_us {
+        return 0.0;
+    }
+    (gone_ms * 1000.0 + s.since_us - 1.2 * r.epoch_us - 9000.0) / 1e6
 }
 
 fn is_young(since_us: f64, r: &RenewalNumbers) -> bool {
@@ -411,6 +446,8 @@ fn lease_deny(s: &Record, r: &RenewalNumbers, n: &Node, part: f64) -> f64 {
 /// The step in which a record keeps the time since its epoch began, because an epoch may have more than 19 bits of
 /// microseconds.
 const TICK_US: f64 = 4.0;
+/// A record counts so many epochs without a refill in place of old units, in the lowest bits of its time.
+const CALM_MAX: f64 = 3.0;
 /// A fleet is greedy if its demand is more than this many times the refill.
 const GREEDY: f64 = 2.0;
 /// How long a node of a greedy fleet denies before it asks again, seconds.

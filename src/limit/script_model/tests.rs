@@ -112,6 +112,29 @@ fn a_slow_bucket_is_lent_by_its_level() {
     }
 }
 
+/// What other nodes hold of the last epoch does not come back with the units of an older lease, in whose place the bucket has
+/// refilled.
+#[test]
+fn units_of_an_old_lease_come_back_unless_the_bucket_may_have_refilled_since() {
+    for (burst, spent_at_once, returned) in [(1_000, 1, 0.0), (10_000, 9_000, 8.0)] {
+        let plan = plan(1_000, burst);
+        let mut model = ScriptModel::default();
+        let old = model.renew(&wants(&plan, 50.0, spent_at_once), NOW);
+        let begins_us = NOW + 500_000 * 4;
+        model.renew(&wants(&plan, 50.0, 500), begins_us - 400_000);
+        let lent = |model: &ScriptModel| {
+            let (lent, _) = look(&model.to_bytes().expect("kept"), &plan, begins_us).expect("read");
+            (lent.level, lent.out)
+        };
+        let (level, out) = lent(&model);
+        assert!(out > 9.0, "{out}");
+        let told = Renewal { epoch: old.epoch, release: true, delta: -8.0, ..wants(&plan, 0.0, 0) };
+        model.renew(&told, begins_us);
+        let (more, less) = (lent(&model).0 - level, out - lent(&model).1);
+        assert!((more - returned).abs() < 0.01 && (less - returned).abs() < 0.01, "{burst}: {more} {less}");
+    }
+}
+
 /// A renewal sent in one epoch that arrives in the next counts as the node's first there, so its rate is promised anew.
 #[test]
 fn a_renewal_across_the_end_of_an_epoch_is_the_first_of_the_next() {
