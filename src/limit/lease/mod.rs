@@ -185,9 +185,9 @@ impl Lease {
         let rate = self.0.rate();
         let is_in_flight = self.0.has(Flag::InFlight);
         // Denied until the rate has accrued the cost, because the answer in flight would bring no more than the rate,
-        // unless plenty is left in Redis.
+        // unless Redis had as much left.
         let grace_ns = if lead_ns > LEAD_MIN_NS { lead_ns } else { GRACE_NS };
-        if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && !self.is_plenty(&plan.quota) {
+        if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && self.0.level() < cost as f64 {
             let held = self.held(now_ns).saturating_add(self.advanced(now_ns, lead_ns));
             let missing = fixed(cost).saturating_sub(held) as f64 / UNIT as f64;
             return LeaseAnswer::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
@@ -443,11 +443,6 @@ impl Lease {
         let life_s = seconds(plan.sharing.epoch_ns);
         let lease_min = (rate_of(&plan.quota) * life_s / f64::from(plan.sharing.spare)).max(2.0);
         self.0.rate() * life_s >= lease_min
-    }
-
-    /// Whether Redis had so much left that it grants what is asked for.
-    fn is_plenty(&self, quota: &Quota) -> bool {
-        self.0.level() >= quota.capacity() as f64 / 4.0
     }
 }
 

@@ -244,6 +244,19 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     assert_eq!(lease.take(&plan, 1, NOW + 3 * MS, LEAD), LeaseAnswer::Ask);
 }
 
+/// What Redis had left may come with the answer in flight; if it had nothing, that brings no more than the rate.
+#[test]
+fn who_finds_a_lease_spent_waits_for_the_answer_in_flight_if_redis_had_the_cost_left() {
+    let plan = plan_of(1_000, SECOND, 1_000, 0);
+    for (level, cost, is_asked) in [(900.0, 1, true), (2.0, 1, true), (2.0, 3, false), (0.9, 1, false)] {
+        let grant = Grant { epoch: 9, rate: 100.0, lasts_ns: 400 * MS, level, ..Grant::default() };
+        let mut lease = granted(&plan, grant);
+        lease.renewal(&plan, KEY, LeaseDemand::default(), NOW + 2 * MS);
+        let told = lease.take(&plan, cost, NOW + 3 * MS, LEAD);
+        assert_eq!(told == LeaseAnswer::Ask, is_asked, "{cost} of {level}: {told:?}");
+    }
+}
+
 #[test]
 fn a_denial_of_redis_is_kept_and_costs_nothing() {
     let plan = plan_of(10, SECOND, 10, 0);
