@@ -375,10 +375,10 @@ local function lease_settle(level, promised, out, out_before, since_us, is_first
 end
 
 -- How long the bucket may have refilled in place of units of a lease from before the last epoch; 0: it has not, or the
--- limit is so small that it is next to nothing.
-local function lease_refilled(number, epoch, since_us, is_small)
+-- limit is so small that it is too little to look for.
+local function lease_refilled(number, epoch, since_us)
   local gone_us = (number - epoch) % 16777215 * 1000
-  if epoch == 0 or is_small or gone_us < (calm + 1.5) * epoch_us then return 0 end
+  if epoch == 0 or per_epoch < 24 or gone_us < (calm + 1.5) * epoch_us then return 0 end
   return (gone_us + since_us - 1.2 * epoch_us - 9000) / 1e6
 end
 
@@ -402,10 +402,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   local is_first = epoch ~= number
   -- Units of the last epoch may be spent for a fifth of this one, plus 10 ms for a message on its way.
   is_aged = is_aged or not (since_us < fifth_us + 10000)
-  -- A limit is small if so little refills in an epoch that leases would hold units which other nodes need. Then units
-  -- go to the node that asks first, and no node has a share or a rate.
-  local is_small = per_epoch < (is_ahead and 1.5 or 12)
-  local refilled = is_first and not is_aged and refill * lease_refilled(number, epoch, since_us, is_small) or 0
+  local refilled = is_first and not is_aged and refill * lease_refilled(number, epoch, since_us) or 0
   level, out, out_before = lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta,
     keep, is_release and rate * left_s or 0, refilled)
   if is_release then
@@ -432,7 +429,9 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   end
   wanted = wanted + demand - reported
   if demand > wanted then wanted = demand end
-  local share, count, is_thin = 1, nodes, true
+  -- A limit is small if so little refills in an epoch that leases would hold units which other nodes need. Then units
+  -- go to the node that asks first, and no node has a share or a rate.
+  local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
   if nodes_before > count then count = nodes_before end
   if is_small then
     -- If the level is so high that five units or more may be lent, no other node misses them.

@@ -290,11 +290,12 @@ fn settle(s: &mut Record, r: &RenewalNumbers, is_first: bool, is_aged: bool, end
 }
 
 /// How long the bucket may have refilled in place of units of a lease from before the last epoch; 0: it has not, or the limit
-/// is so small that it is next to nothing.
+/// is so small that it is too little to look for.
 fn refilled_s(r: &RenewalNumbers, s: &Record, ends_us: f64) -> f64 {
     let gone = number_of(ends_us - r.epoch_us) - r.epoch;
     let gone_ms = gone - (gone / 16777215.0).floor() * 16777215.0;
-    if r.epoch == 0.0 || r.is_small() || gone_ms * 1000.0 < (s.calm + 1.5) * r.epoch_us {
+    let is_little = r.refill * (r.epoch_us / 1e6) < LITTLE;
+    if r.epoch == 0.0 || is_little || gone_ms * 1000.0 < (s.calm + 1.5) * r.epoch_us {
         return 0.0;
     }
     (gone_ms * 1000.0 + s.since_us - 1.2 * r.epoch_us - 9000.0) / 1e6
@@ -448,6 +449,8 @@ fn lease_deny(s: &Record, r: &RenewalNumbers, n: &Node, part: f64) -> f64 {
 const TICK_US: f64 = 4.0;
 /// A record counts so many epochs without a refill in place of old units, in the lowest bits of its time.
 const CALM_MAX: f64 = 3.0;
+/// Fewer units than this an epoch are too little to look for what has refilled in place of old leases.
+const LITTLE: f64 = 24.0;
 /// A fleet is greedy if its demand is more than this many times the refill.
 const GREEDY: f64 = 2.0;
 /// How long a node of a greedy fleet denies before it asks again, seconds.
