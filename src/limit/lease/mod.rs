@@ -125,11 +125,13 @@ impl Lease {
         if self.0.epoch() == 0 || is_late || cost > plan.quota.capacity() {
             return None;
         }
-        let left = self.held(now_ns).saturating_sub(fixed(cost));
+        let held = self.held(now_ns);
+        let left = held.saturating_sub(fixed(cost));
         // With so little left, `take` asks for a renewal.
         if left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9)) {
             return None;
         }
+        upkeep::note_held(self, plan, held, now_ns);
         self.0.add_offered(cost);
         self.0.set_seen(now_ns);
         self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
@@ -142,6 +144,7 @@ impl Lease {
     /// they take; at least [`LEAD_MIN_NS`].
     pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         self.note_pause(now_ns);
+        upkeep::note_held(self, plan, self.held(now_ns), now_ns);
         self.0.add_offered(cost);
         self.0.set_seen(now_ns);
         self.take_again(plan, cost, now_ns, lead_ns)
@@ -185,9 +188,10 @@ impl Lease {
         let rate = self.0.rate();
         let is_in_flight = self.0.has(Flag::InFlight);
         // Denied until the rate has accrued the cost, because the answer in flight would bring no more than the rate,
-        // unless Redis had as much left.
+        // unless Redis had as much left, or plenty.
+        let enough = (cost as f64).min(plan.quota.capacity() as f64 / 4.0);
         let grace_ns = if lead_ns > LEAD_MIN_NS { lead_ns } else { GRACE_NS };
-        if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && self.0.level() < cost as f64 {
+        if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && self.0.level() < enough {
             let held = self.held(now_ns).saturating_add(self.advanced(now_ns, lead_ns));
             let missing = fixed(cost).saturating_sub(held) as f64 / UNIT as f64;
             return LeaseAnswer::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
@@ -293,6 +297,7 @@ impl Lease {
         self.0.set_level(level);
         // Redis counts as large a share of what it has lent.
         self.0.set_last_grant(self.0.last_grant() * change.smaller);
+        self.0.set_excess(f64::MAX);
     }
 
     fn deny_until(&mut self, until_ns: u64) {

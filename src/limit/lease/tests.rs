@@ -842,3 +842,25 @@ fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
         }
     }
 }
+
+/// What accrues while there is room for it is told beside what was spent; a burst after a pause had none.
+#[test]
+fn a_renewal_tells_how_much_of_what_was_spent_has_refilled_since() {
+    let plan = plan();
+    let grant = Grant { epoch: 9, tokens: 20.0, rate: 100.0, lasts_ns: 400 * MS, ..Grant::default() };
+    let even: Vec<(u64, u64)> = (1..=30).map(|tenth| (tenth * 10, 1)).collect();
+    for (spends, least, most) in [
+        (even.as_slice(), 25.0, 30.0),
+        (&[(1, 15)], 12.0, 15.0),
+        (&[(150, 15)], 12.0, 15.0),
+        (&[(299, 40)], 0.0, 1.0),
+        (&[], 0.0, 0.0),
+    ] {
+        let mut lease = granted(&plan, grant);
+        for (ms, cost) in spends {
+            assert!(is_admitted(lease.take(&plan, *cost, NOW + ms * MS, LEAD)), "{spends:?}");
+        }
+        let refilled = lease.renewal(&plan, KEY, LeaseDemand::default(), NOW + 300 * MS).refilled;
+        assert!((least..=most).contains(&refilled), "{spends:?}: {refilled}");
+    }
+}
