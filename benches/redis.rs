@@ -433,6 +433,7 @@ fn renewal(key: u128, plan: Arc<Plan>) -> Op {
         pending: 1,
         hint: 0.0,
         spent: 0.0,
+        refilled: 0.0,
         delta: 0.0,
         keep: 0.0,
         release: false,

@@ -5,8 +5,8 @@
 --           long the record is kept, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
 --           'd' each
 --       [2] the operations, little-endian: kind 'B', parts of the operation 'B', the parts, and then
---                 1 renew   one part without a cost; epoch 'I4', demand reported rate pending hint spent delta keep
---                           'd' each; how many costs 'B', the costs 'd' each (none: a unit each)
+--                 1 renew   one part without a cost; epoch 'I4', demand reported rate pending hint spent refilled delta
+--                           keep 'd' each; how many costs 'B', the costs 'd' each (none: a unit each)
 --                 2 take
 --                 3 return  taken_us 'd'
 --                 4 peek
@@ -46,9 +46,9 @@ local function renewing()
   local lease_renew = module(7)
 
   return function()
-    local key, plan, flags, epoch, demand, reported, rate, pending, hint, spent, delta, keep, count, costs, _
-    key, plan, _, flags, epoch, demand, reported, rate, pending, hint, spent, delta, keep, count, at =
-      unpack_from('<HHBBI4ddddddddB', asked, at)
+    local key, plan, flags, epoch, demand, reported, rate, pending, hint, spent, refilled, delta, keep, count, costs, _
+    key, plan, _, flags, epoch, demand, reported, rate, pending, hint, spent, refilled, delta, keep, count, at =
+      unpack_from('<HHBBI4dddddddddB', asked, at)
     if count > 0 then
       costs = {}
       for index = 1, count do
@@ -57,8 +57,8 @@ local function renewing()
     end
     plan = plans[plan]
     local is_release, is_ahead = flags % 16 >= 8, flags >= 16
-    return pack('<BI4dddddd', 71, lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep,
-      is_release, is_ahead, costs))
+    return pack('<BI4dddddd', 71, lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, refilled,
+      delta, keep, is_release, is_ahead, costs))
   end
 end
 

@@ -1,8 +1,8 @@
 -- A lease on a token bucket: the units that a node may spend on its own until the epoch ends.
 --
--- lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release, is_ahead, costs)
--- reads and changes the string of `key` (keys.lua). It passes windows to window_lease.lua, which comes before this file
--- in the script and also keeps the numbers of the current plan.
+-- lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, refilled, delta, keep, is_release, is_ahead,
+-- costs) reads and changes the string of `key` (keys.lua). It passes windows to window_lease.lua, which comes before this
+-- file in the script and also keeps the numbers of the current plan.
 --   plan    algorithm, limit, period_ns, burst, epoch_us
 --   costs   what each waiting request costs, or nil if each costs one unit
 -- The node sends all arguments from epoch on; rates are units a second.
@@ -14,9 +14,12 @@
 -- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
 -- time since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see
 -- keys.lua), in ticks of four microseconds, because an epoch may have more than 19 bits of these; nodes, nodes_before: how
--- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). Promised rates are paid
--- in advance: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do
--- not renew all at once.
+-- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). at_us is in such ticks,
+-- too: its lowest bits are one more than how many epochs have ended, up to two, since the bucket last refilled in place of
+-- units too old to be spent (older scripts write 0). Then the last bytes of wanted and wanted_before are for how long the
+-- bucket refilled in those epochs, in 255ths of one; the rest of the time it was full. Promised rates are paid in advance:
+-- the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all
+-- at once.
 --
 -- What was spent stays spent under a changed plan, in units. A record that holds more than a lower limit goes on under
 -- the plan it was written under, and lends nothing, until it fits; one of an exact bucket (token_bucket.lua) is read too.
@@ -27,6 +30,28 @@
 -- In Lua, a function call or a table field costs more than the arithmetic here. So a record is kept in locals, and the
 -- greater of two numbers is `if b > a then a = b end`, which does what math.max does, with NaN too.
 
+local byte = string.byte
+
+-- Of the record at hand: that count of epochs, and for how long the bucket refilled in this epoch and in the last.
+local calm, open, open_before
+
+local function lease_counted(open)
+  local part = open % 1
+  if part > 0 then open = open - part + 1 end
+  if 255 < open then return 255 end
+  return open
+end
+
+-- Drops from the units that nodes held too long those in whose place the bucket has refilled; `held`: what others hold.
+-- Returns what is left of them.
+local function lease_drop_refilled(level, held, out_before)
+  if 0 > held then held = 0 end
+  local missing = burst - held - level
+  if 0 > missing then missing = 0 end
+  if missing < out_before then out_before, calm = missing, 0 end
+  return out_before
+end
+
 -- Refills from `from_us` until `to_us`. The level and the units that nodes hold unspent (`out`) together never exceed
 -- the burst, so the fleet as a whole is one bucket.
 local function lease_fill(level, promised, out, from_us, to_us)
@@ -34,8 +59,14 @@ local function lease_fill(level, promised, out, from_us, to_us)
   local cap, inflow = burst - out, refill - promised
   if 0 > cap then cap = 0 end
   if 0 > inflow then inflow = 0 end
-  level = level + inflow * ((to_us - from_us) / 1e6)
-  if level < cap then return level end
+  local lasts_s = (to_us - from_us) / 1e6
+  level = level + inflow * lasts_s
+  if level < cap then
+    open = open + lasts_s / epoch_s * 255
+    return level
+  end
+  lasts_s = lasts_s - (level - cap) / refill
+  if lasts_s > 0 then open = open + lasts_s / epoch_s * 255 end
   return cap
 end
 
@@ -63,6 +94,7 @@ local function lease_of_exact(saved)
   local old = { limit = old_limit, period_ns = period_us * 1000 }
   module(1).prepare(old, units)
   if not (missing >= 0 and missing <= deepest * old.whole) then return '' end
+  then_us = then_us - then_us % 4
   return pack('<ddfffffI4HHddd', then_us, units - missing / old.unit, 0, 0, 0, 0, 0, lease_packed(then_us, 0, until_s), 0, 0,
     old_limit, period_us * 1000, units)
 end
@@ -73,6 +105,7 @@ local function lease_open(saved, is_release)
   local to_us = now_us - now_us % 4
   local at_us, level, promised, wanted, wanted_before = to_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
+  calm, open, open_before = 0, 0, 0
   if saved and #saved ~= 68 then
     -- A record of another kind of limit counts as an empty bucket.
     level = 0
@@ -80,7 +113,11 @@ local function lease_open(saved, is_release)
     local packed
     at_us, level, promised, wanted, wanted_before, out, out_before, packed, nodes, nodes_before =
       unpack_from('<ddfffffI4HH', saved)
-    since_us = packed % lease_since * 4
+    since_us, calm = packed % lease_since * 4, at_us % 4
+    at_us = at_us - calm
+    -- An older script says nothing of it: as if the bucket had refilled all the time.
+    open, open_before = 255, 255
+    if calm > 0 then calm, open, open_before = calm - 1, byte(saved, 21), byte(saved, 25) end
     local at_s = at_us / 1e6
     local stays_s = (packed - packed % lease_since) / lease_since
     until_s = at_s - at_s % 1 + stays_s
@@ -110,18 +147,15 @@ local function lease_open(saved, is_release)
     -- Units granted in still earlier epochs may be returned too, as far as the bucket has not refilled in their place.
     -- Units lent out of the level never become too old here.
     local lent = out + promised * epoch_s
-    local held = lent
-    if 0 > held then held = 0 end
-    local missing = burst - held - level
-    if 0 > missing then missing = 0 end
-    if missing < out_before then out_before = missing end
-    out_before = lent + out_before
+    out_before = lease_drop_refilled(level, lent, out_before) + lent
     wanted_before, nodes_before = wanted, nodes
     wanted, promised, nodes, out = 0, 0, 0, 0
+    open_before, open = lease_counted(open), 0
     level = lease_advance(level, 0, 0, out_before, turn_us, ends_us, to_us)
     local turns = (to_us - begins_us) / epoch_us
     turns = turns - turns % 1
-    begins_us = begins_us + turns * epoch_us
+    begins_us, calm = begins_us + turns * epoch_us, calm + turns
+    if 2 < calm then calm = 2 end
     if turns > 1 then wanted_before, nodes_before, is_aged = 0, 0, true end
   end
   return to_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before,
@@ -135,8 +169,10 @@ local function lease_save(key, at_us, level, promised, wanted, wanted_before, ou
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
-  heads[key] = pack('<ddfffffI4HHddd', at_us, level, promised, wanted, wanted_before, out, out_before,
-    lease_packed(at_us, ticks - ticks % 1, until_s), nodes, nodes_before, limit, period_ns, burst)
+  open = lease_counted(open)
+  heads[key] = pack('<ddfBc3Bc3ffI4HHddd', at_us + calm + 1, level, promised, open, sub(pack('<f', wanted), 2), open_before,
+    sub(pack('<f', wanted_before), 2), out, out_before, lease_packed(at_us, ticks - ticks % 1, until_s), nodes,
+    nodes_before, limit, period_ns, burst)
 end
 
 -- Opens a record of another plan: advanced under that, and then carried over. Returns what lease_open does and, if a
@@ -152,6 +188,7 @@ local function lease_open_changed(saved, is_release, plan)
   at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged =
     lease_open(saved, is_release)
   if not at_us then return lease_adopt(plan) end
+  open, open_before = 255, 255
   local less, smaller, slower, since_s = old_burst - new_burst, 1, 1, (at_us - begins_us) / 1e6
   if less > 0 then smaller = new_burst / old_burst end
   if new_refill < refill then slower = new_refill / refill end
@@ -168,6 +205,7 @@ local function lease_open_changed(saved, is_release, plan)
   if not outgrown then
     lease_adopt(plan)
     level, promised, out, out_before = level + freed, promised * slower, out * smaller, out_before * smaller
+    calm = 0
     -- What another period's limit does not hold is forgiven; a debt is not.
     local debt, spent = max(-level, 0), old_burst - level
     level, until_s = max(burst - min(spent, burst + debt), -deepest * burst), 0
@@ -324,15 +362,21 @@ end
 
 -- Books debts and returns, and updates what the nodes hold unspent. A debt never takes the level below minus one burst.
 -- `to_come` is what a lease that is released has not accrued yet. Returns level, out, out_before.
-local function lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta, keep, to_come)
+-- `in_place`: what may have refilled in place of the units of an older lease, which is neither told as spent nor returned.
+local function lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta, keep, to_come,
+  in_place)
+  if in_place > 0 then
+    local untold, least = spent, 0
+    if 0 > untold then untold = 0 end
+    if in_place < untold then untold = in_place end
+    spent = spent - untold
+    if delta + in_place - untold < least then least = delta + in_place - untold end
+    if least > delta then delta = least end
+  end
   if is_first then out_before = out_before - spent end
   -- Units granted in earlier epochs may be returned, as far as the bucket has not refilled in their place.
   if is_aged then
-    local held = out + promised * (since_us / 1e6)
-    if 0 > held then held = 0 end
-    local missing = burst - held - level
-    if 0 > missing then missing = 0 end
-    if missing < out_before then out_before = missing end
+    out_before = lease_drop_refilled(level, out + promised * (since_us / 1e6), out_before)
   end
   if is_first then
     local most = out_before
@@ -354,8 +398,35 @@ local function lease_settle(level, promised, out, out_before, since_us, is_first
   return level, out, out_before
 end
 
-local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release,
-  is_ahead, costs)
+-- How long the bucket may have refilled in place of units of a lease from before the last epoch; 0: it has not, or the
+-- limit is so small that it is too little to look for.
+local function lease_refilled(number, epoch, since_us)
+  local gone_us = (number - epoch) % 16777215 * 1000
+  if epoch == 0 or per_epoch < 24 or gone_us < (calm + 1.5) * epoch_us then return 0 end
+  return (gone_us + since_us - 1.2 * epoch_us - 9000) / 1e6
+end
+
+-- What is refilled now because the bucket was too full when it accrued: of what a node's rate has made good of its
+-- spending (`refilled`), all but what accrued while the bucket refilled anyway. Of a lease that is not of this epoch or the
+-- last, and of one too old to be spent, nothing. Returns the level.
+local function lease_made_good(level, promised, out, out_before, since_us, begins_us, is_first, is_aged, epoch, rate,
+  refilled)
+  local parts, unspent = open, out + promised * (since_us / 1e6)
+  if is_first then
+    local before_ms = (begins_us - epoch_us) / 1000
+    if is_aged or epoch ~= (before_ms - before_ms % 1) % 16777215 + 1 then return level end
+    parts = open_before
+  end
+  if not is_aged then unspent = unspent + out_before end
+  if 0 > unspent then unspent = 0 end
+  local units, room = refilled - rate * (parts / 255 * epoch_s), burst - unspent - level
+  if room < units then units = room end
+  if units > 0 then return level + units end
+  return level
+end
+
+local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, refilled, delta, keep,
+  is_release, is_ahead, costs)
   if plan ~= at_hand then lease_adopt(plan) end
   if is_window then
     return window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs)
@@ -374,8 +445,12 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   local is_first = epoch ~= number
   -- Units of the last epoch may be spent for a fifth of this one, plus 10 ms for a message on its way.
   is_aged = is_aged or not (since_us < fifth_us + 10000)
+  local in_place = is_first and not is_aged and refill * lease_refilled(number, epoch, since_us) or 0
   level, out, out_before = lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta,
-    keep, is_release and rate * left_s or 0)
+    keep, is_release and rate * left_s or 0, in_place)
+  if refilled > 0 and not is_release then
+    level = lease_made_good(level, promised, out, out_before, since_us, begins_us, is_first, is_aged, epoch, rate, refilled)
+  end
   if is_release then
     if not is_first then
       promised, wanted, nodes = max(0, promised - rate), max(0, wanted - reported), max(0, nodes - 1)

@@ -56,6 +56,7 @@ end
 local function read_leased(saved)
   local then_us, level = unpack_from('<dd', saved)
   local limit, period_ns, units = unpack_from('<ddd', saved, 45)
+  then_us = then_us - then_us % 4
   local old = { limit = limit, period_ns = period_ns }
   if not (is_plan(limit, period_ns / 1000, units) and is_count(then_us) and level <= units and level >= -deepest * units) then
     return ''

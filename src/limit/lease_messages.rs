@@ -98,6 +98,9 @@ pub struct Renewal {
     pub hint: f64,
     /// Units it has spent since its last report, no more than it has, and without those that requests waited for.
     pub spent: f64,
+    /// How many of these its rate has made good since, while there was room for them. If the bucket was too full to refill
+    /// then, because nobody had said yet what was spent, it refills now.
+    pub refilled: f64,
     /// Units it spent without holding them, less those it gives back.
     pub delta: f64,
     /// Units that it holds and keeps for requests to come.
@@ -124,6 +127,7 @@ impl Renewal {
             hint: 0.0,
             // Said to be granted before, so that it does not count as held by anybody.
             spent: units,
+            refilled: 0.0,
             delta: units,
             keep: 0.0,
             release: true,

@@ -208,7 +208,7 @@ const WIDE_TYPES: &[(&str, &str, usize)] = &[
     ("control/database/connection/open.rs", "Database", 35),
     ("gateway/proxy/attempt/mod.rs", "UpstreamAttempt", 36),
     ("gateway/service/activity.rs", "Activity", 43),
-    ("limit/lease/mod.rs", "Lease", 63),
+    ("limit/lease/mod.rs", "Lease", 62),
     ("limiter/local/mod.rs", "Table", 36),
     ("net/wire/http2/meter/mod.rs", "Meter", 40),
     ("policy/counting/mod.rs", "Policy", 46),

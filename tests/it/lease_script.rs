@@ -203,6 +203,7 @@ fn renew(
         renewal.pending as f64,
         renewal.hint,
         renewal.spent,
+        renewal.refilled,
         renewal.delta,
         renewal.keep,
         f64::from(u8::from(renewal.release)),
@@ -252,17 +253,18 @@ const MARGIN_US: u64 = 200_000;
 
 /// Decodes what the tests send, calls the script, encodes what it returned.
 const CALL: &str = r#"
-local plan, costs, renewal = {}, nil, { struct.unpack('<ddddddddddddddddd', ARGV[1]) }
+local plan, costs, renewal = {}, nil, { struct.unpack('<dddddddddddddddddd', ARGV[1]) }
 plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us = unpack(renewal, 1, 5)
-now_us = renewal[17]
-for at = 137, #ARGV[1], 8 do
+now_us = renewal[18]
+for at = 145, #ARGV[1], 8 do
   costs = costs or {}
   costs[#costs + 1] = struct.unpack('<d', ARGV[1], at)
 end
-local epoch, demand, reported, rate, pending, hint, spent, delta, keep, is_release, is_ahead = unpack(renewal, 6, 16)
+local epoch, demand, reported, rate, pending, hint, spent, refilled, delta, keep, is_release, is_ahead =
+  unpack(renewal, 6, 17)
 read_keys()
-local reply = struct.pack('<ddddddd', module(7)(1, plan, epoch, demand, reported, rate, pending, hint, spent, delta, keep,
-  is_release == 1, is_ahead == 1, costs))
+local reply = struct.pack('<ddddddd', module(7)(1, plan, epoch, demand, reported, rate, pending, hint, spent, refilled, delta,
+  keep, is_release == 1, is_ahead == 1, costs))
 write_keys()
 return reply
 "#;
@@ -402,6 +404,7 @@ impl History {
             costs: wanted.costs,
             hint: if whole(3) == 0 { (1 << whole(8)) as f64 } else { 0.0 },
             spent: if whole(2) == 0 { 0.0 } else { fraction() * limit - limit / 16.0 },
+            refilled: if whole(2) == 0 { 0.0 } else { fraction() * rate },
             delta,
             keep: if whole(2) == 0 { 0.0 } else { fraction() * 4.0 },
             release: whole(8) == 0,

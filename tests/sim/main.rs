@@ -19,6 +19,7 @@ mod scenes;
 mod slow;
 mod traffic;
 
+use std::ops::Range;
 use std::process::ExitCode;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -53,7 +54,9 @@ fn main() -> ExitCode {
         scenes.retain(|scene| word("--only").is_none_or(|kind| *kind == scene.name()));
         table(scenes, is_asked("--detail"))
     } else {
-        small(number("--seed", 1), number("--seeds", SEEDS), is_asked("--detail"))
+        let first = number("--seed", 1);
+        let more = if given("--seed").is_none() { FOUND.as_slice() } else { &[] };
+        small(first..first + number("--seeds", SEEDS), more, is_asked("--detail"))
     };
     for miss in &misses {
         println!("missed: {miss}");
@@ -62,8 +65,8 @@ fn main() -> ExitCode {
 }
 
 /// Many small scenes on two threads. What they promise and did not keep.
-fn small(first: u64, seeds: u64, is_detailed: bool) -> Vec<String> {
-    let scenes = (first..first + seeds).map(scenes::small).collect();
+fn small(seeds: Range<u64>, more: &[u64], is_detailed: bool) -> Vec<String> {
+    let scenes = seeds.chain(more.iter().copied()).map(scenes::small).collect();
     let done: Vec<(Results, Scene)> =
         on_two_threads(scenes).into_iter().map(|(scene, played)| (played.judge.results(), scene)).collect();
     let mut misses: Vec<String> = done.iter().filter_map(|(results, scene)| scene.promise(results)).collect();
@@ -76,7 +79,8 @@ fn small(first: u64, seeds: u64, is_detailed: bool) -> Vec<String> {
     let (overage, false_deny) = (mean(|f| f.overage), mean(|f| f.false_deny));
     let requests: u64 = done.iter().map(|(results, _)| results.requests).sum();
     println!(
-        "{seeds} scenes, {requests} requests; {} without trouble: overage {overage:.4} %, false deny {false_deny:.2} %",
+        "{} scenes, {requests} requests; {} without trouble: overage {overage:.4} %, false deny {false_deny:.2} %",
+        done.len(),
         calm.len()
     );
     misses.extend((overage > 0.1).then(|| format!("overage {overage:.3} % on the average")));
@@ -144,3 +148,6 @@ pub fn chance(random: &Random) -> f64 {
 
 /// Small scenes in a run of the test suite; a thousand take two minutes where nothing is optimised.
 const SEEDS: u64 = 200;
+/// Others in which more was admitted than is promised: units too old to be spent paid for what nodes owed, or came back
+/// though the bucket had refilled in their place.
+const FOUND: [u64; 3] = [1129, 1701, 3723];

@@ -125,11 +125,13 @@ impl Lease {
         if self.0.epoch() == 0 || is_late || cost > plan.quota.capacity() {
             return None;
         }
-        let left = self.held(now_ns).saturating_sub(fixed(cost));
+        let held = self.held(now_ns);
+        let left = held.saturating_sub(fixed(cost));
         // With so little left, `take` asks for a renewal.
         if left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9)) {
             return None;
         }
+        upkeep::note_held(self, plan, held, now_ns);
         self.0.add_offered(cost);
         self.0.set_seen(now_ns);
         self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
@@ -142,6 +144,7 @@ impl Lease {
     /// they take; at least [`LEAD_MIN_NS`].
     pub fn take(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         self.note_pause(now_ns);
+        upkeep::note_held(self, plan, self.held(now_ns), now_ns);
         self.0.add_offered(cost);
         self.0.set_seen(now_ns);
         self.take_again(plan, cost, now_ns, lead_ns)
@@ -185,17 +188,17 @@ impl Lease {
         let rate = self.0.rate();
         let is_in_flight = self.0.has(Flag::InFlight);
         // Denied until the rate has accrued the cost, because the answer in flight would bring no more than the rate,
-        // unless plenty is left in Redis.
+        // unless Redis had as much left, or plenty.
+        let enough = (cost as f64).min(plan.quota.capacity() as f64 / 4.0);
         let grace_ns = if lead_ns > LEAD_MIN_NS { lead_ns } else { GRACE_NS };
-        if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && !self.is_plenty(&plan.quota) {
+        if is_in_flight && rate > 0.0 && now_ns < end_ns + grace_ns && self.0.level() < enough {
             let held = self.held(now_ns).saturating_add(self.advanced(now_ns, lead_ns));
             let missing = fixed(cost).saturating_sub(held) as f64 / UNIT as f64;
             return LeaseAnswer::Denied { retry_after_ns: ((missing / rate * 1e9) as u64).max(1) };
         }
         let is_awaited = (end_ns..end_ns + plan.sharing.epoch_ns).contains(&now_ns);
         if is_awaited && cost == 1 && !self.0.has(Flag::Overdrawn) && self.may_overdraw(plan) {
-            self.0.raise(Flag::Overdrawn);
-            self.0.set_balance(self.0.balance().saturating_sub(UNIT));
+            owe_one(self, plan, now_ns);
             return LeaseAnswer::Admitted { renew: !is_in_flight };
         }
         LeaseAnswer::Ask
@@ -228,8 +231,7 @@ impl Lease {
         {
             return false;
         }
-        self.0.raise(Flag::Overdrawn);
-        self.0.set_balance(self.0.balance().saturating_sub(UNIT));
+        owe_one(self, plan, now_ns);
         true
     }
 
@@ -295,6 +297,7 @@ impl Lease {
         self.0.set_level(level);
         // Redis counts as large a share of what it has lent.
         self.0.set_last_grant(self.0.last_grant() * change.smaller);
+        self.0.set_excess(f64::MAX);
     }
 
     fn deny_until(&mut self, until_ns: u64) {
@@ -446,11 +449,16 @@ impl Lease {
         let lease_min = (rate_of(&plan.quota) * life_s / f64::from(plan.sharing.spare)).max(2.0);
         self.0.rate() * life_s >= lease_min
     }
+}
 
-    /// Whether Redis had so much left that it grants what is asked for.
-    fn is_plenty(&self, quota: &Quota) -> bool {
-        self.0.level() >= quota.capacity() as f64 / 4.0
+/// Overdraws a unit. Units too old to be spent do not pay for it, because the bucket may have refilled in their place.
+fn owe_one(lease: &mut Lease, plan: &Plan, now_ns: u64) {
+    let is_aged = now_ns > lease.0.end_ns() + plan.sharing.age_ns();
+    if is_aged && lease.held(now_ns) > 0 && !lease.0.has(Flag::InFlight) {
+        lease.0.raise(Flag::Owing);
     }
+    lease.0.raise(Flag::Overdrawn);
+    lease.0.set_balance(lease.0.balance().saturating_sub(UNIT));
 }
 
 /// Units as the balance keeps them; saturates at `UNITS_MAX`.

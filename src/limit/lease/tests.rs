@@ -147,6 +147,24 @@ fn a_unit_is_owed_once_until_redis_has_some_left() {
     assert!(lease.overdraw(&plan, NOW + 2 * MS));
 }
 
+/// The bucket may have refilled in their place, so Redis takes back fewer of them than it is owed for.
+#[test]
+fn units_too_old_to_be_spent_do_not_pay_for_a_unit_that_is_owed() {
+    let plan = plan();
+    for (late_ms, pending, spent, delta) in [(550, 1, 0.0, -8.0), (450, 0, 1.0, -6.0)] {
+        let grant = Grant { epoch: 9, tokens: 9.0, lasts_ns: 400 * MS, level: 900.0, ..Grant::default() };
+        let mut lease = granted(&plan, grant);
+        let now_ns = NOW + late_ms * MS;
+        assert!(is_admitted(lease.take_again(&plan, 1, NOW + MS, LEAD)) && lease.overdraw(&plan, now_ns));
+        let told = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns);
+        assert_eq!((told.pending, told.spent, told.delta), (pending, spent, delta));
+        // A refused unit is a debt.
+        lease.granted(&told, &Grant { epoch: 10, tokens: 0.0, ..grant }, now_ns);
+        let again = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns + MS);
+        assert_eq!((again.pending, again.delta), (0, pending as f64));
+    }
+}
+
 #[test]
 fn a_denial_is_forgotten_when_its_demand_has_gone() {
     let plan = plan();
@@ -224,6 +242,19 @@ fn who_comes_after_a_renewal_was_sent_asks_again() {
     assert!(is_admitted(lease.take(&plan, 1, NOW + MS, LEAD)));
     lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + 2 * MS);
     assert_eq!(lease.take(&plan, 1, NOW + 3 * MS, LEAD), LeaseAnswer::Ask);
+}
+
+/// What Redis had left may come with the answer in flight; if it had nothing, that brings no more than the rate.
+#[test]
+fn who_finds_a_lease_spent_waits_for_the_answer_in_flight_if_redis_had_the_cost_left() {
+    let plan = plan_of(1_000, SECOND, 1_000, 0);
+    for (level, cost, is_asked) in [(900.0, 1, true), (2.0, 1, true), (2.0, 3, false), (0.9, 1, false)] {
+        let grant = Grant { epoch: 9, rate: 100.0, lasts_ns: 400 * MS, level, ..Grant::default() };
+        let mut lease = granted(&plan, grant);
+        lease.renewal(&plan, KEY, LeaseDemand::default(), NOW + 2 * MS);
+        let told = lease.take(&plan, cost, NOW + 3 * MS, LEAD);
+        assert_eq!(told == LeaseAnswer::Ask, is_asked, "{cost} of {level}: {told:?}");
+    }
 }
 
 #[test]
@@ -809,5 +840,27 @@ fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
             let most = before + if is_heard { 0 } else { (8 - before) / nodes as usize };
             assert_eq!(before + spend(&mut lease), most.max(part), "{nodes} {is_reported} {is_heard}");
         }
+    }
+}
+
+/// What accrues while there is room for it is told beside what was spent; a burst after a pause had none.
+#[test]
+fn a_renewal_tells_how_much_of_what_was_spent_has_refilled_since() {
+    let plan = plan();
+    let grant = Grant { epoch: 9, tokens: 20.0, rate: 100.0, lasts_ns: 400 * MS, ..Grant::default() };
+    let even: Vec<(u64, u64)> = (1..=30).map(|tenth| (tenth * 10, 1)).collect();
+    for (spends, least, most) in [
+        (even.as_slice(), 25.0, 30.0),
+        (&[(1, 15)], 12.0, 15.0),
+        (&[(150, 15)], 12.0, 15.0),
+        (&[(299, 40)], 0.0, 1.0),
+        (&[], 0.0, 0.0),
+    ] {
+        let mut lease = granted(&plan, grant);
+        for (ms, cost) in spends {
+            assert!(is_admitted(lease.take(&plan, *cost, NOW + ms * MS, LEAD)), "{spends:?}");
+        }
+        let refilled = lease.renewal(&plan, KEY, LeaseDemand::default(), NOW + 300 * MS).refilled;
+        assert!((least..=most).contains(&refilled), "{spends:?}: {refilled}");
     }
 }

@@ -49,15 +49,22 @@ impl Lease {
     }
 
     /// The renewal to send: the demand since the last report, the debt, and units held beyond need, which go back.
-    /// `wanted` is what requests wait for.
-    pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, wanted: LeaseDemand, now_ns: u64) -> Renewal {
+    /// `wanted` is what requests wait for; a unit that is owed while older units go back is asked for with them.
+    pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, mut wanted: LeaseDemand, now_ns: u64) -> Renewal {
+        let owed = if self.0.has(Flag::Owing) { UNIT } else { 0 };
+        self.0.lower(Flag::Owing);
+        self.0.set_balance(self.0.balance().saturating_add(owed));
+        if owed > 0 && !wanted.costs.is_empty() {
+            wanted.costs.push(1);
+        }
+        wanted.units += u64::from(owed > 0);
         let spent = self.spent();
         if now_ns > self.0.end_ns() + NUMBERED_NS {
             // The number is dropped, because epoch numbers wrap and by now another epoch may have it.
             self.0.set_lease(self.0.rate(), 0);
         }
         let hint = self.hint(now_ns);
-        let reported = self.0.reported();
+        let (reported, refilled) = (self.0.reported(), refilled(self, plan, spent, now_ns));
         let demand = self.sample_demand(now_ns);
         let (spent, delta, keep) = match self.0.has(Flag::Fallback) {
             true => self.owed_fallback(plan),
@@ -70,6 +77,9 @@ impl Lease {
                 (spent, delta, keep)
             }
         };
+        self.0.set_balance(self.0.balance().saturating_sub(owed));
+        self.0.set_last_grant(keep);
+        self.0.set_excess(0.0);
         self.0.raise(Flag::InFlight);
         Renewal {
             key,
@@ -82,6 +92,7 @@ impl Lease {
             costs: wanted.costs,
             hint,
             spent,
+            refilled,
             delta,
             keep,
             release: false,
@@ -136,6 +147,7 @@ impl Lease {
         // `spent` is not reported twice, because Redis may have got it unless it certainly did not.
         let untold = if is_unheard { renewal.spent } else { 0.0 };
         self.0.set_last_grant((untold - self.spent_of(0.0)).max(0.0));
+        self.0.set_excess(f64::MAX);
         self.0.lower(Flag::InFlight);
     }
 
@@ -244,6 +256,7 @@ impl Lease {
             costs: SmallVec::new(),
             hint: 0.0,
             spent,
+            refilled: 0.0,
             delta,
             keep,
             release: true,
@@ -260,7 +273,8 @@ impl Lease {
         self.0.set_end_ns(now_ns);
         self.0.set_lease(0.0, 0);
         self.0.set_last_grant(0.0);
-        self.0.set_reported(0.0);
+        self.0.set_excess(f64::MAX);
+        self.0.lower(Flag::Reported);
         // The denial was computed from a demand that is gone. The next demand is measured from the last request on,
         // so that the silence since counts.
         self.0.set_deny_until_ns(0);
@@ -293,7 +307,7 @@ impl Lease {
         self.spent_of(self.0.last_grant())
     }
 
-    /// The same, if `held` units were held at the last report.
+    /// As `spent`, if `held` units were held at the last report.
     fn spent_of(&self, held: f64) -> f64 {
         let life_s =
             if self.0.epoch() == 0 { 0.0 } else { seconds(self.0.reported_before_ns(self.0.end_ns())) };
@@ -328,7 +342,7 @@ impl Lease {
         self.0.lower(Flag::Sparse);
         self.0.set_offered(0);
         self.0.set_demand(demand);
-        self.0.set_reported(demand);
+        self.0.raise(Flag::Reported);
         self.0.set_reported_at(now_ns);
         demand
     }
@@ -344,6 +358,32 @@ impl Lease {
         let kept = held.clamp(0, keep_max);
         self.0.set_balance(self.0.balance().saturating_sub(held.saturating_sub(kept)));
         (kept.saturating_sub(held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
+    }
+}
+
+/// How much of `spent` the lease's rate has made good since the last report, while there was room for it: what accrued,
+/// less the most that was held above what was held then. A single bucket would have refilled as much, because units
+/// that accrue before others are spent find it full.
+fn refilled(lease: &mut Lease, plan: &Plan, spent: f64, now_ns: u64) -> f64 {
+    if lease.0.epoch() == 0 || lease.0.has(Flag::Fallback) {
+        return 0.0;
+    }
+    note_held(lease, plan, lease.held(now_ns), now_ns);
+    let accrued = lease.0.rate() * seconds(lease.0.reported_before_ns(now_ns.min(lease.0.end_ns())));
+    (accrued - lease.0.excess()).min(spent).max(0.0)
+}
+
+/// Notes the most that is held, before a request spends of it.
+#[inline]
+pub(super) fn note_held(lease: &mut Lease, plan: &Plan, held: i64, now_ns: u64) {
+    let mut excess = held as f64 / UNIT as f64 - lease.0.last_grant();
+    if lease.0.has(Flag::InFlight) {
+        // The rate that is granted counts from when it was asked for, and is at most the limit's.
+        let since_ns = lease.0.unreported_ns(now_ns) + words::REPORT_STEP_NS;
+        excess += super::rate_of(&plan.quota) * seconds(since_ns);
+    }
+    if excess > lease.0.excess() {
+        lease.0.set_excess(excess);
     }
 }
 

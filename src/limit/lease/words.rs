@@ -6,7 +6,7 @@
 //! | 1 | lease's end, 48 bits of `2^10` ns; last arrival, 16 bits of `2^22` ns, wrapping |
 //! | 2 | rate the lease accrues, f32, units a second (of an exact window: seconds until it was whole); epoch of the lease, 24 bits, 0: none; flags, 8 |
 //! | 3 | denied until, 48 bits of `2^10` ns (in fallback with a rate: since when); demand, 16 bits |
-//! | 4 | last report, 32 bits of `2^20` ns, wrapping; reported demand, 16 bits; held after the last grant, 16 |
+//! | 4 | last report, 32 bits of `2^20` ns, wrapping; most held above the last grant's, 16 bits; held after that, 16 |
 //! | 5 | units offered since the last report, 32 bits; level in Redis (in fallback: units owed), f32 |
 
 /// Six words; all zero is a key never seen.
@@ -101,13 +101,22 @@ impl Words {
         self.0[4] = (u64::from((now_ns >> REPORT_BITS) as u32) << 32) | (self.0[4] & 0xffff_ffff);
     }
 
-    /// The demand last told to Redis.
+    /// The demand last told to Redis: the last one measured, unless the lease has been returned since.
     pub(super) fn reported(&self) -> f64 {
+        if self.has(Flag::Reported) { self.demand() } else { 0.0 }
+    }
+
+    /// Units by which what was held has exceeded `last_grant` since the last report, at most.
+    #[inline]
+    pub(super) fn excess(&self) -> f64 {
         decode((self.0[4] >> 16) as u16)
     }
 
-    pub(super) fn set_reported(&mut self, demand: f64) {
-        self.0[4] = (self.0[4] & !0xffff_0000) | (u64::from(encode(demand)) << 16);
+    /// Rounds up.
+    pub(super) fn set_excess(&mut self, units: f64) {
+        let down = encode(units);
+        let up = down.saturating_add(u16::from(decode(down) < units)).min(encode(f64::MAX));
+        self.0[4] = (self.0[4] & !0xffff_0000) | (u64::from(up) << 16);
     }
 
     /// Units that Redis believes to be held since the last grant, rounded down by up to 1/256.
@@ -172,6 +181,10 @@ pub(super) enum Flag {
     Known = 8,
     /// Requests still come, but farther apart than the last reported demand says.
     Sparse = 16,
+    /// The overdrawn unit is not covered by what is held, which is too old to be spent.
+    Owing = 32,
+    /// Redis counts the last measured demand.
+    Reported = 64,
 }
 
 /// A demand as the words keep it, to 1/256.
@@ -225,7 +238,7 @@ mod tests {
                 4 => words.set_deny_until_ns(value >> 6),
                 5 => words.set_demand(number),
                 6 => words.set_reported_at(value),
-                7 => words.set_reported(number),
+                7 => words.set_excess(number),
                 8 => words.set_last_grant(number),
                 9 => words.set_offered(value as u32),
                 10 => words.set_level(number),

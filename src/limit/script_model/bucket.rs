@@ -18,8 +18,14 @@ pub(super) struct Record {
     /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
+    /// For how long the bucket refilled in this epoch, and in the last, in parts of an epoch (`OPEN_PARTS`): the rest of the
+    /// time it was full, units of nodes included.
+    open: f64,
+    open_before: f64,
     /// Time since the epoch began; in a record that is stored, in ticks.
     since_us: f64,
+    /// How many epochs have ended, up to two, since the bucket last refilled in place of units too old to be spent.
+    calm: f64,
     /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
@@ -31,7 +37,8 @@ impl Record {
     /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
-        pack(&[self.at_us, self.level], &floats, self.since_us, [self.nodes, self.nodes_before], &self.plan)
+        let nodes = [self.nodes, self.nodes_before];
+        pack(&[self.at_us + MARK_US + self.calm, self.level], &floats, self.since_us, nodes, &self.plan)
     }
 
     /// Units that nodes may hold unspent: those granted in this epoch and accrued since, and those of the last epoch
@@ -39,6 +46,28 @@ impl Record {
     fn unspent(&self, is_aged: bool) -> f64 {
         let aging = if is_aged { 0.0 } else { self.out_before };
         self.out + self.promised * (self.since_us / 1e6) + aging
+    }
+
+    /// Drops from the units that nodes held too long those in whose place the bucket has refilled; `held`: what others hold.
+    fn drop_refilled(&mut self, burst: f64, held: f64) {
+        let missing = (burst - held.max(0.0) - self.level).max(0.0);
+        if missing < self.out_before {
+            (self.out_before, self.calm) = (missing, 0.0);
+        }
+    }
+
+    /// What is refilled now because the bucket was too full when it accrued: of what a node's rate has made good of its
+    /// spending, all but what accrued while the bucket refilled anyway. Of a lease that is not of this epoch or the last,
+    /// and of one too old to be spent, nothing.
+    fn made_good(&self, r: &RenewalNumbers, is_first: bool, is_aged: bool, ends_us: f64) -> f64 {
+        let is_old = is_first && (is_aged || r.epoch != number_of(ends_us - 2.0 * r.epoch_us));
+        if r.refilled <= 0.0 || r.release || is_old {
+            return 0.0;
+        }
+        let parts = if is_first { self.open_before } else { self.open };
+        let open_s = parts / OPEN_PARTS * (r.epoch_us / 1e6);
+        let room = r.burst - self.unspent(is_aged).max(0.0) - self.level;
+        (r.refilled - r.rate * open_s).min(room).max(0.0)
     }
 
     /// Whether a script may have written it. A bucket is full before its key expires, `stays_s` after the record's second;
@@ -56,10 +85,12 @@ impl Record {
 
     /// The record as it is stored and read back: some numbers are floats.
     fn packed(self, r: &RenewalNumbers) -> Record {
+        let open = self.open.ceil().min(OPEN_PARTS);
         Record {
             promised: float(self.promised),
-            wanted: float(self.wanted),
-            wanted_before: float(self.wanted_before),
+            wanted: counting(self.wanted, open),
+            wanted_before: counting(self.wanted_before, self.open_before),
+            open,
             out: float(self.out),
             out_before: float(self.out_before),
             plan: [r.limit, r.period_ns, r.burst],
@@ -85,12 +116,20 @@ struct Open {
 pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(LentWindow, f64)> {
     let ([at_us, level], floats, [since_us, stays_s], [nodes, nodes_before], plan) = unpack(record)?;
     let [promised, wanted, wanted_before, out, out_before] = floats;
+    let mark_us = at_us.rem_euclid(TICK_US);
+    let (at_us, calm) = (at_us - mark_us, (mark_us - MARK_US).max(0.0));
+    let count =
+        |demand: f64| if mark_us > 0.0 { f64::from((demand as f32).to_bits() & 0xff) } else { OPEN_PARTS };
+    let [open, open_before] = [wanted, wanted_before].map(count);
     let saved = Record {
         at_us,
+        calm,
         level,
         promised,
         wanted,
         wanted_before,
+        open,
+        open_before,
         out,
         out_before,
         since_us,
@@ -116,25 +155,8 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let r = old.as_ref().unwrap_or(r);
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
-    if is_first {
-        s.out_before -= r.spent;
-    }
-    if is_aged {
-        let missing = r.burst - s.unspent(is_aged).max(0.0) - s.level;
-        s.out_before = s.out_before.min(missing.max(0.0));
-    }
-    let mut delta = r.delta;
-    if is_first {
-        delta = delta.max(-s.out_before.max(0.0));
-        s.out_before = (s.out_before + delta - r.keep).max(0.0);
-        s.out += r.keep;
-    } else {
-        s.out += delta - r.spent;
-        if r.release {
-            delta += r.rate * left_s;
-        }
-    }
-    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
+    settle(&mut s, r, is_first, is_aged, ends_us);
+    s.level += s.made_good(r, is_first, is_aged, ends_us);
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
@@ -157,11 +179,9 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
             ..GrantNumbers::default()
         };
     }
-    let (mut rate, mut reported, demand) = (r.rate, r.reported, r.demand.max(0.001));
-    if is_first {
-        (rate, reported) = (0.0, 0.0);
-        s.nodes = (s.nodes + 1.0).min(65535.0);
-    }
+    let demand = r.demand.max(0.001);
+    let (rate, reported) = if is_first { (0.0, 0.0) } else { (r.rate, r.reported) };
+    s.nodes = (s.nodes + f64::from(u8::from(is_first))).min(65535.0);
     s.wanted = (s.wanted + demand - reported).max(demand);
     let share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
     let mut n = Node { demand, share, rate, is_first, left_s };
@@ -190,6 +210,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let old = r.clone().under([limit, period_ns], burst);
     let mut open = open(saved, now_us, &old);
     let (less, s) = (burst - r.burst, &mut open.record);
+    (s.open, s.open_before) = (OPEN_PARTS, OPEN_PARTS);
     let smaller = if less > 0.0 { r.burst / burst } else { 1.0 };
     let slower = if r.refill < old.refill { r.refill / old.refill } else { 1.0 };
     // Of what they hold, nodes keep a share as large as that of the limit; the rest is here. What is too old to be spent may
@@ -209,7 +230,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         return Open { less, ..open };
     }
     s.level += freed;
-    s.promised *= slower;
+    (s.promised, s.calm) = (s.promised * slower, 0.0);
     (s.out, s.out_before) = (s.out * smaller, s.out_before * smaller);
     // What another period's limit does not hold is forgiven; a debt is not.
     let (debt, spent) = ((-s.level).max(0.0), burst - s.level);
@@ -241,10 +262,12 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         advance(&mut s, r, begins_us, until_us);
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         let lent = s.out + s.promised * (r.epoch_us / 1e6);
-        let missing = r.burst - lent.max(0.0) - s.level;
-        s.out_before = lent + s.out_before.min(missing.max(0.0));
+        s.drop_refilled(r.burst, lent);
+        s.out_before += lent;
+        s.calm = (s.calm + turns).min(CALM_MAX);
         (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
         (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
+        (s.open_before, s.open) = (s.open.ceil().min(OPEN_PARTS), 0.0);
         advance(&mut s, r, ends_us, now_us);
         begins_us += turns * r.epoch_us;
         if turns > 1.0 {
@@ -263,6 +286,46 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
 pub(super) fn number_of(begins_us: f64) -> f64 {
     let begins_ms = (begins_us / 1000.0).floor();
     begins_ms - (begins_ms / 16777215.0).floor() * 16777215.0 + 1.0
+}
+
+/// Books debts and returns, and updates what the nodes hold unspent.
+fn settle(s: &mut Record, r: &RenewalNumbers, is_first: bool, is_aged: bool, ends_us: f64) {
+    let (mut delta, mut spent) = (r.delta, r.spent);
+    let refilled = if is_first && !is_aged { r.refill * refilled_s(r, s, ends_us) } else { 0.0 };
+    if refilled > 0.0 {
+        let untold = refilled.min(spent.max(0.0));
+        spent -= untold;
+        delta = delta.max((delta + refilled - untold).min(0.0));
+    }
+    if is_first {
+        s.out_before -= spent;
+    }
+    if is_aged {
+        s.drop_refilled(r.burst, s.unspent(is_aged));
+    }
+    if is_first {
+        delta = delta.max(-s.out_before.max(0.0));
+        s.out_before = (s.out_before + delta - r.keep).max(0.0);
+        s.out += r.keep;
+    } else {
+        s.out += delta - spent;
+        if r.release {
+            delta += r.rate * ((ends_us - s.at_us) / 1e6);
+        }
+    }
+    s.level = r.burst.min((s.level - delta).max(s.level.min(-r.burst)));
+}
+
+/// How long the bucket may have refilled in place of units of a lease from before the last epoch; 0: it has not, or the limit
+/// is so small that it is too little to look for.
+fn refilled_s(r: &RenewalNumbers, s: &Record, ends_us: f64) -> f64 {
+    let gone = number_of(ends_us - r.epoch_us) - r.epoch;
+    let gone_ms = gone - (gone / 16777215.0).floor() * 16777215.0;
+    let is_little = r.refill * (r.epoch_us / 1e6) < LITTLE;
+    if r.epoch == 0.0 || is_little || gone_ms * 1000.0 < (s.calm + 1.5) * r.epoch_us {
+        return 0.0;
+    }
+    (gone_ms * 1000.0 + s.since_us - 1.2 * r.epoch_us - 9000.0) / 1e6
 }
 
 fn is_young(since_us: f64, r: &RenewalNumbers) -> bool {
@@ -284,7 +347,11 @@ fn advance(s: &mut Record, r: &RenewalNumbers, begins_us: f64, to_us: f64) {
 
 fn fill(s: &mut Record, r: &RenewalNumbers, out: f64, to_us: f64) {
     let cap = (r.burst - out.max(0.0)).max(0.0);
-    s.level = cap.min(s.level + (r.refill - s.promised).max(0.0) * ((to_us - s.at_us) / 1e6));
+    let lasts_s = (to_us - s.at_us) / 1e6;
+    let filled = s.level + (r.refill - s.promised).max(0.0) * lasts_s;
+    let full_s = if filled < cap { 0.0 } else { (filled - cap) / r.refill };
+    s.open += (lasts_s - full_s).max(0.0) / (r.epoch_us / 1e6) * OPEN_PARTS;
+    s.level = cap.min(filled);
     s.at_us = to_us;
 }
 
@@ -411,6 +478,21 @@ fn lease_deny(s: &Record, r: &RenewalNumbers, n: &Node, part: f64) -> f64 {
 /// The step in which a record keeps the time since its epoch began, because an epoch may have more than 19 bits of
 /// microseconds.
 const TICK_US: f64 = 4.0;
+/// A record counts so many epochs without a refill in place of old units, in the lowest bits of its time. The count is
+/// `MARK_US` more, because older scripts write 0 there.
+const CALM_MAX: f64 = 2.0;
+const MARK_US: f64 = 1.0;
+/// What an epoch is divided into to count for how long a bucket refilled. These counts replace the last bytes of the two
+/// demands, which are estimates, so that older scripts read the record, too.
+const OPEN_PARTS: f64 = 255.0;
+
+/// A demand as it is read back: its float, with a count for the last byte.
+fn counting(demand: f64, count: f64) -> f64 {
+    f64::from(f32::from_bits((demand as f32).to_bits() & !0xff | count as u32))
+}
+
+/// Fewer units than this an epoch are too little to look for what has refilled in place of old leases.
+const LITTLE: f64 = 24.0;
 /// A fleet is greedy if its demand is more than this many times the refill.
 const GREEDY: f64 = 2.0;
 /// How long a node of a greedy fleet denies before it asks again, seconds.

@@ -25,6 +25,7 @@ fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
         pending,
         hint: 0.0,
         spent: 0.0,
+        refilled: 0.0,
         delta: 0.0,
         keep: 0.0,
         release: false,
@@ -109,6 +110,52 @@ fn a_slow_bucket_is_lent_by_its_level() {
         model.renew(&wants(&plan, 6.0, left as u64 - 150), NOW + 3_000);
         let held = model.renew(&wants(&plan, 6.0, 1), NOW + 4_000);
         assert_eq!(held.tokens, 1.0, "of {burst}");
+    }
+}
+
+/// What other nodes hold of the last epoch does not come back with the units of an older lease, in whose place the bucket has
+/// refilled.
+#[test]
+fn units_of_an_old_lease_come_back_unless_the_bucket_may_have_refilled_since() {
+    for (burst, spent_at_once, returned) in [(1_000, 1, 0.0), (10_000, 9_000, 8.0)] {
+        let plan = plan(1_000, burst);
+        let mut model = ScriptModel::default();
+        let old = model.renew(&wants(&plan, 50.0, spent_at_once), NOW);
+        let begins_us = NOW + 500_000 * 3;
+        model.renew(&wants(&plan, 50.0, 500), begins_us - 400_000);
+        let lent = |model: &ScriptModel| {
+            let (lent, _) = look(&model.to_bytes().expect("kept"), &plan, begins_us).expect("read");
+            (lent.level, lent.out)
+        };
+        let (level, out) = lent(&model);
+        assert!(out > 9.0, "{out}");
+        let told = Renewal { epoch: old.epoch, release: true, delta: -8.0, ..wants(&plan, 0.0, 0) };
+        model.renew(&told, begins_us);
+        let (more, less) = (lent(&model).0 - level, out - lent(&model).1);
+        assert!((more - returned).abs() < 0.01 && (less - returned).abs() < 0.01, "{burst}: {more} {less}");
+    }
+}
+
+/// What nodes hold and the level are one burst, so a full bucket does not refill before a node has told what it spent. What it
+/// has spent evenly refills then; not what the bucket has refilled already.
+#[test]
+fn what_a_node_has_spent_of_a_full_bucket_refills_when_it_tells_and_no_more() {
+    let plan = plan(1_000, 1_000);
+    for (pending, refilled_s) in [(1, 0.1), (50, 0.05), (400, 0.0)] {
+        let mut model = ScriptModel::default();
+        let held = model.renew(&wants(&plan, 800.0, pending), NOW);
+        let spent = held.rate * 0.1;
+        let (epoch, rate) = (held.epoch, held.rate);
+        let tells = Renewal { epoch, rate, reported: 800.0, spent, ..wants(&plan, 800.0, 0) };
+        let level = |refilled: f64| {
+            let mut model = model.clone();
+            model.renew(&Renewal { release: false, refilled, ..tells.clone() }, NOW + 100_000);
+            let (lent, _) = look(&model.to_bytes().expect("kept"), &plan, NOW + 100_000).expect("read");
+            lent.level + lent.out
+        };
+        let more = level(spent) - level(0.0);
+        assert!((more - rate * refilled_s).abs() < rate * 0.005, "{pending}: {more} of {spent}");
+        assert!(level(1e6) <= 1_000.0 + 1e-3, "{pending}");
     }
 }
 

@@ -166,8 +166,8 @@ impl<'o> Call<'o> {
 
     fn write_renewal(&mut self, renewal: &Renewal) {
         self.operations.extend(renewal.epoch.to_le_bytes());
-        let Renewal { demand, reported, rate, pending, hint, spent, delta, keep, .. } = *renewal;
-        for value in [demand, reported, rate, pending as f64, hint, spent, delta, keep] {
+        let Renewal { demand, reported, rate, pending, hint, spent, refilled, delta, keep, .. } = *renewal;
+        for value in [demand, reported, rate, pending as f64, hint, spent, refilled, delta, keep] {
             self.number(value);
         }
         // A renewal has at most `COSTS_MAX` costs.

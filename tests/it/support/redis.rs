@@ -300,6 +300,7 @@ pub fn add(key: u128, units: u64) -> Op {
         pending: units,
         hint: 0.0,
         spent: 0.0,
+        refilled: 0.0,
         delta: 0.0,
         keep: 0.0,
         release: false,
