@@ -315,7 +315,7 @@ mod tests {
         ) {
             let of = |limit| tests::quota(algorithm, limit, 3_600_000_000_000, limit);
             let (high, low) = (of(limit), of((part % limit).max(1)));
-            let state = State::default().take(&high, limit, now).0;
+            let state = State::default().take(&high, high.capacity(), now).0;
             let Some(outcome) = state.outgrown(&high, &low, cost, now) else { panic!("it holds more") };
             prop_assert_eq!(outcome.remaining, 0);
             let at = now + later;
