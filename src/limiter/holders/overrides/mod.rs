@@ -221,7 +221,8 @@ impl Overrides {
         let counts_by = |dimension| policy.by.contains(&dimension);
         let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
         let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
-        let lists = [(&self.0.consumers, consumer), (&self.0.tenants, tenant.filter(|_| is_tenants))];
+        let lists =
+            [(&self.limits.consumers, consumer), (&self.limits.tenants, tenant.filter(|_| is_tenants))];
         let lists = lists.map(|(kind, name)| {
             let held = name.and_then(|name| kind.of(name)?.get().map(|list| list.to_vec()));
             let matches = |held: &Arc<Override>| held.matches(policy, tenant, now_ns);
