@@ -50,7 +50,7 @@ fn whatever_changes_the_limit(algorithm: &str, more: &str, redis: Option<&Redis>
         eventually(text, || gateway.stderr().iter().any(|line| line.contains(text)).then_some(()))
     };
     if redis.is_some() {
-        says("Redis answers");
+        says("connected to Redis");
     }
     let mut client = gateway.client();
     let mut admitted = |source: &str, case: usize, asked: u64| {

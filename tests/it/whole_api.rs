@@ -74,7 +74,7 @@ impl Api {
         directory.write("keys.toml", format!("{batch}\n{lone}\n"));
         let node = Gateway::start_in(directory, &config);
         eventually("the node has its Redis", || {
-            node.stderr().iter().any(|line| line.contains("Redis answers")).then_some(())
+            node.stderr().iter().any(|line| line.contains("connected to Redis")).then_some(())
         });
         node
     }
