@@ -238,6 +238,8 @@ impl Lease {
     /// Undoes a `take` that admitted, also if the lease has been renewed or has ended since. Takes its demand back too.
     #[inline]
     pub fn give_back(&mut self, cost: u64) {
+        // It may be the unit that is owed, which must not be asked for then: Redis has nothing out to take it back from.
+        self.0.lower(Flag::Owing);
         self.0.set_balance(self.0.balance().saturating_add(fixed(cost)));
         self.forget_wanted(cost);
         if self.0.has(Flag::Fallback) {

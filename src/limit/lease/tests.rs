@@ -158,6 +158,14 @@ fn units_too_old_to_be_spent_do_not_pay_for_a_unit_that_is_owed() {
         assert!(is_admitted(lease.take_again(&plan, 1, NOW + MS, LEAD)) && lease.overdraw(&plan, now_ns));
         let told = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns);
         assert_eq!((told.pending, told.spent, told.delta), (pending, spent, delta));
+        // One that came back is not owed.
+        let mut returned = granted(&plan, grant);
+        assert!(
+            is_admitted(returned.take_again(&plan, 1, NOW + MS, LEAD)) && returned.overdraw(&plan, now_ns)
+        );
+        returned.give_back(1);
+        let renewal = returned.renewal(&plan, KEY, LeaseDemand::default(), now_ns);
+        assert_eq!(renewal.pending, 0);
         // A refused unit is a debt.
         lease.granted(&told, &Grant { epoch: 10, tokens: 0.0, ..grant }, now_ns);
         let again = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns + MS);

@@ -51,7 +51,8 @@ impl Lease {
     /// The renewal to send: the demand since the last report, the debt, and units held beyond need, which go back.
     /// `wanted` is what requests wait for; a unit that is owed while older units go back is asked for with them.
     pub fn renewal(&mut self, plan: &Arc<Plan>, key: Key, mut wanted: LeaseDemand, now_ns: u64) -> Renewal {
-        let owed = if self.0.has(Flag::Owing) { UNIT } else { 0 };
+        let is_owing = self.0.has(Flag::Owing) && !self.0.has(Flag::Fallback);
+        let owed = if is_owing { UNIT } else { 0 };
         self.0.lower(Flag::Owing);
         self.0.set_balance(self.0.balance().saturating_add(owed));
         if owed > 0 && !wanted.costs.is_empty() {
@@ -239,6 +240,7 @@ impl Lease {
         if !self.has_something_of_redis() || self.0.has(Flag::InFlight) {
             return None;
         }
+        self.0.lower(Flag::Owing);
         let is_fallback = self.0.has(Flag::Fallback);
         let (spent, delta, keep) = match is_fallback {
             true => self.owed_fallback(plan),
