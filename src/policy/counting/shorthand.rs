@@ -189,9 +189,8 @@ impl DecimalNumber {
     /// So many units in each period, as whole units over the fewest periods for which that changes the rate by at most 1 %.
     fn over(self, period_ns: NonZeroU64) -> Result<(NonZeroU64, NonZeroU64), Error> {
         if self.scale == 1 || self.digits == 0 {
-            let units = NonZeroU64::new(self.digits);
-            let zero = Error { span: self.span, problem: ShorthandProblem::ZeroLimit };
-            return units.map(|units| (units, period_ns)).ok_or(zero);
+            let units = DecimalNumber { scale: 1, ..self }.whole(ShorthandProblem::ZeroLimit)?;
+            return Ok((units, period_ns));
         }
         let (digits, scale) = (u128::from(self.digits), u128::from(self.scale));
         let whole = (1..=MULTIPLES).find_map(|periods| {
