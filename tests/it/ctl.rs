@@ -143,7 +143,8 @@ fn a_policy_is_put_as_it_stands_in_gateway_toml() {
     // Somebody else was first.
     let said = refused(&put("calls", &["--if-version", "0"], document));
     assert!(said.contains("(412)") && said.contains(&format!("write --if-version {version}")), "{said}");
-    let said = refused(&put("unheard", &["--if-version", "9"], document));
+    let said =
+        refused(&put("unheard", &["--if-version", "9"], "limit = \"7/m\"\nby = [\"header:x-user\"]\n"));
     assert!(
         said.contains("(412)") && said.contains("the row does not exist: --if-version 0 makes it"),
         "{said}"
