@@ -69,10 +69,11 @@ impl ConnectError {
             ConnectError::Tls { cause, .. } => Some(*cause),
             ConnectError::Io(error) => Some(Cause::of_connect(error)),
             // An error of the connection itself is wrapped; any other is what the server said.
-            ConnectError::Http(error) => match error.source().and_then(|source| source.downcast_ref()) {
-                Some(error) => Some(Cause::of_connect(error)),
-                None => Some(Cause::NotHttp2),
-            },
+            ConnectError::Http(error) => {
+                let io = error.source().and_then(|source| source.downcast_ref());
+                let cause = io.map(Cause::of_connect).filter(|cause| *cause != Cause::ConnectFailed);
+                Some(cause.unwrap_or(Cause::NotHttp2))
+            }
             ConnectError::NoStreams => Some(Cause::NoStreams),
             ConnectError::Timeout(_) => Some(Cause::ConnectTimeout),
         }
