@@ -9,7 +9,9 @@ pub fn values<'h>(headers: &'h HeaderMap, name: &str) -> impl Iterator<Item = &'
     let pairs =
         headers.get_all(COOKIE).into_iter().flat_map(|field| field.as_bytes().split(|byte| *byte == b';'));
     pairs.filter_map(move |pair| {
-        pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(unquoted)
+        let (key, value) = pair.split_at(pair.iter().position(|byte| *byte == b'=')?);
+        // Blanks on both sides of both, as servers read it (RFC 6265 section 5.2).
+        (key.trim_ascii() == name.as_bytes()).then(|| unquoted(value[1..].trim_ascii()))
     })
 }
 
@@ -26,9 +28,9 @@ mod tests {
 
     #[test]
     fn values_are_found_by_the_whole_name_wherever_they_stand() {
-        let fields = ["a=1; ab=2;b=3", "A=4; a=\"5\" ; xa=6; a", "a=; a=7=8"];
+        let fields = ["a=1; ab=2;b=3", "A=4; a=\"5\" ; xa=6; a", "a=; a=7=8;a = 9;\ta=\t\"10\""];
         let fields = fields.map(|field| (COOKIE, HeaderValue::from_static(field))).into_iter().collect();
         let values: Vec<&[u8]> = values(&fields, "a").collect();
-        assert_eq!(values, [&b"1"[..], b"5", b"", b"7=8"]);
+        assert_eq!(values, [&b"1"[..], b"5", b"", b"7=8", b"9", b"10"]);
     }
 }

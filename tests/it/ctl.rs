@@ -87,6 +87,10 @@ fn a_block_of_the_callers_own_address_needs_a_yes() {
     assert_eq!(rows[0], ["ID", "CONSUMER", "TENANT", "SUBJECT", "UNTIL", "BY", "REASON", "STATUS"]);
     assert_eq!(rows[1][1..], ["eve", "-", "-", "-", "alice", "abuse", "403"], "the newest first: {table}");
     assert_eq!((rows.len(), rows[2][3], rows[2][5]), (3, "ip=127.0.0.0/8", "alice"), "{table}");
+    for other in ["override", "unlimited"] {
+        let said = refused(&ctl(&gateway, "operate-1", &[other, "delete", rows[2][0]]));
+        assert!(said.contains(&format!("use `sluicegate ctl block delete {}`", rows[2][0])), "{said}");
+    }
     assert_eq!(printed(&ctl(&gateway, "operate-1", &["block", "delete", rows[2][0]])), "deleted\n");
     assert_eq!(gateway.get("/").status, 200);
     let exempt = printed(&ctl(&gateway, "read-1", &["unlimited", "list"]));

@@ -222,9 +222,20 @@ fn a_value_that_servers_could_read_differently_is_refused() {
         ("cookie:user", "/a", &["Cookie: user=one; user=other"][..]),
         ("cookie:user", "/a", &["Cookie: user=one", "Cookie: user=other"][..]),
         ("query:key", "/a?key=one&key=other", &[][..]),
+        ("cookie:user", "/a", &["Cookie: user=\"o\\ne\""][..]),
     ] {
         let gateway = limited("", &format!("\"9/h by {by}\""));
         assert_eq!(from(&gateway, target, fields).status, 400, "{by} {fields:?}");
+    }
+    let by_cookie = limited("", "\"3/h by cookie:user\"");
+    for (cookie, status) in [
+        ("user=one", 200),
+        ("user = one", 200),
+        ("a=b;user=  \"one\"", 200),
+        ("user =\tone", 429),
+        ("user=other", 200),
+    ] {
+        assert_eq!(from(&by_cookie, "/a", &[&format!("Cookie: {cookie}")]).status, status, "{cookie}");
     }
 }
 

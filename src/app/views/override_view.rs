@@ -68,8 +68,8 @@ impl OverrideView {
         };
         // Escaped, because whoever wrote it may have written anything.
         let (reason, by) = (self.reason.escape_debug(), self.by.escape_debug());
-        let made = if self.by.is_empty() { String::new() } else { format!(", made by {by},") };
-        let instead = self.instead_of.map_or_else(String::new, |own| format!(" instead of {own}"));
+        let made = if self.by.is_empty() { String::new() } else { format!(", made by {by}") };
+        let instead = self.instead_of.map_or_else(String::new, |own| format!(", instead of {own}"));
         format!("override {}{made}{instead}{ends}: {reason}", self.id)
     }
 }

@@ -130,6 +130,9 @@ impl BlockCommand {
     /// # Errors
     /// If it is not, nobody can be asked, or the gateway refuses.
     pub(super) fn confirm(&self, client: &AdminClient) -> anyhow::Result<()> {
+        if let BlockCommand::Other(RowCommand::Delete { id, .. }) = self {
+            return expect(client, id, &["block"]);
+        }
         let BlockCommand::Add { whose, status, yes: false } = self else { return Ok(()) };
         if whose.dry_run || whose.ip.is_none() && whose.subject.is_none() {
             return Ok(());
@@ -155,6 +158,30 @@ impl UnlimitedCommand {
             UnlimitedCommand::Other(listed) => listed.call("unlimited", "exemptions", &BLOCKS[..UNLIMITED]),
         }
     }
+}
+
+impl UnlimitedCommand {
+    /// See [`BlockCommand::confirm`].
+    pub(super) fn confirm(&self, client: &AdminClient) -> anyhow::Result<()> {
+        match self {
+            UnlimitedCommand::Other(RowCommand::Delete { id, .. }) => expect(client, id, &["unlimited"]),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the override of this id is of one of these types, so that a wrong id ends nothing of another type.
+///
+/// # Errors
+/// If it is of another, there is none, or the gateway refuses.
+pub(super) fn expect(client: &AdminClient, id: &str, kinds: &[&str]) -> anyhow::Result<()> {
+    let row = send::ask(client, &Call::get(&["v1", "overrides", id], View::Row), None)?;
+    let kind = row.get("override-type").and_then(Value::as_str).unwrap_or_default();
+    if kinds.contains(&kind) {
+        return Ok(());
+    }
+    let command = if ["block", "unlimited"].contains(&kind) { kind } else { "override" };
+    bail!("{id} is of another type: to end it, use `sluicegate ctl {command} delete {id}`")
 }
 
 const PATH: [&str; 2] = ["v1", "overrides"];

@@ -82,8 +82,13 @@ enum Resource {
 pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
     let call = arguments.what.call()?;
     let client = arguments.whom.client(file, WITHIN)?;
-    if let Resource::Block(block) = &arguments.what {
-        block.confirm(&client)?;
+    match &arguments.what {
+        Resource::Block(command) => command.confirm(&client)?,
+        Resource::Unlimited(command) => command.confirm(&client)?,
+        Resource::Override(overrides::Command::Delete { id, .. }) => {
+            blocks::expect(&client, id, &["absolute", "multiplicative"])?;
+        }
+        _ => {}
     }
     send::send(&client, call, arguments.json, out)?;
     Ok(0)

@@ -380,7 +380,7 @@ impl<'t> Check<'t> {
         policies: PolicySelection<'_>,
         (subject, part): (&impl Subject, u16),
     ) -> bool {
-        self.blocked = holders.overrides.blocked.of(subject, self.begun_ns);
+        self.blocked = holders.overrides.blocked.of_any(subject, self.begun_ns);
         if self.blocked.is_some() {
             return true;
         }

@@ -83,26 +83,41 @@ impl Standings {
         self.probes.store(Arc::new(probes));
     }
 
-    /// The override in force of a subject.
+    /// The override in force of a subject, by values that are its only ones.
     #[inline]
     pub fn of(&self, subject: &impl Subject, now_ns: u64) -> Option<Arc<Override>> {
-        if self.is_empty() { None } else { self.find(subject, now_ns) }
+        if self.is_empty() { None } else { self.find(subject, false, now_ns) }
+    }
+
+    /// The same, by any of several values that differ: a block is not evaded by a second value beside the one it is for.
+    #[inline]
+    pub fn of_any(&self, subject: &impl Subject, now_ns: u64) -> Option<Arc<Override>> {
+        if self.is_empty() { None } else { self.find(subject, true, now_ns) }
     }
 
     #[cold]
-    fn find(&self, subject: &impl Subject, now_ns: u64) -> Option<Arc<Override>> {
+    fn find(&self, subject: &impl Subject, is_any: bool, now_ns: u64) -> Option<Arc<Override>> {
         let of_address = || self.of_address(subject.known_address()?, now_ns);
         let of_value = |(probe, _): &(Probe, usize)| {
             let Probe::Dimension(dimension) = probe else { return None };
-            let mut value = Encoded::new();
+            let held = |value: &[u8]| self.held(&key_of(dimension, value), subject.tenant(), now_ns);
             match dimension {
-                Dimension::Consumer => value.extend_from_slice(subject.consumer()?.as_bytes()),
-                Dimension::Tenant => value.extend_from_slice(subject.tenant()?.as_bytes()),
-                // None of several that differ, because nobody knows which of them the upstream reads.
-                _ if !subject.write(dimension, &mut value) || value.is_empty() => return None,
-                _ => {}
+                Dimension::Consumer => held(subject.consumer()?.as_bytes()),
+                Dimension::Tenant => held(subject.tenant()?.as_bytes()),
+                _ if is_any => {
+                    let mut found = None;
+                    subject.any(dimension, &mut |value| {
+                        found = held(value);
+                        found.is_some()
+                    });
+                    found
+                }
+                _ => {
+                    let mut value = Encoded::new();
+                    let is_clear = subject.write(dimension, &mut value) && !value.is_empty();
+                    is_clear.then(|| held(&value))?
+                }
             }
-            self.held(&key_of(dimension, &value), subject.tenant(), now_ns)
         };
         of_address().or_else(|| self.probes.load().iter().find_map(of_value))
     }

@@ -50,7 +50,7 @@ pub enum ShorthandProblem {
     /// A burst or a number of requests in flight with a point in it.
     #[error("this number must be whole")]
     Fraction,
-    /// A rate that is less than half a unit in [`MULTIPLES`] periods.
+    /// A rate that is less than half a unit in 86,400 periods.
     #[error("this rate rounds to nothing")]
     TooSlow,
     /// A number with letters behind it.

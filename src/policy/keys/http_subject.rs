@@ -66,6 +66,36 @@ impl Subject for HttpSubject<'_> {
         true
     }
 
+    fn any(&self, dimension: &Dimension, is_it: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let mut is_value = |write: &mut dyn FnMut(&mut Encoded)| {
+            let mut value = Encoded::new();
+            write(&mut value);
+            !value.is_empty() && is_it(&value)
+        };
+        match dimension {
+            Dimension::Header(name) if name != COOKIE => {
+                let mut lines = self.facts.headers.get_all(name).iter();
+                lines.any(|line| is_value(&mut |value| push_value(name, line.as_bytes(), value)))
+            }
+            Dimension::Cookie(name) => cookie::values(self.facts.headers, name).any(|found| {
+                is_value(&mut |value| value.extend_from_slice(found))
+                    || is_escaped(found) && is_value(&mut |value| unescape(found, value))
+            }),
+            Dimension::Query(name) => {
+                // In both readings: of a `;` that separates, and of one that does not.
+                let query = self.facts.query.unwrap_or("");
+                query.split('&').chain(query.split(['&', ';'])).any(|pair| {
+                    let (key, found) = pair.split_once('=').unwrap_or((pair, ""));
+                    query::is_named(key, name)
+                        && is_value(&mut |value| value.extend(percent::decode(found, Plus::Space)))
+                })
+            }
+            _ => is_value(&mut |value| {
+                self.write(dimension, value);
+            }),
+        }
+    }
+
     fn address(&self) -> IpAddr {
         self.facts.client_ip
     }
@@ -108,12 +138,32 @@ fn write_header(name: &HeaderName, headers: &HeaderMap, out: &mut Encoded) -> bo
     lines.all(|line| line == first)
 }
 
-/// Appends a cookie's value. Values that differ count as absent, as in a field.
+/// Appends a cookie's value. Values that differ count as absent, as in a field. So does one with a backslash, which is no
+/// character of a cookie (RFC 6265 section 4.1.1), and which some servers take for the beginning of another.
 fn write_cookie(name: &str, headers: &HeaderMap, out: &mut Encoded) -> bool {
     let mut values = cookie::values(headers, name);
     let Some(first) = values.next() else { return true };
     out.extend_from_slice(first);
-    values.all(|value| value == first)
+    !is_escaped(first) && values.all(|value| value == first)
+}
+
+fn is_escaped(value: &[u8]) -> bool {
+    memchr::memchr(b'\\', value).is_some()
+}
+
+/// Appends a cookie's value as servers read it that know escapes: `\ooo` is a byte in octal, `\c` is `c`.
+fn unescape(mut value: &[u8], out: &mut Encoded) {
+    while let Some((first, rest)) = value.split_first() {
+        let octal = rest.get(..3).filter(|digits| digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        let octal = octal.and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        let (byte, after) = match (first, octal, rest.split_first()) {
+            (b'\\', Some(byte), _) => (byte, &rest[3..]),
+            (b'\\', None, Some((byte, rest))) => (*byte, rest),
+            _ => (*first, rest),
+        };
+        out.push(byte);
+        value = after;
+    }
 }
 
 /// Appends the decoded value of a query parameter. Names are compared decoded: `%61=1` is `a=1`. Values that differ

@@ -46,6 +46,16 @@ impl FromStr for NamedValue {
         }
         match dimension {
             Dimension::Ip => network(value).map(NamedValue::Network),
+            // As requests have it, so that a block that is accepted is one of something.
+            Dimension::Header(_) | Dimension::Cookie(_) if value != value.trim() => {
+                Err(format!("requests have no blanks around a value: write `{name}={}`", value.trim()))
+            }
+            Dimension::Cookie(_) if value.contains(['"', '\\', ';']) => {
+                Err("write the cookie's value without quotes, `\\` and `;`".to_owned())
+            }
+            Dimension::Method if value != value.to_ascii_uppercase() => {
+                Err(format!("methods are in capitals: write `method={}`", value.to_ascii_uppercase()))
+            }
             dimension => Ok(NamedValue::Of(dimension, value.into())),
         }
     }
@@ -125,6 +135,9 @@ mod tests {
             ("ip=203.0.113.7/24", "write `203.0.113.0/24`"),
             ("ip=::ffff:203.0.113.0/120", "write `203.0.113.0/24`"),
             ("ip=", "write the value of `ip`"),
+            ("header:x-device= a7", "write `header:x-device=a7`"),
+            ("cookie:sid=\"abc\"", "without quotes"),
+            ("method=get", "write `method=GET`"),
             ("colour=red", "`colour` is not a dimension"),
             ("header:=red", "`header:` is not a dimension"),
         ] {

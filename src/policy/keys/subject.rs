@@ -16,6 +16,14 @@ pub trait Subject {
     /// which may count.
     fn write(&self, dimension: &Dimension, out: &mut Encoded) -> bool;
 
+    /// Whether a value of a dimension is what is looked for: of several that differ any, because nobody knows which of them the
+    /// upstream reads.
+    fn any(&self, dimension: &Dimension, is_it: &mut dyn FnMut(&[u8]) -> bool) -> bool {
+        let mut value = Encoded::new();
+        self.write(dimension, &mut value);
+        !value.is_empty() && is_it(&value)
+    }
+
     /// The client's address: its value of [`Dimension::Ip`], and what counts if Redis is down and a policy admits
     /// everybody.
     fn address(&self) -> IpAddr;

@@ -25,7 +25,7 @@ use crate::database;
 use crate::database::{
     ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, SUBJECT_CHARS_MAX, Time,
 };
-use auth::keys::digest_text;
+use auth::keys::{self, digest_text};
 use base::units::DURATION_MAX;
 use policy::NamedValue;
 use policy::definition::Dimension;
@@ -335,6 +335,8 @@ fn subject_of(text: &str) -> Result<String, String> {
         NamedValue::Of(Dimension::Tenant, _) => Err("write the tenant as `tenant-id`".to_owned()),
         // By the form in which requests have it, so that one digest stands for every spelling.
         value => Ok(match value.secret() {
+            // As lists show it.
+            Some((_, secret)) if keys::read(secret).is_some() => value.to_string(),
             Some((dimension, secret)) => {
                 let mut bytes = Default::default();
                 named_value::write(dimension, secret, &mut bytes);
