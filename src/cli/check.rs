@@ -313,7 +313,8 @@ mod tests {
         for place in ["1:1", "4:6", "7:8", "10:10", "14:14", "16:8"] {
             assert!(errors.contains(&format!("--> FILE:{place}\n")), "{place} is missing from\n{errors}");
         }
-        assert!(errors.contains("hash-key --new --consumer NAME >> keys.toml`"), "{errors}");
+        assert!(errors.contains("hash-key --new --consumer NAME >> /"), "{errors}");
+        assert!(errors.contains("/absent.toml`"), "{errors}");
         assert!(errors.ends_with("FILE: 6 errors\n"), "{errors}");
     }
 
