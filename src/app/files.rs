@@ -28,7 +28,7 @@ impl FileProblem {
         subject: Subject,
         field: impl Into<String>,
         message: &impl ToString,
-        hint: &'static str,
+        hint: impl Into<Cow<'static, str>>,
     ) -> FileProblem {
         let (field, message) = (field.into(), message.to_string());
         FileProblem { subject, field, message, hint: hint.into(), is_warning: false }

@@ -50,10 +50,19 @@ pub(super) async fn reload(
         }
         Err(error) => {
             told.metrics.reload_failed();
+            let error = without_warnings(error);
             let why = super::error_chain(&error);
             tracing::error!("not reloaded, the old configuration stays: {why}");
             told.last.failed(&error, why);
         }
+    }
+}
+
+/// The errors of files alone, because warnings before them would seem to be the cause.
+fn without_warnings(error: anyhow::Error) -> anyhow::Error {
+    match error.downcast::<Errors>() {
+        Ok(errors) => errors.without_warnings().into(),
+        Err(other) => other,
     }
 }
 
@@ -93,10 +102,12 @@ pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: R
         }
         Err(error) => {
             told.metrics.reload_failed();
+            let error = without_warnings(error);
             let why = super::error_chain(&error);
             told.last.failed(&error, why.clone());
             tracing::error!(
-                "changed policies or tiers of the database are invalid, the old ones stay: {why}"
+                "changed policies or tiers of the database are stored and not in force, because gateway.toml \
+                 and the files that it names cannot be put in force again: correct them and send SIGHUP: {why}"
             );
             control.refused(why);
         }

@@ -1,5 +1,7 @@
 //! The configuration of one authentication method, and the challenge that follows from it.
 
+use std::path::Path;
+
 use http::HeaderValue;
 
 use super::credential_source::CredentialSource;
@@ -62,12 +64,15 @@ pub enum MethodKind {
 
 impl MethodKind {
     /// How a credential is added to its file, which is made if it is not there.
-    pub fn hint_to_fill(&self) -> &'static str {
-        match self {
-            MethodKind::ApiKey(_) => "add one: `sluicegate hash-key --new --consumer NAME >> keys.toml`",
-            MethodKind::Basic(_) => "add one: `sluicegate hash-key --basic --consumer NAME >> users.toml`",
-            MethodKind::Anonymous(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => "",
-        }
+    pub fn hint_to_fill(&self) -> String {
+        let (option, file) = match self {
+            MethodKind::ApiKey(config) => ("--new", config.source.file()),
+            MethodKind::Basic(config) => ("--basic", Some(config.file.as_path())),
+            MethodKind::Anonymous(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => ("", None),
+        };
+        let command =
+            |file: &Path| format!("sluicegate hash-key {option} --consumer NAME >> {}", file.display());
+        file.map(|file| format!("add one: `{}`", command(file))).unwrap_or_default()
     }
 }
 

@@ -31,14 +31,14 @@ pub enum Error {
 
 impl Error {
     /// What to do about it: how a file that is not there is made.
-    pub fn hint(&self, kind: &MethodKind) -> &'static str {
+    pub fn hint(&self, kind: &MethodKind) -> String {
         match self {
             Error::File(entries::Error::Unreadable { source, .. })
                 if source.kind() == io::ErrorKind::NotFound =>
             {
                 kind.hint_to_fill()
             }
-            Error::File(_) | Error::Jwt(_) => "",
+            Error::File(_) | Error::Jwt(_) => String::new(),
         }
     }
 }

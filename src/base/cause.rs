@@ -116,6 +116,7 @@ causes! {
     ConnectTimeout: "connect-timeout", "connecting timed out";
     /// It could not be made for another reason.
     ConnectFailed: "connect-failed", "connecting failed";
+    NotHttp2: "not-http2", "it does not speak HTTP/2: write http = \"h1\"";
     /// It is there, and its SETTINGS of HTTP/2 allow no request.
     NoStreams: "no-streams", "it takes no requests: its SETTINGS_MAX_CONCURRENT_STREAMS is 0";
 }

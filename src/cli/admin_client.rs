@@ -1,6 +1,7 @@
 //! Requests of commands to the admin listener of a gateway on this machine, or of one that a URL names.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use rustls::CertificateError as Wrong;
 use rustls::pki_types::ServerName;
+use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -77,6 +80,36 @@ impl fmt::Display for AdminAddress {
     }
 }
 
+impl AdminAddress {
+    /// What an answer that is no success says, or that whoever gives it is no admin listener.
+    pub(super) fn refusal(&self, status: StatusCode, problem: &Value) -> String {
+        let status = status.as_u16();
+        // Only refusals of requests to routes have a `reason`.
+        match problem["detail"].as_str().filter(|_| problem.get("reason").is_none()) {
+            Some(detail) => format!("the gateway on {self} answers {status}: {}", detail.escape_debug()),
+            None => format!(
+                "{self} answers {status} and is not the admin listener: correct `bind` of [admin], or --url"
+            ),
+        }
+    }
+
+    /// Says who does not answer. A fault of TLS is no silence.
+    pub(super) fn unanswered(&self, error: anyhow::Error) -> anyhow::Error {
+        let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let what = match wrapped.and_then(|wrapped| wrapped.downcast_ref()) {
+            Some(rustls::Error::InvalidMessage(_)) => format!("{self} does not speak TLS: write http://"),
+            Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)) => {
+                format!(
+                    "the certificate of {self} is not trusted: name the authority that issued it with --ca"
+                )
+            }
+            Some(rustls::Error::InvalidCertificate(_)) => format!("the certificate of {self} is refused"),
+            _ => format!("no gateway answers on {self}"),
+        };
+        error.context(what)
+    }
+}
+
 impl AdminClient {
     /// `within` is the time for one request with its answer.
     pub(super) fn new(place: AdminAddress, token: Option<String>, within: Duration) -> AdminClient {
@@ -99,7 +132,7 @@ impl AdminClient {
         request.headers_mut().extend(headers.clone());
         runtime.block_on(async {
             match timeout(self.within, self.exchange(request)).await {
-                Ok(answer) => answer.with_context(|| format!("no gateway answers on {}", self.place)),
+                Ok(answer) => answer.map_err(|error| self.place.unanswered(error)),
                 Err(_) => bail!("the gateway on {} has not answered within {:?}", self.place, self.within),
             }
         })

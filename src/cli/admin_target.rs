@@ -73,7 +73,11 @@ impl AdminTarget {
         }
         let loaded = match config::load(file) {
             Ok(loaded) => loaded,
-            Err(errors) => bail!("{errors}\n\nwithout a configuration file, name the gateway with --url"),
+            Err(errors) => bail!(
+                "{}\n\nwithout a valid configuration file, name the gateway with --url, and its token with \
+                 {TOKEN_VARIABLE}",
+                errors.without_warnings()
+            ),
         };
         let admin = loaded.config.admin.context(
             "gateway.toml turns the admin listener off (`admin = false`): turn it on, or name a gateway with --url",

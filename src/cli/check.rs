@@ -72,8 +72,9 @@ pub fn check(
         writeln!(errors, "warning: the directory {} of a log does not exist here\n", path.display())?;
     }
     if let Some(path) = config.database.as_ref().and_then(file_that_cannot_be_written) {
-        let path = path.display();
-        writeln!(errors, "warning: this user cannot write {path}, which [database] needs\n")?;
+        let (shown, exists) = (path.display(), path.exists());
+        let what = if exists { "this user cannot write" } else { "create the directory" };
+        writeln!(errors, "warning: {what} {shown}, which [database] needs\n")?;
     }
     if effective {
         out.write_all(config.effective().as_bytes())?;
@@ -137,12 +138,18 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     };
     if measured.round_trips.is_empty() {
         let servers = redis.topology.servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        writeln!(
-            out,
-            "  Redis at {servers} cannot be reached from here{}: start it, or run check where the gateway runs, to \
-             learn how long requests wait for it",
-            measured.trouble.map(|why| format!(" ({why})")).unwrap_or_default()
-        )?;
+        let (remedy, why) = match measured.trouble {
+            Some((condition, why)) => (condition.remedy(), format!(" ({why})")),
+            None => (None, String::new()),
+        };
+        match remedy {
+            Some(remedy) => writeln!(errors, "warning: Redis at {servers} refuses calls{why}: {remedy}\n")?,
+            None => writeln!(
+                out,
+                "  Redis at {servers} cannot be reached from here{why}: start it, or run check where the gateway \
+                 runs, to learn how long requests wait for it"
+            )?,
+        }
     }
     for (server, round_trip) in measured.round_trips {
         let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
@@ -254,14 +261,14 @@ mod tests {
         let own = std::env::temp_dir();
         let own = own.display();
         for (url, said) in [
-            ("/nowhere/state.db".to_owned(), "this user cannot write /nowhere, which [database] needs"),
+            ("/nowhere/state.db".to_owned(), "create the directory /nowhere, which [database] needs"),
             (format!("{own}"), ", which [database] needs"),
             (format!("{own}/sluicegate-check-absent.db"), ""),
         ] {
             let (code, out, errors) =
                 checked("sqlite", &format!("[database]\nurl = \"sqlite:{url}\""), false);
             assert_eq!((code, out.starts_with("configuration is valid")), (0, true), "{url}");
-            let warnings = errors.matches("this user cannot write").count();
+            let warnings = errors.matches(", which [database] needs").count();
             assert_eq!(warnings, usize::from(!said.is_empty()), "{url}: {errors}");
             assert!(errors.contains(said), "{url}: {errors}");
         }
@@ -306,7 +313,8 @@ mod tests {
         for place in ["1:1", "4:6", "7:8", "10:10", "14:14", "16:8"] {
             assert!(errors.contains(&format!("--> FILE:{place}\n")), "{place} is missing from\n{errors}");
         }
-        assert!(errors.contains("hash-key --new --consumer NAME >> keys.toml`"), "{errors}");
+        assert!(errors.contains("hash-key --new --consumer NAME >> /"), "{errors}");
+        assert!(errors.contains("/absent.toml`"), "{errors}");
         assert!(errors.ends_with("FILE: 6 errors\n"), "{errors}");
     }
 

@@ -139,8 +139,7 @@ fn explain_sent(admin: Option<&admin::Config>, id: &str, out: &mut dyn Write) ->
     let answer = client.ask(&Method::GET, &target, &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {
-        let detail = shown["detail"].as_str().unwrap_or("no reason given").escape_debug();
-        bail!("the gateway answers {}: {detail}", answer.status().as_u16());
+        bail!("{}", client.place.refusal(answer.status(), &shown));
     }
     out.write_all(shown["text"].as_str().unwrap_or_default().as_bytes())?;
     Ok(0)

@@ -34,7 +34,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
-        Err(errors) => bail!("{errors}"),
+        Err(errors) => bail!("{}", errors.without_warnings()),
     };
     let admin = loaded.config.admin.context(
         "gateway.toml turns the admin listener off (`admin = false`), so the gateway cannot be asked",
@@ -43,8 +43,7 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn 
     let answer = client.ask(&Method::GET, &arguments.target(), &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {
-        let detail = shown["detail"].as_str().unwrap_or("no reason given").escape_debug().to_string();
-        bail!("the gateway answers {}: {detail}", answer.status().as_u16());
+        bail!("{}", client.place.refusal(answer.status(), &shown));
     }
     out.write_all(plain_lines(shown["text"].as_str().unwrap_or_default()).as_bytes())?;
     Ok(0)

@@ -5,6 +5,7 @@
 //! the pool's to say.
 
 use std::cell::{Cell, RefCell};
+use std::error::Error as _;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
@@ -67,7 +68,12 @@ impl ConnectError {
             ConnectError::Unresolved | ConnectError::Descriptors(_) => None,
             ConnectError::Tls { cause, .. } => Some(*cause),
             ConnectError::Io(error) => Some(Cause::of_connect(error)),
-            ConnectError::Http(_) => Some(Cause::ConnectFailed),
+            // An error of the connection itself is wrapped; any other is what the server said.
+            ConnectError::Http(error) => {
+                let io = error.source().and_then(|source| source.downcast_ref());
+                let cause = io.map(Cause::of_connect).filter(|cause| *cause != Cause::ConnectFailed);
+                Some(cause.unwrap_or(Cause::NotHttp2))
+            }
             ConnectError::NoStreams => Some(Cause::NoStreams),
             ConnectError::Timeout(_) => Some(Cause::ConnectTimeout),
         }

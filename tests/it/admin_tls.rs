@@ -160,7 +160,7 @@ fn ctl_shows_a_certificate_and_verifies_the_listener() {
     for (arguments, said) in [
         (
             vec!["--url", &url, "--cert", &cert, "--key", &key, "--ca", &stranger, "audit"],
-            "no gateway answers",
+            "is not trusted: name the authority that issued it with --ca",
         ),
         (vec!["--url", &url, "--ca", &ca, "audit"], "refuses (401)"),
         (vec!["--url", "http://127.0.0.1:1", "--ca", &ca, "audit"], "need a listener with TLS"),

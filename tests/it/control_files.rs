@@ -76,6 +76,34 @@ fn an_edit_of_a_file_waits_for_its_reload_whatever_the_api_changes() {
     eventually("the edit is in force", || (node.limit() == "\"others\";q=7;w=3600").then_some(()));
 }
 
+#[test]
+fn a_row_waits_for_a_file_that_cannot_be_read_and_is_not_to_blame() {
+    let directory = Directory::new();
+    directory.write("404.html", "<h1>Nothing here</h1>");
+    let node = Node(Gateway::start_in(directory, &format!("{CONFIG}\n[errors]\n404 = \"404.html\"\n")));
+    fs::remove_file(node.0.file("404.html")).expect("it is there");
+    assert_eq!(node.put("others", "9/h").status, 200);
+    let line = eventually("it is said", || {
+        node.0.stderr().into_iter().find(|line| line.contains("of the database are stored and not in force"))
+    });
+    assert!(line.contains("gateway.toml") && !line.contains("invalid"), "{line}");
+    assert_eq!(node.limit(), "\"others\";q=100;w=3600");
+    node.0.write("404.html", "<h1>Nothing here</h1>");
+    node.0.signal("HUP");
+    eventually("both are in force", || (node.limit() == "\"others\";q=9;w=3600").then_some(()));
+}
+
+#[test]
+fn a_database_that_was_never_read_has_nothing_in_force() {
+    let gateway = Gateway::start(&CONFIG.replace("sqlite:state.db", "sqlite:nowhere/state.db"));
+    let line = eventually("it is said", || {
+        gateway.stderr().into_iter().find(|line| line.contains("database cannot be read"))
+    });
+    assert!(line.contains("none of its overrides, blocks and API keys is in force"), "{line}");
+    assert!(line.contains("it cannot be opened or cannot be written: No such file"), "{line}");
+    assert_eq!(gateway.get("/").status, 200);
+}
+
 /// Or the next start would be the first to fail of it.
 #[test]
 fn a_mistake_in_a_policy_that_a_row_stands_for_refuses_the_reload() {

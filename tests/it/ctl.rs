@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::auth::keys::hashed;
 use crate::support::gateway::binary;
-use crate::support::{Directory, Gateway, text};
+use crate::support::{Directory, Gateway, eventually, text};
 
 const CONFIG: &str = r#"
 [database]
@@ -146,7 +146,15 @@ fn a_policy_is_put_as_it_stands_in_gateway_toml() {
     assert_eq!(limit(), "\"calls\";q=7;w=60");
     // Somebody else was first.
     let said = refused(&put("calls", &["--if-version", "0"], document));
-    assert!(said.contains("(412)") && said.contains(&format!("its version is {version}")), "{said}");
+    assert!(said.contains("(412)") && said.contains(&format!("write --if-version {version}")), "{said}");
+    let said =
+        refused(&put("unheard", &["--if-version", "9"], "limit = \"7/m\"\nby = [\"header:x-user\"]\n"));
+    assert!(
+        said.contains("(412)") && said.contains("the row does not exist: --if-version 0 makes it"),
+        "{said}"
+    );
+    let refusals = || gateway.stderr().iter().filter(|line| line.contains("admin change refused")).count();
+    eventually("both are told", || (refusals() == 2).then_some(()));
     let said = refused(&put("calls", &[], "limit = \"7/fortnight\"\nby = [\"header:x-user\"]\n"));
     assert!(said.contains("fortnight"), "{said}");
     let said = refused(&put("calls", &[], "limit = "));
@@ -237,6 +245,12 @@ fn whoever_may_not_is_told_what_to_do() {
     }
     let said = refused(&ctl(&gateway, "operate-1", &[&add[..7], &["\u{7}"]].concat()));
     assert!(said.contains("(400)") && said.contains("`reason`"), "{said}");
+    let said =
+        refused(&ctl_with(&format!("https://{}", gateway.listener("admin")), "admin-1", &["audit"], ""));
+    assert!(said.contains("does not speak TLS: write http://"), "{said}");
+    let long = ["override", "add", "--user", "a", "--value", "1", "--for", "400d", "--reason", "r"];
+    let said = ctl(&gateway, "operate-1", &long);
+    assert!(text(&said.stderr).contains("`366d` at most"), "{}", text(&said.stderr));
     // What it does not understand is wrong usage, and asks nobody.
     for wrong in [
         &["override", "add", "--value", "1", "--reason", "r"][..],
@@ -253,6 +267,11 @@ fn nobody_who_answers_is_an_error_that_names_the_address() {
     let gone = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it has one");
     let said = refused(&ctl_with(&format!("http://{gone}"), "t", &["audit"], ""));
     assert!(said.contains(&format!("no gateway answers on {gone}")), "{said}");
+    let mut command = binary();
+    let output =
+        command.args(["--config", "/nowhere/gateway.toml", "ctl", "audit"]).output().expect("it runs");
+    let said = refused(&output);
+    assert!(said.contains("name the gateway with --url, and its token with SLUICEGATE_TOKEN"), "{said}");
     let said = refused(&ctl_with("unix:/nowhere/admin.sock", "t", &["audit"], ""));
     assert!(said.contains("no gateway answers on unix:/nowhere/admin.sock"), "{said}");
 }

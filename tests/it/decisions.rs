@@ -84,8 +84,13 @@ fn a_refusal_is_explained_by_its_id() {
     // Admitted requests are not kept, nor are ids that nobody sent.
     for unknown in ["one", "nobody"] {
         let (succeeded, shown) = said(&gateway, &["explain", "--request", unknown]);
-        assert!(!succeeded && shown.contains("404"), "{shown}");
+        assert!(
+            !succeeded && shown.contains("404") && shown.contains("no limit decided about it"),
+            "{shown}"
+        );
     }
+    let (_, listed) = said(&gateway, &["ctl", "decisions", "--consumer", "nobody"]);
+    assert_eq!(listed.trim(), "no decisions");
     let (succeeded, listed) = said(&gateway, &["ctl", "decisions", "--policy", "search"]);
     assert!(succeeded && listed.lines().count() == 3 && listed.contains("three"), "{listed}");
     assert_eq!(gateway.metric("sluicegate_decision_samples_total", &["result=\"kept\""]), 1.0);

@@ -9,9 +9,10 @@ use limiter::Link;
 use limiter::global::Condition;
 use limiter::global::config::{Login, Secret, Topology};
 
+use crate::support::gateway::binary;
 use crate::support::redis::{Asked, Node, Redis, add, part, server};
 use crate::support::toxic::Toxic;
-use crate::support::{Gateway, eventually};
+use crate::support::{Directory, Gateway, eventually, text};
 
 /// A server behind a relay.
 fn behind() -> (Redis, Toxic, Node) {
@@ -309,6 +310,47 @@ fn with_user() -> (Redis, Login) {
 }
 
 #[test]
+fn a_redis_that_refuses_is_not_said_to_be_away() {
+    let (redis, _) = with_user();
+    let at = redis.addr();
+    let config = |url: &str| {
+        format!(
+            "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200 }}\n[redis]\nurl = \"{url}\"\n"
+        )
+    };
+    let login = "correct user and password in `url` of [redis]";
+    let directory = Directory::new();
+    for (url, more, why, advice) in [
+        (format!("redis://gw:other@{at}"), "", "AuthenticationFailed", login),
+        (format!("redis://gw:word@{at}/99"), "", "out of range", "correct what its error names"),
+        (
+            format!("redis://{at}"),
+            "topology = \"cluster\"",
+            "cluster support disabled",
+            "`topology` of [redis]",
+        ),
+        (format!("redis://{at}"), "topology = \"sentinel:main\"", "SENTINEL", "`topology` of [redis]"),
+    ] {
+        let config = config(&url) + more;
+        let file = directory.write("gateway.toml", &config);
+        let output = binary().arg("check").arg("--config").arg(file).output().expect("the binary runs");
+        let warned = format!("warning: Redis at {at} refuses calls (");
+        let said = text(&output.stderr);
+        assert!(
+            said.contains(&warned) && said.contains(why) && said.contains(advice),
+            "{url} {more}: {said}"
+        );
+        assert!(!text(&output.stdout).contains("start it"), "{url} {more}");
+        let gateway = Gateway::start(&config);
+        let line = eventually("it is told", || {
+            gateway.stderr().into_iter().find(|line| line.contains("Redis refuses calls"))
+        });
+        assert!(line.contains(why) && line.contains(advice) && line.contains("a restart"), "{line}");
+        assert!(!gateway.stderr().iter().any(|line| line.contains("on their own")), "{:?}", gateway.stderr());
+    }
+}
+
+#[test]
 fn a_right_that_is_lost_is_logged_once() {
     let (redis, _) = with_user();
     let gateway = Gateway::start(&format!(
@@ -321,7 +363,7 @@ fn a_right_that_is_lost_is_logged_once() {
     let lines = |what: &str| gateway.stderr().iter().filter(|line| line.contains(what)).count();
     for (rounds, right) in ["evalsha", "mget", "time"].into_iter().enumerate() {
         eventually("that it is up is told", || (lines("limits are shared") == rounds + 1).then_some(()));
-        let before = lines("Redis does not answer");
+        let before = lines("Redis refuses calls");
         redis.cli(&["ACL", "SETUSER", "gw", &format!("-{right}")]);
         let mut client = gateway.client();
         let mut ask = || {
@@ -337,7 +379,7 @@ fn a_right_that_is_lost_is_logged_once() {
         while begin.elapsed() < Duration::from_millis(1_200) {
             assert_eq!(ask(), 200);
         }
-        assert_eq!(lines("Redis does not answer"), before + 1, "{right}: {:?}", gateway.stderr());
+        assert_eq!(lines("Redis refuses calls"), before + 1, "{right}: {:?}", gateway.stderr());
         redis.cli(&["ACL", "SETUSER", "gw", &format!("+{right}")]);
     }
 }
@@ -364,7 +406,7 @@ fn trouble_that_keeps_coming_back_is_not_logged_each_time() {
         }
         (gateway.metric("sluicegate_redis_breaker_opened_total", &[]) >= 12.0).then_some(())
     });
-    let lines = gateway.stderr().iter().filter(|line| line.contains("Redis does not answer")).count();
+    let lines = gateway.stderr().iter().filter(|line| line.contains("Redis refuses calls")).count();
     assert!((1..=6).contains(&lines), "{:?}", gateway.stderr());
     redis.cli(&["ACL", "SETUSER", "gw", "~sg:*"]);
     eventually("it is up for good", || {

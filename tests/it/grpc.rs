@@ -68,6 +68,7 @@ fn a_refused_call_gets_a_grpc_status() {
         let mut peer = Connection::serve(stream);
         while peer.frame().is_some() {}
     });
+    let older = Upstream::answering("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let gone_at = gone.local_addr().expect("it is bound");
     drop(gone);
@@ -78,6 +79,7 @@ fn a_refused_call_gets_a_grpc_status() {
         &format!(
             "[upstream.u]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n\
              [upstream.gone]\nservers = [\"http://{gone_at}\"]\nhttp = \"h2\"\n\
+             [upstream.older]\nservers = [\"http://{}\"]\nhttp = \"h2\"\n\
              [upstream.silent]\nservers = [\"http://{}\"]\nhttp = \"h2\"\ntimeouts = {{ response = \"200ms\" }}\n\
              [auth.keys]\nkind = \"api-key\"\nkeys = {{ file = \"keys.toml\" }}\n\
              [policy.wants]\nby = [\"header:x-key\"]\nlimit = \"1/h\"\nmissing = \"reject\"\n\
@@ -87,8 +89,10 @@ fn a_refused_call_gets_a_grpc_status() {
              [[route]]\npath = \"/test.Small/{{m}}\"\nto = \"u\"\nmax-body = 3\n\
              [[route]]\npath = \"/test.Wants/{{m}}\"\nto = \"u\"\nlimit = \"wants\"\n\
              [[route]]\npath = \"/test.Gone/{{m}}\"\nto = \"gone\"\n\
+             [[route]]\npath = \"/test.Older/{{m}}\"\nto = \"older\"\n\
              [[route]]\npath = \"/test.Silent/{{m}}\"\nto = \"silent\"\n",
             server.addr(),
+            older.addr(),
             silent.addr()
         ),
     );
@@ -104,6 +108,7 @@ fn a_refused_call_gets_a_grpc_status() {
             "the rate limit counts by header:x-key: send the header `x-key` exactly once",
         ),
         ("/test.Gone/M", "UNAVAILABLE", "the upstream cannot be reached"),
+        ("/test.Older/M", "UNAVAILABLE", "the upstream does not speak HTTP/2"),
         ("/test.Silent/M", "DEADLINE_EXCEEDED", "the upstream did not respond in time"),
     ];
     let methods: Vec<&str> = expected.iter().map(|(method, ..)| *method).collect();
@@ -114,6 +119,7 @@ fn a_refused_call_gets_a_grpc_status() {
     }
     let line = gateway.logged("/test.Keys/M");
     assert_eq!((line["status"].as_u64(), line["reason"].as_str()), (Some(200), Some("unauthenticated")));
+    assert_eq!(gateway.logged("/test.Older/M")["cause"], "not-http2");
     for (method, status) in [("/test.Keys/M", 16), ("/test.Unknown/M", 12), ("/test.Gone/M", 14)] {
         assert_eq!(gateway.logged(method)["grpc_status"], status, "{method}");
     }

@@ -74,6 +74,10 @@ fn check_measures_the_round_trip_and_warns_where_it_is_above_the_deadline() {
     let (took, rest) = warned.strip_prefix(&begin).and_then(|rest| rest.split_once(" ms")).expect(&warned);
     let took: f64 = took.parse().expect("a number of milliseconds");
     assert!((10.0..=most).contains(&took) && rest.contains("`deadline` of [redis] (2 ms)"), "{warned}");
+    // Too far away for a login.
+    toxic.delay(Duration::from_millis(400));
+    let (_, said, _) = check("2ms");
+    assert!(said.contains("it is silent, too slow or too far away"), "{said}");
     drop(toxic);
     let toxic = Toxic::start(redis.addr());
     let file = directory.write("gateway.toml", config(&toxic, "2ms"));

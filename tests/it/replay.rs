@@ -292,7 +292,7 @@ fn what_is_no_log_is_said() {
     }
     for (arguments, code, what) in [
         (&["--log", "."][..], 1, "cannot read ."),
-        (&["--log", "empty.log"], 1, "no line can be read as an access log line"),
+        (&["--log", "empty.log"], 1, "there are no lines"),
         (&["--log", "-", "--log", "-"], 1, "standard input can be read once"),
         (&["--log", "absent.log"], 1, "cannot read absent.log"),
         (&["--log", "gateway.toml"], 1, "no line can be read as an access log line"),

@@ -4,8 +4,9 @@ use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
 use crate::decisions::said;
+use crate::support::gateway::binary;
 use crate::support::redis::Redis;
-use crate::support::{Directory, Gateway, eventually};
+use crate::support::{Directory, Gateway, eventually, text};
 
 const BASE: &str = r#"
 [admin]
@@ -225,8 +226,14 @@ fn a_tier_that_nobody_has_named_is_the_one_that_was_decided_by() {
         (["bob", "--tier", "nosuch"], "no tier of this name is in force: write `free` or `pro`"),
     ] {
         let (succeeded, said) = said(&gateway, &[&["why"], &arguments[..]].concat());
-        assert!(!succeeded && said.contains("the gateway answers 404") && said.contains(expected), "{said}");
+        assert!(!succeeded && said.contains(" answers 404: ") && said.contains(expected), "{said}");
     }
+    let other = Gateway::start(&route("/a", "[]").replace("auth = \"keys\"\nlimit = []\n", ""));
+    let admin = format!("[admin]\nbind = \"{}\"\n", other.plain());
+    let file = gateway.write("other.toml", admin);
+    let output = binary().arg("--config").arg(file).args(["why", "bob"]).output().expect("the binary runs");
+    let said = text(&output.stderr);
+    assert!(said.contains("answers 404 and is not the admin listener"), "{said}");
 }
 
 #[test]

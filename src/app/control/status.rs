@@ -69,9 +69,11 @@ impl Status {
         health.failures += 1;
         // One line for an outage, and one more where its reason changes.
         if health.failure.as_ref() != Some(&sentence) {
-            tracing::error!(
-                "the control plane's database cannot be read: {sentence}; the data read last stays in force"
-            );
+            let meanwhile = match health.confirmed.is_some() || health.is_recalled {
+                true => "the data read last stays in force",
+                false => "until it can, none of its overrides, blocks and API keys is in force",
+            };
+            tracing::error!("the control plane's database cannot be read: {sentence}; {meanwhile}");
         }
         health.failure = Some(sentence);
     }

@@ -113,8 +113,8 @@ pub fn explain_from_outside(
 pub struct MeasuredRedis {
     /// By the names of the servers.
     pub round_trips: Vec<(String, Duration)>,
-    /// Why one of them does not answer.
-    pub trouble: Option<String>,
+    /// The state of one that does not answer or refuses calls, and its error.
+    pub trouble: Option<(global::Condition, String)>,
 }
 
 /// Measures the round trips from this process, which does not join the fleet.
@@ -197,8 +197,8 @@ impl SharedTier {
         while self.limiter.release_all(clock::now_ns()) {
             if clock::instant() >= until {
                 tracing::warn!(
-                    "leases could not be returned to Redis before the stop: their units count as spent until they \
-                     refill"
+                    "Redis did not answer before the stop: units that it has leased to this node count as spent until \
+                     they refill"
                 );
                 break;
             }

@@ -72,6 +72,7 @@ pub(crate) struct RemoteKeys {
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
     has_failed: bool,
+    has_keys: bool,
     /// A token with an unknown key asked for the next fetch; it is not the one that comes anyway.
     is_wanted: bool,
 }
@@ -139,6 +140,7 @@ impl RemoteKeys {
         match &fetched {
             Ok(changed) => {
                 tracing::debug!(auth = %name, "JWT keys fetched");
+                schedule.has_keys = true;
                 if schedule.has_failed {
                     tracing::info!(auth = %name, "JWT keys can be fetched again");
                 }
@@ -150,7 +152,11 @@ impl RemoteKeys {
             }
             Err(error) => {
                 let url = &self.config.url;
-                tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: the previous keys stay in use");
+                let meanwhile = match schedule.has_keys {
+                    true => "the previous keys stay in use",
+                    false => "there are none yet, so every token gets 401",
+                };
+                tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: {meanwhile}");
             }
         }
         schedule.has_failed = fetched.is_err();

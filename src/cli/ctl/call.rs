@@ -24,8 +24,9 @@ pub(super) struct Call {
 pub(super) enum View {
     /// A list, by what its rows are called.
     List(&'static str, &'static [Column]),
-    /// A list whose rows each have several of these, and what else a row has: a line for each of them.
-    Inner(&'static str, &'static [Column]),
+    /// A list, by what it is of, whose rows each have several of the second: a line for each of them, beside what else a
+    /// row has.
+    Inner(&'static str, &'static str, &'static [Column]),
     /// A row whose `error` says why there is no verdict.
     Verdict,
     /// A row: a line for each field that it has.
@@ -64,7 +65,7 @@ pub(super) fn whole_number(text: &str) -> Result<u64, &'static str> {
 pub(super) fn duration_text(text: &str) -> Result<String, &'static str> {
     match units::duration(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("write whole numbers with d, h, m, s or ms, such as `1h` or `1h30m`"),
+        Err(_) => Err("write whole numbers with d, h, m, s or ms, such as `1h` or `1h30m`, `366d` at most"),
     }
 }
 

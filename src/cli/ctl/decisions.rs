@@ -27,9 +27,9 @@ pub(super) struct Arguments {
 impl Arguments {
     pub(super) fn call(&self) -> Call {
         if let Some(id) = &self.request_id {
-            return Call::get(&["v1", "decisions", id], View::Inner("windows", COLUMNS));
+            return Call::get(&["v1", "decisions", id], View::Inner("decisions", "windows", COLUMNS));
         }
-        Call::get(&["v1", "decisions"], View::Inner("windows", COLUMNS))
+        Call::get(&["v1", "decisions"], View::Inner("decisions", "windows", COLUMNS))
             .with("consumer", self.consumer.as_ref())
             .with("tenant", self.tenant.as_ref())
             .with("policy", self.policy.as_ref())

@@ -44,7 +44,7 @@ pub(super) fn send(
         (true, _) => format!("{}\n", escaped(&format!("{:#}", Value::Object(answer)))),
         (false, View::Done(what)) if answer.is_empty() => format!("{what}\n"),
         (false, View::List(of, columns)) => table::list(of, columns, &answer),
-        (false, View::Inner(of, columns)) => table::list(of, columns, &table::flat(of, &answer)),
+        (false, View::Inner(list, of, columns)) => table::list(list, columns, &table::flat(of, &answer)),
         (false, View::Verdict) if undecided.is_some() => String::new(),
         (false, View::Row | View::Verdict | View::Done(_)) => table::row(&answer),
     };
@@ -113,7 +113,10 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
         said += ": set SLUICEGATE_TOKEN to a token with the right role, or name its file with --token-file";
     }
     if let Some(version) = answer.headers().get(ETAG).filter(|_| status == StatusCode::PRECONDITION_FAILED) {
-        said += &format!("; its version is {}", version.to_str().unwrap_or("?").trim_matches('"'));
+        let version = version.to_str().unwrap_or("?").trim_matches('"');
+        said = format!("its version is {version}: read it again, then write --if-version {version}");
+    } else if status == StatusCode::PRECONDITION_FAILED {
+        "the row does not exist: --if-version 0 makes it".clone_into(&mut said);
     }
     format!("the gateway on {} refuses ({}): {said}", client.place, status.as_u16())
 }

@@ -91,8 +91,8 @@ impl Kind {
 impl Usage {
     pub(super) fn call(&self) -> Call {
         let view = match self.minutes {
-            None => View::Inner("windows", COLUMNS),
-            Some(_) => View::Inner("minutes", MINUTE_COLUMNS),
+            None => View::Inner("windows", "windows", COLUMNS),
+            Some(_) => View::Inner("minutes", "minutes", MINUTE_COLUMNS),
         };
         Call::get(&["v1", "usage", self.kind.word(), &self.name], view)
             .with("minutes", self.minutes)

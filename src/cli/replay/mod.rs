@@ -110,7 +110,13 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
         }
     }
     if !is_readable {
-        writeln!(errors, "sluicegate: no line can be read as an access log line; --format names the format")?;
+        let why = match logs.iter().all(|log| log.lines == 0) {
+            true => "there are no lines",
+            false => {
+                "no line can be read as an access log line; --format names the format, if it is another one"
+            }
+        };
+        writeln!(errors, "sluicegate: {why}")?;
     }
     Ok(is_readable)
 }

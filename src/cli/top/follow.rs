@@ -7,6 +7,7 @@ use http_body_util::{BodyExt, Collected, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -30,9 +31,9 @@ impl AdminClient {
                 }
             });
             let begun = begun.await.unwrap_or_else(|_| bail!("no answer within {:?}", self.within));
-            let begun = begun.with_context(|| format!("no gateway answers on {}", self.place))?;
+            let begun = begun.map_err(|error| self.place.unanswered(error))?;
             let mut body =
-                begun.map_err(|refusal| anyhow!("the gateway on {} answers {refusal}", self.place))?;
+                begun.map_err(|(status, problem)| anyhow!(self.place.refusal(status, &problem)))?;
             // A deadline for each piece, because the server sends something each second.
             while let Some(frame) =
                 timeout(self.within, body.frame()).await.context("the gateway stopped sending events")?
@@ -50,7 +51,7 @@ impl AdminClient {
 async fn begin(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
-) -> anyhow::Result<Result<Incoming, String>> {
+) -> anyhow::Result<Result<Incoming, (StatusCode, Value)>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // Its handle is not kept, because it ends with the runtime, which is this answer's own.
     tokio::spawn(connection);
@@ -61,9 +62,7 @@ async fn begin(
     }
     let body = Limited::new(answer.into_body(), REFUSAL_BYTES_MAX).collect().await;
     let body = body.map(Collected::to_bytes).unwrap_or_default();
-    let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-    let detail = problem["detail"].as_str().unwrap_or("no reason given").escape_debug().to_string();
-    Ok(Err(format!("{}: {detail}", status.as_u16())))
+    Ok(Err((status, serde_json::from_slice(&body).unwrap_or_default())))
 }
 
 const REFUSAL_BYTES_MAX: usize = 64 * 1024;

@@ -104,9 +104,7 @@ fn ask<T: DeserializeOwned>(client: &AdminClient, target: &str) -> Result<T, Str
         }),
         status => {
             let shown: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-            Err(shown["detail"]
-                .as_str()
-                .map_or_else(|| format!("the gateway answers {status}"), str::to_owned))
+            Err(client.place.refusal(status, &shown))
         }
     }
 }

@@ -33,7 +33,7 @@ impl PolicyNames {
         for text in value.texts() {
             let name = if self.0.contains_key(&text.text) {
                 text.text.clone()
-            } else if text.text.trim_start().starts_with(|first: char| first.is_ascii_digit()) {
+            } else if is_shorthand(&text.text) {
                 shorthands += 1;
                 match self.shorthand(&text, (config, places), named(shorthands)) {
                     Some(name) => name,
@@ -42,7 +42,8 @@ impl PolicyNames {
             } else {
                 let names: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
                 let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| {
-                    "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`".to_owned()
+                    let hint = if text.text == "tier" { ONLY_OF_POLICIES } else { WRITE_LIMIT };
+                    hint.to_owned()
                 });
                 text.wrong(format!("there is no policy {}", text.called()), hint);
                 continue;
@@ -83,3 +84,13 @@ impl PolicyNames {
         Some(name)
     }
 }
+
+/// Whether a text means a limit, be it wrong, and not a name.
+fn is_shorthand(text: &str) -> bool {
+    let first = text.trim().trim_start_matches('-').chars().next();
+    first.is_none_or(|first| first.is_ascii_digit())
+}
+
+const WRITE_LIMIT: &str = "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`";
+const ONLY_OF_POLICIES: &str =
+    "only a policy has limits by tier: write `limit = \"tier\"` in a `[policy.<name>]`, and its name here";

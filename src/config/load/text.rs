@@ -144,11 +144,16 @@ impl Text<'_> {
     }
 
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
+        self.choice_beside(choices, &[])
+    }
+
+    /// The same where these other texts may be written, too.
+    pub(crate) fn choice_beside<T: Clone>(&self, choices: &[(&str, T)], others: &[&str]) -> Option<T> {
         let word = self.text.as_str();
         if let Some((_, choice)) = choices.iter().find(|(name, _)| *name == word) {
             return Some(choice.clone());
         }
-        let names: Vec<_> = choices.iter().map(|(name, _)| *name).collect();
+        let names: Vec<_> = choices.iter().map(|(name, _)| *name).chain(others.iter().copied()).collect();
         let hint = did_you_mean(word, &names).unwrap_or_else(|| format!("write {}", listed(&names)));
         self.wrong(format!("{} is not a value of {}", self.shown(), quoted(&self.key)), hint);
         None

@@ -1,6 +1,6 @@
 //! Reads `[listener.*]` and `[client-ip]`. It binds nothing and reads no certificate.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -13,7 +13,7 @@ use policy::access::AddressRules;
 
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
 use crate::load::context::{Context, ImpliedSection};
-use crate::load::report::{DefinitionSpans, Fields, SourceSpan};
+use crate::load::report::{DefinitionSpans, Fields, SourceSpan, quoted};
 use crate::load::sections;
 use crate::load::sections::NamedTable;
 use crate::load::text::Text;
@@ -162,6 +162,12 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
         Some(("", port)) if port.parse::<u16>().is_ok() => format!("write `[::]:{port}` for every address"),
         Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("write `127.0.0.1:{port}`"),
         _ if text.text.parse::<u16>().is_ok() => format!("write `[::]:{}` for every address", text.text),
+        Some((ip, port)) if ip.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok() => {
+            format!("write `[{ip}]:{port}`")
+        }
+        _ if text.text.starts_with('/') && !text.has_reference => {
+            format!("write {}", quoted(&format!("unix:{}", text.text)))
+        }
         _ => "write an address and a port, as in `127.0.0.1:8080` or `[::]:443`".to_owned(),
     };
     text.wrong(format!("{} is not an address to listen on", text.shown()), hint);

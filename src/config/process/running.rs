@@ -21,7 +21,9 @@ pub(crate) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
             return None;
         }
         if !text.has_reference {
-            text.wrong("`workers` must be a whole number or \"auto\"", "write `workers = \"auto\"`");
+            let meant = text.text.parse().map_or("\"auto\"".to_owned(), |number: u16| number.to_string());
+            let hint = format!("write `workers = {meant}`");
+            text.wrong("`workers` must be a whole number or \"auto\"", hint);
             return None;
         }
     }

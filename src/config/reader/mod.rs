@@ -120,7 +120,9 @@ impl<'c> Table<'c> {
                     let near = nearest(key, &known);
                     let hint = match near {
                         Some(near) => format!("did you mean `{near}`?"),
-                        None => format!("it takes {}", listed(&known)),
+                        None => belongs_to_root(key)
+                            .filter(|_| !is_added)
+                            .unwrap_or_else(|| format!("it takes {}", listed(&known))),
                     };
                     self.misspelt.extend(near);
                     let heading = section.heading.replace("<name>", name).replace("<key>", name);
@@ -359,4 +361,16 @@ impl<'c> Value<'c> {
 
 fn place_in(file: usize, span: std::ops::Range<usize>) -> SourceSpan {
     SourceSpan { file, start: span.start, end: span.end }
+}
+
+/// Where a key of the whole file is written, for one that stands behind a section's heading.
+fn belongs_to_root(key: &str) -> Option<String> {
+    let row = ROOT.key(key).filter(|row| row.is_of_files())?;
+    let heading = match row.kind {
+        Kind::Table(_) => format!("[{key}]"),
+        Kind::Map(_) => format!("[{key}.NAME]"),
+        Kind::List(_) => format!("[[{key}]]"),
+        _ => return Some("it belongs at the top of the file, before the first `[…]`".to_owned()),
+    };
+    Some(format!("it is a section of its own: write `{heading}`"))
 }

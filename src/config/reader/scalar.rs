@@ -7,14 +7,14 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::Value;
-use crate::keys::Kind;
+use crate::keys::{Kind, Section};
 use crate::load::expand;
 use crate::load::mask;
 use crate::load::mask::{MASKED, WRITE_SECRET};
 use crate::load::report::{Source, SourceKind, quoted};
 use crate::load::text;
 use crate::load::text::Text;
-use crate::printer::OFF;
+use crate::printer::{self, OFF};
 use base::{units, words};
 use upstream::deadline::FAR;
 
@@ -52,12 +52,8 @@ impl<'c> Value<'c> {
                 format!("write its period, as in `limit = \"{number}/m\"`")
             }
             (_, _) if expected.contains("string") => self.as_text(key, number),
-            ("a table", DeValue::Array(_)) => {
-                "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
-            }
-            ("a table", _) => {
-                format!("write `{key} = {{ … }}` with the keys that differ from their defaults")
-            }
+            (ON_OFF_OR_TABLE, _) => format!("write `{key} = true`, or `{{ … }}` {OTHER_KEYS}"),
+            ("a table", _) => self.as_table(key),
             ("an array", _) => format!("write `{key} = [ … ]`"),
             ("true or false", DeValue::String(_)) | ("a whole number", DeValue::String(_)) => {
                 "write it without quotes".to_owned()
@@ -65,6 +61,35 @@ impl<'c> Value<'c> {
             ("true or false", _) => "write `true` or `false`".to_owned(),
             ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
             _ => String::new(),
+        }
+    }
+
+    /// The table that is meant by another value.
+    fn as_table(&self, key: &str) -> String {
+        let kinds = self.kinds().map(|kind| if let Kind::Map(of_each) = kind { *of_each } else { kind });
+        let sections: Vec<&Section> = kinds
+            .flat_map(|kind| match kind {
+                Kind::Table(one) => vec![*one],
+                Kind::Tagged(several) => several.iter().map(|(_, one)| *one).collect(),
+                _ => Vec::new(),
+            })
+            .collect();
+        let named = sections.first().and_then(|one| one.heading.strip_suffix(".<name>]"));
+        if let Some(heading) = named {
+            return match sections.iter().any(|one| one.key(key).is_some()) {
+                true => format!("write `{heading}.NAME]` above it: each has a name"),
+                false if heading[1..] == *key => format!("write `{heading}.NAME]`: each has a name"),
+                false => format!("write `{heading}.{}]` with its keys below it", printer::key(key)),
+            };
+        }
+        let first = sections.first().and_then(|one| one.keys.first());
+        let first = first.filter(|row| matches!(row.kind, Kind::Texts));
+        match (self.value, first) {
+            (DeValue::Array(all), _) if all.iter().any(|one| one.get_ref().is_table()) => {
+                "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
+            }
+            (DeValue::Array(_), Some(row)) => format!("write `{key} = {{ {} = [ … ] }}`", row.name),
+            _ => format!("write `{key} = {{ … }}` {OTHER_KEYS}"),
         }
     }
 
@@ -77,10 +102,11 @@ impl<'c> Value<'c> {
         }
         for kind in self.kinds() {
             match (kind, number) {
-                (Kind::Share, Some(number)) if units::share_ppm(&format!("{number}%")).is_ok() => {
-                    return format!("write `{key} = \"{number}%\"`");
+                (Kind::Share, _) => {
+                    let share = number.and_then(share);
+                    let share = share.map(|share| format!("write `{key} = \"{share}\"`"));
+                    return share.unwrap_or_else(|| format!("write a share, as in `{key} = \"20%\"`"));
                 }
-                (Kind::Share, _) => return format!("write a share, as in `{key} = \"20%\"`"),
                 (Kind::Time(_) | Kind::TimeOrOff(_) | Kind::TimeWithin(..), _) => {
                     return "write a whole number and its unit, as in `\"5s\"` or `\"250ms\"`".to_owned();
                 }
@@ -310,6 +336,16 @@ impl<'c> Value<'c> {
     }
 }
 
+/// The share that a number means: a decimal up to 1 is surely a part of one, and not of a percent.
+fn share(number: &str) -> Option<String> {
+    let ppm = units::share_ppm(&format!("{number}%")).ok()?;
+    let is_part_of_one = number.contains('.') && ppm <= PPM_PER_PERCENT;
+    Some(units::show_share(if is_part_of_one { ppm * 100 } else { ppm }))
+}
+
+/// What a value must be that turns something on, or says how.
+pub(crate) const ON_OFF_OR_TABLE: &str = "true, false or a table";
+const OTHER_KEYS: &str = "with the keys that differ from their defaults";
 /// A pair of certificate and key, as messages show it.
 pub(crate) const CERTS: &str = "[{ cert = \"certs/api.pem\", key = \"certs/api.key\" }]";
 const PPM_PER_PERCENT: u32 = 10_000;

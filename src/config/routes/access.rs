@@ -16,7 +16,7 @@ pub(crate) fn require(value: &Value<'_>) -> Option<Require> {
     let table = value.table()?;
     let mut require = Require::default();
     who(&table, &mut require);
-    if require == Require::default() {
+    if require == Require::default() && !table.checkpoint().is_flawed() {
         value.wrong("`require` is empty", "write it as in `{ tiers = [\"pro\"] }`, or leave it out");
     }
     Some(require)

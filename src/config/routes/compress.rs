@@ -6,6 +6,7 @@ use policy::response::compress::{Coding, Compress, MediaRange};
 
 use crate::load::sections;
 use crate::printer::{array, size, table as show_table, text};
+use crate::reader::scalar::ON_OFF_OR_TABLE;
 use crate::reader::{Table, Value};
 
 /// The rules of routes that write none: `[compress]`. `None`: their answers stay as they are.
@@ -19,6 +20,10 @@ pub(crate) fn of_route(value: &Value<'_>, default: Option<&Arc<Compress>>) -> Op
         Some(true) => return Some(default.cloned().unwrap_or_default()),
         Some(false) => return None,
         None => {}
+    }
+    if !value.is_table() {
+        value.wrong_type(ON_OFF_OR_TABLE);
+        return None;
     }
     let table = value.table()?;
     let mut rules = default.map(|rules| Compress::clone(rules)).unwrap_or_default();

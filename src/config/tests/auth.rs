@@ -273,6 +273,12 @@ fn ways_are_checked() {
             "leave it out",
         ),
         (
+            "[auth.a]\nkind = \"anonymous\"\n[[route]]\nto = \"echo\"\nauth = \"a\"\nrequire = { tenant = \"b\" }",
+            "unknown key `tenant` in `require`",
+            "6:13",
+            "did you mean `tenants`?",
+        ),
+        (
             "[auth.a]\nkind = \"anonymous\"\n[[route]]\nto = \"echo\"\nauth = \"a\"\nrequire = { tiers = [], tenants = \"b\" }",
             "`tiers` is empty",
             "6:21",

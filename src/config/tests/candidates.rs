@@ -52,7 +52,12 @@ fn candidates_are_checked() {
     let second = with("replaces = \"search\"\n[policy.newer]\nlimit = \"1/s\"\nreplaces = \"search\"");
     let again = with("replaces = \"search\"\n[policy.newer]\nlimit = \"1/s\"\nreplaces = \"new\"");
     each_says(&[
-        (&with("replaces = \"serch\""), "no policy is called `serch`", "6:12", ""),
+        (
+            &with("replaces = \"serch\"\n[[route]]\nlimit = \"new\"\nrespond = {}"),
+            "no policy is called `serch`",
+            "6:12",
+            "",
+        ),
         (&with("by = []\nreplaces = \"new\""), "a policy cannot replace itself", "7:12", ""),
         (&second, "`search` has the candidate `new` already; try one after the other", "9:12", ""),
         (

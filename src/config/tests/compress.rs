@@ -28,7 +28,12 @@ fn a_route_starts_from_the_default_and_says_what_differs() {
 #[test]
 fn every_mistake_is_told() {
     each_says(&[
-        ("compress = \"yes\"", "`compress` must be a table, not a string", "1:12", ""),
+        (
+            "compress = \"yes\"",
+            "`compress` must be true, false or a table, not a string",
+            "1:12",
+            "write `compress = true`, or `{ … }`",
+        ),
         ("[compress]\ntypes = []", "`types` is empty", "2:9", "leave it out for the default types"),
         ("[compress]\ntypes = \"*/*\"", "`*/*` is not a media type", "2:9", "`application/*+json`"),
         ("[compress]\nmin = \"2GiB\"", "`min` is out of range", "2:7", "`\"1GiB\"`"),

@@ -39,6 +39,12 @@ fn exemptions_are_checked() {
     let cases = [
         ("{}".to_owned(), "`exempt` lists nobody", "6:1", "leave it out"),
         ("{ header = {} }".to_owned(), "`exempt` lists nobody", "6:1", "leave it out"),
+        (
+            "[\"10.0.0.0/8\"]".to_owned(),
+            "`exempt` must be a table, not an array",
+            "6:10",
+            "write `exempt = { ip = [ … ] }`",
+        ),
         ("{ ip = [] }".to_owned(), "`ip` is empty", "6:17", "list at least one"),
         ("{ consumer = [\"\"] }".to_owned(), "an empty text exempts nobody", "6:24", "leave it out"),
         (

@@ -32,6 +32,12 @@ fn every_mistake_is_told() {
             "unix:/run/sluicegate/edge.sock",
         ),
         (
+            "[listener.a]\nbind = \"/run/a.sock\"",
+            "`/run/a.sock` is not an address to listen on",
+            "2:8",
+            "write `unix:/run/a.sock`",
+        ),
+        (
             "[listener.a]\nbind = \"unix:/a\"\n[listener.b]\nbind = \"unix:/a\"",
             "unix:/a is taken by the listener `a`",
             "4:8",

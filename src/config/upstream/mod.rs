@@ -102,7 +102,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
             text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");
             None
         }
-        _ => text.choice(&BALANCES),
+        _ => text.choice_beside(&BALANCES, &["hash:ip"]),
     }
 }
 

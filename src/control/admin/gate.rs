@@ -169,7 +169,11 @@ impl Drop for ChangeLine {
     fn drop(&mut self) {
         let ChangeLine { client: RequestAuthor { who, from, request_id, .. }, path, method, status } = self;
         let from = from.map(tracing::field::display);
-        tracing::info!(who, from, %method, path, status, request_id, "admin change");
+        let what = match status {
+            Some(400..) => "admin change refused",
+            _ => "admin change",
+        };
+        tracing::info!(who, from, %method, path, status, request_id, "{what}");
     }
 }
 

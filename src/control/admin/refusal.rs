@@ -102,7 +102,7 @@ pub(super) enum AdminRefusal {
     #[error("the counts changed at the same time: nothing was granted, try again")]
     Overtaken,
     /// With the present version, if there is a row.
-    #[error("the row has changed since it was read: read it again and send its new `ETag`")]
+    #[error("{}", changed(.0))]
     Changed(Option<i64>),
     #[error("this `Idempotency-Key` was used for another request: use a new one")]
     KeyReused,
@@ -138,6 +138,14 @@ impl AdminRefusal {
             flaws.iter_mut().for_each(|flaw| flaw.at = At::Body(String::new()));
         }
         self
+    }
+}
+
+/// What a row is instead of what was expected, by its present version.
+fn changed(version: &Option<i64>) -> &'static str {
+    match version {
+        Some(_) => "the row has changed since it was read: read it again and send its new `ETag`",
+        None => "the row does not exist: send `If-None-Match: *` to make it",
     }
 }
 

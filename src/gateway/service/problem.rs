@@ -132,7 +132,7 @@ impl<'r> RefusalProblem<'r> {
             Refusal::UpstreamUnresolved =>
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamUnresolved, C::Unavailable, "the upstream's name does not resolve").soon(),
             Refusal::UpstreamConnect(cause) =>
-                row(S::BAD_GATEWAY, R::UpstreamConnect, C::Unavailable, "the upstream cannot be reached").because(*cause),
+                row(S::BAD_GATEWAY, R::UpstreamConnect, C::Unavailable, connect_text(*cause)).because(*cause),
             Refusal::UpstreamConnectTimeout =>
                 row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "connecting to the upstream timed out")
                     .because(Cause::ConnectTimeout),
@@ -317,6 +317,13 @@ fn row<'r>(
         retry_after_seconds: None,
         cause: None,
         extra: Extra::None,
+    }
+}
+
+fn connect_text(cause: Cause) -> &'static str {
+    match cause {
+        Cause::NotHttp2 => "the upstream does not speak HTTP/2",
+        _ => "the upstream cannot be reached",
     }
 }
 

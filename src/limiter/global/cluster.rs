@@ -147,8 +147,8 @@ impl SlotMap {
     /// No node gives a map. Shards that have a node keep it; the others are unreachable until one does.
     fn note_unreachable(&self, why: &str) {
         for shard in self.shared.shards.iter().filter(|shard| shard.condition() == Condition::Unknown) {
-            let why = format!("no node of the cluster answers: {why}");
-            shard.troubled(Condition::Unreachable, &why, clock::now_ns());
+            let said = format!("no node tells which nodes the cluster has: {why}");
+            shard.troubled(Condition::of_answer(why), &said, clock::now_ns());
         }
     }
 }

@@ -52,6 +52,35 @@ impl Condition {
         words.filter(|word| word.len() > 2).find_map(Condition::of_code).or_else(refusing)
     }
 
+    /// The state that the error of a question about the topology shows: who answers it with an error is there.
+    pub(super) fn of_answer(why: &str) -> Condition {
+        let known = || match () {
+            () if why.contains("AuthenticationFailed") => Condition::Refusing,
+            () if NO_TOPOLOGY.iter().any(|said| why.contains(said)) => Condition::Failing,
+            () => Condition::Unreachable,
+        };
+        Condition::of_text(why).unwrap_or_else(known)
+    }
+
+    /// What an operator has to correct, of a server that answers and refuses; `None` if it does not answer, or is over
+    /// without anybody's help.
+    pub fn remedy(self) -> Option<&'static str> {
+        Some(match self {
+            Condition::Replica => {
+                "it is a read-only replica: unless a failover is under way, name the primary in `url` of [redis]"
+            }
+            Condition::Full => "its memory is full: raise its `maxmemory`",
+            Condition::Refusing => {
+                "it refuses the login or a command: correct user and password in `url` of [redis], or the user's \
+                 rights in Redis"
+            }
+            Condition::Failing => {
+                "correct what its error names: in Redis, or `url` and `topology` of [redis]"
+            }
+            _ => return None,
+        })
+    }
+
     fn of_code(code: &str) -> Option<Condition> {
         Some(match code {
             "LOADING" => Condition::Loading,
@@ -107,6 +136,9 @@ pub(super) fn is_elsewhere(error: &RedisError) -> bool {
 /// and Valkey use another text.
 const MISSING_RIGHTS: [&str; 2] = ["The user executing the script", "ACL failure in script"];
 
+/// Texts of the errors of a server that is neither a cluster's node nor a sentinel.
+const NO_TOPOLOGY: [&str; 2] = ["cluster support disabled", "unknown command"];
+
 const ALL: [Condition; 11] = [
     Condition::Unknown,
     Condition::Up,
@@ -131,6 +163,23 @@ mod tests {
             assert_eq!(Condition::from_number(condition as u8), condition);
         }
         assert_eq!(Condition::from_number(99), Condition::Unknown);
+    }
+
+    #[test]
+    fn a_server_that_answers_refuses_and_one_that_does_not_is_away() {
+        for (why, condition) in [
+            ("\"ERR\": This instance has cluster support disabled", Condition::Failing),
+            ("\"ERR\": unknown command 'SENTINEL'", Condition::Failing),
+            ("\"NOAUTH\": Authentication required.", Condition::Refusing),
+            ("Password authentication failed - AuthenticationFailed", Condition::Refusing),
+        ] {
+            assert_eq!(Condition::of_answer(why), condition, "{why}");
+            assert!(condition.remedy().is_some_and(|said| said.contains("[redis]")), "{why}");
+        }
+        let away = Condition::of_answer("Connection refused (os error 111)");
+        assert_eq!((away, away.remedy()), (Condition::Unreachable, None));
+        assert!(Condition::Replica.remedy().is_some_and(|said| said.contains("name the primary")));
+        assert!(Condition::Full.remedy().is_some_and(|said| said.contains("`maxmemory`")));
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub enum ConnectError {
     #[error("{0}")]
     Io(#[from] io::Error),
     /// It took longer than a connection may take.
-    #[error("not connected within {0:?}")]
+    #[error("connecting and the login took longer than {0:?}: it is silent, too slow or too far away")]
     Timeout(Duration),
     /// The server answers with an error. The text does not hold the command, because that may contain a password.
     #[error("{0}")]
@@ -91,9 +91,10 @@ impl ConnectError {
             ConnectError::Probe(text) => Condition::of_text(text).unwrap_or(Condition::Failing),
             ConnectError::Clustered => Condition::Failing,
             ConnectError::Timeout(_) => Condition::Silent,
-            ConnectError::Certificates(_) | ConnectError::Io(_) | ConnectError::Unnamed(..) => {
-                Condition::Unreachable
-            }
+            ConnectError::Unnamed(_, why) => Condition::of_answer(why),
+            // What comes back is no TLS, or its certificate is not trusted.
+            ConnectError::Io(error) if error.kind() == io::ErrorKind::InvalidData => Condition::Failing,
+            ConnectError::Certificates(_) | ConnectError::Io(_) => Condition::Unreachable,
         }
     }
 }

@@ -58,15 +58,9 @@ fn log_changes(shared: &RoutingState, logged: &mut HashMap<(NodeId, bool), u64>,
             Condition::Up if is_first => {}
             Condition::Up => tracing::info!(shard, shards, before, "Redis answers: limits are shared"),
             _ => {
-                tracing::warn!(
-                    shard,
-                    shards,
-                    before,
-                    now = condition,
-                    why,
-                    relapses,
-                    "Redis does not answer: each policy follows its when-redis-down; nodes recover on their own"
-                )
+                let advice = now.remedy();
+                let what = if advice.is_some() { REFUSES } else { AWAY };
+                tracing::warn!(shard, shards, before, now = condition, why, relapses, advice, "{what}");
             }
         }
     }
@@ -97,6 +91,10 @@ fn log_lateness(shared: &RoutingState, now_ns: u64) {
     }
 }
 
+const AWAY: &str =
+    "Redis does not answer: each policy follows its when-redis-down; nodes recover on their own";
+const REFUSES: &str = "Redis refuses calls: each policy follows its when-redis-down until that is corrected; a change \
+    of [redis] takes a restart";
 /// A change of the same kind is logged again for a node after this, nanoseconds.
 const AGAIN_NS: u64 = 1_000_000_000;
 /// Long enough for a change of all shards of a node to be one line.

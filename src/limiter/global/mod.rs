@@ -263,8 +263,8 @@ impl Global {
         self.shared.shards.iter().map(status).collect()
     }
 
-    /// Why a shard does not answer; the first of several.
-    pub fn trouble(&self) -> Option<String> {
+    /// The state of a shard that does not answer or refuses calls, and its error; the first of several.
+    pub fn trouble(&self) -> Option<(Condition, String)> {
         self.shared.shards.iter().find_map(Shard::trouble)
     }
 

@@ -255,9 +255,10 @@ impl Shard {
         Condition::from_number(self.condition.load(Ordering::Relaxed))
     }
 
-    /// The error behind its condition; `None` if it answers, or nothing is known of it yet.
-    pub(super) fn trouble(&self) -> Option<String> {
-        self.condition().is_trouble().then(|| self.breakers().logged.why.clone())
+    /// Its condition and the error behind it; `None` if it answers, or nothing is known of it yet.
+    pub(super) fn trouble(&self) -> Option<(Condition, String)> {
+        let condition = self.condition();
+        condition.is_trouble().then(|| (condition, self.breakers().logged.why.clone()))
     }
 
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.

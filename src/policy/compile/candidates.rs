@@ -99,7 +99,9 @@ fn check_routes(
         let mut tried = 0;
         for (number, name) in route.limits.iter().enumerate() {
             let Some(policy) = by_name.get(name.as_str()) else { continue };
-            if let Some(replaces) = &definitions[policy.index()].replaces {
+            let replaces = definitions[policy.index()].replaces.as_ref();
+            // Another finding tells of one that replaces no policy.
+            if let Some(replaces) = replaces.filter(|it| by_name.contains_key(it.policy.as_str())) {
                 let problem = DefinitionProblem::RouteNamesCandidate {
                     name: name.clone(),
                     replaces: replaces.policy.clone(),

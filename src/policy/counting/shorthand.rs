@@ -42,6 +42,12 @@ pub struct Error {
 /// What is wrong with a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShorthandProblem {
+    #[error("the limit is empty")]
+    Empty,
+    #[error("a limit cannot be negative")]
+    Negative,
+    #[error("`burst` needs a number")]
+    NoBurst,
     #[error("a limit must begin with a number of requests")]
     NoNumber,
     /// A number beyond 64 bits, or a period beyond 500 years.
@@ -97,16 +103,18 @@ impl ShorthandProblem {
     pub fn hint(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             ShorthandProblem::Foreign { meant, .. } => return Cow::Owned(format!("write `{meant}`")),
-            ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
+            ShorthandProblem::Empty | ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
             ShorthandProblem::Fraction => "only the number of requests per period may have decimals",
             ShorthandProblem::TooSlow => "write a longer period, as in `1/30d`",
             ShorthandProblem::Letters { .. } => "write its digits, as in `10_000/d`",
             ShorthandProblem::TooLarge => "write a smaller number",
-            ShorthandProblem::ZeroLimit | ShorthandProblem::ZeroBurst | ShorthandProblem::ZeroPeriod => {
-                "write 1 or more"
-            }
+            ShorthandProblem::Negative
+            | ShorthandProblem::ZeroLimit
+            | ShorthandProblem::ZeroBurst
+            | ShorthandProblem::ZeroPeriod => "write 1 or more",
+            ShorthandProblem::NoBurst => "write it as in `5/s burst 10`",
             ShorthandProblem::UnknownUnit { .. } => {
                 "write s, m, h or d, with a number if needed: `10s`, `30d`"
             }
@@ -163,8 +171,7 @@ fn read(text: &str) -> Result<Shorthand, Error> {
     }
     let is_decimal = rate.scale > 1;
     let (limit, period_ns) = rate.over(reader.period()?)?;
-    let burst =
-        if reader.takes_word("burst") { Some(reader.units(ShorthandProblem::ZeroBurst)?) } else { None };
+    let burst = if reader.takes_word("burst") { Some(reader.burst()?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
     reader.end()?;
     let window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
@@ -216,6 +223,12 @@ const MULTIPLES: u64 = 86_400;
 /// What is wrong with a limit that another gateway would take, if it is clear what it means.
 fn foreign(text: &str) -> Option<Error> {
     let limit = text.split(" by ").next()?.trim_end();
+    let parts = limit.split(',').map(str::trim);
+    if limit.contains(',') && parts.clone().all(|part| read(part).is_ok()) {
+        let message = "one text holds one limit".to_owned();
+        let meant = format!("[\"{}\"]", parts.collect::<Vec<_>>().join("\", \""));
+        return Some(Error { span: 0..limit.len(), problem: ShorthandProblem::Foreign { message, meant } });
+    }
     let start = limit.find(|char: char| char.is_ascii_digit())?;
     let is_of_number = |char: char| char.is_ascii_digit() || "_,'\u{2019} ".contains(char);
     let end = start + limit[start..].find(|char| !is_of_number(char))?;
@@ -250,6 +263,9 @@ fn foreign(text: &str) -> Option<Error> {
         "a" | "an" | "each" | "every" => (unexpected(word), format!("{number} per {after}")),
         _ if CONCURRENT.contains(&rest.to_ascii_lowercase().as_str()) => {
             (unexpected(rest), format!("{number} in flight"))
+        }
+        _ if rest.starts_with('/') && rest.ends_with(" in flight") => {
+            ("a limit of requests in flight has no period".to_owned(), format!("{number} in flight"))
         }
         _ => return None,
     };
@@ -344,15 +360,26 @@ struct ShorthandReader<'t> {
 
 impl<'t> ShorthandReader<'t> {
     /// A whole number of units that is not 0.
-    fn units(&mut self, zero: ShorthandProblem) -> Result<NonZeroU64, Error> {
-        self.rate()?.whole(zero)
+    fn burst(&mut self) -> Result<NonZeroU64, Error> {
+        self.skip_space();
+        match self.rest().starts_with(|char: char| char.is_ascii_digit()) {
+            true => self.rate()?.whole(ShorthandProblem::ZeroBurst),
+            false => Err(self.error_here(ShorthandProblem::NoBurst)),
+        }
     }
 
     /// A number of units, which may have decimals.
     fn rate(&mut self) -> Result<DecimalNumber, Error> {
         self.skip_space();
-        let (mut span, mut digits) =
-            self.number()?.ok_or_else(|| self.error_here(ShorthandProblem::NoNumber))?;
+        let (mut span, mut digits) = self.number()?.ok_or_else(|| {
+            let digits =
+                self.rest().strip_prefix('-').map(|rest| rest.starts_with(|it: char| it.is_ascii_digit()));
+            self.error_here(match digits {
+                Some(true) => ShorthandProblem::Negative,
+                None if self.rest().is_empty() => ShorthandProblem::Empty,
+                _ => ShorthandProblem::NoNumber,
+            })
+        })?;
         let mut scale = 1;
         if self.rest().starts_with('.') {
             self.at += 1;
@@ -579,12 +606,16 @@ mod tests {
                 "3 per minute",
             ),
             ("300 a minute", "a minute", "`a` is not expected here", "300 per minute"),
+            ("5/m in flight", "/m in flight", "a limit of requests in flight has no period", "5 in flight"),
         ] {
             let Error { span, problem } = parse(text).expect_err("it is not written so");
             assert_eq!((&text[span], problem.to_string().as_str()), (found, message), "{text}");
             assert_eq!(problem.hint(), format!("write `{meant}`"), "{text}");
             assert!(parse(meant).is_ok(), "{meant}");
         }
+        let Error { span, problem } = parse("100/m, 5/s by ip").expect_err("it is two");
+        assert_eq!((span, problem.to_string().as_str()), (0..10, "one text holds one limit"));
+        assert_eq!(problem.hint(), "write `[\"100/m\", \"5/s\"]`");
         for text in ["10,00/d", "10, 5/s", "300rpx", "10 inflights", "5 requests", "5 a fortnight", "10k/d"] {
             let problem = parse(text).expect_err("it means nothing").problem;
             assert!(!matches!(problem, ShorthandProblem::Foreign { .. }), "{text}: {problem}");
@@ -593,15 +624,16 @@ mod tests {
 
     #[test]
     fn says_what_is_wrong_and_where() {
-        assert_eq!(error(""), ("", ShorthandProblem::NoNumber));
+        assert_eq!(error(""), ("", ShorthandProblem::Empty));
         assert_eq!(error("fast"), ("fast", ShorthandProblem::NoNumber));
-        assert_eq!(error("-5/s"), ("-5/s", ShorthandProblem::NoNumber));
+        assert_eq!(error("-5/s"), ("-5/s", ShorthandProblem::Negative));
         assert_eq!(error("_5/s"), ("_5/s", ShorthandProblem::NoNumber));
         assert_eq!(error("0/s"), ("0", ShorthandProblem::ZeroLimit));
         assert_eq!(error("5/s burst 0"), ("0", ShorthandProblem::ZeroBurst));
         assert_eq!(error("5/0s"), ("0s", ShorthandProblem::ZeroPeriod));
-        assert_eq!(error("5/s burst"), ("", ShorthandProblem::NoNumber));
-        assert_eq!(error("5/s burst by ip"), ("by", ShorthandProblem::NoNumber));
+        assert_eq!(error("5/s burst"), ("", ShorthandProblem::NoBurst));
+        assert_eq!(error("5/s burst by ip"), ("by", ShorthandProblem::NoBurst));
+        assert_eq!(error("5/s burst=10"), ("=10", ShorthandProblem::NoBurst));
         assert_eq!(error("5"), ("", ShorthandProblem::NoPeriod));
         assert_eq!(error("1.5 in flight"), ("1.5", ShorthandProblem::Fraction));
         assert_eq!(error("5/w"), ("w", ShorthandProblem::UnknownUnit { found: "w".into() }));

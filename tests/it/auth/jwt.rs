@@ -226,6 +226,12 @@ fn the_first_method_that_recognises_the_client_counts() {
 fn keys_are_there_before_the_first_request_and_an_issuer_that_is_down_changes_nothing() {
     let key = Key::new("one");
     let issuer = Issuer::publishing(&[&key]);
+    let down = Issuer::publishing(&[]);
+    let without = guarded(&down.source("every = \"1s\", pause = \"1s\""));
+    let said = "JWT keys not fetched: there are none yet, so every token gets 401";
+    eventually("the complaint", || {
+        without.gateway.stderr().iter().any(|line| line.contains(said)).then_some(())
+    });
     let guarded = guarded(&issuer.source("every = \"1s\", pause = \"1s\""));
     assert_eq!(issuer.server.request().line, "GET /keys HTTP/1.1");
     assert_eq!(guarded.ask(&[&key.field()]).status, 200);

@@ -264,7 +264,8 @@ fn database(state: &AdminState) -> Option<Database> {
     (state.control.as_ref()?.database)()
 }
 
-const UNKNOWN: &str = "no decision about this request is kept here: a node keeps its last 10,000 sampled \
+const UNKNOWN: &str = "no decision about this request is kept here: no limit decided about it, or it was not sampled \
+    or is too old; the access log names it by its id. A node keeps its last 10,000 sampled \
     decisions, and without a database only its own; ask the node that `node` or `X-Gateway-Node` of the \
     response names";
 /// Said by all who look for a decision, if there are none.

@@ -87,16 +87,9 @@ impl UpstreamAttempt<'_> {
                         let elsewhere = is_another.then_some(*index);
                         (Refusal::UpstreamConnect(*cause), metrics::ExchangeOutcome::ConnectFailed, elsewhere)
                     }
-                    ConnectError::Io(error) => {
-                        let cause = Cause::of_connect(error);
-                        (
-                            Refusal::UpstreamConnect(cause),
-                            metrics::ExchangeOutcome::ConnectFailed,
-                            Some(*index),
-                        )
-                    }
-                    ConnectError::Http(_) => {
-                        let refusal = Refusal::UpstreamConnect(Cause::ConnectFailed);
+                    ConnectError::Io(_) | ConnectError::Http(_) => {
+                        let cause = source.cause().unwrap_or(Cause::ConnectFailed);
+                        let refusal = Refusal::UpstreamConnect(cause);
                         (refusal, metrics::ExchangeOutcome::ConnectFailed, Some(*index))
                     }
                 }
