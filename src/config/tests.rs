@@ -950,7 +950,7 @@ fn shapes_are_checked() {
         (
             "[[policy]]\nby = []",
             "`policy` must be a table, not an array",
-            "1:3",
+            "1:1",
             "write `[policy.NAME]`: each has a name",
         ),
         (

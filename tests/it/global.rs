@@ -445,7 +445,7 @@ fn a_server_is_spoken_to_over_tls_by_an_acl_user_with_no_more_rights_than_it_nee
     eventually("who is not trusted is told so", || {
         let condition = stranger.status().condition;
         assert_ne!(condition, Condition::Up);
-        (condition == Condition::Unreachable).then_some(())
+        (condition == Condition::Failing).then_some(())
     });
 }
 

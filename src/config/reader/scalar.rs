@@ -53,7 +53,7 @@ impl<'c> Value<'c> {
             }
             (_, _) if expected.contains("string") => self.as_text(key, number),
             (ON_OFF_OR_TABLE, _) => format!("write `{key} = true`, or `{{ … }}` {OTHER_KEYS}"),
-            ("a table", _) => self.as_table(key),
+            ("a table", _) => as_table(self, key),
             ("an array", _) => format!("write `{key} = [ … ]`"),
             ("true or false", DeValue::String(_)) | ("a whole number", DeValue::String(_)) => {
                 "write it without quotes".to_owned()
@@ -61,35 +61,6 @@ impl<'c> Value<'c> {
             ("true or false", _) => "write `true` or `false`".to_owned(),
             ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
             _ => String::new(),
-        }
-    }
-
-    /// The table that is meant by another value.
-    fn as_table(&self, key: &str) -> String {
-        let kinds = self.kinds().map(|kind| if let Kind::Map(of_each) = kind { *of_each } else { kind });
-        let sections: Vec<&Section> = kinds
-            .flat_map(|kind| match kind {
-                Kind::Table(one) => vec![*one],
-                Kind::Tagged(several) => several.iter().map(|(_, one)| *one).collect(),
-                _ => Vec::new(),
-            })
-            .collect();
-        let named = sections.first().and_then(|one| one.heading.strip_suffix(".<name>]"));
-        if let Some(heading) = named {
-            return match sections.iter().any(|one| one.key(key).is_some()) {
-                true => format!("write `{heading}.NAME]` above it: each has a name"),
-                false if heading[1..] == *key => format!("write `{heading}.NAME]`: each has a name"),
-                false => format!("write `{heading}.{}]` with its keys below it", printer::key(key)),
-            };
-        }
-        let first = sections.first().and_then(|one| one.keys.first());
-        let first = first.filter(|row| matches!(row.kind, Kind::Texts));
-        match (self.value, first) {
-            (DeValue::Array(all), _) if all.iter().any(|one| one.get_ref().is_table()) => {
-                "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
-            }
-            (DeValue::Array(_), Some(row)) => format!("write `{key} = {{ {} = [ … ] }}`", row.name),
-            _ => format!("write `{key} = {{ … }}` {OTHER_KEYS}"),
         }
     }
 
@@ -333,6 +304,35 @@ impl<'c> Value<'c> {
 
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         self.text()?.choice(choices)
+    }
+}
+
+/// The table that is meant by another value.
+fn as_table(value: &Value<'_>, key: &str) -> String {
+    let kinds = value.kinds().map(|kind| if let Kind::Map(of_each) = kind { *of_each } else { kind });
+    let sections: Vec<&Section> = kinds
+        .flat_map(|kind| match kind {
+            Kind::Table(one) => vec![*one],
+            Kind::Tagged(several) => several.iter().map(|(_, one)| *one).collect(),
+            _ => Vec::new(),
+        })
+        .collect();
+    let named = sections.first().and_then(|one| one.heading.strip_suffix(".<name>]"));
+    if let Some(heading) = named {
+        return match sections.iter().any(|one| one.key(key).is_some()) {
+            true => format!("write `{heading}.NAME]` above it: each has a name"),
+            false if heading[1..] == *key => format!("write `{heading}.NAME]`: each has a name"),
+            false => format!("write `{heading}.{}]` with its keys below it", printer::key(key)),
+        };
+    }
+    let first = sections.first().and_then(|one| one.keys.first());
+    let first = first.filter(|row| matches!(row.kind, Kind::Texts));
+    match (value.value, first) {
+        (DeValue::Array(all), _) if all.iter().any(|one| one.get_ref().is_table()) => {
+            "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
+        }
+        (DeValue::Array(_), Some(row)) => format!("write `{key} = {{ {} = [ … ] }}`", row.name),
+        _ => format!("write `{key} = {{ … }}` {OTHER_KEYS}"),
     }
 }
 

@@ -75,7 +75,7 @@ impl Condition {
                  rights in Redis"
             }
             Condition::Failing => {
-                "correct what its error names: in Redis, or `url` and `topology` of [redis]"
+                "correct what its error names: in Redis, or `url`, `ca` and `topology` of [redis]"
             }
             _ => return None,
         })
