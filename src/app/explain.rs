@@ -525,6 +525,8 @@ impl RequestExplanation {
                 limit.cost,
                 limit.sentence(),
             ));
+            let worst = limit.charge.quota.worst_period();
+            lines.extend(worst.map(|(units, why)| format!("         at most {units} in one period: {why}")));
             lines.extend(limit.trial.iter().map(|tried| format!("         {}", tried.sentence())));
             lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
             let hot = |own: &u64| {

@@ -10,10 +10,11 @@ use app::prepare;
 use config::limits::limit_text;
 use config::{Config, RowDocument};
 use control::database::config::{Config as Database, Url};
-use limit::{Sharing, WhenDown};
+use limit::{Quota, Sharing, WhenDown};
 use limiter::global;
 use limiter::global::config::deadline_of;
 use observe::record::Sink;
+use policy::definition::PolicyDefinition;
 use rustix::fs::Access;
 
 /// What to check, and what to print.
@@ -91,6 +92,7 @@ pub fn check(
             counted(config.policies.len(), "policy", "policies"),
             counted(config.routes.len(), "route", "routes"),
         )?;
+        show_worst_periods(&config, out)?;
         if let Some(redis) = &config.redis {
             show_sharing(&config, out)?;
             show_round_trips(redis, out, errors)?;
@@ -173,10 +175,37 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     Ok(())
 }
 
+/// Prints for every window with a period how many units one key may spend in a period, and why.
+fn show_worst_periods(config: &Config, out: &mut dyn Write) -> io::Result<()> {
+    let windows = config.policies.iter().flat_map(|policy| {
+        let worst = |window: &Quota| window.worst_period();
+        policy.windows.iter().enumerate().filter_map(move |it| Some((policy, it, worst(it.1)?)))
+    });
+    for (policy, (number, window), (units, why)) in windows {
+        let limit = shown(policy, number);
+        writeln!(out, "limit {} {limit}: at most {units} in one period ({why})", policy.name)?;
+        if window.is_bare_bucket() {
+            let limit = window.limit();
+            writeln!(
+                out,
+                "  for about {limit} in one period, write a `burst` below {limit}, `algorithm = \"sliding-window\"`, or \
+                 `algorithm = \"fixed-window\"`, which resets by the calendar"
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// A window as it is written, and the tier that it is for.
+fn shown(policy: &PolicyDefinition, number: usize) -> String {
+    let limit = limit_text::show_window(&policy.windows[number]);
+    policy.part_of(number).map_or(limit.clone(), |part| format!("{limit} of {}", part.name))
+}
+
 /// Prints for every window whether Redis decides it request by request or leases it to nodes, and the worst overshoot.
 fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
     if config.policies.iter().any(|policy| !policy.windows.is_empty()) {
-        writeln!(out, "in a fleet of {FLEET_NODES} nodes, in units per key:")?;
+        writeln!(out, "over {FLEET_NODES} nodes, how far one key may exceed that in one period:")?;
     }
     for policy in &config.policies {
         for (number, window) in policy.windows.iter().enumerate() {
@@ -186,10 +215,7 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
                 epoch_ns => format!("leased for {} ms", epoch_ns / 1_000_000),
             };
             let (with, without) = sharing.worst_overshoot(window, FLEET_NODES);
-            let mut limit = limit_text::show_window(window);
-            if let Some(part) = policy.part_of(number) {
-                limit += &format!(" of {}", part.name);
-            }
+            let limit = shown(policy, number);
             let whole = Sharing::whole(window);
             let more = |units: f64| format!("{} more ({:.1}%)", units.ceil(), units / whole * 100.0);
             let down = match sharing.when_down {
@@ -203,8 +229,7 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             };
             writeln!(
                 out,
-                "  {} {limit}: {how}\n    worst case in one period: {whole}; with Redis: at most {}; \
-                 while Redis is down: {down}",
+                "  {} {limit}: {how}\n    with Redis: at most {}; while Redis is down: {down}",
                 policy.name,
                 more(with)
             )?;
@@ -252,7 +277,8 @@ mod tests {
     #[test]
     fn a_valid_file_is_counted() {
         let text = "[[route]]\npath = \"/a\"\nto = \"http://a\"\nlimit = \"1/s by ip\"";
-        let summary = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n";
+        let summary = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n\
+                       limit route:/a 1/s burst 1: at most 2 in one period (a full bucket, and the units that refill)\n";
         assert_eq!(checked("valid", text, false), (0, summary.to_owned(), String::new()));
     }
 
@@ -281,9 +307,9 @@ mod tests {
         let (code, out, _) = checked("tiers", text, false);
         assert_eq!(code, 0);
         for line in [
-            "in a fleet of 100 nodes, in units per key:\n  p 500/h burst 500 of free: leased for ",
-            "  p 50/h burst 50 of strict: exact\n    worst case in one period: 100; with Redis: at most 0 more (0.0%); \
-             while Redis is down: ",
+            "over 100 nodes, how far one key may exceed that in one period:\n  p 500/h burst 500 of free: leased for ",
+            "limit p 50/h burst 50 of strict: at most 100 in one period (a full bucket, and the units that refill)\n",
+            "  p 50/h burst 50 of strict: exact\n    with Redis: at most 0 more (0.0%); while Redis is down: ",
             "  Redis at 127.0.0.1:1 cannot be reached from here (Connection refused (os error 111)): start it, or ",
         ] {
             assert!(out.contains(line), "{line} is missing from\n{out}");

@@ -168,6 +168,35 @@ impl Quota {
         }
     }
 
+    /// The most units that one key may spend in a span of one period, and why; `None` if it has no period.
+    pub fn worst_period(&self) -> Option<(u64, &'static str)> {
+        let (once, twice) = (self.limit.get(), self.limit.get().saturating_mul(2));
+        Some(match self.algorithm {
+            Algorithm::TokenBucket => {
+                (once.saturating_add(self.burst.get()), "a full bucket, and the units that refill")
+            }
+            Algorithm::LeakyBucket => {
+                (once.saturating_add(self.capacity()), "a full queue, and the requests that leave it")
+            }
+            Algorithm::FixedWindow => (twice, "all units just before a reset, and all just after it"),
+            Algorithm::SlidingWindow if self.is_few() => {
+                (once, "each unit counts for at least 98% of a period")
+            }
+            Algorithm::SlidingWindow => {
+                (twice, "all units at the end of one window, and all spread evenly over the next")
+            }
+            Algorithm::SlidingLog => (once, "each unit counts for exactly one period"),
+            Algorithm::Concurrency => return None,
+        })
+    }
+
+    /// Whether it is a bucket that holds all units of a long period, so that twice its limit may pass in the first.
+    pub fn is_bare_bucket(&self) -> bool {
+        self.algorithm == Algorithm::TokenBucket
+            && self.burst == self.limit
+            && self.period_ns.get() >= HOUR_NS
+    }
+
     /// What it admits at once, if that is another number than its limit.
     pub fn at_once(&self) -> Option<u64> {
         Some(self.capacity()).filter(|units| *units != self.limit.get())
@@ -229,6 +258,7 @@ fn queue_and_one(queue: NonZeroU64) -> NonZeroU64 {
     queue.saturating_add(1)
 }
 
+const HOUR_NS: u64 = 3_600 * 1_000_000_000;
 /// The most that each of a sliding window's two counters tells apart; both share a word with their index.
 pub(super) const PAIR_COUNT_MAX: u64 = (1 << 44) - 1;
 
@@ -242,6 +272,26 @@ pub(crate) mod tests {
     pub fn quota(algorithm: Algorithm, limit: u64, period_ns: u64, burst: u64) -> Quota {
         let positive = |number| NonZeroU64::new(number).expect("a positive number");
         Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst))
+    }
+
+    #[test]
+    fn the_worst_period_is_as_much_as_can_be_spent_in_one() {
+        let hour = 3_600 * 1_000_000_000;
+        for (algorithm, limit, burst, worst, is_bare) in [
+            (Algorithm::TokenBucket, 100, 100, Some(200), true),
+            (Algorithm::TokenBucket, 100, 10, Some(110), false),
+            (Algorithm::LeakyBucket, 100, 10, Some(111), false),
+            (Algorithm::FixedWindow, 100, 100, Some(200), false),
+            (Algorithm::SlidingWindow, 100, 100, Some(200), false),
+            (Algorithm::SlidingWindow, 32, 32, Some(32), false),
+            (Algorithm::SlidingLog, 100, 100, Some(100), false),
+            (Algorithm::Concurrency, 100, 100, None, false),
+        ] {
+            let window = quota(algorithm, limit, hour, burst);
+            assert_eq!(window.worst_period().map(|(units, _)| units), worst, "{algorithm:?} {limit}");
+            assert_eq!(window.is_bare_bucket(), is_bare, "{algorithm:?} {limit}");
+        }
+        assert!(!quota(Algorithm::TokenBucket, 100, hour - 1, 100).is_bare_bucket());
     }
 
     #[test]

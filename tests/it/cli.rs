@@ -69,14 +69,30 @@ fn check_says_what_an_overshoot_is_a_share_of() {
     };
     let worst = |limit: &str, whole: &str| -> f64 {
         let said = said(&sluicegate(&["check", "--config", "FILE"], &config(limit)));
-        let of = format!("worst case in one period: {whole}; with Redis: at most ");
-        let (_, share) = said.split_once(&of).unwrap_or_else(|| panic!("{of} is not in\n{said}"));
+        let of = format!(": at most {whole} in one period (a full bucket, and the units that refill)");
+        assert!(said.contains(&of), "{of} is not in\n{said}");
+        let (_, share) = said.split_once("with Redis: at most ").expect("a fleet's overshoot is printed");
         share.split(['(', '%']).nth(1).and_then(|share| share.parse().ok()).expect("a share is a number")
     };
     // Clocks drift, which is a little more.
     for (limit, whole) in [("200/s burst 100", "300"), ("100/s burst 200", "300"), ("6000/m", "12000")] {
         let share = worst(limit, whole);
         assert!((4.0..=5.05).contains(&share) || limit == "6000/m" && share <= 5.05, "{limit}: {share}");
+    }
+}
+
+#[test]
+fn check_says_how_to_hold_a_long_window_to_its_limit() {
+    let config = |limit: &str| format!("[[route]]\npath = \"/\"\nto = \"echo\"\nlimit = \"{limit} by ip\"\n");
+    let said_of = |limit: &str| said(&sluicegate(&["check", "--config", "FILE"], &config(limit)));
+    let bare = said_of("100_000/d");
+    assert!(bare.contains("100000/d burst 100000: at most 200000 in one period ("), "{bare}");
+    for way in ["`burst` below 100000", "sliding-window", "calendar"] {
+        assert!(bare.contains(way), "{way} is not in\n{bare}");
+    }
+    for limit in ["100_000/d burst 99_999", "100/59m", "5 in flight"] {
+        let short = said_of(limit);
+        assert!(!short.contains("calendar"), "{limit}: {short}");
     }
 }
 

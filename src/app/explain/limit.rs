@@ -193,6 +193,7 @@ impl Limit {
             "key": self.key.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
             "window": self.window,
             "limit": self.limit,
+            "period-at-most": self.charge.quota.worst_period().map(|(units, _)| units),
             "cost": self.cost,
             "tier": self.tier,
             "from": self.origin.word(),
