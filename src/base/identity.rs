@@ -42,14 +42,6 @@ impl Claims {
         self.0.iter().find(|(known, _)| &**known == name).map(|(_, claim)| claim)
     }
 
-    /// The claim's value if it is one text. `None` for a list, because one of its texts must not stand for the whole.
-    pub fn text(&self, name: &str) -> Option<&str> {
-        match self.find(name) {
-            Some(Claim::One(text)) => Some(text),
-            Some(Claim::Many(_)) | None => None,
-        }
-    }
-
     /// Every claim with its name, in the order they were given.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Claim)> {
         self.0.iter().map(|(name, claim)| (&**name, claim))
@@ -63,8 +55,7 @@ impl FromIterator<(Box<str>, Claim)> for Claims {
 }
 
 impl Claim {
-    /// Whether the text, or one text of the list, is this one. Unlike [`Claims::text`] a list counts, for rules such as
-    /// `roles` containing `admin`.
+    /// Whether the text, or one text of the list, is this one, as in a rule for `roles` that contain `admin`.
     pub fn says(&self, text: &str) -> bool {
         match self {
             Claim::One(own) => &**own == text,

@@ -422,7 +422,7 @@ pub enum Dimension {
     Query(String),
     /// A parameter of the route's path, percent-decoded.
     Param(String),
-    /// A claim of the identity; a list counts as absent.
+    /// A claim of the identity. A list counts as its texts in order, joined by commas.
     Claim(String),
     /// A field of a JSON request's body, read from its first 64 KiB.
     Body(JsonPath),

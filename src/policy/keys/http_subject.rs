@@ -3,7 +3,9 @@
 //! This is where a header or a query parameter becomes a part of a limiter key; `key.rs` hashes the parts.
 
 use std::net::IpAddr;
+use std::slice;
 
+use base::identity::Claim;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 
@@ -50,7 +52,11 @@ impl Subject for HttpSubject<'_> {
             Dimension::Param(name) => {
                 out.extend(percent::decode(self.params.raw(name).unwrap_or(""), Plus::Itself));
             }
-            Dimension::Claim(name) => text(facts.identity.claims.text(name).unwrap_or("")),
+            Dimension::Claim(name) => match facts.identity.claims.find(name) {
+                Some(Claim::One(one)) => text(one),
+                Some(Claim::Many(several)) => write_several(several, out),
+                None => {}
+            },
             Dimension::Body(path) => {
                 // Two values count as none, because the upstream reads one of them, and a client could vary the
                 // other.
@@ -76,6 +82,14 @@ impl Subject for HttpSubject<'_> {
             Dimension::Header(name) if name != COOKIE => {
                 let mut lines = self.facts.headers.get_all(name).iter();
                 lines.any(|line| is_value(&mut |value| push_value(name, line.as_bytes(), value)))
+            }
+            Dimension::Claim(name) => {
+                let texts = match self.facts.identity.claims.find(name) {
+                    Some(Claim::Many(several)) => several,
+                    Some(Claim::One(one)) => slice::from_ref(one),
+                    None => &[],
+                };
+                texts.iter().any(|text| is_value(&mut |value| value.extend_from_slice(text.as_bytes())))
             }
             Dimension::Cookie(name) => cookie::values(self.facts.headers, name).any(|found| {
                 is_value(&mut |value| value.extend_from_slice(found))
@@ -119,6 +133,14 @@ impl Subject for HttpSubject<'_> {
     fn write_idempotency_key(&self, rules: &PolicyRules, out: &mut Encoded) -> bool {
         rules.write_idempotency_key(self.facts, out)
     }
+}
+
+/// A list's texts in order, so that their order in a token makes no other key.
+fn write_several(texts: &[Box<str>], out: &mut Encoded) {
+    let mut sorted: Vec<&str> = texts.iter().map(|text| &**text).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    out.extend_from_slice(sorted.join(",").as_bytes());
 }
 
 /// Appends a field's value, of a credential its one form. The same line twice is one value. Lines that differ count

@@ -356,7 +356,7 @@ fn a_client_is_charged_by_its_tier() {
 }
 
 #[test]
-fn a_claim_counts_where_it_is_one_text() {
+fn a_claim_counts_as_its_text_or_as_its_list_in_any_order() {
     let strict = PolicyDefinition { missing: Missing::Reject, ..policy("p", &["5/s by claim:plan"]) };
     let table = table(&[limited("r", "/", &["p"])], &[strict]);
     let claims =
@@ -364,7 +364,11 @@ fn a_claim_counts_where_it_is_one_text() {
     let ask = |identity| TestRequest { identity, ..TestRequest::new("GET /") };
     let one = ask(claims(Claim::One("a".into())));
     assert_ne!(key(&table, &one), key(&table, &ask(claims(Claim::One("b".into())))));
-    assert!(charges(&table, &ask(claims(Claim::Many(["a".into()].into())))).is_err(), "a list is none");
+    let list = |texts: &[&str]| ask(claims(Claim::Many(texts.iter().map(|text| Box::from(*text)).collect())));
+    assert_eq!(key(&table, &one), key(&table, &list(&["a"])), "a list of one text is that text");
+    assert_eq!(key(&table, &list(&["a", "b"])), key(&table, &list(&["b", "a", "b"])));
+    assert_ne!(key(&table, &list(&["a", "b"])), key(&table, &list(&["a", "c"])));
+    assert!(charges(&table, &list(&[])).is_err());
     assert!(charges(&table, &TestRequest::new("GET /")).is_err());
     assert_eq!(table.claims().into_iter().collect::<Vec<_>>(), ["plan"]);
 }
