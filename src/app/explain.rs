@@ -525,6 +525,9 @@ impl RequestExplanation {
                 limit.cost,
                 limit.sentence(),
             ));
+            let charged =
+                |statuses: &String| format!("         charges only responses with status {statuses}");
+            lines.extend(limit.counted_statuses.iter().map(charged));
             lines.extend(limit.trial.iter().map(|tried| format!("         {}", tried.sentence())));
             lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
             let hot = |own: &u64| {

@@ -82,6 +82,18 @@ impl Decision {
         self.outcomes.get(index).is_some_and(Outcome::is_admitted) && !self.is_refused_to(charge)
     }
 
+    /// The decision as it is once some of the charges have come back, if they were taken.
+    pub fn refunded(&self, charges: &[Charge], is_back: impl Fn(&Charge) -> bool) -> Decision {
+        let mut after = self.clone();
+        for (index, charge) in charges.iter().enumerate() {
+            if self.has_taken(index, charge) && is_back(charge) {
+                after.outcomes[index] = charge.refunded(after.outcomes[index]);
+            }
+        }
+        after.bind(charges);
+        after
+    }
+
     /// Nanoseconds until every window that refused would admit: 0 if admitted, `None` if one never will.
     pub fn retry_after_ns(&self) -> Option<u64> {
         if self.is_admitted() {

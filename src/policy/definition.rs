@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 pub use super::access::{AddressRules, Require};
 pub use super::response::compress::Compress;
-use super::retry::Retry;
+use super::retry::{Retry, Statuses};
 use crate::json::JsonPath;
 use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
 
@@ -441,6 +441,11 @@ impl Dimension {
         matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
     }
 
+    /// Whether usage is counted for its values.
+    pub fn is_name(&self) -> bool {
+        matches!(self, Dimension::Consumer | Dimension::Tenant)
+    }
+
     /// Whether clients that authentication refuses have it. A field of the body is none, because their bodies are not
     /// read.
     pub fn is_of_strangers(&self) -> bool {
@@ -576,6 +581,41 @@ pub enum Actual {
     /// The sum of numbers in the upstream's answer, which is JSON or a stream of events.
     ResponseJson(Vec<JsonPath>),
     Measured(MeasuredUnits),
+    /// The status that the client gets: it keeps what was taken, or gives it back.
+    Status(CountedStatuses),
+}
+
+impl Actual {
+    /// The statuses that are charged; `None` if that is not what tells the cost.
+    pub fn statuses(&self) -> Option<&CountedStatuses> {
+        match self {
+            Actual::Status(statuses) => Some(statuses),
+            _ => None,
+        }
+    }
+}
+
+/// The statuses that a policy charges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CountedStatuses {
+    /// Only these. Empty: all.
+    pub among: Statuses,
+    pub except: Statuses,
+}
+
+impl CountedStatuses {
+    pub fn contains(&self, status: u16) -> bool {
+        (self.among.is_empty() || self.among.contains(status)) && !self.except.contains(status)
+    }
+}
+
+impl std::fmt::Display for CountedStatuses {
+    /// `401, 403`; `not 200-299`.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = [("", &self.among), ("not ", &self.except)].into_iter().filter(|(_, it)| !it.is_empty());
+        let parts: Vec<String> = parts.map(|(word, statuses)| format!("{word}{statuses}")).collect();
+        formatter.write_str(&parts.join(", but "))
+    }
 }
 
 /// How much of what the gateway measures is one unit; what is begun counts whole, and several are added.

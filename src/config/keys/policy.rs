@@ -55,6 +55,8 @@ sections! {
         "match": Table(&MATCH), Means("all");
         /// [units per request](cost.md)
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
+        /// [which responses are charged](#responses-that-count), by status: `{ status = [401, 403] }`
+        "count": Table(&COUNT), Means("all");
         /// [exemptions](#exemptions): lists of requests that the policy neither charges nor refuses. One matching entry
         /// is enough
         "exempt": Table(&EXEMPT);
@@ -87,6 +89,12 @@ sections! {
         "method": Texts, Means("any");
         /// paths that are counted: `"/v1/{*rest}"`
         "path": Text, Means("any");
+    }
+    COUNT = "`count`" {
+        /// only these statuses are charged: `401`, `"5xx"`, `"400-499"`
+        "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Means("all");
+        /// these are not
+        "not-status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]);
     }
     EXEMPT = "`exempt`" {
         /// client addresses, alone or as ranges, at most 100,000: `["10.0.0.0/8", "2001:db8::/32"]`

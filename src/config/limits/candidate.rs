@@ -67,6 +67,7 @@ const TAKEN: &[&str] = &[
     "missing",
     "match",
     "cost",
+    "count",
     "exempt",
     "count-denied",
     "idempotency-key",

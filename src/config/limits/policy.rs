@@ -13,7 +13,7 @@ use crate::limits::tiers;
 use crate::limits::tiers::Base;
 use crate::limits::windows;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
-use crate::limits::{candidate, cost, exempt, hot_keys, penalty};
+use crate::limits::{candidate, cost, count, exempt, hot_keys, penalty};
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::sections::NamedTable;
@@ -105,6 +105,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
             );
         }
     }
+    count::read(&table, &mut policy);
     if let Some(table) = table.table("penalty") {
         policy.penalty = penalty::read(table, &policy.windows);
     }
