@@ -227,6 +227,10 @@ pub struct HeaderChangesDefinition {
 pub struct PolicyDefinition {
     /// Unique name, as `RateLimit-Policy` shows it.
     pub name: String,
+    /// The name that clients read. `None`: its own.
+    pub shown_as: Option<String>,
+    /// Whether responses do not mention it.
+    pub is_hidden: bool,
     /// The dimensions of the key, in the order written.
     pub by: Vec<Dimension>,
     /// The windows, all of which must admit. Empty: no limit. By tier: the windows of one tier after the other.
@@ -461,6 +465,8 @@ impl PolicyDefinition {
     pub fn new(name: String, windows: Vec<Quota>) -> PolicyDefinition {
         PolicyDefinition {
             name,
+            shown_as: None,
+            is_hidden: false,
             by: Vec::new(),
             windows,
             tiers: None,

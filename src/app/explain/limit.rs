@@ -309,6 +309,8 @@ impl Limit {
         Violation {
             window: self.window.clone(),
             policy: self.policy.clone(),
+            // Operators read it.
+            is_hidden: false,
             limit: self.limit,
             burst: self.charge.quota.at_once(),
             period_seconds: self.is_timed().then(|| period_ns.div_ceil(SECOND_NS)),

@@ -16,6 +16,8 @@ pub const MISSING: [(&str, Missing); 3] =
     [("ip", Missing::Ip), ("skip", Missing::Skip), ("reject", Missing::Reject)];
 pub const WHEN_DOWN: [(&str, WhenDown); 3] =
     [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
+/// The values of `headers`: whether the policy is hidden.
+pub const HEADERS: [(&str, bool); 1] = [("none", true)];
 /// The values of `algorithm`. Concurrency is not one of them: `in flight` in the limit selects it.
 pub const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("token-bucket", Algorithm::TokenBucket),
@@ -62,6 +64,10 @@ sections! {
         "exempt": Table(&EXEMPT);
         /// shadow mode: the policy counts and reports, but refuses nothing
         "shadow": Bool, Value("false");
+        /// `none`: responses [do not mention](../../rate-limit-headers.md#what-a-policy-shows) the policy
+        "headers": Words(|| words(&HEADERS)), Means("as in `[limits]`");
+        /// the name of the policy in rate-limit headers and refusals: ASCII, without `"` and `\`
+        "shown-as": Text, Means("the policy's name");
         /// makes the policy a candidate for the policy of this name: both are checked for the same requests and
         /// compared ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;

@@ -69,6 +69,8 @@ const TAKEN: &[&str] = &[
     "cost",
     "count",
     "exempt",
+    "headers",
+    "shown-as",
     "count-denied",
     "idempotency-key",
     "penalty",

@@ -111,6 +111,24 @@ fn counted_statuses_are_checked() {
 }
 
 #[test]
+fn what_clients_read_of_a_policy_is_read_and_written() {
+    let text = "[policy.a]\nby = []\nlimit = \"9/h\"\nheaders = \"none\"\nshown-as = \"per hour\"";
+    let first = config(text);
+    let again = config(&filled(&first.effective()));
+    for policy in [&first.policies[0], &again.policies[0]] {
+        assert_eq!((policy.is_hidden, policy.shown_as.as_deref()), (true, Some("per hour")));
+    }
+    let policy = |lines: &str| format!("[policy.a]\nby = []\nlimit = \"9/h\"\n{lines}");
+    let (empty, quoted, both) =
+        (policy("shown-as = \"\""), policy("shown-as = 'a\"b'"), policy("headers = \"both\""));
+    each_says(&[
+        (&empty, "`` cannot stand in a header", "4:12", "letters, digits"),
+        (&quoted, "`a\"b` cannot stand in a header", "4:12", "without quotation marks"),
+        (&both, "`both` is not a value of `headers`", "4:11", "none"),
+    ]);
+}
+
+#[test]
 fn costs_are_checked() {
     let table = |keys: &str| format!("{POLICY}{{ {keys} }}");
     let cases = [

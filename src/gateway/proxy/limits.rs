@@ -228,7 +228,8 @@ fn limited(table: &RouteTable, check: &Check<'_>, random: u64) -> LimitExceeded 
             let policy = &table.policies()[charge.policy.index()];
             Violation {
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
-                policy: policy.name.to_string(),
+                policy: policy.shown_as.to_string(),
+                is_hidden: policy.is_hidden,
                 limit: charge.quota.limit().get(),
                 burst: charge.quota.at_once(),
                 period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)

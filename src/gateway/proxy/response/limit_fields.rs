@@ -64,8 +64,10 @@ impl RateLimitFields {
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
     ) -> RateLimitFields {
-        let Some((charge, outcome)) =
-            decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
+        let is_shown = |charge: &Charge| table.is_shown(charge);
+        let binding = decision.binding.filter(|index| is_shown(&charges[*index]));
+        let binding = binding.or_else(|| decision.binding_of(charges, is_shown));
+        let Some((charge, outcome)) = binding.map(|index| (&charges[index], &decision.outcomes[index]))
         else {
             return RateLimitFields::default();
         };
