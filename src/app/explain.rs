@@ -527,6 +527,9 @@ impl RequestExplanation {
             ));
             let worst = limit.charge.quota.worst_period();
             lines.extend(worst.map(|(units, why)| format!("         at most {units} in one period: {why}")));
+            let charged =
+                |statuses: &String| format!("         charges only responses with status {statuses}");
+            lines.extend(limit.counted_statuses.iter().map(charged));
             lines.extend(limit.trial.iter().map(|tried| format!("         {}", tried.sentence())));
             lines.extend(limit.origin.sentence().map(|from| format!("         {from}")));
             let hot = |own: &u64| {

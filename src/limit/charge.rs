@@ -1,7 +1,7 @@
 //! [`Charge`]: what one window of one policy asks of the limiter for one request. A plain value; it decides nothing.
 
 use super::trial::{self, Trial, TrialSet};
-use super::{Key, PlanId, PolicyId, Quota};
+use super::{Algorithm, Key, Outcome, PlanId, PolicyId, Quota};
 
 /// What one window of one policy asks of the limiter for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,22 @@ impl Charge {
             trial: None,
             plan: None,
         }
+    }
+
+    /// The outcome that took it, as it is once it has come back.
+    pub fn refunded(&self, mut outcome: Outcome) -> Outcome {
+        let (remaining, whole) = (outcome.remaining.saturating_add(self.cost), self.quota.capacity());
+        let back_ns = match self.quota.algorithm() {
+            _ if remaining >= whole => u64::MAX,
+            // Rounded down, so that nobody is told to come too early.
+            Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+                (u128::from(self.quota.whole_ns()) * u128::from(self.cost) / u128::from(whole)) as u64
+            }
+            _ => 0,
+        };
+        outcome.remaining = remaining.min(whole);
+        outcome.reset_ns = outcome.reset_ns.saturating_sub(back_ns);
+        outcome
     }
 
     /// The world in which it counts.

@@ -82,6 +82,18 @@ impl Decision {
         self.outcomes.get(index).is_some_and(Outcome::is_admitted) && !self.is_refused_to(charge)
     }
 
+    /// The decision as it is once some of the charges have come back, if they were taken.
+    pub fn refunded(&self, charges: &[Charge], is_back: impl Fn(&Charge) -> bool) -> Decision {
+        let mut after = self.clone();
+        for (index, charge) in charges.iter().enumerate() {
+            if self.has_taken(index, charge) && is_back(charge) {
+                after.outcomes[index] = charge.refunded(after.outcomes[index]);
+            }
+        }
+        after.bind(charges);
+        after
+    }
+
     /// Nanoseconds until every window that refused would admit: 0 if admitted, `None` if one never will.
     pub fn retry_after_ns(&self) -> Option<u64> {
         if self.is_admitted() {
@@ -198,15 +210,32 @@ impl Decision {
 
     /// Chooses `binding`.
     pub(crate) fn bind(&mut self, charges: &[Charge]) {
-        let enforced =
-            charges.iter().zip(&self.outcomes).enumerate().filter(|(_, (charge, _))| !charge.shadow);
-        let bound = if !self.is_admitted() {
+        self.binding = self.bound(charges, !self.is_admitted(), |charge| !charge.shadow);
+    }
+
+    /// The charge among these that binds: if one of them refuses, that with the longest wait, otherwise that with the least
+    /// left.
+    pub fn binding_of(&self, charges: &[Charge], is_among: impl Fn(&Charge) -> bool) -> Option<usize> {
+        let mut outcomes = charges.iter().zip(&self.outcomes).filter(|(charge, _)| is_among(charge));
+        let is_refused = outcomes.any(|(_, outcome)| !outcome.is_admitted());
+        self.bound(charges, is_refused, is_among)
+    }
+
+    fn bound(
+        &self,
+        charges: &[Charge],
+        is_refused: bool,
+        is_among: impl Fn(&Charge) -> bool,
+    ) -> Option<usize> {
+        let among =
+            charges.iter().zip(&self.outcomes).enumerate().filter(|(_, (charge, _))| is_among(charge));
+        let bound = if is_refused {
             // `None` means never, the longest wait of all.
-            enforced.max_by_key(|(_, (_, outcome))| outcome.retry_after_ns().unwrap_or(u64::MAX))
+            among.max_by_key(|(_, (_, outcome))| outcome.retry_after_ns().unwrap_or(u64::MAX))
         } else {
             // Of two with the same remainder, the one that takes longer to be full again.
-            enforced.min_by_key(|(_, (_, outcome))| (outcome.remaining, u64::MAX - outcome.reset_ns))
+            among.min_by_key(|(_, (_, outcome))| (outcome.remaining, u64::MAX - outcome.reset_ns))
         };
-        self.binding = bound.map(|(index, _)| index);
+        bound.map(|(index, _)| index)
     }
 }

@@ -109,7 +109,9 @@ impl Route {
         let depends = self.tries || own().any(|policy| policy.tiers.is_some());
         let count = own().map(|policy| policy.own).sum();
         self.windows = if depends { usize::MAX } else { count };
-        let shown = own().filter(|policy| !policy.shadow).flat_map(|policy| &policy.windows[..policy.own]);
+        let shown = own()
+            .filter(|policy| !policy.shadow && !policy.is_hidden)
+            .flat_map(|policy| &policy.windows[..policy.own]);
         self.limits_shown = join_items(shown.map(|window| &*window.item));
         self.answer_paths = joined(all().flat_map(Policy::answer_paths));
         self.body_paths = joined(all().flat_map(Policy::body_paths));

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 
 pub use super::access::{AddressRules, Require};
 pub use super::response::compress::Compress;
-use super::retry::Retry;
+use super::retry::{Retry, Statuses};
 use crate::json::JsonPath;
 use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
 
@@ -227,6 +227,10 @@ pub struct HeaderChangesDefinition {
 pub struct PolicyDefinition {
     /// Unique name, as `RateLimit-Policy` shows it.
     pub name: String,
+    /// The name that clients read. `None`: its own.
+    pub shown_as: Option<String>,
+    /// Whether responses do not mention it.
+    pub is_hidden: bool,
     /// The dimensions of the key, in the order written.
     pub by: Vec<Dimension>,
     /// The windows, all of which must admit. Empty: no limit. By tier: the windows of one tier after the other.
@@ -441,6 +445,11 @@ impl Dimension {
         matches!(self, Dimension::Consumer | Dimension::Tenant | Dimension::Claim(_))
     }
 
+    /// Whether usage is counted for its values.
+    pub fn is_name(&self) -> bool {
+        matches!(self, Dimension::Consumer | Dimension::Tenant)
+    }
+
     /// Whether clients that authentication refuses have it. A field of the body is none, because their bodies are not
     /// read.
     pub fn is_of_strangers(&self) -> bool {
@@ -456,6 +465,8 @@ impl PolicyDefinition {
     pub fn new(name: String, windows: Vec<Quota>) -> PolicyDefinition {
         PolicyDefinition {
             name,
+            shown_as: None,
+            is_hidden: false,
             by: Vec::new(),
             windows,
             tiers: None,
@@ -576,6 +587,41 @@ pub enum Actual {
     /// The sum of numbers in the upstream's answer, which is JSON or a stream of events.
     ResponseJson(Vec<JsonPath>),
     Measured(MeasuredUnits),
+    /// The status that the client gets: it keeps what was taken, or gives it back.
+    Status(CountedStatuses),
+}
+
+impl Actual {
+    /// The statuses that are charged; `None` if that is not what tells the cost.
+    pub fn statuses(&self) -> Option<&CountedStatuses> {
+        match self {
+            Actual::Status(statuses) => Some(statuses),
+            _ => None,
+        }
+    }
+}
+
+/// The statuses that a policy charges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CountedStatuses {
+    /// Only these. Empty: all.
+    pub among: Statuses,
+    pub except: Statuses,
+}
+
+impl CountedStatuses {
+    pub fn contains(&self, status: u16) -> bool {
+        (self.among.is_empty() || self.among.contains(status)) && !self.except.contains(status)
+    }
+}
+
+impl std::fmt::Display for CountedStatuses {
+    /// `401, 403`; `not 200-299`.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let parts = [("", &self.among), ("not ", &self.except)].into_iter().filter(|(_, it)| !it.is_empty());
+        let parts: Vec<String> = parts.map(|(word, statuses)| format!("{word}{statuses}")).collect();
+        formatter.write_str(&parts.join(", but "))
+    }
 }
 
 /// How much of what the gateway measures is one unit; what is begun counts whole, and several are added.

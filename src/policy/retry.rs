@@ -51,7 +51,17 @@ impl Statuses {
         self.0.iter().any(|range| range.contains(&status))
     }
 
-    pub fn ranges(&self) -> &[RangeInclusive<u16>] {
-        &self.0
+    /// Each range as it is written: `200`, `200-399`.
+    pub fn words(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|range| match (range.start(), range.end()) {
+            (first, last) if first == last => first.to_string(),
+            (first, last) => format!("{first}-{last}"),
+        })
+    }
+}
+
+impl std::fmt::Display for Statuses {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.words().collect::<Vec<_>>().join(", "))
     }
 }

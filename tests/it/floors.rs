@@ -173,7 +173,6 @@ const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     ("gateway/server/http2.rs", "drive", 71),
     // A `match` that is the table of refusals.
     ("gateway/service/problem.rs", "of", 80),
-    ("policy/compile/policies.rs", "policy_of", 73),
     // A `match` over HAProxy's words.
     ("tools/migrate/haproxy/conditions.rs", "test", 75),
     ("tools/migrate/ratelimit/limits.rs", "verdict", 71),

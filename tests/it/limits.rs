@@ -3,6 +3,8 @@
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use serde_json::json;
+
 use crate::support::{Gateway, Response};
 
 /// A gateway with these policies and one route `/a` under this limit.
@@ -109,6 +111,49 @@ fn the_headers_are_those_that_were_chosen() {
             assert_eq!(answer.header("retry-after").is_some(), status == 429, "{choice} {status}");
         }
     }
+}
+
+#[test]
+fn a_hidden_policy_is_in_no_response_and_another_has_a_name_for_clients() {
+    let gateway = Gateway::start(
+        "[policy.guard]\nby = []\nlimit = \"2/h\"\nheaders = \"none\"\n\
+         [policy.plan-17]\nby = []\nlimit = [\"5/h\", \"9/d\"]\nshown-as = \"standard\"\n\
+         [[route]]\npath = \"/both\"\nlimit = [\"guard\", \"plan-17\"]\nrespond = {}\n\
+         [[route]]\npath = \"/hidden\"\nlimit = \"guard\"\nrespond = {}\n\
+         [[route]]\npath = \"/shown\"\nlimit = \"plan-17\"\nrespond = {}\n",
+    );
+    const SHOWN: &str = "\"standard-1h\";q=5;w=3600, \"standard-1d\";q=9;w=86400";
+    let is_silent = |response: &Response| {
+        let names = ["ratelimit", "ratelimit-policy", "x-ratelimit-limit", "x-ratelimit-remaining"];
+        names.iter().all(|name| response.header(name).is_none())
+    };
+    let both = gateway.get("/both");
+    assert_eq!((both.header("ratelimit-policy"), both.number("x-ratelimit-remaining")), (Some(SHOWN), 4));
+    assert!(both.header("ratelimit").is_some_and(|left| left.starts_with("\"standard-1h\";r=4;")));
+    let hidden = gateway.get("/hidden");
+    assert!(hidden.status == 200 && is_silent(&hidden), "{hidden:?}");
+    let refused = gateway.get("/both");
+    assert_eq!((refused.status, refused.header("ratelimit-policy")), (429, Some(SHOWN)));
+    assert!(refused.number("retry-after") > 1000);
+    let told = refused.json();
+    assert_eq!((&told["violations"], &told["violated-policies"]), (&json!([]), &json!([])));
+    assert!(told["detail"].as_str().is_some_and(|text| text.starts_with("too many requests; try again in ")));
+    let hidden = gateway.get("/hidden");
+    assert!(hidden.status == 429 && is_silent(&hidden) && !hidden.text().contains("guard"), "{hidden:?}");
+    assert!(hidden.number("retry-after") > 1000);
+    assert!((0..4).all(|_| gateway.get("/shown").status == 200));
+    let told = gateway.get("/shown").json();
+    assert_eq!(
+        (&told["violations"][0]["policy"], &told["violations"][0]["window"]),
+        (&json!("standard"), &json!("standard-1h"))
+    );
+    let lines = gateway.admin("/v1/explain?url=/both").json();
+    assert_eq!(lines["limits"][0]["policy"], "guard", "operators see it");
+    let denied = |policy: &str| {
+        let policy = format!("policy=\"{policy}\"");
+        gateway.metric("sluicegate_decisions_total", &[&policy, "outcome=\"denied\""])
+    };
+    assert_eq!([denied("guard"), denied("plan-17")], [2.0, 1.0]);
 }
 
 #[test]

@@ -36,6 +36,7 @@ mod control_minutes;
 mod control_spread;
 mod control_tiers;
 mod costs;
+mod counted_statuses;
 mod ctl;
 mod database;
 mod deadlines;

@@ -50,6 +50,25 @@ fn a_canary_gets_its_share_of_the_clients_and_keeps_them() {
 }
 
 #[test]
+fn a_login_counts_wrong_passwords_of_an_account() {
+    let application = Upstream::replying(|request| {
+        let body = String::from_utf8_lossy(&request.body);
+        let status = if body.contains("right") { "200 OK" } else { "401 Unauthorized" };
+        format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").into_bytes()
+    });
+    let own = [("127.0.0.1:3000", application.addr().to_string())];
+    let gateway = Gateway::start(&recipe("protect-a-login", &own));
+    let mut client = gateway.client();
+    let mut login = |user: &str, password: &str| {
+        let form = format!("{{\"user\":\"{user}\",\"password\":\"{password}\"}}");
+        client.request("POST", "/login", &["Content-Type: application/json"], &form).status
+    };
+    assert!((0..20).all(|_| login("ann", "right") == 200));
+    assert!((0..5).all(|_| login("ann", "guess") == 401));
+    assert_eq!([login("ann", "guess"), login("ann", "right"), login("bob", "right")], [429, 429, 200]);
+}
+
+#[test]
 fn a_budget_of_tokens_is_one_for_each_model() {
     let model = answering("{\"usage\":{\"total_tokens\":150000}}");
     let gateway = Gateway::start(&recipe(

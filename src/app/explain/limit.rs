@@ -8,7 +8,7 @@ use gateway::service::refusal::{LimitExceeded, Refusal, Violation};
 use limit::lease_messages::{LentWindow, WindowBalance, WindowRecord};
 use limit::{Algorithm, Answer, Charge, Outcome, PenaltyCheck, Side, TrialSet};
 use limiter::{Check, Decider, Forecast, Limiter, RedisView};
-use policy::definition::LimitOrigin;
+use policy::definition::{Actual, LimitOrigin};
 use policy::{Policy, RouteTable};
 
 /// One window that the request would be charged to.
@@ -38,6 +38,8 @@ pub(super) struct Limit {
     pub(super) shadow: bool,
     /// What it is compared with, if its policy is in a trial.
     pub(super) trial: Option<TrialPolicy>,
+    /// The statuses that it charges, if not all.
+    pub(super) counted_statuses: Option<String>,
     /// Whether it is not charged, because a request with the same idempotency key has paid.
     pub(super) paid: bool,
     /// Whether a penalty denies the key, because its client kept sending after being denied.
@@ -115,6 +117,7 @@ pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Forecast
             delay_ns: outcome.map_or(0, |outcome| outcome.delay_ns()),
             shadow: charge.shadow,
             trial: TrialPolicy::of(charge, policy, table),
+            counted_statuses: policy.actual_cost().and_then(Actual::statuses).map(ToString::to_string),
             paid: false,
             penalty: false,
             is_estimate: false,
@@ -204,6 +207,7 @@ impl Limit {
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
             "shadow": self.shadow,
             "trial": self.trial.as_ref().map(TrialPolicy::to_json),
+            "counted-statuses": self.counted_statuses,
             "paid": self.paid,
             "penalty": self.penalty,
             "said": self.sentence(),
@@ -306,6 +310,8 @@ impl Limit {
         Violation {
             window: self.window.clone(),
             policy: self.policy.clone(),
+            // Operators read it.
+            is_hidden: false,
             limit: self.limit,
             burst: self.charge.quota.at_once(),
             period_seconds: self.is_timed().then(|| period_ns.div_ceil(SECOND_NS)),

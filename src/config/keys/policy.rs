@@ -16,6 +16,8 @@ pub const MISSING: [(&str, Missing); 3] =
     [("ip", Missing::Ip), ("skip", Missing::Skip), ("reject", Missing::Reject)];
 pub const WHEN_DOWN: [(&str, WhenDown); 3] =
     [("local", WhenDown::Local), ("allow", WhenDown::Allow), ("deny", WhenDown::Deny)];
+/// The values of `headers`: whether the policy is hidden.
+pub const HEADERS: [(&str, bool); 1] = [("none", true)];
 /// The values of `algorithm`. Concurrency is not one of them: `in flight` in the limit selects it.
 pub const ALGORITHMS: [(&str, Algorithm); 5] = [
     ("token-bucket", Algorithm::TokenBucket),
@@ -55,11 +57,17 @@ sections! {
         "match": Table(&MATCH), Means("all");
         /// [units per request](cost.md)
         "cost": Any(&[Number(1, COST_MAX), Open(&COST, &Number(0, COST_MAX))]), Value("1");
+        /// [which responses are charged](#responses-that-count), by status: `{ status = [401, 403] }`
+        "count": Table(&COUNT), Means("all");
         /// [exemptions](#exemptions): lists of requests that the policy neither charges nor refuses. One matching entry
         /// is enough
         "exempt": Table(&EXEMPT);
         /// shadow mode: the policy counts and reports, but refuses nothing
         "shadow": Bool, Value("false");
+        /// `none`: responses [do not mention](../../rate-limit-headers.md#what-a-policy-shows) the policy
+        "headers": Words(|| words(&HEADERS)), Means("as in `[limits]`");
+        /// the name of the policy in rate-limit headers and refusals: ASCII, without `"` and `\`
+        "shown-as": Text, Means("the policy's name");
         /// makes the policy a candidate for the policy of this name: both are checked for the same requests and
         /// compared ([more](../../shadow-limits.md#a-candidate))
         "replaces": Text;
@@ -87,6 +95,12 @@ sections! {
         "method": Texts, Means("any");
         /// paths that are counted: `"/v1/{*rest}"`
         "path": Text, Means("any");
+    }
+    COUNT = "`count`" {
+        /// only these statuses are charged: `401`, `"5xx"`, `"400-499"`
+        "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Means("all");
+        /// these are not
+        "not-status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]);
     }
     EXEMPT = "`exempt`" {
         /// client addresses, alone or as ranges, at most 100,000: `["10.0.0.0/8", "2001:db8::/32"]`

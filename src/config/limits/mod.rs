@@ -2,6 +2,7 @@
 
 pub(super) mod candidate;
 pub(super) mod cost;
+pub(super) mod count;
 pub(super) mod counted_key;
 pub(super) mod decisions;
 pub(super) mod exempt;

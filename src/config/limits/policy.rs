@@ -7,13 +7,13 @@ use policy::definition::{
     Dimension, Idempotency, LimitOrigin, MatchesDefinition, PolicyDefinition, TierDefinition,
 };
 
-use crate::keys::policy::{MISSING, WHEN_DOWN};
+use crate::keys::policy::{HEADERS, MISSING, WHEN_DOWN};
 use crate::limits::tier_table::TierTable;
 use crate::limits::tiers;
 use crate::limits::tiers::Base;
 use crate::limits::windows;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
-use crate::limits::{candidate, cost, exempt, hot_keys, penalty};
+use crate::limits::{candidate, cost, count, exempt, hot_keys, penalty};
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::sections::NamedTable;
@@ -105,6 +105,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
             );
         }
     }
+    count::read(&table, &mut policy);
     if let Some(table) = table.table("penalty") {
         policy.penalty = penalty::read(table, &policy.windows);
     }
@@ -118,8 +119,23 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
 fn plain(keys: &Table<'_>, policy: &mut PolicyDefinition) {
     keys.word("missing", &MISSING, &mut policy.missing);
     keys.boolean("shadow", &mut policy.shadow);
+    keys.word("headers", &HEADERS, &mut policy.is_hidden);
+    policy.shown_as = keys.value("shown-as").and_then(|value| shown_as(&value));
     keys.boolean("count-denied", &mut policy.count_denied);
     keys.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
+}
+
+/// A name that may stand in a header as it is written.
+fn shown_as(value: &Value<'_>) -> Option<String> {
+    let text = value.text()?;
+    let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
+    if text.text.is_empty() || !text.text.chars().all(is_plain) {
+        text.wrong(
+            format!("{} cannot stand in a header", text.shown()),
+            "write letters, digits and signs of ASCII, without quotation marks and backslashes",
+        );
+    }
+    Some(text.text)
 }
 
 fn read_matches(table: Table<'_>) -> MatchesDefinition {

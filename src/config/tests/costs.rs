@@ -55,6 +55,80 @@ fn costs_that_are_known_later_are_read_and_written() {
 }
 
 #[test]
+fn counted_statuses_are_read_and_written() {
+    let shown = |count: &str| {
+        let first = config(&format!("[policy.a]\nby = []\nlimit = \"9/h\"\ncount = {count}"));
+        let again = config(&filled(&first.effective()));
+        assert_eq!(again.policies[0].cost, first.policies[0].cost, "{}", first.effective());
+        match &first.policies[0].cost.actual {
+            Some(Actual::Status(counted)) => counted.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(shown("{ status = [401, 403] }"), "401, 403");
+    assert_eq!(shown("{ status = \"5xx\" }"), "500-599");
+    assert_eq!(shown("{ not-status = [\"2xx\", 304] }"), "not 200-299, 304");
+    assert_eq!(shown("{ status = [\"400-499\", 503], not-status = 404 }"), "400-499, 503, but not 404");
+}
+
+#[test]
+fn counted_statuses_are_checked() {
+    let policy = |lines: &str| format!("[policy.a]\nby = [\"consumer\"]\nlimit = \"9/h\"\n{lines}");
+    let cases = [
+        (policy("count = {}"), "`count` names no status", "4:9", "status = [401, 403]"),
+        (policy("count = { status = [] }"), "the list of statuses is empty", "4:20", "\"2xx\""),
+        (policy("count = { status = 600 }"), "`status` is out of range", "4:20", "from 100 to 599"),
+        (policy("count = { status = \"6xx\" }"), "`6xx` is not a status", "4:20", "\"2xx\""),
+        (policy("count = { status = \"500-400\" }"), "`500-400` is not a status", "4:20", "\"2xx\""),
+        (
+            policy("count = { not-status = \"100-599\" }"),
+            "`count` leaves no status to count",
+            "4:9",
+            "not-status = \"2xx\"",
+        ),
+        (
+            policy("count = { status = 401 }\ncost = { response-header = \"x-cost\" }"),
+            "`count` cannot be combined with a cost that is known only after the response",
+            "4:1",
+            "write a policy for each",
+        ),
+        (
+            policy("count = { status = 401 }\nidempotency-key = \"header:x-key\""),
+            "`count` cannot be combined with `idempotency-key`: a retry is free, whatever its status",
+            "4:1",
+            "write a policy for each",
+        ),
+        (
+            policy("count = { status = 401 }").replace("\"9/h\"", "[\"9/h\", \"2 in flight\"]"),
+            "`count` cannot be combined with a limit of requests in flight, which counts each request until it ends",
+            "4:1",
+            "to a policy of its own, without `count`",
+        ),
+    ];
+    let cases: Vec<_> =
+        cases.iter().map(|(text, message, at, hint)| (&**text, *message, *at, *hint)).collect();
+    each_says(&cases);
+}
+
+#[test]
+fn what_clients_read_of_a_policy_is_read_and_written() {
+    let text = "[policy.a]\nby = []\nlimit = \"9/h\"\nheaders = \"none\"\nshown-as = \"per hour\"";
+    let first = config(text);
+    let again = config(&filled(&first.effective()));
+    for policy in [&first.policies[0], &again.policies[0]] {
+        assert_eq!((policy.is_hidden, policy.shown_as.as_deref()), (true, Some("per hour")));
+    }
+    let policy = |lines: &str| format!("[policy.a]\nby = []\nlimit = \"9/h\"\n{lines}");
+    let (empty, quoted, both) =
+        (policy("shown-as = \"\""), policy("shown-as = 'a\"b'"), policy("headers = \"both\""));
+    each_says(&[
+        (&empty, "`` cannot stand in a header", "4:12", "letters, digits"),
+        (&quoted, "`a\"b` cannot stand in a header", "4:12", "without quotation marks"),
+        (&both, "`both` is not a value of `headers`", "4:11", "none"),
+    ]);
+}
+
+#[test]
 fn costs_are_checked() {
     let table = |keys: &str| format!("{POLICY}{{ {keys} }}");
     let cases = [

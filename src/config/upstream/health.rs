@@ -150,10 +150,7 @@ pub(crate) fn range(word: &str) -> Option<RangeInclusive<u16>> {
 
 /// The words that stand for a set of statuses.
 pub(crate) fn show_statuses(statuses: &Statuses) -> impl Iterator<Item = String> {
-    statuses.ranges().iter().map(|range| match (range.start(), range.end()) {
-        (first, last) if first == last => text(&first.to_string()),
-        (first, last) => text(&format!("{first}-{last}")),
-    })
+    statuses.words().map(|word| text(&word))
 }
 
 fn eject(value: &Value<'_>, servers: &[ConfiguredServer]) -> Option<Eject> {

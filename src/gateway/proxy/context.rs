@@ -16,7 +16,7 @@ use super::facts::{AttemptFacts, CLIENT_GONE_STATUS, RequestFacts, RequestOutcom
 use super::request::validate;
 use super::reservation::{RequestUsage, Reservation};
 use super::response::answer_reader::AnswerReader;
-use super::response::grpc;
+use super::response::{grpc, limit_fields};
 use super::services::Services;
 use super::snapshot::WorkerView;
 use crate::service::conn::{Conn, SwitchedRequest};
@@ -26,11 +26,13 @@ use crate::service::reason::Reason;
 use crate::service::refusal::Refusal;
 use base::cause::Cause;
 use base::clock;
-use limit::PolicyId;
+use limit::Charge;
 use limiter::Count;
+use metrics::CostOutcome;
 use net::in_place;
 use observe::record;
 use observe::trace::Trace;
+use policy::definition::Actual;
 
 /// One request and everything known about it.
 pub struct RequestContext {
@@ -141,6 +143,7 @@ impl RequestContext {
     /// Sets the answer's status. From here on the request has no reason to have failed.
     pub fn answer(&mut self, status: StatusCode) {
         self.release_weight();
+        self.settle_status(status.as_u16());
         self.outcome.status = status.as_u16();
         self.outcome.reason = None;
     }
@@ -148,6 +151,7 @@ impl RequestContext {
     /// The gateway refuses it. `cause` is only for operators: it is not in the answer.
     pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
         self.release_weight();
+        self.settle_status(status);
         self.outcome.cause = cause;
         self.outcome.status = status;
         self.outcome.reason = Some(reason);
@@ -195,13 +199,31 @@ impl RequestContext {
 
     /// Notes what the head of the upstream's answer says of the request's cost.
     pub fn reconcile(&mut self, status: StatusCode, answer: &HeaderMap) {
-        if let Some(held) = &mut self.held {
-            let (snapshot, metrics) = (&self.view.snapshot, &self.services.metrics);
-            let count = |policy: PolicyId, cost| {
-                snapshot.series.policies[policy.index()].reconciled(metrics, cost);
-            };
-            let limiter = &self.services.shared.limiter;
-            held.answered(&snapshot.table, limiter, (status, answer), clock::now_ns(), count);
+        if let Some(mut held) = self.held.take() {
+            let (table, limiter) = (&self.view.snapshot.table, &self.services.shared.limiter);
+            let count = |charge: &Charge, cost| self.count_cost(charge, cost);
+            held.answered(table, limiter, (status, answer), clock::now_ns(), count);
+            self.held = Some(held);
+        }
+    }
+
+    /// Gives back what is not charged with this status, which the client gets.
+    fn settle_status(&mut self, status: u16) {
+        let Some(mut held) = self.held.take() else { return };
+        let (table, limiter) = (&self.view.snapshot.table, &self.services.shared.limiter);
+        let count = |charge: &Charge, cost| self.count_cost(charge, cost);
+        if let Some(decided) = held.settle_status(table, limiter, status, count) {
+            self.left = decided.settled.get().and_then(|left| limit_fields::left(&decided.charges, left));
+        }
+        self.held = Some(held);
+    }
+
+    fn count_cost(&self, charge: &Charge, cost: CostOutcome) {
+        let snapshot = &self.view.snapshot;
+        snapshot.series.policies[charge.policy.index()].reconciled(&self.services.metrics, cost);
+        let policy = &snapshot.table.policies()[charge.policy.index()];
+        if policy.actual_cost().and_then(Actual::statuses).is_some() && cost != CostOutcome::Waived {
+            events::charged(&self.services, self.facts.identity.as_deref(), policy, charge.cost);
         }
     }
 
@@ -221,6 +243,9 @@ impl RequestContext {
 
     /// Reconciles estimates with what the request turned out to cost.
     fn settle(&mut self, ended: Instant) {
+        if std::thread::panicking() {
+            self.settle_status(if self.facts.is_call { StatusCode::OK.as_u16() } else { PANIC_STATUS });
+        }
         let Some(mut held) = self.held.take() else { return };
         if held.has_estimates() {
             let steps = &self.attempts.steps;
@@ -231,9 +256,7 @@ impl RequestContext {
                 nanos: elapsed.saturating_sub(steps.decide + steps.delay),
                 now_ns: clock::ns_of(ended),
             };
-            let count = |policy: PolicyId, cost| {
-                self.view.snapshot.series.policies[policy.index()].reconciled(&self.services.metrics, cost);
-            };
+            let count = |charge: &Charge, cost| self.count_cost(charge, cost);
             held.reconcile(&self.view.snapshot.table, &self.services.shared.limiter, &spent, count);
         }
         held.end(&self.services.shared.limiter);

@@ -4,6 +4,7 @@
 //! `limit_fields.rs` writes the fields, `service/problem.rs` chooses the status.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::HeaderValue;
 
@@ -13,7 +14,7 @@ use super::exemplars;
 use super::request::client;
 use super::reservation::Reservation;
 use super::response::limit_fields;
-use super::response::limit_fields::{RateLimitFields, jittered};
+use super::response::limit_fields::{RateLimitFields, UnsettledFields, jittered};
 use super::services::TIMED_EVERY;
 use crate::service::refusal::{LimitExceeded, Refusal, Violation};
 use base::clock;
@@ -141,6 +142,10 @@ fn end(
             let taken_ns = clock::ns_of(context.facts.started);
             let answer_paths = found.route.answer_paths.as_ref();
             context.held = Reservation::of(table, answer_paths, charges, decision, taken_ns);
+            if let Some(decided) = context.held.as_ref().and_then(|held| held.by_status().cloned()) {
+                let (snapshot, limiter) = (Arc::clone(&context.view.snapshot), Arc::clone(limiter));
+                fields.unsettled = Some(Box::new(UnsettledFields { decided, snapshot, limiter }));
+            }
         }
         return LimitDecision::Admitted(fields);
     }
@@ -223,7 +228,8 @@ fn limited(table: &RouteTable, check: &Check<'_>, random: u64) -> LimitExceeded 
             let policy = &table.policies()[charge.policy.index()];
             Violation {
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
-                policy: policy.name.to_string(),
+                policy: policy.shown_as.to_string(),
+                is_hidden: policy.is_hidden,
                 limit: charge.quota.limit().get(),
                 burst: charge.quota.at_once(),
                 period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)

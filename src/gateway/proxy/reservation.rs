@@ -4,6 +4,7 @@
 //! The request's context owns it, so it is given back however the request ends: by the last byte, a client that leaves,
 //! or a panic. Most requests hold nothing and have no reservation. It decides nothing.
 
+use std::cell::OnceCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use http::{HeaderMap, StatusCode};
 use smallvec::SmallVec;
 
 use super::response::answer_reader::{AnswerReader, Readable};
-use limit::{Algorithm, Charge, PolicyId};
+use limit::{Algorithm, Charge};
 use limiter::{Decision, Limiter, Refund};
 use metrics::CostOutcome;
 use policy::RouteTable;
@@ -24,6 +25,8 @@ pub struct Reservation {
     permits: SmallVec<[(Charge, Refund); 1]>,
     places: SmallVec<[(Charge, Refund); 1]>,
     estimates: SmallVec<[(Charge, Refund); 1]>,
+    /// What was decided, until the status is known by which a policy charges; `None` if none does.
+    by_status: Option<Rc<DecisionByStatus>>,
     /// The numbers of the answer that are costs; `None` if its body is not read.
     answer_paths: Option<Arc<[JsonPath]>>,
     answer: AnswerState,
@@ -31,6 +34,15 @@ pub struct Reservation {
     taken_ns: u64,
     /// From `taken_ns` to the request's turn; 0 once it has come.
     delay_ns: u64,
+}
+
+/// A decision some of whose charges come back if the status of the answer is none that they count.
+#[derive(Debug)]
+pub struct DecisionByStatus {
+    pub charges: SmallVec<[Charge; 4]>,
+    decision: Decision,
+    /// The decision without what came back, once the status is known.
+    pub settled: OnceCell<Decision>,
 }
 
 /// What is known of the upstream's answer.
@@ -74,6 +86,7 @@ impl Reservation {
             permits: SmallVec::new(),
             places: SmallVec::new(),
             estimates: SmallVec::new(),
+            by_status: None,
             answer_paths: None,
             answer: AnswerState::Awaited,
             taken_ns,
@@ -94,8 +107,14 @@ impl Reservation {
                 && charge.quota.algorithm() != Algorithm::Concurrency
             {
                 held.estimates.push(taken);
-                if matches!(actual, Actual::ResponseJson(_)) {
-                    held.answer_paths = answer_paths.cloned();
+                match actual {
+                    Actual::ResponseJson(_) => held.answer_paths = answer_paths.cloned(),
+                    Actual::Status(_) if held.by_status.is_none() => {
+                        let (charges, decision) = (charges.into(), decision.clone());
+                        let by_status = DecisionByStatus { charges, decision, settled: OnceCell::new() };
+                        held.by_status = Some(Rc::new(by_status));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -106,6 +125,41 @@ impl Reservation {
     /// The numbers of the answer that are costs; `None` if its body is not read.
     pub fn answer_paths(&self) -> Option<&Arc<[JsonPath]>> {
         self.answer_paths.as_ref()
+    }
+
+    /// What was decided, if a policy charges by a status that is not known yet.
+    pub fn by_status(&self) -> Option<&Rc<DecisionByStatus>> {
+        self.by_status.as_ref()
+    }
+
+    /// The client gets this status: gives back what the policies that charge by it do not count. Returns the decision, which
+    /// is settled now; `None` if there is no such policy, or the status was known before.
+    pub fn settle_status(
+        &mut self,
+        table: &RouteTable,
+        limiter: &Arc<Limiter>,
+        status: u16,
+        count: impl Fn(&Charge, CostOutcome),
+    ) -> Option<Rc<DecisionByStatus>> {
+        let decided = self.by_status.take()?;
+        let is_counted = |charge: &Charge| {
+            let policy = &table.policies()[charge.policy.index()];
+            Some(policy.actual_cost()?.statuses()?.contains(status))
+        };
+        let (taken_ns, mut told) = (self.taken_ns, None);
+        self.estimates.retain(|(charge, refund)| {
+            let Some(is_counted) = is_counted(charge) else { return true };
+            if !is_counted {
+                limiter.refund(charge, *refund, taken_ns);
+            }
+            if told.replace(charge.policy) != Some(charge.policy) {
+                count(charge, if is_counted { CostOutcome::Known } else { CostOutcome::Waived });
+            }
+            false
+        });
+        let is_back = |charge: &Charge| is_counted(charge) == Some(false);
+        decided.settled.get_or_init(|| decided.decision.refunded(&decided.charges, is_back));
+        Some(decided)
     }
 
     /// What reads the answer's body, once its head has come and it can be read.
@@ -123,7 +177,7 @@ impl Reservation {
         limiter: &Arc<Limiter>,
         (status, headers): (StatusCode, &HeaderMap),
         now_ns: u64,
-        count: impl Fn(PolicyId, CostOutcome),
+        count: impl Fn(&Charge, CostOutcome),
     ) {
         let (taken_ns, mut counted) = (self.taken_ns, None);
         self.estimates.retain(|(charge, refund)| {
@@ -132,7 +186,7 @@ impl Reservation {
             limiter.reconcile(charge, *refund, taken_ns, policy.cost_cut(units, charge), now_ns);
             // The last one is enough to count each once, because the windows of a policy follow each other.
             if counted.replace(charge.policy) != Some(charge.policy) {
-                count(charge.policy, CostOutcome::Known);
+                count(charge, CostOutcome::Known);
             }
             false
         });
@@ -163,7 +217,7 @@ impl Reservation {
         table: &RouteTable,
         limiter: &Arc<Limiter>,
         spent: &RequestUsage,
-        count: impl Fn(PolicyId, CostOutcome),
+        count: impl Fn(&Charge, CostOutcome),
     ) {
         let mut counted = None;
         for (charge, refund) in std::mem::take(&mut self.estimates) {
@@ -179,7 +233,7 @@ impl Reservation {
                 );
             }
             if counted.replace(charge.policy) != Some(charge.policy) {
-                count(charge.policy, cost);
+                count(&charge, cost);
             }
         }
     }
@@ -192,7 +246,7 @@ impl Reservation {
                 return (CostOutcome::Known, Some(units));
             }
             // It stays, because the head would have settled it.
-            Some(Actual::ResponseHeader(_)) | None => {
+            Some(Actual::ResponseHeader(_) | Actual::Status(_)) | None => {
                 let is_begun = matches!(self.answer, AnswerState::Begun { .. });
                 return (if is_begun { CostOutcome::Absent } else { CostOutcome::Cut }, None);
             }

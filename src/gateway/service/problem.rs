@@ -288,8 +288,8 @@ impl<'r> RefusalProblem<'r> {
         }
         if let Extra::Limits(limited) = self.extra {
             problem["violated-policies"] =
-                limited.violated.iter().map(|violation| violation.window.as_str()).collect();
-            problem["violations"] = limited.violated.iter().map(violation_json).collect();
+                limited.shown().map(|violation| violation.window.as_str()).collect();
+            problem["violations"] = limited.shown().map(violation_json).collect();
         }
         Bytes::from(problem.to_string() + "\n")
     }
@@ -340,8 +340,7 @@ fn missing_text(dimension: &str) -> String {
 
 fn limits_text(limited: &LimitExceeded) -> String {
     let mut windows: Vec<String> = limited
-        .violated
-        .iter()
+        .shown()
         .map(|Violation { policy, limit, burst, period_seconds, is_penalty, .. }| {
             match (period_seconds, burst) {
                 (Some(_), _) if *is_penalty => {
@@ -357,6 +356,9 @@ fn limits_text(limited: &LimitExceeded) -> String {
         .collect();
     // The penalty of a policy with several windows is one. A policy's windows are adjacent.
     windows.dedup();
+    if windows.is_empty() {
+        windows.push("too many requests".to_owned());
+    }
     match limited.retry_after_seconds {
         Some(seconds) => format!("{}; try again in {seconds} s", windows.join(", ")),
         None => format!("{}; this request costs more and is never admitted", windows.join(", ")),

@@ -89,7 +89,10 @@ pub struct LimitExceeded {
 pub struct Violation {
     /// The window's name, the same as in `RateLimit-Policy`.
     pub window: String,
+    /// The name that clients know it by.
     pub policy: String,
+    /// Whether the response does not mention it.
+    pub is_hidden: bool,
     /// Units in one period.
     pub limit: u64,
     /// Units at once, if they are not those of one period.
@@ -105,6 +108,11 @@ pub struct Violation {
 }
 
 impl LimitExceeded {
+    /// What the response says of it.
+    pub fn shown(&self) -> impl Iterator<Item = &Violation> {
+        self.violated.iter().filter(|violation| !violation.is_hidden)
+    }
+
     /// Whether only limits on requests in flight were violated.
     pub fn is_in_flight(&self) -> bool {
         self.violated.iter().all(|violation| violation.period_seconds.is_none())

@@ -33,9 +33,7 @@ impl Check<'_> {
             move |said: &&Count| is_known && said.part == part && said.decision != PolicyDecision::Exempt;
         self.event.counts().iter().filter(is_counted).filter_map(move |said| {
             let policy = &table.policies()[said.policy.index()];
-            let is_of_names =
-                policy.by.iter().any(|by| matches!(by, Dimension::Consumer | Dimension::Tenant));
-            if !is_of_names {
+            if !policy.by.iter().any(Dimension::is_name) {
                 return None;
             }
             let is_admitted = said.decision == PolicyDecision::Admitted;

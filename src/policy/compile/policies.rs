@@ -67,9 +67,12 @@ fn policy_of(
     };
     let windows = windows_of(policy, labels);
     let count = u16::try_from(most).expect("checked against WINDOWS_MAX above");
+    let (by, prefix) = (&policy.by, options.ipv6_prefix);
     Some(Policy {
         id,
         name: policy.name.as_str().into(),
+        shown_as: shown_as(policy).into(),
+        is_hidden: policy.is_hidden,
         by: policy.by.clone().into(),
         missing: policy.missing,
         shadow: policy.shadow,
@@ -84,14 +87,7 @@ fn policy_of(
             idempotency: policy.idempotency.as_ref().map(|idempotency| idempotency.header.clone()),
         },
         exempt: Exemptions::new(&policy.exempt),
-        keys: KeyMaker::new(
-            &options.salt,
-            &policy.name,
-            count,
-            &policy.by,
-            policy.missing,
-            options.ipv6_prefix,
-        ),
+        keys: KeyMaker::new(&options.salt, &policy.name, count, by, policy.missing, prefix),
         own: policy.windows.len(),
         idempotency: policy.idempotency.as_ref().map(memory_of),
         tiers: tiers.map(|tiers| tiers_of(policy, tiers)),
@@ -129,13 +125,17 @@ fn memory_of(idempotency: &definition::Idempotency) -> RetryMemory {
     RetryMemory { quota, plan: None }
 }
 
+fn shown_as(policy: &definition::PolicyDefinition) -> &str {
+    policy.shown_as.as_deref().unwrap_or(&policy.name)
+}
+
 fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String>) -> Box<[Window]> {
     let windows = policy.windows.iter().enumerate().map(|(number, quota)| {
         // Other characters are replaced, because only these may stand unescaped in a structured-fields string (RFC
         // 9651, section 3.3.3).
         let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
         let mut label: String =
-            policy.name.chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
+            shown_as(policy).chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
         let mut siblings = policy.windows.len();
         if let Some(part) = policy.part_of(number) {
             if part.name != definition::TiersDefinition::EVERYBODY {

@@ -33,6 +33,10 @@ pub struct Policy {
     /// Its place in the table; [`Charge::policy`].
     pub id: PolicyId,
     pub name: Box<str>,
+    /// What clients know it by.
+    pub shown_as: Box<str>,
+    /// Whether responses do not mention it.
+    pub is_hidden: bool,
     pub by: Box<[Dimension]>,
     /// Its windows; [`Charge::window`] counts them. Those that still count by an algorithm of before come last.
     pub windows: Box<[Window]>,
@@ -66,8 +70,8 @@ pub struct Policy {
 #[derive(Clone, Debug)]
 pub struct Window {
     pub quota: Quota,
-    /// Its name in `RateLimit` and `RateLimit-Policy`: the policy's name, with the period appended if the policy has several
-    /// windows (`search-1h`). Unique in a table, and valid between quotation marks.
+    /// Its name in `RateLimit` and `RateLimit-Policy`: the name that clients know the policy by, with the period appended if
+    /// the policy has several windows (`search-1h`). Unique in a table, and valid between quotation marks.
     pub label: Box<str>,
     /// Its plan if the fleet shares it; `None`: this node alone counts.
     pub plan: Option<PlanId>,

@@ -10,7 +10,7 @@ use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Method;
+use http::{Method, StatusCode};
 use smallvec::SmallVec;
 
 use super::order::ReplayOrder;
@@ -21,6 +21,7 @@ use base::clock;
 use base::identity::NO_ADDRESS;
 use base::identity::{Identity, NOBODY};
 use config::{Config, LoadedConfig};
+use gateway::proxy::facts::CLIENT_GONE_STATUS;
 use gateway::proxy::pipeline;
 use gateway::proxy::request::client;
 use gateway::proxy::reservation::{RequestUsage, Reservation};
@@ -59,6 +60,8 @@ struct Origin {
 struct RunningRequest {
     node: usize,
     spent: RequestUsage,
+    /// What its client got, if that is known.
+    status: Option<u16>,
     reservation: Box<Reservation>,
 }
 
@@ -183,7 +186,8 @@ impl Simulation {
                 nanos: request.lasted_ns,
                 now_ns: ends_ns,
             };
-            let running = held.map(|reservation| RunningRequest { node, spent, reservation });
+            let status = status_of(request);
+            let running = held.map(|reservation| RunningRequest { node, spent, status, reservation });
             self.running.extend(running.map(|running| ((ends_ns, self.counts.requests), running)));
             if self.running.len() > RUNNING_MAX {
                 self.end_first();
@@ -232,11 +236,15 @@ impl Simulation {
     }
 
     fn end_first(&mut self) {
-        let Some((_, RunningRequest { node, spent, mut reservation })) = self.running.pop_first() else {
+        let Some((_, RunningRequest { node, spent, status, mut reservation })) = self.running.pop_first()
+        else {
             return;
         };
         let limiter = &self.nodes[node];
         reservation.turn_came();
+        if let Some(status) = status {
+            reservation.settle_status(&self.table, limiter, status, |_, _| {});
+        }
         reservation.reconcile(&self.table, limiter, &spent, |_, _| {});
         reservation.end(limiter);
         if let Some(redis) = &self.redis {
@@ -371,12 +379,22 @@ fn count(
         let counts_in_flight = windows.any(|it| it.quota.algorithm() == Algorithm::Concurrency);
         policy.no_duration += u64::from(counts_in_flight && !request.has_duration);
         let actual = table.policies()[index].actual_cost();
-        let is_unknown = matches!(actual, Some(Actual::ResponseHeader(_) | Actual::ResponseJson(_)));
+        let is_unknown = match actual {
+            Some(Actual::ResponseHeader(_) | Actual::ResponseJson(_)) => true,
+            Some(Actual::Status(_)) => status_of(request).is_none() && request.status != CLIENT_GONE_STATUS,
+            Some(Actual::Measured(_)) | None => false,
+        };
         policy.unknown_costs += u64::from(is_unknown);
     }
     for id in &found.route.policies {
         lacks(&mut counts.policies[id.index()], subject, request);
     }
+}
+
+/// The status that a client got if limits admitted it; `None` if it got none, or limits refused it when it was logged.
+fn status_of(request: &Request) -> Option<u16> {
+    let was_denied = request.was_denied.unwrap_or(request.status == StatusCode::TOO_MANY_REQUESTS);
+    Some(request.status).filter(|status| !was_denied && *status != CLIENT_GONE_STATUS)
 }
 
 /// Notes the dimensions of a policy that a request has no value for.

@@ -152,6 +152,27 @@ fn costs_are_those_of_the_lines() {
 }
 
 #[test]
+fn statuses_that_do_not_count_give_their_units_back() {
+    let limit = "by = [\"ip\"]\nlimit = \"3/d\"\ncount = { status = [401, 403] }";
+    let with = |status: u16, was_denied| Request { status, was_denied, ..get("/a/") };
+    let cases = [
+        (with(200, None), 0, 0),
+        (with(401, Some(false)), 7, 0),
+        (with(404, Some(false)), 0, 0),
+        // No status was seen, or that of a limit: what it would have been is unknown.
+        (with(499, Some(false)), 7, 0),
+        (with(429, Some(true)), 7, 10),
+        (with(429, None), 7, 10),
+        (with(429, Some(false)), 0, 0),
+    ];
+    for (request, refused, unknown) in cases {
+        let mut world = world_of(1, &limited(limit, ""));
+        assert_eq!(denied(&mut world, &request, 10, S), refused, "{request:?}");
+        assert_eq!(world.counts.policies[0].unknown_costs, unknown, "{request:?}");
+    }
+}
+
+#[test]
 fn nodes_without_redis_count_apart_and_those_with_it_together() {
     let limit = "by = [\"ip\"]\nlimit = \"100/h\"";
     let admitted = |more: &str, spread: fn(u64) -> usize| {

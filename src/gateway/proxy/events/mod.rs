@@ -13,6 +13,7 @@ mod usage;
 
 pub use event::{DecidedRequest, FailedHandshake, FinishedRequest, UnreadHead};
 pub use samples::{blocked, sampled_windows};
+pub use usage::charged;
 
 use super::services::Services;
 

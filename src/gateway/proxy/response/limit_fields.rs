@@ -1,13 +1,17 @@
 //! The rate-limit fields of an answer: `RateLimit` and `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11), and
 //! the older `X-RateLimit-*`. `Retry-After` is `service/problem.rs`'s.
 
+use std::rc::Rc;
+use std::sync::Arc;
+
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::proxy::config::LimitHeaders;
+use crate::proxy::reservation::DecisionByStatus;
 use crate::proxy::response::upstream_limits;
+use crate::proxy::snapshot::Snapshot;
 use limit::{Algorithm, Charge, Outcome};
-use limiter::Decision;
-use limiter::Provenance;
+use limiter::{Decision, Limiter, Provenance};
 use metrics::DecidingTier;
 use observe::record::RemainingLimit;
 use policy::counting::SF_INTEGER_MAX;
@@ -23,6 +27,16 @@ pub struct RateLimitFields {
     remaining: u64,
     /// `RateLimit-Debug`, for who may see it.
     pub debug: Option<HeaderValue>,
+    /// If the status of the answer says what of the decision is charged.
+    pub unsettled: Option<Box<UnsettledFields>>,
+}
+
+/// What the fields of a decision are made of once it is settled.
+#[derive(Debug)]
+pub struct UnsettledFields {
+    pub decided: Rc<DecisionByStatus>,
+    pub snapshot: Arc<Snapshot>,
+    pub limiter: Arc<Limiter>,
 }
 
 impl RateLimitFields {
@@ -50,8 +64,10 @@ impl RateLimitFields {
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
     ) -> RateLimitFields {
-        let Some((charge, outcome)) =
-            decision.binding.map(|index| (&charges[index], &decision.outcomes[index]))
+        let is_shown = |charge: &Charge| table.is_shown(charge);
+        let binding = decision.binding.filter(|index| is_shown(&charges[*index]));
+        let binding = binding.or_else(|| decision.binding_of(charges, is_shown));
+        let Some((charge, outcome)) = binding.map(|index| (&charges[index], &decision.outcomes[index]))
         else {
             return RateLimitFields::default();
         };
@@ -63,7 +79,20 @@ impl RateLimitFields {
         let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
         let ietf = ietf.then(|| Some((policies()?, item(window, remaining, reset_seconds)?))).flatten();
         let legacy = legacy.then(|| [limit(charge), remaining, unix_seconds + reset_seconds]);
-        RateLimitFields { ietf, legacy, unix_seconds, remaining, debug: None }
+        RateLimitFields { ietf, legacy, unix_seconds, remaining, debug: None, unsettled: None }
+    }
+
+    /// The same with what came back, because the status does not count.
+    fn settled(self, unsettled: &UnsettledFields) -> RateLimitFields {
+        let UnsettledFields { decided, snapshot, limiter } = unsettled;
+        let Some(decision) = decided.settled.get() else { return self };
+        let policies = || self.ietf.map(|(policies, _)| policies);
+        let is_leased = |charge: &Charge| limiter.is_leased(charge);
+        let (style, table) = (snapshot.limit_headers, &snapshot.table);
+        let charges = &decided.charges;
+        let fields =
+            RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
+        RateLimitFields { debug: self.debug, ..fields }
     }
 
     /// Puts the fields on an answer. What an upstream's fields of the same names say stays where it is tighter: its items
@@ -72,7 +101,10 @@ impl RateLimitFields {
     /// Most values are marked as never indexed (RFC 7541 section 7.1.3), because they change with every answer: in
     /// HPACK's table they would push out fields that do repeat. If `kept`, they are indexed all the same, for their
     /// names (see `answer_fields::keeps_names`).
-    pub fn insert(self, headers: &mut HeaderMap, kept: bool) {
+    pub fn insert(mut self, headers: &mut HeaderMap, kept: bool) {
+        if let Some(unsettled) = self.unsettled.take() {
+            return self.settled(&unsettled).insert(headers, kept);
+        }
         let changing = |mut value: HeaderValue| {
             value.set_sensitive(!kept);
             value
@@ -322,8 +354,14 @@ mod tests {
             }
             let ietf = Some((HeaderValue::from_static(own.0), HeaderValue::from_static(own.1)));
             let legacy_own = Some([1_000, 999, NOW + 1]);
-            RateLimitFields { ietf, legacy: legacy_own, unix_seconds: NOW, remaining: 999, debug: None }
-                .insert(&mut headers, true);
+            RateLimitFields {
+                ietf,
+                legacy: legacy_own,
+                unix_seconds: NOW,
+                remaining: 999,
+                ..RateLimitFields::default()
+            }
+            .insert(&mut headers, true);
             let shown = |name: HeaderName| {
                 assert_eq!(headers.get_all(&name).iter().count(), 1, "{upstream:?}");
                 headers[name].to_str().expect("a text").to_owned()
