@@ -44,7 +44,7 @@ impl CalendarUnit {
     }
 
     /// The days of its longest window, which stand for each where only a rate is needed.
-    fn longest_days(self) -> u64 {
+    pub fn days(self) -> u64 {
         match self {
             CalendarUnit::Day => 1,
             CalendarUnit::Week => 7,
@@ -53,13 +53,17 @@ impl CalendarUnit {
         }
     }
 
-    /// The day on which a window begins, and the number of the window to which a day belongs. Days count from 1970.
-    fn start_day(self, index: i64) -> i64 {
+    /// The day on which a window begins, and the number of the window to which a day belongs. Days count from 1970. A month
+    /// begins on the day `anchor`, or on its last one if it is shorter.
+    fn start_day(self, index: i64, anchor: u8) -> i64 {
         match self {
             CalendarUnit::Day => index,
             // 1970 began on a Thursday.
             CalendarUnit::Week => 7 * index - 3,
-            CalendarUnit::Month => first_of_month(1970 + index.div_euclid(12), index.rem_euclid(12)),
+            CalendarUnit::Month => {
+                let first = |index: i64| first_of_month(1970 + index.div_euclid(12), index.rem_euclid(12));
+                (first(index) + i64::from(anchor) - 1).min(first(index + 1) - 1)
+            }
             CalendarUnit::Year => first_of_month(1970 + index, 0),
         }
     }
@@ -155,6 +159,8 @@ impl Zone {
 pub struct Calendar {
     unit: CalendarUnit,
     zone: &'static Zone,
+    /// The day on which months begin.
+    anchor: u8,
     /// When the clock of `now_ns` reads 0, seconds since 1970.
     origin_s: u64,
 }
@@ -171,7 +177,24 @@ pub struct Edges {
 impl Calendar {
     /// The calendar of this unit in a zone.
     pub fn new(unit: CalendarUnit, zone: &'static Zone, origin_s: u64) -> &'static Calendar {
-        interned(&CALENDARS, Calendar { unit, zone, origin_s })
+        interned(&CALENDARS, Calendar { unit, zone, anchor: 1, origin_s })
+    }
+
+    /// The same with months that begin on this day, from 1 to 31; 29 to 31 are the last day of a shorter month. Other windows
+    /// have no such day.
+    pub fn anchored(&self, anchor: u8) -> &'static Calendar {
+        let anchor = if self.unit == CalendarUnit::Month { anchor.clamp(1, 31) } else { 1 };
+        interned(&CALENDARS, Calendar { anchor, ..*self })
+    }
+
+    /// The same for another zone, on a clock with another origin.
+    pub fn moved(&self, zone: &'static Zone, origin_s: u64) -> &'static Calendar {
+        interned(&CALENDARS, Calendar { zone, origin_s, ..*self })
+    }
+
+    /// The day on which months begin.
+    pub fn anchor(&self) -> u8 {
+        self.anchor
     }
 
     /// Which windows it has.
@@ -192,7 +215,7 @@ impl Calendar {
     /// A length that stands for each of its windows, nanoseconds: that of the longest without a change of clocks. The microsecond
     /// more tells it from a limit of so many days, which is no calendar's, in Redis's records.
     pub(super) fn period_ns(&self) -> u64 {
-        (self.unit.longest_days() * DAY_S as u64 * 1_000_000 + 1) * 1_000
+        (self.unit.days() * DAY_S as u64 * 1_000_000 + 1) * 1_000
     }
 
     /// The number of the window in which the clock reads `now_ns`.
@@ -206,7 +229,7 @@ impl Calendar {
     }
 
     /// From when to when the window of this time lasts, seconds since 1970.
-    pub(super) fn around_s(&self, unix: Duration) -> (u64, u64) {
+    pub fn around_s(&self, unix: Duration) -> (u64, u64) {
         let window = number(self.index_at(seconds(unix.as_secs())));
         (self.start_unix_s(window), self.start_unix_s(window + 1))
     }
@@ -222,13 +245,14 @@ impl Calendar {
     }
 
     fn start_s(&self, index: i64) -> i64 {
-        self.zone.first_at(self.unit.start_day(index.min(INDEX_MAX)) * DAY_S)
+        self.zone.first_at(self.unit.start_day(index.min(INDEX_MAX), self.anchor) * DAY_S)
     }
 
     fn index_at(&self, unix_s: i64) -> i64 {
         let unix_s = unix_s.min(UNIX_MAX_S);
         let mut index = self.unit.of_day((unix_s + self.zone.offset_s(unix_s)).div_euclid(DAY_S));
-        // Where clocks were set back over midnight, its window has begun and local time is in the one before.
+        // Where clocks were set back over midnight, its window has begun and local time is in the one before. A month may not
+        // have begun yet.
         while self.start_s(index + 1) <= unix_s {
             index += 1;
         }
@@ -241,7 +265,8 @@ impl Calendar {
 
 impl PartialEq for Calendar {
     fn eq(&self, other: &Calendar) -> bool {
-        (self.unit, self.origin_s) == (other.unit, other.origin_s) && std::ptr::eq(self.zone, other.zone)
+        let of = |calendar: &Calendar| (calendar.unit, calendar.anchor, calendar.origin_s);
+        of(self) == of(other) && std::ptr::eq(self.zone, other.zone)
     }
 }
 
@@ -249,7 +274,7 @@ impl Eq for Calendar {}
 
 impl Hash for Calendar {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.unit, &self.zone.name).hash(state);
+        (self.unit, self.anchor, &self.zone.name).hash(state);
     }
 }
 

@@ -92,9 +92,9 @@ impl Quota {
     pub fn on_calendar(self, calendar: &'static Calendar) -> Quota {
         let period_ns = NonZeroU64::new(calendar.period_ns()).unwrap_or(NonZeroU64::MIN);
         let quota = Quota::new(Algorithm::FixedWindow, self.limit, period_ns, self.burst);
-        // Another zone has other windows, so a state under it is to be rescaled.
+        // Another zone has other windows, so a state under it is to be rescaled; another day of the month, too.
         let name = calendar.zone().name().bytes();
-        let zone = name.fold(0, |sum: u64, byte| mixed(sum, byte.into()));
+        let zone = name.fold(calendar.anchor().into(), |sum: u64, byte| mixed(sum, byte.into()));
         let fingerprint = word_of(mixed(zone, quota.fingerprint.into()));
         Quota { calendar: Some(calendar), fingerprint, ..quota }
     }
