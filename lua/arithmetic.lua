@@ -6,6 +6,14 @@
 -- is_count(a)         whether a is from 0 to below 2^53; what is no number is not
 -- is_plan(limit, period_us, units)  whether a record may have been written under these
 -- deepest             the most whole buckets that a debt may be
+--
+-- A window of the calendar has no fixed length: its plan has `edges`, when four windows in a row begin, microseconds since
+-- 1970, and the number of the first. Beyond them a window lasts its longest: `period_us` less the microsecond that tells records
+-- of the calendar from those of as many days. Without `edges`, windows begin at multiples of the period.
+--
+-- window_at(edges, period_us, at_us)     the number of the window of a time
+-- window_start(edges, period_us, index)  when the window of a number begins
+-- is_calendar(period_us)                 whether a record with this period is of the calendar
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 local exact, deepest = 2 ^ 53, 2 ^ 20
@@ -50,6 +58,25 @@ local function scaled_up(a, b, c)
   local quotient, rest = scaled(a, b - whole * c, c)
   if rest > 0 then quotient = quotient + 1 end
   return a * whole + quotient
+end
+
+local function window_at(edges, period_us, at_us)
+  if not edges then return floor(at_us / period_us) end
+  local place, beyond = #edges, 0
+  while place > 1 and at_us < edges[place] do place = place - 1 end
+  if place == #edges or at_us < edges[1] then beyond = floor((at_us - edges[place]) / (period_us - 1)) end
+  return edges.first + place - 1 + beyond
+end
+
+local function window_start(edges, period_us, index)
+  if not edges then return index * period_us end
+  local place = index - edges.first + 1
+  local near = max(1, min(place, #edges))
+  return edges[near] + (place - near) * (period_us - 1)
+end
+
+local function is_calendar(period_us)
+  return period_us > 1 and (period_us - 1) % 86400e6 == 0
 end
 
 local function divisor(a, b)

@@ -3,7 +3,8 @@
 -- KEYS  [1] the record of this batch, if ARGV[1] gives it a number; then the keys of the operations, each once
 -- ARGV  [1] '<dd'  the batch's number in its sender's sequence, or 0 if it has no record and is never sent twice; how
 --           long the record is kept, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
---           'd' each
+--           'd' each. To the number of the algorithm 128 is added if the windows are of the calendar; then follow the number of
+--           a window and when it and the three after it begin, microseconds since 1970 'd' each
 --       [2] the operations, little-endian: kind 'B', parts of the operation 'B', the parts, and then
 --                 1 renew   one part without a cost; epoch 'I4', demand reported rate pending hint spent refilled delta
 --                           keep 'd' each; how many costs 'B', the costs 'd' each (none: a unit each)
@@ -246,6 +247,11 @@ now_us = clock_us()
 while plans_at <= #head do
   local plan = {}
   plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us, plans_at = unpack_from('<Bdddd', head, plans_at)
+  if plan.algorithm >= 128 then
+    local edges = {}
+    plan.algorithm, plan.edges = plan.algorithm - 128, edges
+    edges.first, edges[1], edges[2], edges[3], edges[4], plans_at = unpack_from('<ddddd', head, plans_at)
+  end
   plans[#plans + 1] = plan
 end
 local answer = perform_all()

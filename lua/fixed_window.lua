@@ -1,8 +1,9 @@
--- Fixed window: a count that starts again at every multiple of the period.
+-- Fixed window: a count that starts again at every multiple of the period, or where a window of the calendar begins.
 --
 -- KEYS  the key of one window, by its index: one string of 36 bytes: index, count 'd' each, until_s 'I4'; the plan it
---       was written under: limit, period_us 'd' each (see keys.lua)
--- ARGV  none of its own: a plan (limit, period_ns)
+--       was written under: limit, period_us 'd' each (see keys.lua). Of a window of the calendar, the time when it began is in
+--       the place of the index, so that it is found again if the zone has changed
+-- ARGV  none of its own: a plan (limit, period_ns, edges)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua), carried
 --
 -- A changed plan keeps what was spent. A count above the limit is a debt: each window that ends takes one limit of it.
@@ -11,35 +12,40 @@ local fixed_window = {}
 
 function fixed_window.prepare(plan)
   plan.period_us = ceil(plan.period_ns / 1000)
-  plan.index = floor(now_us / plan.period_us)
+  plan.index = window_at(plan.edges, plan.period_us, now_us)
   plan.tail = pack('<dd', plan.limit, plan.period_us)
 end
 
--- What a record says; `index` is nil if it is none.
+-- What a record says; `index` is nil if it is none. Of a window of the calendar, `index` is a time after its beginning, and
+-- the last result one within it, whichever zone it had.
 local function read(saved)
-  local index, count, until_s, limit, period_us = nil, 0, 0, 0, 0
+  local index, count, until_s, limit, period_us, within_us = nil, 0, 0, 0, 0, nil
   if #saved == 36 then
     index, count, until_s, limit, period_us = unpack_from('<ddI4dd', saved)
+    within_us = is_calendar(period_us) and index + floor(period_us / 2)
   elseif #saved == 64 then
     -- Of leases (window_lease.lua).
     index, count = unpack_from('<dd', saved)
     limit, period_us = unpack_from('<dd', saved, 49)
     period_us = ceil(period_us / 1000)
-    index, count = floor(index / period_us), ceil(count)
+    within_us = is_calendar(period_us) and index
+    index, count = within_us or floor(index / period_us), ceil(count)
   end
   local is_record = index and is_count(index) and is_count(count) and is_plan(limit, period_us, limit)
   -- A count is over before its key expires.
   if is_record and #saved == 36 and until_s < kept_last_s then
-    is_record = (index + ceil(count / limit)) * period_us <= until_s * 1e6
+    local begins_us, lasts_us = within_us and index or index * period_us, ceil(count / limit) * period_us
+    is_record = begins_us + lasts_us <= until_s * 1e6
   end
-  return is_record and index or nil, count, until_s, limit, period_us
+  return is_record and index or nil, count, until_s, limit, period_us, within_us
 end
 
 -- What window_lease.lua reads of a record: what is spent, of whose plan, as of when.
 function fixed_window.carried(state, saved)
-  local index, count, _, limit, period_us = read(saved)
+  local index, count, _, limit, period_us, within_us = read(saved)
   if not index then return false end
   state.at_us, state.count, state.before, state.limit, state.period_us = index * period_us, count, 0, limit, period_us
+  if within_us then state.at_us, state.since_us = min(within_us, now_us), index end
   return true
 end
 
@@ -48,17 +54,22 @@ function fixed_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
   if not saved then return end
-  local index, count, until_s, limit, period_us = read(saved)
+  local index, count, until_s, limit, period_us, within_us = read(saved)
   -- A value that is no record counts as a spent window, so that a key cannot be reset by overwriting it.
   if not index then
     state.count, state.is_scaled = plan.limit, true
     return
   end
+  if within_us and period_us == plan.period_us then index = window_at(plan.edges, period_us, within_us) end
   if limit ~= plan.limit or period_us ~= plan.period_us then
-    count = max(0, count - max(0, floor(now_us / period_us) - index) * limit)
+    local ended = plan.index - index
+    if period_us ~= plan.period_us then
+      ended = floor(within_us and (now_us - index) / (period_us - 1) or floor(now_us / period_us) - index)
+    end
+    count = max(0, count - max(0, ended) * limit)
     if limit > plan.limit and count > plan.limit and period_us == plan.period_us then
       state.less, state.holds = limit - plan.limit, plan.limit
-      plan = { limit = limit, period_ns = period_us * 1000, act = plan.act }
+      plan = { limit = limit, period_ns = period_us * 1000, act = plan.act, edges = plan.edges }
       fixed_window.prepare(plan)
       state.plan = plan
     else
@@ -83,7 +94,7 @@ end
 
 -- Microseconds until so many windows have ended, the state's own included.
 local function end_us(state, windows)
-  return (state.index + windows) * state.plan.period_us - now_us
+  return window_start(state.plan.edges, state.plan.period_us, state.index + windows) - now_us
 end
 
 function fixed_window.wait(state, cost)
@@ -115,13 +126,18 @@ end
 -- Units of a window that is over are not returned: the next one began full, or with a debt that nothing tells from what
 -- was spent since.
 function fixed_window.back(state, cost, taken_us)
-  if floor(taken_us / state.plan.period_us) == state.index then state.count = max(0, state.count - cost) end
+  local plan = state.plan
+  if window_at(plan.edges, plan.period_us, taken_us) == state.index then state.count = max(0, state.count - cost) end
 end
 
 function fixed_window.save(state, reset_us)
-  local key = state.key
+  local key, plan, index = state.key, state.plan, state.index
   if state.count == 0 then return keep(key, false) end
-  keep(key, pack('<ddI4', state.index, state.count, kept_until(key, state.until_s, reset_us, 0)), state.plan.tail)
+  if plan.edges then
+    index = window_start(plan.edges, plan.period_us, index)
+    reset_us = max(reset_us, index + ceil(state.count / plan.limit) * plan.period_us - now_us)
+  end
+  keep(key, pack('<ddI4', index, state.count, kept_until(key, state.until_s, reset_us, 0)), plan.tail)
 end
 
 return fixed_window

@@ -8,7 +8,7 @@
 -- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
 -- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
 -- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under:
--- limit, period_ns (doubles). An epoch never crosses a window's end. A changed limit leaves the units as they are; under
+-- limit, period_ns (doubles). A window may be one of the calendar (arithmetic.lua). An epoch never crosses a window's end. A changed limit leaves the units as they are; under
 -- a changed period, what is spent counts in the present window. A record of an exact window is read too.
 --
 -- Its twin is src/limit/script_model/window.rs, operation for operation; a test compares them bit by bit. lease.lua
@@ -93,20 +93,23 @@ end
 
 -- A record of an exact window, or one of another period: what is spent as of now. It keeps its window if that is the same.
 local function window_carried(saved)
-  local at_us, spent, before, old_limit, old_ns
+  local at_us, spent, before, old_limit, old_ns, since_us
   if #saved == 64 then
     at_us, spent, before = unpack_from('<ddd', saved)
     old_limit, old_ns = unpack_from('<dd', saved, 49)
     local is_record = is_plan(old_limit, old_ns / 1000, old_limit) and is_count(at_us) and is_count(spent)
     if not (is_record and is_count(before)) then return '' end
+    since_us = at_us
   else
     local state = {}
     if not module(is_sliding and 3 or 2).carried(state, saved) then return '' end
     at_us, spent, before, old_limit, old_ns = state.at_us, state.count, state.before, state.limit, state.period_us * 1000
+    since_us = state.since_us
   end
   if old_ns ~= period_ns then
     local old_us = floor(old_ns / 1000)
     local index, then_index = floor(now_us / old_us), floor(at_us / old_us)
+    if is_calendar(old_us) then index, then_index = floor((now_us - since_us) / (old_us - 1)), 0 end
     if index > then_index then spent, before = 0, index == then_index + 1 and spent or 0 end
     if is_sliding then spent = spent + before * (old_us - max(0, now_us - max(index, then_index) * old_us)) / old_us end
     at_us, spent, before = now_us, min(spent, limit + max(0, spent - old_limit)), 0
@@ -137,14 +140,22 @@ local function window_open(saved)
     if at_us > to_us + 2 * epoch_us then at_us = to_us end
     if at_us > to_us then to_us = at_us end
   end
-  local index, then_index = to_us / period_us, at_us / period_us
-  index, then_index = index - index % 1, then_index - then_index % 1
+  local index, then_index, starts_us, ends_us = to_us / period_us, at_us / period_us, nil, nil
+  if at_hand.edges then
+    local edges = at_hand.edges
+    index, then_index = window_at(edges, period_us, to_us), window_at(edges, period_us, at_us)
+    starts_us, ends_us = window_start(edges, period_us, index), window_start(edges, period_us, index + 1)
+  else
+    index, then_index = index - index % 1, then_index - then_index % 1
+    starts_us = index * period_us
+    ends_us = starts_us + period_us
+  end
   local is_new = index - then_index >= 1
   if is_new then
     previous = index - then_index == 1 and current or 0
     current = 0
   end
-  local starts_us, begins_us = index * period_us, at_us - since_us
+  local begins_us = at_us - since_us
   if is_new or to_us >= begins_us + epoch_us then
     local turns = (to_us - begins_us) / epoch_us
     turns = turns - turns % 1
@@ -160,7 +171,7 @@ local function window_open(saved)
     if starts_us > begins_us then begins_us = starts_us end
   end
   return to_us, current, previous, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
-    starts_us
+    starts_us, ends_us
 end
 
 local function window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes,
@@ -200,8 +211,8 @@ end
 
 local function window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs)
   local at_us, current, previous, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
-    starts_us = window_open(heads[key] == nil and values[key] or string_of(key))
-  local ends_us, begins_ms = starts_us + period_us, begins_us / 1000
+    starts_us, ends_us = window_open(heads[key] == nil and values[key] or string_of(key))
+  local begins_ms = begins_us / 1000
   local since_us, number = at_us - begins_us, (begins_ms - begins_ms % 1) % 16777215 + 1
   local is_first = epoch ~= number
   -- What a lease returns or owes is booked in the window in which it was granted. Without a lease that is the present

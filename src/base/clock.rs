@@ -48,6 +48,17 @@ pub fn aligned_ns(unix: Duration) -> u64 {
     (HEAD_START_S + since_s) * 1_000_000_000 + u64::from(unix.subsec_nanos())
 }
 
+/// Wall-clock time at which the scale of `now_ns` reads 0, seconds since 1970: the multiple of `ALIGNED_S` that is missing
+/// between the two clocks, however far the wall clock has been set since.
+pub fn origin_s() -> u64 {
+    origin_of(unix().as_secs(), now_ns() / 1_000_000_000)
+}
+
+/// The same for clocks that read so many seconds.
+pub fn origin_of(unix_s: u64, reads_s: u64) -> u64 {
+    unix_s.saturating_sub(reads_s).saturating_add(ALIGNED_S / 2) / ALIGNED_S * ALIGNED_S
+}
+
 /// Time that this thread has worked, nanoseconds.
 pub fn thread_busy_ns() -> u64 {
     ns(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime))

@@ -2,6 +2,7 @@
 
 mod acme;
 mod auth;
+mod calendar;
 mod candidates;
 mod compress;
 mod costs;

@@ -1,4 +1,5 @@
-//! Fixed window: a count that starts again at every multiple of the period on the given clock.
+//! Fixed window: a count that starts again at every multiple of the period on the given clock, or where a window of the
+//! calendar begins.
 //!
 //! Up to twice the limit can pass around a boundary; use a sliding window if that is too much. A count above the limit is
 //! a debt: each window that ends takes one limit of it, and the rest counts in the next.
@@ -7,7 +8,7 @@ use super::{Answer, Outcome, Quota};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counter {
-    /// Which window: its start divided by the period.
+    /// Which window (`Quota::window_at`).
     pub(super) index: u64,
     pub(super) count: u64,
 }
@@ -15,7 +16,7 @@ pub(super) struct Counter {
 impl Counter {
     /// The counter as it is at `now_ns`. A clock behind the counter finds the counter's own window.
     fn at(self, quota: &Quota, now_ns: u64) -> Counter {
-        let index = now_ns / quota.period_ns();
+        let index = quota.window_at(now_ns);
         let Some(ended) = index.checked_sub(self.index).filter(|ended| *ended > 0) else { return self };
         Counter { index, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }
     }
@@ -55,7 +56,7 @@ impl Counter {
     /// Undoes a `take` made at `taken_ns`; a window that is over needs nothing back. If it ended in debt, that stays as it
     /// is, because nothing tells it from what was spent since.
     pub(super) fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> Counter {
-        if taken_ns / quota.period_ns() != self.index {
+        if quota.window_at(taken_ns) != self.index {
             return self;
         }
         Counter { count: self.count.saturating_sub(cost), ..self }
@@ -73,7 +74,7 @@ impl Counter {
     /// A counter of which that fraction is spent, rounded up to a unit.
     pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> Counter {
         let count = (u128::from(used) * u128::from(limit_of(quota))).div_ceil(u128::from(whole));
-        Counter { index: now_ns / quota.period_ns(), count: u64::try_from(count).unwrap_or(u64::MAX) }
+        Counter { index: quota.window_at(now_ns), count: u64::try_from(count).unwrap_or(u64::MAX) }
     }
 
     fn reset_ns(self, quota: &Quota, now_ns: u64) -> u64 {
@@ -85,7 +86,7 @@ impl Counter {
 
     /// When so many windows have ended, its own included.
     fn end_ns(self, quota: &Quota, windows: u64) -> u64 {
-        self.index.saturating_add(windows).saturating_mul(quota.period_ns().get())
+        quota.window_start_ns(self.index.saturating_add(windows))
     }
 }
 

@@ -30,6 +30,7 @@
 
 mod axis;
 pub mod breaker;
+pub mod calendar;
 pub mod charge;
 mod concurrency;
 mod fixed_window;
@@ -51,6 +52,7 @@ mod token_bucket;
 pub mod trial;
 
 pub use breaker::Breaker;
+pub use calendar::{Calendar, CalendarUnit, Zone};
 pub use charge::Charge;
 pub use id::{PlanId, PolicyId};
 pub use key::Key;

@@ -1,8 +1,10 @@
 //! [`Quota`]: one window of a policy (limit, period, burst, algorithm), with the constants its decisions need.
 
 use std::num::NonZeroU64;
+use std::time::Duration;
 
 use super::axis::Axis;
+use super::calendar::Calendar;
 use super::sliding_log;
 use super::small_window::Steps;
 
@@ -61,6 +63,8 @@ pub struct Quota {
     period_ns: NonZeroU64,
     burst: NonZeroU64,
     fingerprint: u32,
+    /// Of a fixed window that is one of the calendar.
+    calendar: Option<&'static Calendar>,
     /// Of a sliding window of few units.
     steps: Option<Steps>,
     axis: Axis,
@@ -81,12 +85,32 @@ impl Quota {
         let axis = Axis::new(limit, period_ns, holds);
         let slides = algorithm == Algorithm::SlidingWindow;
         let steps = slides.then(|| Steps::of(limit.get(), period_ns.get())).flatten();
-        Quota { algorithm, limit, period_ns, burst, fingerprint, steps, axis }
+        Quota { algorithm, limit, period_ns, burst, fingerprint, calendar: None, steps, axis }
+    }
+
+    /// The same limit for each window of a calendar, in fixed windows.
+    pub fn on_calendar(self, calendar: &'static Calendar) -> Quota {
+        let period_ns = NonZeroU64::new(calendar.period_ns()).unwrap_or(NonZeroU64::MIN);
+        let quota = Quota::new(Algorithm::FixedWindow, self.limit, period_ns, self.burst);
+        // Another zone has other windows, so a state under it is to be rescaled; another day of the month, too.
+        let name = calendar.zone().name().bytes();
+        let zone = name.fold(calendar.anchor().into(), |sum: u64, byte| mixed(sum, byte.into()));
+        let fingerprint = word_of(mixed(zone, quota.fingerprint.into()));
+        Quota { calendar: Some(calendar), fingerprint, ..quota }
+    }
+
+    /// The same window with other units.
+    fn of_units(self, limit: NonZeroU64, burst: NonZeroU64) -> Quota {
+        let quota = Quota::new(self.algorithm, limit, self.period_ns, burst);
+        self.calendar.map_or(quota, |calendar| quota.on_calendar(calendar))
     }
 
     /// The same quota under another algorithm.
     pub fn counted_by(self, algorithm: Algorithm) -> Quota {
-        Quota::new(algorithm, self.limit, self.period_ns, self.burst)
+        match self.calendar {
+            Some(_) if algorithm == self.algorithm => self,
+            _ => Quota::new(algorithm, self.limit, self.period_ns, self.burst),
+        }
     }
 
     /// The same window with its limit and burst multiplied, each to the nearest whole unit and at least one.
@@ -98,7 +122,7 @@ impl Quota {
             // Casting saturates: what is too large becomes the largest there is, what is no number becomes 0.
             NonZeroU64::new((units as u64).min(most)).unwrap_or(NonZeroU64::MIN)
         };
-        Quota::new(self.algorithm, multiplied(self.limit), self.period_ns, multiplied(self.burst))
+        self.of_units(multiplied(self.limit), multiplied(self.burst))
     }
 
     /// How many of `nodes` spend the quota in fallback: all, or as many as it has units. Which they are the key says.
@@ -122,7 +146,7 @@ impl Quota {
             let part = whole.get().saturating_mul(shares) / spenders;
             NonZeroU64::new(part.min(whole.get())).unwrap_or(NonZeroU64::MIN)
         };
-        Quota::new(self.algorithm, part(self.limit), self.period_ns, part(self.burst))
+        self.of_units(part(self.limit), part(self.burst))
     }
 
     /// The limit for one address with `when-redis-down = "allow"`: ten times the window, because clients that the
@@ -145,10 +169,62 @@ impl Quota {
         self.limit
     }
 
-    /// Length of the period that the limit is for, nanoseconds.
+    /// Length of the period that the limit is for, nanoseconds; of the calendar's, whose lengths differ, one that stands for all.
     #[inline]
     pub fn period_ns(&self) -> NonZeroU64 {
         self.period_ns
+    }
+
+    /// The calendar whose windows it has, if it is not one of a fixed length.
+    #[inline]
+    pub fn calendar(&self) -> Option<&'static Calendar> {
+        self.calendar
+    }
+
+    /// Whether its windows are those of the other: of the same length and in the same places.
+    pub fn has_periods_of(&self, other: &Quota) -> bool {
+        self.period_ns == other.period_ns && self.calendar == other.calendar
+    }
+
+    /// The number of the fixed window in which the clock reads `now_ns`.
+    #[inline]
+    pub fn window_at(&self, now_ns: u64) -> u64 {
+        match self.calendar {
+            None => now_ns / self.period_ns,
+            Some(calendar) => calendar.window_at(now_ns),
+        }
+    }
+
+    /// When the fixed window of this number begins, on the same clock.
+    #[inline]
+    pub fn window_start_ns(&self, window: u64) -> u64 {
+        match self.calendar {
+            None => window.saturating_mul(self.period_ns.get()),
+            Some(calendar) => calendar.start_ns(window),
+        }
+    }
+
+    /// When the fixed window of this wall-clock time began, and when it ends, nanoseconds since 1970.
+    pub fn window_around_ns(&self, unix: Duration) -> (u64, u64) {
+        let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);
+        let period_ns = self.period_ns.get();
+        let began_ns = unix_ns - unix_ns % period_ns;
+        let around = self.calendar.map(|calendar| calendar.around_s(unix));
+        around.map_or((began_ns, began_ns.saturating_add(period_ns)), |(begins_s, ends_s)| {
+            (begins_s.saturating_mul(1_000_000_000), ends_s.saturating_mul(1_000_000_000))
+        })
+    }
+
+    /// Length of the period of this wall-clock time, nanoseconds: what clients are told.
+    pub fn period_at_ns(&self, unix: Duration) -> u64 {
+        let (begins_ns, ends_ns) = self.window_around_ns(unix);
+        self.calendar.map_or(self.period_ns.get(), |_| ends_ns - begins_ns)
+    }
+
+    /// Nanoseconds from this wall-clock time until the fixed window ends.
+    pub fn window_left_ns(&self, unix: Duration) -> u64 {
+        let (_, ends_ns) = self.window_around_ns(unix);
+        ends_ns.saturating_sub(u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX))
     }
 
     /// The configured burst: a bucket's capacity or a queue's length, units; `limit` by default.
@@ -242,14 +318,19 @@ impl Quota {
 
 fn fingerprint(algorithm: Algorithm, numbers: [NonZeroU64; 3]) -> u32 {
     let kind = u64::from(algorithm.number());
-    // A finaliser of good avalanche (splitmix64, Steele 2014) over each number in turn.
     let [limit, period_ns, burst] = numbers.map(NonZeroU64::get);
-    let mixed = [kind, limit, period_ns, burst].iter().fold(0, |sum: u64, number| {
-        let mut word = (sum ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
-    });
+    word_of([kind, limit, period_ns, burst].into_iter().fold(0, mixed))
+}
+
+/// Mixes a number into those before it: a finaliser of good avalanche (splitmix64, Steele 2014).
+fn mixed(sum: u64, number: u64) -> u64 {
+    let mut word = (sum ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+fn word_of(mixed: u64) -> u32 {
     ((mixed >> 32) as u32).max(Quota::NO_FINGERPRINT + 1)
 }
 

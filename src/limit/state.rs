@@ -160,7 +160,7 @@ impl State {
     /// up again, or two tiers in turn, give no burst. `None`: it fits.
     pub fn outgrown(self, old: &Quota, new: &Quota, cost: u64, now_ns: u64) -> Option<Outcome> {
         let less = old.capacity().checked_sub(new.capacity())?;
-        let is_alike = old.algorithm() == new.algorithm() && old.period_ns() == new.period_ns();
+        let is_alike = old.algorithm() == new.algorithm() && old.has_periods_of(new);
         if less == 0 || !is_alike || new.algorithm() == Algorithm::Concurrency {
             return None;
         }

@@ -1,5 +1,6 @@
 //! Two tiers without a network: nodes over a desk that answers when a test says so.
 
+mod calendar;
 mod denials;
 mod fallback;
 mod leases;

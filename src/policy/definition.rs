@@ -11,7 +11,7 @@ pub use super::access::{AddressRules, Require};
 pub use super::response::compress::Compress;
 use super::retry::{Retry, Statuses};
 use crate::json::JsonPath;
-use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown};
+use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown, Zone};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouteDefinition {
@@ -331,6 +331,10 @@ pub struct TierDefinition {
     /// Its windows; without an algorithm of its own token buckets, which a policy may turn into others.
     pub windows: Vec<Quota>,
     pub algorithm: Option<Algorithm>,
+    /// Whose calendar its windows follow; without one the policy's.
+    pub time_zone: Option<&'static Zone>,
+    /// The day on which its months begin; without one the policy's.
+    pub anchor: Option<u8>,
     /// As [`PolicyDefinition::overshoot_ppm`].
     pub overshoot_ppm: Option<u32>,
     /// As [`PolicyDefinition::when_down`].
@@ -345,6 +349,8 @@ impl TierDefinition {
             name,
             windows: Vec::new(),
             algorithm: None,
+            time_zone: None,
+            anchor: None,
             overshoot_ppm: None,
             when_down: None,
             origin: LimitOrigin::File,

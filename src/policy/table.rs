@@ -106,6 +106,18 @@ impl RouteTable {
         self
     }
 
+    /// Lets windows of the calendar follow a clock that reads 0 at this time, seconds since 1970, in place of this process's.
+    /// Returns whether there are any.
+    pub fn follow_clock(&mut self, origin_s: u64) -> bool {
+        let windows = self.policies.iter_mut().flat_map(|policy| &mut policy.windows);
+        let moved = windows.filter_map(|window| {
+            let calendar = window.quota.calendar()?;
+            window.quota = window.quota.on_calendar(calendar.moved(calendar.zone(), origin_s));
+            Some(())
+        });
+        moved.count() > 0
+    }
+
     pub fn routes(&self) -> &[Route] {
         &self.routes
     }
@@ -245,11 +257,18 @@ impl RouteTable {
     /// The field `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3) for what a request
     /// of this route was charged; `None` where there is nothing to show. Shadow policies are not shown. Made
     /// beforehand for the usual case that all policies of the route apply.
-    pub fn rate_limit_policy(&self, route: &Route, charges: &[Charge]) -> Option<HeaderValue> {
-        if charges.len() == route.windows && !charges.iter().any(|charge| charge.is_overridden) {
+    /// Of a window of the calendar the length is that of this time's.
+    pub fn rate_limit_policy(
+        &self,
+        route: &Route,
+        charges: &[Charge],
+        unix_seconds: u64,
+    ) -> Option<HeaderValue> {
+        let differs = |charge: &Charge| charge.is_overridden || charge.quota.calendar().is_some();
+        if charges.len() == route.windows && !charges.iter().any(differs) {
             return route.limits_shown.clone();
         }
-        self.rate_limit_policies(charges)
+        self.rate_limit_policies(charges, unix_seconds)
     }
 
     /// Whether responses describe the window of a charge.
@@ -258,14 +277,15 @@ impl RouteTable {
     }
 
     /// The same for charges that no route has made. A window that several of them charge is shown once.
-    pub fn rate_limit_policies(&self, charges: &[Charge]) -> Option<HeaderValue> {
+    pub fn rate_limit_policies(&self, charges: &[Charge], unix_seconds: u64) -> Option<HeaderValue> {
         let is_first = |index: usize, charge: &Charge| {
             let is_same = |other: &Charge| (other.policy, other.window) == (charge.policy, charge.window);
             charge.part == 0 || !charges[..index].iter().any(is_same)
         };
         let shown = charges.iter().enumerate();
         let shown = shown.filter(|(index, charge)| self.is_shown(charge) && is_first(*index, charge));
-        join_items(shown.map(|(_, charge)| self.policies[charge.policy.index()].item_of(charge)))
+        let item = |charge: &'_ Charge| self.policies[charge.policy.index()].item_of(charge, unix_seconds);
+        join_items(shown.map(|(_, charge)| item(charge)))
     }
 
     /// The most specific of the routes of one path; the first that matches, as a leaf is sorted, but for

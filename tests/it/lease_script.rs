@@ -2,13 +2,17 @@
 //! the bit, and the same record afterwards. Time is an argument of the tests' own prelude, not Redis's clock.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::random::Random;
 use limit::lease_messages::Renewal;
-use limit::{Algorithm, Key, LeaseDemand, Plan, Quota, ScriptModel, Sharing, WhenDown, script_model};
+use limit::{
+    Algorithm, Calendar, CalendarUnit, Key, LeaseDemand, Plan, Quota, ScriptModel, Sharing, WhenDown, Zone,
+    script_model,
+};
 use redis::Commands;
 
-use crate::support::scripts::{Store, quota};
+use crate::support::scripts::{Store, numbers_of, quota};
 
 #[test]
 fn a_bucket_lease_is_the_same_in_both() {
@@ -210,8 +214,10 @@ fn renew(
         f64::from(u8::from(renewal.ahead)),
         now_us as f64,
     ];
+    let edges = quota.calendar().map(|calendar| numbers_of(calendar.edges(Duration::from_micros(now_us))));
+    let numbers = numbers.into_iter().chain(edges.unwrap_or([-1.0; 5]));
     let costs = renewal.costs.iter().map(|cost| *cost as f64);
-    let packed: Vec<u8> = numbers.into_iter().chain(costs).flat_map(f64::to_le_bytes).collect();
+    let packed: Vec<u8> = numbers.chain(costs).flat_map(f64::to_le_bytes).collect();
     let reply = store.invoke(&[key], &packed).expect("the script runs");
     let mut answer = [0.0; 7];
     for (number, bytes) in answer.iter_mut().zip(reply.chunks_exact(8)) {
@@ -253,10 +259,13 @@ const MARGIN_US: u64 = 200_000;
 
 /// Decodes what the tests send, calls the script, encodes what it returned.
 const CALL: &str = r#"
-local plan, costs, renewal = {}, nil, { struct.unpack('<dddddddddddddddddd', ARGV[1]) }
+local plan, costs, renewal = {}, nil, { struct.unpack('<ddddddddddddddddddddddd', ARGV[1]) }
 plan.algorithm, plan.limit, plan.period_ns, plan.burst, plan.epoch_us = unpack(renewal, 1, 5)
 now_us = renewal[18]
-for at = 145, #ARGV[1], 8 do
+if renewal[19] >= 0 then
+  plan.edges = { first = renewal[19], renewal[20], renewal[21], renewal[22], renewal[23] }
+end
+for at = 185, #ARGV[1], 8 do
   costs = costs or {}
   costs[#costs + 1] = struct.unpack('<d', ARGV[1], at)
 end
@@ -268,6 +277,16 @@ local reply = struct.pack('<ddddddd', module(7)(1, plan, epoch, demand, reported
 write_keys()
 return reply
 "#;
+
+/// When histories begin, seconds since 1970.
+const BEGUN_S: u64 = 1_790_000_000;
+
+/// A zone in which days, and some other windows, begin a few seconds into each history; a second later clocks go back.
+fn zone_of_edges() -> &'static Zone {
+    let begins_s = BEGUN_S.cast_signed() + 3;
+    let offset_s = (-begins_s).rem_euclid(86_400);
+    Zone::new("Test/Edges", vec![(i64::MIN, offset_s), (begins_s + 1, offset_s - 3_600)])
+}
 
 /// A few nodes that ask of one key, in no sensible order.
 struct History {
@@ -299,9 +318,13 @@ impl History {
         };
         let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");
         let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
+        let is_of_calendar = algorithm == Algorithm::FixedWindow && seed.is_multiple_of(3);
+        let unit = CalendarUnit::ALL[pick(&[0, 1, 2, 3]) as usize];
+        let calendar = Calendar::new(unit, zone_of_edges(), 0);
+        let quota = if is_of_calendar { quota.on_calendar(calendar) } else { quota };
         let sharing = Sharing { epoch_ns, spare: 100, when_down: WhenDown::Local };
         let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });
-        History { seed, is_calm, random, plan, now_us: 1_790_000_000_000_000, nodes: [(0, 0.0, 0.5); 5] }
+        History { seed, is_calm, random, plan, now_us: BEGUN_S * 1_000_000, nodes: [(0, 0.0, 0.5); 5] }
     }
 
     fn run(mut self, store: &mut Store) {
@@ -345,7 +368,8 @@ impl History {
         let quota = &self.plan.quota;
         let period_us = quota.period_ns().get() / 1_000;
         if quota.algorithm() != Algorithm::TokenBucket {
-            return 2 * period_us - self.now_us % period_us + MARGIN_US;
+            let left_ns = quota.window_left_ns(Duration::from_micros(self.now_us));
+            return left_ns / 1_000 + period_us + MARGIN_US;
         }
         let refill = quota.limit().get() as f64 * 1e6 / period_us as f64;
         ((quota.capacity() as f64 - level) / refill * 1e6) as u64

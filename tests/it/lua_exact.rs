@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::random::Random;
-use limit::{Algorithm, Answer, Charge, Key, Outcome, Quota};
+use limit::{Algorithm, Answer, Calendar, CalendarUnit, Charge, Key, Outcome, Quota, Zone};
 use limiter::local::{StateLocation, Table};
 use limiter::{ClientAddress, Decision, Limiter, Refund};
 
@@ -234,7 +234,12 @@ impl History {
             }
             _ => limit,
         };
-        quota(algorithm, limit, period_us, burst)
+        let quota = quota(algorithm, limit, period_us, burst);
+        let is_day = algorithm == Algorithm::FixedWindow && period_us == 86_400_000_000;
+        match is_day && self.seed.is_multiple_of(2) {
+            true => quota.on_calendar(Calendar::new(CalendarUnit::Day, Zone::utc(), 0)),
+            false => quota,
+        }
     }
 
     fn run(mut self, store: &mut Store, together: &mut Agreement) {

@@ -18,6 +18,7 @@ mod auth;
 mod backstop;
 mod bodies;
 mod body_costs;
+mod calendar;
 mod candidates;
 mod changed_algorithms;
 mod circles;

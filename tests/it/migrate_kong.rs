@@ -50,13 +50,13 @@ fn kong_limits_are_windows_of_the_clock_and_the_nearest_plugin_holds() {
     let web = Upstream::ok();
     let lines = "  routes:\n  - name: few\n    paths: [/few]\n    plugins:\n    - { name: rate-limiting, config: { hour: 2, limit_by: ip, policy: local } }\n\
                  \x20 - { name: rest, paths: [/] }\n  - { name: more, paths: [/more] }\n  plugins:\n\
-                 \x20 - { name: rate-limiting, config: { second: 100, day: 3, limit_by: header, header_name: X-User } }\n\
+                 \x20 - { name: rate-limiting, config: { second: 100, day: 3, month: 500, year: 6000, limit_by: header, header_name: X-User } }\n\
                  plugins:\n- { name: rate-limiting, config: { minute: 1 } }\n\
                  - { name: rate-limiting, consumer: ann, config: { minute: 7 } }\n";
     let migrated = Migrated::of("kong", &[("kong.yml", &kong(web.addr().port(), lines))]);
     migrated
         .has("[policy.few-rate-limiting]\nby = [\"ip\"]\nlimit = [\"2/h\"]\nalgorithm = \"fixed-window\"");
-    migrated.has("[policy.web-rate-limiting]\nby = [\"header:x-user\"]\nlimit = [\"100/s\", \"3/d\"]\nalgorithm = \"fixed-window\"");
+    migrated.has("[policy.web-rate-limiting]\nby = [\"header:x-user\"]\nlimit = [\"100/s\", \"3/d\", \"500/month\", \"6000/year\"]\nalgorithm = \"fixed-window\"");
     assert!(
         !migrated.text.contains("[policy.rate-limiting]"),
         "nothing is left for the one of all: {}",

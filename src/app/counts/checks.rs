@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 use super::join_all::{SendFuture, all};
 use super::sources::{Clocks, Counts};
 use crate::explain::{DryCheck, look_ahead};
-use base::words;
+use base::{clock, words};
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
 use limit::{Algorithm, Charge, Outcome, PolicyId, TrialSet};
@@ -213,7 +213,7 @@ fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome) -> Violat
         policy: policy.name.to_string(),
         window: policy.windows[usize::from(charge.window)].label.to_string(),
         limit: charge.quota.limit().get(),
-        period_seconds: charge.quota.period_ns().get().div_ceil(SECOND_NS),
+        period_seconds: charge.quota.period_at_ns(clock::unix()).div_ceil(SECOND_NS),
         retry_after_seconds: outcome.retry_after_ns().map(seconds),
     }
 }

@@ -182,9 +182,10 @@ fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
     WindowUsage {
         window: policy.windows[usize::from(account.charge.window)].label.to_string(),
         algorithm: quota.algorithm(),
+        calendar: quota.calendar(),
         limit: quota.limit().get(),
         capacity,
-        period_seconds: is_timed.then(|| quota.period_ns().get() as f64 / 1e9),
+        period_seconds: is_timed.then(|| quota.period_at_ns(clock::unix()) as f64 / 1e9),
         used: capacity - remaining - leased,
         leased,
         remaining,

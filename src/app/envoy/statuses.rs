@@ -6,7 +6,7 @@ use prost_types::Duration;
 use gateway::proxy::response::limit_fields;
 use gateway::proxy::response::limit_fields::RateLimitFields;
 use gateway::proxy::snapshot::Snapshot;
-use limit::{Charge, Outcome, TrialSet};
+use limit::{Calendar, CalendarUnit, Charge, Outcome, TrialSet};
 use limiter::{Check, Limiter};
 use rls::{DescriptorStatus, HeaderValue, RateLimit, RateLimitCode, RateLimitResponse, RateLimitUnit};
 
@@ -118,7 +118,15 @@ impl Answer<'_> {
         let policy = &self.snapshot.table.policies()[charge.policy.index()];
         // The same quota as in the fields; what fills in no whole unit has none.
         let whole_ns = charge.quota.whole_ns();
-        let unit = RateLimitUnit::TIMED.into_iter().find(|unit| unit.seconds() * SECOND_NS == whole_ns);
+        let of_length =
+            || RateLimitUnit::TIMED.into_iter().find(|unit| unit.seconds() * SECOND_NS == whole_ns);
+        let unit = match charge.quota.calendar().map(Calendar::unit) {
+            None => of_length(),
+            Some(CalendarUnit::Day) => Some(RateLimitUnit::Day),
+            Some(CalendarUnit::Week) => Some(RateLimitUnit::Week),
+            Some(CalendarUnit::Month) => Some(RateLimitUnit::Month),
+            Some(CalendarUnit::Year) => Some(RateLimitUnit::Year),
+        };
         RateLimit {
             requests_per_unit: charge.quota.capacity().try_into().unwrap_or(u32::MAX),
             unit: unit.unwrap_or(RateLimitUnit::Unknown).into(),
@@ -134,7 +142,7 @@ impl Answer<'_> {
         }
         let table = &self.snapshot.table;
         let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
-        let policies = || table.rate_limit_policies(charges);
+        let policies = || table.rate_limit_policies(charges, self.unix_seconds);
         let style = self.snapshot.limit_headers;
         let fields =
             RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);

@@ -104,7 +104,7 @@ pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Forecast
             policy: policy.name.to_string(),
             by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             key: Vec::new(),
-            window: policy.item_of(charge).into_owned(),
+            window: policy.item_of(charge, clock::unix().as_secs()).into_owned(),
             limit: charge.quota.limit().get(),
             cost: charge.cost,
             tier: policy.tier_of(charge.window.into()).map(str::to_owned),
@@ -306,7 +306,7 @@ impl Limit {
     }
 
     fn violation(&self) -> Violation {
-        let period_ns = self.charge.quota.period_ns().get();
+        let period_ns = self.charge.quota.period_at_ns(clock::unix());
         Violation {
             window: self.window.clone(),
             policy: self.policy.clone(),
@@ -380,10 +380,7 @@ fn retry_after_ns(charge: &Charge, lent: &LentWindow, left: f64) -> u64 {
     match charge.quota.algorithm() {
         // Until the epoch ends, because nodes return unspent units then.
         Algorithm::FixedWindow if lent.out >= 1.0 => lent.lasts_ns.max(1),
-        Algorithm::FixedWindow => {
-            let into_ns = clock::unix().as_nanos() % u128::from(period_ns);
-            period_ns - into_ns as u64
-        }
+        Algorithm::FixedWindow => charge.quota.window_left_ns(clock::unix()),
         // By the rate of the limit, because buckets refill, and sliding windows forget, no faster than that.
         _ => ((charge.cost as f64 - left) * period_ns as f64 / limit).max(1.0) as u64,
     }

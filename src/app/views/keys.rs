@@ -66,7 +66,7 @@ pub(crate) fn key(
         .zip(overrides.into_iter().chain(std::iter::repeat(None)))
         .map(|((charge, left), overridden)| {
             // A concurrency limit counts requests in flight and has no period.
-            let period_ns = Some(charge.quota.period_ns().get());
+            let period_ns = Some(charge.quota.period_at_ns(clock::unix()));
             let period_ns = period_ns.filter(|_| charge.quota.algorithm() != Algorithm::Concurrency);
             let mut shown = json!({
                 "window": policy.windows[usize::from(charge.window)].label,

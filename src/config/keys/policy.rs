@@ -48,7 +48,12 @@ sections! {
         /// table's `default`
         "default-tier": Text, Means("the strictest");
         /// how windows [count](#algorithms)
-        "algorithm": Words(|| words(&ALGORITHMS)), Value("token-bucket");
+        "algorithm": Words(|| words(&ALGORITHMS)), Means("`\"token-bucket\"`; by the calendar `\"fixed-window\"`");
+        /// the zone of the IANA database whose [calendar](limit-text.md#calendar) limits by day, week, month and year follow:
+        /// `"Europe/Berlin"`
+        "time-zone": Text, Means("UTC");
+        /// the day on which a month begins, such as a billing day. 29 to 31 are the last day of a shorter month
+        "anchor": Number(1, 31), Means("1");
         /// for a leaky bucket: the longest wait. The queue holds at most the requests that drain in that time
         "max-delay": Time(MS);
         /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400
@@ -167,6 +172,10 @@ sections! {
         "limit": Texts, Required;
         /// how its windows count
         "algorithm": Words(|| words(&ALGORITHMS)), Means("the policy's");
+        /// the zone whose [calendar](limit-text.md#calendar) its windows follow
+        "time-zone": Text, Means("the policy's");
+        /// the day on which its months begin
+        "anchor": Number(1, 31), Means("the policy's");
         /// for a leaky bucket: the longest wait
         "max-delay": Time(MS), Means("the policy's");
         /// how far a fleet may exceed the limits of this tier; `0`: Redis decides every request

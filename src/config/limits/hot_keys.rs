@@ -26,7 +26,9 @@ fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
     }
     let limit = then.text.strip_prefix(LOCAL_ONLY).and_then(|limit| shorthand::parse(limit.trim()).ok());
     let is_plain = |limit: &shorthand::Shorthand| {
-        limit.by.is_empty() && limit.window.algorithm() != Algorithm::Concurrency
+        // By the calendar neither, because a key is hot for a short while.
+        let window = &limit.window;
+        limit.by.is_empty() && window.algorithm() != Algorithm::Concurrency && window.calendar().is_none()
     };
     let limit = limit.filter(is_plain);
     if limit.is_none() {

@@ -7,7 +7,9 @@ use policy::definition::Dimension;
 
 /// Writes a window: `100/m burst 20`, or `5/10s` if it has no bucket.
 pub fn show_window(window: &Quota) -> String {
-    let rate = format!("{}/{}", window.limit(), show_period(window.period_ns()));
+    let period = || show_period(window.period_ns());
+    let period = window.calendar().map_or_else(period, |calendar| calendar.unit().word().to_owned());
+    let rate = format!("{}/{period}", window.limit());
     match window.algorithm() {
         Algorithm::TokenBucket => format!("{rate} burst {}", window.burst()),
         Algorithm::LeakyBucket => format!("{rate} burst {}", window.burst()),

@@ -14,4 +14,5 @@ pub(super) mod policy_names;
 pub(super) mod rls;
 pub(super) mod tier_table;
 pub(super) mod tiers;
+mod time_zone;
 pub(super) mod windows;

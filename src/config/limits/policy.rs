@@ -13,7 +13,7 @@ use crate::limits::tiers;
 use crate::limits::tiers::Base;
 use crate::limits::windows;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
-use crate::limits::{candidate, cost, count, exempt, hot_keys, penalty};
+use crate::limits::{candidate, cost, count, exempt, hot_keys, penalty, time_zone};
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::sections::NamedTable;
@@ -67,13 +67,14 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     plain(&table, &mut policy);
     let base = Base {
         policy: &policy.name,
-        counting: counting(&table, Counting::default()).unwrap_or_default(),
+        counting: counting(&table, Counting::default()),
         overshoot_ppm: policy.overshoot_ppm,
         when_down: policy.when_down,
         origin: policy.origin,
     };
     if let Some(limit) = table.value("limit") {
         (policy.windows, policy.tiers) = tiers::divide(&table, &limit, &base, tiers, rows);
+        time_zone::warn_if_unused(&table, &policy.windows);
     }
     if let Some(matches) = table.table("match") {
         policy.matches = read_matches(matches);

@@ -72,6 +72,7 @@ impl Row<'_> {
     /// The window, as it counts; `None` if it cannot, which is reported.
     pub(crate) fn window(&self, counting: Counting) -> Option<Quota> {
         let window = match counting.algorithm {
+            _ if self.window.calendar().is_some() => self.window,
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
                 Quota::new(Algorithm::TokenBucket, self.window.limit(), self.window.period_ns(), self.burst)
             }

@@ -4,13 +4,14 @@
 use std::cmp::Ordering;
 
 use base::words;
-use limit::{Quota, WhenDown};
+use limit::{Algorithm, Quota, WhenDown, Zone};
 use policy::definition::{LimitOrigin, TierDefinition, TierPart, TiersDefinition};
 
 use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
 use crate::limits::tier_table::{Row, TierTable};
-use crate::limits::windows;
+use crate::limits::time_zone::CalendarKeys;
 use crate::limits::windows::{Counting, counted, counting, overshoot};
+use crate::limits::{time_zone, windows};
 use crate::load::context::ImpliedSection;
 use crate::load::report::quoted;
 use crate::load::sections;
@@ -32,7 +33,7 @@ pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tie
         });
         let tier = &mut tiers[own];
         tier.algorithm = row.algorithm.or(tier.algorithm);
-        let counting = Counting::default().by(tier.algorithm);
+        let counting = Counting { calendar: calendar_of(tier), ..Counting::default() }.by(tier.algorithm);
         tier.windows = row.window(counting).into_iter().collect();
         tier.origin = LimitOrigin::TierTable;
     }
@@ -64,7 +65,7 @@ fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
     let limit = table.value("limit");
     let counting = counting(table, Counting::default());
     let windows = match limit {
-        Some(value) => windows::windows(&value, counting.unwrap_or_default()),
+        Some(value) => windows::windows(&value, counting),
         None => {
             table.lacks(
                 &["limit"],
@@ -75,9 +76,21 @@ fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
         }
     };
     let (overshoot_ppm, when_down) = sharing(table);
-    let algorithm = counting.map(|counting| counting.algorithm);
-    let name = name.clone();
-    TierDefinition { name, windows, algorithm, overshoot_ppm, when_down, origin: LimitOrigin::File }
+    time_zone::warn_if_unused(table, &windows);
+    TierDefinition {
+        name: name.clone(),
+        windows,
+        algorithm: counting.is_chosen.then_some(counting.algorithm),
+        time_zone: counting.calendar.zone,
+        anchor: counting.calendar.anchor,
+        overshoot_ppm,
+        when_down,
+        origin: LimitOrigin::File,
+    }
+}
+
+fn calendar_of(tier: &TierDefinition) -> CalendarKeys {
+    CalendarKeys { zone: tier.time_zone, anchor: tier.anchor }
 }
 
 /// Reads `overshoot` and `when-redis-down`.
@@ -177,9 +190,11 @@ fn word_tier<'c>(value: &Value<'c>) -> Option<Text<'c>> {
 /// The windows of all tiers that policies share, with the policy's algorithm where they have none.
 fn of_tiers(limit: &Text<'_>, tiers: &[TierDefinition], base: &Base<'_>) -> Vec<TierQuotas> {
     let part = |tier: &TierDefinition| {
+        let calendar = calendar_of(tier).or(base.counting.calendar);
+        let counting = Counting { calendar, ..base.counting };
         let windows = match tier.algorithm {
-            Some(_) => tier.windows.clone(),
-            None => tier.windows.iter().filter_map(|it| counted(limit, *it, base.counting)).collect(),
+            Some(_) => tier.windows.iter().map(|it| calendar.put_on(*it)).collect(),
+            None => tier.windows.iter().filter_map(|it| counted(limit, *it, counting)).collect(),
         };
         let part = TierPart {
             overshoot_ppm: tier.overshoot_ppm.unwrap_or(base.overshoot_ppm),
@@ -208,7 +223,7 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
     }
     let table = entry.table()?;
     let limit = table.value("limit");
-    let counting = counting(&table, base.counting).unwrap_or(base.counting);
+    let counting = counting(&table, base.counting);
     let windows = match limit {
         Some(value) => windows::windows(&value, counting),
         None => {
@@ -226,6 +241,17 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
     Some((part, windows))
 }
 
+/// The algorithm of a tier's windows: of the first that is not of the calendar, because those have only one.
+fn algorithm_of(windows: &[Quota]) -> Option<Algorithm> {
+    let mut free = windows.iter().filter(|window| window.calendar().is_none()).map(Quota::algorithm);
+    free.find(|it| ALGORITHMS.iter().any(|(_, known)| known == it))
+}
+
+/// The zone and the anchor of a tier's windows.
+fn calendar_of_all(windows: &[Quota]) -> CalendarKeys {
+    windows.iter().map(CalendarKeys::of).reduce(CalendarKeys::or).unwrap_or_default()
+}
+
 /// Puts the window of a row in the place of those that its tier has, or adds the tier.
 fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<TierQuotas>) {
     let own = parts.iter().position(|(part, _)| part.name == row.tier);
@@ -235,10 +261,12 @@ fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<TierQuotas>) {
     });
     let (part, windows) = &mut parts[own];
     // Read first, so that the algorithm that the tier has here stays, unless the row names another.
-    let algorithm =
-        windows.first().map(Quota::algorithm).filter(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
+    let algorithm = algorithm_of(windows);
+    let calendar = calendar_of_all(windows).or(base.counting.calendar);
+    let is_chosen = base.counting.is_chosen || row.algorithm.is_some();
     part.origin = LimitOrigin::TierTable;
-    *windows = row.window(base.counting.by(row.algorithm.or(algorithm))).into_iter().collect();
+    let counting = Counting { is_chosen, calendar, ..base.counting.by(row.algorithm.or(algorithm)) };
+    *windows = row.window(counting).into_iter().collect();
 }
 
 /// The tier of clients that have none, or one that is not listed: as written; that for everybody, if the policy has tiers of
@@ -290,10 +318,16 @@ fn spell(policy: &Table<'_>, tiers: &TiersDefinition, windows: &[Quota], base: &
 /// Windows alone, or a table with what the tier does not share with its policy.
 fn show_part(part: &TierPart, windows: &[Quota], base: &Base<'_>) -> String {
     let mut keys = vec![("limit", windows::show(windows))];
-    let mut algorithms = windows.iter().map(Quota::algorithm);
-    let algorithm = algorithms.find(|it| ALGORITHMS.iter().any(|(_, known)| known == it));
-    if let Some(algorithm) = algorithm.filter(|algorithm| *algorithm != base.counting.algorithm) {
+    if let Some(algorithm) = algorithm_of(windows).filter(|algorithm| *algorithm != base.counting.algorithm) {
         keys.push(("algorithm", show_text(word(&ALGORITHMS, &algorithm))));
+    }
+    let own = calendar_of_all(windows);
+    let (zone, anchor) = (base.counting.calendar.zone, base.counting.calendar.anchor);
+    if let Some(own) = own.zone.filter(|own| *own != zone.unwrap_or(Zone::utc())) {
+        keys.push(("time-zone", show_text(own.name())));
+    }
+    if let Some(own) = own.anchor.filter(|own| *own != anchor.unwrap_or(1)) {
+        keys.push(("anchor", own.to_string()));
     }
     if part.overshoot_ppm != base.overshoot_ppm {
         keys.push(("overshoot", show_text(&show_share(part.overshoot_ppm))));

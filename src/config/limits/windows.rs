@@ -12,6 +12,7 @@ use policy::definition::Dimension;
 
 use crate::keys::policy::ALGORITHMS;
 use crate::limits::limit_text;
+use crate::limits::time_zone::CalendarKeys;
 use crate::load::text::Text;
 use crate::printer::{array, text};
 use crate::reader::{Table, Value};
@@ -19,32 +20,44 @@ use crate::reader::{Table, Value};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counting {
     pub(crate) algorithm: Algorithm,
+    /// Whether the algorithm is written. Otherwise windows of the calendar are fixed ones.
+    pub(crate) is_chosen: bool,
+    pub(crate) calendar: CalendarKeys,
     /// The longest delay of a request by a leaky bucket.
     pub(crate) delay_max: Option<Duration>,
 }
 
 impl Default for Counting {
     fn default() -> Self {
-        Counting { algorithm: Algorithm::TokenBucket, delay_max: None }
+        Counting {
+            algorithm: Algorithm::TokenBucket,
+            is_chosen: false,
+            calendar: CalendarKeys::default(),
+            delay_max: None,
+        }
     }
 }
 
 impl Counting {
     /// The same with another algorithm. Only a leaky bucket has a delay.
     pub(crate) fn by(self, algorithm: Option<Algorithm>) -> Counting {
+        let is_chosen = self.is_chosen || algorithm.is_some();
         match algorithm {
-            Some(algorithm) if algorithm != self.algorithm => Counting { algorithm, delay_max: None },
-            _ => self,
+            Some(algorithm) if algorithm != self.algorithm => {
+                Counting { algorithm, is_chosen, delay_max: None, ..self }
+            }
+            _ => Counting { is_chosen, ..self },
         }
     }
 }
 
-/// Reads `algorithm` and `max-delay`. `None` if neither is written: then the windows count by `base`.
-pub(crate) fn counting(table: &Table<'_>, base: Counting) -> Option<Counting> {
+/// Reads `algorithm`, `max-delay`, `time-zone` and `anchor`; what is not written is that of `base`.
+pub(crate) fn counting(table: &Table<'_>, base: Counting) -> Counting {
     let algorithm = table.value("algorithm").map(|value| value.choice(&ALGORITHMS));
     let delay_max = table.value("max-delay");
-    let is_written = algorithm.is_some() || delay_max.is_some();
-    let mut counting = base.by(algorithm.flatten());
+    let calendar = CalendarKeys::read(table).or(base.calendar);
+    let is_chosen = base.is_chosen || algorithm.is_some() || delay_max.is_some();
+    let mut counting = Counting { is_chosen, calendar, ..base.by(algorithm.flatten()) };
     if let Some(value) = delay_max {
         if counting.algorithm == Algorithm::LeakyBucket {
             counting.delay_max = value.duration();
@@ -55,7 +68,7 @@ pub(crate) fn counting(table: &Table<'_>, base: Counting) -> Option<Counting> {
             );
         }
     }
-    is_written.then_some(counting)
+    counting
 }
 
 /// One dimension, as `by` names them.
@@ -131,7 +144,8 @@ pub(crate) fn window(
             Some((window, by))
         }
         Ok(Shorthand { window, by, has_burst, is_decimal }) => {
-            if has_burst && !matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+            let is_bucket = matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
+            if has_burst && (window.calendar().is_some() || !is_bucket) {
                 text.wrong(
                     "`burst` needs a token bucket or a leaky bucket",
                     "remove `burst` from the limit, or remove `algorithm`",
@@ -183,6 +197,20 @@ pub(crate) fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Opt
         return Some(window);
     }
     let limit = window.limit();
+    if let Some(calendar) = window.calendar() {
+        if counting.is_chosen && counting.algorithm != Algorithm::FixedWindow {
+            let unit = calendar.unit();
+            let (word, days) = (unit.word(), unit.days());
+            text.wrong(
+                format!("only fixed windows count by the calendar {word}"),
+                format!(
+                    "write `algorithm = \"fixed-window\"`, or a period of fixed length: `{limit}/{days}d`"
+                ),
+            );
+            return None;
+        }
+        return Some(counting.calendar.put_on(window));
+    }
     if counting.algorithm == Algorithm::SlidingLog && limit.get() > sliding_log::LIMIT_MAX {
         text.wrong(
             format!("a sliding log stores every unit, so its limit is at most {}", sliding_log::LIMIT_MAX),

@@ -233,7 +233,7 @@ fn limited(table: &RouteTable, check: &Check<'_>, random: u64) -> LimitExceeded 
                 limit: charge.quota.limit().get(),
                 burst: charge.quota.at_once(),
                 period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
-                    .then(|| charge.quota.period_ns().get().div_ceil(SECOND_NS)),
+                    .then(|| charge.quota.period_at_ns(clock::unix()).div_ceil(SECOND_NS)),
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| jittered(wait, random)),
                 decided: decision.tier.label(),
                 is_penalty: check.is_penalised(charge.policy),

@@ -7,6 +7,8 @@
 mod bucket;
 mod window;
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::lease_messages::{Grant, LentWindow, Renewal};
@@ -28,7 +30,7 @@ impl ScriptModel {
 
     /// Answers a renewal at `now_us` of Redis's clock, microseconds since 1970.
     pub fn renew(&mut self, renewal: &Renewal, now_us: u64) -> Grant {
-        let asked = RenewalNumbers::from(renewal);
+        let asked = RenewalNumbers::asked(renewal, now_us);
         let granted = match renewal.plan.quota.algorithm() {
             Algorithm::FixedWindow | Algorithm::SlidingWindow => {
                 window::renew(&mut self.window, now_us as f64, &asked)
@@ -50,7 +52,7 @@ impl ScriptModel {
 /// Reads a record as of `now_us`, and for how long it has been unchanged, nanoseconds. `None` if the bytes are no
 /// record.
 pub fn look(record: &[u8], plan: &Plan, now_us: u64) -> Option<(LentWindow, u64)> {
-    let asked = RenewalNumbers::of(plan);
+    let asked = RenewalNumbers::of(plan, now_us);
     let (lent, at_us) = match plan.quota.algorithm() {
         Algorithm::FixedWindow | Algorithm::SlidingWindow => window::look(record, now_us as f64, &asked)?,
         _ => bucket::look(record, now_us as f64, &asked)?,
@@ -75,6 +77,8 @@ struct RenewalNumbers {
     limit: f64,
     period_ns: f64,
     refill: f64,
+    /// Of a window of the calendar: the number of the first, and when it and those that follow begin.
+    edges: Option<(f64, [f64; 4])>,
     burst: f64,
     epoch_us: f64,
     epoch: f64,
@@ -93,8 +97,8 @@ struct RenewalNumbers {
     costs: SmallVec<[f64; 4]>,
 }
 
-impl From<&Renewal> for RenewalNumbers {
-    fn from(renewal: &Renewal) -> RenewalNumbers {
+impl RenewalNumbers {
+    fn asked(renewal: &Renewal, now_us: u64) -> RenewalNumbers {
         RenewalNumbers {
             epoch: f64::from(renewal.epoch),
             demand: renewal.demand,
@@ -109,12 +113,26 @@ impl From<&Renewal> for RenewalNumbers {
             release: renewal.release,
             ahead: renewal.ahead,
             costs: renewal.costs.iter().map(|cost| *cost as f64).collect(),
-            ..RenewalNumbers::of(&renewal.plan)
+            ..RenewalNumbers::of(&renewal.plan, now_us)
         }
     }
-}
 
-impl RenewalNumbers {
+    /// The number of the window of a time.
+    fn window_at(&self, period_us: f64, at_us: f64) -> f64 {
+        let Some((first, starts_us)) = self.edges else { return (at_us / period_us).floor() };
+        let last = starts_us.len() - 1;
+        let place = starts_us.iter().rposition(|start_us| *start_us <= at_us).unwrap_or(0);
+        let is_beyond = place == last || at_us < starts_us[0];
+        let beyond = if is_beyond { ((at_us - starts_us[place]) / (period_us - 1.0)).floor() } else { 0.0 };
+        first + place as f64 + beyond
+    }
+
+    /// When the window of a number begins.
+    fn window_start_us(&self, period_us: f64, index: f64) -> f64 {
+        let Some((first, starts_us)) = self.edges else { return index * period_us };
+        let near = (index - first).clamp(0.0, (starts_us.len() - 1) as f64);
+        starts_us[near as usize] + (index - first - near) * (period_us - 1.0)
+    }
     /// Units for future requests: none if a waiting request is refused and, if requests have costs of their own, none
     /// below what the waiting ones cost together.
     fn useful(&self, extra: f64, served: f64) -> f64 {
@@ -141,11 +159,15 @@ impl RenewalNumbers {
     }
 
     /// The plan's numbers, with no renewal.
-    fn of(plan: &Plan) -> RenewalNumbers {
+    fn of(plan: &Plan, now_us: u64) -> RenewalNumbers {
         let quota = &plan.quota;
         RenewalNumbers {
             is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
             epoch_us: (plan.sharing.epoch_ns / 1_000) as f64,
+            edges: quota.calendar().map(|calendar| {
+                let edges = calendar.edges(Duration::from_micros(now_us));
+                (edges.first as f64, edges.starts_us.map(|start_us| start_us as f64))
+            }),
             ..RenewalNumbers::default()
         }
         .under([quota.limit(), quota.period_ns()].map(|number| number.get() as f64), quota.capacity() as f64)
@@ -209,6 +231,11 @@ fn split<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
 /// Whether a number of a record may be one that a script wrote: see lua/arithmetic.lua.
 fn is_count(number: f64) -> bool {
     (0.0..EXACT).contains(&number)
+}
+
+/// Whether a record with this period is of the calendar.
+fn is_calendar(period_us: f64) -> bool {
+    period_us > 1.0 && (period_us - 1.0) % 86_400e6 == 0.0
 }
 
 fn is_plan([limit, period_ns, burst]: [f64; 3]) -> bool {

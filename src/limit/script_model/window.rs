@@ -2,7 +2,7 @@
 
 use super::bucket::number_of;
 use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
-use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
+use super::{float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack};
 use crate::lease_messages::LentWindow;
 
 /// The record that Redis keeps of one key.
@@ -63,6 +63,7 @@ struct Open {
     ends_us: f64,
     window_ends_us: f64,
     period_us: f64,
+    window_starts_us: f64,
 }
 
 impl Open {
@@ -95,7 +96,7 @@ impl Open {
     fn settle(&mut self, r: &RenewalNumbers, delta: f64) {
         let s = &mut self.record;
         let given_us = given_us(r.epoch, s.at_us);
-        let starts_us = self.window_ends_us - self.period_us;
+        let starts_us = self.window_starts_us;
         if delta > 0.0 {
             s.current = (s.current + delta).min(s.current.max(2.0 * r.limit));
         } else if given_us >= starts_us {
@@ -140,7 +141,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let mut open = open(*saved, now_us, r);
     let is_first = r.epoch != open.number;
     open.settle(r, r.delta);
-    let is_new = given_us(r.epoch, open.record.at_us) < open.window_ends_us - open.period_us;
+    let is_new = given_us(r.epoch, open.record.at_us) < open.window_starts_us;
     let s = &mut open.record;
     if !is_first {
         s.out = (s.out - r.spent + r.delta).max(0.0);
@@ -225,7 +226,10 @@ fn carried(saved: Record, now_us: f64, r: &RenewalNumbers) -> Record {
         return saved;
     }
     let period_us = (period_ns / 1000.0).floor();
-    let (index, then) = ((now_us / period_us).floor(), (saved.at_us / period_us).floor());
+    let (mut index, mut then) = ((now_us / period_us).floor(), (saved.at_us / period_us).floor());
+    if is_calendar(period_us) {
+        (index, then) = (((now_us - saved.at_us) / (period_us - 1.0)).floor(), 0.0);
+    }
     let (mut spent, before) = match index - then {
         ..=0.0 => (saved.current, saved.previous),
         1.0 => (0.0, saved.current),
@@ -248,14 +252,17 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         now_us = now_us.max(s.at_us);
     }
     let period_us = (r.period_ns / 1000.0).floor();
-    let index = (now_us / period_us).floor();
-    let ahead = index - (s.at_us / period_us).floor();
+    let index = r.window_at(period_us, now_us);
+    let ahead = index - r.window_at(period_us, s.at_us);
     if ahead >= 1.0 {
         s.previous = if ahead == 1.0 { s.current } else { 0.0 };
         s.current = 0.0;
     }
-    let starts_us = index * period_us;
-    let window_ends_us = starts_us + period_us;
+    let starts_us = r.window_start_us(period_us, index);
+    let window_ends_us = match r.edges {
+        None => starts_us + period_us,
+        Some(_) => r.window_start_us(period_us, index + 1.0),
+    };
     let mut begins_us = s.at_us - s.since_us;
     if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
@@ -273,6 +280,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         ends_us: (begins_us + r.epoch_us).min(window_ends_us),
         window_ends_us,
         period_us,
+        window_starts_us: starts_us,
     }
 }
 

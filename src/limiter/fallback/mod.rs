@@ -19,6 +19,7 @@ use crate::leases::Leases;
 use crate::leases::lease_table::{ASK_RETRY_NS, lease_outcome, outcome_of};
 use crate::local::{StateLocation, Table};
 use crate::permits::Permits;
+use base::clock;
 use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, WhenDown};
 use metrics::DecidingTier;
 
@@ -232,6 +233,8 @@ impl Fallback {
 fn others_spend(charge: &Charge) -> Outcome {
     let retry_after_ns = match charge.quota.algorithm() {
         Algorithm::Concurrency => DOWN_RETRY_NS,
+        // No later than another window of the calendar begins.
+        _ if charge.quota.calendar().is_some() => charge.quota.window_left_ns(clock::unix()),
         _ => charge.quota.period_ns().get(),
     };
     Outcome::new(Answer::Later { retry_after_ns }, 0, retry_after_ns)

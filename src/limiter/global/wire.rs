@@ -6,10 +6,11 @@
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::{ptr, slice};
+use std::{iter, ptr, slice};
 
 use smallvec::SmallVec;
 
+use base::clock;
 use limit::lease_messages::{
     ExactCharge, Grant, Hold, Op, Renewal, Reply, TakeReply, WindowBalance, WindowRecord,
 };
@@ -190,10 +191,15 @@ impl<'o> Call<'o> {
         let index = *self.known_plans.entry(ptr::from_ref(plan)).or_insert(next);
         if index == next {
             let quota = &plan.quota;
-            self.plans.push(quota.algorithm().number());
+            let edges = quota.calendar().map(|calendar| calendar.edges(clock::unix()));
+            let of_calendar = if edges.is_some() { OF_CALENDAR } else { 0 };
+            self.plans.push(quota.algorithm().number() | of_calendar);
             let [limit, period_ns, burst] =
                 [quota.limit(), quota.period_ns(), quota.burst()].map(NonZeroU64::get);
             for value in [limit, period_ns, burst, plan.sharing.epoch_ns / 1_000] {
+                self.plans.extend((value as f64).to_le_bytes());
+            }
+            for value in edges.iter().flat_map(|edges| iter::once(edges.first).chain(edges.starts_us)) {
                 self.plans.extend((value as f64).to_le_bytes());
             }
         }
@@ -419,6 +425,8 @@ const RUN_MAX: usize = 255;
 /// The same for plans, in bytes.
 const PLANS_MAX: usize = 255 * PLAN_BYTES;
 const PLAN_BYTES: usize = 33;
+/// Added to the number of an algorithm: where windows of the calendar begin follows.
+const OF_CALENDAR: u8 = 128;
 /// Of a debit: no more than one whole limit is owed after it.
 const BOUNDED: u8 = 1;
 /// Flags of a part, beside 1 for shadow and 2 for counting denied requests.

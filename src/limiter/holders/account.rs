@@ -216,7 +216,7 @@ fn whole_again_ns(charge: &Charge, left: u64) -> u64 {
     let period_ns = quota.period_ns().get();
     let missing = quota.capacity().saturating_sub(left);
     // Windows are aligned to Redis' clock, which is near this node's.
-    let to_end_ns = period_ns - (clock::unix().as_nanos() % u128::from(period_ns)) as u64;
+    let to_end_ns = quota.window_left_ns(clock::unix());
     match quota.algorithm() {
         _ if missing == 0 => 0,
         Algorithm::FixedWindow => to_end_ns,

@@ -13,7 +13,7 @@ use super::Table;
 use super::quotas::KnownQuotas;
 use super::slots::{STATE, fingerprint_of, low_bits_of};
 use limit::penalty::Record;
-use limit::{Algorithm, Key, Log, Quota, State};
+use limit::{Algorithm, Calendar, CalendarUnit, Key, Log, Quota, State, Zone};
 
 /// The way states are written. A successor that reads another begins anew.
 pub const FORMAT: u32 = 2;
@@ -134,8 +134,11 @@ fn counts_permits(known: &KnownQuotas<'_>, fingerprint: u32) -> bool {
 }
 
 pub(super) fn write_quota(out: &mut impl Write, quota: &Quota) -> io::Result<()> {
-    out.write_all(&[quota.algorithm().number()])?;
-    [quota.limit(), quota.period_ns(), quota.burst()].iter().try_for_each(|number| put(out, number.get()))
+    let calendar = quota.calendar();
+    out.write_all(&[quota.algorithm().number() | calendar.map_or(0, |_| OF_CALENDAR)])?;
+    let numbers = [quota.limit(), quota.period_ns(), quota.burst()];
+    numbers.iter().try_for_each(|number| put(out, number.get()))?;
+    calendar.map_or(Ok(()), |calendar| write_calendar(out, calendar))
 }
 
 pub(super) fn read_quota(input: &mut impl Read) -> Result<Quota, HandoverError> {
@@ -144,8 +147,43 @@ pub(super) fn read_quota(input: &mut impl Read) -> Result<Quota, HandoverError> 
     let mut positive =
         || -> Result<NonZeroU64, HandoverError> { NonZeroU64::new(get(input)?).ok_or(HandoverError::Quota) };
     let (limit, period_ns, burst) = (positive()?, positive()?, positive()?);
-    let algorithm = Algorithm::of_number(number[0]).ok_or(HandoverError::Quota)?;
-    Ok(Quota::new(algorithm, limit, period_ns, burst))
+    let algorithm = Algorithm::of_number(number[0] & !OF_CALENDAR).ok_or(HandoverError::Quota)?;
+    let quota = Quota::new(algorithm, limit, period_ns, burst);
+    match number[0] & OF_CALENDAR {
+        0 => Ok(quota),
+        _ => Ok(quota.on_calendar(read_calendar(input)?)),
+    }
+}
+
+/// Its unit, its zone with all offsets, when its clock reads 0, and the day on which months begin.
+fn write_calendar(out: &mut impl Write, calendar: &Calendar) -> io::Result<()> {
+    let (unit, zone) = (calendar.unit().word(), calendar.zone());
+    for text in [unit, zone.name()] {
+        put(out, text.len() as u64)?;
+        out.write_all(text.as_bytes())?;
+    }
+    put(out, zone.offsets().len() as u64)?;
+    for (from_s, offset_s) in zone.offsets() {
+        put(out, from_s.cast_unsigned())?;
+        put(out, offset_s.cast_unsigned())?;
+    }
+    put(out, calendar.origin_s())?;
+    put(out, calendar.anchor().into())
+}
+
+fn read_calendar(input: &mut impl Read) -> Result<&'static Calendar, HandoverError> {
+    let mut text = || -> Result<String, HandoverError> {
+        let length = get(input)?;
+        let mut text = Vec::new();
+        Read::by_ref(input).take(length.min(NAME_MAX)).read_to_end(&mut text)?;
+        String::from_utf8(text).map_err(|_| HandoverError::Quota)
+    };
+    let unit = CalendarUnit::of_word(&text()?).ok_or(HandoverError::Quota)?;
+    let name = text()?;
+    let offsets = (0..get(input)?).map(|_| Ok((get(input)?.cast_signed(), get(input)?.cast_signed())));
+    let zone = Zone::new(&name, offsets.collect::<io::Result<Vec<_>>>()?);
+    let calendar = Calendar::new(unit, zone, get(input)?);
+    Ok(calendar.anchored(u8::try_from(get(input)?).map_err(|_| HandoverError::Quota)?))
 }
 
 fn put_log(out: &mut impl Write, log: &Log) -> io::Result<()> {
@@ -182,6 +220,10 @@ fn get_unless_end(input: &mut impl Read) -> io::Result<Option<u64>> {
     get(input).map(|word| (word != END).then_some(word))
 }
 
+/// Added to the number of an algorithm: a calendar follows the quota.
+const OF_CALENDAR: u8 = 128;
+/// The longest name of a unit or a zone.
+const NAME_MAX: u64 = 256;
 /// No slot and no fingerprint has this number.
 const END: u64 = u64::MAX;
 
@@ -235,6 +277,30 @@ mod tests {
                 _ => assert_eq!(before, after, "{algorithm:?} {number}"),
             }
         }
+    }
+
+    #[test]
+    fn a_successor_finds_what_was_spent_of_a_month() {
+        let zone = Zone::new("Test/Handover", vec![(i64::MIN, -3_600), (900_000, 7_200)]);
+        let month = Calendar::new(CalendarUnit::Month, zone, 420 * 86_400).anchored(15);
+        let of = |quota: Quota| Charge { cost: 4, ..Charge::one(Key::new(7 << 80 | 7), quota) };
+        let quota = charge(Algorithm::FixedWindow, 0, 1).quota.on_calendar(month);
+        let table = Table::with_memory(1 << 16);
+        table.declare([quota]);
+        table.take(&of(quota), NOW);
+        let successor = handed_over(&table, 1 << 16).expect("they are of one size");
+        successor.declare([quota]);
+        assert_eq!(successor.peek(&of(quota), NOW), table.peek(&of(quota), NOW));
+        let mut written = Vec::new();
+        write_quota(&mut written, &quota).expect("it is memory");
+        assert_eq!(read_quota(&mut written.as_slice()).expect("it is whole"), quota);
+        for length in 0..written.len() {
+            assert!(read_quota(&mut &written[..length]).is_err(), "{length}");
+        }
+        // Now of another zone, as after a reload during the upgrade: what was spent stays spent.
+        let other = quota.on_calendar(Calendar::new(CalendarUnit::Month, Zone::utc(), 420 * 86_400));
+        successor.declare([other]);
+        assert_eq!(successor.peek(&of(other), NOW).remaining, 2);
     }
 
     /// A successor that takes a word at a time, and meanwhile waits for decisions on every key.

@@ -147,7 +147,7 @@ fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String
         if siblings > 1 {
             label = match quota.algorithm() {
                 Algorithm::Concurrency => format!("{label}-in-flight"),
-                _ => format!("{label}-{}", period_text(quota.period_ns().get())),
+                _ => format!("{label}-{}", period_text(quota)),
             };
         }
         let mut unique = label.clone();
@@ -157,7 +157,7 @@ fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String
             }
             unique = format!("{label}-{number}");
         }
-        let item = counting::item(&unique, quota);
+        let item = counting::item(&unique, quota, 0);
         Window {
             quota: *quota,
             plan: None,
@@ -221,8 +221,12 @@ fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut Com
     compiled(rules)
 }
 
-/// A period in its largest whole unit: `1m`, `90s`, `1500ms`.
-fn period_text(period_ns: u64) -> String {
+/// A period in its largest whole unit: `1m`, `90s`, `1500ms`; that of the calendar as it is written, `month`.
+fn period_text(quota: &Quota) -> String {
+    if let Some(calendar) = quota.calendar() {
+        return calendar.unit().word().to_owned();
+    }
+    let period_ns = quota.period_ns().get();
     let units = [
         (86_400 * SECOND_NS, "d"),
         (3_600 * SECOND_NS, "h"),

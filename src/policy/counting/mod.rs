@@ -11,6 +11,7 @@ pub mod shorthand;
 use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::ops::Range;
+use std::time::Duration;
 
 use http::HeaderMap;
 use smallvec::SmallVec;
@@ -75,7 +76,7 @@ pub struct Window {
     pub label: Box<str>,
     /// Its plan if the fleet shares it; `None`: this node alone counts.
     pub plan: Option<PlanId>,
-    /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`.
+    /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`; of the calendar, that of the window in which it was made.
     pub item: Box<str>,
     /// The window that counts beside it by the algorithm of before.
     pub(super) before: Option<u16>,
@@ -350,11 +351,11 @@ impl Policy {
     }
 
     /// The item of `RateLimit-Policy` of a charge: its window's, or another if an override has changed its quota.
-    pub fn item_of(&self, charge: &Charge) -> Cow<'_, str> {
+    pub fn item_of(&self, charge: &Charge, unix_seconds: u64) -> Cow<'_, str> {
         let window = &self.windows[usize::from(charge.window)];
-        match charge.is_overridden {
+        match charge.is_overridden || charge.quota.calendar().is_some() {
             false => Cow::Borrowed(&window.item),
-            true => Cow::Owned(item(&window.label, &charge.quota)),
+            true => Cow::Owned(item(&window.label, &charge.quota, unix_seconds)),
         }
     }
 
@@ -393,10 +394,12 @@ impl Policy {
 
 /// An item of `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3): a window's label with its quota. A
 /// bucket's is what it holds and how long it fills: of `r` units left none is beyond the `q` that are said.
-pub fn item(label: &str, quota: &Quota) -> String {
+pub fn item(label: &str, quota: &Quota, unix_seconds: u64) -> String {
     let limit = quota.capacity().min(SF_INTEGER_MAX);
     // Whole seconds, rounded up so that a client that believes it never comes too early.
-    let seconds = quota.whole_ns().div_ceil(1_000_000_000).min(SF_INTEGER_MAX);
+    let of_calendar = quota.calendar().map(|_| quota.period_at_ns(Duration::from_secs(unix_seconds)));
+    let whole_ns = of_calendar.unwrap_or(quota.whole_ns());
+    let seconds = whole_ns.div_ceil(1_000_000_000).min(SF_INTEGER_MAX);
     match quota.algorithm() {
         // A unit and no window, because what is in flight has no period (the quota units of the same draft).
         Algorithm::Concurrency => format!("\"{label}\";q={limit};qu=\"concurrent-requests\""),

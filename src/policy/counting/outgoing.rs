@@ -100,7 +100,7 @@ impl Policy {
                 windows.push(Window {
                     quota,
                     plan: None,
-                    item: item(&label, &quota).into(),
+                    item: item(&label, &quota, 0).into(),
                     label,
                     before: None,
                     outgoing: Some(Box::new(OutgoingWindow { of, ..outgoing })),
@@ -139,7 +139,7 @@ const CHANGE_NS: u64 = 5_000_000_000;
 /// What the algorithm of before allows: the limit of now, so that a limit that changes too takes hold at once, unless it is
 /// one of another period. A burst or a queue stays as it was, as a share of the limit.
 fn quota_of(before: &Quota, now: &Quota) -> Quota {
-    let is_of_one_kind = now.algorithm() != Algorithm::Concurrency && now.period_ns() == before.period_ns();
+    let is_of_one_kind = now.algorithm() != Algorithm::Concurrency && now.has_periods_of(before);
     if !is_of_one_kind || now.limit() == before.limit() {
         return *before;
     }

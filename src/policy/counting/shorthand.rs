@@ -4,12 +4,13 @@
 //! limit     = ( rate ("/" | "per") period [ "burst" units ] | units "in flight" ) [ "by" dimension … ]
 //! rate      = units [ "." digits ]
 //! units     = digits, with `_` where it reads better
-//! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … )
+//! period    = [ digits ] ( s | m | h | d, or sec, second, seconds, min … ) | day | week | month | year
 //! dimension = consumer | tenant | ip | route | method | host | header:x | cookie:x | query:x | param:x | claim:x |
 //!             body:x | entry:x, parted by commas or spaces
 //! ```
 //!
-//! It only parses: the default of `by` and the algorithm are up to the section that uses it.
+//! It only parses: the default of `by`, the algorithm and the zone of the calendar are up to the section that uses it. `day`
+//! without a number is one of the calendar, as `week`, `month` and `year` are; `d`, `1day` and `days` are 24 hours each.
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
@@ -17,11 +18,12 @@ use std::ops::Range;
 
 use crate::definition::Dimension;
 use crate::json::JsonPath;
-use limit::{Algorithm, Quota};
+use limit::{Algorithm, Calendar, CalendarUnit, Quota, Zone};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shorthand {
-    /// The window, as a token bucket whose burst is its limit if none is written, or as concurrency.
+    /// The window, as a token bucket whose burst is its limit if none is written, as concurrency, or by the calendar in UTC, on
+    /// a clock that counts from 1970.
     pub window: Quota,
     /// Who is counted; empty where nothing is written.
     pub by: Vec<Dimension>,
@@ -56,6 +58,9 @@ pub enum ShorthandProblem {
     /// A burst or a number of requests in flight with a point in it.
     #[error("this number must be whole")]
     Fraction,
+    /// A rate by the calendar with a point in it.
+    #[error("a limit per {unit} must be whole")]
+    CalendarFraction { unit: &'static str },
     /// A rate that is less than half a unit in 86,400 periods.
     #[error("this rate rounds to nothing")]
     TooSlow,
@@ -107,6 +112,9 @@ impl ShorthandProblem {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
             ShorthandProblem::Fraction => "only the number of requests per period may have decimals",
+            ShorthandProblem::CalendarFraction { .. } => {
+                "write a whole number, or a period of fixed length, as in `1.5/d` or `1.5/30d`"
+            }
             ShorthandProblem::TooSlow => "write a longer period, as in `1/30d`",
             ShorthandProblem::Letters { .. } => "write its digits, as in `10_000/d`",
             ShorthandProblem::TooLarge => "write a smaller number",
@@ -116,7 +124,7 @@ impl ShorthandProblem {
             | ShorthandProblem::ZeroPeriod => "write 1 or more",
             ShorthandProblem::NoBurst => "write it as in `5/s burst 10`",
             ShorthandProblem::UnknownUnit { .. } => {
-                "write s, m, h or d, with a number if needed: `10s`, `30d`"
+                "write s, m, h or d, with a number if needed: `10s`, `30d`; or day, week, month or year without one"
             }
             ShorthandProblem::Unexpected { .. } => {
                 "after the period write `burst` and a number, then `by` and what to count by"
@@ -170,12 +178,31 @@ fn read(text: &str) -> Result<Shorthand, Error> {
         return Ok(Shorthand { window, by, has_burst: false, is_decimal: false });
     }
     let is_decimal = rate.scale > 1;
-    let (limit, period_ns) = rate.over(reader.period()?)?;
+    let period = reader.period()?;
+    let (limit, period_ns) = match period {
+        Period::Fixed(period_ns) => rate.over(period_ns)?,
+        Period::Calendar(unit) if is_decimal => {
+            let problem = ShorthandProblem::CalendarFraction { unit: unit.word() };
+            return Err(Error { span: rate.span, problem });
+        }
+        Period::Calendar(_) => (rate.whole(ShorthandProblem::ZeroLimit)?, NonZeroU64::MIN),
+    };
     let burst = if reader.takes_word("burst") { Some(reader.burst()?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
     reader.end()?;
-    let window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
+    let mut window = Quota::new(Algorithm::TokenBucket, limit, period_ns, burst.unwrap_or(limit));
+    if let Period::Calendar(unit) = period {
+        window = window.on_calendar(Calendar::new(unit, Zone::utc(), 0));
+    }
     Ok(Shorthand { window, by, has_burst: burst.is_some(), is_decimal })
+}
+
+/// A period as it is written.
+#[derive(Clone, Copy)]
+enum Period {
+    /// Nanoseconds.
+    Fixed(NonZeroU64),
+    Calendar(CalendarUnit),
 }
 
 /// A number as it is written: `1.67` is 167 with a scale of 100.
@@ -407,8 +434,8 @@ impl<'t> ShorthandReader<'t> {
         Ok(DecimalNumber { span, digits, scale })
     }
 
-    /// `/m`, `/10s`, `per minute`; in nanoseconds.
-    fn period(&mut self) -> Result<NonZeroU64, Error> {
+    /// `/m`, `/10s`, `per minute`, `/month`.
+    fn period(&mut self) -> Result<Period, Error> {
         self.skip_space();
         if self.rest().starts_with('/') {
             self.at += 1;
@@ -417,17 +444,22 @@ impl<'t> ShorthandReader<'t> {
         }
         self.skip_space();
         let start = self.at;
-        let count = self.number()?.map_or(1, |(_, number)| number);
+        let count = self.number()?.map(|(_, number)| number);
         self.skip_space();
         let unit = self.token(|char| char.is_alphanumeric());
+        let calendar = CalendarUnit::of_word(unit).filter(|_| count.is_none());
+        if let Some(unit) = calendar {
+            return Ok(Period::Calendar(unit));
+        }
         let unit_ns = unit_ns(unit).ok_or_else(|| Error {
             span: self.at - unit.len()..self.at,
             problem: ShorthandProblem::UnknownUnit { found: unit.to_owned() },
         })?;
         let wrong = |problem| Error { span: start..self.at, problem };
         // Not more, because the arithmetic of limits has room for times up to 2^63 nanoseconds.
-        let period_ns = count.checked_mul(unit_ns).filter(|ns| i64::try_from(*ns).is_ok());
+        let period_ns = count.unwrap_or(1).checked_mul(unit_ns).filter(|ns| i64::try_from(*ns).is_ok());
         NonZeroU64::new(period_ns.ok_or_else(|| wrong(ShorthandProblem::TooLarge))?)
+            .map(Period::Fixed)
             .ok_or_else(|| wrong(ShorthandProblem::ZeroPeriod))
     }
 
@@ -575,6 +607,38 @@ mod tests {
             read("5/s by query:q param:id").3,
             [Dimension::Query("q".into()), Dimension::Param("id".into())]
         );
+    }
+
+    #[test]
+    fn a_unit_without_a_number_is_one_of_the_calendar_from_the_day_on() {
+        for (text, limit, unit) in [
+            ("1000/day", 1_000, CalendarUnit::Day),
+            ("5_000 per week by ip", 5_000, CalendarUnit::Week),
+            ("10_000/month by consumer", 10_000, CalendarUnit::Month),
+            ("9 / year", 9, CalendarUnit::Year),
+        ] {
+            let window = parse(text).expect("a limit").window;
+            let calendar = window.calendar().expect("a calendar");
+            assert_eq!((window.limit().get(), calendar.unit()), (limit, unit), "{text}");
+            assert_eq!(
+                (window.algorithm(), calendar.zone().name()),
+                (Algorithm::FixedWindow, "UTC"),
+                "{text}"
+            );
+        }
+        for (text, days) in [("9/d", 1), ("9/1day", 1), ("9 per 2 days", 2), ("9/days", 1), ("9/30d", 30)] {
+            let window = parse(text).expect("a limit").window;
+            assert_eq!((read(text).1, window.calendar()), (days * 86_400, None), "{text}");
+        }
+        for (text, found) in
+            [("9/2months", "months"), ("9/1 month", "month"), ("9/weeks", "weeks"), ("9/3year", "year")]
+        {
+            assert_eq!(error(text), (found, ShorthandProblem::UnknownUnit { found: found.into() }));
+        }
+        let (found, problem) = error("1.5/month by ip");
+        assert_eq!((found, &problem), ("1.5", &ShorthandProblem::CalendarFraction { unit: "month" }));
+        assert_eq!(problem.to_string(), "a limit per month must be whole");
+        assert_eq!(error("0/month"), ("0", ShorthandProblem::ZeroLimit));
     }
 
     #[test]

@@ -260,7 +260,9 @@ fn rate_limit_policy_lists_what_was_charged() {
         let ask = TestRequest::new(line);
         let route = table.find(&ask.facts()).expect("a route").route;
         let charged = charges(&table, &ask).expect("nothing is missing");
-        table.rate_limit_policy(route, &charged).map(|value| value.to_str().expect("plain text").to_owned())
+        table
+            .rate_limit_policy(route, &charged, 0)
+            .map(|value| value.to_str().expect("plain text").to_owned())
     };
     let search =
         r#""search-1s";q=20;w=1, "search-1h";q=1000;w=3600, "search-1s-2";q=30;w=1, "search-90s";q=7;w=90"#;
@@ -268,6 +270,27 @@ fn rate_limit_policy_lists_what_was_charged() {
     assert_eq!(shown("POST /"), Some(format!(r#"{search}, "log_in _";q=5;w=60"#)));
     assert_eq!(shown("GET /y"), None);
     assert_eq!(&*table.policies()[2].windows[0].label, "log_in _");
+}
+
+#[test]
+fn a_window_of_the_calendar_is_told_as_long_as_it_is() {
+    let quota = policy("quota", &["90/month", "9/day"]);
+    let table = table(&[limited("r", "/", &["quota"])], &[quota]);
+    let shown = |unix_seconds| {
+        let ask = TestRequest::new("GET /");
+        let route = table.find(&ask.facts()).expect("a route").route;
+        let charged = charges(&table, &ask).expect("nothing is missing");
+        let shown = table.rate_limit_policy(route, &charged, unix_seconds).expect("it is charged");
+        shown.to_str().expect("plain text").to_owned()
+    };
+    // January, February of a leap year and of another, April.
+    for (unix_seconds, days) in
+        [(1_706_000_000, 31), (1_709_000_000, 29), (1_740_000_000, 28), (1_744_000_000, 30)]
+    {
+        let month = days * 86_400;
+        let expected = format!(r#""quota-month";q=90;w={month}, "quota-day";q=9;w=86400"#);
+        assert_eq!(shown(unix_seconds), expected);
+    }
 }
 
 #[test]
@@ -351,7 +374,7 @@ fn a_client_is_charged_by_its_tier() {
     assert_eq!(free[0].key, pro[0].key, "who changes its tier takes along what is used");
     assert_eq!((pro[0].window, pro[1].window), (2, 3));
     let found = table.find(&TestRequest::new("GET /").facts()).expect("the route").route;
-    let shown = table.rate_limit_policy(found, &pro).expect("it is charged");
+    let shown = table.rate_limit_policy(found, &pro, 0).expect("it is charged");
     assert_eq!(shown, "\"p-pro-1s\";q=50;w=1, \"p-pro-in-flight\";q=7;qu=\"concurrent-requests\"");
 }
 

@@ -88,11 +88,7 @@ impl Simulation {
         let salt = salt();
         let naming = config.naming(&salt);
         let mut table = table.salted(&salt);
-        share(&mut table, &nodes);
-        for node in &nodes {
-            let windows = table.policies().iter().flat_map(|policy| policy.windows.iter());
-            node.declare(windows.map(|window| window.quota));
-        }
+        announce(&mut table, &nodes);
         let counts = OutcomeCounts::new(table.policies());
         let running = BTreeMap::new();
         Simulation { config, table, nodes, redis, naming, running, origin: None, swept_ns: 0, counts }
@@ -148,9 +144,26 @@ impl Simulation {
 
     /// The reading of the limiter's clock at this time, nanoseconds since 1970.
     pub fn reading(&mut self, at_ns: u64) -> u64 {
-        let reads_ns = || clock::aligned_ns(Duration::from_nanos(at_ns));
-        let origin = self.origin.get_or_insert_with(|| Origin { unix_ns: at_ns, reads_ns: reads_ns() });
+        let origin = match &self.origin {
+            Some(origin) => *origin,
+            None => self.begin(at_ns),
+        };
         origin.reads_ns.saturating_add(at_ns.saturating_sub(origin.unix_ns))
+    }
+
+    /// Starts the limiter's clock at the first request, and lets windows of the calendar follow it, because the configuration was
+    /// read by the clock of today.
+    fn begin(&mut self, at_ns: u64) -> Origin {
+        let origin = Origin { unix_ns: at_ns, reads_ns: clock::aligned_ns(Duration::from_nanos(at_ns)) };
+        let [unix_s, reads_s] = [origin.unix_ns, origin.reads_ns].map(|ns| ns / 1_000_000_000);
+        if self.table.follow_clock(clock::origin_of(unix_s, reads_s)) {
+            announce(&mut self.table, &self.nodes);
+        }
+        if let Some(redis) = &self.redis {
+            redis.set_clock(origin.unix_ns - origin.reads_ns);
+        }
+        self.origin = Some(origin);
+        origin
     }
 
     fn decide(&mut self, request: &Request, now_ns: u64, ends_ns: u64, node: usize) -> Outcome {
@@ -434,6 +447,15 @@ fn limiter(config: &Config, redis: Option<&Arc<Redis>>, node: usize) -> Arc<Limi
     let wire = Arc::new(Wire { redis: Arc::clone(redis), node }) as Arc<dyn Link>;
     let fleet = Fleet::new(wire, config.limits.memory - own_bytes).salted(&salt());
     Arc::new(Limiter::in_fleet(local::Table::with_memory(own_bytes), fleet))
+}
+
+/// Makes the windows of a table known to the nodes.
+fn announce(table: &mut RouteTable, nodes: &[Arc<Limiter>]) {
+    share(table, nodes);
+    for node in nodes {
+        let windows = table.policies().iter().flat_map(|policy| policy.windows.iter());
+        node.declare(windows.map(|window| window.quota));
+    }
 }
 
 /// Tells each window of a table by which plan the nodes share it. All nodes number plans alike.

@@ -26,6 +26,8 @@ struct RedisState {
     /// Permits that each node holds.
     held: HashMap<Key, Box<[u64]>>,
     nodes: usize,
+    /// How far its own clock, which leases know, is ahead of the limiters'.
+    ahead_ns: u64,
 }
 
 /// What is kept of one exact window.
@@ -44,6 +46,11 @@ impl Redis {
     pub fn new(nodes: u32) -> Redis {
         let kept = RedisState { nodes: nodes as usize, ..RedisState::default() };
         Redis { nodes, asked: Mutex::default(), kept: Mutex::new(kept) }
+    }
+
+    /// Sets its clock so far ahead of the limiters'.
+    pub fn set_clock(&self, ahead_ns: u64) {
+        lock(&self.kept).ahead_ns = ahead_ns;
     }
 
     /// Answers all that was asked, and what is asked because of the answers, at a time of the log.
@@ -73,7 +80,7 @@ impl RedisState {
                     renewal.plan.quota.period_ns().get().saturating_mul(2).saturating_add(LEASE_NS);
                 let (model, kept_ns) = self.leased.entry(renewal.key).or_default();
                 *kept_ns = (*kept_ns).max(now_ns.saturating_add(lasts_ns));
-                Reply::Grant(model.renew(renewal, now_ns / 1_000))
+                Reply::Grant(model.renew(renewal, now_ns.saturating_add(self.ahead_ns) / 1_000))
             }
             Op::Take(parts) => Reply::Taken(self.take(parts, now_ns)),
             Op::Return { parts, taken_us } => {

@@ -78,6 +78,26 @@ fn a_fixed_window_begins_when_that_of_the_wall_clock_does() {
     assert_eq!(denied(&mut world, &second(60), 6, 0), 1);
 }
 
+/// Whatever year the log is of, and with leases, too.
+#[test]
+fn a_month_of_the_calendar_is_that_of_the_log() {
+    for (more, nodes) in [("", 1), ("[redis]\nurl = \"redis://127.0.0.1\"", 2)] {
+        for (ends_s, next_s) in
+            [(951_865_200, 954_540_000), (1_709_247_600, 1_711_922_400), (4_070_905_200, 4_073_583_600)]
+        {
+            let limit = "by = []\nlimit = \"50/month\"\ntime-zone = \"Europe/Berlin\"";
+            let mut world = world_of(nodes, &limited(limit, more));
+            let at = |at_s: u64| Request { began_ns: at_s * S, ..get("/a/") };
+            // Two days before March, and a second; then in March, and a second before April.
+            assert_eq!(denied(&mut world, &at(ends_s - 2 * 86_400), 30, S), 0, "{ends_s}");
+            assert_eq!(denied(&mut world, &at(ends_s - 1), 30, 0), 10, "{ends_s}");
+            assert_eq!(denied(&mut world, &at(ends_s), 60, S), 10, "{ends_s}");
+            assert_eq!(denied(&mut world, &at(next_s - 1), 1, S), 1, "{ends_s}");
+            assert_eq!(denied(&mut world, &at(next_s), 50, S), 0, "{ends_s}");
+        }
+    }
+}
+
 #[test]
 fn what_does_not_come_to_limits_is_told_apart() {
     let text = "[limits]\nmemory = \"1MiB\"\n\

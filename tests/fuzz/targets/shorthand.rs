@@ -19,6 +19,8 @@ fuzz_target!(|text: &str| {
     let mut again = if window.algorithm() == Algorithm::Concurrency {
         assert!(!limit.has_burst);
         format!("{} in  flight", window.limit())
+    } else if let Some(calendar) = window.calendar() {
+        format!("{} per {}", window.limit(), calendar.unit().word())
     } else {
         assert_eq!(window.period_ns().get() % 1_000_000_000, 0, "periods are whole seconds");
         format!("{} per {} s", window.limit(), window.period_ns().get() / 1_000_000_000)

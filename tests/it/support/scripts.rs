@@ -3,8 +3,10 @@
 
 use std::num::NonZeroU64;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use limit::{Algorithm, Quota};
+use limit::calendar::Edges;
+use limit::{Algorithm, Calendar, CalendarUnit, Quota, Zone};
 
 use super::{Directory, end, eventually};
 
@@ -61,6 +63,8 @@ pub struct Store {
     /// For what the scripts do not do.
     pub connection: redis::Connection,
     script: redis::Script,
+    /// Whose calendar the windows of the calendar follow.
+    pub zone: &'static Zone,
     _directory: Directory,
 }
 
@@ -96,7 +100,13 @@ impl Store {
             .expect("redis-server is installed (tests/all does it)");
         let client = redis::Client::open(format!("unix://{}", socket.display())).expect("it is a path");
         let connection = eventually("redis-server listens", || client.get_connection().ok());
-        Store { child, connection, script: redis::Script::new(text), _directory: directory }
+        Store {
+            child,
+            connection,
+            script: redis::Script::new(text),
+            zone: Zone::utc(),
+            _directory: directory,
+        }
     }
 
     /// Calls the script as it stands: keys, and one packed argument.
@@ -116,11 +126,22 @@ impl Store {
         parts: &[[f64; 6]],
         numbers: &[f64; 4],
     ) -> Result<Vec<f64>, String> {
-        let numbers =
-            [f64::from(function)].into_iter().chain(*numbers).chain(parts.iter().flatten().copied());
+        let unix = Duration::from_micros(numbers[0] as u64);
+        let parts = parts.iter().flat_map(|part| part.iter().copied().chain(self.edges(part[2], unix)));
+        let numbers = [f64::from(function)].into_iter().chain(*numbers).chain(parts);
         let packed: Vec<u8> = numbers.flat_map(f64::to_le_bytes).collect();
         let reply = self.invoke(keys, &packed)?;
         Ok(reply.as_chunks().0.iter().map(|bytes| f64::from_le_bytes(*bytes)).collect())
+    }
+
+    /// Where windows begin around a time, as the wire has it, if the period is one of the calendar; else -1 each.
+    fn edges(&self, period_ns: f64, unix: Duration) -> [f64; 5] {
+        let is_of = |unit: &CalendarUnit| {
+            let limit = quota(Algorithm::FixedWindow, 1, 1, 1);
+            limit.on_calendar(Calendar::new(*unit, self.zone, 0)).period_ns().get() as f64 == period_ns
+        };
+        let unit = CalendarUnit::ALL.into_iter().find(is_of);
+        unit.map_or([-1.0; 5], |unit| numbers_of(Calendar::new(unit, self.zone, 0).edges(unix)))
     }
 
     fn told(&mut self, function: u8, keys: &[&str], parts: &[[f64; 6]], numbers: &[f64; 4]) -> Taken {
@@ -179,6 +200,12 @@ impl Drop for Store {
     }
 }
 
+/// Edges as the wire has them.
+pub fn numbers_of(edges: Edges) -> [f64; 5] {
+    let [first, second, third, fourth] = edges.starts_us;
+    [edges.first, first, second, third, fourth].map(|number| number as f64)
+}
+
 /// What everything stands on, with `prelude` in the place of what keys and time have in common, and the files of
 /// algorithms and leases, each a function as in the gateway's script.
 fn library(prelude: &str) -> String {
@@ -215,8 +242,11 @@ now_us = numbers[2]
 read_keys()
 local parts = {}
 for index = 1, #KEYS do
-  local n = index * 6
+  local n = index * 11 - 5
   local plan = { algorithm = numbers[n], limit = numbers[n + 1], period_ns = numbers[n + 2], burst = numbers[n + 3] }
+  if numbers[n + 6] >= 0 then
+    plan.edges = { first = numbers[n + 6], numbers[n + 7], numbers[n + 8], numbers[n + 9], numbers[n + 10] }
+  end
   parts[index] = { key = index, plan = plan, cost = numbers[n + 4], flags = numbers[n + 5] }
 end
 local part, is_admitted, told = parts[1], true, 0

@@ -402,6 +402,19 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
     let began = Duration::from_secs_f64((now.as_secs_f64() / seconds).floor() * seconds);
     let at = |time: Duration| Time(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
     let (begun, ends) = (at(began), at(began + Duration::from_secs_f64(seconds)));
+    if let Some(calendar) = window.calendar {
+        let (begun_s, ends_s) = calendar.around_s(now);
+        let [begun, ends] = [begun_s, ends_s].map(|time_s| at(Duration::from_secs(time_s)));
+        let (unit, zone) = (calendar.unit().word(), calendar.zone().name());
+        let zone = if calendar.anchor() == 1 {
+            zone.to_owned()
+        } else {
+            format!("{zone}, anchor {}", calendar.anchor())
+        };
+        return format!(
+            "a {unit} of the calendar in {zone}: the current one began at {begun} and ends at {ends}"
+        );
+    }
     match window.algorithm {
         Algorithm::FixedWindow => {
             format!("a fixed window: the current one began at {begun} and ends at {ends}")
@@ -488,6 +501,7 @@ const REFUSALS_SHOWN: usize = 5;
 
 #[cfg(test)]
 mod tests {
+    use limit::{Calendar, CalendarUnit, Zone};
     use serde_json::json;
 
     use super::*;
@@ -496,6 +510,7 @@ mod tests {
         WindowUsage {
             window: "search-1h".to_owned(),
             algorithm,
+            calendar: None,
             limit: 100,
             capacity: 100,
             period_seconds: Some(3_600.0),
@@ -514,6 +529,11 @@ mod tests {
     fn a_fixed_window_says_when_it_began() {
         let said = alignment(&window(Algorithm::FixedWindow), Duration::from_secs(1_700_000_000));
         let expected = "a fixed window: the current one began at 2023-11-14T22:00:00.000000Z and ends at 2023-11-14T23:00:00.000000Z";
+        assert_eq!(said, expected);
+        let calendar = Some(Calendar::new(CalendarUnit::Month, Zone::utc(), 0));
+        let month = WindowUsage { calendar, ..window(Algorithm::FixedWindow) };
+        let said = alignment(&month, Duration::from_secs(1_700_000_000));
+        let expected = "a month of the calendar in UTC: the current one began at 2023-11-01T00:00:00.000000Z and ends at 2023-12-01T00:00:00.000000Z";
         assert_eq!(said, expected);
         let said = alignment(&window(Algorithm::TokenBucket), Duration::from_secs(1_700_000_000));
         assert_eq!(said, "a bucket: one unit comes back every 36 s, up to 100");

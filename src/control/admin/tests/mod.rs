@@ -150,6 +150,7 @@ fn state(readiness: Readiness) -> AdminState {
                 let window = WindowUsage {
                     window: "p".to_owned(),
                     algorithm: limit::Algorithm::TokenBucket,
+                    calendar: None,
                     limit: 5,
                     capacity: 5,
                     period_seconds: Some(60.0),

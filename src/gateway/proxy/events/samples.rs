@@ -119,7 +119,7 @@ pub fn sampled_windows<'s, S: Subject + 's>(
             window: policy.windows[usize::from(charge.window)].label.clone(),
             key: subject.map(|subject| naming.name(policy, subject)).unwrap_or_default().into(),
             limit: charge.quota.capacity(),
-            period_ns: if is_in_flight { 0 } else { charge.quota.period_ns().get() },
+            period_ns: if is_in_flight { 0 } else { charge.quota.period_at_ns(clock::unix()) },
             remaining: outcome.remaining,
             cost: charge.cost,
             is_allowed: outcome.is_admitted(),

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -50,7 +51,7 @@ impl RateLimitFields {
         decision: &Decision,
         is_leased: impl FnOnce(&Charge) -> bool,
     ) -> RateLimitFields {
-        let policies = || table.rate_limit_policy(found.route, charges);
+        let policies = || table.rate_limit_policy(found.route, charges, unix_seconds);
         RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
     }
 
@@ -181,7 +182,7 @@ pub fn reset_ns(
 }
 
 /// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
-/// begin at multiples of their period on Redis's wall clock; this node's clock is close enough for a field in seconds.
+/// begin at multiples of their period, or with the calendar, on Redis's wall clock; this node's clock is close enough for a field in seconds.
 /// `None` in fallback, where a node has windows of its own.
 fn shared_reset(
     charge: &Charge,
@@ -195,7 +196,7 @@ fn shared_reset(
         return None;
     }
     let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
-    let ends_in = period_seconds - unix_seconds % period_seconds;
+    let ends_in = charge.quota.window_left_ns(Duration::from_secs(unix_seconds)).div_ceil(SECOND_NS);
     match (charge.quota.algorithm(), tier) {
         // A log is whole a period after its newest unit, which every answer says.
         _ if charge.quota.is_few() => None,
@@ -280,7 +281,7 @@ mod tests {
                 let [units, period_ns, burst] = [units, seconds * SECOND_NS, burst]
                     .map(|number| NonZeroU64::new(number).expect("none of them is zero"));
                 let quota = Quota::new(algorithm, units, period_ns, burst);
-                let item = policy::counting::item("a", &quota);
+                let item = policy::counting::item("a", &quota, 0);
                 let charge = Charge::one(Key::default(), quota);
                 let told = format!("\"a\";q={}", limit(&charge));
                 assert!(item == told.clone() || item.starts_with(&(told + ";")), "{algorithm:?}: {item}");

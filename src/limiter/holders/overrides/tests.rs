@@ -212,7 +212,7 @@ fn all_windows_and_bursts_grow_as_the_first_does() {
     let quotas = check.charges.iter().map(|charge| (charge.quota.limit().get(), charge.quota.burst().get()));
     assert_eq!(quotas.collect::<Vec<_>>(), [(250, 50), (12_500, 12_500), (8, 8)]);
     assert!(check.charges.iter().all(|charge| charge.is_overridden));
-    let shown = table.rate_limit_policy(&table.routes()[0], &check.charges).expect("a field");
+    let shown = table.rate_limit_policy(&table.routes()[0], &check.charges, 0).expect("a field");
     assert_eq!(
         shown,
         "\"calls-1m\";q=50;w=12, \"calls-1d\";q=12500;w=86400, \"calls-in-flight\";q=8;qu=\"concurrent-requests\""

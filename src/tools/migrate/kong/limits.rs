@@ -17,13 +17,6 @@ impl<'d> Reading<'d> {
         for (key, period) in PERIODS {
             let Some(units) = config.count(key).filter(|units| *units > 0) else { continue };
             windows.push(text(&format!("{units}/{period}")));
-            if matches!(*key, "month" | "year") {
-                self.differs(
-                    plugin,
-                    &format!("rate-limiting, {key}"),
-                    &format!("the period is {period}, not a calendar period"),
-                );
-            }
         }
         let by = self.counted_by(plugin, config, "limit_by");
         let (Some(by), false) = (by, windows.is_empty()) else {
@@ -176,5 +169,6 @@ fn named(scope: &str, plugin: &str) -> String {
     if scope.is_empty() { plugin.to_owned() } else { format!("{scope}-{plugin}") }
 }
 
+/// All begin in UTC there, too.
 const PERIODS: &[(&str, &str)] =
-    &[("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "30d"), ("year", "365d")];
+    &[("second", "s"), ("minute", "m"), ("hour", "h"), ("day", "d"), ("month", "month"), ("year", "year")];

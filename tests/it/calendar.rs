@@ -1,0 +1,214 @@
+//! Windows of the calendar in a real Redis: the script against the arithmetic of the table, and gateways over the edge of a
+//! month. Time is an argument or the clock of Redis, which the tests set.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use base::random::Random;
+use limit::{Algorithm, Answer, Calendar, CalendarUnit, Quota, State, Zone};
+
+use crate::support::redis::Redis;
+use crate::support::scripts::{Store, part, quota};
+use crate::support::{Client, Gateway, Response, eventually};
+
+/// As in Berlin: clocks change on 29 March and on 25 October 2026.
+fn zone() -> &'static Zone {
+    let changes = [(i64::MIN, 3_600), (1_774_746_000, 7_200), (1_792_890_000, 3_600)];
+    Zone::new("Test/Berlin", changes.to_vec())
+}
+
+fn limited(limit: u64, unit: CalendarUnit, zone: &'static Zone) -> Quota {
+    quota(Algorithm::FixedWindow, limit, 1, limit).on_calendar(Calendar::new(unit, zone, 0))
+}
+
+fn unix_us(at_us: u64) -> Duration {
+    Duration::from_micros(at_us)
+}
+
+#[test]
+fn the_script_counts_as_the_table_does() {
+    let mut store = Store::start();
+    store.zone = zone();
+    let (mut admitted, mut refused, mut edges) = (0, 0, 0);
+    for (seed, unit) in (0..40).map(|seed| (seed, CalendarUnit::ALL[(seed % 4) as usize])) {
+        let random = Random::new(seed + 1);
+        let below = |bound: u64| random.next() % bound;
+        let (key, quota) = (format!("k{seed}"), limited(10, unit, store.zone));
+        let (mut state, mut now_us) = (State::default(), 1_772_000_000_000_000 + below(30_000_000_000_000));
+        for step in 0..80 {
+            let before_us = now_us;
+            let (_, ends_ns) = quota.window_around_ns(unix_us(now_us));
+            now_us = match below(8) {
+                0 => ends_ns / 1_000 - 1,
+                1 => ends_ns / 1_000,
+                2 => now_us + below(quota.period_ns().get() / 1_000),
+                _ => now_us + below(3_600_000_000),
+            };
+            edges += u32::from(quota.window_at(before_us * 1_000) != quota.window_at(now_us * 1_000));
+            let (cost, context) = (1 + below(4), format!("{unit:?} seed {seed} step {step} at {now_us}"));
+            let part = part(quota, cost, 0);
+            match below(6) {
+                0 => {
+                    store.debit(&[&key], &[part], now_us);
+                    state = state.debit(&quota, cost, now_us * 1_000);
+                }
+                1 => {
+                    store.give_back(&[&key], &[part], before_us, now_us);
+                    state = state.give_back(&quota, cost, before_us * 1_000);
+                }
+                _ => {}
+            }
+            let told = store.take(&[&key], &[part], now_us);
+            let (after, outcome) = state.take(&quota, cost, now_us * 1_000);
+            state = after;
+            assert_eq!(told.admitted, outcome.is_admitted(), "{context}");
+            assert_eq!(told.parts[0].remaining, outcome.remaining, "{context}");
+            assert_eq!(told.parts[0].reset_us * 1_000, outcome.reset_ns, "{context}");
+            if let Answer::Later { retry_after_ns } = outcome.answer() {
+                assert_eq!(told.parts[0].wait_us.unsigned_abs() * 1_000, retry_after_ns, "{context}");
+            }
+            admitted += u32::from(told.admitted);
+            refused += u32::from(!told.admitted);
+        }
+    }
+    assert!(admitted > 1_000 && refused > 300 && edges > 500, "{admitted} {refused} {edges}");
+}
+
+#[test]
+fn what_was_spent_stays_spent_under_another_zone_or_unit_until_it_ends() {
+    let mut store = Store::start();
+    // 15 February 2027, noon, and when March begins in Tokyo and in UTC.
+    let (noon, tokyo_us, utc_us) = (1_802_692_800_000_000, 1_803_826_800_000_000, 1_803_859_200_000_000);
+    let tokyo = Zone::new("Test/Tokyo", vec![(i64::MIN, 9 * 3_600)]);
+    let days = |days: u64| quota(Algorithm::FixedWindow, 10, days * 86_400_000_000, 10);
+    let [month, week, day] = [CalendarUnit::Month, CalendarUnit::Week, CalendarUnit::Day]
+        .map(|unit| limited(10, unit, Zone::utc()));
+    let mut left = |zone, key: &str, quota, cost, now_us| {
+        store.zone = zone;
+        store.take(&[key], &[part(quota, cost, 0)], now_us).parts[0].remaining
+    };
+    assert_eq!(left(Zone::utc(), "zone", month, 7, noon), 3);
+    assert_eq!(left(tokyo, "zone", month, 1, noon), 2);
+    assert_eq!(left(tokyo, "zone", month, 0, tokyo_us - 1), 2);
+    assert_eq!(left(tokyo, "zone", month, 4, tokyo_us), 6);
+    // Back again: in February for UTC, what counts is of March, and counts there, too.
+    assert_eq!(left(Zone::utc(), "zone", month, 0, tokyo_us + 1), 6);
+    assert_eq!(left(Zone::utc(), "zone", month, 0, utc_us), 6);
+    for (key, before, after) in [
+        ("a", days(1), day),
+        ("b", day, days(1)),
+        ("c", month, day),
+        ("d", day, month),
+        ("e", days(30), month),
+        ("f", week, month),
+    ] {
+        assert_eq!(left(Zone::utc(), key, before, 7, noon), 3, "{key}");
+        assert_eq!(left(Zone::utc(), key, after, 1, noon + 1), 2, "{key}");
+        // Noon of the next day.
+        let expected = if after == month { 2 } else { 10 };
+        assert_eq!(left(Zone::utc(), key, after, 0, noon + 86_400_000_000), expected, "{key}");
+    }
+    // What another unit counted is over 31 days after a month has begun, because the record does not say how long it was.
+    let over_us = utc_us + 3 * 86_400_000_000;
+    for (key, before) in [("g", month), ("h", day), ("i", days(1))] {
+        assert_eq!(left(Zone::utc(), key, before, 7, noon), 3, "{key}");
+        assert_eq!(left(Zone::utc(), key, week, 0, over_us), 10, "{key} is over");
+    }
+    // A higher limit, a lower one, and back: units stay.
+    assert_eq!(left(Zone::utc(), "limit", month, 7, noon), 3);
+    let of = |limit| limited(limit, CalendarUnit::Month, Zone::utc());
+    assert_eq!(left(Zone::utc(), "limit", of(20), 0, noon), 13);
+    assert_eq!(left(Zone::utc(), "limit", of(5), 0, noon), 0);
+    assert_eq!(left(Zone::utc(), "limit", month, 0, noon), 3);
+    assert_eq!(left(Zone::utc(), "limit", of(5), 0, utc_us), 5);
+}
+
+#[test]
+fn a_clock_that_is_set_back_over_the_edge_gives_no_month_twice() {
+    let mut store = Store::start();
+    let month = limited(10, CalendarUnit::Month, Zone::utc());
+    // When March 2027 begins, and April.
+    let (edge_us, next_us) = (1_803_859_200_000_000_u64, 1_806_537_600_000_000_i64);
+    let mut told = |cost, now_us| store.take(&["k"], &[part(month, cost, 0)], now_us).parts[0];
+    assert_eq!(told(10, edge_us - 1).remaining, 0);
+    assert_eq!(told(7, edge_us).remaining, 3);
+    let back = told(4, edge_us - 60_000_000);
+    assert_eq!((back.remaining, back.wait_us), (3, next_us - edge_us.cast_signed() + 60_000_000));
+    assert_eq!(told(3, edge_us - 60_000_000).remaining, 0);
+    assert!(told(1, edge_us).wait_us > 0);
+    assert_eq!(told(10, next_us.cast_unsigned()).remaining, 0);
+}
+
+/// Whatever a key holds, it denies for a month at most.
+#[test]
+fn a_record_that_no_script_left_is_a_spent_month() {
+    let mut store = Store::start();
+    let month = limited(10, CalendarUnit::Month, Zone::utc());
+    let (noon, ends_us) = (1_802_692_800_000_000, 1_803_859_200_000_000);
+    store.take(&["k"], &[part(month, 7, 0)], noon);
+    let record: Vec<u8> = redis::cmd("GET").arg("k").query(&mut store.connection).expect("it is kept");
+    for at in [0, 8, 20, 28] {
+        for number in [f64::NAN, f64::INFINITY, -1.0, 1e15, 9e15, 1e300, -1e300] {
+            let mut record = record.clone();
+            record[at..at + 8].copy_from_slice(&number.to_le_bytes());
+            redis::cmd("SET").arg("k").arg(record).exec(&mut store.connection).expect("Redis answers");
+            let told = store.take(&["k"], &[part(month, 1, 0)], noon + 1);
+            assert!(told.parts[0].remaining <= 10, "{at} {number}: {told:?}");
+            let later = store.take(&["k"], &[part(month, 1, 0)], ends_us + 1);
+            assert!(later.admitted, "{at} {number}: {told:?}, {later:?}");
+        }
+    }
+}
+
+fn ask(client: &mut Client, user: &str) -> Response {
+    client.send(format!("GET / HTTP/1.1\r\nHost: a\r\nx-user: {user}\r\n\r\n"));
+    client.response()
+}
+
+#[test]
+fn a_fleet_counts_anew_when_the_month_of_its_zone_begins() {
+    let redis = Redis::with_clock();
+    let config = format!(
+        "[redis]\nurl = \"redis://{}\"\n\
+         [policy.exact]\nby = [\"header:x-user\"]\nlimit = \"20/month\"\ntime-zone = \"America/New_York\"\novershoot = 0\n\
+         [policy.leased]\nby = [\"header:x-user\"]\nlimit = \"300/month\"\ntime-zone = \"America/New_York\"\n\
+         [[route]]\npath = \"/\"\nlimit = \"exact\"\nrespond = {{}}\n\
+         [[route]]\npath = \"/leased\"\nlimit = \"leased\"\nrespond = {{}}\n",
+        redis.addr()
+    );
+    let nodes: Vec<Gateway> = (0..3).map(|_| Gateway::start(&config)).collect();
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    // The library's own database has the zone; its edge is five hours or four after that of UTC.
+    let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
+    let (begins_s, utc_s) = month.around_s(now());
+    let told = ask(&mut nodes[0].client(), "shown");
+    let policy = told.header("ratelimit-policy").unwrap_or_default().to_owned();
+    let length_s: u64 = policy.rsplit_once("w=").and_then(|(_, length)| length.parse().ok()).unwrap_or(0);
+    let usual_s = utc_s - begins_s;
+    assert!(length_s.abs_diff(usual_s) <= 3_600 || now().as_secs() - begins_s < 6 * 3_600, "{policy}");
+    let set = |at_s: u64| {
+        redis.set_clock(&format!("+{}", at_s - now().as_secs()));
+        eventually("its clock is set", || {
+            let said: u64 = redis.cli(&["TIME"]).lines().next()?.parse().ok()?;
+            (said.abs_diff(at_s) < 60).then_some(())
+        });
+    };
+    for (path, limit) in [("/", 20), ("/leased", 300)] {
+        let ask = |node: usize| {
+            let mut client = nodes[node].client();
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nx-user: ann\r\n\r\n"));
+            client.response()
+        };
+        // In UTC the month has ended by then, in New York not.
+        set(utc_s + 3 * 3_600);
+        let admitted = |requests: usize, of: &[usize]| {
+            (0..requests).filter(|turn| ask(of[turn % of.len()]).status == 200).count()
+        };
+        assert_eq!(admitted(2 * limit, &[0, 1]), limit, "{path}");
+        let wait_s = ask(0).number("retry-after");
+        assert!((3_000..2 * 3_600 + 120).contains(&wait_s), "{path}: {wait_s}");
+        set(utc_s + 5 * 3_600 + 60);
+        assert_eq!(admitted(2 * limit, &[2]), limit, "{path}");
+        let wait_s = ask(2).number("retry-after");
+        assert!((27 * 86_400..32 * 86_400).contains(&wait_s), "{path}: {wait_s}");
+    }
+}
