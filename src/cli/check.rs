@@ -188,8 +188,8 @@ fn show_worst_periods(config: &Config, out: &mut dyn Write) -> io::Result<()> {
             let limit = window.limit();
             writeln!(
                 out,
-                "  for about {limit} in one period, write a `burst` below {limit}, `algorithm = \"sliding-window\"`, or \
-                 `algorithm = \"fixed-window\"`, which resets by the calendar"
+                "  to admit fewer: a `burst` below {limit}; `algorithm = \"sliding-window\"`, never more than {limit} at once; or \
+                 a window of the calendar such as `{limit}/day`, {limit} from one reset to the next"
             )?;
         }
     }
