@@ -10,7 +10,7 @@ use time::{Date, Month, OffsetDateTime};
 use toml::value::{Datetime, Offset};
 
 use base::identity::{Claim, Claims, Identity};
-use base::whole_file;
+use base::{whole_file, words};
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +84,7 @@ impl<T: DeserializeOwned> ParsedFile<T> {
                         "write the key's `digest`, which `sluicegate hash-key` prints, not the key".to_owned()
                     }
                     message if quotes(message) => "this value has the wrong type".to_owned(),
+                    message if message.starts_with("unknown field `") => unknown_key(message),
                     message => message.replace('\n', " "),
                 };
                 Err(wrong(path, &text, at, reason))
@@ -170,6 +171,15 @@ pub(super) fn text(path: &Path) -> Result<String, Error> {
     })
 }
 
+/// What the parser says of an unknown key, in the words of gateway.toml.
+fn unknown_key(message: &str) -> String {
+    let mut names = message.split('`').skip(1).step_by(2);
+    let (key, known): (&str, Vec<&str>) = (names.next().unwrap_or_default(), names.collect());
+    let hint = words::did_you_mean(key, &known);
+    let hint = hint.unwrap_or_else(|| format!("it takes {}", words::listed(&known)));
+    format!("unknown key `{}`: {hint}", words::plain(key))
+}
+
 fn wrong(path: &Path, text: &str, at: usize, reason: String) -> Error {
     Error::Wrong { path: path.to_owned(), line: line(text, at), reason }
 }
@@ -220,6 +230,7 @@ mod tests {
     #[test]
     fn no_value_is_quoted() {
         #[derive(Debug, Deserialize)]
+        #[serde(deny_unknown_fields)]
         #[expect(dead_code, reason = "it is parsed for its errors")]
         struct SampleFile {
             key: Vec<CredentialEntry>,
@@ -229,6 +240,14 @@ mod tests {
         let said = parsed.err().map(|error| error.to_string());
         let digest = "keys.toml:3: write the key's `digest`, which `sluicegate hash-key` prints, not the key";
         assert_eq!(said.as_deref(), Some(digest));
+        for (text, said) in [
+            ("[[kye]]\n", "keys.toml:1: unknown key `kye`: did you mean `key`?"),
+            ("[[key]]\nconsumr = 1\n", "keys.toml:2: unknown key `consumr`: did you mean `consumer`?"),
+            ("[[user]]\n", "keys.toml:1: unknown key `user`: it takes `key`"),
+        ] {
+            let parsed = ParsedFile::<SampleFile>::parse(Path::new("keys.toml"), text.to_owned());
+            assert_eq!(parsed.err().map(|error| error.to_string()).as_deref(), Some(said));
+        }
         for value in ["73577357", "-73577357", "73577357.5", "\"73577357\"", "[73577357]"] {
             for field in ["digest", "sha256", "consumer", "expires", "claims"] {
                 let text = format!("[[key]]\n{field} = {value}\n");

@@ -137,7 +137,7 @@ impl ApiKeyTable {
                 return Err(file.wrong(at, "`name` and `hash` are for users, not for API keys"));
             }
             if !entry.has_consumer() {
-                return Err(file.wrong(at, "`consumer` is missing: the name that the key identifies"));
+                return Err(file.wrong(at, "`consumer` is missing: name the client that has this key"));
             }
             let digest = match entry.digest {
                 Some(_) => read(written.get_ref()),

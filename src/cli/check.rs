@@ -9,9 +9,11 @@ use std::path::Path;
 use app::prepare;
 use config::limits::limit_text;
 use config::{Config, RowDocument};
+use control::database::Error as DatabaseError;
 use control::database::config::{Config as Database, Url};
 use limit::{Quota, Sharing, WhenDown};
 use limiter::global;
+use limiter::global::Condition;
 use limiter::global::config::deadline_of;
 use observe::record::Sink;
 use policy::definition::PolicyDefinition;
@@ -44,15 +46,17 @@ pub fn check(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> anyhow::Result<u8> {
-    let added = if database { rows(path)? } else { Vec::new() };
+    let read = |rows: &[RowDocument]| config::Files::read(path).with(rows).and_then(prepare);
     // The files must stand alone, too, because a start and a reload take no policy from the database that is not there
     // yet.
-    let alone = if added.is_empty() {
-        Ok(())
-    } else {
-        config::Files::read(path).with(&[]).and_then(prepare).map(drop)
-    };
-    let loaded = match alone.and_then(|()| config::Files::read(path).with(&added).and_then(prepare)) {
+    let mut prepared = read(&[]);
+    if let Ok(alone) = prepared.as_ref()
+        && database
+    {
+        let rows = rows(path, &alone.loaded.config, errors)?;
+        prepared = if rows.is_empty() { prepared } else { read(&rows) };
+    }
+    let loaded = match prepared {
         Ok(prepared) => prepared.loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };
@@ -118,13 +122,27 @@ fn file_that_cannot_be_written(database: &Database) -> Option<&Path> {
     paths.into_iter().find(fails).map(|(path, _)| path)
 }
 
-/// What the database says beside the file. A file with errors has none: it is read again, and they are reported, then.
-fn rows(path: &Path) -> anyhow::Result<Vec<RowDocument>> {
-    let Ok(definition) = config::read(path) else { return Ok(Vec::new()) };
-    match &definition.config.database {
-        Some(database) => app::rows_of(database),
-        None => anyhow::bail!("--database needs [database], which {} does not have", path.display()),
+/// What the database says beside the file.
+fn rows(path: &Path, config: &Config, errors: &mut dyn Write) -> anyhow::Result<Vec<RowDocument>> {
+    let Some(database) = &config.database else {
+        anyhow::bail!("--database needs [database], which {} does not have", path.display());
+    };
+    if let Url::Sqlite(file) = &database.url
+        && !file.exists()
+    {
+        let file = file.display();
+        writeln!(
+            errors,
+            "warning: {file} does not exist yet: the first start creates it; checked without it\n"
+        )?;
+        return Ok(Vec::new());
     }
+    app::rows_of(database).map_err(|error| match error.downcast_ref() {
+        Some(DatabaseError::Tables { .. }) => {
+            anyhow::anyhow!("{error}; if access is refused then, make its role the owner of the database")
+        }
+        _ => error,
+    })
 }
 
 /// Prints the round trip to each server of Redis, and warns if it is longer than the deadline of a decision.
@@ -140,18 +158,18 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     };
     if measured.round_trips.is_empty() {
         let servers = redis.topology.servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let (remedy, why) = match measured.trouble {
-            Some((condition, why)) => (condition.remedy(), format!(" ({why})")),
-            None => (None, String::new()),
+        let is_tls = redis.topology.servers().iter().any(|server| server.tls);
+        let said = match measured.trouble {
+            Some((condition, why)) => match condition.remedy() {
+                Some(remedy) => format!("refuses calls ({why}): {remedy}"),
+                None => {
+                    let remedy = Condition::remedy_unreached(&why, is_tls);
+                    format!("cannot be reached from here ({why}): {remedy}")
+                }
+            },
+            None => format!("cannot be reached from here: {}", Condition::remedy_unreached("", is_tls)),
         };
-        match remedy {
-            Some(remedy) => writeln!(errors, "warning: Redis at {servers} refuses calls{why}: {remedy}\n")?,
-            None => writeln!(
-                out,
-                "  Redis at {servers} cannot be reached from here{why}: start it, or run check where the gateway \
-                 runs, to learn how long requests wait for it"
-            )?,
-        }
+        writeln!(errors, "warning: Redis at {servers} {said}\n")?;
     }
     for (server, round_trip) in measured.round_trips {
         let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
@@ -265,7 +283,8 @@ mod tests {
         let path = directory.join("gateway.toml");
         std::fs::write(&path, text).expect("the temporary directory is writable");
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let arguments = Arguments { effective, database: false };
+        // A file that names no database cannot be checked with its rows.
+        let arguments = Arguments { effective, database: text.contains("[database]") };
         let code =
             check(&path, arguments, PLENTY, &mut out, &mut errors).expect("writing to memory cannot fail");
         std::fs::remove_dir_all(&directory).expect("it was made above");
@@ -301,19 +320,40 @@ mod tests {
     }
 
     #[test]
+    fn the_errors_of_the_file_come_before_those_of_its_database() {
+        for wrong in [
+            "[database]\nurl = \"postgres://h/d?sslmode=foo\"",
+            "workrs = 2\n[database]\nurl = \"sqlite:/nowhere/state.db\"",
+        ] {
+            let (code, _, errors) = checked("rows", wrong, false);
+            assert_eq!(code, EXIT_CONFIG, "{errors}");
+            assert!(errors.ends_with("FILE: 1 error\n"), "{errors}");
+        }
+        let absent = std::env::temp_dir().join("sluicegate-check-absent.db");
+        let (code, _, errors) =
+            checked("absent", &format!("[database]\nurl = \"sqlite:{}\"", absent.display()), false);
+        assert_eq!(code, 0, "{errors}");
+        assert!(
+            errors.contains("does not exist yet: the first start creates it; checked without it"),
+            "{errors}"
+        );
+    }
+
+    #[test]
     fn how_a_fleet_shares_each_tier_is_said() {
         let text = "[redis]\nurl = \"redis://127.0.0.1:1\"\n[policy.p]\nby = [\"ip\"]\n\
                     limit = { free = \"500/h\", strict = { limit = \"50/h\", overshoot = 0 } }";
-        let (code, out, _) = checked("tiers", text, false);
+        let (code, out, errors) = checked("tiers", text, false);
         assert_eq!(code, 0);
         for line in [
             "over 100 nodes, how far one key may exceed that in one period:\n  p 500/h burst 500 of free: leased for ",
             "limit p 50/h burst 50 of strict: at most 100 in one period (a full bucket, and the units that refill)\n",
             "  p 50/h burst 50 of strict: exact\n    with Redis: at most 0 more (0.0%); while Redis is down: ",
-            "  Redis at 127.0.0.1:1 cannot be reached from here (Connection refused (os error 111)): start it, or ",
         ] {
             assert!(out.contains(line), "{line} is missing from\n{out}");
         }
+        let away = "warning: Redis at 127.0.0.1:1 cannot be reached from here (Connection refused (os error 111)): start it";
+        assert!(errors.contains(away), "{errors}");
     }
 
     #[test]

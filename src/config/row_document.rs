@@ -272,6 +272,16 @@ mod tests {
     }
 
     #[test]
+    fn a_change_elsewhere_in_a_file_repeats_no_warning() {
+        let loaded = |text: &str| crate::from_text("told.toml", text).expect("it is valid").report;
+        let plain = "[admin]\ntoken = \"hunter2\"\n";
+        let (first, again) = (loaded(plain), loaded(&format!("workers = 2\n{plain}")));
+        assert!(!first.is_empty() && again.news_since(&first).is_empty(), "{again}");
+        let other = loaded(&plain.replace("hunter2", "hunter3"));
+        assert!(!other.news_since(&first).is_empty());
+    }
+
+    #[test]
     fn its_mistakes_are_told_in_the_words_of_a_file() {
         for (keys, message) in [
             (json!({ "limit": "5/s", "by": ["ip"], "algoritm": "x" }), "algorithm"),

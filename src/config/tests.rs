@@ -619,6 +619,7 @@ fn what_cannot_be_meant_draws_a_warning() {
     let redirect = "[[route]]\nredirect = \"https\"\n";
     let sticky = "[[route]]\nto = [\"http://a\", \"http://b\"]\nsticky = \"tenant\"\n";
     let hashed = "[upstream.u]\nservers = [\"http://a\", \"http://b\"]\nbalance = \"hash:consumer\"\n[[route]]\nto = \"u\"\n";
+    let (echo, upstream) = ("[[route]]\nto = \"echo\"\n", "[upstream.u]\nservers = \"http://a\"\n");
     let warned = |text: &str| load(&[text]).expect("it is valid").report.to_string();
     for (text, place, message) in [
         (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
@@ -640,6 +641,32 @@ fn what_cannot_be_meant_draws_a_warning() {
             "`1.67/s` is counted as 5/3s",
         ),
         ("[[route]]\nto = \"echo\"\nlimit = \"0.5/s by ip\"\n".to_owned(), "3:9", "write `1/2s burst 1`"),
+        (
+            format!("[policy.p]\nby = []\nlimit = \"1/s\"\n{echo}"),
+            "1:9",
+            "no route has the limit `p`: only checks by the admin API count by it",
+        ),
+        (
+            format!("[upstream.u]\nservers = \"http://a\"\n{echo}"),
+            "1:11",
+            "no route leads to the upstream `u`",
+        ),
+        ("[[route]]\npath = \"/a\"\nredirect = \"/a\"\n".to_owned(), "3:12", "the route redirects to itself"),
+        (
+            format!("{upstream}timeouts = {{ response = \"30s\", total = \"10s\" }}\n"),
+            "3:25",
+            "`response` never expires: `total` is shorter than 30s",
+        ),
+        (
+            "[[route]]\nto = \"http://a\"\ntimeouts = { try = \"2s\", total = \"1s\" }\n".to_owned(),
+            "3:20",
+            "`try` never expires",
+        ),
+        (
+            "[upstream.u]\nservers = [\"http://a\", \"http://A:80\"]\n".to_owned(),
+            "2:24",
+            "this server is listed twice",
+        ),
     ] {
         let said = warned(&text);
         assert!(
@@ -649,6 +676,8 @@ fn what_cannot_be_meant_draws_a_warning() {
     }
     for text in [
         format!("{plain}{tls}").replace("\"https\"", "\"https:1\""),
+        format!("{upstream}timeouts = {{ total = \"10s\" }}\n[policy.p]\nby = []\nlimit = \"1/s\"\n"),
+        "[[route]]\npath = \"/a\"\nmethods = \"POST\"\nredirect = \"/a\"\n".to_owned(),
         format!("{tls}client-ca = \"ca\"\n{staff}"),
         format!("{staff}limit = \"1/s by consumer\"\n")
             .replace("mtls\"\nconsumer = \"san:email", "anonymous"),
@@ -983,6 +1012,12 @@ fn shapes_are_checked() {
             "3:12",
             "`cluster`",
         ),
+        (
+            "[redis]\nurl = \"redis://a\"\ntopology = \"replica\"",
+            "`replica` is not a value of `topology`",
+            "3:12",
+            "`sentinel:NAME`",
+        ),
         ("[redis]\ntopology = \"ring\"", "`topology = \"ring\"` needs `[redis.ring]`", "1:2", "shards"),
         (
             "[redis]\nurl = \"redis://a\"\nprefix = \"{}\"",
@@ -1064,7 +1099,31 @@ fn listeners_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:0\"\nhttp = [\"h3\"]",
             "`h3` is not a value of `http`",
             "3:9",
-            "did you mean `h2`?",
+            "HTTP/3 is not supported: write `http/1.1` or `h2`",
+        ),
+        (
+            "[listener.a]\nbind = \"*:80\"",
+            "`*:80` is not an address to listen on",
+            "2:8",
+            "write `[::]:80` for every address",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:99999\"",
+            "`127.0.0.1:99999` is not an address to listen on",
+            "2:8",
+            "write a port from 0 to 65535, as in `127.0.0.1:8080`",
+        ),
+        (
+            "[listener.a]\nbind = \"http://127.0.0.1:80\"",
+            "`http://127.0.0.1:80` is not an address to listen on",
+            "2:8",
+            "leave the scheme out: `127.0.0.1:80`",
+        ),
+        (
+            "[listener.a]\nbind = \"[::1]:1\"\nresponse-headers = { set = { x-a = \"b\\n\" } }",
+            "`b\\n` is not a valid header value",
+            "3:36",
+            "one line of printable ASCII",
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nhttp = []",
@@ -1140,7 +1199,7 @@ fn listeners_are_checked() {
         ),
         (
             "[client-ip]\ntrust = [\"10.0.0.0/33\"]",
-            "`10.0.0.0/33` is not an address range",
+            "`10.0.0.0/33` is not an address or a range",
             "2:10",
             "as in `10.0.0.0/8`",
         ),
@@ -1199,7 +1258,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"10.0.0.1:80\"",
             "`10.0.0.1:80` is not an upstream's URL",
             "2:11",
-            "write it as in `http://127.0.0.1:3000`",
+            "write it like `http://127.0.0.1:3000`",
         ),
         ("[upstream.a]\nservers = \"http://a/b\"", "`http://a/b` has a path", "2:11", "`rewrite`"),
         (
@@ -1212,7 +1271,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://\"",
             "`http://` is not an upstream's URL",
             "2:11",
-            "write it as in",
+            "write it like",
         ),
         (
             "[upstream.a]\nservers = \"http://u:p@a\"",
@@ -1231,7 +1290,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:cookie:\"",
             "`cookie:` is not a dimension",
             "3:11",
-            "path, header:<name>, cookie:<name>",
+            "write `hash:cookie:NAME`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:cookie:a b\"",
@@ -1268,7 +1327,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://a\"\nretry = { budget = \"0.5%\" }",
             "`budget` must be a whole number of percent",
             "3:20",
-            "write it as in `\"20%\"`",
+            "write it like `\"20%\"`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nretry = { budget = \"20\" }",
@@ -1298,13 +1357,13 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"h z\" }",
             "`h z` is not a path",
             "3:19",
-            "write it as in `/healthz`",
+            "write it like `/healthz`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/h\", status = \"9xx\" }",
             "`9xx` is not a status",
             "3:34",
-            "write it as in `200`, `\"2xx\"` or `\"200-399\"`",
+            "write it like `200`, `\"2xx\"` or `\"200-399\"`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nhealth = { tcp = true, body = \"ok\" }",
@@ -1345,9 +1404,9 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s by ip\"",
-            "a limit of a policy cannot name dimensions",
+            "a limit of a policy or a tier cannot name dimensions",
             "3:9",
-            "write them as the policy's own key",
+            "the policy that uses it says `by = [\"ip\"]`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"tier\"",
@@ -1465,7 +1524,7 @@ fn policies_are_checked() {
             "[policy.a]\nby = []\nlimit = \"1/s\"\ncost = { header = \"x cost\" }",
             "`x cost` is not the name of a header",
             "4:19",
-            "write one as in `x-cost`",
+            "write one like `x-cost`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\npenalty = { within = \"1s\" }",
@@ -1537,15 +1596,15 @@ fn policies_are_checked() {
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = 1",
-            "`overshoot` must be a share",
+            "`overshoot` must be a string, not an integer",
             "4:13",
-            "write it as in `\"1%\"`, or 0",
+            "write `overshoot = \"1%\"`",
         ),
         (
             "[policy.a]\nby = \"header:\"\nlimit = \"1/s\"",
             "`header:` is not a dimension",
             "2:6",
-            "header:<name>",
+            "write `header:NAME`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nshadow = 1",
@@ -1554,6 +1613,48 @@ fn policies_are_checked() {
             "",
         ),
     ]);
+}
+
+#[test]
+fn a_value_in_the_place_of_a_table_stands_for_one_of_its_keys() {
+    for (text, hint) in [
+        ("redis = \"redis://a\"", "write `redis = { url = \"…\" }`"),
+        (
+            "[listener.a]\nbind = \"[::1]:1\"\nproxy-protocol = true",
+            "`proxy-protocol = { from = [\"10.0.0.0/8\"] }`",
+        ),
+        ("[policy.p]\nby = []\nlimit = \"1/s\"\npenalty = true", "`penalty = { after = 20 }`"),
+        ("[upstream.u]\nservers = \"http://a\"\nhealth = \"/healthz\"", "`health = { path = \"/healthz\" }`"),
+        (
+            "[upstream.u]\nservers = \"http://a\"\nsticky = \"cookie:s\"",
+            "`sticky = { cookie = \"s\", secret = \"${NAME}\" }`",
+        ),
+        ("[upstream.u]\nservers = \"http://a\"\nretry = 3", "`retry = { times = 1 }`"),
+        ("[upstream.u]\nservers = \"http://a\"\nconnections = 100", "`connections = { max = 100 }`"),
+        ("[upstream.u]\nservers = \"http://a\"\ntimeouts = \"5s\"", "`timeouts = { response = \"5s\" }`"),
+        ("[[route]]\nrespond = \"hello\"", "`respond = { body = \"hello\" }`"),
+        ("[[route]]\nto = \"echo\"\ncors = true", "`cors = { origins = [\"https://app.example.com\"] }`"),
+    ] {
+        let said = said(text);
+        assert!(said.contains(hint) && said.matches("error: ").count() == 1, "{said}");
+    }
+}
+
+#[test]
+fn a_key_of_another_program_is_one_error() {
+    for (text, hint) in [
+        ("[redis]\npassword = \"a\"", "write it in `url`"),
+        ("[admin]\nport = 1", "write `bind = "),
+        ("[listener.a]\nport = 1", "write `bind = "),
+        ("[log]\nfile = \"/a\"", "write `access = { to = "),
+        ("[[route]]\nto = \"echo\"\nrate_limit = \"1/s\"", "write `limit = "),
+        ("[[route]]\nproxy_pass = \"http://a\"", "write `to = "),
+        ("[upstream.u]\nservers = \"http://a\"\noutlier = 1", "write `eject = "),
+        ("to = \"http://a\"", "write `[[route]]` above it"),
+    ] {
+        let said = said(text);
+        assert!(said.contains(hint) && said.matches("error: ").count() == 1, "{said}");
+    }
 }
 
 #[test]
@@ -1592,7 +1693,7 @@ fn routes_are_checked() {
             "write a URL, or the name of an `[upstream.<name>]`",
         ),
         ("[[route]]\nto = []", "`to` is empty", "2:6", "name an upstream"),
-        ("[[route]]\nto = [{ weight = 1 }]", "a share needs `upstream`", "2:7", "weight = 95"),
+        ("[[route]]\nto = [{ weight = 1 }]", "an entry of `to` needs `upstream`", "2:7", "weight = 95"),
         (
             "[[route]]\nto = [\"echo\", \"http://a\"]",
             "`echo` can be neither one of several upstreams nor a mirror",
@@ -1635,7 +1736,57 @@ fn routes_are_checked() {
             "3:10",
             "write consumer, tenant, ip",
         ),
-        ("[[route]]\nto = \"echo\"\npath = \"a\"", "`a` does not start with `/`", "3:8", "/v1/orders/{id}"),
+        ("[[route]]\nto = \"echo\"\npath = \"a\"", "`a` does not start with `/`", "3:8", "write `/a`"),
+        (
+            "[[route]]\nto = \"http://a\"\nrewrite = \"/a?b\"",
+            "`/a?b` has more than a path",
+            "3:14",
+            "the client's query stays",
+        ),
+        (
+            "[[route]]\nto = \"127.0.0.1:3000\"",
+            "there is no upstream `127.0.0.1:3000`",
+            "2:6",
+            "write `http://127.0.0.1:3000`",
+        ),
+        ("[[route]]\nredirect = \"\"", "`` is not a value of `redirect`", "2:12", "`/new/{id}`"),
+        (
+            "[[route]]\nto = \"http://a\"\nretry = { on = [\"foo\"] }",
+            "`foo` is not a value of `on`",
+            "3:18",
+            "`5xx`",
+        ),
+        (
+            "[[route]]\nto = \"http://a\"\ntimeouts = { stall = \"never\" }",
+            "`never` is not a duration",
+            "3:22",
+            "or `\"off\"`",
+        ),
+        (
+            "[[route]]\nto = [\"http://a\", \"http://b\"]\nsticky = \"cookie\"",
+            "`cookie` is not a dimension",
+            "3:10",
+            "write `cookie:NAME`",
+        ),
+        ("[[route]]\nto = \"echo\"\nname = \"\"", "`name` is empty", "3:8", "start with a letter"),
+        (
+            "[[route]]\nto = \"echo\"\nlimit = \"5 in flight burst 3 by ip\"",
+            "a limit of requests in flight has no burst",
+            "3:22",
+            "write `5 in flight`",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nlimit = \"5/s burst=10\"",
+            "a space separates `burst` from its number",
+            "3:14",
+            "write `5/s burst 10`",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nlimit = \"5/s by ip and route\"",
+            "requests cannot be counted by `and`",
+            "3:20",
+            "separate dimensions with commas",
+        ),
         (
             "[[route]]\nto = \"echo\"\npath = \"/a?b\"",
             "`/a?b` has more than a path",
@@ -1730,7 +1881,7 @@ fn routes_are_checked() {
             "[[route]]\nto = \"echo\"\nheaders = { set = { \"a b\" = \"c\" } }",
             "`a b` is not a header's name",
             "3:21",
-            "write it as in `x-tenant`",
+            "write it like `x-tenant`",
         ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { set = { a = \"b\\n\" } }",
@@ -1816,7 +1967,7 @@ fn routes_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:0\"\nredirect = \"https://a.example/x\"",
             "a listener cannot redirect to `https://a.example/x`",
             "3:12",
-            "write it as in",
+            "write it like",
         ),
         (
             "[[route]]\nto = \"echo\"\ntimeouts = { total = \"1s\" }",
@@ -1897,9 +2048,9 @@ fn addresses_that_cannot_be_had_are_checked() {
         ),
         (
             "[admin]\nbind = \"127.0.0.1:8080\"",
-            "127.0.0.1:8080 is taken by the admin listener",
+            "127.0.0.1:8080 is taken by the default listener, because the file has no [listener]",
             "2:8",
-            "choose another",
+            "choose another `bind`, or write `[listener.NAME]`",
         ),
     ]);
     assert!(said(&long).starts_with("error: `bind` is too long\n"), "{}", said(&long));
@@ -1934,7 +2085,13 @@ fn what_is_wrong_together_is_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\npath = \"/${SECRET};\"",
-            "`…` never matches: the gateway refuses a request if the path has a semicolon",
+            "`…` never matches: the path has a semicolon, which only parameters match; write `{name}` for the segment, and `path-escapes = \"keep\"`",
+            "3:8",
+            "",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\npath = \"/{*}\"",
+            "a parameter needs a name: letters, digits, `_` and `-`, a letter or `_` first; `{name}` takes any one segment, `{*name}` at the end all that follows",
             "3:8",
             "",
         ),
@@ -2060,7 +2217,7 @@ fn the_process_is_checked() {
         ("[overload]\nmemory = \"1KiB\"", "`memory` is out of range", "2:10", "from `\"1MiB\"`"),
         (
             "[overload]\nkeep-alive = \"97%\"",
-            "the marks of [overload] are not in rising order",
+            "the thresholds of [overload] must increase",
             "1:2",
             "raise each above the last",
         ),
@@ -2069,7 +2226,7 @@ fn the_process_is_checked() {
             "[errors]\n404 = \"a.png\"",
             "`a.png` does not end in `.html`, `.json` or `.txt`",
             "2:7",
-            "name it as in `404.html`",
+            "name it like `404.html`",
         ),
         (
             "[upstream.u]\nservers = \"http://a\"\neject = { every = \"1s\" }",
@@ -2084,6 +2241,7 @@ fn the_process_is_checked() {
             "`\"15%\"`",
         ),
         ("[shutdown]\ndrian = \"1s\"", "unknown key `drian` in [shutdown]", "2:1", "did you mean `drain`?"),
+        ("[log]\nlevel = \"INFO\"", "`INFO` is not a value of `level`", "2:9", "did you mean `info`?"),
         ("[log]\nlevel = \"inof\"", "`inof` is not a value of `level`", "2:9", "did you mean `info`?"),
         ("[log]\nlevel = \"a=b=c,\"", "`a=b=c,` is not a log level", "2:9", "info,sluicegate::proxy=debug"),
         (
@@ -2153,13 +2311,13 @@ fn the_process_is_checked() {
             "[trace]\notlp = \"grpc://a:4317\"",
             "`grpc://a:4317` is not the URL of a collector",
             "2:8",
-            "write it as in",
+            "write it like",
         ),
         (
             "[trace]\notlp = \"http://u:p@a\"",
             "`http://u:********@a` is not the URL of a collector",
             "2:8",
-            "write it as in",
+            "write it like",
         ),
         (
             "[trace]\notlp = \"http://127.0.0.1:99999\"",
@@ -2171,7 +2329,7 @@ fn the_process_is_checked() {
             "[trace]\notlp = \"http://a:4318/#b\"",
             "`http://a:4318/#b` is not the URL of a collector",
             "2:8",
-            "write it as in",
+            "write it like",
         ),
         (
             "[trace]\notlp = \"http://a\"\nheaders = { x-a = \"1\", Content-Length = \"3\" }",

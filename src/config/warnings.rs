@@ -2,14 +2,15 @@
 //!
 //! None is an error, because another gateway in front, or a file that is included later, may make sense of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use auth::MethodKind;
 use gateway::service::config::ListenerConfig;
-use policy::definition::{ActionDefinition, Dimension};
+use policy::definition::{ActionDefinition, Dimension, LimitOrigin};
+use policy::matching::domain::definition::VerdictDefinition;
 
 use super::load::context::Context;
-use super::load::report::DefinitionSpans;
+use super::load::report::{DefinitionSpans, quoted};
 use super::settings::{Config, NO_SUCH_TIER, instead_of_tier};
 
 /// Reports all warnings about the whole.
@@ -22,6 +23,58 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans)
     hashed_identities_without_auth(ctx, config, places);
     domains_without_grpc(ctx, config, places);
     unknown_tiers(ctx, config, places);
+    redirects_to_themselves(ctx, config, places);
+    unused(ctx, config, places);
+}
+
+/// Policies of the files that nothing names, if a route has no limit, and upstreams that no route leads to.
+fn unused(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    // What is misspelt is not used, but that has been reported.
+    if config.routes.is_empty() || ctx.has_errors() {
+        return;
+    }
+    let is_open = config.routes.iter().any(|route| route.limits.is_empty());
+    let limits = config.routes.iter().flat_map(|route| &route.limits);
+    let rules = config.domains.iter().flat_map(|domain| &domain.rules);
+    let of_rules = rules.filter_map(|rule| match &rule.verdict {
+        VerdictDefinition::Limited(limits) => Some(limits),
+        _ => None,
+    });
+    let limits: HashSet<&str> = limits.chain(of_rules.flatten()).map(String::as_str).collect();
+    for (policy, fields) in config.policies.iter().zip(&places.policies) {
+        let name = policy.name.as_str();
+        let is_unused =
+            policy.origin == LimitOrigin::File && policy.replaces.is_none() && !limits.contains(name);
+        if let Some(place) = fields.whole.filter(|_| is_open && is_unused) {
+            let message =
+                format!("no route has the limit {}: only checks by the admin API count by it", quoted(name));
+            ctx.warn(place, message, format!("add `limit = \"{name}\"` to the routes that it is for"));
+        }
+    }
+    let mut upstreams: HashSet<&str> = HashSet::new();
+    for route in &config.routes {
+        let ActionDefinition::Forward { to, .. } = &route.action else { continue };
+        upstreams.extend(to.parts.iter().map(|part| part.upstream.as_str()));
+        upstreams.extend(to.mirror.iter().map(|mirror| mirror.upstream.as_str()));
+    }
+    for (upstream, fields) in config.upstreams.iter().zip(&places.upstreams) {
+        if let Some(place) = fields.whole.filter(|_| !upstreams.contains(&*upstream.name)) {
+            let message = format!("no route leads to the upstream {}", quoted(&upstream.name));
+            ctx.warn(place, message, format!("write `to = \"{}\"` in a route, or delete it", upstream.name));
+        }
+    }
+}
+
+/// Routes that redirect to the very path that they match.
+fn redirects_to_themselves(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    for (route, fields) in config.routes.iter().zip(&places.routes) {
+        // Whatever else a route looks at may be different in the request that follows.
+        let is_itself = |to: &str| to == route.path && route.methods.is_empty() && route.headers.is_empty();
+        let is_endless = matches!(&route.action, ActionDefinition::Redirect { to, .. } if is_itself(to));
+        if let Some(place) = fields.place("redirect").filter(|_| is_endless) {
+            ctx.warn(place, "the route redirects to itself", "name another path, or a URL with another host");
+        }
+    }
 }
 
 /// Authentication methods that give every client a tier that does not exist.

@@ -118,9 +118,10 @@ fn nginx_upstreams_keep_balance_weights_and_timeouts() {
         "[[route]]\nname = \"/{*rest}\"\npath = \"/{*rest}\"\nmax-body = \"1MiB\"\nto = \"backend\"\nupgrade = true\n\
          headers = { set = { x-real-ip = \"{ip}\", host = \"{host}\" } }",
     );
-    for said in
-        ["server 10.0.0.9:8080 backup`: there are no backup", "server 10.0.0.8:8080 drain`: it takes no new"]
-    {
+    for said in [
+        "server 10.0.0.9:8080 backup`: the gateway has no backup",
+        "server 10.0.0.8:8080 drain`: it takes no new",
+    ] {
         assert!(migrated.text.contains(said), "{}", migrated.text);
     }
 }
@@ -322,7 +323,8 @@ fn haproxy_backends_keep_balance_checks_and_timeouts() {
          health = { path = \"/healthz\", status = [\"200\"], every = \"2s\", unhealthy-after = 3, healthy-after = 2 }",
     );
     migrated.has("[[route]]\nname = \"/api{*rest}\"\npath = \"/api{*rest}\"\nto = \"api\"");
-    let spare = "`server s2 10.0.0.2:8080 check backup`: there are no backup servers, so it gets no requests";
+    let spare =
+        "`server s2 10.0.0.2:8080 check backup`: the gateway has no backup servers, so it gets no requests";
     assert!(migrated.text.contains(spare), "{}", migrated.text);
 }
 

@@ -72,6 +72,9 @@ impl KeySet {
             true => of_jwks(text, allowed)?,
             false => of_pem(text, allowed)?,
         };
+        if keys.is_empty() && !text.trim_start().starts_with('{') && !text.contains("-----BEGIN ") {
+            return Err("it has neither public keys in PEM nor a JWK".to_owned());
+        }
         if keys.is_empty() {
             return Err("it has no key for the allowed `algorithms`".to_owned());
         }
@@ -132,6 +135,9 @@ fn of_jwks(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, Strin
     })?;
     let keys = match set.get("keys") {
         Some(keys) => keys.as_array().ok_or("`keys` is not a list")?.clone(),
+        None if set.get("kty").is_none() => {
+            return Err("it is no JWK: it has neither `keys` nor `kty`".to_owned());
+        }
         None => vec![set],
     };
     if keys.len() > KEYS_MAX {
@@ -179,7 +185,13 @@ fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, String
         let block = &block[at..];
         let label = block["-----BEGIN ".len()..].split("-----").next().unwrap_or("");
         if !matches!(label, "PUBLIC KEY" | "RSA PUBLIC KEY") {
-            return Err("it must have only public keys: `openssl pkey -pubout` writes one".to_owned());
+            return Err(match label {
+                "CERTIFICATE" => {
+                    "it is a certificate: `openssl x509 -pubkey -noout -in FILE` prints its public key"
+                }
+                _ => "it must have only public keys: `openssl pkey -pubout` writes one",
+            }
+            .to_owned());
         }
         let pem = format!("{block} {label}-----\n");
         let key = public_key(pem.as_bytes()).ok_or("a public key in it cannot be read")?;

@@ -77,7 +77,7 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
                 if !config.is_tls() {
                     tls.wrong_key(
                         "`tls` needs an https URL in `jwks`",
-                        "write `jwks` as in `https://id.example.com/keys`",
+                        "write `jwks` like `https://id.example.com/keys`",
                     );
                 }
             }
@@ -106,7 +106,7 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
 /// keys.
 fn url(text: &Text<'_>) -> Option<remote::Config> {
     let uri = text.private_url(
-        "write it as in `https://id.example.com/.well-known/jwks.json`",
+        "write it like `https://id.example.com/.well-known/jwks.json`",
         "`jwks` cannot hold a user name or a password",
         "the keys come over plain http, so anyone on the network path can replace them",
     )?;

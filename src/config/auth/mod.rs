@@ -130,7 +130,7 @@ fn claim_name(table: &Table<'_>, key: &'static str) -> Option<String> {
     match text.text.strip_prefix("claim:").filter(|name| !name.is_empty()) {
         Some(name) => Some(name.to_owned()),
         None => {
-            text.wrong(format!("{} is not a claim", text.shown()), "write it as in `claim:sub`");
+            text.wrong(format!("{} is not a claim", text.shown()), "write it like `claim:sub`");
             None
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod admin;
 pub mod auth;
+pub(crate) mod foreign;
 pub mod listener;
 pub mod log;
 pub mod policy;

@@ -92,7 +92,7 @@ sections! {
     }
     PART = "an upstream" {
         /// its name or URL
-        "upstream": Text, Needs("a share needs `upstream`", "write `{ upstream = \"orders\", weight = 95 }`");
+        "upstream": Text, Needs("an entry of `to` needs `upstream`", "write `{ upstream = \"orders\", weight = 95 }`");
         /// its share of the requests
         "weight": Number(0, WEIGHT_MAX), Value("1");
     }

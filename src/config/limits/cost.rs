@@ -116,7 +116,7 @@ fn read_rule(entry: &Value<'_>, written: &str, cost: &mut CostDefinition) {
 pub(crate) fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
     let name = http::HeaderName::from_bytes(text.text.as_bytes()).ok();
     if name.is_none() {
-        text.wrong(format!("{} is not the name of a header", text.shown()), "write one as in `x-cost`");
+        text.wrong(format!("{} is not the name of a header", text.shown()), "write one like `x-cost`");
     }
     name.iter().for_each(|name| text.spell(name));
     name

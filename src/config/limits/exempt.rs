@@ -31,7 +31,7 @@ pub(crate) fn read(
         headers: header.as_ref().map(secrets).unwrap_or_default(),
     };
     if table.is_empty() || header.and_then(|header| header.table()).is_some_and(|header| header.is_empty()) {
-        table.wrong("`exempt` lists nobody", "write it as in `{ ip = [\"10.0.0.0/8\"] }`, or leave it out");
+        table.wrong("`exempt` lists nobody", "write it like `{ ip = [\"10.0.0.0/8\"] }`, or leave it out");
     }
     exempt
 }

@@ -149,7 +149,7 @@ fn entries(value: &Value<'_>) -> (Vec<EntryMatch>, bool) {
 fn entry(value: &Value<'_>) -> Option<EntryMatch> {
     let text = value.text()?;
     if value.key.is_empty() {
-        value.wrong_key("the key of an entry is empty", "write it as in `remote_address = \"*\"`");
+        value.wrong_key("the key of an entry is empty", "write it like `remote_address = \"*\"`");
     }
     if text.text.is_empty() {
         text.wrong("an empty value matches nothing", "write `\"*\"` for any value");

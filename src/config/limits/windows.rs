@@ -14,7 +14,7 @@ use crate::keys::policy::ALGORITHMS;
 use crate::limits::limit_text;
 use crate::limits::time_zone::CalendarKeys;
 use crate::load::text::Text;
-use crate::printer::{array, text};
+use crate::printer::{array, text as show_text};
 use crate::reader::{Table, Value};
 
 #[derive(Clone, Copy, Debug)]
@@ -86,9 +86,14 @@ pub(crate) fn dimension(text: &Text<'_>) -> Option<Dimension> {
 }
 
 fn no_dimension(text: &Text<'_>, names: &[&str], hint: &str) {
-    // The hint asks for the name, because `header:` is a dimension without one.
-    let is_kind = names.contains(&text.text.as_str());
-    let meant = words::did_you_mean(&text.text, names).filter(|_| !is_kind);
+    let kind = text.text.trim_end_matches(':');
+    let is_kind = names.iter().any(|name| name.strip_suffix(':') == Some(kind));
+    // The balance of an upstream says what it does with the dimension.
+    let hash = if text.key == "balance" { "hash:" } else { "" };
+    let meant = match is_kind {
+        true => Some(format!("write `{hash}{kind}:NAME`")),
+        false => words::did_you_mean(&text.text, names),
+    };
     text.wrong(format!("{} is not a dimension", text.shown()), meant.unwrap_or_else(|| hint.to_owned()));
 }
 
@@ -120,9 +125,10 @@ pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
         }
         let Some((window, by)) = window(&text, counting, hint_without_by) else { continue };
         if !by.is_empty() {
+            let by = array(by.iter().map(|by| show_text(&limit_text::show_dimension(by))));
             text.wrong(
-                "a limit of a policy cannot name dimensions",
-                "write them as the policy's own key: `by = [...]`",
+                "a limit of a policy or a tier cannot name dimensions",
+                format!("end it before `by`: the policy that uses it says `by = {by}`"),
             );
         }
         text.spell(limit_text::show_window(&window));
@@ -234,18 +240,12 @@ pub(crate) fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Opt
 
 /// `overshoot`: a share of the window, or the number 0.
 pub(crate) fn overshoot(value: &Value<'_>) -> Option<u32> {
-    if !value.is_integer() {
-        return value.share_ppm();
-    }
-    if !value.is_zero() {
-        value.wrong("`overshoot` must be a share", "write it as in `\"1%\"`, or 0");
-    }
-    Some(0)
+    if value.is_zero() { Some(0) } else { value.share_ppm() }
 }
 
 /// Writes windows as `limit` has them.
 pub(crate) fn show(windows: &[Quota]) -> String {
-    array(windows.iter().map(|window| text(&limit_text::show_window(window))))
+    array(windows.iter().map(|window| show_text(&limit_text::show_window(window))))
 }
 
 const WRITE_CHOICE: &str = "write consumer, tenant, ip, route, method, host, path, header:<name>, cookie:<name>, \

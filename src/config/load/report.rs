@@ -219,15 +219,15 @@ impl Report {
 
     /// Whether another report tells the same of the same text.
     fn is_told(&self, finding: &Finding, before: &Report, told: &Finding) -> bool {
-        let same_source = |(here, _): &(SourceSpan, String), (there, _): &(SourceSpan, String)| {
-            let (here, there) = (self.sources.get(here.file), before.sources.get(there.file));
-            here.zip(there).is_some_and(|(here, there)| here.path == there.path && here.text == there.text)
-        };
+        // By the line and not by its number, so that a change elsewhere in the file does not repeat every warning.
+        fn line(report: &Report, place: SourceSpan) -> Option<(&Path, &str)> {
+            let source = report.sources.get(place.file)?;
+            let start = source.text.get(..place.start)?.rfind('\n').map_or(0, |end| end + 1);
+            Some((&source.path, source.text.get(start..)?.lines().next()?))
+        }
         finding.message == told.message
             && match (&finding.place, &told.place) {
-                (Some(here), Some(there)) => {
-                    (here.0.start, here.0.end) == (there.0.start, there.0.end) && same_source(here, there)
-                }
+                (Some(here), Some(there)) => line(self, here.0) == line(before, there.0),
                 (here, there) => here.is_none() && there.is_none(),
             }
     }

@@ -108,7 +108,7 @@ fn matching(main: &Path, pattern: &Text<'_>) -> Vec<PathBuf> {
         Ok(entries) => entries,
         Err(error) => {
             let message = format!("cannot read the directory {}: {error}", directory.display());
-            pattern.wrong(message, "make it, or leave the include out");
+            pattern.wrong(message, "create it, or remove the `include`");
             return Vec::new();
         }
     };

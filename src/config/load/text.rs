@@ -154,7 +154,11 @@ impl Text<'_> {
             return Some(choice.clone());
         }
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).chain(others.iter().copied()).collect();
-        let hint = did_you_mean(word, &names).unwrap_or_else(|| format!("write {}", listed(&names)));
+        let hint = match word {
+            "h3" | "http/3" => Some(format!("HTTP/3 is not supported: write {}", listed(&names))),
+            _ => did_you_mean(word, &names).or_else(|| did_you_mean(&word.to_ascii_lowercase(), &names)),
+        };
+        let hint = hint.unwrap_or_else(|| format!("write {}", listed(&names)));
         self.wrong(format!("{} is not a value of {}", self.shown(), quoted(&self.key)), hint);
         None
     }

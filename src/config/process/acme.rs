@@ -57,7 +57,7 @@ fn certificate(table: Table<'_>) -> Option<(tls::CertificatePair, Option<Config>
 fn ordered(table: Table<'_>) -> Option<Config> {
     let directory = table.value("acme").and_then(|value| value.text()).and_then(|text| {
         text.private_url(
-            "write it as in `https://acme-v02.api.letsencrypt.org/directory`",
+            "write it like `https://acme-v02.api.letsencrypt.org/directory`",
             "the URL of a directory cannot hold a user name or a password",
             "over plain http anyone on the network path could pose as the authority",
         )?;
@@ -66,8 +66,8 @@ fn ordered(table: Table<'_>) -> Option<Config> {
     let names = names(&table);
     let email = table.value("email").and_then(|value| email(&value.text()?));
     if !table.value("agree").and_then(|value| value.boolean()).unwrap_or_default() {
-        let hint = "read the terms, to which the directory's URL links, then write `agree = true`";
-        table.wrong("an authority issues certificates only to those who agree to its terms", hint);
+        let hint = "read the terms of service (the directory's URL links to them), then write `agree = true`";
+        table.wrong("a CA issues certificates only if you agree to its terms of service", hint);
     }
     let challenge = table.value("challenge").and_then(|value| value.text()).and_then(|text| {
         if text.text != "dns-01" {
@@ -135,7 +135,7 @@ fn email(text: &Text<'_>) -> Option<String> {
         text.text.split_once('@').is_some_and(|(user, host)| !user.is_empty() && !host.is_empty());
     let is_plain = text.text.chars().all(|byte| byte.is_ascii_graphic() && !",?<>".contains(byte));
     if !is_address || !is_plain {
-        text.wrong(format!("{} is not an e-mail address", text.shown()), "write it as in `ops@example.com`");
+        text.wrong(format!("{} is not an e-mail address", text.shown()), "write it like `ops@example.com`");
         return None;
     }
     Some(text.text.clone())

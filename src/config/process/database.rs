@@ -66,7 +66,7 @@ fn postgres(text: &Text<'_>) -> Option<Url> {
     let hint = match &error {
         UrlError::Scheme => "write `sqlite:PATH`, or `postgres://user@host:5432/name`".to_owned(),
         UrlError::Unreadable => {
-            "write it as in `postgres://user@host:5432/name`, with `%40` for an `@` and the like".to_owned()
+            "write it like `postgres://user@host:5432/name`, with `%40` for an `@` and the like".to_owned()
         }
         UrlError::Servers => {
             "write `postgres://a:5432,b:5432/name`, with one port for all or one for each of up to eight"

@@ -83,12 +83,18 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Definitio
             };
             // At the other one otherwise, because one of the two may be a default that is written nowhere.
             let place = fields.place("bind").or_else(|| places.admin.place(field));
-            if let Some(place) = place.filter(|_| is_met) {
-                ctx.wrong(
+            let Some(place) = place.filter(|_| is_met) else { continue };
+            match fields.whole {
+                Some(_) => ctx.wrong(
                     place,
                     format!("{bind} is taken by {by}"),
                     format!("choose another address or port; `[admin]` has a `{field}` of its own"),
-                );
+                ),
+                None => ctx.wrong(
+                    place,
+                    format!("{bind} is taken by the default listener, because the file has no [listener]"),
+                    format!("choose another `{field}`, or write `[listener.NAME]` with a `bind` of its own"),
+                ),
             }
         }
     }
@@ -142,7 +148,7 @@ fn rights(table: &Table<'_>, bind: &ListenAddress, rights: &mut Rights) {
     if let Some(text) = mode.and_then(|value| value.text()) {
         match u32::from_str_radix(&text.text, 8) {
             Ok(mode) if mode <= 0o777 => rights.mode = mode,
-            _ => text.wrong(format!("{} is not a file mode", text.shown()), "write it as in `0660`"),
+            _ => text.wrong(format!("{} is not a file mode", text.shown()), "write it like `0660`"),
         }
     }
     if let ListenAddress::Unix(_) = bind {
@@ -159,7 +165,15 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
         return Some(address);
     }
     let hint = match text.text.rsplit_once(':') {
-        Some(("", port)) if port.parse::<u16>().is_ok() => format!("write `[::]:{port}` for every address"),
+        _ if text.text.contains("://") && !text.has_reference => {
+            format!("leave the scheme out: `{}`", text.text.split("://").last().unwrap_or_default())
+        }
+        Some((host, port)) if !text.has_reference && port.parse::<u64>().is_ok_and(|it| it > 65_535) => {
+            format!("write a port from 0 to 65535, as in `{host}:8080`")
+        }
+        Some(("" | "*", port)) if port.parse::<u16>().is_ok() => {
+            format!("write `[::]:{port}` for every address")
+        }
         Some(("localhost", port)) if port.parse::<u16>().is_ok() => format!("write `127.0.0.1:{port}`"),
         _ if text.text.parse::<u16>().is_ok() => format!("write `[::]:{}` for every address", text.text),
         Some((ip, port)) if ip.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok() => {
@@ -233,7 +247,7 @@ pub(crate) fn network(text: &Text<'_>) -> Option<IpNet> {
     }
     let Ok(network) = text.text.parse::<IpNet>() else {
         let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
-        text.wrong(format!("{} is not an address range", text.shown()), hint);
+        text.wrong(format!("{} is not an address or a range", text.shown()), hint);
         return None;
     };
     // An error, because bits after the prefix mean that one of the two is wrong, and whom to trust must not be guessed.

@@ -201,7 +201,7 @@ fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
     for text in value.texts() {
         let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
         let Some(name) = name.filter(|name| name.as_str().len() <= FIELD_NAME_BYTES_MAX) else {
-            text.wrong(format!("{} is not a header's name", text.shown()), "write it as in `x-trace-id`");
+            text.wrong(format!("{} is not a header's name", text.shown()), "write it like `x-trace-id`");
             continue;
         };
         text.spell(&name);

@@ -80,7 +80,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
             );
             return None;
         }
-        (Some(word), None) => word.choice(&KINDS)?,
+        (Some(word), None) => word.choice_beside(&KINDS, &["sentinel:NAME"])?,
     };
     if kind == Kind::Ring {
         if let Some(url) = url {
@@ -167,7 +167,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let (tls, rest) = match text.text.split_once("://") {
         Some(("redis", rest)) => (false, rest),
         Some(("rediss", rest)) => (true, rest),
-        _ => return wrong("is not a Redis URL", "write it as in `redis://127.0.0.1:6379`"),
+        _ => return wrong("is not a Redis URL", "write it like `redis://127.0.0.1:6379`"),
     };
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));
     let (username, password) = user.split_once(':').map_or((user, None), |(user, word)| (user, Some(word)));
@@ -192,7 +192,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
         let Some((host, port)) = host_and_port(host, default_port) else {
             return wrong(
                 "has an invalid host or port",
-                "write hosts as in `r1:6379,r2:6379`, ports from 1 to 65535",
+                "write hosts like `r1:6379,r2:6379`, ports from 1 to 65535",
             );
         };
         servers.push(Server { host, port, tls, login: login.clone() });

@@ -111,9 +111,9 @@ pub(crate) fn read_overload(documents: &[Table<'_>]) -> OverloadConfig {
     }
     overload_marks(&table, &mut overload.marks_ppm);
     if !overload.marks_ppm.is_sorted() {
-        let hint = "raise each above the last, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
+        let hint = "each must be higher than the one before, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
              \"98%\"`";
-        table.wrong("the marks of [overload] are not in rising order", hint);
+        table.wrong("the thresholds of [overload] must increase", hint);
     }
     overload
 }

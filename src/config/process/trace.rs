@@ -82,7 +82,7 @@ fn url(text: &Text<'_>) -> Option<Uri> {
         return None;
     }
     if right.is_none() {
-        let hint = "write it as in `http://127.0.0.1:4318` or `https://collector.example.com`";
+        let hint = "write it like `http://127.0.0.1:4318` or `https://collector.example.com`";
         text.wrong(format!("{} is not the URL of a collector", text.shown()), hint);
     }
     right.iter().for_each(|url| text.spell(url.to_string().trim_end_matches('/')));

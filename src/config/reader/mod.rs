@@ -12,6 +12,7 @@ pub(crate) mod scalar;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::keys::foreign::foreign_key;
 use super::keys::process::ROOT;
 use super::keys::{KeyDefault, Kind, Section};
 use super::load::context::{Checkpoint, Context};
@@ -117,14 +118,15 @@ impl<'c> Table<'c> {
                     let known = section.keys().filter(|key| is_known(&key.kind));
                     let known: Vec<_> = known.map(|key| key.name).collect();
                     let key = entry.key.as_str();
-                    let near = nearest(key, &known);
-                    let hint = match near {
-                        Some(near) => format!("did you mean `{near}`?"),
-                        None => belongs_to_root(key)
-                            .filter(|_| !is_added)
-                            .unwrap_or_else(|| format!("it takes {}", listed(&known))),
-                    };
-                    self.misspelt.extend(near);
+                    let elsewhere = || belongs_to_root(key).filter(|_| !is_added);
+                    let foreign = foreign_key(section.heading, key);
+                    let near = nearest(key, &known).filter(|_| foreign.is_none() || entry.is_table());
+                    let hint = near
+                        .map(|near| format!("did you mean `{near}`?"))
+                        .or_else(|| foreign.map(|(_, hint)| hint.to_owned()))
+                        .or_else(elsewhere)
+                        .unwrap_or_else(|| format!("it takes {}", listed(&known)));
+                    self.misspelt.extend(near.or(foreign.map(|(meant, _)| meant)));
                     let heading = section.heading.replace("<name>", name).replace("<key>", name);
                     entry.wrong_key(format!("unknown key {} in {heading}", quoted(key)), hint);
                 }
@@ -227,6 +229,11 @@ impl<'c> Table<'c> {
 }
 
 impl<'c> Value<'c> {
+    /// Marks this moment, to ask later whether an error was found since.
+    pub(super) fn checkpoint(&self) -> Checkpoint<'c> {
+        self.ctx.checkpoint(false)
+    }
+
     /// Reports an error at the value, with what to write instead.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.wrong(self.place, message, hint);

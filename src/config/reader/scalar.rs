@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::Value;
-use crate::keys::{Kind, Section};
+use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::load::expand;
 use crate::load::mask;
 use crate::load::mask::{MASKED, WRITE_SECRET};
@@ -255,7 +255,9 @@ impl<'c> Value<'c> {
                 None
             }
             Err(hint) => {
-                text.wrong(format!("{} is not a duration", text.shown()), format!("write {hint}"));
+                let is_off = self.kinds().any(|kind| matches!(kind, Kind::TimeOrOff(_)));
+                let or_off = if is_off { ", or `\"off\"`" } else { "" };
+                text.wrong(format!("{} is not a duration", text.shown()), format!("write {hint}{or_off}"));
                 None
             }
         }
@@ -297,7 +299,7 @@ impl<'c> Value<'c> {
         let ppm = if matches!(self.value, DeValue::Float(_)) { 1 } else { self.share_ppm()? };
         if ppm % PPM_PER_PERCENT != 0 {
             let message = format!("{} must be a whole number of percent", quoted(&self.key));
-            self.wrong(message, "write it as in `\"20%\"`");
+            self.wrong(message, "write it like `\"20%\"`");
         }
         Some(ppm / PPM_PER_PERCENT)
     }
@@ -325,15 +327,65 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
             false => format!("write `{heading}.{}]` with its keys below it", printer::key(key)),
         };
     }
-    let first = sections.first().and_then(|one| one.keys.first());
-    let first = first.filter(|row| matches!(row.kind, Kind::Texts));
+    let section = sections.first();
+    let first = section.and_then(|one| one.keys.first()).filter(|row| matches!(row.kind, Kind::Texts));
     match (value.value, first) {
         (DeValue::Array(all), _) if all.iter().any(|one| one.get_ref().is_table()) => {
             "write it once, as `{ … }` or under `[…]`, not `[[…]]`".to_owned()
         }
         (DeValue::Array(_), Some(row)) => format!("write `{key} = {{ {} = [ … ] }}`", row.name),
-        _ => format!("write `{key} = {{ … }}` {OTHER_KEYS}"),
+        _ => match section.map(|one| keys_meant(value, one)).unwrap_or_default().join(", ") {
+            keys if keys.is_empty() => format!("write `{key} = {{ … }}` {OTHER_KEYS}"),
+            keys => format!("write `{key} = {{ {keys} }}`"),
+        },
     }
+}
+
+/// The keys of a table that another value stands for: the first that it fits, and those that cannot be left out.
+fn keys_meant(value: &Value<'_>, section: &Section) -> Vec<String> {
+    let rows = || section.keys().filter(|row| row.is_of_files());
+    let fits = |row: &&Key| written_as(value, row).is_some();
+    // A whole response is what a single timeout is about, wherever it stands.
+    let meant = rows().filter(fits).find(|row| row.name == "response").or_else(|| rows().find(fits));
+    // A number says too little to be that of any key but the first.
+    let meant = meant.filter(|row| value.is_string() || rows().next().is_some_and(|it| it.name == row.name));
+    let keys = rows().filter_map(|row| match row.unwritten {
+        _ if meant.is_some_and(|meant| meant.name == row.name) => {
+            Some(format!("{} = {}", row.name, written_as(value, row)?))
+        }
+        KeyDefault::Needs(_, hint) => Some(hint.split('`').nth(1)?.trim_matches(['{', '}', ' ']).to_owned()),
+        _ => None,
+    });
+    keys.collect()
+}
+
+/// The value as it is written under a key, if it can stand there.
+fn written_as(value: &Value<'_>, row: &Key) -> Option<String> {
+    let written = |kind: &Kind| match (value.value, kind) {
+        (DeValue::Integer(number), Kind::Number(min, max)) => {
+            number.as_str().parse().ok().map(|number: u64| number.clamp(*min, *max).to_string())
+        }
+        (DeValue::Integer(number), Kind::Time(_) | Kind::TimeOrOff(_)) => {
+            Some(format!("\"{}s\"", number.as_str()))
+        }
+        (DeValue::String(text), _) => {
+            let text = text.strip_prefix(row.name).and_then(|rest| rest.strip_prefix(':')).unwrap_or(text);
+            let is_time = units::duration(text).is_ok();
+            let (is_size, is_share) = (units::size(text).is_ok(), units::share_ppm(text).is_ok());
+            let fits = match kind {
+                Kind::Time(_) | Kind::TimeOrOff(_) | Kind::TimeWithin(..) => is_time,
+                Kind::Size(..) => is_size,
+                Kind::Share => is_share,
+                Kind::Text | Kind::Texts | Kind::Path | Kind::Url => !is_time && !is_size && !is_share,
+                _ => false,
+            };
+            // Not as it stands, because it may hold a password, or is known only at the start.
+            let is_hidden = matches!(kind, Kind::Url) || text.contains(['@', '$']);
+            fits.then(|| if is_hidden { "\"…\"".to_owned() } else { printer::text(text) })
+        }
+        _ => None,
+    };
+    row.kind.each().iter().find_map(written)
 }
 
 /// The share that a number means: a decimal up to 1 is surely a part of one, and not of a percent.

@@ -17,7 +17,7 @@ pub(crate) fn require(value: &Value<'_>) -> Option<Require> {
     let mut require = Require::default();
     who(&table, &mut require);
     if require == Require::default() && !table.checkpoint().is_flawed() {
-        value.wrong("`require` is empty", "write it as in `{ tiers = [\"pro\"] }`, or leave it out");
+        value.wrong("`require` is empty", "write it like `{ tiers = [\"pro\"] }`, or leave it out");
     }
     Some(require)
 }
@@ -84,7 +84,7 @@ fn origins_of(value: &Value<'_>) -> Vec<String> {
             Some(origin)
         }
         Err(error) => {
-            let hint = format!("{error}: `https://app.example.com`, `https://*.example.com` or `*`");
+            let hint = format!("{error}, or `https://*.example.com` or `*`");
             text.wrong(format!("{} is not an origin", text.shown()), hint);
             None
         }

@@ -21,7 +21,7 @@ fn entry(value: &Value<'_>) -> Vec<ErrorPage> {
     let Some(statuses) = range(&value.key).filter(|range| *range.start() >= 400 && !range.is_empty()) else {
         value.wrong_key(
             format!("`{}` is not an error status", value.key),
-            "write it as in `404`, `\"5xx\"` or `\"500-504\"`",
+            "write it like `404`, `\"5xx\"` or `\"500-504\"`",
         );
         return Vec::new();
     };
@@ -32,7 +32,7 @@ fn entry(value: &Value<'_>) -> Vec<ErrorPage> {
         if form.is_none() {
             file.wrong(
                 format!("{} does not end in `.html`, `.json` or `.txt`", file.shown()),
-                "name it as in `404.html`, `404.json` or `404.txt`",
+                "name it like `404.html`, `404.json` or `404.txt`",
             );
         } else if pages.iter().any(|other| error_pages::form(&other.file) == form) {
             file.wrong(

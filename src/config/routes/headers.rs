@@ -18,6 +18,7 @@ pub(crate) fn changes(value: &Value<'_>) -> HeaderChangesDefinition {
 
 /// `response-headers` of a listener, which are of every answer.
 pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
+    let checkpoint = value.checkpoint();
     let written = read(value, HeaderChangesDefinition { always: true, ..HeaderChangesDefinition::default() });
     if !written.always {
         value.wrong(
@@ -30,7 +31,9 @@ pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
         value.wrong(message, "leave it out");
     }
     FixedChanges::new(written).unwrap_or_else(|error| {
-        value.wrong(error.to_string(), "write a literal value, or set the header at routes");
+        if !checkpoint.is_flawed() {
+            value.wrong(error.to_string(), "write a literal value, or set the header at routes");
+        }
         FixedChanges::default()
     })
 }
@@ -121,7 +124,7 @@ pub(crate) fn header_name_of(text: &Text<'_>) -> Option<HeaderName> {
 pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
     let parsed = HeaderName::from_bytes(name.as_bytes());
     if parsed.is_err() {
-        wrong(format!("{} is not a header's name", quoted(name)), "write it as in `x-tenant`");
+        wrong(format!("{} is not a header's name", quoted(name)), "write it like `x-tenant`");
     }
     parsed.ok()
 }

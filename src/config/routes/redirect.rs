@@ -13,7 +13,7 @@ pub(crate) fn of_listener(value: &Value<'_>) -> Option<HttpsRedirect> {
     let (to, status) = parts(value)?;
     let redirect = match to.text.strip_prefix("https://") {
         Some(rest) => elsewhere(&to, rest)?,
-        None => same_host(&to)?,
+        None => same_host(&to, &["https:8443", "https://www.example.com{path}"])?,
     };
     to.spell(show(&redirect));
     Some(HttpsRedirect { status, ..redirect })
@@ -25,7 +25,7 @@ pub(crate) fn of_route(value: &Value<'_>) -> Option<ActionDefinition> {
     if to.text.starts_with(['/', '{']) || to.text.contains("://") {
         return Some(ActionDefinition::Redirect { to: to.text, status });
     }
-    let redirect = same_host(&to)?;
+    let redirect = same_host(&to, &["/new/{id}", "https://www.example.com{path}"])?;
     to.spell(show(&redirect));
     Some(ActionDefinition::RedirectHttps(HttpsRedirect { status, ..redirect }))
 }
@@ -51,11 +51,12 @@ fn parts<'c>(value: &Value<'c>) -> Option<(Text<'c>, StatusCode)> {
     Some((to?.text()?, status.unwrap_or(DEFAULT)))
 }
 
-fn same_host(text: &Text<'_>) -> Option<HttpsRedirect> {
+/// `https`, perhaps with a port; `others` are what else may be written.
+fn same_host(text: &Text<'_>, others: &[&str]) -> Option<HttpsRedirect> {
     let port = match text.text.split_once(':') {
         Some(("https", port)) => port,
         _ => {
-            let port = text.choice(&[("https", HTTPS_PORT)])?;
+            let port = text.choice_beside(&[("https", HTTPS_PORT)], others)?;
             return Some(HttpsRedirect { host: None, port, status: DEFAULT });
         }
     };
@@ -74,7 +75,7 @@ fn elsewhere(text: &Text<'_>, rest: &str) -> Option<HttpsRedirect> {
     let authority = rest.strip_suffix("{path}").and_then(|host| host.parse::<Authority>().ok());
     let authority = authority.filter(|authority| !authority.as_str().contains('@'));
     let Some(authority) = authority else {
-        let hint = "write it as in `https://www.example.com{path}`; a route's `redirect` can go elsewhere";
+        let hint = "write it like `https://www.example.com{path}`; a route's `redirect` can go elsewhere";
         text.wrong(format!("a listener cannot redirect to {}", text.shown()), hint);
         return None;
     };

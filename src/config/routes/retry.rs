@@ -39,7 +39,7 @@ fn occasions(value: &Value<'_>, retry: &mut Retry) {
             statuses.push(range);
             continue;
         }
-        match text.choice(&OCCASIONS) {
+        match text.choice_beside(&OCCASIONS, &["5xx", "503"]) {
             Some(0) => retry.on_connect = true,
             Some(1) => retry.on_reset = true,
             Some(_) => retry.on_timeout = true,

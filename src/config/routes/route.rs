@@ -263,7 +263,10 @@ impl Reader<'_> {
             let mut names: Vec<&str> =
                 self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
             names.extend(others);
+            let url = format!("http://{}", text.text);
+            let is_authority = || url.parse::<http::Uri>().is_ok_and(|url| url.port_u16().is_some());
             let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| match others {
+                _ if !text.has_reference && is_authority() => format!("write `{url}`"),
                 [] => "write a URL, or the name of an `[upstream.<name>]`".to_owned(),
                 _ => "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in"
                     .to_owned(),
@@ -337,6 +340,8 @@ fn times(keys: &Table<'_>, timeouts: &mut RouteTimeouts) {
     keys.duration_if("total", &mut timeouts.total);
     keys.duration_if("stall", &mut timeouts.stall);
     keys.duration_if("tunnel-idle", &mut timeouts.tunnel_idle);
+    let parts = [("response", timeouts.response), ("try", timeouts.per_try)];
+    upstream::warn_beyond(keys, timeouts.total, &parts);
 }
 
 /// The policy of a shorthand is named after its route: `route:orders`, then `route:orders#2`.
@@ -399,15 +404,21 @@ fn path(value: &Value<'_>) -> Option<String> {
         // A hint of its own, because `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
         let hint = match text.text.starts_with(['~', '^', '=', '@']) {
             true => {
-                "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; there are no regular expressions"
+                "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; the gateway has no regular expressions"
             }
-            false => "write it as in `/v1/orders/{id}`",
+            false if text.text.is_empty() || text.has_reference || text.text.contains("://") => {
+                "write it like `/v1/orders/{id}`"
+            }
+            false => &format!("write {}", quoted(&format!("/{}", text.text))),
         };
         text.wrong(format!("{} does not start with `/`", text.shown()), hint);
         return None;
     }
     if let Some(at) = text.text.find(['?', '#']) {
-        let hint = "end the path before it: a route does not match a query or a fragment";
+        let hint = match value.key.as_str() {
+            "rewrite" => "end the path before it: `rewrite` sets the path, and the client's query stays",
+            _ => "end the path before it: a route does not match a query or a fragment",
+        };
         text.wrong_within(at..text.text.len(), format!("{} has more than a path", text.shown()), hint);
         return None;
     }

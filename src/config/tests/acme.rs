@@ -53,8 +53,8 @@ fn what_no_authority_would_issue_is_an_error() {
     let many =
         format!("[{}]", (0..101).map(|name| format!("\"n{name}.example\"")).collect::<Vec<_>>().join(", "));
     for (text, message) in [
-        (more("email = \"ops@a.example\""), "only to those who agree to its terms"),
-        (more("agree = false"), "only to those who agree to its terms"),
+        (more("email = \"ops@a.example\""), "only if you agree to its terms"),
+        (more("agree = false"), "only if you agree to its terms"),
         (more("agree = true, email = \"ops\""), "`ops` is not an e-mail address"),
         (more("agree = true, challenge = \"http-01\""), "no listener can prove `a.example`"),
         (more("agree = true, days = 3"), "`days`"),

@@ -259,7 +259,12 @@ fn ways_are_checked() {
             "add `certs`: clients can show certificates only over TLS",
         ),
         ("[[route]]\nto = \"echo\"\ndeny = []", "`deny` is empty", "3:8", "leave it out"),
-        ("[[route]]\nto = \"echo\"\nallow = [\"a\"]", "`a` is not an address range", "3:10", "10.0.0.0/8"),
+        (
+            "[[route]]\nto = \"echo\"\nallow = [\"a\"]",
+            "`a` is not an address or a range",
+            "3:10",
+            "10.0.0.0/8",
+        ),
         (
             "[[route]]\nto = \"echo\"\nrequire = { tiers = [\"a\"] }",
             "`require` needs `auth`: without it no client has an identity",

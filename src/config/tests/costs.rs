@@ -168,7 +168,7 @@ fn costs_are_checked() {
             "[policy.a]\nby = \"body:\"\nlimit = \"1/s\"".to_owned(),
             "`body:` is not a dimension",
             "2:6",
-            "body:<field>",
+            "write `body:NAME`",
         ),
         (
             "[upstream.u]\nservers = \"http://a\"\nbalance = \"hash:body:x\"".to_owned(),

@@ -49,7 +49,7 @@ fn exemptions_are_checked() {
         ("{ consumer = [\"\"] }".to_owned(), "an empty text exempts nobody", "6:24", "leave it out"),
         (
             "{ ip = [\"10.0.0.0/33\"] }".to_owned(),
-            "`10.0.0.0/33` is not an address range",
+            "`10.0.0.0/33` is not an address or a range",
             "6:18",
             "`10.0.0.0/8`",
         ),

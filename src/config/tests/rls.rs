@@ -187,7 +187,7 @@ fn domains_are_checked() {
             "[policy.p]\nby = [\"entry\"]\nlimit = \"9/m\"\n",
             "`entry` is not a dimension",
             "2:7",
-            "did you mean `entry:`?",
+            "write `entry:NAME`",
         ),
     ]);
 }

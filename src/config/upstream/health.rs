@@ -73,7 +73,7 @@ fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<HealthProbe> {
         && path.text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#')
         && path.text.parse::<http::uri::PathAndQuery>().is_ok();
     if !is_path {
-        path.wrong(format!("{} is not a path", path.shown()), "write it as in `/healthz`");
+        path.wrong(format!("{} is not a path", path.shown()), "write it like `/healthz`");
     }
     let status = match table.value("status") {
         Some(value) => statuses(&value, 100),
@@ -188,7 +188,7 @@ fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
         match value.percent() {
             Some(0) => value.wrong(
                 "`success-rate` must be above 0: how far a server may fall below the others",
-                "write it as in `\"15%\"`, or leave it out",
+                "write it like `\"15%\"`, or leave it out",
             ),
             percent => outliers.success_rate_percent = percent,
         }
@@ -210,7 +210,7 @@ fn outlier_keys(keys: &Table<'_>, outliers: &mut Outliers) {
 }
 
 const ASKS: &str = "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`";
-const STATUS_HINT: &str = "write it as in `200`, `\"2xx\"` or `\"200-399\"`";
+const STATUS_HINT: &str = "write it like `200`, `\"2xx\"` or `\"200-399\"`";
 /// So short, because one byte holds the length of a field with it in protobuf.
 const SERVICE_BYTES_MAX: usize = 100;
 const STATUS_MAX: u16 = 599;

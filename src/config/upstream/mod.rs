@@ -5,6 +5,9 @@ pub(super) mod socket;
 pub(super) mod sticky;
 pub(super) mod trust;
 
+use std::time::Duration;
+
+use base::units;
 use upstream::Config;
 use upstream::config::{
     Balance, ConfiguredServer, HealthConfig, HostHeader, HttpVersion, PoolBounds, RETRY_BUDGET_PERCENT,
@@ -67,7 +70,7 @@ fn read(named: NamedTable<'_>) -> Config {
         if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
             value.wrong_key(
                 "`tls` has no effect: no server has an https URL",
-                "write servers as in `https://orders.internal`, or leave `tls` out",
+                "write servers like `https://orders.internal`, or leave `tls` out",
             );
         }
     }
@@ -99,7 +102,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
             Some(Balance::Hash(by))
         }
         None if text.text == "hash" => {
-            text.wrong("`hash` needs a dimension", "write it as in `hash:consumer`");
+            text.wrong("`hash` needs a dimension", "write it like `hash:consumer`");
             None
         }
         _ => text.choice_beside(&BALANCES, &["hash:ip"]),
@@ -118,7 +121,16 @@ fn servers(value: &Value<'_>) -> Vec<ConfiguredServer> {
     if values.is_empty() {
         value.wrong("an upstream needs at least one server", "write `[\"http://127.0.0.1:3000\"]`");
     }
-    values.iter().filter_map(weighted).collect()
+    let mut servers: Vec<ConfiguredServer> = Vec::new();
+    for value in &values {
+        let Some(server) = weighted(value) else { continue };
+        if servers.iter().any(|other| (other.tls, &other.place) == (server.tls, &server.place)) {
+            value
+                .warn("this server is listed twice", "list it once: `weight` sets its share of the requests");
+        }
+        servers.push(server);
+    }
+    servers
 }
 
 /// A server: a URL, or a table with the URL and a weight.
@@ -160,7 +172,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     let (tls, authority) = match text.text.split_once("://") {
         Some(("http" | "http+srv", rest)) => (false, rest),
         Some(("https" | "https+srv", rest)) => (true, rest),
-        _ => return wrong("is not an upstream's URL", "write it as in `http://127.0.0.1:3000`"),
+        _ => return wrong("is not an upstream's URL", "write it like `http://127.0.0.1:3000`"),
     };
     if let (false, Some(path)) = (tls, authority.strip_prefix("unix:")) {
         return wrong("is not a Unix socket", &format!("write `unix:{path}`"));
@@ -178,7 +190,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         return wrong("has a path", "end it after the port; the route's `rewrite` changes paths");
     }
     let Ok(authority) = authority.parse::<http::uri::Authority>() else {
-        return wrong("is not an upstream's URL", "write it as in `http://127.0.0.1:3000`");
+        return wrong("is not an upstream's URL", "write it like `http://127.0.0.1:3000`");
     };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
     if text.has_wrong_port(&authority) {
@@ -186,7 +198,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     }
     let port = authority.port_u16().unwrap_or(default_port(tls));
     if host.is_empty() {
-        return wrong("has no host", "write it as in `http://127.0.0.1:3000`");
+        return wrong("has no host", "write it like `http://127.0.0.1:3000`");
     }
     if !text.text.starts_with("http+srv://") && !text.text.starts_with("https+srv://") {
         return Some(ConfiguredServer { tls, place: ServerLocation::Tcp { host, port }, weight: 1 });
@@ -194,7 +206,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     if authority.port_u16().is_some() || !is_service(&host) {
         return wrong(
             "is not the name of a service",
-            "write it as in `http+srv://_http._tcp.orders.internal`, without a port",
+            "write it like `http+srv://_http._tcp.orders.internal`, without a port",
         );
     }
     Some(ConfiguredServer { tls, place: ServerLocation::Service(host), weight: 1 })
@@ -246,6 +258,25 @@ fn timeouts(keys: &Table<'_>, timeouts: &mut UpstreamTimeouts) {
     keys.duration("stall", &mut timeouts.stall);
     keys.duration_if("try", &mut timeouts.per_try);
     keys.duration_if("total", &mut timeouts.total);
+    let parts = [("response", Some(timeouts.response)), ("try", timeouts.per_try)];
+    warn_beyond(keys, timeouts.total, &parts);
+}
+
+/// Warns of deadlines that the one for the whole makes meaningless.
+pub(super) fn warn_beyond(
+    keys: &Table<'_>,
+    total: Option<Duration>,
+    parts: &[(&'static str, Option<Duration>)],
+) {
+    for (key, part) in parts.iter().filter(|(_, part)| total.is_some() && *part > total) {
+        let shown = part.map(units::show_duration).unwrap_or_default();
+        if let Some(value) = keys.value(key) {
+            value.warn(
+                format!("`{key}` never expires: `total` is shorter than {shown}"),
+                "lower it, or raise `total`",
+            );
+        }
+    }
 }
 
 fn uploads(keys: &Table<'_>, uploads: &mut UploadConfig) {

@@ -13,7 +13,7 @@ pub(crate) fn is_meant(text: &str) -> bool {
 pub(crate) fn path(text: &Text<'_>, example: &str) -> Option<PathBuf> {
     let path = text.text.strip_prefix(PREFIX)?;
     if !path.starts_with('/') {
-        let hint = format!("write it as in `{example}`");
+        let hint = format!("write it like `{example}`");
         text.wrong(format!("{} needs an absolute path", text.shown()), hint);
         return None;
     }

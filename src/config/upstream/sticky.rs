@@ -18,7 +18,7 @@ pub(crate) fn read(value: &Value<'_>) -> Option<StickyConfig> {
     plain(&table, &mut sticky);
     if let Some(path) = table.value("path").and_then(|value| value.text()) {
         if !path.text.starts_with('/') || !path.text.bytes().all(is_path_byte) {
-            path.wrong(format!("{} is not the path of a cookie", path.shown()), "write it as in `/app`");
+            path.wrong(format!("{} is not the path of a cookie", path.shown()), "write it like `/app`");
         } else {
             sticky.path.clone_from(&path.text);
         }
@@ -42,7 +42,7 @@ fn name(text: &Text<'_>) -> Option<String> {
     // Read as the name of a header field, because that is a token, as the name of a cookie is.
     let is_name = text.text.parse::<http::HeaderName>().is_ok();
     if !is_name {
-        text.wrong(format!("{} is not the name of a cookie", text.shown()), "write it as in `server`");
+        text.wrong(format!("{} is not the name of a cookie", text.shown()), "write it like `server`");
     }
     is_name.then(|| text.text.clone())
 }

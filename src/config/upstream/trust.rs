@@ -30,7 +30,7 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
             Ok(_) => trust.sni = Some(name.text),
             Err(_) => name.wrong(
                 format!("{} is not a name that a certificate can have", name.shown()),
-                "write it as in `orders.internal`",
+                "write it like `orders.internal`",
             ),
         }
     }

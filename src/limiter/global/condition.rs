@@ -81,6 +81,22 @@ impl Condition {
         })
     }
 
+    /// What to correct if nothing usable was heard from a server, by the text of the error; over TLS, or not.
+    pub fn remedy_unreached(why: &str, is_tls: bool) -> &'static str {
+        let says = |parts: &[&str]| parts.iter().any(|part| why.to_ascii_lowercase().contains(part));
+        match is_tls {
+            _ if says(&["lookup", "resolve"]) => "its name has no address: correct `url` of [redis]",
+            true if says(&["longer than", "corrupt message", "invalidcontenttype"]) => {
+                "it may not speak TLS: write `redis://`, or the port at which it does"
+            }
+            false if says(&["broken pipe", "reset", "closed", "end of file", "parse", "incompatible"]) => {
+                "what listens there may be no Redis, or expects TLS (`rediss://`): correct `url` of [redis]"
+            }
+            _ if says(&["longer than"]) => "run check where the gateway runs, or use a Redis nearer to it",
+            _ => "start it, or run check where the gateway runs",
+        }
+    }
+
     fn of_code(code: &str) -> Option<Condition> {
         Some(match code {
             "LOADING" => Condition::Loading,
@@ -178,6 +194,15 @@ mod tests {
         }
         let away = Condition::of_answer("Connection refused (os error 111)");
         assert_eq!((away, away.remedy()), (Condition::Unreachable, None));
+        for (why, is_tls, remedy) in [
+            ("failed to lookup address information: Name or service not known", false, "has no address"),
+            ("connecting and the login took longer than 300ms: it is silent", true, "write `redis://`"),
+            ("connecting and the login took longer than 300ms: it is silent", false, "nearer"),
+            ("Broken pipe (os error 32)", false, "no Redis"),
+            ("Connection refused (os error 111)", true, "start it"),
+        ] {
+            assert!(Condition::remedy_unreached(why, is_tls).contains(remedy), "{why}");
+        }
         assert!(Condition::Replica.remedy().is_some_and(|said| said.contains("name the primary")));
         assert!(Condition::Full.remedy().is_some_and(|said| said.contains("`maxmemory`")));
     }

@@ -108,6 +108,12 @@ impl ShorthandProblem {
     pub fn hint(&self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             ShorthandProblem::Foreign { meant, .. } => return Cow::Owned(format!("write `{meant}`")),
+            ShorthandProblem::DimensionName { kind, .. } => {
+                return Cow::Owned(format!("write `{kind}:NAME`"));
+            }
+            ShorthandProblem::UnknownDimension { found } if JOINS.contains(&&**found) => {
+                "separate dimensions with commas, as in `by ip, route`"
+            }
             ShorthandProblem::Empty | ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
@@ -122,16 +128,14 @@ impl ShorthandProblem {
             | ShorthandProblem::ZeroLimit
             | ShorthandProblem::ZeroBurst
             | ShorthandProblem::ZeroPeriod => "write 1 or more",
-            ShorthandProblem::NoBurst => "write it as in `5/s burst 10`",
+            ShorthandProblem::NoBurst => "write it like `5/s burst 10`",
             ShorthandProblem::UnknownUnit { .. } => {
                 "write s, m, h or d, with a number if needed: `10s`, `30d`; or day, week, month or year without one"
             }
             ShorthandProblem::Unexpected { .. } => {
                 "after the period write `burst` and a number, then `by` and what to count by"
             }
-            ShorthandProblem::NoDimension
-            | ShorthandProblem::UnknownDimension { .. }
-            | ShorthandProblem::DimensionName { .. } => {
+            ShorthandProblem::NoDimension | ShorthandProblem::UnknownDimension { .. } => {
                 "write consumer, tenant, ip, route, method, host, header:<name>, cookie:<name>, query:<name>, \
                  param:<name>, claim:<name>, body:<field>, or entry:<key> of descriptors"
             }
@@ -161,6 +165,7 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
         ShorthandProblem::NoPeriod
         | ShorthandProblem::Letters { .. }
         | ShorthandProblem::UnknownUnit { .. }
+        | ShorthandProblem::NoBurst
         | ShorthandProblem::Unexpected { .. } => foreign(text).unwrap_or(error),
         _ => error,
     })
@@ -265,7 +270,17 @@ fn foreign(text: &str) -> Option<Error> {
     let after = after.trim_start();
     let unexpected = |found: &str| format!("`{found}` is not expected here");
     let mut span = end..limit.len();
+    let (before, burst) = limit.split_once(" burst").unwrap_or((limit, ""));
     let (message, meant) = match word.to_ascii_lowercase().as_str() {
+        _ if before.len() < limit.len() && before.trim_end().ends_with("in flight") => {
+            span = before.len() + 1..limit.len();
+            ("a limit of requests in flight has no burst".to_owned(), before.trim_end().to_owned())
+        }
+        _ if burst.trim_start().starts_with(['=', ':']) => {
+            span = before.len() + 1..limit.len();
+            let number = burst.trim_start_matches([' ', '=', ':']);
+            ("a space separates `burst` from its number".to_owned(), format!("{before} burst {number}"))
+        }
         _ if number.contains(|char: char| !char.is_ascii_digit() && char != '_') => {
             let mut groups = number.split(|char: char| !char.is_ascii_digit());
             if groups.next().is_none_or(|first| first.len() > 3)
@@ -299,6 +314,9 @@ fn foreign(text: &str) -> Option<Error> {
     read(&meant).ok()?;
     Some(Error { span, problem: ShorthandProblem::Foreign { message, meant } })
 }
+
+/// What may stand between dimensions in other languages.
+const JOINS: [&str; 4] = ["and", "&", "+", "&&"];
 
 /// What others call requests in flight.
 const CONCURRENT: [&str; 8] = [

@@ -49,7 +49,7 @@ pub enum Error {
     /// `.` or `..`, which never match, because requests have them resolved.
     #[error("`{segment}` never matches: the gateway resolves dot segments of a request before it routes")]
     DotSegment { offset: usize, segment: String },
-    #[error("`{segment}` never matches: the gateway refuses a request if {error}")]
+    #[error("`{segment}` never matches: {}", refused(*.error))]
     Refused { offset: usize, segment: String, error: path::Error },
     /// `?` or `#`.
     #[error("`{found}` is not part of a path; write it as %{:02X} if a segment really holds it", *found as u32)]
@@ -69,7 +69,8 @@ pub enum Error {
     },
     /// A name that is no name.
     #[error(
-        "`{name}` is not a parameter name: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
+        "{}: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows",
+        unnamed(.name)
     )]
     ParamName { offset: usize, name: String },
     #[error("the parameter `{name}` occurs twice in the path")]
@@ -87,6 +88,24 @@ pub enum Error {
     /// More than [`SEGMENTS_MAX`] segments.
     #[error("a path pattern has at most {SEGMENTS_MAX} segments")]
     TooLong,
+}
+
+/// Why a text never matches, and what does.
+fn refused(error: path::Error) -> String {
+    match error {
+        path::Error::Slash | path::Error::Twice | path::Error::Parameter => format!(
+            "{error}, which only parameters match; write `{{name}}` for the segment, and `path-escapes = \"keep\"`"
+        ),
+        _ => format!("the gateway refuses a request if {error}"),
+    }
+}
+
+fn unnamed(name: &str) -> String {
+    if name.is_empty() {
+        "a parameter needs a name".to_owned()
+    } else {
+        format!("`{name}` is not a parameter name")
+    }
 }
 
 /// How others write what a path may hold.
@@ -135,7 +154,7 @@ impl Dialect {
             }
             Dialect::Colon | Dialect::Angle => format!("a parameter is written `{{{name}}}`"),
             Dialect::Regex => {
-                "there are no regular expressions, write `{name}` for one segment or `{*rest}` at the end for all that \
+                "the gateway has no regular expressions, write `{name}` for one segment or `{*rest}` at the end for all that \
                  follows"
                     .to_owned()
             }

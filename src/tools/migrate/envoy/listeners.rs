@@ -23,7 +23,7 @@ impl<'d> Reading<'d> {
             chains.iter().map(|chain| self.manager(chain, &mut is_guarded)).collect();
         let managers: Vec<&'d Node> = found.iter().copied().flatten().collect();
         let Some(first) = managers.first() else {
-            return self.left_out(node, &format!("listener {name}"), "only HTTP is forwarded here");
+            return self.left_out(node, &format!("listener {name}"), "the gateway forwards only HTTP");
         };
         let Some(bind) = node.get("address").and_then(address) else {
             let why = "its address is not an IP address with a TCP port";

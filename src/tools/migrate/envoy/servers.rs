@@ -18,7 +18,7 @@ impl<'d> Reading<'d> {
                 self.left_out(
                     locality,
                     "endpoints of a lower priority",
-                    "there are no backup servers: all take requests",
+                    "the gateway has no backup servers: all take requests",
                 );
                 continue;
             }

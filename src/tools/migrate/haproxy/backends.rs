@@ -65,7 +65,7 @@ impl<'d> Reading<'d> {
     fn server(&mut self, server: &Line) -> Option<String> {
         let weight = server.after("weight").and_then(|weight| weight.parse::<u64>().ok());
         let unusable = [
-            ("backup", "there are no backup servers, so it gets no requests"),
+            ("backup", "the gateway has no backup servers, so it gets no requests"),
             ("disabled", "it is disabled"),
         ];
         let unusable = unusable.iter().find(|(word, _)| server.has(word)).map(|(_, why)| *why);

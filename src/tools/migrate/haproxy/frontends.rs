@@ -15,7 +15,7 @@ impl<'d> Reading<'d> {
     pub(super) fn frontend(&mut self, section: &'d Section) {
         let mode = self.line(section, "mode").map_or("tcp", |line| line.word(1));
         if mode != "http" {
-            let why = "only HTTP is forwarded here";
+            let why = "the gateway forwards only HTTP";
             self.draft.notes.left_out(
                 &section.place,
                 &format!("{} {} (mode {mode})", section.kind, section.name),

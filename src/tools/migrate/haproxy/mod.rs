@@ -147,7 +147,7 @@ const WHY: &[(&str, &str)] = &[
     ("errorfiles", "refusals have a format of their own"),
     ("errorloc", "refusals have a format of their own"),
     ("tcp-request", "write `max-connections` and `max-connections-per-ip` at the listener"),
-    ("filter", "there are no filters"),
+    ("filter", "the gateway has no filters"),
     ("stats", "the admin listener has /metrics and /v1/upstreams"),
     ("use-server", "a rule cannot choose a server of an upstream"),
     ("monitor-uri", "write a route with `respond`, or use /readyz of the admin listener"),

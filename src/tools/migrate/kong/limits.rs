@@ -7,6 +7,14 @@ use super::super::values::{is_field, seconds};
 use super::super::yaml::Node;
 use super::{Reading, address};
 
+/// Why a limit is left out.
+fn why_none(has_no_number: bool) -> &'static str {
+    match has_no_number {
+        true => "it has no limit that is a number above 0; the limit is left out",
+        false => "limits cannot count by this; the limit is left out",
+    }
+}
+
 impl<'d> Reading<'d> {
     /// The policy of a `rate-limiting`: windows that are aligned to the clock.
     pub(super) fn windows(&mut self, plugin: &'d Node, config: &'d Node, scope: &str) -> Vec<String> {
@@ -20,7 +28,7 @@ impl<'d> Reading<'d> {
         }
         let by = self.counted_by(plugin, config, "limit_by");
         let (Some(by), false) = (by, windows.is_empty()) else {
-            self.left_out(plugin, "rate-limiting", "limits cannot count by this; the limit is left out");
+            self.left_out(plugin, "rate-limiting", why_none(windows.is_empty()));
             return Vec::new();
         };
         let mut policy = Section::new(named(scope, "rate-limiting"));
@@ -60,11 +68,7 @@ impl<'d> Reading<'d> {
         };
         let by = self.counted_by(plugin, config, "identifier");
         let (Some(by), false) = (by, windows.is_empty()) else {
-            self.left_out(
-                plugin,
-                "rate-limiting-advanced",
-                "limits cannot count by this; the limit is left out",
-            );
+            self.left_out(plugin, "rate-limiting-advanced", why_none(windows.is_empty()));
             return Vec::new();
         };
         let mut policy = Section::new(named(scope, "rate-limiting-advanced"));

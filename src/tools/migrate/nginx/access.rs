@@ -38,7 +38,7 @@ const GUARDS: &[(&str, &str)] = &[
     ("internal", "clients' requests do not reach it"),
 ];
 
-const SCRIPT: &str = "there are no scripts, and this one may refuse requests";
+const SCRIPT: &str = "the gateway has no scripts, and this one may refuse requests";
 
 /// Variables that say where a request is for. A redirect by them alone moves it, and keeps nobody out.
 const ADDRESS: &str = "\

@@ -25,12 +25,12 @@ impl Match {
             ("^~", path) => Match::Prefix(path.to_owned()),
             ("~", regex) => match literal(regex) {
                 Some((text, exact)) => Match::LiteralRegex { text, exact },
-                None => {
-                    Match::Other("there are no regular expressions in paths: write a route for each case")
-                }
+                None => Match::Other(
+                    "the gateway has no regular expressions in paths: write a route for each case",
+                ),
             },
             ("~*", _) => Match::Other(
-                "paths are case-sensitive, and there are no regular expressions: write a route for each case",
+                "paths are case-sensitive, and the gateway has no regular expressions: write a route for each case",
             ),
             (name, _) if name.starts_with('@') => Match::Other("named locations have no counterpart"),
             (path, _) => Match::Prefix(path.to_owned()),

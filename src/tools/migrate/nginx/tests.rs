@@ -733,7 +733,7 @@ fn maps_in_maps_and_maps_of_two_locations_are_taken_over() {
     // Nothing is made of one that leads nowhere.
     let elsewhere = mapped("$http_upgrade $up { default upgrade; '' close; }", TO_A);
     assert!(
-        elsewhere.text.contains("there are no maps") && routes(&elsewhere, "").len() == 1,
+        elsewhere.text.contains("the gateway has no maps") && routes(&elsewhere, "").len() == 1,
         "{}",
         elsewhere.text
     );

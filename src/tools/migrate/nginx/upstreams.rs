@@ -93,7 +93,7 @@ impl Reading<'_> {
             let has = |word: &str| server.taken().args.iter().any(|arg| arg == word);
             let spare = [
                 ("down", "it is marked as down"),
-                ("backup", "there are no backup servers, so it gets no requests"),
+                ("backup", "the gateway has no backup servers, so it gets no requests"),
                 ("drain", "it takes no new clients"),
             ];
             if let Some((word, why)) = spare.iter().find(|(word, _)| has(word)) {
