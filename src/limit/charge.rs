@@ -90,3 +90,39 @@ impl Charge {
         self.refuses() == TrialSet::NONE
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::State;
+    use crate::quota::tests::quota;
+
+    #[test]
+    fn what_comes_back_is_as_if_it_had_not_been_taken() {
+        const NOW: u64 = 3_600_000_000_000;
+        for algorithm in Algorithm::ALL {
+            if matches!(algorithm, Algorithm::SlidingLog | Algorithm::Concurrency) {
+                continue;
+            }
+            for (limit, before) in [(100, 0), (100, 30), (20, 0), (20, 5)] {
+                let charge = Charge {
+                    cost: 7,
+                    ..Charge::one(Key::default(), quota(algorithm, limit, 60_000_000_000, limit))
+                };
+                let start = State::default().take(&charge.quota, before, NOW - 1_000_000).0;
+                let (taken, outcome) = start.take(&charge.quota, charge.cost, NOW);
+                let left = taken.give_back(&charge.quota, charge.cost, NOW).take(&charge.quota, 0, NOW).1;
+                let refunded = charge.refunded(outcome);
+                assert!(outcome.is_admitted() && outcome.remaining < left.remaining, "{algorithm:?} {limit}");
+                assert_eq!(refunded.remaining, left.remaining, "{algorithm:?} {limit} {before}");
+                assert!(refunded.reset_ns + 1 >= left.reset_ns, "{algorithm:?} {limit} {before}: too early");
+                if matches!(algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket) {
+                    assert!(
+                        refunded.reset_ns <= left.reset_ns + 1,
+                        "{algorithm:?} {limit} {before}: too late"
+                    );
+                }
+            }
+        }
+    }
+}

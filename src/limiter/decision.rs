@@ -108,6 +108,11 @@ impl Decision {
         enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
     }
 
+    /// Whether the charge of this index was decided. Redis is not asked for those of a request that another window refuses.
+    pub fn is_known(&self, index: usize) -> bool {
+        self.elsewhere(index) != Some(RemoteDecider::Nobody)
+    }
+
     /// How the charge of this index is given back.
     pub fn refund(&self, index: usize) -> Refund {
         let other = self.refunds.iter().find(|(of, _)| usize::from(*of) == index);

@@ -137,7 +137,7 @@ fn what_other_policies_leave_binds_once_a_unit_is_given_back() {
                 [[route]]\npath = \"/login\"\nlimit = [\"login\", \"all\"]\nto = \"u\"\n";
     let gateway = Gateway::start(&config("3/d", WRONG, upstream.addr(), more));
     let response = attempt(&gateway, "200");
-    assert_eq!(response.header("ratelimit"), Some("\"all\";r=2;t=28800"), "{response:?}");
+    assert_eq!(response.header("ratelimit"), Some("\"all\";r=2;t=28800, \"login\";r=3;t=0"), "{response:?}");
     let response = attempt(&gateway, "401");
     assert!(response.header("ratelimit").is_some_and(|shown| shown.starts_with("\"all\";r=1;")));
 }

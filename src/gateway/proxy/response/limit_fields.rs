@@ -16,9 +16,9 @@ use limiter::{Decision, Limiter, Provenance};
 use metrics::DecidingTier;
 use observe::record::RemainingLimit;
 use policy::counting::SF_INTEGER_MAX;
-use policy::{RouteMatch, RouteTable, Window};
+use policy::{RouteMatch, RouteTable};
 
-/// The rate-limit fields of one answer: of the binding window, the one with the least left.
+/// The rate-limit fields of one answer: of all windows, with the binding one first, the one with the least left.
 #[derive(Debug, Default)]
 pub struct RateLimitFields {
     ietf: Option<(HeaderValue, HeaderValue)>,
@@ -49,7 +49,7 @@ impl RateLimitFields {
         found: &RouteMatch<'_, '_>,
         charges: &[Charge],
         decision: &Decision,
-        is_leased: impl FnOnce(&Charge) -> bool,
+        is_leased: impl Fn(&Charge) -> bool,
     ) -> RateLimitFields {
         let policies = || table.rate_limit_policy(found.route, charges, unix_seconds);
         RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
@@ -63,23 +63,35 @@ impl RateLimitFields {
         policies: impl FnOnce() -> Option<HeaderValue>,
         charges: &[Charge],
         decision: &Decision,
-        is_leased: impl FnOnce(&Charge) -> bool,
+        is_leased: impl Fn(&Charge) -> bool,
     ) -> RateLimitFields {
         let is_shown = |charge: &Charge| table.is_shown(charge);
         let binding = decision.binding.filter(|index| is_shown(&charges[*index]));
         let binding = binding.or_else(|| decision.binding_of(charges, is_shown));
-        let Some((charge, outcome)) = binding.map(|index| (&charges[index], &decision.outcomes[index]))
-        else {
-            return RateLimitFields::default();
+        let Some(binding) = binding else { return RateLimitFields::default() };
+        let left = |index: usize| {
+            let (charge, outcome) = (&charges[index], &decision.outcomes[index]);
+            let reset_ns = reset_ns(charge, outcome, decision.tier, unix_seconds, &is_leased);
+            (remaining(charge, outcome), reset_ns.div_ceil(SECOND_NS))
         };
-        let reset_seconds =
-            reset_ns(charge, outcome, decision.tier, unix_seconds, is_leased).div_ceil(SECOND_NS);
-        let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both);
-        let legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
-        let remaining = remaining(charge, outcome);
-        let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
-        let ietf = ietf.then(|| Some((policies()?, item(window, remaining, reset_seconds)?))).flatten();
-        let legacy = legacy.then(|| [limit(charge), remaining, unix_seconds + reset_seconds]);
+        let (remaining, reset_seconds) = left(binding);
+        let ietf = matches!(style, LimitHeaders::Ietf | LimitHeaders::Both).then(|| {
+            let window = |index: usize| (charges[index].policy, charges[index].window);
+            // Once each, because several subjects may be charged in one window.
+            let is_first = |index: usize| {
+                window(index) != window(binding)
+                    && (charges[index].part == 0 || (0..index).all(|other| window(other) != window(index)))
+            };
+            let others = (0..charges.len())
+                .filter(|&index| is_shown(&charges[index]) && decision.is_known(index) && is_first(index));
+            let mut state = Vec::with_capacity(ITEM_BYTES);
+            push_item(table, &charges[binding], (remaining, reset_seconds), &mut state);
+            others.for_each(|index| push_item(table, &charges[index], left(index), &mut state));
+            Some((policies()?, HeaderValue::from_maybe_shared(bytes::Bytes::from(state)).ok()?))
+        });
+        let is_legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
+        let legacy = is_legacy.then(|| [limit(&charges[binding]), remaining, unix_seconds + reset_seconds]);
+        let ietf = ietf.flatten();
         RateLimitFields { ietf, legacy, unix_seconds, remaining, debug: None, unsettled: None }
     }
 
@@ -153,20 +165,20 @@ pub fn remaining(charge: &Charge, outcome: &Outcome) -> u64 {
     outcome.remaining.min(limit(charge))
 }
 
-/// One item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
-fn item(window: &Window, remaining: u64, reset_seconds: u64) -> Option<HeaderValue> {
+/// Appends an item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
+fn push_item(table: &RouteTable, charge: &Charge, (remaining, reset_seconds): (u64, u64), out: &mut Vec<u8>) {
+    let window = &table.policies()[charge.policy.index()].windows[usize::from(charge.window)];
     let mut digits = itoa::Buffer::new();
-    let mut text = Vec::with_capacity(window.label.len() + 48);
-    text.push(b'"');
-    text.extend_from_slice(window.label.as_bytes());
-    text.extend_from_slice(b"\";r=");
-    text.extend_from_slice(digits.format(remaining).as_bytes());
+    let open: &[u8] = if out.is_empty() { b"\"" } else { b", \"" };
+    out.extend_from_slice(open);
+    out.extend_from_slice(window.label.as_bytes());
+    out.extend_from_slice(b"\";r=");
+    out.extend_from_slice(digits.format(remaining).as_bytes());
     // Not for permits, because they come back when a request ends: there is no time to give.
     if window.quota.algorithm() != Algorithm::Concurrency {
-        text.extend_from_slice(b";t=");
-        text.extend_from_slice(digits.format(reset_seconds).as_bytes());
+        out.extend_from_slice(b";t=");
+        out.extend_from_slice(digits.format(reset_seconds).as_bytes());
     }
-    HeaderValue::from_maybe_shared(bytes::Bytes::from(text)).ok()
 }
 
 /// Nanoseconds until a window is whole again; of one that the fleet shares whole seconds, if this node knows only those.
@@ -175,7 +187,7 @@ pub fn reset_ns(
     outcome: &Outcome,
     tier: DecidingTier,
     unix_seconds: u64,
-    is_leased: impl FnOnce(&Charge) -> bool,
+    is_leased: impl Fn(&Charge) -> bool,
 ) -> u64 {
     let shared = shared_reset(charge, outcome, tier, unix_seconds, is_leased);
     shared.map_or(outcome.reset_ns, |seconds| seconds.saturating_mul(SECOND_NS))
@@ -189,7 +201,7 @@ fn shared_reset(
     outcome: &Outcome,
     tier: DecidingTier,
     unix_seconds: u64,
-    is_leased: impl FnOnce(&Charge) -> bool,
+    is_leased: impl Fn(&Charge) -> bool,
 ) -> Option<u64> {
     if charge.plan.is_none() || tier == DecidingTier::Fallback || outcome.remaining >= charge.quota.capacity()
     {
@@ -232,6 +244,8 @@ pub fn debug(table: &RouteTable, charge: &Charge, provenance: Provenance, node: 
 }
 
 const SECOND_NS: u64 = 1_000_000_000;
+/// Enough for an item with a usual name.
+const ITEM_BYTES: usize = 64;
 /// The shortest wait that has jitter.
 const SPREAD_FROM_NS: u64 = 5 * SECOND_NS;
 /// The most that a `Retry-After` is late.
