@@ -159,9 +159,7 @@ impl UserTable {
             let hash = affordable(hash.get_ref()).map_err(|reason| file.wrong(at, reason))?;
             let name_text = name.get_ref().as_str();
             if name_text.is_empty() || name_text.contains(':') {
-                return Err(
-                    file.wrong(name.span().start, "a user's name must not be empty or contain a colon")
-                );
+                return Err(file.wrong(name.span().start, "a user's name is not empty and has no colon"));
             }
             let identity = Arc::new(entry.identity(Some(name_text)));
             let user = Arc::new(User { hash, expires: file.expires(entry)?, identity });

@@ -49,14 +49,12 @@ pub fn check(
     let read = |rows: &[RowDocument]| config::Files::read(path).with(rows).and_then(prepare);
     // The files must stand alone, too, because a start and a reload take no policy from the database that is not there
     // yet.
-    let mut prepared = read(&[]);
-    if let Ok(alone) = prepared.as_ref()
-        && database
-    {
-        let rows = rows(path, &alone.loaded.config, errors)?;
-        prepared = if rows.is_empty() { prepared } else { read(&rows) };
-    }
-    let loaded = match prepared {
+    let alone = read(&[]);
+    let rows = match &alone {
+        Ok(prepared) if database => rows(path, &prepared.loaded.config, errors)?,
+        _ => Vec::new(),
+    };
+    let loaded = match if rows.is_empty() { alone } else { read(&rows) } {
         Ok(prepared) => prepared.loaded,
         Err(found) => {
             let noun = if found.count() == 1 { "error" } else { "errors" };
@@ -131,10 +129,7 @@ fn rows(path: &Path, config: &Config, errors: &mut dyn Write) -> anyhow::Result<
         && !file.exists()
     {
         let file = file.display();
-        writeln!(
-            errors,
-            "warning: {file} does not exist yet: the first start creates it; checked without it\n"
-        )?;
+        writeln!(errors, "warning: {file} does not exist yet: a start creates it; checked without it\n")?;
         return Ok(Vec::new());
     }
     app::rows_of(database).map_err(|error| match error.downcast_ref() {
@@ -159,17 +154,12 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     if measured.round_trips.is_empty() {
         let servers = redis.topology.servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let is_tls = redis.topology.servers().iter().any(|server| server.tls);
-        let said = match measured.trouble {
-            Some((condition, why)) => match condition.remedy() {
-                Some(remedy) => format!("refuses calls ({why}): {remedy}"),
-                None => {
-                    let remedy = Condition::remedy_unreached(&why, is_tls);
-                    format!("cannot be reached from here ({why}): {remedy}")
-                }
-            },
-            None => format!("cannot be reached from here: {}", Condition::remedy_unreached("", is_tls)),
+        let (condition, why) = measured.trouble.unwrap_or((Condition::Unknown, "no answer".to_owned()));
+        let (what, remedy) = match condition.remedy() {
+            Some(remedy) => ("refuses calls", remedy),
+            None => ("cannot be reached from here", Condition::remedy_unreached(&why, is_tls)),
         };
-        writeln!(errors, "warning: Redis at {servers} {said}\n")?;
+        writeln!(errors, "warning: Redis at {servers} {what} ({why}): {remedy}\n")?;
     }
     for (server, round_trip) in measured.round_trips {
         let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
@@ -283,8 +273,7 @@ mod tests {
         let path = directory.join("gateway.toml");
         std::fs::write(&path, text).expect("the temporary directory is writable");
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        // A file that names no database cannot be checked with its rows.
-        let arguments = Arguments { effective, database: text.contains("[database]") };
+        let arguments = Arguments { effective, database: name.starts_with("rows") };
         let code =
             check(&path, arguments, PLENTY, &mut out, &mut errors).expect("writing to memory cannot fail");
         std::fs::remove_dir_all(&directory).expect("it was made above");
@@ -331,12 +320,9 @@ mod tests {
         }
         let absent = std::env::temp_dir().join("sluicegate-check-absent.db");
         let (code, _, errors) =
-            checked("absent", &format!("[database]\nurl = \"sqlite:{}\"", absent.display()), false);
+            checked("rows-absent", &format!("[database]\nurl = \"sqlite:{}\"", absent.display()), false);
         assert_eq!(code, 0, "{errors}");
-        assert!(
-            errors.contains("does not exist yet: the first start creates it; checked without it"),
-            "{errors}"
-        );
+        assert!(errors.contains("does not exist yet: a start creates it; checked without it"), "{errors}");
     }
 
     #[test]

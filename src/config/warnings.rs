@@ -2,7 +2,7 @@
 //!
 //! None is an error, because another gateway in front, or a file that is included later, may make sense of it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use auth::MethodKind;
 use gateway::service::config::ListenerConfig;
@@ -18,63 +18,11 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans)
     endless_redirects(ctx, config, places);
     redirects_to_nowhere(ctx, config, places);
     mtls_methods_without_client_ca(ctx, config, places);
-    identity_dimensions_without_auth(ctx, config, places);
+    policies_of_routes(ctx, config, places);
     sticky_identities_without_auth(ctx, config, places);
-    hashed_identities_without_auth(ctx, config, places);
+    upstreams_of_routes(ctx, config, places);
     domains_without_grpc(ctx, config, places);
     unknown_tiers(ctx, config, places);
-    redirects_to_themselves(ctx, config, places);
-    unused(ctx, config, places);
-}
-
-/// Policies of the files that nothing names, if a route has no limit, and upstreams that no route leads to.
-fn unused(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
-    // What is misspelt is not used, but that has been reported.
-    if config.routes.is_empty() || ctx.has_errors() {
-        return;
-    }
-    let is_open = config.routes.iter().any(|route| route.limits.is_empty());
-    let limits = config.routes.iter().flat_map(|route| &route.limits);
-    let rules = config.domains.iter().flat_map(|domain| &domain.rules);
-    let of_rules = rules.filter_map(|rule| match &rule.verdict {
-        VerdictDefinition::Limited(limits) => Some(limits),
-        _ => None,
-    });
-    let limits: HashSet<&str> = limits.chain(of_rules.flatten()).map(String::as_str).collect();
-    for (policy, fields) in config.policies.iter().zip(&places.policies) {
-        let name = policy.name.as_str();
-        let is_unused =
-            policy.origin == LimitOrigin::File && policy.replaces.is_none() && !limits.contains(name);
-        if let Some(place) = fields.whole.filter(|_| is_open && is_unused) {
-            let message =
-                format!("no route has the limit {}: only checks by the admin API count by it", quoted(name));
-            ctx.warn(place, message, format!("add `limit = \"{name}\"` to the routes that it is for"));
-        }
-    }
-    let mut upstreams: HashSet<&str> = HashSet::new();
-    for route in &config.routes {
-        let ActionDefinition::Forward { to, .. } = &route.action else { continue };
-        upstreams.extend(to.parts.iter().map(|part| part.upstream.as_str()));
-        upstreams.extend(to.mirror.iter().map(|mirror| mirror.upstream.as_str()));
-    }
-    for (upstream, fields) in config.upstreams.iter().zip(&places.upstreams) {
-        if let Some(place) = fields.whole.filter(|_| !upstreams.contains(&*upstream.name)) {
-            let message = format!("no route leads to the upstream {}", quoted(&upstream.name));
-            ctx.warn(place, message, format!("write `to = \"{}\"` in a route, or delete it", upstream.name));
-        }
-    }
-}
-
-/// Routes that redirect to the very path that they match.
-fn redirects_to_themselves(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
-    for (route, fields) in config.routes.iter().zip(&places.routes) {
-        // Whatever else a route looks at may be different in the request that follows.
-        let is_itself = |to: &str| to == route.path && route.methods.is_empty() && route.headers.is_empty();
-        let is_endless = matches!(&route.action, ActionDefinition::Redirect { to, .. } if is_itself(to));
-        if let Some(place) = fields.place("redirect").filter(|_| is_endless) {
-            ctx.warn(place, "the route redirects to itself", "name another path, or a URL with another host");
-        }
-    }
 }
 
 /// Authentication methods that give every client a tier that does not exist.
@@ -102,8 +50,9 @@ fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &DefinitionS
     }
 }
 
-/// Upstreams whose servers are kept by a dimension of the identity, if nobody who gets there has one.
-fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+/// Upstreams that no route leads to, and those whose servers are kept by a dimension of the identity, if nobody who gets
+/// there has one.
+fn upstreams_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     // Whether any route to the upstream authenticates, in one pass, because there may be a million.
     let mut used: HashMap<&str, bool> = HashMap::new();
     for route in &config.routes {
@@ -111,8 +60,16 @@ fn hashed_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
         for part in &to.parts {
             *used.entry(&part.upstream).or_default() |= !route.access.auth.is_empty();
         }
+        to.mirror.iter().for_each(|mirror| _ = used.entry(&mirror.upstream).or_insert(true));
     }
+    // What is misspelt leads nowhere, but that has been reported.
+    let is_told = config.routes.is_empty() || ctx.has_errors();
     for (upstream, fields) in config.upstreams.iter().zip(&places.upstreams) {
+        let is_unused = !is_told && !used.contains_key(&*upstream.name);
+        if let Some(place) = fields.whole.filter(|_| is_unused) {
+            let message = format!("no route leads to the upstream {}", quoted(&upstream.name));
+            ctx.warn(place, message, "name it in `to` of a route, or delete it");
+        }
         let is_blind = used.get(upstream.name.as_str()) == Some(&false)
             && upstream.balance.dimension().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("balance").filter(|_| is_blind) {
@@ -135,14 +92,26 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
     }
 }
 
-/// Warns of a route that redirects to https and is itself served over https, because clients would follow it in a loop.
+/// Warns of a route that redirects to its own path, or to https and is itself served over https, because clients would
+/// follow it in a loop.
 fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let is_tls = config.listeners.iter().any(|listener| !listener.certs.is_empty());
-    let redirects = |action: &ActionDefinition| matches!(action, ActionDefinition::RedirectHttps(redirect) if redirect.host.is_none());
     for (route, fields) in config.routes.iter().zip(&places.routes) {
-        if let Some(place) = fields.place("redirect").filter(|_| is_tls && redirects(&route.action)) {
-            let message = "every listener serves this route: over https it redirects to itself";
-            ctx.warn(place, message, "write `redirect` on the plain listener instead");
+        let (message, hint) = match &route.action {
+            ActionDefinition::RedirectHttps(redirect) if is_tls && redirect.host.is_none() => (
+                "every listener serves this route: over https it redirects to itself",
+                "write `redirect` on the plain listener instead",
+            ),
+            // Whatever else a route looks at may be different in the request that follows.
+            ActionDefinition::Redirect { to, .. }
+                if *to == route.path && route.methods.is_empty() && route.headers.is_empty() =>
+            {
+                ("this route redirects to itself", "name another path, or a URL with another host")
+            }
+            _ => continue,
+        };
+        if let Some(place) = fields.place("redirect") {
+            ctx.warn(place, message, hint);
         }
     }
 }
@@ -191,8 +160,8 @@ fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &D
     }
 }
 
-/// Policies that count by a dimension of the identity, if none of their routes authenticates.
-fn identity_dimensions_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+/// Policies that no route has, and those that count by a dimension of the identity, if none of their routes authenticates.
+fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     // Whether any route with the policy authenticates. Collected in one pass over the routes, because there may be a
     // million.
     let mut used: HashMap<&str, bool> = HashMap::new();
@@ -201,7 +170,22 @@ fn identity_dimensions_without_auth(ctx: &Context<'_>, config: &Config, places: 
             *used.entry(name).or_default() |= !route.access.auth.is_empty();
         }
     }
+    for rule in config.domains.iter().flat_map(|domain| &domain.rules) {
+        let VerdictDefinition::Limited(limits) = &rule.verdict else { continue };
+        limits.iter().for_each(|name| _ = used.entry(name).or_insert(true));
+    }
+    let is_open = config.routes.iter().any(|route| route.limits.is_empty()) && !ctx.has_errors();
     for (policy, fields) in config.policies.iter().zip(&places.policies) {
+        let is_of_file = policy.origin == LimitOrigin::File && policy.replaces.is_none();
+        let is_unused = is_open && is_of_file && !used.contains_key(&*policy.name);
+        if let Some(place) = fields.whole.filter(|_| is_unused) {
+            let message = format!("no route has the limit {}", quoted(&policy.name));
+            ctx.warn(
+                place,
+                message,
+                "name it in `limit` of a route; only checks by the admin API count by it",
+            );
+        }
         let is_blind = used.get(policy.name.as_str()) == Some(&false);
         if let Some(place) = fields.place("by").filter(|_| is_blind)
             && policy.by.iter().any(Dimension::needs_identity)

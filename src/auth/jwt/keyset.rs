@@ -50,9 +50,7 @@ impl KeySet {
         // Where none is allowed, the secret is not to blame, because the configuration is refused for that.
         if algorithms.is_empty() && !allowed.is_empty() {
             if allowed.iter().all(|algorithm| secret_bytes_min(*algorithm).is_none()) {
-                return Err(
-                    "a secret needs HS256, HS384 or HS512, and `algorithms` has none of them".to_owned()
-                );
+                return Err("a secret needs HS256, HS384 or HS512: `algorithms` has none of them".to_owned());
             }
             return Err("the secret is too short: HS256 needs 32 bytes, HS384 48, HS512 64".to_owned());
         }

@@ -75,10 +75,7 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
             if let Some(tls) = table.value("tls") {
                 config.trust = trust::read(&tls);
                 if !config.is_tls() {
-                    tls.wrong_key(
-                        "`tls` needs an https URL in `jwks`",
-                        "write `jwks` like `https://id.example.com/keys`",
-                    );
+                    tls.wrong_key("`tls` needs an https URL in `jwks`", "write `https://` in `jwks`");
                 }
             }
             if let Some(fetch) = table.table("fetch") {

@@ -124,10 +124,7 @@ pub(crate) fn header_name(text: &Text<'_>) -> Option<http::HeaderName> {
 
 fn body_path(text: &Text<'_>) -> Option<JsonPath> {
     let Some(field) = text.text.strip_prefix("body:") else {
-        text.wrong(
-            format!("{} is not a valid `estimate`", text.shown()),
-            "write a number, or `\"body:max_tokens\"`",
-        );
+        text.wrong(format!("{} is not a valid `estimate`", text.shown()), "write a number or `body:FIELD`");
         return None;
     };
     path(text, field)

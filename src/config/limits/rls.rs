@@ -44,10 +44,7 @@ impl Reader<'_> {
     fn rules(&mut self, value: &Value<'_>) -> Vec<RuleDefinition> {
         let rules = value.array().unwrap_or_default();
         if rules.len() > RULES_MAX {
-            value.wrong(
-                format!("there are more than {RULES_MAX} rules in one domain"),
-                "write several domains",
-            );
+            value.wrong(format!("more than {RULES_MAX} rules in one domain"), "write several domains");
             return Vec::new();
         }
         let numbered = rules.iter().zip(1..);

@@ -67,11 +67,7 @@ fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
     let windows = match limit {
         Some(value) => windows::windows(&value, counting),
         None => {
-            table.lacks(
-                &["limit"],
-                "a tier needs `limit`",
-                "write `limit = \"100/m\"`, or `limit = []` for none",
-            );
+            table.lacks(&["limit"], "a tier needs `limit`", "write `limit = \"100/m\"`, or `limit = []`");
             Vec::new()
         }
     };

@@ -47,11 +47,7 @@ pub(crate) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
 pub(crate) fn name(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !is_name(&text.text) {
-        let message = match text.text.as_str() {
-            "" => format!("{} is empty", quoted(&value.key)),
-            _ => format!("{} cannot be a name", text.shown()),
-        };
-        text.wrong(message, NAMES);
+        text.wrong(format!("{} cannot be a name", text.shown()), NAMES);
         return None;
     }
     Some(text.text)

@@ -89,10 +89,7 @@ impl Text<'_> {
     /// The value, a secret. Reports an empty one, and warns if it is written in the file itself.
     pub(crate) fn secret(self) -> String {
         if self.text.is_empty() {
-            self.wrong(
-                format!("{} is empty", quoted(&self.key)),
-                "leave it out, or write `\"${file:/path}\"`",
-            );
+            self.wrong(format!("{} is empty", quoted(&self.key)), "remove it, or write `\"${file:/path}\"`");
         } else {
             self.warn_if_plain();
         }
@@ -115,6 +112,8 @@ impl Text<'_> {
     pub(crate) fn shown(&self) -> String {
         if self.has_reference || mask::is_secret_key(&self.key) {
             format!("the value of {}", quoted(&self.key))
+        } else if self.text.is_empty() {
+            "an empty text".to_owned()
         } else {
             quoted(&self.text)
         }

@@ -150,21 +150,13 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Defin
             check_sharing(ctx, ordered, config.redis.is_some(), place);
             if listener.ways(ordered, &config.listeners).is_empty() {
                 let hint = "add a listener without `certs` that the authority reaches on port 80, and leave `challenge` out";
-                ctx.wrong(
-                    place,
-                    format!("no listener can prove `{}` to the authority", ordered.first_name()),
-                    hint,
-                );
+                ctx.wrong(place, format!("no listener can prove `{}` to the CA", ordered.first_name()), hint);
             }
             // An error, because both would be kept in one file.
             if seen.iter().any(|other| other.file() == ordered.file() && *other != ordered) {
                 let name = ordered.first_name();
                 let hint = "write the same table at both, or begin their `names` with different names";
-                ctx.wrong(
-                    place,
-                    format!("two different certificates that begin with `{name}` would share a file"),
-                    hint,
-                );
+                ctx.wrong(place, format!("two certificates for `{name}` would share a file"), hint);
             }
             seen.push(ordered);
         }

@@ -91,10 +91,7 @@ fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
             name.wrong(message, "write another: the audit identifies operators by name");
         }
         if found.iter().map(NamedToken::digest).chain(own).any(|other| other == token.digest()) {
-            value.wrong(
-                "another token has the same secret",
-                "write another: the audit identifies operators by name",
-            );
+            value.wrong("another token has the same secret", "write another: the audit names operators");
         }
         found.push(token);
     }

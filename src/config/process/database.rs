@@ -89,10 +89,7 @@ fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
     }
     match url {
         Some(Url::Sqlite(_)) => {
-            text.wrong(
-                "`password` has no effect on SQLite",
-                "leave it out: the mode of the file protects it",
-            );
+            text.wrong("`password` has no effect on SQLite", "remove it: the mode of the file protects it");
         }
         Some(url) if url.password().is_some() => {
             text.wrong("`url` has a password, too", "keep one of the two");

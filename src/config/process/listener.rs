@@ -84,18 +84,13 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Definitio
             // At the other one otherwise, because one of the two may be a default that is written nowhere.
             let place = fields.place("bind").or_else(|| places.admin.place(field));
             let Some(place) = place.filter(|_| is_met) else { continue };
-            match fields.whole {
-                Some(_) => ctx.wrong(
-                    place,
-                    format!("{bind} is taken by {by}"),
-                    format!("choose another address or port; `[admin]` has a `{field}` of its own"),
-                ),
-                None => ctx.wrong(
-                    place,
-                    format!("{bind} is taken by the default listener, because the file has no [listener]"),
-                    format!("choose another `{field}`, or write `[listener.NAME]` with a `bind` of its own"),
-                ),
-            }
+            let (by, hint) = match fields.whole {
+                Some(_) => (by, "choose another address or port; `[admin]` has its own"),
+                None => {
+                    (DEFAULT_LISTENER, "choose another, or write `[listener.NAME]` with a `bind` of its own")
+                }
+            };
+            ctx.wrong(place, format!("{bind} is taken by {by}"), hint);
         }
     }
 }
@@ -407,6 +402,8 @@ fn sizes(keys: &Table<'_>, sizes: &mut Sizes) {
     keys.size("body", &mut sizes.body_bytes);
     keys.number("streams", &mut sizes.streams);
 }
+
+const DEFAULT_LISTENER: &str = "the default listener, because the file has no [listener]";
 
 /// Whoever connects over a Unix socket, in a list of addresses.
 const UNIX: &str = "unix";

@@ -65,21 +65,12 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
     let master = word.as_ref().and_then(|word| word.text.strip_prefix("sentinel:")).map(str::to_owned);
     let kind = match (&word, &master) {
         (None, _) => Kind::Single,
-        (Some(word), Some(master)) if master.is_empty() => {
-            word.wrong(
-                "`sentinel:` names no primary",
-                "write the name the sentinels watch: `sentinel:mymaster`",
-            );
+        (Some(word), _) if matches!(&*word.text, "sentinel" | "sentinel:") => {
+            let hint = "write the name the sentinels watch: `sentinel:mymaster`";
+            word.wrong(format!("{} names no primary", word.shown()), hint);
             return None;
         }
         (Some(_), Some(_)) => Kind::Sentinel,
-        (Some(word), None) if word.text == "sentinel" => {
-            word.wrong(
-                "`sentinel` names no primary",
-                "write the name the sentinels watch: `sentinel:mymaster`",
-            );
-            return None;
-        }
         (Some(word), None) => word.choice_beside(&KINDS, &["sentinel:NAME"])?,
     };
     if kind == Kind::Ring {
@@ -87,19 +78,13 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
             url.wrong_key("a ring cannot have `url`", "write a `url` for each shard in `[redis.ring]`");
         }
         let Some(ring) = ring else {
-            table.wrong(
-                "`topology = \"ring\"` needs `[redis.ring]`",
-                "write `shards = [{ url = \"redis://a\" }]`",
-            );
+            table.wrong("a ring needs `[redis.ring]`", "write `shards = [{ url = \"redis://a\" }]`");
             return None;
         };
         return read_ring(ring.table()?);
     }
     if let Some(ring) = ring {
-        ring.wrong_key(
-            "`[redis.ring]` needs `topology = \"ring\"`",
-            "write the topology, or leave `[redis.ring]` out",
-        );
+        ring.wrong_key("`[redis.ring]` needs `topology = \"ring\"`", "write it, or remove `[redis.ring]`");
     }
     let Some(url) = url else {
         table.lacks(&["url"], "`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
@@ -190,10 +175,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let mut servers = Vec::new();
     for host in hosts.split(',') {
         let Some((host, port)) = host_and_port(host, default_port) else {
-            return wrong(
-                "has an invalid host or port",
-                "write hosts like `r1:6379,r2:6379`, ports from 1 to 65535",
-            );
+            return wrong("has an invalid host or port", "write hosts like `r1:6379,r2:6379`");
         };
         servers.push(Server { host, port, tls, login: login.clone() });
     }

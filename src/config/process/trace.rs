@@ -39,10 +39,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     if let (Some(tls), Some(otlp)) = (&tls, &otlp)
         && otlp.scheme() != Some(&Scheme::HTTPS)
     {
-        tls.wrong_key(
-            "`tls` has no effect on plain http",
-            "write `otlp = \"https://…\"`, or leave `tls` out",
-        );
+        tls.wrong_key("`tls` has no effect on plain http", "write `otlp = \"https://…\"`, or remove `tls`");
     }
     let trust = tls.map(|tls| trust::read(&tls)).unwrap_or_default();
     let headers = table.table("headers").map(|headers| fields(&headers)).unwrap_or_default();
@@ -99,17 +96,11 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, HeaderValue)> {
         }
         if let Some(name) = name.as_ref().filter(|name| is_of_the_message(name)) {
             let hint = "leave it out; `headers` are for credentials";
-            entry.wrong_key(
-                format!("`{name}` cannot be set here: the gateway sets it for each message"),
-                hint,
-            );
+            entry.wrong_key(format!("`{name}` cannot be set: the gateway sets it for each message"), hint);
         }
         let Some(text) = entry.text() else { continue };
         let Ok(mut value) = HeaderValue::from_str(&text.text) else {
-            text.wrong(
-                format!("the value of `{}` is not a valid header value", entry.key.escape_debug()),
-                "",
-            );
+            text.wrong(format!("the value of `{}` is not valid in a header", entry.key.escape_debug()), "");
             continue;
         };
         value.set_sensitive(true);

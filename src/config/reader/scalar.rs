@@ -343,49 +343,32 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
 
 /// The keys of a table that another value stands for: the first that it fits, and those that cannot be left out.
 fn keys_meant(value: &Value<'_>, section: &Section) -> Vec<String> {
-    let rows = || section.keys().filter(|row| row.is_of_files());
-    let fits = |row: &&Key| written_as(value, row).is_some();
-    // A whole response is what a single timeout is about, wherever it stands.
-    let meant = rows().filter(fits).find(|row| row.name == "response").or_else(|| rows().find(fits));
-    // A number says too little to be that of any key but the first.
-    let meant = meant.filter(|row| value.is_string() || rows().next().is_some_and(|it| it.name == row.name));
-    let keys = rows().filter_map(|row| match row.unwritten {
-        _ if meant.is_some_and(|meant| meant.name == row.name) => {
-            Some(format!("{} = {}", row.name, written_as(value, row)?))
-        }
-        KeyDefault::Needs(_, hint) => Some(hint.split('`').nth(1)?.trim_matches(['{', '}', ' ']).to_owned()),
-        _ => None,
-    });
-    keys.collect()
-}
-
-/// The value as it is written under a key, if it can stand there.
-fn written_as(value: &Value<'_>, row: &Key) -> Option<String> {
-    let written = |kind: &Kind| match (value.value, kind) {
+    let written = |row: &Key| match (value.value, &row.kind) {
         (DeValue::Integer(number), Kind::Number(min, max)) => {
-            number.as_str().parse().ok().map(|number: u64| number.clamp(*min, *max).to_string())
+            Some(number.as_str().parse::<u64>().ok()?.clamp(*min, *max).to_string())
         }
-        (DeValue::Integer(number), Kind::Time(_) | Kind::TimeOrOff(_)) => {
-            Some(format!("\"{}s\"", number.as_str()))
-        }
-        (DeValue::String(text), _) => {
+        // A URL is not repeated, because it may hold a password.
+        (DeValue::String(_), Kind::Url) => Some("\"…\"".to_owned()),
+        (DeValue::String(text), kind) => {
             let text = text.strip_prefix(row.name).and_then(|rest| rest.strip_prefix(':')).unwrap_or(text);
-            let is_time = units::duration(text).is_ok();
-            let (is_size, is_share) = (units::size(text).is_ok(), units::share_ppm(text).is_ok());
-            let fits = match kind {
-                Kind::Time(_) | Kind::TimeOrOff(_) | Kind::TimeWithin(..) => is_time,
-                Kind::Size(..) => is_size,
-                Kind::Share => is_share,
-                Kind::Text | Kind::Texts | Kind::Path | Kind::Url => !is_time && !is_size && !is_share,
-                _ => false,
-            };
-            // Not as it stands, because it may hold a password, or is known only at the start.
-            let is_hidden = matches!(kind, Kind::Url) || text.contains(['@', '$']);
-            fits.then(|| if is_hidden { "\"…\"".to_owned() } else { printer::text(text) })
+            let is_text = matches!(kind, Kind::Text | Kind::Texts | Kind::Path);
+            let fits = if units::duration(text).is_ok() { matches!(kind, Kind::Time(_)) } else { is_text };
+            (fits && text.len() < 100 && !text.contains(['@', '$'])).then(|| printer::text(text))
         }
         _ => None,
     };
-    row.kind.each().iter().find_map(written)
+    // A number says too little to be that of any key but the first.
+    let rows = || section.keys().take(if value.is_string() { usize::MAX } else { 1 });
+    let fits = |row: &&Key| written(row).is_some();
+    let meant = rows().filter(fits).find(|row| row.name == "response").or_else(|| rows().find(fits));
+    let keys = section.keys().filter_map(|row| match row.unwritten {
+        _ if meant.is_some_and(|meant| meant.name == row.name) => {
+            Some(format!("{} = {}", row.name, written(row)?))
+        }
+        KeyDefault::Needs(_, hint) => Some(hint.split('`').nth(1)?.to_owned()),
+        _ => None,
+    });
+    keys.collect()
 }
 
 /// The share that a number means: a decimal up to 1 is surely a part of one, and not of a percent.

@@ -19,10 +19,8 @@ pub(crate) fn read(documents: &[Table<'_>]) -> (Vec<ErrorPage>, Fields) {
 /// One status or class of them, and its files.
 fn entry(value: &Value<'_>) -> Vec<ErrorPage> {
     let Some(statuses) = range(&value.key).filter(|range| *range.start() >= 400 && !range.is_empty()) else {
-        value.wrong_key(
-            format!("`{}` is not an error status", value.key),
-            "write it like `404`, `\"5xx\"` or `\"500-504\"`",
-        );
+        value
+            .wrong_key(format!("`{}` is not an error status", value.key), "write it like `404` or `\"5xx\"`");
         return Vec::new();
     };
     let mut pages: Vec<ErrorPage> = Vec::new();

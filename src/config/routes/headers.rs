@@ -22,8 +22,8 @@ pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
     let written = read(value, HeaderChangesDefinition { always: true, ..HeaderChangesDefinition::default() });
     if !written.always {
         value.wrong(
-            "`always` has no effect: a listener's `response-headers` are set on every response",
-            "leave `always` out",
+            "`always` has no effect: a listener sets its headers on every response",
+            "remove `always`",
         );
     }
     if let Some(name) = written.remove.iter().find(|name| is_framing(name)) {

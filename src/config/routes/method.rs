@@ -16,10 +16,7 @@ pub(crate) fn list(value: &Value<'_>) -> Vec<Method> {
         }
         let method = read(text)?;
         if matches!(method, Method::CONNECT | Method::TRACE) {
-            text.wrong(
-                format!("{} never matches: the gateway answers it with 501", text.shown()),
-                "leave it out",
-            );
+            text.wrong(format!("{} never matches: the gateway answers 501", text.shown()), "leave it out");
         }
         Some(method)
     };

@@ -41,10 +41,7 @@ fn parts<'c>(value: &Value<'c>) -> Option<(Text<'c>, StatusCode)> {
         let code = value.integer()?;
         let known = STATUSES.iter().find(|status| u64::from(status.as_u16()) == code);
         if known.is_none() {
-            value.wrong(
-                "clients do not follow a redirect with this status",
-                "write 301, 302, 303, 307 or 308",
-            );
+            value.wrong("no client follows a redirect with this status", "write 301, 302, 303, 307 or 308");
         }
         known.copied()
     });

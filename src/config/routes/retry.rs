@@ -15,10 +15,7 @@ pub(crate) fn read(table: &Table<'_>, budget_percent: u32) -> Retry {
     if let Some(value) = table.value("hedge-after") {
         retry.hedge_after = value.duration();
         if retry.times == 0 || budget_percent == 0 {
-            value.wrong_key(
-                "`hedge-after` needs retries",
-                "write `times` and `budget` above 0, or leave `hedge-after` out",
-            );
+            value.wrong_key("`hedge-after` needs retries", "set `times` and `budget` above 0, or remove it");
         }
     }
     retry

@@ -290,10 +290,7 @@ impl Reader<'_> {
         let auth = table.value("auth").map(|value| self.auth(&value)).unwrap_or_default();
         let require = table.value("require");
         if let Some(value) = require.as_ref().filter(|_| table.value("auth").is_none()) {
-            value.wrong_key(
-                "`require` needs `auth`: without it no client has an identity",
-                "name an `[auth.<name>]`",
-            );
+            value.wrong_key("`require` needs `auth`: it identifies clients", "name an `[auth.<name>]`");
         }
         AccessDefinition {
             auth,
@@ -340,8 +337,7 @@ fn times(keys: &Table<'_>, timeouts: &mut RouteTimeouts) {
     keys.duration_if("total", &mut timeouts.total);
     keys.duration_if("stall", &mut timeouts.stall);
     keys.duration_if("tunnel-idle", &mut timeouts.tunnel_idle);
-    let parts = [("response", timeouts.response), ("try", timeouts.per_try)];
-    upstream::warn_beyond(keys, timeouts.total, &parts);
+    upstream::warn_beyond(keys, timeouts.total, [("response", timeouts.response), ("try", timeouts.per_try)]);
 }
 
 /// The policy of a shorthand is named after its route: `route:orders`, then `route:orders#2`.
@@ -406,9 +402,7 @@ fn path(value: &Value<'_>) -> Option<String> {
             true => {
                 "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; the gateway has no regular expressions"
             }
-            false if text.text.is_empty() || text.has_reference || text.text.contains("://") => {
-                "write it like `/v1/orders/{id}`"
-            }
+            false if text.has_reference => "write it like `/v1/orders/{id}`",
             false => &format!("write {}", quoted(&format!("/{}", text.text))),
         };
         text.wrong(format!("{} does not start with `/`", text.shown()), hint);

@@ -267,7 +267,7 @@ fn ways_are_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\nrequire = { tiers = [\"a\"] }",
-            "`require` needs `auth`: without it no client has an identity",
+            "`require` needs `auth`: it identifies clients",
             "3:1",
             "name an `[auth.<name>]`",
         ),

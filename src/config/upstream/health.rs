@@ -98,10 +98,7 @@ fn service(grpc: &Value<'_>, http: HttpVersion) -> Option<String> {
         }
         false => {
             if grpc.boolean() == Some(false) {
-                grpc.wrong(
-                    "`grpc` can only be true, or a service's name",
-                    "leave `health` out to check nothing",
-                );
+                grpc.wrong("`grpc` can only be true or a service's name", "remove `health` to check nothing");
             }
             Some(String::new())
         }

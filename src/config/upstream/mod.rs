@@ -7,7 +7,6 @@ pub(super) mod trust;
 
 use std::time::Duration;
 
-use base::units;
 use upstream::Config;
 use upstream::config::{
     Balance, ConfiguredServer, HealthConfig, HostHeader, HttpVersion, PoolBounds, RETRY_BUDGET_PERCENT,
@@ -206,7 +205,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     if authority.port_u16().is_some() || !is_service(&host) {
         return wrong(
             "is not the name of a service",
-            "write it like `http+srv://_http._tcp.orders.internal`, without a port",
+            "write it like `http+srv://_http._tcp.orders.internal`",
         );
     }
     Some(ConfiguredServer { tls, place: ServerLocation::Service(host), weight: 1 })
@@ -258,23 +257,18 @@ fn timeouts(keys: &Table<'_>, timeouts: &mut UpstreamTimeouts) {
     keys.duration("stall", &mut timeouts.stall);
     keys.duration_if("try", &mut timeouts.per_try);
     keys.duration_if("total", &mut timeouts.total);
-    let parts = [("response", Some(timeouts.response)), ("try", timeouts.per_try)];
-    warn_beyond(keys, timeouts.total, &parts);
+    warn_beyond(keys, timeouts.total, [("response", Some(timeouts.response)), ("try", timeouts.per_try)]);
 }
 
 /// Warns of deadlines that the one for the whole makes meaningless.
 pub(super) fn warn_beyond(
     keys: &Table<'_>,
     total: Option<Duration>,
-    parts: &[(&'static str, Option<Duration>)],
+    parts: [(&'static str, Option<Duration>); 2],
 ) {
-    for (key, part) in parts.iter().filter(|(_, part)| total.is_some() && *part > total) {
-        let shown = part.map(units::show_duration).unwrap_or_default();
-        if let Some(value) = keys.value(key) {
-            value.warn(
-                format!("`{key}` never expires: `total` is shorter than {shown}"),
-                "lower it, or raise `total`",
-            );
+    for (key, part) in parts {
+        if let Some(value) = keys.value(key).filter(|_| total.is_some() && part > total) {
+            value.warn(format!("`{key}` never expires: `total` is shorter"), "lower it, or raise `total`");
         }
     }
 }

@@ -19,10 +19,7 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
     };
     for (key, other) in [("cert", "key"), ("key", "cert")] {
         if let (Some(value), None) = (table.value(key), table.value(other)) {
-            value.wrong_key(
-                format!("`{key}` needs `{other}`"),
-                "write both: the PEM files of a certificate and its key",
-            );
+            value.wrong_key(format!("`{key}` needs `{other}`"), "write both, a certificate and its key");
         }
     }
     if let Some(name) = table.value("sni").and_then(|value| value.text()) {
@@ -36,10 +33,7 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
     }
     if let Some(value) = table.value("verify") {
         if !trust.verify && trust.ca.is_some() {
-            value.wrong(
-                "without `verify` no certificate is checked, so `ca` has no effect",
-                "keep one of the two",
-            );
+            value.wrong("without `verify`, `ca` has no effect", "keep one of the two");
         } else if !trust.verify {
             value.warn(
                 "without `verify` anyone on the network path can pose as the server",

@@ -97,11 +97,7 @@ impl SlotMap {
         for shard in &shared.shards {
             let slot = slot::slot(shard.tag.as_deref().unwrap_or("").as_bytes());
             let Some(range) = ranges.iter().find(|range| (range.first..=range.last).contains(&slot)) else {
-                shard.troubled(
-                    Condition::Uncovered,
-                    "no node of the cluster serves its slot",
-                    clock::now_ns(),
-                );
+                shard.troubled(Condition::Uncovered, "no node of the cluster has its slot", clock::now_ns());
                 continue;
             };
             let known = shared.node_at(&range.host, range.port);

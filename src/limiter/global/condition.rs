@@ -75,7 +75,7 @@ impl Condition {
                  rights in Redis"
             }
             Condition::Failing => {
-                "correct what its error names: in Redis, or `url`, `ca` and `topology` of [redis]"
+                "correct what its error names: in Redis or `url`, `ca`, `topology` of [redis]"
             }
             _ => return None,
         })
@@ -85,14 +85,14 @@ impl Condition {
     pub fn remedy_unreached(why: &str, is_tls: bool) -> &'static str {
         let says = |parts: &[&str]| parts.iter().any(|part| why.to_ascii_lowercase().contains(part));
         match is_tls {
-            _ if says(&["lookup", "resolve"]) => "its name has no address: correct `url` of [redis]",
-            true if says(&["longer than", "corrupt message", "invalidcontenttype"]) => {
-                "it may not speak TLS: write `redis://`, or the port at which it does"
+            _ if says(&["lookup"]) => "its name has no address: correct `url` of [redis]",
+            true if says(&["longer than", "corrupt", "invalid"]) => {
+                "if it does not speak TLS, write `redis://`"
             }
-            false if says(&["broken pipe", "reset", "closed", "end of file", "parse", "incompatible"]) => {
-                "what listens there may be no Redis, or expects TLS (`rediss://`): correct `url` of [redis]"
+            false if says(&["pipe", "reset", "closed", "end of file"]) => {
+                "it may be no Redis, or expect `rediss://`"
             }
-            _ if says(&["longer than"]) => "run check where the gateway runs, or use a Redis nearer to it",
+            _ if says(&["longer than"]) => "run check nearer to it, or where the gateway runs",
             _ => "start it, or run check where the gateway runs",
         }
     }

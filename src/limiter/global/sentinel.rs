@@ -111,10 +111,7 @@ impl Sentinels {
                 () = &mut late => break,
             }
         }
-        Err(ConnectError::Unnamed(
-            self.master.to_string(),
-            "no replica has been promoted to primary".to_owned(),
-        ))
+        Err(ConnectError::Unnamed(self.master.to_string(), "no replica was promoted to primary".to_owned()))
     }
 
     fn server(&self, (host, port): (String, u16)) -> Server {

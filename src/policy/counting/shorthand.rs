@@ -111,7 +111,7 @@ impl ShorthandProblem {
             ShorthandProblem::DimensionName { kind, .. } => {
                 return Cow::Owned(format!("write `{kind}:NAME`"));
             }
-            ShorthandProblem::UnknownDimension { found } if JOINS.contains(&&**found) => {
+            ShorthandProblem::UnknownDimension { found } if matches!(&**found, "and" | "&" | "+") => {
                 "separate dimensions with commas, as in `by ip, route`"
             }
             ShorthandProblem::Empty | ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
@@ -314,9 +314,6 @@ fn foreign(text: &str) -> Option<Error> {
     read(&meant).ok()?;
     Some(Error { span, problem: ShorthandProblem::Foreign { message, meant } })
 }
-
-/// What may stand between dimensions in other languages.
-const JOINS: [&str; 4] = ["and", "&", "+", "&&"];
 
 /// What others call requests in flight.
 const CONCURRENT: [&str; 8] = [

@@ -69,8 +69,7 @@ pub enum Error {
     },
     /// A name that is no name.
     #[error(
-        "{}: letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows",
-        unnamed(.name)
+        "the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
     )]
     ParamName { offset: usize, name: String },
     #[error("the parameter `{name}` occurs twice in the path")]
@@ -97,14 +96,6 @@ fn refused(error: path::Error) -> String {
             "{error}, which only parameters match; write `{{name}}` for the segment, and `path-escapes = \"keep\"`"
         ),
         _ => format!("the gateway refuses a request if {error}"),
-    }
-}
-
-fn unnamed(name: &str) -> String {
-    if name.is_empty() {
-        "a parameter needs a name".to_owned()
-    } else {
-        format!("`{name}` is not a parameter name")
     }
 }
 

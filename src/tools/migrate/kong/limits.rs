@@ -101,11 +101,7 @@ impl<'d> Reading<'d> {
         let dimension = match config.word(key).unwrap_or("consumer") {
             "consumer" => "consumer".to_owned(),
             "credential" => {
-                self.differs(
-                    plugin,
-                    &format!("{key}: credential"),
-                    "all API keys of a consumer share the limit",
-                );
+                self.differs(plugin, &format!("{key}: credential"), "a consumer's API keys share the limit");
                 "consumer".to_owned()
             }
             "ip" => "ip".to_owned(),

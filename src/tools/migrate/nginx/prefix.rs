@@ -25,9 +25,7 @@ impl Match {
             ("^~", path) => Match::Prefix(path.to_owned()),
             ("~", regex) => match literal(regex) {
                 Some((text, exact)) => Match::LiteralRegex { text, exact },
-                None => Match::Other(
-                    "the gateway has no regular expressions in paths: write a route for each case",
-                ),
+                None => Match::Other("paths have no regular expressions: write a route for each case"),
             },
             ("~*", _) => Match::Other(
                 "paths are case-sensitive, and the gateway has no regular expressions: write a route for each case",
