@@ -108,7 +108,7 @@ impl Decision {
         enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
     }
 
-    /// Whether the charge of this index was decided. Redis is not asked for those of a request that another window refuses.
+    /// Whether the charge of this index was decided. Redis is not asked if another window refuses the request.
     pub fn is_known(&self, index: usize) -> bool {
         self.elsewhere(index) != Some(RemoteDecider::Nobody)
     }
@@ -218,8 +218,8 @@ impl Decision {
         self.binding = self.bound(charges, !self.is_admitted(), |charge| !charge.shadow);
     }
 
-    /// The charge among these that binds: if one of them refuses, that with the longest wait, otherwise that with the least
-    /// left.
+    /// The charge among these that binds: if one of them refuses, that with the longest wait, otherwise that with the
+    /// least left.
     pub fn binding_of(&self, charges: &[Charge], is_among: impl Fn(&Charge) -> bool) -> Option<usize> {
         let mut outcomes = charges.iter().zip(&self.outcomes).filter(|(charge, _)| is_among(charge));
         let is_refused = outcomes.any(|(_, outcome)| !outcome.is_admitted());

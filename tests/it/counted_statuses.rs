@@ -1,4 +1,4 @@
-//! `count` of a policy: only responses with some statuses are charged, whoever gives them and however many are in flight.
+//! `count` of a policy: only responses with some statuses are charged, whoever gives them, however many are in flight.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};

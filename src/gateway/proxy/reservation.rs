@@ -132,8 +132,8 @@ impl Reservation {
         self.by_status.as_ref()
     }
 
-    /// The client gets this status: gives back what the policies that charge by it do not count. Returns the decision, which
-    /// is settled now; `None` if there is no such policy, or the status was known before.
+    /// The client gets this status: gives back what the policies that charge by it do not count. Returns the decision,
+    /// which is settled now; `None` if there is no such policy, or the status was known before.
     pub fn settle_status(
         &mut self,
         table: &RouteTable,

@@ -71,8 +71,8 @@ pub struct Policy {
 #[derive(Clone, Debug)]
 pub struct Window {
     pub quota: Quota,
-    /// Its name in `RateLimit` and `RateLimit-Policy`: the name that clients know the policy by, with the period appended if
-    /// the policy has several windows (`search-1h`). Unique in a table, and valid between quotation marks.
+    /// Its name in `RateLimit` and `RateLimit-Policy`: the name that clients know the policy by, with the period
+    /// appended if the policy has several windows (`search-1h`). Unique in a table, and valid between quotation marks.
     pub label: Box<str>,
     /// Its plan if the fleet shares it; `None`: this node alone counts.
     pub plan: Option<PlanId>,
