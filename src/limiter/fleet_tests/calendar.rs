@@ -66,3 +66,28 @@ fn an_exact_month_without_redis_has_this_nodes_share_until_it_ends() {
     assert_eq!(denied.retry_after_ns(), Some(SECOND));
     assert_eq!(admitted(JANUARY_ENDS), 1_000);
 }
+
+#[test]
+fn a_leased_month_without_redis_begins_anew_with_the_next() {
+    let desk = Arc::new(FakeRedis::default());
+    let node = node(&desk);
+    let month = monthly(&node, 1, 0.3);
+    desk.set_down(true);
+    let admitted =
+        |now_ns: u64| (0..1_500).filter(|_| decide(&node, &desk, &[month], now_ns).is_admitted()).count();
+    // Half of the share at once, and the other half over the month.
+    assert_eq!(admitted(JANUARY_ENDS - 8 * 86_400 * SECOND), 500);
+    assert_eq!(admitted(JANUARY_ENDS - SECOND), 129);
+    let denied = decide(&node, &desk, &[month], JANUARY_ENDS - SECOND);
+    assert_eq!(denied.retry_after_ns(), Some(SECOND));
+    assert_eq!(admitted(JANUARY_ENDS), 500);
+    // Redis is told what was spent in February alone.
+    desk.set_down(false);
+    (0..20).for_each(|turn| {
+        decide(&node, &desk, &[month], JANUARY_ENDS + SECOND + turn * 100 * MS);
+        node.sweep(JANUARY_ENDS + SECOND + turn * 100 * MS);
+        desk.answer(JANUARY_ENDS + SECOND + turn * 100 * MS);
+    });
+    let more = admitted(JANUARY_ENDS + 60 * SECOND);
+    assert!((470..=500).contains(&more), "{more}");
+}
