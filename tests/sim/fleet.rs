@@ -22,6 +22,7 @@ use crate::ledger::Ledger;
 use crate::traffic::Traffic;
 
 /// A fleet, its traffic and its faults.
+#[derive(Clone)]
 pub struct Scene {
     pub nodes: usize,
     pub seconds: u64,

@@ -49,6 +49,22 @@ pub struct Books {
     pub operations: f64,
 }
 
+impl Books {
+    /// The mean of several scenes; of what is lost and held the most.
+    pub fn mean(of_scenes: &[Books]) -> Books {
+        let most = |of: fn(&Books) -> f64| of_scenes.iter().map(of).fold(0.0, f64::max);
+        let mean = |of: fn(&Books) -> f64| of_scenes.iter().map(of).sum::<f64>() / of_scenes.len() as f64;
+        Books {
+            lost: most(|books| books.lost),
+            held: most(|books| books.held),
+            first_refusal: mean(|books| books.first_refusal),
+            short: mean(|books| books.short),
+            over: mean(|books| books.over),
+            operations: mean(|books| books.operations),
+        }
+    }
+}
+
 impl Ledger {
     pub fn new(plans: &[Arc<Plan>], keys: usize) -> Ledger {
         let accounts = vec![vec![Account::default(); plans.len()]; keys];

@@ -15,6 +15,8 @@ struct Row {
     window: u64,
     goals: Goals,
     scene: Scene,
+    /// How many seeds are played; the results are their mean.
+    seeds: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -37,16 +39,19 @@ impl Goals {
 pub fn table(seed: u64, only: Option<&str>) -> Vec<String> {
     let mut rows = rows(seed);
     rows.retain(|row| only.is_none_or(|only| row.name.contains(only)));
-    let (labels, scenes): (Vec<_>, Vec<_>) =
-        rows.into_iter().map(|row| ((row.name, row.window, row.goals), row.scene)).unzip();
+    let scenes = rows.iter().flat_map(|row| {
+        let seeds = row.scene.seed..row.scene.seed + row.seeds;
+        seeds.map(|seed| Scene { seed, ..row.scene.clone() })
+    });
+    let mut played = crate::on_two_threads(scenes.collect()).into_iter();
     println!(
         "{:58} {:>4} {:>7} {:>6} {:>7} {:>7} {:>6} {:>6}",
         "limit, traffic", "N", "lost", "held", "first %", "short %", "over %", "ops"
     );
-    let played = crate::on_two_threads(scenes);
     let mut misses = Vec::new();
-    for ((name, window, goals), (scene, played)) in labels.iter().zip(&played) {
-        let books = played.ledger.books();
+    for Row { name, window, goals, scene, seeds } in &rows {
+        let of_seeds = played.by_ref().take(*seeds as usize).map(|(_, played)| played.ledger.books());
+        let books = Books::mean(&of_seeds.collect::<Vec<_>>());
         let missed = missed(&books, *window, goals, scene);
         println!(
             "{name:58} {:>4} {:>7.2} {:>6.2} {:>7.2} {:>7.2} {:>6.2} {:>6.3} {}",
@@ -63,7 +68,7 @@ pub fn table(seed: u64, only: Option<&str>) -> Vec<String> {
             missed.iter().map(|goal| format!("{name} over {} nodes: {goal}: {books:?}", scene.nodes)),
         );
     }
-    println!("of {} rows {} miss a goal", played.len(), misses.len());
+    println!("of {} rows {} miss a goal", rows.len(), misses.len());
     misses
 }
 
@@ -106,7 +111,7 @@ fn rows(seed: u64) -> Vec<Row> {
             let window = windows.last().map_or(0, |(_, limit, _)| *limit);
             let mut scene = Scene::calm(nodes, plans[0].clone(), traffic, seed);
             (scene.plans, scene.seconds) = (plans, seconds);
-            rows.push(Row { name, window, goals: Goals::of(windows.len() as f64 * 1.05), scene });
+            rows.push(Row { name, window, goals: Goals::of(windows.len() as f64 * 1.05), scene, seeds: 1 });
         };
         let plain = |rate| Traffic::at(Kind::Plain, rate);
         for algorithm in [TokenBucket, FixedWindow, SlidingWindow] {
@@ -143,14 +148,15 @@ fn rows(seed: u64) -> Vec<Row> {
 /// Full buckets that are asked for more than refills, until they have run out. What refills while nodes have not told what
 /// they spent is lost in part, and other nodes hold some of the last units.
 fn full_rows(seed: u64) -> Vec<Row> {
-    // Limit, period, load; what is admitted before the first refusal over 1, 2, 4 and 8 nodes; what is refused.
+    // Limit, period, load; what is admitted before the first refusal over 1, 2, 4 and 8 nodes; what is refused. Means, because
+    // of one seed it is chance which node runs dry first.
     const FULL: [(u64, u64, f64, [f64; 4], f64); 7] = [
-        (100, 1, 1.3, [96.0, 92.0, 94.0, 88.0], 6.5),
-        (100, 1, 5.0, [98.0, 97.0, 65.0, 88.0], 3.0),
-        (1_000, 1, 1.05, [97.0, 97.0, 96.0, 93.0], 2.5),
-        (1_000, 1, 1.3, [96.0, 94.0, 94.0, 91.0], 4.0),
-        (1_000, 1, 2.0, [94.0, 96.0, 96.0, 92.0], 2.5),
-        (1_000, 1, 5.0, [98.0, 98.0, 98.0, 94.0], 1.0),
+        (100, 1, 1.3, [96.0, 94.5, 91.5, 79.5], 6.5),
+        (100, 1, 5.0, [98.5, 96.5, 85.5, 87.0], 1.9),
+        (1_000, 1, 1.05, [98.0, 97.5, 97.0, 96.0], 2.0),
+        (1_000, 1, 1.3, [98.0, 97.5, 97.5, 95.5], 2.2),
+        (1_000, 1, 2.0, [98.0, 98.0, 97.5, 97.0], 0.9),
+        (1_000, 1, 5.0, [98.0, 98.5, 97.5, 96.0], 0.6),
         (60, 60, 2.0, [98.0; 4], 1.0),
     ];
     let mut rows = Vec::new();
@@ -162,7 +168,13 @@ fn full_rows(seed: u64) -> Vec<Row> {
             // It runs out after a period at twice the limit.
             let seconds = 2 + (period as f64 / (load - 1.0)) as u64;
             let scene = Scene { seconds, ..Scene::calm(nodes, plan, traffic, seed) };
-            rows.push(Row { name, window: limit, goals: Goals { first, short, ..Goals::of(1.05) }, scene });
+            rows.push(Row {
+                name,
+                window: limit,
+                goals: Goals { first, short, ..Goals::of(1.05) },
+                scene,
+                seeds: 8,
+            });
         }
     }
     rows
@@ -194,7 +206,7 @@ fn hot_rows(seed: u64) -> Vec<Row> {
             let is_long = plan.sharing.epoch_ns > SECOND_NS;
             let operations = if is_long { share.max(0.02) } else { (4.2 * share).min(1.05) };
             let scene = Scene { seconds: 20, ..Scene::calm(nodes, plan, Traffic::at(kind, rate), seed) };
-            rows.push(Row { name, window: burst, goals: Goals::of(operations), scene });
+            rows.push(Row { name, window: burst, goals: Goals::of(operations), scene, seeds: 1 });
         }
     }
     rows

@@ -127,8 +127,9 @@ impl Lease {
         }
         let held = self.held(now_ns);
         let left = held.saturating_sub(fixed(cost));
-        // With so little left, `take` asks for a renewal.
-        if left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9)) {
+        // With so little left or so much to tell, `take` asks for a renewal.
+        let is_low = left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9));
+        if is_low || self.0.has(Flag::Fresh) && self.has_to_tell(plan, now_ns) {
             return None;
         }
         upkeep::note_held(self, plan, held, now_ns);
@@ -432,13 +433,26 @@ impl Lease {
         self.0.balance().saturating_sub(to_come)
     }
 
+    /// Whether Redis has to hear what was spent. A full bucket does not refill before, and the rates of first leases are less
+    /// than the limit's, so of a fast bucket much would be lost.
+    #[cold]
+    fn has_to_tell(&self, plan: &Plan, now_ns: u64) -> bool {
+        let epoch_ns = plan.sharing.epoch_ns;
+        let gone_ns = epoch_ns.saturating_sub(self.0.end_ns().saturating_sub(now_ns));
+        self.0.offered() >= TOLD_MIN
+            && self.0.unreported_ns(now_ns) >= (gone_ns / 3).max(TOLD_NS)
+            && self.0.level() > plan.quota.capacity() as f64 / 4.0
+            && is_fast(plan)
+    }
+
     /// Whether what is `left` lasts no longer than a renewal takes, and the demand is enough for a lease.
     #[inline]
     fn is_running_dry(&self, plan: &Plan, left: i64, now_ns: u64, lead_ns: u64) -> bool {
         let demand = self.0.demand();
         let is_low = left as f64 <= demand * seconds(lead_ns) * UNIT as f64;
         let is_over = now_ns >= self.0.end_ns();
-        (is_low || is_over)
+        let is_untold = self.0.has(Flag::Fresh) && self.has_to_tell(plan, now_ns);
+        (is_low || is_over || is_untold)
             && !self.0.has(Flag::InFlight)
             && (is_over || now_ns >= self.0.deny_until_ns())
             && demand * seconds(plan.sharing.epoch_ns) >= LEASE_MIN
@@ -474,6 +488,12 @@ fn rate_of(quota: &Quota) -> f64 {
     quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64
 }
 
+/// Whether a bucket refills an eighth or more in an epoch.
+fn is_fast(plan: &Plan) -> bool {
+    let per_epoch = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns);
+    plan.quota.algorithm() == Algorithm::TokenBucket && per_epoch * 8.0 >= plan.quota.capacity() as f64
+}
+
 /// Nanoseconds in which a quota refills one unit. The division does not depend on the key, so the processor does it while
 /// the key's memory is being fetched.
 #[inline]
@@ -499,6 +519,9 @@ const AGE_MAX_NS: u64 = 30 * 86_400 * 1_000_000_000;
 /// The shortest time ahead of need that a renewal is asked for, nanoseconds: about what an answer takes that requests can
 /// wait for.
 pub const LEAD_MIN_NS: u64 = 3_000_000;
+/// A fresh lease tells what it spent when it is so many requests, and after so long and a third of its age.
+const TOLD_MIN: u32 = 9;
+const TOLD_NS: u64 = 60_000_000;
 /// A demand of fewer units in a lease's life gets no lease: Redis decides its requests one by one.
 const LEASE_MIN: f64 = 1.5;
 

@@ -872,3 +872,50 @@ fn a_renewal_tells_how_much_of_what_was_spent_has_refilled_since() {
         assert!((least..=most).contains(&refilled), "{spends:?}: {refilled}");
     }
 }
+
+/// A full bucket does not refill before it hears what was spent; in later epochs the rates are the whole refill.
+#[test]
+fn a_first_lease_of_a_fast_bucket_tells_early_what_it_spent() {
+    let fast = plan();
+    for (plan, level, requests, ms, is_later, tells) in [
+        (&fast, 900.0, 9, 62, false, true),
+        (&fast, 900.0, 8, 62, false, false),
+        (&fast, 900.0, 9, 50, false, false),
+        (&fast, 200.0, 9, 62, false, false),
+        (&fast, 900.0, 9, 62, true, false),
+        (&plan_of(1_000, SECOND, 60_000, 100), 59_900.0, 9, 62, false, false),
+    ] {
+        let grant = Grant { epoch: 9, tokens: 100.0, level, lasts_ns: 500 * MS, ..Grant::default() };
+        let mut lease = granted(plan, grant);
+        lease.0.set_demand(100.0);
+        if is_later {
+            let asked = lease.renewal(plan, KEY, LeaseDemand::default(), NOW);
+            lease.granted(&asked, &Grant { epoch: 509, ..grant }, NOW);
+        }
+        for _ in 1..requests {
+            assert!(is_admitted(lease.take(plan, 1, NOW + 2 * MS, LEAD)));
+        }
+        let at_ns = NOW + ms * MS;
+        let is_spent = lease.spend(plan, 1, at_ns, LEAD).is_some();
+        let told = LeaseAnswer::Admitted { renew: tells };
+        assert!(is_spent || lease.take(plan, 1, at_ns, LEAD) == told, "{level} {requests} {ms} {is_later}");
+        assert_eq!(
+            lease.has_to_tell(plan, at_ns) && lease.0.has(Flag::Fresh),
+            tells,
+            "{level} {requests} {ms}"
+        );
+    }
+}
+
+/// Other nodes may need what this one holds.
+#[test]
+fn of_a_fast_bucket_of_which_an_eighth_is_gone_little_is_kept() {
+    for (level, ahead, kept) in [(900.0, false, 50.0), (800.0, false, 8.0), (800.0, true, 50.0)] {
+        let grant = Grant { epoch: 9, tokens: 80.0, level, lasts_ns: 500 * MS, ..Grant::default() };
+        let mut lease = granted(&plan(), grant);
+        lease.0.set_demand(400.0);
+        let asked = lease.renewal(&plan(), KEY, LeaseDemand { ahead, ..LeaseDemand::default() }, NOW);
+        let most = kept * asked.demand / 400.0;
+        assert!((asked.keep - most).abs() < 0.01 && (asked.delta + 80.0 - most).abs() < 0.01, "{asked:?}");
+    }
+}

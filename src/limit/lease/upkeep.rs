@@ -71,7 +71,7 @@ impl Lease {
             true => self.owed_fallback(plan),
             false => {
                 // Redis serves a cost of several units whole: from what it has, to which what is held here belongs then.
-                let needed = if wanted.costs.is_empty() { Some(demand) } else { None };
+                let needed = wanted.costs.is_empty().then(|| self.needed(plan, demand, wanted.ahead));
                 let (delta, keep) = self.take_surplus(plan, needed, now_ns);
                 // What is reported is no longer there to be advanced.
                 self.0.set_level(self.0.level() - delta);
@@ -119,6 +119,11 @@ impl Lease {
             0 => self.ended_ns(&renewal.plan, sent_ns),
             lasts_ns => sent_ns.saturating_add(lasts_ns),
         });
+        match renewal.epoch {
+            0 => self.0.raise(Flag::Fresh),
+            epoch if epoch != grant.epoch => self.0.lower(Flag::Fresh),
+            _ => {}
+        }
         self.0.set_lease(grant.rate, grant.epoch);
         let life_s = seconds(grant.lasts_ns);
         let given = ((grant.tokens + (self.0.rate() - rate_before) * life_s) * UNIT as f64) as i64;
@@ -349,12 +354,19 @@ impl Lease {
         demand
     }
 
-    /// Takes debts and units beyond need out of the balance, to report them. Returns (debts less returns, units kept).
-    /// `demand`: `None` if nothing is to be kept.
-    fn take_surplus(&mut self, plan: &Plan, demand: Option<f64>, now_ns: u64) -> (f64, f64) {
+    /// Units to keep for requests to come. Once an eighth of a fast bucket is gone, what is not needed until the answer comes
+    /// goes back, and Redis divides it anew; an answer that is asked for ahead of need takes long.
+    fn needed(&self, plan: &Plan, demand: f64, is_ahead: bool) -> f64 {
+        let is_low = self.0.level() < plan.quota.capacity() as f64 * 0.875;
+        let is_divided = is_low && !is_ahead && super::is_fast(plan);
+        let kept_s = if is_divided { KEPT_S } else { 0.25 * seconds(plan.sharing.epoch_ns) };
+        (demand * kept_s).max(1.0)
+    }
+
+    /// Takes debts and units beyond `need` out of the balance, to report them. Returns (debts less returns, units kept).
+    fn take_surplus(&mut self, plan: &Plan, need: Option<f64>, now_ns: u64) -> (f64, f64) {
         let held = self.held(now_ns);
         let is_aged = now_ns > self.0.end_ns() + plan.sharing.age_ns();
-        let need = demand.map(|demand| (0.25 * demand * seconds(plan.sharing.epoch_ns)).max(1.0));
         let need = need.filter(|_| !is_aged && self.0.epoch() != 0);
         let keep_max = need.map_or(0, |need| (need * UNIT as f64) as i64);
         let kept = held.clamp(0, keep_max);
@@ -419,6 +431,8 @@ const SPARSE_NS: u64 = 200_000_000;
 const HELD_BACK_NS: u64 = 200_000_000;
 /// A key that was asked for within this time resumes its lease at once when Redis is back.
 const WANTED_NS: u64 = 1_000_000_000;
+/// For how long a node keeps units of a fast bucket of which an eighth is gone, seconds.
+const KEPT_S: f64 = 0.02;
 /// A node may overdraw again once Redis has this many units left.
 const OVERDRAW_MIN: f64 = 10.0;
 /// A denial is forgotten, and a pause noted, when this many expected arrivals have not come.

@@ -185,6 +185,8 @@ pub(super) enum Flag {
     Owing = 32,
     /// Redis counts the last measured demand.
     Reported = 64,
+    /// Its epoch is the first after a time without a lease.
+    Fresh = 128,
 }
 
 /// A demand as the words keep it, to 1/256.
