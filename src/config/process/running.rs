@@ -111,7 +111,7 @@ pub(crate) fn read_overload(documents: &[Table<'_>]) -> OverloadConfig {
     }
     overload_marks(&table, &mut overload.marks_ppm);
     if !overload.marks_ppm.is_sorted() {
-        let hint = "each must be higher than the one before, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
+        let hint = "raise each above the one before, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
              \"98%\"`";
         table.wrong("the thresholds of [overload] must increase", hint);
     }

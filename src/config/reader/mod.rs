@@ -229,11 +229,6 @@ impl<'c> Table<'c> {
 }
 
 impl<'c> Value<'c> {
-    /// Marks this moment, to ask later whether an error was found since.
-    pub(super) fn checkpoint(&self) -> Checkpoint<'c> {
-        self.ctx.checkpoint(false)
-    }
-
     /// Reports an error at the value, with what to write instead.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.ctx.wrong(self.place, message, hint);

@@ -18,7 +18,7 @@ pub(crate) fn changes(value: &Value<'_>) -> HeaderChangesDefinition {
 
 /// `response-headers` of a listener, which are of every answer.
 pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
-    let checkpoint = value.checkpoint();
+    let checkpoint = value.table().map(|table| table.checkpoint());
     let written = read(value, HeaderChangesDefinition { always: true, ..HeaderChangesDefinition::default() });
     if !written.always {
         value.wrong(
@@ -31,7 +31,8 @@ pub(crate) fn of_listener(value: &Value<'_>) -> FixedChanges {
         value.wrong(message, "leave it out");
     }
     FixedChanges::new(written).unwrap_or_else(|error| {
-        if !checkpoint.is_flawed() {
+        // Told once, because a value that no header may hold has been reported already.
+        if !checkpoint.is_some_and(|it| it.is_flawed()) {
             value.wrong(error.to_string(), "write a literal value, or set the header at routes");
         }
         FixedChanges::default()

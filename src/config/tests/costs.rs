@@ -148,7 +148,7 @@ fn costs_are_checked() {
             table("estimate = \"max_tokens\""),
             "`max_tokens` is not a valid `estimate`",
             "4:21",
-            "\"body:max_tokens\"",
+            "\"body:FIELD\"",
         ),
         (
             table("estimate = 5, default = 5"),

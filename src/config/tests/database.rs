@@ -90,7 +90,7 @@ fn mistakes_are_told_without_quoting_a_password() {
             "[database]\nurl = \"sqlite:a.db\"\npassword = \"x\"",
             "`password` has no effect on SQLite",
             "3:12",
-            "leave it out",
+            "remove it",
         ),
         (
             "[database]\nurl = \"postgres://a:${SECRET}@b\"\npassword = \"${SECRET}\"",

@@ -93,7 +93,7 @@ pub enum Error {
 fn refused(error: path::Error) -> String {
     match error {
         path::Error::Slash | path::Error::Twice | path::Error::Parameter => format!(
-            "{error}, which only parameters match; write `{{name}}` for the segment, and `path-escapes = \"keep\"`"
+            "{error}, which only a parameter matches; write {{name}} in its place, and path-escapes = \"keep\""
         ),
         _ => format!("the gateway refuses a request if {error}"),
     }
