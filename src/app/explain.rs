@@ -39,7 +39,7 @@ use limiter::{Check, Limiter, PeekResult, RedisView};
 use policy::destination::{Destination, Mirror};
 use policy::response::cors;
 use policy::response::cors::Cors;
-use policy::table::{Aspect, MatchVerdict};
+use policy::table::{Aspect, ConsideredRoute, MatchVerdict};
 use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
 use policy::{
     Action, AuthMethodId, HttpSubject, KeyNaming, PolicySelection, RouteMatch, RouteTable, RoutingFacts,
@@ -189,10 +189,11 @@ fn words(causes: &[(String, Cause)]) -> serde_json::Value {
     causes.iter().map(|(name, cause)| (name.clone(), json!(cause.word()))).collect()
 }
 
-fn sentence(verdict: &MatchVerdict<'_>) -> String {
-    match verdict {
+fn sentence(considered: &ConsideredRoute<'_>, facts: &RoutingFacts<'_, '_>) -> String {
+    match &considered.verdict {
         MatchVerdict::Wins => "answers".to_owned(),
         MatchVerdict::Host => "is for other hosts".to_owned(),
+        MatchVerdict::Path if nearest::differs_in_case(considered, facts) => "differs in case".to_owned(),
         MatchVerdict::Path => "has another path".to_owned(),
         MatchVerdict::Method => "is for other methods".to_owned(),
         MatchVerdict::Header(name) => format!("requires another value of the header {name}"),
@@ -276,7 +277,7 @@ impl RequestExplanation {
         let considered = table.explain(facts);
         let shown = nearest::first(&considered, facts, if all { usize::MAX } else { ROUTES_SHOWN });
         self.hidden = considered.len() - shown.len();
-        self.considered = shown.iter().map(|it| (it.route.name.to_string(), sentence(&it.verdict))).collect();
+        self.considered = shown.iter().map(|it| (it.route.name.to_string(), sentence(it, facts))).collect();
     }
 
     /// The gateway answers a CORS preflight on its own.
@@ -478,12 +479,8 @@ impl RequestExplanation {
                 if server.hangs() {
                     self.servers.push(format!("connections to {label} of {name} hang"));
                 }
-                self.servers.extend(
-                    server
-                        .last_connect
-                        .cause()
-                        .map(|cause| format!("{label} of {name} cannot be used: {}", cause.sentence())),
-                );
+                let why = server.last_connect.cause().map(|cause| cause.sentence());
+                self.servers.extend(why.map(|why| format!("{label} of {name} cannot be used: {why}")));
             }
             let failing =
                 |server: &Arc<SharedServer>| Some((server.label.clone(), server.last_connect.cause()?));

@@ -68,12 +68,14 @@ fn without_warnings(error: anyhow::Error) -> anyhow::Error {
 
 /// Logs what is in force now, and apart from it what waits for a restart.
 fn say_applied(publisher: &Publisher, changes: Changes, what: &str) {
-    let waiting = publisher.waiting();
-    let (generation, changes) = (publisher.generation(), changes.applied(&waiting));
+    let (waiting, all) = (publisher.waiting(), changes.settings.len());
+    let (generation, changes) = (publisher.generation(), changes.applied());
     tracing::info!(generation, %changes, "{what}");
     if !waiting.is_empty() {
         let settings = waiting.join(", ");
         tracing::warn!(settings, "changed settings are not in force: they take effect only after a restart");
+    } else if changes.settings.len() < all {
+        tracing::info!("no changed setting waits for a restart any more");
     }
 }
 
@@ -101,15 +103,17 @@ pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: R
             say_applied(publisher, changes, "the policies and tiers of the database are in force");
         }
         Err(error) => {
-            told.metrics.reload_failed();
             let error = without_warnings(error);
             let why = super::error_chain(&error);
-            told.last.failed(&error, why.clone());
-            tracing::error!(
-                "changed policies or tiers of the database are stored and not in force, because gateway.toml \
-                 and the files that it names cannot be put in force again: correct them and send SIGHUP: {why}"
-            );
-            control.refused(why);
+            // Once, however often it is tried again.
+            if control.refused(why.clone()) {
+                told.metrics.reload_failed();
+                told.last.failed(&error, why.clone());
+                tracing::error!(
+                    "changed policies or tiers of the database are stored and not in force, because a file that \
+                     gateway.toml names cannot be used: correct it, the gateway tries again: {why}"
+                );
+            }
         }
     }
 }
@@ -166,7 +170,7 @@ pub(super) struct RowStatus {
 
 impl RowStatus {
     pub(super) fn published(self, control: &Control) {
-        control.published(self.version, self.refused);
+        control.published(self.version, self.refused, false);
     }
 }
 
@@ -193,7 +197,7 @@ async fn publish(
     let changes = published?;
     if let Some(control) = control {
         control.keep(files);
-        control.published(version, why(refused));
+        control.published(version, why(refused), false);
     }
     Ok(changes)
 }

@@ -203,7 +203,10 @@ impl Method {
         }
         match self.verify(asked, cache) {
             // The key that the token names is not among those that were fetched.
-            MethodAnswer::Wait(_) => MethodAnswer::Refused(Cause::TokenKeyUnknown),
+            MethodAnswer::Wait(_) => MethodAnswer::Refused(match &self.loaded {
+                LoadedMethod::Jwt(verifier) => verifier.unknown_key(),
+                _ => Cause::TokenKeyUnknown,
+            }),
             verified => verified,
         }
     }

@@ -62,11 +62,12 @@ causes! {
     TokenAlgorithm: "token-algorithm", "the token's signature algorithm is not among `algorithms`";
     /// No key is called so, or none fits.
     TokenKeyUnknown: "token-key-unknown", "the key that the token names is unknown";
+    TokenKeysUnread: "token-keys-unread", "no keys of `jwks` have been fetched yet";
     /// The signature is none of the key's.
     TokenSignature: "token-signature", "the token's signature is wrong";
     TokenType: "token-type", "the token has another `typ`";
     /// A claim of `required` is missing, a date is none, or the claims are no object.
-    TokenClaims: "token-claims", "a claim of the token is missing or malformed";
+    TokenClaims: "token-claims", "a claim of `required` is missing, or `exp`, `nbf` or `iat` is not a number";
     TokenIssuer: "token-issuer", "the token is from another `iss`";
     /// Its `aud` holds none of ours.
     TokenAudience: "token-audience", "the token is for another `aud`";
@@ -85,7 +86,7 @@ causes! {
     TenantNotAllowed: "tenant-not-allowed", "the route is for other tenants";
     TierNotAllowed: "tier-not-allowed", "the route is for other tiers";
     /// `require` asks for a claim that is not there or says something else.
-    ClaimNotAllowed: "claim-not-allowed", "the route asks for another claim";
+    ClaimNotAllowed: "claim-not-allowed", "a claim of `require` is missing or has another value";
     /// The other end's certificate comes from an authority that is not trusted here.
     TlsUnknownIssuer: "tls-unknown-issuer", "its certificate is from an authority that is not trusted here";
     /// The other end's certificate is over.
@@ -100,6 +101,7 @@ causes! {
     TlsName: "tls-certificate-name", "its certificate is for another name";
     /// The certificate is wrong in some other way.
     TlsCertificate: "tls-certificate-invalid", "its certificate is not valid";
+    TlsAuthority: "tls-certificate-of-ca", "its certificate is a CA's (basicConstraints CA:TRUE): issue one with CA:FALSE";
     /// The other end showed no certificate where one is asked for.
     TlsNoCertificate: "tls-certificate-missing", "it sent no certificate";
     /// The other end refused the certificate that it was shown, or asks for one.
@@ -108,6 +110,11 @@ causes! {
     TlsIncompatible: "tls-nothing-in-common", "it shares no TLS version, cipher or protocol with the gateway";
     /// What was said is not TLS, or breaks its rules.
     TlsProtocol: "tls-protocol", "it violates the TLS protocol";
+    NotTls: "not-tls", "it does not speak TLS: write http://";
+    SpeaksTls: "speaks-tls", "it speaks TLS: write https://";
+    /// It took the connection, and said nothing of TLS on it.
+    TlsTimeout: "tls-timeout", "it did not answer the TLS handshake: if it does not speak TLS, write http://";
+    ConnectNoSocket: "connect-no-socket", "its Unix socket does not exist";
     ConnectRefused: "connect-refused", "the connection was refused: nothing listens there";
     ConnectUnreachable: "connect-unreachable", "its network or host is unreachable";
     /// The other end closed the connection before anything was sent.
@@ -117,6 +124,7 @@ causes! {
     /// It could not be made for another reason.
     ConnectFailed: "connect-failed", "connecting failed";
     NotHttp2: "not-http2", "it does not speak HTTP/2: write http = \"h1\"";
+    HeadTooLong: "response-head-too-long", "the headers of its response are too long";
     /// It is there, and its SETTINGS of HTTP/2 allow no request.
     NoStreams: "no-streams", "it takes no requests: its SETTINGS_MAX_CONCURRENT_STREAMS is 0";
 }
@@ -158,6 +166,8 @@ impl Cause {
             | Wrong::ExpiredRevocationList
             | Wrong::ExpiredRevocationListContext { .. } => Cause::TlsRevocation,
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => Cause::TlsName,
+            // The error is that of the library that verifies, and is wrapped unnamed.
+            Wrong::Other(other) if other.0.to_string() == "CaUsedAsEndEntity" => Cause::TlsAuthority,
             _ => Cause::TlsCertificate,
         }
     }
@@ -204,8 +214,8 @@ impl Cause {
     /// What the operating system says of a connection that could not be made.
     pub fn of_connect(error: &io::Error) -> Cause {
         match error.kind() {
-            // A missing path is refused, too, because it is to a Unix socket what a closed port is to TCP.
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Cause::ConnectRefused,
+            io::ErrorKind::ConnectionRefused => Cause::ConnectRefused,
+            io::ErrorKind::NotFound => Cause::ConnectNoSocket,
             io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Cause::ConnectUnreachable,
             io::ErrorKind::ConnectionReset
             | io::ErrorKind::ConnectionAborted
@@ -227,6 +237,7 @@ impl Cause {
                 | Cause::TlsRevocation
                 | Cause::TlsName
                 | Cause::TlsCertificate
+                | Cause::TlsAuthority
                 | Cause::TlsNoCertificate
         )
     }

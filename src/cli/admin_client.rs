@@ -6,12 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use rustls::CertificateError as Wrong;
 use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::{TcpStream, UnixStream};
@@ -19,8 +18,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use base::cause::Cause;
 use control::admin;
-use net::fetch::over;
+use net::fetch::{ConnectionFailure, over};
 use net::listening::Bind;
 use net::tls;
 use net::trust::Trust;
@@ -86,6 +86,11 @@ impl AdminAddress {
         let status = status.as_u16();
         // Only refusals of requests to routes have a `reason`.
         match problem["detail"].as_str().filter(|_| problem.get("reason").is_none()) {
+            Some(detail) if status == 401 => format!(
+                "the gateway on {self} answers 401: {}: set SLUICEGATE_TOKEN to a token of [admin], or name its file \
+                 with --token-file",
+                detail.split(": ").next().unwrap_or(detail).escape_debug()
+            ),
             Some(detail) => format!("the gateway on {self} answers {status}: {}", detail.escape_debug()),
             None => format!(
                 "{self} answers {status} and is not the admin listener: correct `bind` of [admin], or --url"
@@ -96,14 +101,21 @@ impl AdminAddress {
     /// Says who does not answer. A fault of TLS is no silence.
     pub(super) fn unanswered(&self, error: anyhow::Error) -> anyhow::Error {
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let is_no_http = error.downcast_ref().is_some_and(ConnectionFailure::is_no_http);
         let what = match wrapped.and_then(|wrapped| wrapped.downcast_ref()) {
             Some(rustls::Error::InvalidMessage(_)) => format!("{self} does not speak TLS: write http://"),
-            Some(rustls::Error::InvalidCertificate(Wrong::UnknownIssuer | Wrong::BadSignature)) => {
-                format!(
+            Some(fault @ rustls::Error::InvalidCertificate(_)) => match Cause::of_tls(fault) {
+                Cause::TlsUnknownIssuer => format!(
                     "the certificate of {self} is not trusted: name the authority that issued it with --ca"
+                ),
+                Cause::TlsAuthority => format!("on {self}, {}", Cause::TlsAuthority.sentence()),
+                _ => format!("the certificate of {self} is refused"),
+            },
+            _ if is_no_http => {
+                format!(
+                    "{self} does not speak plain HTTP: if it speaks TLS, write https://; if not, it is no gateway"
                 )
             }
-            Some(rustls::Error::InvalidCertificate(_)) => format!("the certificate of {self} is refused"),
             _ => format!("no gateway answers on {self}"),
         };
         error.context(what)
@@ -129,6 +141,11 @@ impl AdminClient {
     ) -> anyhow::Result<Response<Bytes>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut request = self.request(method, target, body.unwrap_or_default())?;
+        if let AdminAddress::Tls(place) = &self.place {
+            // Before anybody is asked, because who answers is not to blame for a file of ours.
+            tls::client_config(false, &place.trust)
+                .map_err(|error| anyhow!("--ca, --cert or --key: {error}"))?;
+        }
         request.headers_mut().extend(headers.clone());
         runtime.block_on(async {
             match timeout(self.within, self.exchange(request)).await {

@@ -7,16 +7,17 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 
 use super::admin_client::{AdminAddress, AdminClient, TlsOptions};
+use control::admin;
 use net::trust::{ClientPair, Trust};
 
 /// The listener to ask, and what is shown to it. Clap shows these comments as the help text.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
 pub(super) struct AdminTarget {
     /// The admin listener, as http://127.0.0.1:9900, https://10.0.0.7:9900 or unix:/run/sluicegate/admin.sock; default:
     /// that of --config
-    #[arg(long, global = true, value_parser = place)]
-    url: Option<AdminAddress>,
+    #[arg(long = "url", value_name = "URL", global = true, value_parser = place)]
+    pub(super) place: Option<AdminAddress>,
     /// The file of the bearer token; default: the variable SLUICEGATE_TOKEN, then, without --url, `token` of [admin] in
     /// --config
     #[arg(long, global = true, value_name = "FILE")]
@@ -54,22 +55,19 @@ fn place(text: &str) -> Result<AdminAddress, &'static str> {
 }
 
 impl AdminTarget {
-    /// What asks it, so long for one answer. A token by name is never taken from gateway.toml, because the audit would
-    /// name somebody else.
+    /// What asks it, so long for one answer, with the token that `own` takes from gateway.toml where none is given. What
+    /// changes something takes none with a name, because the audit would name somebody else.
     ///
     /// # Errors
     /// If the file or the token cannot be read, or arguments do not fit together.
-    pub(super) fn client(&self, file: &Path, within: Duration) -> anyhow::Result<AdminClient> {
-        let given = match &self.token_file {
-            Some(path) => {
-                let text = fs::read_to_string(path);
-                let text = text.with_context(|| format!("{} cannot be read", path.display()))?;
-                Some(text.trim().to_owned())
-            }
-            None => env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()),
-        };
-        if let Some(place) = &self.url {
-            return Ok(AdminClient::new(self.shown_to(place.clone())?, given, within));
+    pub(super) fn client(
+        &self,
+        file: &Path,
+        within: Duration,
+        own: impl Fn(&admin::Config) -> Option<&str>,
+    ) -> anyhow::Result<AdminClient> {
+        if let Some(place) = &self.place {
+            return Ok(AdminClient::new(self.shown_to(place.clone())?, self.token()?, within));
         }
         let loaded = match config::load(file) {
             Ok(loaded) => loaded,
@@ -82,10 +80,27 @@ impl AdminTarget {
         let admin = loaded.config.admin.context(
             "gateway.toml turns the admin listener off (`admin = false`): turn it on, or name a gateway with --url",
         )?;
-        let place = self.shown_to(AdminAddress::of(&admin))?;
+        self.of(&admin, own(&admin), within)
+    }
+
+    /// What asks the listener of a configuration, with this token where none is given.
+    pub(super) fn of(
+        &self,
+        admin: &admin::Config,
+        own: Option<&str>,
+        within: Duration,
+    ) -> anyhow::Result<AdminClient> {
         // Not with a certificate, because who shows one is its bearer, and not that of the file's token.
-        let token = given.or(admin.token.filter(|_| self.cert.is_none()));
-        Ok(AdminClient::new(place, token, within))
+        let own = own.filter(|_| self.cert.is_none()).map(str::to_owned);
+        Ok(AdminClient::new(self.shown_to(AdminAddress::of(admin))?, self.token()?.or(own), within))
+    }
+
+    fn token(&self) -> anyhow::Result<Option<String>> {
+        let Some(path) = &self.token_file else {
+            return Ok(env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()));
+        };
+        let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
+        Ok(Some(text.trim().to_owned()))
     }
 
     /// The place with the certificates that were named.

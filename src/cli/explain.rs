@@ -10,10 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-use super::admin_client::{AdminAddress, AdminClient, encoded};
+use super::admin_client::{AdminClient, encoded};
+use super::admin_target::AdminTarget;
 use super::check::EXIT_CONFIG;
 use app::explain::ExplainedRequest;
 use app::explain_from_outside;
@@ -43,11 +44,13 @@ pub struct Arguments {
     #[arg(long, value_name = "IP", value_parser = from)]
     from: Option<IpAddr>,
     /// Explain from the file alone, without asking a running gateway or Redis
-    #[arg(long)]
+    #[arg(long, conflicts_with = "place")]
     offline: bool,
     /// Show for every route why it does not answer, not only for the ten nearest
     #[arg(long)]
     all: bool,
+    #[command(flatten)]
+    whom: AdminTarget,
 }
 
 fn url(text: &str) -> Result<Uri, &'static str> {
@@ -84,21 +87,27 @@ pub fn run(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> anyhow::Result<u8> {
+    if arguments.request.is_some() || arguments.whom.place.is_some() {
+        let client = arguments.whom.client(file, PATIENCE, admin::Config::own_token)?;
+        let text = match &arguments.request {
+            Some(id) => sent(&client, id)?,
+            None => ask(&client, arguments).map_err(|why| anyhow!("{why}"))?.text,
+        };
+        write!(out, "{text}")?;
+        return Ok(0);
+    }
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
         Err(found) => {
-            writeln!(errors, "{found}")?;
+            writeln!(errors, "{found}\n\nto ask a gateway that runs, name it with --url")?;
             return Ok(EXIT_CONFIG);
         }
     };
     let mut config = loaded.config;
-    if let Some(id) = &arguments.request {
-        return explain_sent(config.admin.as_ref(), id, out);
-    }
     let asked = match &config.admin {
         _ if arguments.offline => Err(NoExplanation::Offline),
         None => Err(NoExplanation::Nobody),
-        Some(admin) => ask(admin, arguments),
+        Some(admin) => ask(&arguments.whom.of(admin, admin.own_token(), PATIENCE)?, arguments),
     };
     let why = match asked {
         Ok(answer) => {
@@ -131,28 +140,24 @@ impl Arguments {
     }
 }
 
-/// Prints what the running gateway, or its database, knows of a request that was sent.
-fn explain_sent(admin: Option<&admin::Config>, id: &str, out: &mut dyn Write) -> anyhow::Result<u8> {
-    let admin = admin.context("gateway.toml turns the admin listener off, so the gateway cannot be asked")?;
-    let client = AdminClient::new(AdminAddress::of(admin), admin.own_token().map(str::to_owned), PATIENCE);
+/// What the running gateway, or its database, knows of a request that was sent.
+fn sent(client: &AdminClient, id: &str) -> anyhow::Result<String> {
     let target = format!("/v1/decisions/{}", encoded(id));
     let answer = client.ask(&Method::GET, &target, &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {
         bail!("{}", client.place.refusal(answer.status(), &shown));
     }
-    out.write_all(shown["text"].as_str().unwrap_or_default().as_bytes())?;
-    Ok(0)
+    Ok(shown["text"].as_str().unwrap_or_default().to_owned())
 }
 
 /// The explanation of the running gateway; `None` if none answers.
-fn ask(admin: &admin::Config, arguments: &Arguments) -> Result<Explanation, NoExplanation> {
-    let token = admin.own_token().map(str::to_owned);
-    let client = AdminClient::new(AdminAddress::of(admin), token, PATIENCE);
+fn ask(client: &AdminClient, arguments: &Arguments) -> Result<Explanation, NoExplanation> {
     let answer = client.ask(&Method::GET, &target(arguments), &HeaderMap::new(), None);
     let answer = answer.map_err(|error| NoExplanation::of(&error))?;
     if answer.status() != StatusCode::OK {
-        return Err(NoExplanation::Refused(answer.status().as_u16()));
+        let problem = serde_json::from_slice(answer.body()).unwrap_or_default();
+        return Err(NoExplanation::Refused(client.place.refusal(answer.status(), &problem)));
     }
     let explained: Option<serde_json::Value> = serde_json::from_slice(answer.body()).ok();
     let explained = explained.ok_or(NoExplanation::Nobody)?;
@@ -184,8 +189,10 @@ impl Explanation {
             "note     answered by the gateway on {bind} (sluicegate {version}, configuration {generation}){default}\n"
         );
         if self.gateway["fingerprint"].as_str() != Some(&config.fingerprint()) {
+            let database = if config.database.is_some() { ", its database" } else { "" };
             notes += &format!(
-                "note     its configuration, with its database, differs from {file}: --offline explains the file\n"
+                "note     its configuration{database} or its environment variables differ from {file} and this shell: \
+                 --offline explains the file\n"
             );
         }
         notes
@@ -199,8 +206,8 @@ enum NoExplanation {
     Unheard(String),
     /// Because of `--offline`.
     Offline,
-    /// With this status: it may have another token.
-    Refused(u16),
+    /// What it says instead: it may have another token.
+    Refused(String),
 }
 
 impl NoExplanation {
@@ -220,7 +227,7 @@ impl fmt::Display for NoExplanation {
             NoExplanation::Nobody => f.write_str("no gateway answers on the admin address"),
             NoExplanation::Unheard(why) => write!(f, "no gateway answers on the admin address ({why})"),
             NoExplanation::Offline => f.write_str("no gateway was asked"),
-            NoExplanation::Refused(status) => write!(f, "the gateway on the admin address answers {status}"),
+            NoExplanation::Refused(why) => f.write_str(why),
         }
     }
 }

@@ -89,8 +89,8 @@ enum Command {
     Schema,
     /// Make a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
-    /// Say how to reload a running gateway, for users who expect a command for it
-    #[command(hide = true)]
+    /// Say how to reload or stop a running gateway, for users who expect a command for it
+    #[command(hide = true, aliases = ["stop", "restart"])]
     Reload,
     /// Print completions of this command line for a shell
     Completions(completions::Arguments),
@@ -122,7 +122,8 @@ fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
         Command::Schema => schema::run(out),
         Command::Upgrade(arguments) => upgrade::run(&arguments, &config, out, errors),
         Command::Reload => anyhow::bail!(
-            "to reload, send SIGHUP: `systemctl reload sluicegate`, or `kill -HUP PID` with the gateway's process id"
+            "to reload, send SIGHUP: `systemctl reload sluicegate`, or `kill -HUP PID` with the gateway's process id; to \
+             stop, SIGTERM: `systemctl stop sluicegate`, or `kill PID`"
         ),
         Command::Completions(arguments) => print(completions::script(&arguments, Arguments::command())),
         Command::Man(arguments) => {

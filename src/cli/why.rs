@@ -4,11 +4,13 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use http::{HeaderMap, Method, StatusCode};
 
-use super::admin_client::{AdminAddress, AdminClient, encoded};
+use super::admin_client::encoded;
+use super::admin_target::AdminTarget;
 use base::words::plain_lines;
+use control::admin;
 
 /// Whom it is about. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
@@ -25,6 +27,8 @@ pub struct Arguments {
     /// The tier of its credential, used if none is assigned to it
     #[arg(long)]
     tier: Option<String>,
+    #[command(flatten)]
+    whom: AdminTarget,
 }
 
 /// Prints a line for each fact.
@@ -32,14 +36,7 @@ pub struct Arguments {
 /// # Errors
 /// If no gateway answers, or it refuses.
 pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
-    let loaded = match config::load(file) {
-        Ok(loaded) => loaded,
-        Err(errors) => bail!("{}", errors.without_warnings()),
-    };
-    let admin = loaded.config.admin.context(
-        "gateway.toml turns the admin listener off (`admin = false`), so the gateway cannot be asked",
-    )?;
-    let client = AdminClient::new(AdminAddress::of(&admin), admin.own_token().map(str::to_owned), PATIENCE);
+    let client = arguments.whom.client(file, PATIENCE, admin::Config::own_token)?;
     let answer = client.ask(&Method::GET, &arguments.target(), &HeaderMap::new(), None)?;
     let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
     if answer.status() != StatusCode::OK {
@@ -77,6 +74,7 @@ mod tests {
             policy: Some("x&y".to_owned()),
             tenant: None,
             tier: Some("pro".to_owned()),
+            whom: AdminTarget::default(),
         };
         assert_eq!(arguments.target(), "/v1/why/a%2Fb?policy=x%26y&tier=pro");
     }

@@ -51,14 +51,18 @@ impl<'l> Inspection<'l> {
         let asked: Vec<_> = charges.iter().map(|charge| self.ask_for_look(charge)).collect();
         let mut patience = pin!(tokio::time::sleep(deadline.max(PATIENCE)));
         let mut looks = Vec::with_capacity(asked.len());
-        for answer in asked {
+        let link = self.limiter.shared.as_ref().map(|shared| &shared.fleet.link);
+        for (answer, charge) in asked.into_iter().zip(charges) {
             let Some(answer) = answer else {
                 looks.push(None);
                 continue;
             };
             looks.push(Some(tokio::select! {
                 biased;
-                answer = answer => look_of(answer),
+                answer = answer => match look_of(answer) {
+                    RedisView::Away if link.is_some_and(|link| link.refuses(charge.key)) => RedisView::Refused,
+                    view => view,
+                },
                 () = &mut patience => RedisView::Late,
             }));
         }

@@ -189,6 +189,13 @@ pub enum ConnectionFailure {
     Body,
 }
 
+impl ConnectionFailure {
+    /// Whether what came back is no HTTP.
+    pub fn is_no_http(&self) -> bool {
+        matches!(self, ConnectionFailure::Http(error) if error.is_parse())
+    }
+}
+
 /// Sends a request over a connection that ends with it, and reads the whole answer.
 ///
 /// # Errors

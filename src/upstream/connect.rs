@@ -49,8 +49,12 @@ pub enum ConnectError {
         cause: Cause,
         source: std::io::Error,
     },
-    #[error("not connected within {0:?}")]
-    Timeout(Duration),
+    #[error("not connected within {limit:?}: {}", cause.sentence())]
+    Timeout {
+        limit: Duration,
+        /// What the server did not answer.
+        cause: Cause,
+    },
     /// The process has no descriptor for it; the server is not to blame.
     #[error("{0}")]
     Descriptors(std::io::Error),
@@ -75,7 +79,7 @@ impl ConnectError {
                 Some(cause.unwrap_or(Cause::NotHttp2))
             }
             ConnectError::NoStreams => Some(Cause::NoStreams),
-            ConnectError::Timeout(_) => Some(Cause::ConnectTimeout),
+            ConnectError::Timeout { cause, .. } => Some(*cause),
         }
     }
 }
@@ -115,7 +119,8 @@ pub(super) async fn http1<L>(
     index: ServerIndex,
     beside: impl FnOnce() -> Option<FamilyRace<L>>,
 ) -> Result<ConnectOutcome<Box<dyn ServerStream>, L>, ConnectError> {
-    within(upstream, stream(upstream, index, beside)).await
+    let awaited = Cell::new(Cause::ConnectTimeout);
+    within(upstream, &awaited, stream(upstream, index, beside, &awaited)).await
 }
 
 /// By which fault of TLS a connection that drives itself has ended; its requests are told only that it is closed.
@@ -143,8 +148,9 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    within(upstream, async {
-        let (stream, moved) = match stream(upstream, index, beside).await? {
+    let awaited = Cell::new(Cause::ConnectTimeout);
+    within(upstream, &awaited, async {
+        let (stream, moved) = match stream(upstream, index, beside, &awaited).await? {
             ConnectOutcome::New(stream, moved) => (stream, moved),
             ConnectOutcome::Open(lent, slow) => return Ok(ConnectOutcome::Open(lent, slow)),
         };
@@ -187,18 +193,23 @@ where
     .await
 }
 
+/// Bounds an attempt to connect. A timeout is that of what the attempt says that it awaits.
 async fn within<T>(
     upstream: &Upstream,
+    awaited: &Cell<Cause>,
     attempt: impl Future<Output = Result<T, ConnectError>>,
 ) -> Result<T, ConnectError> {
     let limit = upstream.config.timeouts.connect;
-    tokio::time::timeout(limit, attempt).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+    tokio::time::timeout(limit, attempt)
+        .await
+        .unwrap_or_else(|_| Err(ConnectError::Timeout { limit, cause: awaited.get() }))
 }
 
 async fn stream<L>(
     upstream: &Upstream,
     index: ServerIndex,
     beside: impl FnOnce() -> Option<FamilyRace<L>>,
+    awaited: &Cell<Cause>,
 ) -> Result<ConnectOutcome<Box<dyn ServerStream>, L>, ConnectError> {
     let server = &upstream.servers[index];
     if let Some(ServerAddress::Unix(path)) = &server.address {
@@ -213,7 +224,10 @@ async fn stream<L>(
     match upstream.tls.as_ref().filter(|_| upstream.configured(index).tls) {
         Some(tls) => {
             let name = upstream.config.tls.name(&server.tls_name);
-            Ok(ConnectOutcome::New(Box::new(secure(tls.load_full(), name, tcp).await?), moved))
+            awaited.set(Cause::TlsTimeout);
+            let stream = secure(tls.load_full(), name, tcp).await?;
+            awaited.set(Cause::ConnectTimeout);
+            Ok(ConnectOutcome::New(Box::new(stream), moved))
         }
         None => Ok(ConnectOutcome::New(Box::new(QueuedSocket::new(tcp)), moved)),
     }
@@ -320,10 +334,19 @@ async fn secure(
     let name = ServerName::try_from(name.to_owned()).map_err(std::io::Error::other)?;
     let connected = tokio_rustls::TlsConnector::from(tls).connect(name, QueuedSocket::new(tcp)).await;
     connected.map_err(|source| match Cause::of_tls_behind(&source) {
+        // What came back is no record of TLS.
+        Some(Cause::TlsProtocol) if is_unreadable(&source) => {
+            ConnectError::Tls { cause: Cause::NotTls, source }
+        }
         Some(cause) => ConnectError::Tls { cause, source },
         // Closed or reset in the middle of it.
         None => ConnectError::Io(source),
     })
+}
+
+fn is_unreadable(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+    matches!(inner, Some(rustls::Error::InvalidMessage(_)))
 }
 
 /// A server that refuses our certificate over TLS 1.3 does so within HTTP's handshake.

@@ -70,7 +70,7 @@ pub struct SrvTarget {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The name servers' word, or that there was none.
-    #[error("{0}")]
+    #[error("{}", sentence(.0))]
     Net(#[from] NetError),
     /// The system's own resolver's word.
     #[error("{0}")]
@@ -82,7 +82,7 @@ pub enum Error {
     #[error("it has no address")]
     Empty,
     /// Nobody answers, with all search domains tried.
-    #[error("no response within {0:?}")]
+    #[error("the name servers have not answered within {0:?}")]
     Late(Duration),
     /// The system's own resolver knows the name by the other family only.
     #[error("it has no address of this family")]
@@ -97,6 +97,15 @@ impl Error {
             Error::NotOfFamily => true,
             Error::System(_) | Error::NoServers | Error::Empty | Error::Late(_) => false,
         }
+    }
+}
+
+/// Without the whole query that the library repeats, because the name stands beside it.
+fn sentence(error: &NetError) -> String {
+    match error {
+        error if is_of_no_record(error) => "it has no address".to_owned(),
+        NetError::Timeout => "the name servers do not answer".to_owned(),
+        error => format!("the name servers gave no usable answer: {error}"),
     }
 }
 

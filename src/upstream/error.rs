@@ -9,6 +9,9 @@ pub enum Error {
     /// The server's answer is not HTTP, or can be read in more ways than one.
     #[error("the response is malformed: {0}")]
     Malformed(&'static str),
+    /// The same, and this says why.
+    #[error("{}", .0.sentence())]
+    Unreadable(Cause),
     /// The server closed the connection before its answer was whole.
     #[error("the server closed the connection before its response was complete")]
     Closed,
@@ -36,7 +39,7 @@ impl Error {
     /// Whether the server answered with something that is not a valid answer.
     pub fn is_bad_answer(&self) -> bool {
         match self {
-            Error::Malformed(_) => true,
+            Error::Malformed(_) | Error::Unreadable(_) => true,
             Error::Http2(error) => error.is_parse(),
             Error::Closed | Error::Tls(_) | Error::Io(_) | Error::Request(_) => false,
         }
@@ -48,7 +51,7 @@ impl Error {
             Error::Tls(cause) => Some(*cause),
             Error::Io(error) => Cause::of_tls_behind(error),
             Error::Http2(error) => Cause::of_tls_behind(error),
-            Error::Malformed(_) | Error::Closed | Error::Request(_) => None,
+            Error::Malformed(_) | Error::Unreadable(_) | Error::Closed | Error::Request(_) => None,
         }
     }
 }

@@ -145,6 +145,16 @@ fn ctl_shows_a_certificate_and_verifies_the_listener() {
     let ca = path("ca.pem", &authority.pem);
     let stranger = path("other.pem", &Authority::new("other").pem);
     let url = format!("https://localhost:{}", gateway.listener("admin").port());
+    let clear = url.replace("https", "http");
+    let (cert_of_ca, key_of_ca) = Authority::own("localhost");
+    let own = path("own.pem", &cert_of_ca);
+    directory.write("own.key", key_of_ca);
+    let key_file = directory.join("own.key").display().to_string();
+    let server = Gateway::start(&format!(
+        "[listener.own]\nbind = \"127.0.0.1:0\"\ncerts = [{{ cert = \"{own}\", key = \"{key_file}\" }}]\n\
+         [[route]]\nrespond = {{}}\n"
+    ));
+    let self_signed = format!("https://localhost:{}", server.listener("own").port());
     let run = |arguments: &[&str]| -> Output {
         let mut command = binary();
         command.env_remove("SLUICEGATE_TOKEN").arg("ctl").args(arguments);
@@ -162,9 +172,12 @@ fn ctl_shows_a_certificate_and_verifies_the_listener() {
             vec!["--url", &url, "--cert", &cert, "--key", &key, "--ca", &stranger, "audit"],
             "is not trusted: name the authority that issued it with --ca",
         ),
-        (vec!["--url", &url, "--ca", &ca, "audit"], "refuses (401)"),
+        (vec!["--url", &url, "--ca", &ca, "audit"], "answers 401"),
         (vec!["--url", "http://127.0.0.1:1", "--ca", &ca, "audit"], "need a listener with TLS"),
         (vec!["--url", &url, "--cert", &cert, "audit"], "--key"),
+        (vec!["--url", &clear, "audit"], "does not speak plain HTTP: if it speaks TLS, write https://"),
+        (vec!["--url", &url, "--ca", &key, "audit"], "--ca, --cert or --key: "),
+        (vec!["--url", &self_signed, "--ca", &own, "audit"], "its certificate is a CA's"),
     ] {
         let output = run(&arguments);
         assert!(!output.status.success() && text(&output.stderr).contains(said), "{}", text(&output.stderr));

@@ -396,6 +396,9 @@ fn explain_serves_no_method_that_the_gateway_does_not() {
     );
 }
 
+const REFUSED_TOKEN: &str = "this token is invalid: set SLUICEGATE_TOKEN to a token of [admin], or name its file with \
+                             --token-file";
+
 #[test]
 fn explain_says_if_a_gateway_is_there_and_refuses() {
     let gateway = Gateway::start(
@@ -404,7 +407,10 @@ fn explain_says_if_a_gateway_is_there_and_refuses() {
     let (addr, version) = (gateway.listener("admin"), env!("CARGO_PKG_VERSION"));
     for (token, note) in [
         ("sesame", format!("answered by the gateway on {addr} (sluicegate {version}, configuration 1)")),
-        ("other", "the gateway on the admin address answers 401: explained from the file only".to_owned()),
+        (
+            "other",
+            format!("the gateway on {addr} answers 401: {REFUSED_TOKEN}: explained from the file only"),
+        ),
     ] {
         let config = format!(
             "[admin]\nbind = \"{addr}\"\ntoken = \"{token}\"\n[[route]]\npath = \"/\"\nrespond = {{}}\n"
@@ -412,6 +418,15 @@ fn explain_says_if_a_gateway_is_there_and_refuses() {
         let output = sluicegate(&["explain", "GET", "/", "-c", "FILE"], &config);
         let said = text(&output.stdout);
         assert_eq!(said.lines().find_map(|line| line.strip_prefix("note     ")), Some(&*note), "{said}");
+    }
+    // A file with a mistake keeps nobody from a gateway that is named.
+    let url = format!("http://{addr}");
+    for asked in [&["explain", "GET", "/"][..], &["explain", "--request", "none"], &["why", "ann"]] {
+        let mut command = binary();
+        command.args(asked).args(["--url", &url, "-c", "/nowhere.toml"]).env("SLUICEGATE_TOKEN", "sesame");
+        let output = command.output().expect("it can be started");
+        let said = text(&output.stdout) + &text(&output.stderr);
+        assert!(!said.contains("nowhere") && !said.contains("answers 401"), "{asked:?}: {said}");
     }
 }
 
@@ -429,9 +444,12 @@ fn explain_says_if_the_gateway_runs_another_configuration() {
     };
     let same = explain("one", &[]);
     assert!(same.contains("note     answered by the gateway on 127.0.0.1:"), "{same}");
-    assert!(same.contains("route    one") && !same.contains("differs"), "{same}");
+    assert!(same.contains("route    one") && !same.contains("differ from"), "{same}");
     let other = explain("two", &[]);
-    assert!(other.contains("route    one") && other.contains("with its database, differs from "), "{other}");
+    assert!(
+        other.contains("route    one") && other.contains("its environment variables differ from "),
+        "{other}"
+    );
     let offline = explain("two", &["--offline"]);
     assert!(offline.contains("route    two") && !offline.contains("answered by"), "{offline}");
     assert!(offline.contains("note     no gateway was asked: explained from the file only"), "{offline}");

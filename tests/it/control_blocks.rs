@@ -234,6 +234,8 @@ fn a_limit_of_0_refuses_one_policy_alone() {
         let check = json!({ "policy": "calls", "key": "ann" });
         let checked = node.ask("POST", "/v1/limits:check", &check);
         assert_eq!(checked.json()["allowed"], json!(false), "{checked:?}");
+        let blocked = checked.json()["blocked"].as_str().unwrap_or_default().to_owned();
+        assert!(blocked.starts_with("override "), "{checked:?}");
     });
 }
 

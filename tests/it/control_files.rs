@@ -82,15 +82,17 @@ fn a_row_waits_for_a_file_that_cannot_be_read_and_is_not_to_blame() {
     directory.write("404.html", "<h1>Nothing here</h1>");
     let node = Node(Gateway::start_in(directory, &format!("{CONFIG}\n[errors]\n404 = \"404.html\"\n")));
     fs::remove_file(node.0.file("404.html")).expect("it is there");
-    assert_eq!(node.put("others", "9/h").status, 200);
+    let put = node.put("others", "9/h");
+    assert_eq!((put.status, &put.json()["in-force"]), (200, &false.into()), "{put:?}");
+    assert!(put.json()["in-force-error"].as_str().is_some_and(|why| why.contains("404.html")), "{put:?}");
     let line = eventually("it is said", || {
         node.0.stderr().into_iter().find(|line| line.contains("of the database are stored and not in force"))
     });
     assert!(line.contains("gateway.toml") && !line.contains("invalid"), "{line}");
     assert_eq!(node.limit(), "\"others\";q=100;w=3600");
     node.0.write("404.html", "<h1>Nothing here</h1>");
-    node.0.signal("HUP");
-    eventually("both are in force", || (node.limit() == "\"others\";q=9;w=3600").then_some(()));
+    eventually("it is in force without SIGHUP", || (node.limit() == "\"others\";q=9;w=3600").then_some(()));
+    assert!(node.put("others", "8/h").json()["in-force"].is_null());
 }
 
 #[test]
@@ -100,7 +102,9 @@ fn a_database_that_was_never_read_has_nothing_in_force() {
         gateway.stderr().into_iter().find(|line| line.contains("database cannot be read"))
     });
     assert!(line.contains("none of its overrides, blocks and API keys is in force"), "{line}");
-    assert!(line.contains("it cannot be opened or cannot be written: No such file"), "{line}");
+    let ready = gateway.admin("/readyz?verbose").text();
+    assert!(ready.contains("database: does not answer; nothing of it is in force"), "{ready}");
+    assert!(line.contains("it cannot be opened or cannot be written: create the directory "), "{line}");
     assert_eq!(gateway.get("/").status, 200);
 }
 

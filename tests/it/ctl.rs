@@ -121,7 +121,7 @@ fn an_override_is_made_listed_and_deleted_by_command() {
     assert_eq!(lines[1][8..], ["alice", "a", "migration"]);
 
     assert_eq!(printed(&ctl(&gateway, "operate-1", &["override", "delete", &id])), "deleted\n");
-    assert!(refused(&ctl(&gateway, "operate-1", &["override", "delete", &id])).contains("(404)"));
+    assert!(refused(&ctl(&gateway, "operate-1", &["override", "delete", &id])).contains("answers 404: "));
     let audit = printed(&ctl(&gateway, "read-1", &["audit", "--who", "alice"]));
     let actions: Vec<&str> = words(&audit)[1..].iter().map(|line| line[3]).collect();
     assert_eq!(actions, ["delete", "create"], "{audit}");
@@ -146,11 +146,14 @@ fn a_policy_is_put_as_it_stands_in_gateway_toml() {
     assert_eq!(limit(), "\"calls\";q=7;w=60");
     // Somebody else was first.
     let said = refused(&put("calls", &["--if-version", "0"], document));
-    assert!(said.contains("(412)") && said.contains(&format!("write --if-version {version}")), "{said}");
+    assert!(
+        said.contains("answers 412: ") && said.contains(&format!("write --if-version {version}")),
+        "{said}"
+    );
     let said =
         refused(&put("unheard", &["--if-version", "9"], "limit = \"7/m\"\nby = [\"header:x-user\"]\n"));
     assert!(
-        said.contains("(412)") && said.contains("the row does not exist: --if-version 0 makes it"),
+        said.contains("answers 412: ") && said.contains("the row does not exist: --if-version 0 makes it"),
         "{said}"
     );
     let refusals = || gateway.stderr().iter().filter(|line| line.contains("admin change refused")).count();
@@ -239,12 +242,12 @@ fn all_pages_of_a_list_are_read() {
 fn whoever_may_not_is_told_what_to_do() {
     let gateway = Gateway::start(CONFIG);
     let add = ["override", "add", "--user", "ann", "--value", "50", "--reason", "r"];
-    for (token, status) in [("", "(401)"), ("wrong", "(401)"), ("read-1", "(403)")] {
+    for (token, status) in [("", "answers 401: "), ("wrong", "answers 401: "), ("read-1", "answers 403: ")] {
         let said = refused(&ctl(&gateway, token, &add));
         assert!(said.contains(status) && said.contains("SLUICEGATE_TOKEN"), "{said}");
     }
     let said = refused(&ctl(&gateway, "operate-1", &[&add[..7], &["\u{7}"]].concat()));
-    assert!(said.contains("(400)") && said.contains("`reason`"), "{said}");
+    assert!(said.contains("answers 400: ") && said.contains("`reason`"), "{said}");
     let said =
         refused(&ctl_with(&format!("https://{}", gateway.listener("admin")), "admin-1", &["audit"], ""));
     assert!(said.contains("does not speak TLS: write http://"), "{said}");

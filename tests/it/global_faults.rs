@@ -347,6 +347,8 @@ fn a_redis_that_refuses_is_not_said_to_be_away() {
         });
         assert!(line.contains(why) && line.contains(advice) && line.contains("a restart"), "{line}");
         assert!(!gateway.stderr().iter().any(|line| line.contains("on their own")), "{:?}", gateway.stderr());
+        let explained = gateway.admin("/v1/explain?url=/").text();
+        assert!(explained.contains("Redis refuses calls"), "{explained}");
     }
 }
 

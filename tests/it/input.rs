@@ -262,6 +262,7 @@ fn a_slow_head_ends_at_the_deadline() {
     client.send("GET /slow HTTP/1.1\r\nHost: a\r\nX-");
     let said = text(&client.rest());
     assert!(said.is_empty() || said.starts_with("HTTP/1.1 408 "), "{said}");
+    assert!(said.is_empty() || said.contains("\"reason\":\"header-timeout\""), "{said}");
     let line = gateway.logged_where("the reason header-timeout", |line| line["reason"] == "header-timeout");
     assert_eq!(line["status"], 408);
     assert!(upstream.is_quiet());

@@ -330,6 +330,15 @@ fn a_missing_dimension_is_handled_as_written() {
     assert_eq!(answer.status, 400);
     assert_eq!(rejected.logged("/a")["reason"], "missing-key");
     assert_eq!(from(&rejected, "/a", &["X-Key: k"]).status, 200);
+    for (by, said) in [
+        ("query:q", "send the query parameter `q` exactly once, in a query without `;`"),
+        ("body:model", "with the field `model` exactly once, as a string or number"),
+        ("tenant", "the credentials of this request name no tenant"),
+    ] {
+        let policy = format!("[policy.p]\nby = [\"{by}\"]\nlimit = \"1/h\"\nmissing = \"reject\"");
+        let answer = limited(&policy, "\"p\"").get("/a?q=1;a");
+        assert!(answer.text().contains(said), "{answer:?}");
+    }
 }
 
 #[test]

@@ -73,6 +73,9 @@ fn what_waits_for_a_restart_is_compared_with_what_runs() {
     assert!(line.contains("route: 1 changed (/)") && !line.contains("workers"), "{line}");
     gateway.reload(&answering("old"));
     assert_eq!(warned(&gateway), 1, "back to what runs: {:?}", gateway.stderr());
+    let said = gateway.stderr().join("\n");
+    assert!(said.contains("no changed setting waits for a restart any more"), "{said}");
+    assert!(!said.contains("; workers\"") && !said.contains("changes=workers"), "{said}");
     let decisions = "[log]\naccess = false\ndecisions = { to = \"off\", retention = \"1d\" }\n";
     gateway.reload(&format!("{decisions}{}", answering("new")));
     assert_eq!(warned(&gateway), 1, "there is no database for them: {:?}", gateway.stderr());

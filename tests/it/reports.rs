@@ -116,6 +116,8 @@ fn explain_names_the_ten_nearest_of_many_routes() {
         "{said}"
     );
     assert_eq!(near[10], "9990 more routes; --all shows them");
+    let said = explain(&["/SVC7/R107/x"]);
+    assert_eq!(named(&said)[0], "r107: differs in case", "{said}");
     // One that answers is beside the ten.
     let said = explain(&["/svc8/r108/x"]);
     assert!(said.contains("\nroute    r108: goes to"), "{said}");

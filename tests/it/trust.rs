@@ -1,5 +1,6 @@
 //! Who is trusted on the other side of a connection that the gateway makes: upstreams and issuers of tokens.
 
+use std::io::{Read, Write};
 use std::process::Output;
 
 use crate::support::gateway::{binary, complete};
@@ -20,23 +21,36 @@ fn the_cause_of_an_unusable_upstream_is_logged_and_each_server_is_tried_once() {
     let directory = Directory::new();
     tls::certify(&directory, "stranger", &["localhost"]);
     tls::certify(&directory, "trusted", &["localhost"]);
+    let (own, key) = Authority::own("localhost");
+    directory.write("authority.pem", &own);
+    directory.write("authority.key", key);
+    let both = text(&std::fs::read(directory.join("trusted.pem")).expect("it was written")) + &own;
+    directory.write("trust.pem", both);
     let pair = |name: &str| {
         let file = directory.join(name).display().to_string();
         format!("certs = [{{ cert = \"{file}.pem\", key = \"{file}.key\" }}]")
     };
     let server = Gateway::start(&format!(
         "[listener.stranger]\nbind = \"127.0.0.1:0\"\n{}\n[listener.trusted]\nbind = \"127.0.0.1:0\"\n{}\n\
+         [listener.authority]\nbind = \"127.0.0.1:0\"\n{}\n\
          [listener.clear]\nbind = \"127.0.0.1:0\"\n[[route]]\nrespond = {{}}\n",
         pair("stranger"),
         pair("trusted"),
+        pair("authority"),
     ));
     let port = |name: &str| server.listener(name).port();
-    let trust = directory.join("trusted.pem").display().to_string();
+    let trust = directory.join("trust.pem").display().to_string();
     let gone = Upstream::raw(drop);
     for (url, status, reason, cause) in [
         (format!("https://localhost:{}", port("stranger")), 502, "upstream-connect", "tls-unknown-issuer"),
         (format!("https://127.0.0.1:{}", port("trusted")), 502, "upstream-connect", "tls-certificate-name"),
-        (format!("https://localhost:{}", port("clear")), 502, "upstream-connect", "tls-protocol"),
+        (format!("https://localhost:{}", port("clear")), 502, "upstream-connect", "not-tls"),
+        (
+            format!("https://localhost:{}", port("authority")),
+            502,
+            "upstream-connect",
+            "tls-certificate-of-ca",
+        ),
     ] {
         for http in ["h1", "h2"] {
             // Two servers, so that a second try has somewhere to go: it is checked, too.
@@ -65,6 +79,30 @@ fn the_cause_of_an_unusable_upstream_is_logged_and_each_server_is_tried_once() {
             assert!(shown["text"].as_str().is_some_and(|it| it.contains("cannot be used: ")), "{shown}");
         }
     }
+    // The other way round: TLS where plain HTTP is meant. And a head that is too long is no other fault of HTTP.
+    let long = Upstream::raw(|mut stream| {
+        let _ = stream.write_all(format!("HTTP/1.1 200 OK\r\nA: {}", "a".repeat(400_000)).as_bytes());
+    });
+    for (url, cause) in [
+        (format!("http://localhost:{}", port("trusted")), "speaks-tls"),
+        (format!("http://{}", long.addr()), "response-head-too-long"),
+    ] {
+        let gateway = before(Directory::new(), &format!("\"{url}\""), "", &[]);
+        assert_eq!(gateway.get("/a").status, 502);
+        let line = gateway.logged("/a");
+        assert_eq!(
+            (&line["reason"], &line["cause"]),
+            (&"upstream-bad-response".into(), &cause.into()),
+            "{line}"
+        );
+        let shown = gateway.admin("/v1/upstreams").text();
+        assert_eq!(shown.contains("it speaks TLS: write https://"), cause == "speaks-tls", "{shown}");
+    }
+    let silent = Upstream::raw(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
+    let url = format!("\"https://{}\"", silent.addr());
+    let gateway = before(Directory::new(), &url, "timeouts = { connect = \"100ms\" }", &[]);
+    assert_eq!(gateway.get("/a").status, 504);
+    assert_eq!(gateway.logged("/a")["cause"], "tls-timeout");
     // Nobody listens, or nobody stays: another server may be asked.
     drop(server);
     for (url, cause) in

@@ -176,7 +176,9 @@ fn a_server_on_a_unix_socket_fails_as_one_on_a_port_does() {
         let line = gateway.logged(&path);
         (status, line["reason"].clone(), line["cause"].clone())
     };
-    assert_eq!(absent("no-file"), absent("no-port"));
+    let answered = |cause: &str| (502, "upstream-connect".into(), cause.into());
+    assert_eq!(absent("no-file"), answered("connect-no-socket"));
+    assert_eq!(absent("no-port"), answered("connect-refused"));
     // The server comes back at its path.
     std::fs::remove_file(&path).expect("a killed server leaves its file");
     telling(bound(&path));

@@ -107,7 +107,7 @@ impl Control {
 
     /// What the admin listener changes things by.
     pub(super) fn for_operators(&self) -> admin::ControlPlane {
-        let [opened, changed, applied, shown, checked] = [(); 5].map(|()| Arc::clone(&self.shared));
+        let [opened, changed, applied, shown, checked, stuck] = [(); 6].map(|()| Arc::clone(&self.shared));
         let minutes = self.usage.as_ref().map(|(usage, _)| Arc::clone(usage));
         admin::ControlPlane {
             database: Box::new(move || opened.opened.get().cloned()),
@@ -123,6 +123,7 @@ impl Control {
                 Box::pin(policies::check(files, rows, proposal))
             }),
             sentence: Box::new(move || shown.status.sentence()),
+            stuck: Box::new(move || stuck.status.stuck()),
             minutes: minutes.map(|usage| -> admin::MinutesReader {
                 Box::new(move |database, asked| {
                     let usage = Arc::clone(&usage);
@@ -174,16 +175,22 @@ impl Control {
         policies
     }
 
-    /// The publisher could not put the policies of the database into force.
-    pub(super) fn refused(&self, why: String) {
+    /// The publisher could not put the policies of the database into force, because of a file. Whether that is news.
+    pub(super) fn refused(&self, why: String) -> bool {
         let version = self.shared.policies.borrow().version;
-        self.published(version, Some(why));
+        self.published(version, Some(why), true)
+    }
+
+    /// Whether a file keeps the policies of the database out of force.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.shared.status.stuck().is_some()
     }
 
     /// The publisher has done what it could with the policies of this version.
-    pub(super) fn published(&self, version: i64, refused: Option<String>) {
-        self.shared.status.published(version, refused);
+    pub(super) fn published(&self, version: i64, refused: Option<String>, is_stuck: bool) -> bool {
+        let is_news = self.shared.status.published(version, refused, is_stuck);
         self.shared.published.send_replace(version);
+        is_news
     }
 }
 

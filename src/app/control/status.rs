@@ -37,6 +37,8 @@ struct DatabaseHealth {
     is_recalled: bool,
     /// Why the policies of the database are not in force. `None`: they are.
     refused: Option<String>,
+    /// Whether a file is to blame for it, and not a row.
+    is_stuck: bool,
     reads: u64,
     failures: u64,
     /// How long changes took until they were in force here.
@@ -97,8 +99,8 @@ impl Status {
         }
     }
 
-    /// The publisher has put the policies of the database into force as of a version, or has refused them.
-    pub(super) fn published(&self, version: i64, refused: Option<String>) {
+    /// The publisher has put the policies of the database into force as of a version, or has refused them, which a file is to blame for if `is_stuck`. Whether it is news why.
+    pub(super) fn published(&self, version: i64, refused: Option<String>, is_stuck: bool) -> bool {
         let at = Time::now();
         let mut health = self.health();
         let unpublished = std::mem::take(&mut health.unpublished);
@@ -109,7 +111,15 @@ impl Status {
             done.iter().for_each(|made| health.lag.record(made.at.until(at)));
             health.published = Some((version, at));
         }
-        health.refused = refused;
+        let is_news = health.refused != refused;
+        (health.refused, health.is_stuck) = (refused, is_stuck);
+        is_news
+    }
+
+    /// Why a file keeps the policies of the database out of force; `None`: none does.
+    pub(super) fn stuck(&self) -> Option<String> {
+        let health = self.health();
+        health.refused.clone().filter(|_| health.is_stuck)
     }
 
     /// Whether hints can be heard, from the database and from Redis.
@@ -133,6 +143,10 @@ impl Status {
     pub(super) fn sentence(&self) -> String {
         let health = self.health().clone();
         let answers = if health.failure.is_none() { "answers" } else { "does not answer" };
+        if health.confirmed.is_none() && !health.is_recalled {
+            let answers = if health.failure.is_none() { "has not answered yet" } else { answers };
+            return format!("database: {answers}; nothing of it is in force");
+        }
         let copy = if health.is_recalled { ", from the copy on disk" } else { "" };
         let age = match health.confirmed {
             Some(_) => format!("confirmed {:.0} s ago", self.age(&health).as_secs_f64()),
@@ -254,13 +268,13 @@ mod tests {
         // Policies wait for the publisher, which may be done before.
         status.applied(&[made(4, true, 300), made(5, true, 300)], now, true);
         assert_eq!(count(), 3);
-        status.published(4, None);
+        status.published(4, None, false);
         assert_eq!(count(), 4);
-        status.published(6, None);
+        status.published(6, None, false);
         status.applied(&[made(6, true, 300)], now, true);
         assert_eq!(count(), 6);
         status.applied(&[made(7, true, 300)], now, true);
-        status.published(7, Some("two routes ask for it by another name".to_owned()));
+        status.published(7, Some("two routes ask for it by another name".to_owned()), false);
         assert_eq!(count(), 6);
     }
 }

@@ -8,6 +8,7 @@ use tokio::task::yield_now;
 use super::join_all::{SendFuture, all};
 use super::sources::{Clocks, Counts};
 use crate::explain::{DryCheck, look_ahead};
+use crate::views::override_view::OverrideView;
 use base::{clock, words};
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
@@ -187,6 +188,7 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
             reset_at: left_ns.map(|left_ns| ready.after(left_ns)),
             retry_after_seconds: left_ns.map(seconds),
             violated: Vec::new(),
+            blocked: Some(OverrideView::alone(by, ready.now_ns).sentence()),
         };
     }
     let decision = &check.decision;
@@ -204,7 +206,7 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
     let violated = decision.violated(&check.charges);
     let violated = violated.map(|(charge, outcome)| violated_of(table, charge, outcome)).collect();
     let retry_after_seconds = decision.retry_after_ns().map(seconds);
-    CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated }
+    CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated, blocked: None }
 }
 
 fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome) -> ViolatedWindow {
@@ -249,6 +251,7 @@ fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<DryCheck, Strin
         reset_at,
         retry_after_seconds: limited.retry_after_seconds,
         violated: violated.collect(),
+        blocked: None,
     }
 }
 
@@ -277,6 +280,7 @@ fn refuse_together(verdicts: &mut [CheckResult]) {
                 reset_at: *reset_at,
                 retry_after_seconds: longest,
                 violated: Vec::new(),
+                blocked: None,
             };
         }
     }

@@ -81,13 +81,7 @@ impl AuthReport {
     }
 
     pub(super) fn identity(&self) -> &Identity {
-        match self {
-            AuthReport::Known { identity, .. } => identity,
-            AuthReport::Unasked
-            | AuthReport::Unrecognised(_)
-            | AuthReport::Unverified(_)
-            | AuthReport::Uncertified(_) => &NOBODY,
-        }
+        if let AuthReport::Known { identity, .. } = self { identity } else { &NOBODY }
     }
 
     pub(super) fn sentence(&self) -> Option<String> {

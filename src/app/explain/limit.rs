@@ -299,10 +299,7 @@ impl Limit {
 
     /// The wait that the client is told; `None` if it is not refused, or for ever.
     pub(super) fn told_ns(&self) -> Option<u64> {
-        match self.answer {
-            Some(Answer::Later { retry_after_ns }) => Some(retry_after_ns),
-            Some(Answer::Admitted | Answer::Never) | None => None,
-        }
+        if let Some(Answer::Later { retry_after_ns }) = self.answer { Some(retry_after_ns) } else { None }
     }
 
     fn violation(&self) -> Violation {
@@ -322,7 +319,7 @@ impl Limit {
     }
 
     pub(super) fn sentence(&self) -> String {
-        let Some(look) = &self.redis else { return self.decision() };
+        let Some(look) = self.redis.as_ref().filter(|_| !self.is_redis_down) else { return self.decision() };
         let decider = self.foretold.map_or(Decider::Redis, |foretold| foretold.decider);
         let said = match (decider, look) {
             (Decider::Node, RedisView::Seen(WindowRecord { left: WindowBalance::Exact(_), .. })) => {

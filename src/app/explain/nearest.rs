@@ -37,9 +37,10 @@ impl Distance {
             MatchVerdict::LessSpecific { .. } => 1,
             MatchVerdict::Header(_) => 2,
             MatchVerdict::Method => 3,
-            MatchVerdict::Path | MatchVerdict::Host => 4,
+            MatchVerdict::Path if differs_in_case(considered, facts) => 4,
+            MatchVerdict::Path | MatchVerdict::Host => 5,
         };
-        if class < 4 {
+        if class < 5 {
             return Distance { class, common: 0, likeness: 0.0 };
         }
         let path = considered.route.path();
@@ -52,6 +53,17 @@ impl Distance {
         let by_class = self.class.cmp(&other.class);
         by_class.then(other.common.cmp(&self.common)).then(other.likeness.total_cmp(&self.likeness))
     }
+}
+
+/// Whether nothing but the case of letters keeps a path from that of a route.
+pub(super) fn differs_in_case(considered: &ConsideredRoute<'_>, facts: &RoutingFacts<'_, '_>) -> bool {
+    let (path, pattern) = (facts.path, considered.route.path().to_string());
+    let is_like =
+        |(wanted, found): (&str, &str)| wanted.starts_with('{') || wanted.eq_ignore_ascii_case(found);
+    let before_rest = pattern.split_once("{*").map(|(before, _)| before.matches('/').count());
+    let is_as_long = before_rest.is_some() || pattern.split('/').count() == path.split('/').count();
+    let both = pattern.split('/').zip(path.split('/'));
+    is_as_long && both.take(before_rest.unwrap_or(usize::MAX)).all(is_like)
 }
 
 /// Longer paths are cut before they are compared, because the Jaro similarity takes time in the product of both

@@ -194,7 +194,8 @@ impl SharedTier {
     pub(crate) async fn close(self, within: Duration) {
         self.sweeping.abort();
         let until = clock::instant() + within;
-        while self.limiter.release_all(clock::now_ns()) {
+        // A Redis that never answered has leased nothing.
+        while self.global.has_answered() && self.limiter.release_all(clock::now_ns()) {
             if clock::instant() >= until {
                 tracing::warn!(
                     "Redis did not answer before the stop: units that it has leased to this node count as spent until \

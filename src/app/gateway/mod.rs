@@ -346,6 +346,9 @@ impl Gateway {
                 }
                 Due::Files => {
                     publisher.read_changed_files().await;
+                    if let Some(control) = control.filter(|control| control.is_stuck()) {
+                        reload::follow(publisher, control, told).await;
+                    }
                     if let Err(error) = publisher.end_changes().await {
                         tracing::error!(%error, "policies whose algorithm changed still count by the previous algorithm, \
                             too; the gateway will retry");

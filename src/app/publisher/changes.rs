@@ -26,9 +26,9 @@ pub struct PartChanges {
 }
 
 impl Changes {
-    /// The same without what waits for a restart.
-    pub fn applied(mut self, waiting: &[&str]) -> Changes {
-        self.settings.retain(|setting| !waiting.contains(setting));
+    /// The same without settings that a process takes at its start alone: they wait for the next, or never changed here.
+    pub fn applied(mut self) -> Changes {
+        self.settings.retain(|setting| !OF_START.contains(setting));
         self
     }
 
@@ -65,6 +65,10 @@ impl Changes {
         }
     }
 }
+
+/// Settings that take effect at a start alone.
+const OF_START: [&str; 7] =
+    ["workers", "limits.memory", "limits.hot-keys", "admin", "redis", "database", "log.level"];
 
 fn parts<T: PartialEq>(before: &[T], after: &[T], name: fn(&T) -> &String) -> PartChanges {
     let old: HashMap<&str, &T> = before.iter().map(|part| (name(part).as_str(), part)).collect();

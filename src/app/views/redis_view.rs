@@ -41,9 +41,9 @@ fn held(seen: &WindowRecord) -> Value {
 /// The same as one sentence, for `explain`.
 pub(crate) fn sentence(look: &RedisView) -> String {
     let seen = match look {
-        RedisView::Away => return "Redis is down or refuses calls".to_owned(),
+        RedisView::Away => return "Redis is down".to_owned(),
         RedisView::Late => return "Redis does not answer in time".to_owned(),
-        RedisView::Refused => return "Redis refused the query".to_owned(),
+        RedisView::Refused => return "Redis refuses calls: the log says why".to_owned(),
         RedisView::Seen(seen) => seen,
     };
     let changed = match seen.unchanged_ns {

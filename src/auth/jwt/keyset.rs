@@ -36,6 +36,10 @@ impl KeySet {
         KeySet::new(Vec::new())
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+
     fn new(keys: Vec<VerifyingKey>) -> KeySet {
         static COUNT: AtomicU64 = AtomicU64::new(1);
         KeySet { generation: COUNT.fetch_add(1, Ordering::Relaxed), keys }

@@ -174,10 +174,18 @@ impl Verifier {
             Signature::Invalid => MethodAnswer::Refused(Cause::TokenSignature),
             Signature::UnknownKey => {
                 let asked = self.remote.as_ref().and_then(|remote| remote.ask_for(token.kid.as_deref()));
-                asked.map_or(MethodAnswer::Refused(Cause::TokenKeyUnknown), |rounds| {
+                asked.map_or(MethodAnswer::Refused(self.unknown_key()), |rounds| {
                     MethodAnswer::Wait(PendingCheck::Keys(rounds))
                 })
             }
+        }
+    }
+
+    /// Why it has no key for a token.
+    pub(super) fn unknown_key(&self) -> Cause {
+        match self.remote.is_some() && self.keys.load().is_empty() {
+            true => Cause::TokenKeysUnread,
+            false => Cause::TokenKeyUnknown,
         }
     }
 

@@ -81,7 +81,7 @@ enum Resource {
 /// If no gateway answers, or it refuses.
 pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
     let call = arguments.what.call()?;
-    let client = arguments.whom.client(file, WITHIN)?;
+    let client = arguments.whom.client(file, WITHIN, |admin| admin.token.as_deref())?;
     match &arguments.what {
         Resource::Block(command) => command.confirm(&client)?,
         Resource::Unlimited(command) => command.confirm(&client)?,

@@ -39,7 +39,9 @@ pub(super) fn send(
     }
     let undecided =
         answer.get("error").and_then(Value::as_str).filter(|_| matches!(call.view, View::Verdict));
-    let undecided = undecided.map(str::to_owned);
+    let stuck = answer.get("in-force-error").filter(|_| !as_json).and_then(Value::as_str);
+    let stuck = stuck.map(|why| format!("stored and not in force, because a file cannot be used: {why}"));
+    let undecided = undecided.map(str::to_owned).or(stuck);
     let text = match (as_json, &call.view) {
         (true, _) => format!("{}\n", escaped(&format!("{:#}", Value::Object(answer)))),
         (false, View::Done(what)) if answer.is_empty() => format!("{what}\n"),
@@ -116,9 +118,9 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
         let version = version.to_str().unwrap_or("?").trim_matches('"');
         said = format!("its version is {version}: read it again, then write --if-version {version}");
     } else if status == StatusCode::PRECONDITION_FAILED {
-        "the row does not exist: --if-version 0 makes it".clone_into(&mut said);
+        "it does not exist: --if-version 0 creates it".clone_into(&mut said);
     }
-    format!("the gateway on {} refuses ({}): {said}", client.place, status.as_u16())
+    format!("the gateway on {} answers {}: {said}", client.place, status.as_u16())
 }
 
 const NOT_ADMIN: &str = "a listener for requests, not the admin listener: give --url the address of [admin]";

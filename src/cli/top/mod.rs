@@ -47,7 +47,7 @@ pub fn run(
         )?;
         return Ok(EXIT_USAGE);
     }
-    let client = arguments.whom.client(file, WITHIN)?;
+    let client = arguments.whom.client(file, WITHIN, |admin| admin.token.as_deref())?;
     let (tell, told) = mpsc::channel();
     let view = View::new(client.place.to_string());
     let ask = source::start(client, &tell)?;

@@ -24,6 +24,8 @@ pub struct ControlPlane {
     pub check: Check,
     /// How this node stands to the database, in a line for `/readyz?verbose`.
     pub sentence: Box<dyn Fn() -> String + Send + Sync>,
+    /// Why a file keeps policies and tiers of the database out of force; `None`: none does.
+    pub stuck: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Reads usage by the minute. `None`: none is counted.
     pub minutes: Option<MinutesReader>,
 }

@@ -302,6 +302,8 @@ pub enum CheckResult {
         retry_after_seconds: Option<u64>,
         /// Every window that refuses; none if it is refused with others that were asked together.
         violated: Vec<ViolatedWindow>,
+        /// The block that refuses it, whatever its windows say.
+        blocked: Option<String>,
     },
     /// It cannot be decided: there is no such policy, or its values do not fit the policy.
     Undecided(String),

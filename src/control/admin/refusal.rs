@@ -34,7 +34,9 @@ pub(super) enum AdminRefusal {
     #[error("the client certificate of this connection has expired: connect with a new one")]
     CertificateExpired,
     /// A change, asked of a listener without tokens.
-    #[error("changes need a token: set `token` of [admin] and send it as a bearer token")]
+    #[error(
+        "changes need a token: set `token` of [admin] and send it as a bearer token; those that are kept need [database], too"
+    )]
     ReadOnly,
     #[error("this needs the role `{}`, and these credentials have `{}`", needs.word(), has.word())]
     RoleTooLow { has: AdminRole, needs: AdminRole },

@@ -266,14 +266,14 @@ fn accept(
             Some(wanted) if upgrade::is_switched_to(&wanted, &headers) => switch(context, headers, checkout),
             // A switch that was not asked for (RFC 9110 section 15.2.2) is refused, because what follows cannot be read
             // as HTTP.
-            _ => reply::refuse(context, &Refusal::UpstreamBadResponse),
+            _ => reply::refuse(context, &Refusal::UpstreamBadResponse(None)),
         };
     }
     let present = HeadersPresent::of(&headers);
     let upstream = context.attempts.server.map_or(UpstreamId::new(0), |server| server.upstream);
     let spoken = context.view.pools[upstream].upstream.config.http;
     if !may_go_on(status, &headers, present, spoken) {
-        return reply::refuse(context, &Refusal::UpstreamBadResponse);
+        return reply::refuse(context, &Refusal::UpstreamBadResponse(None));
     }
     let announced = if announces { headers::announced_trailers(&headers, present) } else { None };
     headers::strip_hop_by_hop(&mut headers, present);
@@ -336,7 +336,7 @@ fn switch(
     // Removed, because a 101 has no body: a client that believed the length would read the next protocol as one.
     headers.remove(CONTENT_LENGTH);
     let (Some(protocol), Some(upgraded)) = (protocol, checkout.into_upgraded()) else {
-        return reply::refuse(context, &Refusal::UpstreamBadResponse);
+        return reply::refuse(context, &Refusal::UpstreamBadResponse(None));
     };
     context.judge_good();
     context.answer(StatusCode::SWITCHING_PROTOCOLS);

@@ -38,7 +38,8 @@ pub async fn client<S: Service>(
         Ok(client) => Some(client.unwrap_or(peer)),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             listener.metrics.announcement_failed(worker.service.cells());
-            tracing::warn!(%peer, "connection closed: its PROXY protocol header is missing or invalid");
+            let listener = &listener.config.load().name;
+            tracing::warn!(%peer, %listener, "connection closed: its PROXY protocol header is missing or invalid");
             None
         }
         // Neither counted nor logged, because the peer closed the connection, as a health check does that only tests

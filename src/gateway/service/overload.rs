@@ -44,6 +44,22 @@ impl PressureStep {
         }
     }
 
+    /// What clients feel, and what an operator can do.
+    fn advice(self) -> &'static str {
+        match self {
+            PressureStep::Normal => "nothing is shed any more",
+            PressureStep::NoKeepAlive => {
+                "connections close after each response: find what uses memory, or raise `memory`"
+            }
+            PressureStep::NoRequests => {
+                "requests get 503 until memory falls: raise `memory` of [overload], or add nodes"
+            }
+            PressureStep::NoConnections => {
+                "new connections are closed until memory falls: raise `memory` of [overload], or add nodes"
+            }
+        }
+    }
+
     /// The step at this use of memory, coming from `self`: up at a mark, down [`MARGIN_PPM`] below it.
     fn next(self, used_ppm: u64, marks: [u32; 3]) -> PressureStep {
         let mut step = PressureStep::Normal;
@@ -161,6 +177,7 @@ impl Overload {
                 limit,
                 before = before.name(),
                 now = step.name(),
+                advice = step.advice(),
                 "load shedding changed because of memory use"
             );
         }

@@ -133,9 +133,8 @@ impl<'r> RefusalProblem<'r> {
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamUnresolved, C::Unavailable, "the upstream's name does not resolve").soon(),
             Refusal::UpstreamConnect(cause) =>
                 row(S::BAD_GATEWAY, R::UpstreamConnect, C::Unavailable, connect_text(*cause)).because(*cause),
-            Refusal::UpstreamConnectTimeout =>
-                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "connecting to the upstream timed out")
-                    .because(Cause::ConnectTimeout),
+            Refusal::UpstreamConnectTimeout(cause) =>
+                row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, connect_text(*cause)).because(*cause),
             Refusal::UpstreamPoolFull =>
                 row(S::SERVICE_UNAVAILABLE, R::UpstreamPoolFull, C::Unavailable, "all connections to the upstream are in use").soon(),
             Refusal::UpstreamNoStreams =>
@@ -145,8 +144,10 @@ impl<'r> RefusalProblem<'r> {
                 row(S::GATEWAY_TIMEOUT, R::UpstreamTimeout, C::DeadlineExceeded, "the upstream did not respond in time"),
             Refusal::UpstreamReset =>
                 row(S::BAD_GATEWAY, R::UpstreamReset, C::Unavailable, "the upstream closed the connection before it responded"),
-            Refusal::UpstreamBadResponse =>
-                row(S::BAD_GATEWAY, R::UpstreamBadResponse, C::Unavailable, "the upstream's response is not valid HTTP"),
+            Refusal::UpstreamBadResponse(cause) => RefusalProblem {
+                cause: *cause,
+                ..row(S::BAD_GATEWAY, R::UpstreamBadResponse, C::Unavailable, cause.map_or("the upstream's response is not valid HTTP", connect_text))
+            },
             Refusal::Overloaded =>
                 row(S::SERVICE_UNAVAILABLE, R::Overload, C::Unavailable, "the gateway is short of memory or file descriptors").soon(),
             Refusal::Panic =>
@@ -323,16 +324,28 @@ fn row<'r>(
 fn connect_text(cause: Cause) -> &'static str {
     match cause {
         Cause::NotHttp2 => "the upstream does not speak HTTP/2",
+        Cause::NotTls => "the upstream does not speak TLS",
+        Cause::SpeaksTls => "the upstream speaks TLS, not plain HTTP",
+        Cause::TlsTimeout => "the upstream did not answer the TLS handshake",
+        Cause::ConnectTimeout => "connecting to the upstream timed out",
+        Cause::HeadTooLong => "the upstream's response headers are too long",
         _ => "the upstream cannot be reached",
     }
 }
 
 fn missing_text(dimension: &str) -> String {
     let what = match dimension.split_once(':') {
+        None if dimension == "tenant" => "the credentials of this request name no tenant".to_owned(),
+        None if dimension == "consumer" => "this request has no credentials that name a consumer".to_owned(),
+        Some(("claim", name)) => format!("the credentials have no claim `{name}` that can be counted"),
         Some(("header", name)) => format!("send the header `{name}` exactly once"),
         Some(("cookie", name)) => format!("send the cookie `{name}` exactly once"),
-        Some(("query", name)) => format!("send the query parameter `{name}` exactly once"),
-        Some(("body", name)) => format!("send a body with the field `{name}` exactly once"),
+        Some(("query", name)) => {
+            format!("send the query parameter `{name}` exactly once, in a query without `;`")
+        }
+        Some(("body", name)) => format!(
+            "send JSON (`Content-Type: application/json`) with the field `{name}` exactly once, as a string or number"
+        ),
         _ => "the request must have exactly one".to_owned(),
     };
     format!("the rate limit counts by {dimension}: {what}")
@@ -385,7 +398,9 @@ fn violation_json(violation: &Violation) -> serde_json::Value {
 
 /// The whole answer as bytes to a head that does not come in time (RFC 9110 section 15.5.9).
 pub fn header_timeout(id: &HeaderValue, listener: &ListenerConfig) -> Vec<u8> {
-    written(StatusCode::REQUEST_TIMEOUT, HeaderMap::new(), (id, listener), b"")
+    let detail = "the headers of the request did not arrive in time";
+    row(StatusCode::REQUEST_TIMEOUT, Reason::HeaderTimeout, GrpcCode::DeadlineExceeded, detail)
+        .unread(id, listener)
 }
 
 /// An answer that ends its connection, as bytes. `id` is empty where the client may not know it.

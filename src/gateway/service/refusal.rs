@@ -59,7 +59,7 @@ pub enum Refusal {
     /// A connection to the upstream failed.
     UpstreamConnect(Cause),
     /// A connection to the upstream was not made in time.
-    UpstreamConnectTimeout,
+    UpstreamConnectTimeout(Cause),
     /// All connections to the upstream stayed in use.
     UpstreamPoolFull,
     /// The upstream takes no requests over HTTP/2 now.
@@ -69,7 +69,7 @@ pub enum Refusal {
     /// The upstream closed the connection before its answer's head was whole.
     UpstreamReset,
     /// The upstream's answer is not valid HTTP.
-    UpstreamBadResponse,
+    UpstreamBadResponse(Option<Cause>),
     /// The client left before its body was whole.
     ClientGone,
     /// Memory or file descriptors run out.

@@ -31,6 +31,12 @@ pub enum Condition {
 }
 
 impl Condition {
+    /// Whether it can be reached and takes no charges, of which it does not recover by itself.
+    pub(super) fn refuses(self) -> bool {
+        use Condition as C;
+        matches!(self, C::Replica | C::Full | C::Refusing | C::Uncovered | C::Failing)
+    }
+
     /// The state of the whole shard that an error shows; `None` if the error concerns one call or key.
     pub(super) fn of(error: &RedisError) -> Option<Condition> {
         if error.is_connection_dropped() || error.is_connection_refusal() || error.is_io_error() {

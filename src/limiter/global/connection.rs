@@ -69,6 +69,12 @@ pub enum ConnectError {
     /// It took longer than a connection may take.
     #[error("connecting and the login took longer than {0:?}: it is silent, too slow or too far away")]
     Timeout(Duration),
+    /// Its port speaks something else, or it is far away.
+    #[error("it does not answer the TLS handshake: write redis://, or name its TLS port")]
+    Handshake,
+    /// What listens there may be anything.
+    #[error("it closed the connection at the login: it is no Redis, or is just stopping ({0})")]
+    Closed(RedisError),
     /// The server answers with an error. The text does not hold the command, because that may contain a password.
     #[error("{0}")]
     Redis(#[from] RedisError),
@@ -90,11 +96,13 @@ impl ConnectError {
             ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
             ConnectError::Probe(text) => Condition::of_text(text).unwrap_or(Condition::Failing),
             ConnectError::Clustered => Condition::Failing,
-            ConnectError::Timeout(_) => Condition::Silent,
+            ConnectError::Timeout(_) | ConnectError::Handshake => Condition::Silent,
             ConnectError::Unnamed(_, why) => Condition::of_answer(why),
             // What comes back is no TLS, or its certificate is not trusted.
             ConnectError::Io(error) if error.kind() == io::ErrorKind::InvalidData => Condition::Failing,
-            ConnectError::Certificates(_) | ConnectError::Io(_) => Condition::Unreachable,
+            ConnectError::Certificates(_) | ConnectError::Closed(_) | ConnectError::Io(_) => {
+                Condition::Unreachable
+            }
         }
     }
 }
@@ -179,8 +187,9 @@ impl Connector {
                 (Some(tls), true) => {
                     let tcp = tcp(server, round).await?;
                     let name = ServerName::try_from(server.host.clone()).map_err(io::Error::other)?;
-                    let stream = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp).await?;
-                    login(server, stream, pushes).await
+                    let secured = tokio_rustls::TlsConnector::from(Arc::clone(tls)).connect(name, tcp);
+                    let secured = tokio::time::timeout(HANDSHAKE_WITHIN, secured).await;
+                    login(server, secured.map_err(|_| ConnectError::Handshake)??, pushes).await
                 }
                 _ => login(server, tcp(server, round).await?, pushes).await,
             }
@@ -255,10 +264,14 @@ impl Connection {
     }
 }
 
+fn unresolved(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("its name has no address, correct `url` or DNS: {error}"))
+}
+
 /// Connects to one of the name's addresses; each `round` begins with another.
 async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
     let mut addresses: Vec<SocketAddr> =
-        tokio::net::lookup_host((server.host.as_str(), server.port)).await?.collect();
+        tokio::net::lookup_host((server.host.as_str(), server.port)).await.map_err(unresolved)?.collect();
     let first = round as usize % addresses.len().max(1);
     addresses.rotate_left(first);
     let tcp = first_of(addresses).await?;
@@ -314,7 +327,11 @@ where
         settings = settings.set_protocol(ProtocolVersion::RESP3);
         config = config.set_push_sender(pushes);
     }
-    let (redis, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
+    let connected = MultiplexedConnection::new_with_config(&settings, stream, config).await;
+    let (redis, driver) = connected.map_err(|error| match error.is_io_error() {
+        true => ConnectError::Closed(error),
+        false => error.into(),
+    })?;
     let driver = Driver(tokio::spawn(driver).abort_handle());
     Ok(Connection { redis, server: server.clone(), about: Arc::default(), _driver: Arc::new(driver) })
 }
@@ -382,6 +399,8 @@ const MAY_ASK: &str =
     "if not redis.acl_check_cmd then return 2 end return redis.acl_check_cmd('INFO') and 1 or 0";
 /// How long opening a connection may take. To a limiter with a deadline of milliseconds a slower server is down.
 const CONNECT_WITHIN: Duration = Duration::from_millis(300);
+/// How long its TLS handshake may, so that it and not the whole is said to be what nobody answered.
+const HANDSHAKE_WITHIN: Duration = Duration::from_millis(200);
 /// How long one address may be silent before the next is tried as well.
 const ATTEMPTS_APART: Duration = Duration::from_millis(50);
 /// The kernel probes an idle connection this often, and closes it after three probes without an answer.

@@ -24,6 +24,11 @@ pub trait Link: Send + Sync {
         self.is_up(key)
     }
 
+    /// Whether the key's shard can be reached and takes no charges.
+    fn refuses(&self, _key: Key) -> bool {
+        false
+    }
+
     /// Whether a request should wait for this key: its shard answers within the deadline. A shard that is up but not
     /// quick is still asked for what nobody waits for.
     fn is_quick(&self, key: Key) -> bool {

@@ -223,6 +223,11 @@ impl Global {
         tokio::time::timeout(patience, all).await.ok();
     }
 
+    /// Whether any shard has ever answered.
+    pub fn has_answered(&self) -> bool {
+        self.shared.shards.iter().any(|shard| shard.round_trip_ns() > 0)
+    }
+
     /// The state of every shard, for the metrics and the admin listener.
     pub fn status(&self) -> Vec<Status> {
         let nodes = self.shared.nodes.load();
@@ -325,6 +330,10 @@ impl Link for Global {
     #[inline]
     fn answers(&self, key: Key) -> bool {
         self.shared.shards[self.shared.shard(key)].is_closed()
+    }
+
+    fn refuses(&self, key: Key) -> bool {
+        self.shared.shards[self.shared.shard(key)].condition().refuses()
     }
 
     #[inline]

@@ -28,6 +28,7 @@ use super::deadline::{FAR, ReusableDeadline};
 use super::error::{Error, SendError, UnsentRequest};
 use super::open::OpenConnection;
 use super::request::RequestHead;
+use base::cause::Cause;
 
 /// An HTTP/1.1 connection, held by at most one request.
 #[derive(Debug)]
@@ -326,7 +327,12 @@ where
             if self.read.is_empty() || self.scanned > 0 && !has_end(&self.read, self.scanned) {
                 return self.wait_for_head();
             }
-            let Some(mut head) = answer::AnswerHead::parse(&self.read, fields)? else {
+            let parsed = answer::AnswerHead::parse(&self.read, fields);
+            let parsed = parsed.map_err(|error| match self.read.first() {
+                Some(&TLS_ALERT) => Error::Unreadable(Cause::SpeaksTls),
+                _ => error.into(),
+            });
+            let Some(mut head) = parsed? else {
                 return self.wait_for_head();
             };
             self.read.advance(head.taken);
@@ -352,7 +358,7 @@ where
     fn wait_for_head(&mut self) -> Result<Option<StatusCode>, Error> {
         self.scanned = self.read.len();
         if self.scanned > HEAD_BYTES_MAX || self.interim_bytes + self.scanned > INTERIM_BYTES_MAX {
-            return Err(Error::Malformed("its headers are too long"));
+            return Err(Error::Unreadable(Cause::HeadTooLong));
         }
         Ok(None)
     }
@@ -409,6 +415,8 @@ const READ_BYTES: usize = 8 * 1024;
 const READ_BYTES_MAX: usize = 128 * 1024;
 /// Pieces of a body up to this size are copied, so that the read buffer can be reused.
 const COPIED_BYTES: usize = 2 * 1024;
+/// A record of TLS begins so that is an alert: what a server of TLS answers to a request in the clear.
+const TLS_ALERT: u8 = 0x15;
 /// The longest head of an answer.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// The most a server may send before the end of its final answer's head, interim answers included.

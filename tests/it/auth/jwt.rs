@@ -354,6 +354,7 @@ fn keys_over_https_are_taken_from_an_issuer_that_is_trusted() {
     tls::certify(&directory, "other", &["localhost"]);
     let gateway = start(&directory.join("other.pem").display().to_string());
     assert_eq!(ask(&gateway), 401);
+    assert_eq!(gateway.logged("/")["cause"], "token-keys-unread");
     assert!(gateway.stderr().iter().any(|line| line.contains("keys not fetched")), "{:?}", gateway.stderr());
 }
 

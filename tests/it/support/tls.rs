@@ -79,6 +79,14 @@ impl Authority {
     }
 
     /// A client of these names, with this serial number; `until` is the year it ends in.
+    /// What is self-signed as `openssl req -x509` does it, with its key: an authority that is its own server.
+    pub fn own(name: &str) -> (String, String) {
+        let mut params = rcgen::CertificateParams::new(vec![name.to_owned()]).expect("this is a name");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let key = rcgen::KeyPair::generate().expect("a pair");
+        (params.self_signed(&key).expect("it signs").pem(), key.serialize_pem())
+    }
+
     pub fn client(&self, email: &str, common_name: &str, serial: u64, until: i32) -> Client {
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name.push(rcgen::DnType::CommonName, common_name);

@@ -92,6 +92,33 @@ impl ChangeRequest {
         Ok(answer::row(status, version, shown))
     }
 
+    /// Answers a row that the files are put in force with again, and says if they cannot be.
+    pub(in crate::admin) async fn published(&self, version: i64, shown: &impl Serialize) -> Answer {
+        self.in_force(version).await;
+        let Some(stuck) = self.stuck() else { return Ok(answer::row(StatusCode::OK, version, shown)) };
+        let mut shown = json!(shown);
+        if let (Some(shown), Value::Object(stuck)) = (shown.as_object_mut(), stuck) {
+            shown.extend(stuck);
+        }
+        Ok(answer::row(StatusCode::OK, version, &shown))
+    }
+
+    /// Deletes such a row.
+    pub(in crate::admin) async fn unpublish<R: TableRow>(
+        &self,
+        key: &str,
+        not_found: AdminRefusal,
+    ) -> Answer {
+        let deleted = self.delete::<R>(key, not_found).await?;
+        Ok(self.stuck().map_or(deleted, |stuck| answer::json(&stuck)))
+    }
+
+    /// What is said of a change that is stored while a file cannot be used; `None`: it is in force.
+    fn stuck(&self) -> Option<Value> {
+        let why = self.state.control.as_ref().filter(|_| !self.is_dry_run).and_then(|it| (it.stuck)())?;
+        Some(json!({ "in-force": false, "in-force-error": why }))
+    }
+
     /// Deletes the row of a key, or answers that it would.
     pub(in crate::admin) async fn delete<R: TableRow>(&self, key: &str, not_found: AdminRefusal) -> Answer {
         if self.is_dry_run {

@@ -157,6 +157,9 @@ struct CheckVerdict {
     /// The windows that refuse; none if it is refused because of others in its request.
     #[serde(skip_serializing_if = "Option::is_none")]
     violated: Option<Vec<ViolatedWindow>>,
+    /// The block that refuses the subject: its id, author, end and reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    blocked: Option<String>,
     /// Why it cannot be decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
@@ -345,7 +348,8 @@ impl From<CheckResult> for CheckVerdict {
                 delay_seconds: (delay_seconds > 0.0).then_some(delay_seconds),
                 ..CheckVerdict::default()
             },
-            CheckResult::Refused { retry_after_seconds, violated, .. } => CheckVerdict {
+            CheckResult::Refused { retry_after_seconds, violated, blocked, .. } => CheckVerdict {
+                blocked,
                 retry_after_seconds: Some(retry_after_seconds),
                 violated: Some(violated),
                 ..CheckVerdict::default()

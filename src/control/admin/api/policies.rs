@@ -79,7 +79,8 @@ pub(super) fn describe(document: &mut Document) {
         .about(
             "Writes a policy, in the form of `[policy.*]` of gateway.toml or in the flat form, which is kept as \
              written. It takes precedence over the policy of the same name in gateway.toml. What gateway.toml would \
-             refuse is refused with the same errors.",
+             refuse is refused with the same errors. If a file that gateway.toml names cannot be used, the policy is \
+             stored and waits for it: `in-force` is false, and `in-force-error` says why.",
         )
         .writes::<PolicyBody, WrittenPolicy>();
     document
@@ -131,13 +132,13 @@ pub(in crate::admin) async fn put(
         return change.dry_run(old, shown);
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
-    change.stored(StatusCode::OK, put.version, &WrittenPolicy { row: put, note }).await
+    change.published(put.version, &WrittenPolicy { row: put, note }).await
 }
 
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     change.database.row::<PolicyRow>(&id).await?.ok_or(NOT_FOUND)?;
     change.check(Proposal::Policy { name: id.clone(), document: None }).await?;
-    change.delete::<PolicyRow>(&id, NOT_FOUND).await
+    change.unpublish::<PolicyRow>(&id, NOT_FOUND).await
 }
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("the database has no policy of this name");

@@ -3,7 +3,6 @@
 
 use std::num::NonZeroU64;
 
-use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,7 +86,7 @@ pub(in crate::admin) async fn put(
         return change.dry_run(old, shown(&new));
     }
     let put = change.database.put_tier(&change.by, new, change.expected).await?;
-    change.stored(StatusCode::OK, put.version, &put).await
+    change.published(put.version, &put).await
 }
 
 pub(in crate::admin) async fn delete(
@@ -97,7 +96,7 @@ pub(in crate::admin) async fn delete(
     let key = key(&tier, &resource);
     change.database.row::<TierLimit>(&key).await?.ok_or(NOT_FOUND)?;
     change.check(proposal(&tier, &resource, None)).await?;
-    change.delete::<TierLimit>(&key, NOT_FOUND).await
+    change.unpublish::<TierLimit>(&key, NOT_FOUND).await
 }
 
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {

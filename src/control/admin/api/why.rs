@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -108,7 +109,7 @@ pub(in crate::admin) async fn show(
     lines.extend(overrides(&own));
     lines.extend(of_tenant(tenant.as_deref(), &own, &tenants));
     lines.extend(alignments(&own));
-    lines.extend(refused(&refusals, policy.as_deref(), state.decisions.is_kept()));
+    lines.extend(refused(&consumer, &refusals, policy.as_deref(), state.decisions.is_kept()));
     if !has_answered {
         lines.push((
             "refused",
@@ -375,8 +376,8 @@ fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage])
     lines.extend(
         together.map(|(about, said)| (about, format!("{tenant}, total of all its consumers: {said}"))),
     );
-    if lines.is_empty() {
-        lines.push(("tenant", format!("{tenant}: no policy in force counts by its tenant")));
+    if windows(tenants).next().is_none() {
+        lines.push(("tenant", format!("{tenant}: no policy in force counts by the tenant alone")));
     }
     lines
 }
@@ -439,9 +440,10 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
 }
 
 /// The last refusals, and who refused; of a policy, if one was asked about.
-fn refused(refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line> {
+fn refused(consumer: &str, refusals: &[Value], policy: Option<&str>, is_kept: bool) -> Vec<Line> {
     let unknown = match (is_kept, refusals) {
         (false, _) => Some(NOT_KEPT),
+        (true, []) if consumer.parse::<IpAddr>().is_ok() => Some(OF_ADDRESS),
         (true, []) => Some("no refusal of this consumer is recorded"),
         (true, _) => None,
     };
@@ -495,6 +497,8 @@ fn windows(usage: &[PolicyUsage]) -> impl Iterator<Item = (&PolicyUsage, &Window
     usage.iter().flat_map(|policy| policy.windows.iter().flatten().map(move |window| (policy, window)))
 }
 
+const OF_ADDRESS: &str = "no consumer has this name, which looks like an address: ask `sluicegate explain GET URL --from ADDRESS`, or \
+                          `sluicegate ctl decisions`";
 const POLICIES_MAX: usize = 50;
 const PENALTIES_SHOWN: usize = 10;
 const REFUSALS_SHOWN: usize = 5;
@@ -562,8 +566,11 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_said() {
-        assert_eq!(refused(&[], None, true)[0].1, "no refusal of this consumer is recorded");
-        assert_eq!(refused(&[], None, false)[0].1, NOT_KEPT);
+        assert_eq!(refused("ann", &[], None, true)[0].1, "no refusal of this consumer is recorded");
+        assert_eq!(refused("203.0.113.9", &[], None, true)[0].1, OF_ADDRESS);
+        let alone = format!("{}: no policy in force counts by the tenant alone", "acme");
+        assert_eq!(of_tenant(Some("acme"), &[], &[])[0].1, alone);
+        assert_eq!(refused("ann", &[], None, false)[0].1, NOT_KEPT);
         assert_eq!(of_tenant(None, &[], &[])[0].1, "no tenant is known: name one with --tenant");
         assert_eq!(overrides(&[])[0].1, "none: each limit is that of its policy");
         assert_eq!(limits("limit", &[])[0].1, "no policy in force counts by it");

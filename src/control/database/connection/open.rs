@@ -96,6 +96,10 @@ impl fmt::Debug for Database {
 
 /// Makes an empty file that only this user reads. A file that exists keeps its mode.
 async fn make_file(path: &Path, place: &Arc<str>) -> Result<(), Error> {
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
+        let reason = format!("create the directory {}", folder.display());
+        return Err(Error::ReadOnly { place: Arc::clone(place), reason });
+    }
     let path = path.to_owned();
     // Never opened if it exists, because closing it would end the locks that SQLite holds on it for this process
     // (POSIX, fcntl).

@@ -66,8 +66,8 @@ impl UpstreamAttempt<'_> {
                     ConnectError::Unresolved => {
                         (Refusal::UpstreamUnresolved, metrics::ExchangeOutcome::Unresolved, Some(*index))
                     }
-                    ConnectError::Timeout(_) => (
-                        Refusal::UpstreamConnectTimeout,
+                    ConnectError::Timeout { cause, .. } => (
+                        Refusal::UpstreamConnectTimeout(*cause),
                         metrics::ExchangeOutcome::ConnectTimeout,
                         Some(*index),
                     ),
@@ -142,12 +142,16 @@ impl UpstreamAttempt<'_> {
             };
         }
         let is_answer = error.is_bad_answer();
+        let cause = if let Error::Unreadable(cause) = error { Some(*cause) } else { None };
+        if let Some(cause @ Cause::SpeaksTls) = cause {
+            self.pool.upstream.servers[server].last_connect.failed(cause);
+        }
         self.count().exchanged(
             self.cells(),
             if is_answer { metrics::ExchangeOutcome::BadAnswer } else { metrics::ExchangeOutcome::Reset },
         );
         match unsent {
-            _ if is_answer => Err(Refusal::UpstreamBadResponse),
+            _ if is_answer => Err(Refusal::UpstreamBadResponse(cause)),
             UnsentRequest::Request(body) => Ok(body.unwrap_or(RequestBody::Empty)),
             UnsentRequest::Unprocessed { .. } => whole.again().ok_or(Refusal::UpstreamReset),
             UnsentRequest::Nothing if may_repeat && self.retry().on_reset => Ok(RequestBody::Empty),

@@ -27,7 +27,12 @@ pub fn told(sample: &Value) -> String {
     if let Some(by) = blocked {
         let ends =
             sample["passes-at"].as_str().map_or_else(String::new, |at| format!(", which ends at {at}"));
-        let _ = writeln!(text, "blocked   by override {}{}", steady(by), steady(&ends));
+        let _ = writeln!(
+            text,
+            "blocked   by override {}{}: `sluicegate ctl block list` has its subject, reason and author",
+            steady(by),
+            steady(&ends)
+        );
         return text;
     }
     let windows = sample["windows"].as_array().map(Vec::as_slice).unwrap_or_default();

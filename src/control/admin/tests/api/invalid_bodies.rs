@@ -83,6 +83,7 @@ async fn a_file_that_no_other_node_has_is_not_written() {
         applied: Box::new(|_| Box::pin(std::future::ready(true))),
         check: Box::new(|_| Box::pin(std::future::ready(Ok(())))),
         sentence: Box::new(String::new),
+        stuck: Box::new(|| None),
         minutes: None,
     }));
     let refused = ask(&admin, "admin", "POST /v1/overrides", "", Some(of_acme())).await;
@@ -99,6 +100,7 @@ async fn a_database_that_is_gone_is_503_with_when_to_ask_again() {
         applied: Box::new(|_| Box::pin(std::future::ready(true))),
         check: Box::new(|_| Box::pin(std::future::ready(Ok(())))),
         sentence: Box::new(String::new),
+        stuck: Box::new(|| None),
         minutes: None,
     }));
     for (request, body) in [("GET /v1/overrides", None), ("POST /v1/overrides", Some(of_acme()))] {
