@@ -153,7 +153,7 @@ fn a_policy_is_put_as_it_stands_in_gateway_toml() {
     let said =
         refused(&put("unheard", &["--if-version", "9"], "limit = \"7/m\"\nby = [\"header:x-user\"]\n"));
     assert!(
-        said.contains("answers 412: ") && said.contains("the row does not exist: --if-version 0 makes it"),
+        said.contains("answers 412: ") && said.contains("it does not exist: --if-version 0 creates it"),
         "{said}"
     );
     let refusals = || gateway.stderr().iter().filter(|line| line.contains("admin change refused")).count();
