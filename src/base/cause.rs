@@ -166,7 +166,7 @@ impl Cause {
             | Wrong::ExpiredRevocationList
             | Wrong::ExpiredRevocationListContext { .. } => Cause::TlsRevocation,
             Wrong::NotValidForName | Wrong::NotValidForNameContext { .. } => Cause::TlsName,
-            // The error is that of the library that verifies, and is wrapped unnamed.
+            // By its text, because the error of the library that verifies is wrapped unnamed.
             Wrong::Other(other) if other.0.to_string() == "CaUsedAsEndEntity" => Cause::TlsAuthority,
             _ => Cause::TlsCertificate,
         }

@@ -206,7 +206,7 @@ enum NoExplanation {
     Unheard(String),
     /// Because of `--offline`.
     Offline,
-    /// What it says instead: it may have another token.
+    /// What it says instead, because it may have another token.
     Refused(String),
 }
 

@@ -110,7 +110,7 @@ pub struct Zone {
 }
 
 impl Zone {
-    /// A zone, kept for good: so their number is bounded by the zones there are. The offsets are in order; an offset is at most
+    /// A zone, kept for good, because there are only so many. The offsets are in order; an offset is at most
     /// a day and two hours.
     pub fn new(name: &str, offsets: Vec<(i64, i64)>) -> &'static Zone {
         let zone = Zone { name: Cow::Owned(name.to_owned()), offsets };
@@ -165,7 +165,7 @@ pub struct Calendar {
     origin_s: u64,
 }
 
-/// The starts of the windows around an instant, for whoever has only these: Redis.
+/// The starts of the windows around an instant, for Redis, because it knows no zones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edges {
     /// The number of the window that the first of them begins.
@@ -212,8 +212,8 @@ impl Calendar {
         self.origin_s
     }
 
-    /// A length that stands for each of its windows, nanoseconds: that of the longest without a change of clocks. The microsecond
-    /// more tells it from a limit of so many days, which is no calendar's, in Redis's records.
+    /// A length that stands for each of its windows, nanoseconds: that of the longest without a change of clocks. It is a
+    /// microsecond more, so that Redis's records tell it from a limit of so many days, which is no calendar's.
     pub(super) fn period_ns(&self) -> u64 {
         (self.unit.days() * DAY_S as u64 * 1_000_000 + 1) * 1_000
     }

@@ -108,7 +108,7 @@ impl Decision {
         enforced.map(|(_, outcome)| outcome.delay_ns()).max().unwrap_or(0)
     }
 
-    /// Whether the charge of this index was decided. Redis is not asked if another window refuses the request.
+    /// Whether the charge of this index was decided: otherwise another window has refused, and Redis was not asked.
     pub fn is_known(&self, index: usize) -> bool {
         self.elsewhere(index) != Some(RemoteDecider::Nobody)
     }

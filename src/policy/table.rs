@@ -271,11 +271,6 @@ impl RouteTable {
         self.rate_limit_policies(charges, unix_seconds)
     }
 
-    /// Whether responses describe the window of a charge.
-    pub fn is_shown(&self, charge: &Charge) -> bool {
-        !charge.shadow && !self.policies[charge.policy.index()].is_hidden
-    }
-
     /// The same for charges that no route has made. A window that several of them charge is shown once.
     pub fn rate_limit_policies(&self, charges: &[Charge], unix_seconds: u64) -> Option<HeaderValue> {
         let is_first = |index: usize, charge: &Charge| {
@@ -283,7 +278,9 @@ impl RouteTable {
             charge.part == 0 || !charges[..index].iter().any(is_same)
         };
         let shown = charges.iter().enumerate();
-        let shown = shown.filter(|(index, charge)| self.is_shown(charge) && is_first(*index, charge));
+        let shown = shown.filter(|(index, charge)| {
+            self.policies[charge.policy.index()].is_shown(charge) && is_first(*index, charge)
+        });
         let item = |charge: &'_ Charge| self.policies[charge.policy.index()].item_of(charge, unix_seconds);
         join_items(shown.map(|(_, charge)| item(charge)))
     }

@@ -337,11 +337,14 @@ mod tests {
         assert_eq!((ips(&heard, &server).len(), heard.failure()), (2, None));
         hear(&mut heard, "u", [&failed(), &good(&["::2"])]);
         assert_eq!(ips(&heard, &server), ["10.0.0.1", "::2"]);
-        assert_eq!(heard.failure().as_deref(), Some("ipv4 of u: request timed out"));
+        assert_eq!(heard.failure().as_deref(), Some("ipv4 of u: the name servers do not answer"));
         assert!(!heard.is_all_bad());
         hear(&mut heard, "u", [&failed(), &failed()]);
         assert_eq!(ips(&heard, &server), ["10.0.0.1", "::2"]);
-        assert_eq!((heard.failure().as_deref(), heard.is_all_bad()), (Some("u: request timed out"), true));
+        assert_eq!(
+            (heard.failure().as_deref(), heard.is_all_bad()),
+            (Some("u: the name servers do not answer"), true)
+        );
         hear(&mut heard, "u", [&nothing(), &failed()]);
         assert_eq!(ips(&heard, &server), ["::2"]);
         // With that in force it does not come back by a failure.
@@ -371,7 +374,7 @@ mod tests {
         assert_eq!((heard.failure(), heard.unanswered()), (None, vec![("u", IpVersion::V6)]));
         // Nor is there anything to say of it while the other one fails, too.
         hear(&mut heard, "u", [&failed(), &failed()]);
-        assert_eq!(heard.failure().as_deref(), Some("ipv4 of u: request timed out"));
+        assert_eq!(heard.failure().as_deref(), Some("ipv4 of u: the name servers do not answer"));
         assert!(heard.unanswered().is_empty());
         // Alone it is.
         hear(&mut heard, "u", [&nothing(), &failed()]);
@@ -405,7 +408,7 @@ mod tests {
         hear(&mut heard, "backup", [&good(&["10.0.0.2"]), &nothing()]);
         hear(&mut heard, "first", [&failed(), &failed()]);
         assert_eq!(ips(&heard, &server), ["10.0.0.1", "10.0.0.2"]);
-        assert_eq!(heard.failure().as_deref(), Some("ipv4 of first: request timed out"));
+        assert_eq!(heard.failure().as_deref(), Some("ipv4 of first: the name servers do not answer"));
         assert_eq!(heard.questions(&server.place).len(), 5);
         hear(&mut heard, "first", [&nothing(), &nothing()]);
         assert_eq!(ips(&heard, &server), ["10.0.0.2"]);

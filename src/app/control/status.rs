@@ -99,7 +99,8 @@ impl Status {
         }
     }
 
-    /// The publisher has put the policies of the database into force as of a version, or has refused them, which a file is to blame for if `is_stuck`. Whether it is news why.
+    /// The publisher has put the policies of the database into force as of a version, or has refused them; a file is to blame
+    /// for that if `is_stuck`. Returns whether `why` is news.
     pub(super) fn published(&self, version: i64, refused: Option<String>, is_stuck: bool) -> bool {
         let at = Time::now();
         let mut health = self.health();

@@ -26,7 +26,7 @@ pub struct PartChanges {
 }
 
 impl Changes {
-    /// The same without settings that a process takes at its start alone: they wait for the next, or never changed here.
+    /// The same without settings that a process takes at its start alone, because they wait for the next.
     pub fn applied(mut self) -> Changes {
         self.settings.retain(|setting| !OF_START.contains(setting));
         self

@@ -122,7 +122,7 @@ fn what_clients_read_of_a_policy_is_read_and_written() {
     let (empty, quoted, both) =
         (policy("shown-as = \"\""), policy("shown-as = 'a\"b'"), policy("headers = \"both\""));
     each_says(&[
-        (&empty, "`` cannot stand in a header", "4:12", "letters, digits"),
+        (&empty, "an empty text cannot stand in a header", "4:12", "letters, digits"),
         (&quoted, "`a\"b` cannot stand in a header", "4:12", "without quotation marks"),
         (&both, "`both` is not a value of `headers`", "4:11", "none"),
     ]);
@@ -148,7 +148,7 @@ fn costs_are_checked() {
             table("estimate = \"max_tokens\""),
             "`max_tokens` is not a valid `estimate`",
             "4:21",
-            "\"body:FIELD\"",
+            "`body:FIELD`",
         ),
         (
             table("estimate = 5, default = 5"),

@@ -129,7 +129,7 @@ impl Lease {
         let left = held.saturating_sub(fixed(cost));
         // With so little left or so much to tell, `take` asks for a renewal.
         let is_low = left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9));
-        if is_low || self.0.has(Flag::Fresh) && self.has_to_tell(plan, now_ns) {
+        if is_low || self.0.has(Flag::Fresh) && has_to_tell(self, plan, now_ns) {
             return None;
         }
         upkeep::note_held(self, plan, held, now_ns);
@@ -433,25 +433,13 @@ impl Lease {
         self.0.balance().saturating_sub(to_come)
     }
 
-    /// Whether Redis has to hear what was spent. A full bucket does not refill before, and the rates of first leases are less
-    /// than the limit's, so of a fast bucket much would be lost.
-    #[cold]
-    fn has_to_tell(&self, plan: &Plan, now_ns: u64) -> bool {
-        let epoch_ns = plan.sharing.epoch_ns;
-        let gone_ns = epoch_ns.saturating_sub(self.0.end_ns().saturating_sub(now_ns));
-        self.0.offered() >= TOLD_MIN
-            && self.0.unreported_ns(now_ns) >= (gone_ns / 3).max(TOLD_NS)
-            && self.0.level() > plan.quota.capacity() as f64 / 4.0
-            && is_fast(plan)
-    }
-
     /// Whether what is `left` lasts no longer than a renewal takes, and the demand is enough for a lease.
     #[inline]
     fn is_running_dry(&self, plan: &Plan, left: i64, now_ns: u64, lead_ns: u64) -> bool {
         let demand = self.0.demand();
         let is_low = left as f64 <= demand * seconds(lead_ns) * UNIT as f64;
         let is_over = now_ns >= self.0.end_ns();
-        let is_untold = self.0.has(Flag::Fresh) && self.has_to_tell(plan, now_ns);
+        let is_untold = self.0.has(Flag::Fresh) && has_to_tell(self, plan, now_ns);
         (is_low || is_over || is_untold)
             && !self.0.has(Flag::InFlight)
             && (is_over || now_ns >= self.0.deny_until_ns())
@@ -486,6 +474,18 @@ fn fixed(units: u64) -> i64 {
 /// Units a second that a quota refills.
 fn rate_of(quota: &Quota) -> f64 {
     quota.limit().get() as f64 * 1e9 / quota.period_ns().get() as f64
+}
+
+/// Whether Redis has to hear what was spent: otherwise much refill of a fast bucket would be lost, because a full bucket
+/// does not refill before, and the rates of first leases are less than the limit's.
+#[cold]
+fn has_to_tell(lease: &Lease, plan: &Plan, now_ns: u64) -> bool {
+    let epoch_ns = plan.sharing.epoch_ns;
+    let gone_ns = epoch_ns.saturating_sub(lease.0.end_ns().saturating_sub(now_ns));
+    lease.0.offered() >= TOLD_MIN
+        && lease.0.unreported_ns(now_ns) >= (gone_ns / 3).max(TOLD_NS)
+        && lease.0.level() > plan.quota.capacity() as f64 / 4.0
+        && is_fast(plan)
 }
 
 /// Whether a bucket refills an eighth or more in an epoch.

@@ -41,6 +41,15 @@ impl LeaseDemand {
     }
 }
 
+/// Units to keep for requests to come. Once an eighth of a fast bucket is gone, what is not needed until the answer comes
+/// goes back, and Redis divides it anew; an answer that is asked for ahead of need takes long.
+fn needed(lease: &Lease, plan: &Plan, demand: f64, is_ahead: bool) -> f64 {
+    let is_low = lease.0.level() < plan.quota.capacity() as f64 * 0.875;
+    let is_divided = is_low && !is_ahead && super::is_fast(plan);
+    let kept_s = if is_divided { KEPT_S } else { 0.25 * seconds(plan.sharing.epoch_ns) };
+    (demand * kept_s).max(1.0)
+}
+
 impl Lease {
     /// Whether a renewal is in flight.
     #[inline]
@@ -71,7 +80,7 @@ impl Lease {
             true => self.owed_fallback(plan),
             false => {
                 // Redis serves a cost of several units whole: from what it has, to which what is held here belongs then.
-                let needed = wanted.costs.is_empty().then(|| self.needed(plan, demand, wanted.ahead));
+                let needed = wanted.costs.is_empty().then(|| needed(self, plan, demand, wanted.ahead));
                 let (delta, keep) = self.take_surplus(plan, needed, now_ns);
                 // What is reported is no longer there to be advanced.
                 self.0.set_level(self.0.level() - delta);
@@ -352,15 +361,6 @@ impl Lease {
         self.0.raise(Flag::Reported);
         self.0.set_reported_at(now_ns);
         demand
-    }
-
-    /// Units to keep for requests to come. Once an eighth of a fast bucket is gone, what is not needed until the answer comes
-    /// goes back, and Redis divides it anew; an answer that is asked for ahead of need takes long.
-    fn needed(&self, plan: &Plan, demand: f64, is_ahead: bool) -> f64 {
-        let is_low = self.0.level() < plan.quota.capacity() as f64 * 0.875;
-        let is_divided = is_low && !is_ahead && super::is_fast(plan);
-        let kept_s = if is_divided { KEPT_S } else { 0.25 * seconds(plan.sharing.epoch_ns) };
-        (demand * kept_s).max(1.0)
     }
 
     /// Takes debts and units beyond `need` out of the balance, to report them. Returns (debts less returns, units kept).

@@ -425,7 +425,7 @@ const RUN_MAX: usize = 255;
 /// The same for plans, in bytes.
 const PLANS_MAX: usize = 255 * PLAN_BYTES;
 const PLAN_BYTES: usize = 33;
-/// Added to the number of an algorithm: where windows of the calendar begin follows.
+/// Added to the number of an algorithm, so that where windows of the calendar begin can follow.
 const OF_CALENDAR: u8 = 128;
 /// Of a debit: no more than one whole limit is owed after it.
 const BOUNDED: u8 = 1;

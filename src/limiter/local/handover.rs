@@ -220,7 +220,7 @@ fn get_unless_end(input: &mut impl Read) -> io::Result<Option<u64>> {
     get(input).map(|word| (word != END).then_some(word))
 }
 
-/// Added to the number of an algorithm: a calendar follows the quota.
+/// Added to the number of an algorithm, so that a calendar can follow the quota.
 const OF_CALENDAR: u8 = 128;
 /// The longest name of a unit or a zone.
 const NAME_MAX: u64 = 256;
@@ -297,7 +297,7 @@ mod tests {
         for length in 0..written.len() {
             assert!(read_quota(&mut &written[..length]).is_err(), "{length}");
         }
-        // Now of another zone, as after a reload during the upgrade: what was spent stays spent.
+        // Now of another zone, because a reload came during the upgrade: what was spent stays spent.
         let other = quota.on_calendar(Calendar::new(CalendarUnit::Month, Zone::utc(), 420 * 86_400));
         successor.declare([other]);
         assert_eq!(successor.peek(&of(other), NOW).remaining, 2);

@@ -136,6 +136,11 @@ impl Policy {
         self.exempt.as_ref().is_some_and(|exempt| exempt.needs_identity())
     }
 
+    /// Whether responses describe the window of a charge.
+    pub fn is_shown(&self, charge: &Charge) -> bool {
+        !charge.shadow && !self.is_hidden
+    }
+
     /// Whether an admitted request must give something back when it ends.
     pub(super) fn holds(&self) -> bool {
         let holds = |window: &Window| {

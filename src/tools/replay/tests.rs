@@ -179,7 +179,7 @@ fn statuses_that_do_not_count_give_their_units_back() {
         (with(200, None), 0, 0),
         (with(401, Some(false)), 7, 0),
         (with(404, Some(false)), 0, 0),
-        // No status was seen, or that of a limit: what it would have been is unknown.
+        // Unknown, because no status was seen, or that of a limit.
         (with(499, Some(false)), 7, 0),
         (with(429, Some(true)), 7, 10),
         (with(429, None), 7, 10),

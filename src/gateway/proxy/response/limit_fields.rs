@@ -65,7 +65,7 @@ impl RateLimitFields {
         decision: &Decision,
         is_leased: impl Fn(&Charge) -> bool,
     ) -> RateLimitFields {
-        let is_shown = |charge: &Charge| table.is_shown(charge);
+        let is_shown = |charge: &Charge| table.policies()[charge.policy.index()].is_shown(charge);
         let binding = decision.binding.filter(|index| is_shown(&charges[*index]));
         let binding = binding.or_else(|| decision.binding_of(charges, is_shown));
         let Some(binding) = binding else { return RateLimitFields::default() };
