@@ -12,8 +12,8 @@ use std::sync::{Arc, OnceLock};
 
 use http::{HeaderName, HeaderValue};
 
-use super::counting::Policy;
 use super::counting::selection::PolicySelection;
+use super::counting::{Policy, is_shown};
 use super::definition::Dimension;
 use super::destination::Affinity;
 use super::list_field::join_items;
@@ -279,7 +279,7 @@ impl RouteTable {
         };
         let shown = charges.iter().enumerate();
         let shown = shown.filter(|(index, charge)| {
-            self.policies[charge.policy.index()].is_shown(charge) && is_first(*index, charge)
+            is_shown(&self.policies[charge.policy.index()], charge) && is_first(*index, charge)
         });
         let item = |charge: &'_ Charge| self.policies[charge.policy.index()].item_of(charge, unix_seconds);
         join_items(shown.map(|(_, charge)| item(charge)))

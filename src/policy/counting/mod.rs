@@ -125,6 +125,11 @@ pub struct MissingDimension<'t> {
     pub dimension: &'t Dimension,
 }
 
+/// Whether responses describe the window of a charge of this policy.
+pub fn is_shown(policy: &Policy, charge: &Charge) -> bool {
+    !charge.shadow && !policy.is_hidden
+}
+
 impl Policy {
     /// The entry of `exempt` that a subject matches; `None` if the policy charges it.
     pub(super) fn exemption(&self, subject: &impl Subject) -> Option<ExemptEntry<'_>> {
@@ -134,11 +139,6 @@ impl Policy {
     /// Whether it exempts by who sent a request, which nobody knows before authentication.
     pub fn exempts_identities(&self) -> bool {
         self.exempt.as_ref().is_some_and(|exempt| exempt.needs_identity())
-    }
-
-    /// Whether responses describe the window of a charge.
-    pub fn is_shown(&self, charge: &Charge) -> bool {
-        !charge.shadow && !self.is_hidden
     }
 
     /// Whether an admitted request must give something back when it ends.

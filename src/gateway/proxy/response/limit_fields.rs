@@ -15,7 +15,7 @@ use limit::{Algorithm, Charge, Outcome};
 use limiter::{Decision, Limiter, Provenance};
 use metrics::DecidingTier;
 use observe::record::RemainingLimit;
-use policy::counting::SF_INTEGER_MAX;
+use policy::counting::{self, SF_INTEGER_MAX};
 use policy::{RouteMatch, RouteTable};
 
 /// The rate-limit fields of one answer: of all windows, with the binding one first, the one with the least left.
@@ -65,7 +65,7 @@ impl RateLimitFields {
         decision: &Decision,
         is_leased: impl Fn(&Charge) -> bool,
     ) -> RateLimitFields {
-        let is_shown = |charge: &Charge| table.policies()[charge.policy.index()].is_shown(charge);
+        let is_shown = |charge: &Charge| counting::is_shown(&table.policies()[charge.policy.index()], charge);
         let binding = decision.binding.filter(|index| is_shown(&charges[*index]));
         let binding = binding.or_else(|| decision.binding_of(charges, is_shown));
         let Some(binding) = binding else { return RateLimitFields::default() };
