@@ -201,6 +201,15 @@ fn an_attempt_that_its_client_aborts_is_charged() {
     drop(client);
     eventually("it is over", || (costs(&gateway, "cut") == 1.0).then_some(()));
     assert_eq!((left(&gateway), costs(&gateway, "waived")), (4, 0.0));
+    // Nor does it come back if only a part of the body was sent.
+    for (index, (whole, sent)) in [(9, 3), (400_000, 300_000)].into_iter().enumerate() {
+        let mut client = gateway.client();
+        let body = "2".repeat(sent);
+        client.send(format!("POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: {whole}\r\n\r\n{body}"));
+        drop(client);
+        eventually("it is over", || (costs(&gateway, "cut") == index as f64 + 2.0).then_some(()));
+    }
+    assert_eq!((left(&gateway), costs(&gateway, "waived")), (2, 0.0));
     open();
 }
 

@@ -152,9 +152,13 @@ pub(crate) fn window(
         Ok(Shorthand { window, by, has_burst, is_decimal }) => {
             let is_bucket = matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
             if has_burst && (window.calendar().is_some() || !is_bucket) {
+                let way_on = match window.calendar() {
+                    Some(calendar) => format!("write a period in `d`: `{}d`", calendar.unit().days()),
+                    None => "remove `algorithm`".to_owned(),
+                };
                 text.wrong(
                     "`burst` needs a token bucket or a leaky bucket",
-                    "remove `burst` from the limit, or remove `algorithm`",
+                    format!("remove `burst` from the limit, or {way_on}"),
                 );
             }
             let window = counted(text, window, counting)?;

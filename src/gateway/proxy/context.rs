@@ -151,7 +151,10 @@ impl RequestContext {
     /// The gateway refuses it. `cause` is only for operators: it is not in the answer.
     pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
         self.release_weight();
-        self.settle_status(status);
+        // A client that breaks off stays charged, because otherwise it could end every attempt so.
+        if !matches!(reason, Reason::ClientGone | Reason::BodyStall | Reason::BodySlow) {
+            self.settle_status(status);
+        }
         self.outcome.cause = cause;
         self.outcome.status = status;
         self.outcome.reason = Some(reason);
