@@ -49,10 +49,10 @@ sections! {
         "default-tier": Text, Means("the strictest");
         /// how windows [count](#algorithms)
         "algorithm": Words(|| words(&ALGORITHMS)), Means("`\"token-bucket\"`; by the calendar `\"fixed-window\"`");
-        /// the zone of the IANA database whose [calendar](limit-text.md#calendar) limits by day, week, month and year follow:
+        /// the time zone of [calendar](limit-text.md#calendar) limits (day, week, month, year), as in the IANA database:
         /// `"Europe/Berlin"`
         "time-zone": Text, Means("UTC");
-        /// the day on which a month begins, such as a billing day. 29 to 31 are the last day of a shorter month
+        /// the day on which a month begins, such as a billing day. In a shorter month, 29 to 31 mean its last day
         "anchor": Number(1, 31), Means("1");
         /// for a leaky bucket: the longest wait. The queue holds at most the requests that drain in that time
         "max-delay": Time(MS);
@@ -104,7 +104,7 @@ sections! {
     COUNT = "`count`" {
         /// only these statuses are charged: `401`, `"5xx"`, `"400-499"`
         "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Means("all");
-        /// these are not
+        /// these statuses are not charged
         "not-status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]);
     }
     EXEMPT = "`exempt`" {
@@ -172,7 +172,7 @@ sections! {
         "limit": Texts, Required;
         /// how its windows count
         "algorithm": Words(|| words(&ALGORITHMS)), Means("the policy's");
-        /// the zone whose [calendar](limit-text.md#calendar) its windows follow
+        /// the time zone of its [calendar](limit-text.md#calendar) windows
         "time-zone": Text, Means("the policy's");
         /// the day on which its months begin
         "anchor": Number(1, 31), Means("the policy's");
