@@ -75,7 +75,7 @@ fn say_applied(publisher: &Publisher, changes: Changes, what: &str) {
         let settings = waiting.join(", ");
         tracing::warn!(settings, "changed settings are not in force: they take effect only after a restart");
     } else if changes.settings.len() < all {
-        tracing::info!("no changed setting waits for a restart any more");
+        tracing::info!("no settings are waiting for a restart");
     }
 }
 

@@ -110,8 +110,8 @@ causes! {
     TlsIncompatible: "tls-nothing-in-common", "it shares no TLS version, cipher or protocol with the gateway";
     /// What was said is not TLS, or breaks its rules.
     TlsProtocol: "tls-protocol", "it violates the TLS protocol";
-    NotTls: "not-tls", "it does not speak TLS: write http://";
-    SpeaksTls: "speaks-tls", "it speaks TLS: write https://";
+    NotTls: "not-tls", "the server does not speak TLS: write its URL with http://";
+    SpeaksTls: "speaks-tls", "the server speaks TLS: write its URL with https://";
     /// It took the connection, and said nothing of TLS on it.
     TlsTimeout: "tls-timeout", "it did not answer the TLS handshake: if it does not speak TLS, write http://";
     ConnectNoSocket: "connect-no-socket", "its Unix socket does not exist";

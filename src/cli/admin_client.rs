@@ -113,7 +113,7 @@ impl AdminAddress {
             },
             _ if is_no_http => {
                 format!(
-                    "{self} does not speak plain HTTP: if it speaks TLS, write https://; if not, it is no gateway"
+                    "{self} does not speak plain HTTP: if it speaks TLS, write https://; otherwise it is not a gateway"
                 )
             }
             _ => format!("no gateway answers on {self}"),

@@ -129,7 +129,10 @@ fn rows(path: &Path, config: &Config, errors: &mut dyn Write) -> anyhow::Result<
         && !file.exists()
     {
         let file = file.display();
-        writeln!(errors, "warning: {file} does not exist yet: a start creates it; checked without it\n")?;
+        writeln!(
+            errors,
+            "warning: {file} does not exist yet: a start creates it; the check ran without it\n"
+        )?;
         return Ok(Vec::new());
     }
     app::rows_of(database).map_err(|error| match error.downcast_ref() {
@@ -322,7 +325,10 @@ mod tests {
         let (code, _, errors) =
             checked("rows-absent", &format!("[database]\nurl = \"sqlite:{}\"", absent.display()), false);
         assert_eq!(code, 0, "{errors}");
-        assert!(errors.contains("does not exist yet: a start creates it; checked without it"), "{errors}");
+        assert!(
+            errors.contains("does not exist yet: a start creates it; the check ran without it"),
+            "{errors}"
+        );
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub fn run(
     let loaded = match config::load(file) {
         Ok(loaded) => loaded,
         Err(found) => {
-            writeln!(errors, "{found}\n\nto ask a gateway that runs, name it with --url")?;
+            writeln!(errors, "{found}\n\nto ask a running gateway, add --url")?;
             return Ok(EXIT_CONFIG);
         }
     };

@@ -641,12 +641,8 @@ fn what_cannot_be_meant_draws_a_warning() {
             "`1.67/s` is counted as 5/3s",
         ),
         ("[[route]]\nto = \"echo\"\nlimit = \"0.5/s by ip\"\n".to_owned(), "3:9", "write `1/2s burst 1`"),
-        (format!("[policy.p]\nby = []\nlimit = \"1/s\"\n{echo}"), "1:9", "no route has the limit `p`"),
-        (
-            format!("[upstream.u]\nservers = \"http://a\"\n{echo}"),
-            "1:11",
-            "no route leads to the upstream `u`",
-        ),
+        (format!("[policy.p]\nby = []\nlimit = \"1/s\"\n{echo}"), "1:9", "no route uses the policy `p`"),
+        (format!("[upstream.u]\nservers = \"http://a\"\n{echo}"), "1:11", "no route uses the upstream `u`"),
         (
             "[[route]]\npath = \"/a\"\nredirect = \"/a\"\n".to_owned(),
             "3:12",
@@ -969,19 +965,19 @@ fn shapes_are_checked() {
             "[listener]\nbind = \"127.0.0.1:80\"",
             "`bind` must be a table, not a string",
             "2:8",
-            "write `[listener.NAME]` above it: each has a name",
+            "write `[listener.NAME]` above it: every such section needs a name",
         ),
         (
             "[auth]\nissuer = \"a\"",
             "`issuer` must be a table, not a string",
             "2:10",
-            "write `[auth.NAME]` above it: each has a name",
+            "write `[auth.NAME]` above it: every such section needs a name",
         ),
         (
             "[[policy]]\nby = []",
             "`policy` must be a table, not an array",
             "1:1",
-            "write `[policy.NAME]`: each has a name",
+            "write `[policy.NAME]`: every such section needs a name",
         ),
         (
             "[[route]]\nto = \"echo\"\nworkers = 4",

@@ -67,7 +67,7 @@ fn upstreams_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSp
     for (upstream, fields) in config.upstreams.iter().zip(&places.upstreams) {
         let is_unused = !is_told && !used.contains_key(&*upstream.name);
         if let Some(place) = fields.whole.filter(|_| is_unused) {
-            let message = format!("no route leads to the upstream {}", quoted(&upstream.name));
+            let message = format!("no route uses the upstream {}", quoted(&upstream.name));
             ctx.warn(place, message, "name it in `to` of a route, or delete it");
         }
         let is_blind = used.get(upstream.name.as_str()) == Some(&false)
@@ -179,12 +179,8 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
         let is_of_file = policy.origin == LimitOrigin::File && policy.replaces.is_none();
         let is_unused = is_open && is_of_file && !used.contains_key(&*policy.name);
         if let Some(place) = fields.whole.filter(|_| is_unused) {
-            let message = format!("no route has the limit {}", quoted(&policy.name));
-            ctx.warn(
-                place,
-                message,
-                "name it in `limit` of a route; only checks by the admin API count by it",
-            );
+            let message = format!("no route uses the policy {}", quoted(&policy.name));
+            ctx.warn(place, message, "name it in `limit` of a route; only admin API checks use it");
         }
         let is_blind = used.get(policy.name.as_str()) == Some(&false);
         if let Some(place) = fields.place("by").filter(|_| is_blind)

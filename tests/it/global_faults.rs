@@ -318,7 +318,7 @@ fn a_redis_that_refuses_is_not_said_to_be_away() {
             "[[route]]\npath = \"/\"\nlimit = \"5/s\"\nrespond = {{ status = 200 }}\n[redis]\nurl = \"{url}\"\n"
         )
     };
-    let login = "correct user and password in `url` of [redis]";
+    let login = "correct the user and password in `url` of [redis]";
     let directory = Directory::new();
     for (url, more, why, advice) in [
         (format!("redis://gw:other@{at}"), "", "AuthenticationFailed", login),
@@ -347,8 +347,11 @@ fn a_redis_that_refuses_is_not_said_to_be_away() {
         });
         assert!(line.contains(why) && line.contains(advice) && line.contains("a restart"), "{line}");
         assert!(!gateway.stderr().iter().any(|line| line.contains("on their own")), "{:?}", gateway.stderr());
-        let explained = gateway.admin("/v1/explain?url=/").text();
-        assert!(explained.contains("Redis refuses calls"), "{explained}");
+        // An attempt that takes too long on a busy machine is one that hears nothing, until the next.
+        eventually("explain says the same", || {
+            let explained = gateway.admin("/v1/explain?url=/").text();
+            explained.contains("Redis refuses calls").then_some(())
+        });
     }
 }
 

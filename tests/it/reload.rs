@@ -74,7 +74,7 @@ fn what_waits_for_a_restart_is_compared_with_what_runs() {
     gateway.reload(&answering("old"));
     assert_eq!(warned(&gateway), 1, "back to what runs: {:?}", gateway.stderr());
     let said = gateway.stderr().join("\n");
-    assert!(said.contains("no changed setting waits for a restart any more"), "{said}");
+    assert!(said.contains("no settings are waiting for a restart"), "{said}");
     assert!(!said.contains("; workers\"") && !said.contains("changes=workers"), "{said}");
     let decisions = "[log]\naccess = false\ndecisions = { to = \"off\", retention = \"1d\" }\n";
     gateway.reload(&format!("{decisions}{}", answering("new")));

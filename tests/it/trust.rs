@@ -98,7 +98,11 @@ fn the_cause_of_an_unusable_upstream_is_logged_and_each_server_is_tried_once() {
             "{line}"
         );
         let shown = gateway.admin("/v1/upstreams").text();
-        assert_eq!(shown.contains("it speaks TLS: write https://"), cause == "speaks-tls", "{shown}");
+        assert_eq!(
+            shown.contains("the server speaks TLS: write its URL with https://"),
+            cause == "speaks-tls",
+            "{shown}"
+        );
     }
     let silent = Upstream::raw(|mut stream| drop(stream.read_to_end(&mut Vec::new())));
     let url = format!("\"https://{}\"", silent.addr());

@@ -138,7 +138,7 @@ fn of_jwks(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, Strin
     let keys = match set.get("keys") {
         Some(keys) => keys.as_array().ok_or("`keys` is not a list")?.clone(),
         None if set.get("kty").is_none() => {
-            return Err("it is no JWK: it has neither `keys` nor `kty`".to_owned());
+            return Err("it is not a JWK: it has neither `keys` nor `kty`".to_owned());
         }
         None => vec![set],
     };
@@ -191,7 +191,7 @@ fn of_pem(text: &str, allowed: &[Algorithm]) -> Result<Vec<VerifyingKey>, String
                 "CERTIFICATE" => {
                     "it is a certificate: `openssl x509 -pubkey -noout -in FILE` prints its public key"
                 }
-                _ => "it must have only public keys: `openssl pkey -pubout` writes one",
+                _ => "only public keys are allowed: `openssl pkey -pubout` writes one",
             }
             .to_owned());
         }

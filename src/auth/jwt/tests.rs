@@ -373,10 +373,10 @@ fn keys_that_cannot_be_used_are_reported() {
     assert_eq!(of_text("{\"keys\":{}}"), "`keys` is not a list");
     assert!(of_text("{\"keys\":[]}").starts_with("it has no key"));
     assert!(of_text("junk").starts_with("it has neither public keys in PEM nor a JWK"));
-    assert!(of_text("{}").starts_with("it is no JWK"));
+    assert!(of_text("{}").starts_with("it is not a JWK"));
     let certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert!(of_text(certificate).starts_with("it is a certificate: `openssl x509 -pubkey"));
-    assert!(of_text(&PRIVATE).starts_with("it must have only public keys"));
+    assert!(of_text(&PRIVATE).starts_with("only public keys are allowed"));
     assert!(
         of_text("-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n").starts_with("a public key")
     );

@@ -22,13 +22,13 @@ pub(crate) fn read(table: &Table<'_>, policy: &mut PolicyDefinition) {
     if policy.cost.actual.is_some() {
         value.wrong_key(
             "`count` cannot be combined with a cost that is known only after the response",
-            "write a policy for each",
+            "write one policy for `count` and one for the cost",
         );
     }
     if policy.idempotency.is_some() {
         value.wrong_key(
-            "`count` cannot be combined with `idempotency-key`: a retry is free, whatever its status",
-            "remove one of them, or write a policy for each",
+            "`count` cannot be combined with `idempotency-key`: a retry costs nothing, whatever its status",
+            "remove one of them, or write one policy for each",
         );
     }
     if policy.windows.iter().any(|window| window.algorithm() == Algorithm::Concurrency) {

@@ -132,7 +132,7 @@ fn shown_as(value: &Value<'_>) -> Option<String> {
     let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
     if text.text.is_empty() || !text.text.chars().all(is_plain) {
         text.wrong(
-            format!("{} cannot stand in a header", text.shown()),
+            format!("{} is not valid in a header", text.shown()),
             "write letters, digits and signs of ASCII, without quotation marks and backslashes",
         );
     }

@@ -212,7 +212,7 @@ pub(crate) fn counted(text: &Text<'_>, window: Quota, counting: Counting) -> Opt
             let unit = calendar.unit();
             let (word, days) = (unit.word(), unit.days());
             text.wrong(
-                format!("only fixed windows count by the calendar {word}"),
+                format!("a limit per calendar {word} must be a fixed window"),
                 format!(
                     "write `algorithm = \"fixed-window\"`, or a period of fixed length: `{limit}/{days}d`"
                 ),

@@ -322,8 +322,10 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
     let named = sections.first().and_then(|one| one.heading.strip_suffix(".<name>]"));
     if let Some(heading) = named {
         return match sections.iter().any(|one| one.key(key).is_some()) {
-            true => format!("write `{heading}.NAME]` above it: each has a name"),
-            false if heading[1..] == *key => format!("write `{heading}.NAME]`: each has a name"),
+            true => format!("write `{heading}.NAME]` above it: every such section needs a name"),
+            false if heading[1..] == *key => {
+                format!("write `{heading}.NAME]`: every such section needs a name")
+            }
             false => format!("write `{heading}.{}]` with its keys below it", printer::key(key)),
         };
     }

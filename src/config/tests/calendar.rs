@@ -94,31 +94,31 @@ fn what_cannot_be_a_window_of_the_calendar_says_what_to_write() {
     for (text, message, at, hint) in [
         (
             policy("\"9/month\"", "algorithm = \"token-bucket\""),
-            "only fixed windows count by the calendar month",
+            "a limit per calendar month must be a fixed window",
             "3:9",
             "write `algorithm = \"fixed-window\"`, or a period of fixed length: `9/31d`",
         ),
         (
             policy("\"9/week\"", "algorithm = \"sliding-window\""),
-            "only fixed windows count by the calendar week",
+            "a limit per calendar week must be a fixed window",
             "3:9",
             "`9/7d`",
         ),
         (
             policy("\"9/day\"", "algorithm = \"leaky-bucket\"\nmax-delay = \"1s\""),
-            "only fixed windows count by the calendar day",
+            "a limit per calendar day must be a fixed window",
             "3:9",
             "`9/1d`",
         ),
         (
             format!("[tier.x]\nlimit = \"9/year\"\nalgorithm = \"sliding-log\"\n{}", policy("\"tier\"", "")),
-            "only fixed windows count by the calendar year",
+            "a limit per calendar year must be a fixed window",
             "2:9",
             "`9/366d`",
         ),
         (
             format!("[tier.x]\nlimit = \"9/year\"\n{}", policy("\"tier\"", "algorithm = \"sliding-log\"")),
-            "only fixed windows count by the calendar year",
+            "a limit per calendar year must be a fixed window",
             "5:9",
             "`9/366d`",
         ),

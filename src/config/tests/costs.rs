@@ -90,11 +90,11 @@ fn counted_statuses_are_checked() {
             policy("count = { status = 401 }\ncost = { response-header = \"x-cost\" }"),
             "`count` cannot be combined with a cost that is known only after the response",
             "4:1",
-            "write a policy for each",
+            "write one policy for `count` and one for the cost",
         ),
         (
             policy("count = { status = 401 }\nidempotency-key = \"header:x-key\""),
-            "`count` cannot be combined with `idempotency-key`: a retry is free, whatever its status",
+            "`count` cannot be combined with `idempotency-key`: a retry costs nothing, whatever its status",
             "4:1",
             "write a policy for each",
         ),
@@ -122,8 +122,8 @@ fn what_clients_read_of_a_policy_is_read_and_written() {
     let (empty, quoted, both) =
         (policy("shown-as = \"\""), policy("shown-as = 'a\"b'"), policy("headers = \"both\""));
     each_says(&[
-        (&empty, "an empty text cannot stand in a header", "4:12", "letters, digits"),
-        (&quoted, "`a\"b` cannot stand in a header", "4:12", "without quotation marks"),
+        (&empty, "an empty text is not valid in a header", "4:12", "letters, digits"),
+        (&quoted, "`a\"b` is not valid in a header", "4:12", "without quotation marks"),
         (&both, "`both` is not a value of `headers`", "4:11", "none"),
     ]);
 }

@@ -32,7 +32,7 @@ pub enum Error {
     #[error("{place}: the connection broke during a change, which may have been written: see the audit log")]
     Unknown { place: Arc<str> },
     /// Operator: it can be read and not written.
-    #[error("{place}: it cannot be opened or cannot be written: {reason}")]
+    #[error("{place}: it cannot be opened or written: {reason}")]
     ReadOnly { place: Arc<str>, reason: String },
     /// Operator: the disk that the database is on is full.
     #[error("{place}: its disk is full: free space or move the database")]

@@ -47,7 +47,7 @@ impl PressureStep {
     /// What clients feel, and what an operator can do.
     fn advice(self) -> &'static str {
         match self {
-            PressureStep::Normal => "nothing is shed any more",
+            PressureStep::Normal => "load shedding has ended",
             PressureStep::NoKeepAlive => {
                 "connections close after each response: find what uses memory, or raise `memory`"
             }

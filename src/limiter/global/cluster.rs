@@ -143,7 +143,7 @@ impl SlotMap {
     /// No node gives a map. Shards that have a node keep it; the others are unreachable until one does.
     fn note_unreachable(&self, why: &str) {
         for shard in self.shared.shards.iter().filter(|shard| shard.condition() == Condition::Unknown) {
-            let said = format!("no node tells which nodes the cluster has: {why}");
+            let said = format!("no node returned the cluster's members: {why}");
             shard.troubled(Condition::of_answer(why), &said, clock::now_ns());
         }
     }

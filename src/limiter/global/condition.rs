@@ -77,7 +77,7 @@ impl Condition {
             }
             Condition::Full => "its memory is full: raise its `maxmemory`",
             Condition::Refusing => {
-                "it refuses the login or a command: correct user and password in `url` of [redis], or the user's \
+                "it refuses the login or a command: correct the user and password in `url` of [redis], or the user's \
                  rights in Redis"
             }
             Condition::Failing => {
@@ -96,9 +96,9 @@ impl Condition {
                 "if it does not speak TLS, write `redis://`"
             }
             false if says(&["pipe", "reset", "closed", "end of file"]) => {
-                "it may be no Redis, or expect `rediss://`"
+                "it may not be a Redis server, or it may require `rediss://`"
             }
-            _ if says(&["longer than"]) => "run check nearer to it, or where the gateway runs",
+            _ if says(&["longer than"]) => "run `check` closer to it, or where the gateway runs",
             _ => "start it, or run check where the gateway runs",
         }
     }

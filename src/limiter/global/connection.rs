@@ -73,7 +73,7 @@ pub enum ConnectError {
     #[error("it does not answer the TLS handshake: write redis://, or name its TLS port")]
     Handshake,
     /// What listens there may be anything.
-    #[error("it closed the connection at the login: it is no Redis, or is just stopping ({0})")]
+    #[error("it closed the connection at the login: it is not a Redis server, or it is shutting down ({0})")]
     Closed(RedisError),
     /// The server answers with an error. The text does not hold the command, because that may contain a password.
     #[error("{0}")]

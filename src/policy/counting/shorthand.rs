@@ -257,7 +257,7 @@ fn foreign(text: &str) -> Option<Error> {
     let limit = text.split(" by ").next()?.trim_end();
     let parts = limit.split(',').map(str::trim);
     if limit.contains(',') && parts.clone().all(|part| read(part).is_ok()) {
-        let message = "one text holds one limit".to_owned();
+        let message = "a text can hold only one limit".to_owned();
         let meant = format!("[\"{}\"]", parts.collect::<Vec<_>>().join("\", \""));
         return Some(Error { span: 0..limit.len(), problem: ShorthandProblem::Foreign { message, meant } });
     }
@@ -695,7 +695,7 @@ mod tests {
             assert!(parse(meant).is_ok(), "{meant}");
         }
         let Error { span, problem } = parse("100/m, 5/s by ip").expect_err("it is two");
-        assert_eq!((span, problem.to_string().as_str()), (0..10, "one text holds one limit"));
+        assert_eq!((span, problem.to_string().as_str()), (0..10, "a text can hold only one limit"));
         assert_eq!(problem.hint(), "write `[\"100/m\", \"5/s\"]`");
         for text in ["10,00/d", "10, 5/s", "300rpx", "10 inflights", "5 requests", "5 a fortnight", "10k/d"] {
             let problem = parse(text).expect_err("it means nothing").problem;

@@ -131,7 +131,7 @@ fn a_condition_by_where_a_request_is_for_moves_it_and_is_listed() {
     ] {
         let migrated = migrated(&format!("server {{ listen 80; {condition} {TO_A} }}"));
         assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{}", migrated.text);
-        assert!(migrated.text.contains("served like the others") && !migrated.is_whole, "{}", migrated.text);
+        assert!(migrated.text.contains("served like all others") && !migrated.is_whole, "{}", migrated.text);
     }
 }
 

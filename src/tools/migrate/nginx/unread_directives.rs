@@ -59,7 +59,7 @@ const WHY: &[(&str, &str)] = &[
     ("mail", "the gateway forwards only HTTP"),
     (
         "if",
-        "the gateway has no conditions, and its requests are served like the others: write a route for each case, with \
+        "the gateway has no conditions, and its requests are served like all others: write a route for each case, with \
          `methods` or `match`",
     ),
     ("auth_basic*", "write an `[auth.<name>]` with `kind = \"basic\"`, and its name in `auth` of the route"),
