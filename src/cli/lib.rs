@@ -3,7 +3,6 @@
 #[cfg(not(all(feature = "control", feature = "migrate", feature = "replay", feature = "top")))]
 mod absent;
 mod admin_client;
-#[cfg(feature = "control")]
 mod admin_target;
 mod check;
 #[cfg(any(feature = "control", feature = "replay"))]
@@ -69,7 +68,7 @@ enum Command {
     /// Validate a configuration, and report all of its errors
     Check(check::Arguments),
     /// Explain which route answers a request and which limits count it, without spending anything
-    Explain(explain::Arguments),
+    Explain(Box<explain::Arguments>),
     /// Show why a consumer's requests may be refused: remaining units, penalties, overrides, limits of the tenant
     Why(why::Arguments),
     /// Show a running gateway live in this terminal: refusals, hot keys, servers, Redis

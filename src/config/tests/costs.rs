@@ -96,7 +96,7 @@ fn counted_statuses_are_checked() {
             policy("count = { status = 401 }\nidempotency-key = \"header:x-key\""),
             "`count` cannot be combined with `idempotency-key`: a retry costs nothing, whatever its status",
             "4:1",
-            "write a policy for each",
+            "write one policy for each",
         ),
         (
             policy("count = { status = 401 }").replace("\"9/h\"", "[\"9/h\", \"2 in flight\"]"),

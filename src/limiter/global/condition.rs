@@ -203,8 +203,8 @@ mod tests {
         for (why, is_tls, remedy) in [
             ("failed to lookup address information: Name or service not known", false, "has no address"),
             ("connecting and the login took longer than 300ms: it is silent", true, "write `redis://`"),
-            ("connecting and the login took longer than 300ms: it is silent", false, "nearer"),
-            ("Broken pipe (os error 32)", false, "no Redis"),
+            ("connecting and the login took longer than 300ms: it is silent", false, "closer"),
+            ("Broken pipe (os error 32)", false, "not be a Redis"),
             ("Connection refused (os error 111)", true, "start it"),
         ] {
             assert!(Condition::remedy_unreached(why, is_tls).contains(remedy), "{why}");
