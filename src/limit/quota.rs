@@ -204,6 +204,11 @@ impl Quota {
         }
     }
 
+    /// Whether another window of the calendar has begun since `since_ns`, so that nothing of what was spent then counts.
+    pub fn is_anew(&self, since_ns: u64, now_ns: u64) -> bool {
+        self.calendar.is_some_and(|calendar| calendar.window_at(since_ns) < calendar.window_at(now_ns))
+    }
+
     /// When the fixed window of this wall-clock time began, and when it ends, nanoseconds since 1970.
     pub fn window_around_ns(&self, unix: Duration) -> (u64, u64) {
         let unix_ns = u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX);

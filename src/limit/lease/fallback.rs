@@ -35,7 +35,8 @@ impl Lease {
         let gone_s = seconds(now_ns.saturating_sub(self.0.end_ns()));
         // The bucket may fill up to `cost`, so that a request that costs more than its burst is admitted in the end.
         let cap = ((ceiling.burst * UNIT as f64) as i64).max(fixed(cost));
-        let is_anew = is_anew(&plan.quota, self.0.end_ns(), now_ns);
+        // Then the bucket is full, and what was spent before is no debt, because Redis counts anew, too.
+        let is_anew = plan.quota.is_anew(self.0.end_ns(), now_ns);
         let refilled = match is_anew && nodes > 0 {
             true => cap,
             false => self.0.balance().saturating_add((rate * gone_s * UNIT as f64) as i64),
@@ -45,9 +46,13 @@ impl Lease {
             let missing = -(left as f64) / UNIT as f64;
             let longest_ns = plan.quota.period_ns().get().saturating_mul(cost);
             let wait_ns = if rate > 0.0 { (missing / rate * 1e9) as u64 } else { longest_ns };
-            let next_ns = plan.quota.window_start_ns(plan.quota.window_at(now_ns) + 1);
-            let ends_ns = plan.quota.calendar().map(|_| next_ns.saturating_sub(now_ns));
-            let wait_ns = wait_ns.min(ends_ns.unwrap_or(u64::MAX));
+            let wait_ns = match plan.quota.calendar() {
+                None => wait_ns,
+                Some(_) => {
+                    let next_ns = plan.quota.window_start_ns(plan.quota.window_at(now_ns) + 1);
+                    wait_ns.min(next_ns.saturating_sub(now_ns))
+                }
+            };
             return LeaseAnswer::Denied { retry_after_ns: wait_ns.max(1) };
         }
         // Because limits over short periods refill in Redis meanwhile, what was spent within the rate is no debt. But a
@@ -92,7 +97,7 @@ impl Lease {
         let balance = self.0.balance() as f64 / UNIT as f64;
         // A bucket of less than a unit fills up to the one that the next request costs.
         let whole = ceiling.burst.max(1.0);
-        if nodes > 0 && is_anew(&plan.quota, self.0.end_ns(), now_ns) {
+        if nodes > 0 && plan.quota.is_anew(self.0.end_ns(), now_ns) {
             return (whole as u64, 0);
         }
         let left = (balance + refilled).clamp(0.0, whole);
@@ -113,7 +118,7 @@ impl Lease {
         let is_denied = now_ns < self.0.deny_until_ns();
         // A key that Redis has said nothing about gets a burst; another at most what Redis said was left.
         let endowment = match self.0.has(Flag::Known) {
-            _ if is_anew(&plan.quota, self.0.end_ns(), now_ns) => ceiling.burst,
+            _ if plan.quota.is_anew(self.0.end_ns(), now_ns) => ceiling.burst,
             _ if is_denied || rate > 0.0 => 0.0,
             // Less what has been advanced of it.
             true => {
@@ -154,12 +159,6 @@ impl Lease {
         let gone = (since_ns.saturating_sub(HOLD_NS) as f64 / HOLD_NS as f64).min(1.0);
         held + (ceiling.rate - held) * gone
     }
-}
-
-/// Whether another window of the calendar has begun since the bucket was charged: then it is full, and what was spent
-/// before is no debt, because Redis counts anew, too.
-fn is_anew(quota: &Quota, charged_ns: u64, now_ns: u64) -> bool {
-    quota.calendar().is_some() && quota.window_at(charged_ns) < quota.window_at(now_ns)
 }
 
 /// What a node may spend in fallback: twice the even share and at most the limit; the even share if Redis is only slow.

@@ -27,8 +27,7 @@ impl Debt {
         let gone_ns = now_ns.saturating_sub(self.at_ns) as f64;
         let period_ns = quota.period_ns().get() as f64;
         let is_bucket = matches!(quota.algorithm(), Algorithm::TokenBucket | Algorithm::LeakyBucket);
-        let is_over = quota.calendar().is_some() && quota.window_at(self.at_ns) < quota.window_at(now_ns);
-        if is_over || !is_bucket && gone_ns >= period_ns {
+        if quota.is_anew(self.at_ns, now_ns) || !is_bucket && gone_ns >= period_ns {
             return 0.0;
         }
         let refilled = quota.limit().get() as f64 / f64::from(nodes.max(1)) * gone_ns / period_ns;
