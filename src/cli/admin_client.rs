@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -86,12 +86,11 @@ impl AdminAddress {
         let status = status.as_u16();
         // Only refusals of requests to routes have a `reason`.
         match problem["detail"].as_str().filter(|_| problem.get("reason").is_none()) {
-            Some(detail) if status == 401 => format!(
-                "the gateway on {self} answers 401: {}: set SLUICEGATE_TOKEN to a token of [admin], or name its file \
-                 with --token-file",
-                detail.split(": ").next().unwrap_or(detail).escape_debug()
-            ),
-            Some(detail) => format!("the gateway on {self} answers {status}: {}", detail.escape_debug()),
+            Some(detail) => {
+                let own = (status == 401).then(|| with_token_remedy(detail, "of [admin]"));
+                let said = own.as_deref().unwrap_or(detail).escape_debug();
+                format!("the gateway on {self} answers {status}: {said}")
+            }
             None => format!(
                 "{self} answers {status} and is not the admin listener: correct `bind` of [admin], or --url"
             ),
@@ -100,6 +99,9 @@ impl AdminAddress {
 
     /// Says who does not answer. A fault of TLS is no silence.
     pub(super) fn unanswered(&self, error: anyhow::Error) -> anyhow::Error {
+        if error.is::<OwnFileError>() {
+            return error;
+        }
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let is_no_http = error.downcast_ref().is_some_and(ConnectionFailure::is_no_http);
         let what = match wrapped.and_then(|wrapped| wrapped.downcast_ref()) {
@@ -141,11 +143,6 @@ impl AdminClient {
     ) -> anyhow::Result<Response<Bytes>> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let mut request = self.request(method, target, body.unwrap_or_default())?;
-        if let AdminAddress::Tls(place) = &self.place {
-            // Before anybody is asked, because who answers is not to blame for a file of ours.
-            tls::client_config(false, &place.trust)
-                .map_err(|error| anyhow!("--ca, --cert or --key: {error}"))?;
-        }
         request.headers_mut().extend(headers.clone());
         runtime.block_on(async {
             match timeout(self.within, self.exchange(request)).await {
@@ -188,9 +185,28 @@ impl AdminClient {
     }
 }
 
+/// What the API says of a missing or weak token, with the remedy for who types a command in place of its own, which
+/// stands behind a colon. `which` says which token is meant.
+pub(super) fn with_token_remedy(detail: &str, which: &str) -> String {
+    let said = detail.split(": ").next().unwrap_or(detail);
+    format!("{said}: set SLUICEGATE_TOKEN to a token {which}, or name its file with --token-file")
+}
+
+/// A file of ours cannot be used, for which who would have answered is not to blame.
+#[derive(Debug)]
+struct OwnFileError(String);
+
+impl fmt::Display for OwnFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "--ca, --cert or --key: {}", self.0)
+    }
+}
+
+impl std::error::Error for OwnFileError {}
+
 /// A connection over TLS to the listener, and to nobody else.
 pub(super) async fn secured(place: &TlsOptions) -> anyhow::Result<TlsStream<TcpStream>> {
-    let config = tls::client_config(false, &place.trust)?;
+    let config = tls::client_config(false, &place.trust).map_err(|error| OwnFileError(error.to_string()))?;
     let host = place.authority.rsplit_once(':').map_or(&*place.authority, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = ServerName::try_from(host.to_owned()).context("the host is neither a name nor an address")?;

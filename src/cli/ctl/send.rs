@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::call::{Call, View};
 use super::table;
-use crate::admin_client::AdminClient;
+use crate::admin_client::{AdminClient, with_token_remedy};
 use base::words;
 
 /// Sends a request and prints the answer. Of a list all pages are read.
@@ -108,11 +108,8 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
         _ => detail.to_owned(),
     };
     // One remedy: at 401 the one for who types a command, at 403 the API's own, if it names one.
-    if status == StatusCode::UNAUTHORIZED {
-        said.truncate(said.find(": ").unwrap_or(said.len()));
-    }
-    if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) && !said.contains(": ") {
-        said += ": set SLUICEGATE_TOKEN to a token with the right role, or name its file with --token-file";
+    if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN && !said.contains(": ") {
+        said = with_token_remedy(&said, "with the right role");
     }
     if let Some(version) = answer.headers().get(ETAG).filter(|_| status == StatusCode::PRECONDITION_FAILED) {
         let version = version.to_str().unwrap_or("?").trim_matches('"');
