@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use limit::Algorithm;
+use policy::counting::is_of_label;
 use policy::definition::{
     Dimension, Idempotency, LimitOrigin, MatchesDefinition, PolicyDefinition, TierDefinition,
 };
@@ -129,8 +130,7 @@ fn plain(keys: &Table<'_>, policy: &mut PolicyDefinition) {
 /// A name that may stand in a header as it is written.
 fn shown_as(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
-    let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
-    if text.text.is_empty() || !text.text.chars().all(is_plain) {
+    if text.text.is_empty() || !text.text.chars().all(is_of_label) {
         text.wrong(
             format!("{} is not valid in a header", text.shown()),
             "write letters, digits and signs of ASCII, without quotation marks and backslashes",

@@ -131,16 +131,13 @@ fn shown_as(policy: &definition::PolicyDefinition) -> &str {
 
 fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String>) -> Box<[Window]> {
     let windows = policy.windows.iter().enumerate().map(|(number, quota)| {
-        // Other characters are replaced, because only these may stand unescaped in a structured-fields string (RFC
-        // 9651, section 3.3.3).
-        let is_plain = |char: char| char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\');
-        let mut label: String =
-            shown_as(policy).chars().map(|char| if is_plain(char) { char } else { '_' }).collect();
+        let plain = |char| if counting::is_of_label(char) { char } else { '_' };
+        let mut label: String = shown_as(policy).chars().map(plain).collect();
         let mut siblings = policy.windows.len();
         if let Some(part) = policy.part_of(number) {
             if part.name != definition::TiersDefinition::EVERYBODY {
                 label.push('-');
-                label.extend(part.name.chars().filter(|char| is_plain(*char)));
+                label.extend(part.name.chars().filter(|char| counting::is_of_label(*char)));
             }
             siblings = part.windows;
         }

@@ -397,6 +397,11 @@ impl Policy {
     }
 }
 
+/// Whether a label may have this character: it stands unescaped in a string of structured fields (RFC 9651, section 3.3.3).
+pub fn is_of_label(char: char) -> bool {
+    char == ' ' || char.is_ascii_graphic() && !matches!(char, '"' | '\\')
+}
+
 /// An item of `RateLimit-Policy` (draft-ietf-httpapi-ratelimit-headers-11, section 3): a window's label with its quota. A
 /// bucket's is what it holds and how long it fills: of `r` units left none is beyond the `q` that are said.
 pub fn item(label: &str, quota: &Quota, unix_seconds: u64) -> String {
