@@ -156,11 +156,10 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     };
     if measured.round_trips.is_empty() {
         let servers = redis.topology.servers().iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        let is_tls = redis.topology.servers().iter().any(|server| server.tls);
         let (condition, why) = measured.trouble.unwrap_or((Condition::Unknown, "no answer".to_owned()));
         let (what, remedy) = match condition.remedy() {
             Some(remedy) => ("refuses calls", remedy),
-            None => ("cannot be reached from here", Condition::remedy_unreached(&why, is_tls)),
+            None => ("cannot be reached from here", remedy_here(condition, &why)),
         };
         writeln!(errors, "warning: Redis at {servers} {what} ({why}): {remedy}\n")?;
     }
@@ -184,6 +183,14 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
         }
     }
     Ok(())
+}
+
+/// What to do about a server of Redis that cannot be reached from here, though it may be from elsewhere.
+fn remedy_here(condition: Condition, why: &str) -> &'static str {
+    Condition::remedy_unreached(why).unwrap_or(match condition {
+        Condition::Silent => "run `check` closer to it, or where the gateway runs",
+        _ => "start it, or run check where the gateway runs",
+    })
 }
 
 /// Prints for every window with a period how many units one key may spend in a period, and why.
@@ -269,14 +276,17 @@ mod tests {
     /// Enough descriptors for any configuration, so that no test sees the warning about them.
     const PLENTY: u64 = u64::MAX;
 
+    const ALONE: Arguments = Arguments { effective: false, database: false };
+    const EFFECTIVE: Arguments = Arguments { effective: true, ..ALONE };
+    const WITH_ROWS: Arguments = Arguments { database: true, ..ALONE };
+
     /// Checks a file with this text and returns the exit code, the output and the errors.
-    fn checked(name: &str, text: &str, effective: bool) -> (u8, String, String) {
+    fn checked(name: &str, text: &str, arguments: Arguments) -> (u8, String, String) {
         let directory = std::env::temp_dir().join(format!("sluicegate-check-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&directory).expect("the temporary directory is writable");
         let path = directory.join("gateway.toml");
         std::fs::write(&path, text).expect("the temporary directory is writable");
         let (mut out, mut errors) = (Vec::new(), Vec::new());
-        let arguments = Arguments { effective, database: name.starts_with("rows") };
         let code =
             check(&path, arguments, PLENTY, &mut out, &mut errors).expect("writing to memory cannot fail");
         std::fs::remove_dir_all(&directory).expect("it was made above");
@@ -290,7 +300,7 @@ mod tests {
         let text = "[[route]]\npath = \"/a\"\nto = \"http://a\"\nlimit = \"1/s by ip\"";
         let summary = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n\
                        limit route:/a 1/s burst 1: at most 2 in one period (a full bucket, and the units that refill)\n";
-        assert_eq!(checked("valid", text, false), (0, summary.to_owned(), String::new()));
+        assert_eq!(checked("valid", text, ALONE), (0, summary.to_owned(), String::new()));
     }
 
     #[test]
@@ -303,7 +313,7 @@ mod tests {
             (format!("{own}/sluicegate-check-absent.db"), ""),
         ] {
             let (code, out, errors) =
-                checked("sqlite", &format!("[database]\nurl = \"sqlite:{url}\""), false);
+                checked("sqlite", &format!("[database]\nurl = \"sqlite:{url}\""), ALONE);
             assert_eq!((code, out.starts_with("configuration is valid")), (0, true), "{url}");
             let warnings = errors.matches(", which [database] needs").count();
             assert_eq!(warnings, usize::from(!said.is_empty()), "{url}: {errors}");
@@ -317,13 +327,13 @@ mod tests {
             "[database]\nurl = \"postgres://h/d?sslmode=foo\"",
             "workrs = 2\n[database]\nurl = \"sqlite:/nowhere/state.db\"",
         ] {
-            let (code, _, errors) = checked("rows", wrong, false);
+            let (code, _, errors) = checked("rows", wrong, WITH_ROWS);
             assert_eq!(code, EXIT_CONFIG, "{errors}");
             assert!(errors.ends_with("FILE: 1 error\n"), "{errors}");
         }
         let absent = std::env::temp_dir().join("sluicegate-check-absent.db");
         let (code, _, errors) =
-            checked("rows-absent", &format!("[database]\nurl = \"sqlite:{}\"", absent.display()), false);
+            checked("rows-absent", &format!("[database]\nurl = \"sqlite:{}\"", absent.display()), WITH_ROWS);
         assert_eq!(code, 0, "{errors}");
         assert!(
             errors.contains("does not exist yet: a start creates it; the check ran without it"),
@@ -335,7 +345,7 @@ mod tests {
     fn how_a_fleet_shares_each_tier_is_said() {
         let text = "[redis]\nurl = \"redis://127.0.0.1:1\"\n[policy.p]\nby = [\"ip\"]\n\
                     limit = { free = \"500/h\", strict = { limit = \"50/h\", overshoot = 0 } }";
-        let (code, out, errors) = checked("tiers", text, false);
+        let (code, out, errors) = checked("tiers", text, ALONE);
         assert_eq!(code, 0);
         for line in [
             "over 100 nodes, how far one key may exceed that in one period:\n  p 500/h burst 500 of free: leased for ",
@@ -349,8 +359,19 @@ mod tests {
     }
 
     #[test]
+    fn who_cannot_be_reached_is_nearer_elsewhere_or_has_not_started() {
+        for (condition, why, remedy) in [
+            (Condition::Silent, "connecting and the login took longer than 300ms: it is silent", "closer"),
+            (Condition::Silent, "it does not answer the TLS handshake", "write `redis://`"),
+            (Condition::Unreachable, "Connection refused (os error 111)", "start it"),
+        ] {
+            assert!(remedy_here(condition, why).contains(remedy), "{why}");
+        }
+    }
+
+    #[test]
     fn a_wrong_file_shows_every_error_and_exits_78() {
-        let (code, out, errors) = checked("wrong", "workrs = 2\nadmin = 1", false);
+        let (code, out, errors) = checked("wrong", "workrs = 2\nadmin = 1", ALONE);
         assert_eq!((code, out.as_str()), (78, ""));
         let expected = "error: unknown key `workrs` in the configuration\n --> FILE:1:1\n  |\n1 | workrs = 2\n  | ^^^^^^ did you mean `workers`?\n\n\
                     error: `admin` must be a table, not an integer\n --> FILE:2:9\n  |\n2 | admin = 1\n  |         ^ \
@@ -366,7 +387,7 @@ mod tests {
                     [auth.b]\nkind = \"jwt\"\nsecret = \"short\"\nalgorithms = [\"HS256\"]\n\
                     [upstream.u]\nservers = [\"https://a\"]\ntls = { ca = \"absent.pem\" }\n\
                     [[route]]\npath = \"/{\"\nto = \"u\"";
-        let (code, _, errors) = checked("all", text, false);
+        let (code, _, errors) = checked("all", text, ALONE);
         assert_eq!(code, 78);
         for place in ["1:1", "4:6", "7:8", "10:10", "14:14", "16:8"] {
             assert!(errors.contains(&format!("--> FILE:{place}\n")), "{place} is missing from\n{errors}");
@@ -394,7 +415,7 @@ mod tests {
             (entry("pro"), String::new()),
         ] {
             std::fs::write(&keys, &held).expect("the temporary directory is writable");
-            let (code, _, errors) = checked("keys", &text, false);
+            let (code, _, errors) = checked("keys", &text, ALONE);
             assert_eq!(code, 0, "{errors}");
             assert!(errors.contains(&said), "{errors}");
             assert!(errors.contains(&format!("{}\n --> FILE:6:8\n", config::NO_SUCH_TIER)), "{errors}");
@@ -407,11 +428,11 @@ mod tests {
 
     #[test]
     fn warnings_stay_out_of_the_effective_configuration() {
-        let (code, out, errors) = checked("effective", "[admin]\ntoken = \"hunter2\"", true);
+        let (code, out, errors) = checked("effective", "[admin]\ntoken = \"hunter2\"", EFFECTIVE);
         assert_eq!(code, 0);
         assert!(errors.starts_with("warning: `token` is written in plain text\n"), "{errors}");
         let filled = out.replace(config::MASK, "hunter3");
-        assert_eq!(checked("again", &filled, true).1, out);
+        assert_eq!(checked("again", &filled, EFFECTIVE).1, out);
         assert!(!out.contains("hunter2") && !errors.contains("hunter2"));
     }
 }

@@ -87,20 +87,20 @@ impl Condition {
         })
     }
 
-    /// What to correct if nothing usable was heard from a server, by the text of the error; over TLS, or not.
-    pub fn remedy_unreached(why: &str, is_tls: bool) -> &'static str {
-        let says = |parts: &[&str]| parts.iter().any(|part| why.to_ascii_lowercase().contains(part));
-        match is_tls {
-            _ if says(&["lookup"]) => "its name has no address: correct `url` of [redis]",
-            true if says(&["longer than", "corrupt", "invalid"]) => {
-                "if it does not speak TLS, write `redis://`"
+    /// What to correct if nothing usable was heard from a server, by the text of the error, which is all that questions
+    /// about a topology leave of it; `None` if that does not tell.
+    pub fn remedy_unreached(why: &str) -> Option<&'static str> {
+        let says = |part| why.contains(part);
+        Some(match () {
+            () if says("failed to lookup") => "its name has no address: correct `url` of [redis], or DNS",
+            () if says("TLS handshake") => {
+                "if it does not speak TLS, write `redis://`; otherwise name its TLS port"
             }
-            false if says(&["pipe", "reset", "closed", "end of file"]) => {
-                "it may not be a Redis server, or it may require `rediss://`"
+            () if says("closed the connection at the login") => {
+                "it may not be a Redis server, it may require `rediss://`, or it is shutting down"
             }
-            _ if says(&["longer than"]) => "run `check` closer to it, or where the gateway runs",
-            _ => "start it, or run check where the gateway runs",
-        }
+            () => return None,
+        })
     }
 
     fn of_code(code: &str) -> Option<Condition> {
@@ -177,7 +177,11 @@ const ALL: [Condition; 11] = [
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::time::Duration;
+
     use super::*;
+    use crate::global::connection::ConnectError;
 
     #[test]
     fn every_condition_comes_back_from_its_number() {
@@ -200,14 +204,20 @@ mod tests {
         }
         let away = Condition::of_answer("Connection refused (os error 111)");
         assert_eq!((away, away.remedy()), (Condition::Unreachable, None));
-        for (why, is_tls, remedy) in [
-            ("failed to lookup address information: Name or service not known", false, "has no address"),
-            ("connecting and the login took longer than 300ms: it is silent", true, "write `redis://`"),
-            ("connecting and the login took longer than 300ms: it is silent", false, "closer"),
-            ("Broken pipe (os error 32)", false, "not be a Redis"),
-            ("Connection refused (os error 111)", true, "start it"),
+        for (error, remedy) in [
+            (
+                io::Error::other("failed to lookup address information: Name or service not known").into(),
+                Some("has no address"),
+            ),
+            (ConnectError::Handshake, Some("write `redis://`")),
+            (ConnectError::Closed(io::Error::from(io::ErrorKind::BrokenPipe).into()), Some("not be a Redis")),
+            (ConnectError::Timeout(Duration::from_millis(300)), None),
+            (io::Error::from(io::ErrorKind::ConnectionRefused).into(), None),
         ] {
-            assert!(Condition::remedy_unreached(why, is_tls).contains(remedy), "{why}");
+            let said = Condition::remedy_unreached(&error.to_string());
+            assert_eq!(said.is_some(), remedy.is_some(), "{error}");
+            assert!(said.unwrap_or_default().contains(remedy.unwrap_or_default()), "{error}");
+            assert_eq!(error.condition().remedy(), None, "{error}");
         }
         assert!(Condition::Replica.remedy().is_some_and(|said| said.contains("name the primary")));
         assert!(Condition::Full.remedy().is_some_and(|said| said.contains("`maxmemory`")));

@@ -70,10 +70,10 @@ pub enum ConnectError {
     #[error("connecting and the login took longer than {0:?}: it is silent, too slow or too far away")]
     Timeout(Duration),
     /// Its port speaks something else, or it is far away.
-    #[error("it does not answer the TLS handshake: write redis://, or name its TLS port")]
+    #[error("it does not answer the TLS handshake")]
     Handshake,
     /// What listens there may be anything.
-    #[error("it closed the connection at the login: it is not a Redis server, or it is shutting down ({0})")]
+    #[error("it closed the connection at the login ({0})")]
     Closed(RedisError),
     /// The server answers with an error. The text does not hold the command, because that may contain a password.
     #[error("{0}")]
@@ -264,14 +264,10 @@ impl Connection {
     }
 }
 
-fn unresolved(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("its name has no address, correct `url` or DNS: {error}"))
-}
-
 /// Connects to one of the name's addresses; each `round` begins with another.
 async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
     let mut addresses: Vec<SocketAddr> =
-        tokio::net::lookup_host((server.host.as_str(), server.port)).await.map_err(unresolved)?.collect();
+        tokio::net::lookup_host((server.host.as_str(), server.port)).await?.collect();
     let first = round as usize % addresses.len().max(1);
     addresses.rotate_left(first);
     let tcp = first_of(addresses).await?;
@@ -328,10 +324,11 @@ where
         config = config.set_push_sender(pushes);
     }
     let connected = MultiplexedConnection::new_with_config(&settings, stream, config).await;
-    let (redis, driver) = connected.map_err(|error| match error.is_io_error() {
-        true => ConnectError::Closed(error),
-        false => error.into(),
-    })?;
+    let (redis, driver) =
+        connected.map_err(|error| match error.is_io_error() || error.is_connection_dropped() {
+            true => ConnectError::Closed(error),
+            false => error.into(),
+        })?;
     let driver = Driver(tokio::spawn(driver).abort_handle());
     Ok(Connection { redis, server: server.clone(), about: Arc::default(), _driver: Arc::new(driver) })
 }

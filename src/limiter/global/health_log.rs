@@ -58,8 +58,8 @@ fn log_changes(shared: &RoutingState, logged: &mut HashMap<(NodeId, bool), u64>,
             Condition::Up if is_first => {}
             Condition::Up => tracing::info!(shard, shards, before, "Redis answers: limits are shared"),
             _ => {
-                let advice = now.remedy();
-                let what = if advice.is_some() { REFUSES } else { AWAY };
+                let what = if now.remedy().is_some() { REFUSES } else { AWAY };
+                let advice = now.remedy().or_else(|| Condition::remedy_unreached(&why));
                 tracing::warn!(shard, shards, before, now = condition, why, relapses, advice, "{what}");
             }
         }
