@@ -116,7 +116,7 @@ fn a_server_that_can_only_be_read_refuses_changes_until_it_can_be_written() {
     // Before that it may say that a connection was cut.
     eventually("it says that nothing can be written", || {
         let refused = node.ask("POST", "/v1/overrides", &of_ann(60));
-        (refused.status == 503 && refused.text().contains("cannot be written")).then_some(())
+        (refused.status == 503 && refused.text().contains("cannot be opened or written")).then_some(())
     });
     assert_eq!(node.limit(), 50);
     assert_eq!(node.ask("GET", "/v1/audit", &Value::Null).status, 200);
