@@ -5,7 +5,7 @@
 //! lease has that from the start, and once a burst of it. What is spent is a debt, reported when Redis is back.
 
 use super::words::Flag;
-use super::{Lease, LeaseAnswer, UNIT, fixed, rate_of, seconds};
+use super::{Lease, LeaseAnswer, UNIT, fixed, rate_of, seconds, unit_ns};
 use crate::{Algorithm, Plan, Quota};
 
 impl Lease {
@@ -75,17 +75,45 @@ impl Lease {
         LeaseAnswer::Admitted { renew: false }
     }
 
-    /// Takes `cost` beyond what is held, out of this node's even part of the units that Redis last said are left: for a
-    /// request whose answer comes too late to wait for. The next renewal reports it as a debt. False: that part is spent, or
-    /// Redis has said nothing of the key.
-    pub fn advance(&mut self, cost: u64, now_ns: u64, nodes: u32) -> bool {
-        let part = (self.0.level() / f64::from(nodes.max(1))).floor();
-        let left = self.held(now_ns).saturating_sub(fixed(cost));
-        if self.0.epoch() == 0 || self.0.has(Flag::Fallback) || (left as f64) < -part * UNIT as f64 {
-            return false;
+    /// Takes `cost` beyond what is held, out of this node's part of what is left, for a request that a late answer cannot
+    /// decide. The next renewal reports it as a debt. `Some(false)`: that part is spent. `None`: Redis has said nothing of the
+    /// key.
+    ///
+    /// The part is even. Where it is less than a unit, the nodes take one each in the order of their `rank`, the later ones as
+    /// more is left, because all of them may have heard the same.
+    pub fn advance(
+        &mut self,
+        plan: &Plan,
+        cost: u64,
+        now_ns: u64,
+        nodes: u32,
+        rank: impl FnOnce() -> u32,
+    ) -> Option<bool> {
+        if !self.0.has(Flag::Known) || self.0.has(Flag::Fallback) {
+            return None;
         }
-        self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
-        true
+        let (nodes, whole) = (f64::from(nodes.max(1)), plan.quota.capacity() as f64);
+        let left = self.left_by_now(plan, now_ns);
+        let part = (left / nodes).floor();
+        let is_first = || left >= 1.0 + f64::from(rank()) * (whole - 1.0) / nodes;
+        let part = if part < 1.0 && is_first() { 1.0 } else { part };
+        let held = if self.0.epoch() == 0 { self.0.balance().min(0) } else { self.held(now_ns) };
+        let is_left = held.saturating_sub(fixed(cost)) as f64 >= -part * UNIT as f64;
+        if is_left {
+            self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
+        }
+        Some(is_left)
+    }
+
+    /// Units that are left by Redis' last word, with what a bucket has refilled since the lease ended.
+    fn left_by_now(&self, plan: &Plan, now_ns: u64) -> f64 {
+        let whole = plan.quota.capacity() as f64;
+        let gone_ns = now_ns.saturating_sub(self.0.end_ns().max(1));
+        match plan.quota.algorithm() {
+            Algorithm::TokenBucket => (self.0.level() + gone_ns as f64 / unit_ns(&plan.quota)).min(whole),
+            _ if gone_ns >= plan.quota.period_ns().get() => whole,
+            _ => self.0.level(),
+        }
     }
 
     /// Units that are left in the bucket, and nanoseconds until it is full if nobody spends. `estimate` says what is left of

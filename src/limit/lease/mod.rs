@@ -205,14 +205,6 @@ impl Lease {
         LeaseAnswer::Ask
     }
 
-    /// Whether it has a lease that is worth waiting for: not ended, or ended so recently that its renewal may still arrive.
-    /// A limit that hardly refills in an epoch has none, because Redis lends nothing of it for future requests.
-    pub fn has_lease(&self, plan: &Plan, now_ns: u64, lead_ns: u64) -> bool {
-        let is_lent = rate_of(&plan.quota) * seconds(plan.sharing.epoch_ns) >= SMALL_AHEAD;
-        let has_lease = self.0.epoch() != 0 && !self.0.has(Flag::Fallback);
-        is_lent && has_lease && now_ns < self.0.end_ns().saturating_add(lead_ns)
-    }
-
     /// Overdraws one unit for a request that would have to wait; once, until Redis reports that some are left. So all
     /// nodes together owe at most one unit each.
     ///

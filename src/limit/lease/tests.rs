@@ -819,6 +819,31 @@ fn under_a_shorter_epoch_a_lease_ends_with_it() {
     }
 }
 
+/// Otherwise a limit of fewer units than nodes is nobody's behind a Redis that answers late.
+#[test]
+fn less_than_a_unit_a_node_is_taken_one_by_one_in_the_order_of_ranks() {
+    let plan = plan_of(10, SECOND, 10, 0);
+    let takers = |level: f64, now_ns: u64, cost: u64| {
+        let lease = granted(&plan, Grant { epoch: 9, level, lasts_ns: 400 * MS, ..Grant::default() });
+        let taken = (0..20).map(|rank| {
+            let mut lease = lease;
+            (0..9).filter(|_| lease.advance(&plan, cost, now_ns, 20, || rank) == Some(true)).count()
+        });
+        taken.collect::<Vec<_>>()
+    };
+    for (level, after_ns, admitted) in
+        [(0.0, 0, 0), (1.0, 0, 1), (5.5, 0, 11), (10.0, 0, 20), (-1.0, 450 * MS, 6)]
+    {
+        let now_ns = NOW + if after_ns == 0 { 0 } else { 400 * MS + after_ns };
+        let taken = takers(level, now_ns, 1);
+        let (first, others) = taken.split_at(admitted);
+        assert!(first.iter().all(|taken| *taken == 1), "{level}: {taken:?}");
+        assert!(others.iter().all(|taken| *taken == 0), "{level}: {taken:?}");
+        assert_eq!(takers(level, now_ns, 2), [0; 20], "a cost of two is more than anybody's part");
+    }
+    assert_eq!(Lease::default().advance(&plan, 1, NOW, 20, || 0), None, "nothing is known of it");
+}
+
 /// Otherwise what Redis said is left would be spent here, in fallback, and once more while it hears of that.
 #[test]
 fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
@@ -829,7 +854,8 @@ fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
             let mut lease = granted(&plan, grant);
             lease.0.set_balance(0);
             let spend = |lease: &mut Lease| {
-                let advanced = (0..9).filter(|_| lease.advance(1, NOW, nodes)).count();
+                let advanced =
+                    (0..9).filter(|_| lease.advance(&plan, 1, NOW, nodes, || 0) == Some(true)).count();
                 advanced
                     + (0..9).filter(|_| is_admitted(lease.take_fallback(&plan, 1, NOW, nodes, false))).count()
             };
@@ -837,7 +863,8 @@ fn what_was_advanced_of_what_is_left_is_gone_until_redis_says_more() {
             assert_eq!(spend(&mut again), part, "{nodes}");
             let mut before = 0;
             if is_reported {
-                before = (0..part).filter(|_| lease.advance(1, NOW, nodes)).count();
+                before =
+                    (0..part).filter(|_| lease.advance(&plan, 1, NOW, nodes, || 0) == Some(true)).count();
                 let renewal = lease.renewal(&plan, KEY, LeaseDemand::default(), NOW);
                 assert_eq!(renewal.delta, before as f64);
                 if is_heard {

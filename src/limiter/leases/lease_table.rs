@@ -208,15 +208,15 @@ impl LeaseTable {
         now_ns: u64,
     ) -> (LeaseAnswer, (u64, u64)) {
         let (nodes, is_away) = (self.fleet.spenders(charge), !self.fleet.link.answers(charge.key));
-        if !is_away && share.advance(charge.cost, now_ns, self.fleet.nodes()) {
-            return (LeaseAnswer::Admitted { renew: false }, share.estimate(plan, now_ns));
+        if !is_away && let Some(told) = self.beyond_lease(share, plan, charge, now_ns) {
+            return (told, share.estimate(plan, now_ns));
         }
         let told = share.take_fallback(plan, charge.cost, now_ns, nodes, is_away);
         (told, share.fallback_left(plan, now_ns, nodes, is_away))
     }
 
-    /// What is told beyond what a lease holds whose renewals come too late: no more than this node's part of what Redis said is
-    /// left. `None`: there is no lease.
+    /// What a Redis that answers too late leaves to this node of a key beyond its lease: its part of what is left. `None`: Redis has
+    /// said nothing of the key.
     pub(crate) fn beyond_lease(
         &self,
         share: &mut Lease,
@@ -224,13 +224,10 @@ impl LeaseTable {
         charge: &Charge,
         now_ns: u64,
     ) -> Option<LeaseAnswer> {
-        let lead_ns = self.lead_ns();
-        if !share.has_lease(plan, now_ns, lead_ns) {
-            return None;
-        }
-        Some(match share.advance(charge.cost, now_ns, self.fleet.nodes()) {
+        let rank = || self.fleet.link.rank(charge.key);
+        Some(match share.advance(plan, charge.cost, now_ns, self.fleet.nodes(), rank)? {
             true => LeaseAnswer::Admitted { renew: false },
-            false => LeaseAnswer::Denied { retry_after_ns: lead_ns },
+            false => LeaseAnswer::Denied { retry_after_ns: self.lead_ns() },
         })
     }
 
