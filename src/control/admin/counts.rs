@@ -253,13 +253,8 @@ pub struct UnitGrant {
 /// What came of preparing a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantOutcome {
-    /// Counts under the new id begin as they should.
-    Carried {
-        /// The version of the reset that it follows; 0: none.
-        after: i64,
-        /// Each window with the units it had left and those it will have.
-        windows: Vec<(String, u64, u64)>,
-    },
+    /// Counts under the new id begin as they should. The version of the reset that it follows; 0: none.
+    Carried(i64),
     /// No policy of this name counts by this holder alone.
     NoPolicy,
     /// The policy is by tier, and this gateway does not know the consumer's: none was assigned.
