@@ -65,7 +65,12 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     if let Some(value) = table.value("overshoot") {
         policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
     }
-    plain(&table, &mut policy);
+    table.word("missing", &MISSING, &mut policy.missing);
+    table.boolean("shadow", &mut policy.shadow);
+    table.word("headers", &HEADERS, &mut policy.is_hidden);
+    policy.shown_as = table.value("shown-as").and_then(|value| shown_as(&value));
+    table.boolean("count-denied", &mut policy.count_denied);
+    table.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
     let base = Base {
         policy: &policy.name,
         counting: counting(&table, Counting::default()),
@@ -116,15 +121,6 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     }
     policy.replaces = candidate::read(&table);
     policy
-}
-
-fn plain(keys: &Table<'_>, policy: &mut PolicyDefinition) {
-    keys.word("missing", &MISSING, &mut policy.missing);
-    keys.boolean("shadow", &mut policy.shadow);
-    keys.word("headers", &HEADERS, &mut policy.is_hidden);
-    policy.shown_as = keys.value("shown-as").and_then(|value| shown_as(&value));
-    keys.boolean("count-denied", &mut policy.count_denied);
-    keys.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
 }
 
 /// A name that may stand in a header as it is written.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use ipnet::IpNet;
 
 use gateway::proxy::config::ClientIp;
-use gateway::service::config::{ClientTimeouts, ListenAddress, ListenerConfig, Sizes};
+use gateway::service::config::{ListenAddress, ListenerConfig};
 use net::listening;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
@@ -189,13 +189,9 @@ pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     if let Some(value) = table.value("trust") {
         (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
     }
-    client_ip_keys(&table, &mut client_ip);
+    table.word("header", &FORWARDED, &mut client_ip.header);
+    table.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
     client_ip
-}
-
-fn client_ip_keys(keys: &Table<'_>, client_ip: &mut ClientIp) {
-    keys.word("header", &FORWARDED, &mut client_ip.header);
-    keys.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
 }
 
 /// `allow` and `deny`: the addresses of clients that are admitted.
@@ -280,7 +276,9 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
         (listener.certs, listener.acme) = acme::certs(&value);
     }
     listener.protocol = protocol::read(&table, !listener.certs.is_empty());
-    plain(&table, &mut listener);
+    table.word("sni", &SNI, &mut listener.sni_strict);
+    table.word("underscores", &UNDERSCORES, &mut listener.underscores);
+    table.boolean("reuse-port", &mut listener.reuse_port);
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = redirect::of_listener(&value);
         if listener.redirect_https.is_some() && !listener.certs.is_empty() {
@@ -293,10 +291,17 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     table.number("max-connections-per-ip", &mut listener.connections_per_ip_max);
     table.spell("max-connections-per-ip", listener.connections_per_ip_max.to_string());
     if let Some(table) = table.table("timeouts") {
-        timeouts(&table, &mut listener.timeouts);
+        table.duration("handshake", &mut listener.timeouts.handshake);
+        table.duration("header", &mut listener.timeouts.header);
+        table.duration("idle", &mut listener.timeouts.idle);
+        table.duration("body-stall", &mut listener.timeouts.body_stall);
     }
     if let Some(table) = table.table("max") {
-        sizes(&table, &mut listener.max);
+        table.size("header-bytes", &mut listener.max.header_bytes);
+        table.number("headers", &mut listener.max.headers);
+        table.size("uri-bytes", &mut listener.max.uri_bytes);
+        table.size("body", &mut listener.max.body_bytes);
+        table.number("streams", &mut listener.max.streams);
     }
     if let Some(value) = table.value("response-headers") {
         listener.response_headers = headers::of_listener(&value);
@@ -307,12 +312,6 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
         (listener.proxies, listener.has_unix_proxies) = proxies(&value);
     }
     (listener, written.filter(|_| is_read))
-}
-
-fn plain(keys: &Table<'_>, listener: &mut ListenerConfig) {
-    keys.word("sni", &SNI, &mut listener.sni_strict);
-    keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
-    keys.boolean("reuse-port", &mut listener.reuse_port);
 }
 
 fn versions(value: &Value<'_>) -> (bool, bool) {
@@ -386,21 +385,6 @@ pub(crate) fn client_auth(
     let demand = demand.and_then(|value| value.choice(&DEMANDS));
     let crl = crl.and_then(|value| value.path());
     Some(tls::ClientAuth { ca: ca.path()?, demand: demand.unwrap_or(unwritten), crl })
-}
-
-fn timeouts(keys: &Table<'_>, timeouts: &mut ClientTimeouts) {
-    keys.duration("handshake", &mut timeouts.handshake);
-    keys.duration("header", &mut timeouts.header);
-    keys.duration("idle", &mut timeouts.idle);
-    keys.duration("body-stall", &mut timeouts.body_stall);
-}
-
-fn sizes(keys: &Table<'_>, sizes: &mut Sizes) {
-    keys.size("header-bytes", &mut sizes.header_bytes);
-    keys.number("headers", &mut sizes.headers);
-    keys.size("uri-bytes", &mut sizes.uri_bytes);
-    keys.size("body", &mut sizes.body_bytes);
-    keys.number("streams", &mut sizes.streams);
 }
 
 const DEFAULT_LISTENER: &str = "the default listener, because the file has no [listener]";
