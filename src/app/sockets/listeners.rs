@@ -18,7 +18,7 @@ use crate::sockets::certificates;
 use crate::sockets::certificates::{CertificateExpiry, Expiries, Tls};
 use crate::sockets::inherited_sockets;
 use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
-use crate::upgrade::PassedSocket;
+use crate::upgrade::{PassedSocket, SocketDescription};
 use acme::Challenges;
 use gateway::server::listener::{self, SharedListener};
 use gateway::server::worker::WorkerCommand;
@@ -146,7 +146,7 @@ impl Listeners {
         let mut activated = InheritedSockets::default();
         for (name, socket) in &self.activated {
             let socket = socket.try_clone().with_context(|| format!("the socket of listener {name:?}"))?;
-            activated.push_activated(name.clone(), socket);
+            activated.push_activated(Some(name.clone()), socket);
         }
         Ok(activated)
     }
@@ -286,13 +286,10 @@ impl Listeners {
             .iter()
             .flat_map(|(name, open)| open.sockets.iter().map(move |socket| (name, open, socket)));
         let given = |(name, open, socket): (&String, &Open, &Socket)| {
-            Ok(PassedSocket {
-                name: name.clone(),
-                bind: open.bind.to_string(),
-                owns_file: open.file.is_some(),
-                is_activated: open.is_activated,
-                socket: socket.try_clone()?.into(),
-            })
+            let (owns_file, is_activated) = (open.file.is_some(), open.is_activated);
+            let (name, bind) = (name.clone(), open.bind.to_string());
+            let described = SocketDescription { name, bind, owns_file, is_activated };
+            Ok(PassedSocket { described, socket: socket.try_clone()?.into() })
         };
         sockets.map(given).collect()
     }
