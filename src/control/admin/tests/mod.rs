@@ -175,9 +175,7 @@ fn state(readiness: Readiness) -> AdminState {
                 };
                 Box::pin(std::future::ready(vec![of(Some(vec![window])), of(None)]))
             }),
-            grant: Box::new(|_| {
-                Box::pin(std::future::ready(GrantOutcome::Carried(0)))
-            }),
+            grant: Box::new(|_| Box::pin(std::future::ready(GrantOutcome::Carried(0)))),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
             standing: Box::new(|_, _| Vec::new()),
