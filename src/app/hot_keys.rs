@@ -59,8 +59,8 @@ impl HotKeys {
         HotKeys(Arc::new(HotKeyState {
             checks: Mutex::new(gathered.tally(random.next())),
             gathered,
-            current: Arc::clone(publisher.current()),
-            limiter: Arc::clone(publisher.limiter()),
+            current: Arc::clone(&publisher.current),
+            limiter: Arc::clone(&publisher.process.limiter),
             metrics: Arc::clone(metrics),
             fleet: tier.map(|tier| (tier.shared_values(), random.name())),
             lost,

@@ -69,7 +69,7 @@ fn without_warnings(error: anyhow::Error) -> anyhow::Error {
 /// Logs what is in force now, and apart from it what waits for a restart.
 fn say_applied(publisher: &Publisher, changes: Changes, what: &str) {
     let (waiting, all) = (publisher.waiting(), changes.settings.len());
-    let (generation, changes) = (publisher.generation(), changes.applied());
+    let (generation, changes) = (publisher.published, changes.applied());
     tracing::info!(generation, %changes, "{what}");
     if !waiting.is_empty() {
         let settings = waiting.join(", ");

@@ -25,8 +25,8 @@ pub(crate) fn state(
     (control, samples): (Option<admin::ControlPlane>, &Arc<SampleMemory>),
     own: Option<&admin::Config>,
 ) -> admin::AdminState {
-    let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
-    let limiter = Arc::clone(publisher.limiter());
+    let (text, current) = (Arc::clone(&publisher.text), Arc::clone(&publisher.current));
+    let limiter = Arc::clone(&publisher.process.limiter);
     let shown_text = Arc::clone(&text);
     let (limiter_of_nodes, redis) = (Arc::clone(&limiter), live.redis.clone());
     let named = Arc::clone(&current);
