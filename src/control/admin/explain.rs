@@ -13,7 +13,8 @@ pub struct ExplainRequest {
     pub method: Method,
     /// An absolute URL, or a path with its query.
     pub url: Uri,
-    /// The client's address, if the query names one; [`NO_ADDRESS`] for a Unix socket.
+    /// The address it comes from, which may be that of a trusted hop; [`NO_ADDRESS`] for a Unix socket, and loopback if
+    /// the query names none.
     pub from: Option<IpAddr>,
     /// The `header` parameters, in the order of the query.
     pub headers: HeaderMap,
