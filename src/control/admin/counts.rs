@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::database::Time;
-use limit::{Algorithm, Calendar};
+use limit::Quota;
 use metrics::hot_keys;
 use policy::definition::Dimension;
 use policy::{Policy, SubjectValues};
@@ -186,10 +186,7 @@ pub struct WindowUsage {
     pub window: String,
     /// How it counts.
     #[serde(skip)]
-    pub algorithm: Algorithm,
-    /// Whose windows it has, if they are not of a fixed length.
-    #[serde(skip)]
-    pub calendar: Option<&'static Calendar>,
+    pub quota: Quota,
     /// Units in one period, under the override if there is one.
     pub limit: u64,
     /// Units that it holds when it is full.

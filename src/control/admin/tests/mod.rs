@@ -7,6 +7,7 @@ mod connections;
 mod live;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,8 +150,12 @@ fn state(readiness: Readiness) -> AdminState {
             usage: Box::new(|_| {
                 let window = WindowUsage {
                     window: "p".to_owned(),
-                    algorithm: limit::Algorithm::TokenBucket,
-                    calendar: None,
+                    quota: limit::Quota::new(
+                        limit::Algorithm::TokenBucket,
+                        NonZeroU64::MIN,
+                        NonZeroU64::MIN,
+                        NonZeroU64::MIN,
+                    ),
                     limit: 5,
                     capacity: 5,
                     period_seconds: Some(60.0),
