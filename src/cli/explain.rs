@@ -20,7 +20,6 @@ use app::explain_from_outside;
 use base::identity::NO_ADDRESS;
 use config::Config;
 use control::admin::{self, ExplainRequest};
-use net::listening::Bind;
 
 /// The request to explain. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
@@ -172,11 +171,7 @@ struct Explanation {
 impl Explanation {
     /// Who has answered, and whether what it runs is what the file says.
     fn notes(&self, config: &Config, has_admin: bool, file: &Path) -> String {
-        let bind = match config.admin.as_ref().map(|admin| &admin.bind) {
-            Some(Bind::Tcp(addr)) => addr.to_string(),
-            Some(Bind::Unix(path)) => format!("unix:{}", path.display()),
-            None => return String::new(),
-        };
+        let Some(bind) = config.admin.as_ref().map(|admin| &admin.bind) else { return String::new() };
         let file = file.display();
         let version = self.gateway["version"].as_str().unwrap_or("of another version");
         let generation = self.gateway["generation"].as_u64().unwrap_or_default();
