@@ -79,23 +79,20 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         None,
         [([("version", VERSION)], 1_u64)],
     )?;
-    families.counters(
+    families.counter(
         "auth_verifications",
         "Tokens and passwords verified because no earlier verification was cached",
-        None,
-        [([], metrics.auth_verifications.value())],
+        metrics.auth_verifications.value(),
     )?;
-    families.counters(
+    families.counter(
         "worker_panics",
         "Panics in a worker, each of which ended one request or one connection",
-        None,
-        [([], metrics.panics.value())],
+        metrics.panics.value(),
     )?;
-    families.counters(
+    families.counter(
         "accept_errors",
         "Times that accepting a connection failed for lack of file descriptors or memory",
-        None,
-        [([], metrics.accept_errors.value())],
+        metrics.accept_errors.value(),
     )?;
     families.counters(
         "access_log_lines",
@@ -115,11 +112,10 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
             ([("result", "dropped")], metrics.decision_log.dropped.value()),
         ],
     )?;
-    families.counters(
+    families.counter(
         "access_log_lines_cut",
         "Access-log lines that were truncated, because they were too long for a syslog message",
-        None,
-        [([], metrics.access_log.cut.value())],
+        metrics.access_log.cut.value(),
     )?;
     families.counters(
         "spans",
@@ -153,11 +149,10 @@ fn configuration(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result 
             ([("result", "failed")], metrics.upgrades_failed.value()),
         ],
     )?;
-    families.gauges(
+    families.gauge(
         "config_generation",
         "Generation of the configuration in force",
-        None,
-        [([], configuration.generation)],
+        configuration.generation,
     )?;
     families.gauges(
         "config_last_reload_success_timestamp",
@@ -165,11 +160,10 @@ fn configuration(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result 
         Some(&MetricUnit::Seconds),
         [([], configuration.loaded_unix_seconds)],
     )?;
-    families.gauges(
+    families.gauge(
         "config_last_reload_successful",
         "Whether the last reload of the configuration succeeded",
-        None,
-        [([], u64::from(!configuration.is_refused))],
+        u64::from(!configuration.is_refused),
     )
 }
 
