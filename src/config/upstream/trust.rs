@@ -5,7 +5,7 @@ use rustls::pki_types::ServerName;
 
 use net::trust::{ClientPair, Trust};
 
-use crate::keys::upstream::TLS_VERSIONS;
+use crate::keys::listener::TLS_VERSIONS;
 use crate::reader::Value;
 
 pub(crate) fn read(value: &Value<'_>) -> Trust {
