@@ -175,16 +175,10 @@ impl Status {
             Some(&MetricUnit::Seconds),
             [([], age.as_secs_f64())],
         )?;
-        families.gauge(
-            "control_version",
-            "Version of the control plane's data in force",
-            health.version as u64,
-        )?;
-        families.counter(
-            "control_reads",
-            "Queries that the control plane's database answered",
-            health.reads,
-        )?;
+        let help = "Version of the control plane's data in force";
+        families.gauge("control_version", help, health.version as u64)?;
+        let help = "Queries that the control plane's database answered";
+        families.counter("control_reads", help, health.reads)?;
         let help = "Queries that the control plane's database did not answer";
         families.counter("control_failures", help, health.failures)?;
         let help = "Whether change notifications of the control plane can be received";
