@@ -26,7 +26,8 @@ impl Gateway {
         say(format_args!("draining (process {pid}): open requests have {most:?} at most"));
         self.readiness.enter(ProcessPhase::Draining);
         self.watching.iter().chain(&self.telling).for_each(tokio::task::JoinHandle::abort);
-        self.publisher.stop_ordering();
+        // A process that has taken over keeps the same files of certificates.
+        self.publisher.orders.follow(&[]);
         if end == End::Stop {
             service_manager::stopping();
         }

@@ -82,7 +82,7 @@ pub(super) struct Publisher {
     /// The configuration of the start, of which some settings stay in force; without its parts.
     first: Arc<Config>,
     /// What was found in the files and rows in force, which is told once a load.
-    told: Report,
+    pub(super) told: Report,
     /// How many configurations have been put into force: the number of the one in force.
     pub(super) published: u64,
 }
@@ -129,16 +129,6 @@ impl Publisher {
     pub(super) fn servers(&self) -> Vec<RememberedServer> {
         let upstreams = self.kept.upstreams.iter();
         upstreams.flat_map(|upstream| upstream.remember_servers()).take(SERVERS_MAX).collect()
-    }
-
-    /// Orders nothing any more. A process that has taken over keeps the same files.
-    pub(super) fn stop_ordering(&mut self) {
-        self.orders.follow(&[]);
-    }
-
-    /// Forgets the warnings that were reported, so that the next load reports them again.
-    pub(super) fn tell_again(&mut self) {
-        self.told = Report::default();
     }
 
     /// Prepares a definition, puts it into force, and returns what changed.

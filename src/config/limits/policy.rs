@@ -12,7 +12,6 @@ use crate::keys::policy::{HEADERS, MISSING, WHEN_DOWN};
 use crate::limits::tier_table::TierTable;
 use crate::limits::tiers;
 use crate::limits::tiers::Base;
-use crate::limits::windows;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
 use crate::limits::{candidate, cost, count, exempt, hot_keys, penalty, time_zone};
 use crate::load::report::Fields;
@@ -43,7 +42,7 @@ pub(crate) fn read_all(
 
 /// The policy that a shorthand on a route expands to.
 pub(crate) fn of_shorthand(name: String, text: &Text<'_>) -> Option<PolicyDefinition> {
-    let (window, by) = window(text, Counting::default(), windows::hint_with_by)?;
+    let (window, by) = window(text, Counting::default(), |problem| problem.hint().into_owned())?;
     Some(PolicyDefinition { by, ..PolicyDefinition::new(name, vec![window]) })
 }
 
