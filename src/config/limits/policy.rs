@@ -85,15 +85,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         policy.matches = read_matches(matches);
     }
     if let Some(value) = table.value("cost") {
-        policy.cost = cost::read(&value);
-        let mut windows = policy.windows.iter();
-        // An error, because what is in flight has no cost that is known only when it is over.
-        if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
-            value.wrong_key(
-                "a limit of requests in flight cannot have a cost that is known only after the response",
-                "move the limit of requests in flight to a policy of its own, without this cost",
-            );
-        }
+        read_cost(&value, &mut policy);
     }
     if let Some(exempted) = table.table("exempt") {
         policy.exempt = exempt::read(&exempted, tiers, &policy);
@@ -120,6 +112,18 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     }
     policy.replaces = candidate::read(&table);
     policy
+}
+
+fn read_cost(value: &Value<'_>, policy: &mut PolicyDefinition) {
+    policy.cost = cost::read(value);
+    let mut windows = policy.windows.iter();
+    // An error, because what is in flight has no cost that is known only when it is over.
+    if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
+        value.wrong_key(
+            "a limit of requests in flight cannot have a cost that is known only after the response",
+            "move the limit of requests in flight to a policy of its own, without this cost",
+        );
+    }
 }
 
 /// A name that may stand in a header as it is written.
