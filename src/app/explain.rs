@@ -12,10 +12,8 @@ mod listener;
 mod nearest;
 
 use std::cell::Cell;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, Method, Uri};
 use serde_json::json;
 
 use super::views::override_view::OverrideView;
@@ -27,7 +25,8 @@ use base::clock;
 use base::identity::NOBODY;
 use base::ids::IdVec;
 use config::{counted_as, show_share, show_size};
-pub(crate) use dry_check::{DryCheck, look_ahead};
+use control::admin::ExplainRequest;
+pub(crate) use dry_check::{blocked, lacking, look_ahead};
 use gateway::proxy::config::ClientIp;
 use gateway::proxy::pipeline;
 use gateway::service::config::ListenerConfig;
@@ -48,19 +47,6 @@ use policy::{
 use upstream::health::HealthState;
 use upstream::live::NameFailure;
 use upstream::{LiveUpstream, SharedServer};
-
-#[derive(Debug)]
-pub struct ExplainedRequest<'a> {
-    pub method: &'a Method,
-    /// A URL, or only path and query.
-    pub url: &'a Uri,
-    pub headers: &'a HeaderMap,
-    /// The address it comes from, which may be that of a trusted hop, or [`NO_ADDRESS`](base::identity::NO_ADDRESS)
-    /// over a Unix socket; loopback if none is given.
-    pub from: Option<IpAddr>,
-    /// Whether to list every route, not only the nearest.
-    pub all: bool,
-}
 
 /// Where the remaining units of limits are known.
 #[derive(Clone, Copy, Debug)]
@@ -127,10 +113,10 @@ pub struct InForce<'s> {
 pub fn explain(
     in_force: &InForce<'_>,
     known: LimitSource<'_>,
-    asked: &ExplainedRequest<'_>,
+    asked: &ExplainRequest,
     now_ns: u64,
 ) -> RequestExplanation {
-    let taken = listener::take(in_force.listeners, asked.url, asked.from);
+    let taken = listener::take(in_force.listeners, &asked.url, asked.from);
     let mut explained = RequestExplanation {
         listener: taken.shown(),
         refused: taken.unanswered.clone(),

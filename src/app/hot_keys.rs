@@ -51,16 +51,16 @@ impl HotKeys {
         let unwritten = lost.clone();
         metrics.register(move |families| {
             let hot = shown.book().hot() as u64;
-            families.gauges("hot_keys", "Keys that are hot now", None, [([], hot)])?;
+            families.gauge("hot_keys", "Keys that are hot now", hot)?;
             let help =
                 "Minutes of hot-key counts that could not be sent to Redis, so that other nodes do not show them";
-            families.counters("hot_key_writes_lost", help, None, [([], unwritten.value())])
+            families.counter("hot_key_writes_lost", help, unwritten.value())
         });
         HotKeys(Arc::new(HotKeyState {
             checks: Mutex::new(gathered.tally(random.next())),
             gathered,
-            current: Arc::clone(publisher.current()),
-            limiter: Arc::clone(publisher.limiter()),
+            current: Arc::clone(&publisher.current),
+            limiter: Arc::clone(&publisher.process.limiter),
             metrics: Arc::clone(metrics),
             fleet: tier.map(|tier| (tier.shared_values(), random.name())),
             lost,

@@ -37,11 +37,6 @@ impl FileReader {
             FileReader::ErrorPages => "errors",
         }
     }
-
-    /// A configuration that comes into force has read its files. Those of the others are fixed at start.
-    fn is_published(&self) -> bool {
-        !matches!(self, FileReader::Admin | FileReader::Grpc)
-    }
 }
 
 impl OutdatedFiles {
@@ -54,9 +49,9 @@ impl OutdatedFiles {
         };
     }
 
-    /// A configuration has come into force, with the files that it names.
+    /// A configuration has come into force, with the files that it names, but for those that are fixed at start.
     pub(super) fn published(&self) {
-        self.lock().retain(|part| !part.is_published());
+        self.lock().retain(|part| matches!(part, FileReader::Admin | FileReader::Grpc));
     }
 
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {

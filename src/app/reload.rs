@@ -11,7 +11,7 @@ use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
 use super::views::last_reload::LastReload;
-use config::{self, Errors, Files, RowDocument};
+use config::{self, Errors, Files, Report, RowDocument};
 use metrics::Metrics;
 
 /// Who is told what came of a reload, beside the log.
@@ -35,7 +35,8 @@ pub(super) async fn reload(
     }
     service_manager::reloading();
     let path = path.to_owned();
-    publisher.tell_again();
+    // So that this load reports again what was reported.
+    publisher.told = Report::default();
     let published = match read(path, control.is_some()).await {
         Ok(files) => publish(Arc::new(files), publisher, control).await,
         Err(error) => Err(error),
@@ -69,7 +70,7 @@ fn without_warnings(error: anyhow::Error) -> anyhow::Error {
 /// Logs what is in force now, and apart from it what waits for a restart.
 fn say_applied(publisher: &Publisher, changes: Changes, what: &str) {
     let (waiting, all) = (publisher.waiting(), changes.settings.len());
-    let (generation, changes) = (publisher.generation(), changes.applied());
+    let (generation, changes) = (publisher.published, changes.applied());
     tracing::info!(generation, %changes, "{what}");
     if !waiting.is_empty() {
         let settings = waiting.join(", ");

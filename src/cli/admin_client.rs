@@ -152,6 +152,19 @@ impl AdminClient {
         })
     }
 
+    /// The answer to a GET as JSON.
+    ///
+    /// # Errors
+    /// If there is no whole answer in time, or it is a refusal: what that says.
+    pub(super) fn read(&self, target: &str) -> anyhow::Result<Value> {
+        let answer = self.ask(&Method::GET, target, &HeaderMap::new(), None)?;
+        let shown = serde_json::from_slice(answer.body()).unwrap_or_default();
+        match answer.status() {
+            StatusCode::OK => Ok(shown),
+            status => bail!("{}", self.place.refusal(status, &shown)),
+        }
+    }
+
     pub(super) fn request(
         &self,
         method: &Method,

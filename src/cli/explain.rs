@@ -10,18 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::admin_client::{AdminClient, encoded};
 use super::admin_target::AdminTarget;
 use super::check::EXIT_CONFIG;
-use app::explain::ExplainedRequest;
 use app::explain_from_outside;
 use base::identity::NO_ADDRESS;
 use config::Config;
-use control::admin;
-use net::listening::Bind;
+use control::admin::{self, ExplainRequest};
 
 /// The request to explain. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
@@ -120,40 +118,37 @@ pub fn run(
         // Without Redis, because `--offline` asks nobody.
         config.redis = None;
     }
-    let headers: HeaderMap = arguments.headers.iter().cloned().collect();
-    let (method, url) = arguments.line();
-    let Arguments { from, all, .. } = arguments;
-    let asked = ExplainedRequest { method: &method, url: &url, headers: &headers, from: *from, all: *all };
     let claims: Vec<Box<str>> = loaded.table.claims().into_iter().map(Into::into).collect();
     let method = |config: &auth::Config| auth::Method::new(config.clone(), &claims).map(Arc::new);
     let auth_methods = config.auth.iter().map(method).collect::<Result<_, _>>()?;
-    let explained = explain_from_outside(&config, loaded.table, &auth_methods, &asked)?;
+    let explained = explain_from_outside(&config, loaded.table, &auth_methods, &arguments.asked())?;
     let source = if explained.is_from_redis() { "from the file and Redis" } else { "from the file only" };
     writeln!(out, "{}note     {why}: explained {source}", explained.to_text())?;
     Ok(0)
 }
 
 impl Arguments {
-    /// The method and the URL. Without `--request` clap has seen to it that there are both.
-    fn line(&self) -> (Method, Uri) {
-        (self.method.clone().unwrap_or_default(), self.url.clone().unwrap_or_default())
+    /// The request. Without `--request` clap has seen to it that there are a method and a URL.
+    fn asked(&self) -> ExplainRequest {
+        ExplainRequest {
+            method: self.method.clone().unwrap_or_default(),
+            url: self.url.clone().unwrap_or_default(),
+            from: self.from,
+            headers: self.headers.iter().cloned().collect(),
+            all: self.all,
+        }
     }
 }
 
 /// What the running gateway, or its database, knows of a request that was sent.
 fn sent(client: &AdminClient, id: &str) -> anyhow::Result<String> {
-    let target = format!("/v1/decisions/{}", encoded(id));
-    let answer = client.ask(&Method::GET, &target, &HeaderMap::new(), None)?;
-    let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-    if answer.status() != StatusCode::OK {
-        bail!("{}", client.place.refusal(answer.status(), &shown));
-    }
+    let shown = client.read(&format!("/v1/decisions/{}", encoded(id)))?;
     Ok(shown["text"].as_str().unwrap_or_default().to_owned())
 }
 
 /// The explanation of the running gateway; `None` if none answers.
 fn ask(client: &AdminClient, arguments: &Arguments) -> Result<Explanation, NoExplanation> {
-    let answer = client.ask(&Method::GET, &target(arguments), &HeaderMap::new(), None);
+    let answer = client.ask(&Method::GET, &target(&arguments.asked()), &HeaderMap::new(), None);
     let answer = answer.map_err(|error| NoExplanation::of(&error))?;
     if answer.status() != StatusCode::OK {
         let problem = serde_json::from_slice(answer.body()).unwrap_or_default();
@@ -176,11 +171,7 @@ struct Explanation {
 impl Explanation {
     /// Who has answered, and whether what it runs is what the file says.
     fn notes(&self, config: &Config, has_admin: bool, file: &Path) -> String {
-        let bind = match config.admin.as_ref().map(|admin| &admin.bind) {
-            Some(Bind::Tcp(addr)) => addr.to_string(),
-            Some(Bind::Unix(path)) => format!("unix:{}", path.display()),
-            None => return String::new(),
-        };
+        let Some(bind) = config.admin.as_ref().map(|admin| &admin.bind) else { return String::new() };
         let file = file.display();
         let version = self.gateway["version"].as_str().unwrap_or("of another version");
         let generation = self.gateway["generation"].as_u64().unwrap_or_default();
@@ -233,18 +224,20 @@ impl fmt::Display for NoExplanation {
 }
 
 /// The request target of the admin listener's /v1/explain.
-fn target(arguments: &Arguments) -> String {
-    let (method, url) = arguments.line();
-    let mut target =
-        format!("/v1/explain?method={}&url={}", encoded(method.as_str()), encoded(url.to_string()));
-    if let Some(from) = arguments.from {
+fn target(asked: &ExplainRequest) -> String {
+    let mut target = format!(
+        "/v1/explain?method={}&url={}",
+        encoded(asked.method.as_str()),
+        encoded(asked.url.to_string())
+    );
+    if let Some(from) = asked.from {
         let from = if from == NO_ADDRESS { "unix".to_owned() } else { from.to_string() };
         target.push_str(&format!("&from={}", encoded(from)));
     }
-    if arguments.all {
+    if asked.all {
         target.push_str("&all=true");
     }
-    for (name, value) in &arguments.headers {
+    for (name, value) in &asked.headers {
         let header = [name.as_str().as_bytes(), b":", value.as_bytes()].concat();
         target.push_str(&format!("&header={}", encoded(&header)));
     }

@@ -4,9 +4,6 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::bail;
-use http::{HeaderMap, Method, StatusCode};
-
 use super::admin_client::encoded;
 use super::admin_target::AdminTarget;
 use base::words::plain_lines;
@@ -37,11 +34,7 @@ pub struct Arguments {
 /// If no gateway answers, or it refuses.
 pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn Write) -> anyhow::Result<u8> {
     let client = arguments.whom.client(file, PATIENCE, admin::Config::own_token)?;
-    let answer = client.ask(&Method::GET, &arguments.target(), &HeaderMap::new(), None)?;
-    let shown: serde_json::Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-    if answer.status() != StatusCode::OK {
-        bail!("{}", client.place.refusal(answer.status(), &shown));
-    }
+    let shown = client.read(&arguments.target())?;
     out.write_all(plain_lines(shown["text"].as_str().unwrap_or_default()).as_bytes())?;
     Ok(0)
 }

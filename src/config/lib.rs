@@ -92,9 +92,12 @@ fn read_sources(
     variables: Variables<'_>,
 ) -> Result<Definition, Errors> {
     let (definitions, findings, secrets) = parse(&sources, findings, variables);
-    let report = Report::new(sources, findings, secrets);
+    let mut report = Report::new(sources, findings, secrets);
     match definitions {
-        Some((config, places)) => Ok(Definition::of_files(config, report.with_places(places))),
+        Some((config, places)) => {
+            report.places = places;
+            Ok(Definition::of_files(config, report))
+        }
         None => Err(report.into_errors()),
     }
 }

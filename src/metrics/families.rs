@@ -85,6 +85,16 @@ impl<'e> Families<'e> {
         self.family(MetricKind::Gauge, name, help, unit, samples)
     }
 
+    /// A counter without labels and unit.
+    pub fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
+        self.counters(name, help, None, [([], count)])
+    }
+
+    /// A gauge without labels and unit.
+    pub fn gauge(&mut self, name: &str, help: &str, level: impl Into<MetricNumber>) -> fmt::Result {
+        self.gauges(name, help, None, [([], level)])
+    }
+
     /// A histogram of durations, without labels.
     pub fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
         self.distributions(name, help, [([], histogram.distribution())])

@@ -20,6 +20,16 @@ pub enum Bind {
     Unix(PathBuf),
 }
 
+impl Bind {
+    /// The address; `None` of a Unix socket.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Bind::Tcp(address) => Some(*address),
+            Bind::Unix(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Bind {
     /// As the configuration writes it.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

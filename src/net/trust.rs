@@ -12,16 +12,17 @@ pub struct Trust {
     /// The server name to send, which the certificate must be for. `None`: the host of the URL.
     pub sni: Option<String>,
     /// The oldest version of TLS to speak.
-    pub min_version: TrustTlsVersion,
+    pub min_version: TlsVersion,
     /// Whether to verify its certificate. Without that, anyone on the network path can pose as the server.
     pub verify: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TrustTlsVersion {
+/// A version of TLS; there are no older ones here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TlsVersion {
     #[default]
-    V1_2,
-    V1_3,
+    Tls12,
+    Tls13,
 }
 
 /// A certificate and its key, as files.
@@ -35,7 +36,7 @@ pub struct ClientPair {
 
 impl Default for Trust {
     fn default() -> Trust {
-        Trust { ca: None, shown: None, sni: None, min_version: TrustTlsVersion::default(), verify: true }
+        Trust { ca: None, shown: None, sni: None, min_version: TlsVersion::default(), verify: true }
     }
 }
 

@@ -83,19 +83,14 @@ impl RlsStats {
         families.counters("rls_unknown_descriptors", help, None, unknown)?;
         let help =
             "Limits sent with descriptors that were ignored, because there were too many different ones";
-        families.counters("rls_overrides_ignored", help, None, [([], self.overrides_left.value())])?;
+        families.counter("rls_overrides_ignored", help, self.overrides_left.value())?;
         let help = "Descriptors with negative hits, which were checked but refunded nothing";
-        families.counters("rls_returns_ignored", help, None, [([], self.negative_hits.value())])?;
+        families.counter("rls_returns_ignored", help, self.negative_hits.value())?;
         let help = "gRPC connections that were closed: too many of them, no permitted certificate, or a flood \
             of frames";
-        families.counters(
-            "grpc_connections_refused",
-            help,
-            None,
-            [([], self.connections_refused.value())],
-        )?;
+        families.counter("grpc_connections_refused", help, self.connections_refused.value())?;
         let connections = self.connections.load(Ordering::Relaxed) as u64;
-        families.gauges("grpc_connections", "gRPC connections that are open", None, [([], connections)])
+        families.gauge("grpc_connections", "gRPC connections that are open", connections)
     }
 }
 

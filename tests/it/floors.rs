@@ -204,7 +204,7 @@ const METHODS_MAX: usize = 30;
 const WIDE_TYPES: &[(&str, &str, usize)] = &[
     ("config/reader/mod.rs", "Table", 35),
     ("config/reader/mod.rs", "Value", 36),
-    ("control/database/connection/open.rs", "Database", 35),
+    ("control/database/handle.rs", "Database", 35),
     ("gateway/proxy/attempt/mod.rs", "UpstreamAttempt", 36),
     ("gateway/service/activity.rs", "Activity", 43),
     ("limit/lease/mod.rs", "Lease", 62),

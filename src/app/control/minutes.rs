@@ -193,18 +193,13 @@ impl Usage {
     /// Writes the families of usage by the minute.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let help = "Minutes of usage that are not yet written to the control plane's database";
-        families.gauges(
-            "usage_writes_waiting",
-            help,
-            None,
-            [([], self.waits.load(Ordering::Relaxed) as u64)],
-        )?;
+        families.gauge("usage_writes_waiting", help, self.waits.load(Ordering::Relaxed) as u64)?;
         let help = "Decisions whose minute of usage was dropped, because the control plane's database was down for \
             too long";
-        families.counters("usage_decisions_lost", help, None, [([], self.lost.load(Ordering::Relaxed))])?;
+        families.counter("usage_decisions_lost", help, self.lost.load(Ordering::Relaxed))?;
         let help =
             "Decisions that usage by the minute counts without a name, because there were too many names";
-        families.counters("usage_decisions_unnamed", help, None, [([], self.gathered.others())])
+        families.counter("usage_decisions_unnamed", help, self.gathered.others())
     }
 }
 

@@ -8,18 +8,13 @@ use config::{self, Files, RowDocument, TierRow};
 use control::admin::Proposal;
 use control::admin::bodies::{At, Flaw};
 use control::database::tiers::BURST_MULTIPLIER;
-use control::database::{DatabaseRows, NewTierLimit, PolicyRow, RemovedRow, TierLimit};
+use control::database::{
+    DatabaseRows, NewTierLimit, PolicyRow, RowKind, RowName, TableRow, TierLimit, tiers,
+};
 
 /// The policies of the database and its tier table.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rows(BTreeMap<Key, RowDocument>);
-
-/// What tells rows apart.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Key {
-    Policy(String),
-    Tier { tier: String, resource: String },
-}
+pub(crate) struct Rows(BTreeMap<RowName, RowDocument>);
 
 impl Rows {
     pub(crate) fn of(state: &DatabaseRows) -> Rows {
@@ -36,24 +31,14 @@ impl Rows {
     }
 
     /// Puts these in, and takes those out that are gone. Whether anything differs.
-    pub(super) fn change(&mut self, changed: &DatabaseRows, gone: &[RemovedRow]) -> bool {
+    pub(super) fn change(&mut self, changed: &DatabaseRows, gone: &[RowName]) -> bool {
         let mut differs = false;
         for (key, added) in Rows::of(changed).0 {
             differs |= self.0.get(&key) != Some(&added);
             self.0.insert(key, added);
         }
         for gone in gone {
-            let key = match gone {
-                RemovedRow::Policy(name) => Key::Policy(name.clone()),
-                RemovedRow::Tier { tier, resource } => {
-                    Key::Tier { tier: tier.clone(), resource: resource.clone() }
-                }
-                RemovedRow::Assignment(_)
-                | RemovedRow::Reset(_)
-                | RemovedRow::Override(_)
-                | RemovedRow::ApiKey(_) => continue,
-            };
-            differs |= self.0.remove(&key).is_some();
+            differs |= self.0.remove(gone).is_some();
         }
         differs
     }
@@ -78,16 +63,16 @@ pub(super) async fn check(files: Arc<Files>, mut rows: Rows, proposal: Proposal)
                 .map(|document| RowDocument::policy(&name, &document))
                 .transpose()
                 .map_err(of_whole)?;
-            (Key::Policy(name), added)
+            ((RowKind::Policy, name), added)
         }
         Proposal::Tier { tier, resource, limit } => {
             let added =
                 limit.map(|limit| RowDocument::tier(&of_new(&limit))).transpose().map_err(of_whole)?;
-            (Key::Tier { tier, resource }, added)
+            ((RowKind::Tier, tiers::key(&tier, &resource)), added)
         }
     };
     // A row of the tier table is written in other words than its body.
-    let is_policy = matches!(key, Key::Policy(_));
+    let is_policy = key.0 == RowKind::Policy;
     let checking = tokio::task::spawn_blocking(move || {
         let all = rows.added();
         rows.0.remove(&key);
@@ -119,9 +104,9 @@ fn of_whole(detail: String) -> Vec<Flaw> {
 }
 
 /// `None` if it cannot be written as TOML, which no writer lets into the table.
-fn of_policy(row: &PolicyRow) -> Option<(Key, RowDocument)> {
+fn of_policy(row: &PolicyRow) -> Option<(RowName, RowDocument)> {
     match RowDocument::policy(&row.id, &row.document) {
-        Ok(added) => Some((Key::Policy(row.id.clone()), added)),
+        Ok(added) => Some(((RowKind::Policy, row.key()), added)),
         Err(error) => {
             tracing::error!(policy = row.id, %error, "a policy of the database is ignored, because it cannot be read");
             None
@@ -130,7 +115,7 @@ fn of_policy(row: &PolicyRow) -> Option<(Key, RowDocument)> {
 }
 
 /// The same of a row of the tier table.
-fn of_tier(row: &TierLimit) -> Option<(Key, RowDocument)> {
+fn of_tier(row: &TierLimit) -> Option<(RowName, RowDocument)> {
     let said = TierRow {
         tier: &row.tier,
         resource: &row.resource,
@@ -140,7 +125,7 @@ fn of_tier(row: &TierLimit) -> Option<(Key, RowDocument)> {
         algorithm: row.algorithm.as_deref(),
     };
     match RowDocument::tier(&said) {
-        Ok(added) => Some((Key::Tier { tier: row.tier.clone(), resource: row.resource.clone() }, added)),
+        Ok(added) => Some(((RowKind::Tier, row.key()), added)),
         Err(error) => {
             tracing::error!(tier = row.tier, resource = row.resource, %error, "a row of the tier table is ignored, \
                 because it cannot be read");

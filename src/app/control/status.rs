@@ -163,16 +163,11 @@ impl Status {
         let age = self.age(&health);
         let is_stale = age > STALE_AFTER;
         let help = "Whether the control plane's database answered the last query";
-        families.gauges("control_up", help, None, [([], u64::from(is_up))])?;
+        families.gauge("control_up", help, u64::from(is_up))?;
         let help = "Whether the control plane's data in force has not been confirmed for 60 s";
-        families.gauges("control_stale", help, None, [([], u64::from(is_stale))])?;
+        families.gauge("control_stale", help, u64::from(is_stale))?;
         let help = "Whether the policies of the control plane's database could not be put into force";
-        families.gauges(
-            "control_policies_refused",
-            help,
-            None,
-            [([], u64::from(health.refused.is_some()))],
-        )?;
+        families.gauge("control_policies_refused", help, u64::from(health.refused.is_some()))?;
         let help = "Time since the control plane's database last confirmed the data in force";
         families.gauges(
             "control_unconfirmed",
@@ -180,20 +175,12 @@ impl Status {
             Some(&MetricUnit::Seconds),
             [([], age.as_secs_f64())],
         )?;
-        families.gauges(
-            "control_version",
-            "Version of the control plane's data in force",
-            None,
-            [([], health.version as u64)],
-        )?;
-        families.counters(
-            "control_reads",
-            "Queries that the control plane's database answered",
-            None,
-            [([], health.reads)],
-        )?;
+        let help = "Version of the control plane's data in force";
+        families.gauge("control_version", help, health.version as u64)?;
+        let help = "Queries that the control plane's database answered";
+        families.counter("control_reads", help, health.reads)?;
         let help = "Queries that the control plane's database did not answer";
-        families.counters("control_failures", help, None, [([], health.failures)])?;
+        families.counter("control_failures", help, health.failures)?;
         let help = "Whether change notifications of the control plane can be received";
         let hints = ["database", "redis"].into_iter().zip(health.hints);
         let hints = hints.map(|(from, is_heard)| ([("from", from)], u64::from(is_heard)));

@@ -8,7 +8,7 @@ use crate::counts::{Counts, resets};
 use auth::IssuedKeys;
 use auth::keys::digest_bytes;
 use base::clock;
-use control::database::{self, DatabaseRows, OverrideKind, RemovedRow, Time};
+use control::database::{self, DatabaseRows, OverrideKind, RowKind, RowName, Time};
 use limiter::{BlockAnswer, Change, Holder, Limiter, Override, Reset};
 use policy::NamedValue;
 use policy::definition::Dimension;
@@ -83,7 +83,7 @@ impl Tables {
     }
 
     /// Puts these into force and takes those away that are gone.
-    pub(super) fn change(&mut self, changed: &DatabaseRows, gone: &[RemovedRow]) {
+    pub(super) fn change(&mut self, changed: &DatabaseRows, gone: &[RowName]) {
         let clocks = Clocks::now();
         for row in &changed.overrides {
             match of_row(row, clocks) {
@@ -109,16 +109,14 @@ impl Tables {
                 self.limiter.resets().put(&holder, made);
             }
         }
-        for gone in gone {
-            match gone {
+        for (kind, key) in gone {
+            match kind {
                 // Another one stands in its place already.
-                RemovedRow::Reset(id) => drop(self.reset.remove(id)),
-                RemovedRow::Override(id) => self.remove(id),
-                RemovedRow::Assignment(consumer) => self.limiter.assignments().assign(consumer, None),
-                RemovedRow::ApiKey(digest) => {
-                    digest_bytes(digest).iter().for_each(|digest| self.issued.remove(digest));
-                }
-                RemovedRow::Policy(_) | RemovedRow::Tier { .. } => {}
+                RowKind::Reset => drop(self.reset.remove(key)),
+                RowKind::Override => self.remove(key),
+                RowKind::Assignment => self.limiter.assignments().assign(key, None),
+                RowKind::ApiKey => digest_bytes(key).iter().for_each(|digest| self.issued.remove(digest)),
+                RowKind::Policy | RowKind::Tier => {}
             }
         }
     }

@@ -7,12 +7,11 @@ use tokio::task::yield_now;
 
 use super::join_all::{SendFuture, all};
 use super::sources::{Clocks, Counts};
-use crate::explain::{DryCheck, look_ahead};
-use crate::views::override_view::OverrideView;
+use crate::explain::{blocked, lacking, look_ahead};
 use base::{clock, words};
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
-use limit::{Algorithm, Charge, Outcome, PolicyId, TrialSet};
+use limit::{Algorithm, Charge, Outcome, TrialSet};
 use limiter::{Check, Limiter, Pending};
 use metrics::usage;
 use policy::{NamedSubject, PolicySelection, RouteTable, Subject};
@@ -159,8 +158,8 @@ async fn wait<'t>(counts: &Counts, table: &'t RouteTable, steps: Vec<Step<'t>>) 
                     Step::Decided(ready, check)
                 }
                 Step::Looks(ready) => {
-                    let ahead = look_ahead(table, limiter, ready.chosen, &ready.subject, ready.now_ns).await;
-                    Step::Told(foretold(table, &ready, ahead))
+                    let when = (ready.now_ns, ready.wall);
+                    Step::Told(look_ahead(table, limiter, ready.chosen, &ready.subject, when).await)
                 }
                 Step::Told(_) | Step::Decided(..) => step,
             }
@@ -176,20 +175,10 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
         Step::Waits(..) | Step::Looks(_) => return CheckResult::Undecided(NO_POLICY.to_owned()),
     };
     if let Some(missing) = &check.missing {
-        return CheckResult::Undecided(format!(
-            "the policy counts by `{}`: add a value for it to the check",
-            missing.dimension
-        ));
+        return lacking(&missing.dimension.to_string());
     }
     if let Some(by) = &check.blocked {
-        let left_ns = by.left_ns(ready.now_ns);
-        return CheckResult::Refused {
-            remaining: Some(0),
-            reset_at: left_ns.map(|left_ns| ready.after(left_ns)),
-            retry_after_seconds: left_ns.map(seconds),
-            violated: Vec::new(),
-            blocked: Some(OverrideView::alone(by, ready.now_ns).sentence()),
-        };
+        return blocked(by, ready.now_ns, ready.wall);
     }
     let decision = &check.decision;
     // A shadow binds nobody, but what is left of it is known, too.
@@ -217,41 +206,6 @@ fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome) -> Violat
         limit: charge.quota.limit().get(),
         period_seconds: charge.quota.period_at_ns(clock::unix()).div_ceil(SECOND_NS),
         retry_after_seconds: outcome.retry_after_ns().map(seconds),
-    }
-}
-
-/// The verdict of a check that spends nothing.
-fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<DryCheck, String>) -> CheckResult {
-    let ahead = match ahead {
-        Ok(ahead) => ahead,
-        Err(missing) => {
-            return CheckResult::Undecided(format!(
-                "the policy counts by `{missing}`: add a value for it to the check"
-            ));
-        }
-    };
-    let reset_at = ahead.reset_ns.map(|reset_ns| ready.after(reset_ns));
-    let Some(limited) = ahead.limited else {
-        let delay_seconds = ahead.delay_ns as f64 / 1e9;
-        return CheckResult::Allowed { remaining: ahead.remaining, reset_at, delay_seconds };
-    };
-    let label = |(policy, number): (PolicyId, usize)| {
-        table.policies()[policy.index()].windows.get(number).map(|window| window.label.to_string())
-    };
-    let violated =
-        limited.violated.into_iter().zip(ahead.refusing).map(|(violation, window)| ViolatedWindow {
-            policy: violation.policy,
-            window: label(window).unwrap_or_default(),
-            limit: violation.limit,
-            period_seconds: violation.period_seconds.unwrap_or_default(),
-            retry_after_seconds: violation.retry_after_seconds,
-        });
-    CheckResult::Refused {
-        remaining: ahead.remaining,
-        reset_at,
-        retry_after_seconds: limited.retry_after_seconds,
-        violated: violated.collect(),
-        blocked: None,
     }
 }
 

@@ -36,24 +36,13 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
         return GrantOutcome::NoRedis;
     }
     if asked.is_dry {
-        return GrantOutcome::Carried { after, windows: Vec::new() };
+        return GrantOutcome::Carried(after);
     }
     let reset = Reset::new(&asked.id, Some(&asked.policy), after);
     let of = (&holder, asked.policy.as_str());
     match limiter.inspect().carry_in_redis(&accounts, of, tenant, &reset, asked.units).await {
         None => GrantOutcome::NoRedis,
-        Some(left) => {
-            let label = |account: &limiter::Account| {
-                policy.windows[usize::from(account.charge.window)].label.to_string()
-            };
-            let windows = accounts.iter().zip(left);
-            // Of that policy alone, because it is what was asked about: a candidate is carried over with it.
-            let windows = windows.filter(|(account, _)| account.charge.policy == policy.id);
-            GrantOutcome::Carried {
-                after,
-                windows: windows.map(|(account, left)| (label(account), account.remaining, left)).collect(),
-            }
-        }
+        Some(_) => GrantOutcome::Carried(after),
     }
 }
 

@@ -174,15 +174,14 @@ fn dimension(holder: &CountHolder) -> Dimension {
 }
 
 fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
-    let quota = &account.charge.quota;
+    let quota = account.charge.quota;
     let capacity = quota.capacity();
     let remaining = account.remaining.min(capacity);
     let leased = account.leased.min(capacity - remaining);
     let is_timed = quota.algorithm() != Algorithm::Concurrency;
     WindowUsage {
         window: policy.windows[usize::from(account.charge.window)].label.to_string(),
-        algorithm: quota.algorithm(),
-        calendar: quota.calendar(),
+        quota,
         limit: quota.limit().get(),
         capacity,
         period_seconds: is_timed.then(|| quota.period_at_ns(clock::unix()) as f64 / 1e9),

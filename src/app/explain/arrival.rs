@@ -7,8 +7,9 @@ use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST};
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri, Version, request};
 
+use super::InForce;
 use super::listener::{self, ChosenListener};
-use super::{ExplainedRequest, InForce};
+use control::admin::ExplainRequest;
 use gateway::proxy::headers::{self, HeadersPresent};
 use gateway::proxy::request::client;
 use gateway::proxy::request::client::RequestClient;
@@ -55,7 +56,7 @@ pub(super) enum Arrival {
 pub(super) fn arrive(
     in_force: &InForce<'_>,
     taken: &ChosenListener<'_>,
-    asked: &ExplainedRequest<'_>,
+    asked: &ExplainRequest,
 ) -> Result<Arrival, Refusal> {
     let mut head = head(asked);
     let (max, underscores) = match taken.listener {
@@ -63,7 +64,7 @@ pub(super) fn arrive(
         None => (Sizes::default(), Underscores::default()),
     };
     framed(&head, &max)?;
-    let peer = asked.from.unwrap_or_else(|| taken.loopback(asked.url));
+    let peer = asked.from.unwrap_or_else(|| taken.loopback(&asked.url));
     let client = client::find(in_force.client_ip, peer, &head.headers);
     validate::head(&head, HeadersPresent::of(&head.headers), &max, underscores)?;
     let doubt = validate::normalise(&mut head.uri)?;
@@ -72,7 +73,7 @@ pub(super) fn arrive(
     let asks_server = validate::asks_server(&head);
     if let Some(listener) = taken.listener {
         if listener.sni_strict && asked.url.scheme() == Some(&Scheme::HTTPS) {
-            validate::sni(sni(asked.url), &host)?;
+            validate::sni(sni(&asked.url), &host)?;
         }
         if let Some(redirect) = listener.redirect_https.as_ref().filter(|_| !asks_server) {
             return Ok(Arrival::Redirected { listener: listener.name.clone(), port: redirect.port });
@@ -134,7 +135,7 @@ fn framed(head: &request::Parts, max: &Sizes) -> Result<(), Refusal> {
 /// The head that a client sends for a URL: the host of the URL is its `Host`, unless the headers name another one, as
 /// with `curl -H`; a name and a password before it are its `Authorization`. Without any host it is a head of HTTP/1.0,
 /// which needs none.
-fn head(asked: &ExplainedRequest<'_>) -> request::Parts {
+fn head(asked: &ExplainRequest) -> request::Parts {
     let (mut head, ()) = Request::new(()).into_parts();
     head.method = asked.method.clone();
     head.headers = asked.headers.clone();

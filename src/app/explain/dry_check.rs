@@ -1,59 +1,35 @@
 //! What a check of one subject would come to, with nothing spent: the windows that it would be charged to, without a request
 //! and a route around them.
 
+use std::time::Duration;
+
 use super::limit::{Limit, limits, penalise, refusal, without_request};
-use gateway::service::refusal::{LimitExceeded, Refusal};
+use crate::views::override_view::OverrideView;
+use control::admin::{CheckResult, ViolatedWindow};
+use control::database::Time;
+use gateway::service::refusal::Refusal;
+use limit::TrialSet;
 use limit::lease_messages::{WindowBalance, WindowRecord};
-use limit::{PolicyId, TrialSet};
 use limiter::{Check, Limiter, Override, RedisView};
 use policy::{PolicySelection, RouteTable, Subject};
 
-/// What a check would come to.
-#[derive(Debug)]
-pub(crate) struct DryCheck {
-    /// The windows that would refuse it. `None`: none would.
-    pub limited: Option<LimitExceeded>,
-    /// The policy of each of those, and its index in that.
-    pub refusing: Vec<(PolicyId, usize)>,
-    /// Units that the binding window would have left; `None`: no window counts this subject.
-    pub remaining: Option<u64>,
-    /// Nanoseconds until that window is full again, as far as it is known.
-    pub reset_ns: Option<u64>,
-    /// How long the subject would wait in a queue, nanoseconds.
-    pub delay_ns: u64,
-}
-
-impl DryCheck {
-    /// An override refuses the subject.
-    fn blocked(by: &Override, now_ns: u64) -> DryCheck {
-        let retry_after_seconds = by.left_ns(now_ns).map(|left_ns| left_ns.div_ceil(1_000_000_000));
-        DryCheck {
-            limited: Some(LimitExceeded { violated: Vec::new(), retry_after_seconds }),
-            refusing: Vec::new(),
-            remaining: Some(0),
-            reset_ns: by.left_ns(now_ns),
-            delay_ns: 0,
-        }
-    }
-}
-
-/// Asks Redis what it has left of shared windows, and decides by that and by what this node knows.
-///
-/// # Errors
-/// If a policy requires a dimension that the subject does not have; its name.
+/// Asks Redis what it has left of shared windows, and decides by that and by what this node knows. `wall` is the time of
+/// `now_ns`.
 pub(crate) async fn look_ahead(
     table: &RouteTable,
     limiter: &Limiter,
     policies: PolicySelection<'_>,
     subject: &(impl Subject + Sync),
-    now_ns: u64,
-) -> Result<DryCheck, String> {
+    (now_ns, wall): (u64, Time),
+) -> CheckResult {
     let (mut limits, penalties) = {
         let mut check = Check::default();
-        let peeked = limiter.peek(policies, subject, now_ns, &mut check);
-        let peeked = peeked.map_err(|missing| missing.dimension.to_string())?;
+        let peeked = match limiter.peek(policies, subject, now_ns, &mut check) {
+            Ok(peeked) => peeked,
+            Err(missing) => return lacking(&missing.dimension.to_string()),
+        };
         if let Some(by) = &check.blocked {
-            return Ok(DryCheck::blocked(by, now_ns));
+            return blocked(by, now_ns, wall);
         }
         (limits(table, &check, &peeked.foretold), check.penalties)
     };
@@ -63,7 +39,7 @@ pub(crate) async fn look_ahead(
     }
     penalise(&mut limits, &penalties, limiter, now_ns);
     let limited = match refusal(&limits) {
-        Some(Refusal::Limited(limited) | Refusal::RedisDown(limited)) => Some(*limited),
+        Some(Refusal::Limited(limited) | Refusal::RedisDown(limited)) => Some(limited),
         _ => None,
     };
     if limited.is_some() {
@@ -75,17 +51,47 @@ pub(crate) async fn look_ahead(
     // Of a trial only what decides binds; any other shadow's windows are all that is known of it.
     let deciding = |limit: &&Limit| limit.charge.world() == TrialSet::OWN;
     let binding = longest.or(limits.iter().filter(deciding).min_by_key(|limit| limit.remaining));
-    Ok(DryCheck {
-        refusing: limits
-            .iter()
-            .filter(refuses)
-            .map(|limit| (limit.charge.policy, limit.charge.window.into()))
-            .collect(),
-        remaining: binding.and_then(|limit| limit.remaining),
-        reset_ns: binding.and_then(reset_ns),
-        delay_ns: limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.delay_ns).max().unwrap_or(0),
-        limited,
-    })
+    let remaining = binding.and_then(|limit| limit.remaining);
+    let reset_at = binding.and_then(reset_ns).map(|ns| wall.after(Duration::from_nanos(ns)));
+    let Some(limited) = limited else {
+        let delay_ns = limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.delay_ns).max();
+        return CheckResult::Allowed {
+            remaining,
+            reset_at,
+            delay_seconds: delay_ns.unwrap_or(0) as f64 / 1e9,
+        };
+    };
+    let label = |limit: &Limit| {
+        let policy = &table.policies()[limit.charge.policy.index()];
+        policy.windows[usize::from(limit.charge.window)].label.to_string()
+    };
+    let labels = limits.iter().filter(refuses).map(label);
+    let violated = limited.violated.into_iter().zip(labels).map(|(violation, window)| ViolatedWindow {
+        policy: violation.policy,
+        window,
+        limit: violation.limit,
+        period_seconds: violation.period_seconds.unwrap_or_default(),
+        retry_after_seconds: violation.retry_after_seconds,
+    });
+    let (violated, retry_after_seconds) = (violated.collect(), limited.retry_after_seconds);
+    CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated, blocked: None }
+}
+
+/// A policy counts by a dimension that the subject does not have.
+pub(crate) fn lacking(dimension: &str) -> CheckResult {
+    CheckResult::Undecided(format!("the policy counts by `{dimension}`: add a value for it to the check"))
+}
+
+/// An override refuses the subject.
+pub(crate) fn blocked(by: &Override, now_ns: u64, wall: Time) -> CheckResult {
+    let left = by.left_ns(now_ns).map(Duration::from_nanos);
+    CheckResult::Refused {
+        remaining: Some(0),
+        reset_at: left.map(|left| wall.after(left)),
+        retry_after_seconds: left.map(|left| left.as_nanos().div_ceil(1_000_000_000).max(1) as u64),
+        violated: Vec::new(),
+        blocked: Some(OverrideView::alone(by, now_ns).sentence()),
+    }
 }
 
 fn reset_ns(limit: &Limit) -> Option<u64> {

@@ -6,7 +6,8 @@ use http::Uri;
 use http::uri::Scheme;
 
 use base::identity::NO_ADDRESS;
-use gateway::service::config::{ListenAddress, ListenerConfig};
+use gateway::service::config::ListenerConfig;
+use net::listening::Bind;
 
 /// The listener of an explained request.
 #[derive(Debug, Default)]
@@ -50,7 +51,7 @@ pub(super) fn take<'l>(
         unanswered: None,
     };
     if from == Some(NO_ADDRESS) {
-        let mut unix = listeners.iter().filter(|listener| matches!(listener.bind, ListenAddress::Unix(_)));
+        let mut unix = listeners.iter().filter(|listener| matches!(listener.bind, Bind::Unix(_)));
         return match (unix.next(), unix.next()) {
             (None, _) => because(usual(listeners), "no listener is a Unix socket".to_owned()),
             (first, None) => ChosenListener { listener: first, ..ChosenListener::default() },

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 use base::clock;
 use base::ids::IdVec;
 use config::Config;
+use control::admin::ExplainRequest;
 use limit::Plan;
 use limiter::global::{self, Global};
 use limiter::local::Table;
@@ -21,7 +22,7 @@ use limiter::{Fleet, Limiter};
 use metrics::Metrics;
 use policy::AuthMethodId;
 
-use crate::explain::{ExplainedRequest, InForce, LimitSource, RequestExplanation, explain};
+use crate::explain::{InForce, LimitSource, RequestExplanation, explain};
 use crate::fleet::values_in_redis::ValuesInRedis;
 use crate::live::Shards;
 
@@ -81,7 +82,7 @@ pub fn explain_from_outside(
     config: &Config,
     mut table: policy::RouteTable,
     auth_methods: &IdVec<AuthMethodId, Arc<auth::Method>>,
-    asked: &ExplainedRequest<'_>,
+    asked: &ExplainRequest,
 ) -> anyhow::Result<RequestExplanation> {
     let (client_ip, listeners) = (&config.client_ip, &config.listeners[..]);
     let upstreams = &config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();

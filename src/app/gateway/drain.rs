@@ -21,12 +21,13 @@ impl Gateway {
     /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice while clients with a connection are told
     /// to leave it, stops accepting, and lets requests finish until `shutdown.drain` is over. After an upgrade nobody has to notice, so there is no delay.
     pub(super) async fn drain(mut self, mut signals: Signals, end: End) {
-        let shutdown = self.publisher.shutdown();
+        let shutdown = self.publisher.config.shutdown.clone();
         let (pid, most) = (std::process::id(), shutdown.ready_delay + shutdown.drain);
         say(format_args!("draining (process {pid}): open requests have {most:?} at most"));
         self.readiness.enter(ProcessPhase::Draining);
         self.watching.iter().chain(&self.telling).for_each(tokio::task::JoinHandle::abort);
-        self.publisher.stop_ordering();
+        // A process that has taken over keeps the same files of certificates.
+        self.publisher.orders.follow(&[]);
         if end == End::Stop {
             service_manager::stopping();
         }
@@ -38,7 +39,7 @@ impl Gateway {
             }
             tokio::time::sleep(shutdown.ready_delay).await;
         }
-        self.publisher.let_sockets_go(end == End::Upgraded);
+        self.publisher.listeners.let_go(end == End::Upgraded);
         let grpc = self.grpc_serving.take().map(|grpc| tokio::spawn(grpc.drain()));
         let deadlines = deadlines(&shutdown, end);
         for worker in &self.shared.commands {

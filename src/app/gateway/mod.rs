@@ -133,7 +133,7 @@ impl Gateway {
         };
         let publisher = Publisher::new(process, config)?;
         let shared = Arc::new(WorkerResources {
-            overload: Arc::clone(publisher.overload()),
+            overload: Arc::clone(&publisher.process.overload),
             panics: metrics.panics.clone(),
             accept_errors: metrics.accept_errors.clone(),
             turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
@@ -162,8 +162,8 @@ impl Gateway {
         let readiness = Readiness::default();
         let admin = config.admin.clone();
         let counts = Counts {
-            current: Arc::clone(publisher.current()),
-            limiter: Arc::clone(publisher.limiter()),
+            current: Arc::clone(&publisher.current),
+            limiter: Arc::clone(&publisher.process.limiter),
             metrics: Arc::clone(&metrics),
             usage,
             hot_keys: hot_keys.clone(),
@@ -175,8 +175,8 @@ impl Gateway {
         let last_reload = LastReload::default();
         let live = live::Sources {
             metrics: Arc::clone(&metrics),
-            current: Arc::clone(publisher.current()),
-            text: Arc::clone(publisher.text()),
+            current: Arc::clone(&publisher.current),
+            text: Arc::clone(&publisher.text),
             readiness: readiness.clone(),
             last_reload: last_reload.clone(),
             database: control.as_ref().map(Control::sentence),
@@ -246,7 +246,7 @@ impl Gateway {
         let Inheritance { mut sockets, predecessor } = inheritance;
         // The admin listener is bound first because it never shares its address (no SO_REUSEPORT): of two processes
         // started at once with one configuration, the second fails here. It is served only after the first publication.
-        let (expiries, stale) = (self.publisher.expiries().clone(), self.publisher.stale().clone());
+        let (expiries, stale) = (self.publisher.listeners.expiries().clone(), self.publisher.stale.clone());
         let admin = match &self.admin {
             Some((config, state)) => {
                 let opened =
@@ -287,15 +287,15 @@ impl Gateway {
         }
         self.readiness.enter(ProcessPhase::Ready);
         if let Some(predecessor) = predecessor {
-            self.predecessor = predecessor.serving(self.publisher.limiter())?;
-            self.publisher.own_socket_files();
+            self.predecessor = predecessor.serving(&self.publisher.process.limiter)?;
+            self.publisher.listeners.own_files();
             self.admin_serving.iter().chain(&self.grpc_serving).for_each(listening::Serving::own_file);
             self.metrics.upgrade_succeeded();
         }
         service_manager::ready();
         say(format_args!("ready (process {})", std::process::id()));
-        let address = |listener: &str| self.publisher.address(listener);
-        if let Some(url) = first_try::url(self.publisher.config(), address) {
+        let address = |listener: &str| self.publisher.listeners.address(listener);
+        if let Some(url) = first_try::url(&self.publisher.config, address) {
             say(format_args!("try  curl -i {url}"));
         }
         Ok(())
@@ -439,10 +439,10 @@ fn services(
     workers: usize,
 ) -> services::SharedServices {
     services::SharedServices {
-        current: Arc::clone(publisher.current()),
-        overload: Arc::clone(publisher.overload()),
-        limiter: Arc::clone(publisher.limiter()),
-        challenges: Arc::clone(publisher.challenges()),
+        current: Arc::clone(&publisher.current),
+        overload: Arc::clone(&publisher.process.overload),
+        limiter: Arc::clone(&publisher.process.limiter),
+        challenges: Arc::clone(publisher.listeners.challenges()),
         gathered: Arc::new(BufferBudget::of_gathered()),
         copies: Arc::new(BufferBudget::of_copies()),
         refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
@@ -459,22 +459,22 @@ fn services(
 
 /// Registers the parts of the process that write metric families of their own at each scrape.
 fn register(metrics: &Metrics, publisher: &Publisher) {
-    let current = Arc::clone(publisher.current());
+    let current = Arc::clone(&publisher.current);
     metrics.register(move |families| upstream::families::collect(&current.load().upstreams, families));
-    let expiries = publisher.expiries().clone();
+    let expiries = publisher.listeners.expiries().clone();
     metrics.register(move |families| expiries.collect(families));
-    let stale = publisher.stale().clone();
+    let stale = publisher.stale.clone();
     metrics.register(move |families| stale.collect(families));
-    metrics.register(publisher.orders().collect());
-    let overload = Arc::clone(publisher.overload());
+    metrics.register(publisher.orders.collect());
+    let overload = Arc::clone(&publisher.process.overload);
     metrics.register(move |families| overload.collect(families));
-    let limiter = Arc::clone(publisher.limiter());
+    let limiter = Arc::clone(&publisher.process.limiter);
     metrics.register(move |families| limiter.table().collect(families));
 }
 
 /// Shows how much of what this node has is in use. The metrics hold what shows it, which must not hold them.
 fn show_utilisation(metrics: &Arc<Metrics>, publisher: &Publisher, utilisation: &Arc<Utilisation>) {
-    let (current, utilisation) = (Arc::clone(publisher.current()), Arc::clone(utilisation));
+    let (current, utilisation) = (Arc::clone(&publisher.current), Arc::clone(utilisation));
     let own = Arc::downgrade(metrics);
     metrics.register(move |families| match own.upgrade() {
         Some(metrics) => utilisation.collect(&current.load().listeners, &metrics, families),

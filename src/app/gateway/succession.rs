@@ -45,13 +45,13 @@ impl Gateway {
 
     /// What a successor is given.
     fn handover(&self) -> std::io::Result<Handover> {
-        let mut sockets = self.publisher.share_sockets()?;
+        let mut sockets = self.publisher.listeners.share()?;
         for serving in self.admin_serving.iter().chain(&self.grpc_serving) {
             sockets.extend(serving.share()?);
         }
-        let limiter = Arc::clone(self.publisher.limiter());
+        let limiter = Arc::clone(&self.publisher.process.limiter);
         let (names, servers) = (self.publisher.names(), self.publisher.servers());
-        let Shutdown { upgrade, drain, .. } = self.publisher.shutdown();
+        let Shutdown { upgrade, drain, .. } = self.publisher.config.shutdown.clone();
         let within = upgrade.min(WITHIN_MAX);
         let (salt, table_bytes) = (self.salt, self.table_bytes);
         Ok(Handover { sockets, limiter, salt, table_bytes, names, servers, within, drain })

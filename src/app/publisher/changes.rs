@@ -28,29 +28,12 @@ pub struct PartChanges {
 impl Changes {
     /// The same without settings that a process takes at its start alone, because they wait for the next.
     pub fn applied(mut self) -> Changes {
-        self.settings.retain(|setting| !OF_START.contains(setting));
+        self.settings
+            .retain(|setting| !SETTINGS.iter().any(|(name, when, _)| name == setting && *when == START));
         self
     }
 
     pub(super) fn between(before: &Config, after: &Config) -> Changes {
-        let settings = [
-            ("workers", before.workers != after.workers),
-            ("client-ip", before.client_ip != after.client_ip),
-            ("overload", before.overload != after.overload),
-            ("limits.memory", before.limits.memory != after.limits.memory),
-            ("limits.hot-keys", before.limits.hot_keys != after.limits.hot_keys),
-            ("node", before.node != after.node),
-            ("privacy", before.privacy != after.privacy),
-            ("limits.headers", before.limits.headers != after.limits.headers),
-            ("admin", before.admin != after.admin || before.grpc != after.grpc),
-            ("redis", before.redis != after.redis),
-            ("database", before.database != after.database),
-            ("shutdown", before.shutdown != after.shutdown),
-            ("log.level", before.log_level != after.log_level),
-            ("log.decisions", before.decisions != after.decisions),
-            ("log.access", before.access_log != after.access_log),
-            ("trace", before.trace != after.trace),
-        ];
         Changes {
             parts: [
                 ("listener", parts(&before.listeners, &after.listeners, |listener| &listener.name)),
@@ -61,14 +44,53 @@ impl Changes {
                 ("route", parts(&before.routes, &after.routes, |route| &route.name)),
                 ("rls", parts(&before.domains, &after.domains, |domain| &domain.name)),
             ],
-            settings: settings.iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| *name).collect(),
+            settings: differing(&[START, RELOAD], before, after),
         }
     }
 }
 
-/// Settings that take effect at a start alone.
-const OF_START: [&str; 7] =
-    ["workers", "limits.memory", "limits.hot-keys", "admin", "redis", "database", "log.level"];
+/// Settings that wait for a restart: a process that started by `first` runs with other ones than `now` has.
+pub(super) fn waiting(first: &Config, now: &Config) -> Vec<&'static str> {
+    differing(&[START], first, now)
+}
+
+/// The settings that take effect then and in which two configurations differ.
+fn differing(when: &[bool], before: &Config, after: &Config) -> Vec<&'static str> {
+    let differs = SETTINGS.iter().filter(|(_, takes, differ)| when.contains(takes) && differ(before, after));
+    differs.map(|(name, ..)| *name).collect()
+}
+
+/// Whether two configurations differ in a setting.
+type Differ = fn(&Config, &Config) -> bool;
+
+/// A setting that takes effect at a start alone.
+const START: bool = true;
+const RELOAD: bool = false;
+
+/// Settings and sections without a name, and when each takes effect.
+const SETTINGS: [(&str, bool, Differ); 18] = [
+    ("workers", START, |before, after| before.workers != after.workers),
+    ("client-ip", RELOAD, |before, after| before.client_ip != after.client_ip),
+    ("overload", RELOAD, |before, after| before.overload != after.overload),
+    ("limits.memory", START, |before, after| before.limits.memory != after.limits.memory),
+    ("limits.hot-keys", START, |before, after| before.limits.hot_keys != after.limits.hot_keys),
+    ("node", RELOAD, |before, after| before.node != after.node),
+    ("privacy", RELOAD, |before, after| before.privacy != after.privacy),
+    ("limits.headers", RELOAD, |before, after| before.limits.headers != after.limits.headers),
+    ("redis", START, |before, after| before.redis != after.redis),
+    ("database", START, |before, after| before.database != after.database),
+    ("admin", START, |before, after| before.admin != after.admin || before.grpc != after.grpc),
+    ("dns", START, |before, after| before.dns != after.dns),
+    ("shutdown", RELOAD, |before, after| before.shutdown != after.shutdown),
+    ("log.level", START, |before, after| before.log_level != after.log_level),
+    ("log.decisions", RELOAD, |before, after| before.decisions != after.decisions),
+    ("log.decisions.database", START, |before, after| {
+        let kept = |config: &Config| (config.decisions.in_database, config.decisions.retention);
+        before.database.is_some() && after.database.is_some() && kept(before) != kept(after)
+    }),
+    ("log.access", RELOAD, |before, after| before.access_log != after.access_log),
+    ("trace", RELOAD, |before, after| before.trace != after.trace),
+];
 
 fn parts<T: PartialEq>(before: &[T], after: &[T], name: fn(&T) -> &String) -> PartChanges {
     let old: HashMap<&str, &T> = before.iter().map(|part| (name(part).as_str(), part)).collect();

@@ -11,9 +11,7 @@ mod snapshot;
 pub(super) mod stamps;
 mod watch;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
@@ -23,25 +21,20 @@ use super::fleet::node_name;
 use super::fleet::orders::Orders;
 use super::logs::Logs;
 use super::read_files::{FileReader, OutdatedFiles};
-use super::sockets::certificates::Expiries;
 use super::sockets::descriptors;
 use super::sockets::inherited_sockets::{InheritedSockets, UnusedSocket};
 use super::sockets::listeners::Listeners;
-use super::upgrade::{PassedSocket, Predecessor};
-use acme::Challenges;
+use super::upgrade::Predecessor;
 use base::clock;
-use config::{Config, Definition, LoadedConfig, Report, Shutdown};
-use control::admin;
-use control::database;
+use config::{Config, Definition, LoadedConfig, Report};
 use gateway::proxy::snapshot::Snapshot;
 use gateway::server::worker::WorkerCommand;
 use gateway::service::overload::Overload;
 use limiter::Limiter;
-use limiter::global;
 use metrics::Metrics;
 use observe::record::decisions::{DecisionSampling, SampleMemory};
 use observe::trace::Exporter;
-use upstream::dns::{self, Dns};
+use upstream::dns::Dns;
 use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use changes::Changes;
@@ -71,24 +64,27 @@ pub(super) struct Process {
 }
 
 pub(super) struct Publisher {
-    process: Process,
-    config: Arc<Config>,
-    /// The same as text, for the admin listener.
-    text: Arc<ArcSwap<String>>,
-    current: Arc<ArcSwap<Snapshot>>,
+    pub(super) process: Process,
+    /// The configuration in force.
+    pub(super) config: Arc<Config>,
+    /// The same as text, for the admin listener; follows every publication.
+    pub(super) text: Arc<ArcSwap<String>>,
+    /// The snapshot in force; follows every publication.
+    pub(super) current: Arc<ArcSwap<Snapshot>>,
     kept: ReusedParts,
     /// Asks for the names of upstreams' servers.
     dns: Arc<Dns>,
-    listeners: Listeners,
-    orders: Orders,
+    pub(super) listeners: Listeners,
+    pub(super) orders: Orders,
     watch: Watch,
     /// The parts whose files were refused when they were last read.
-    stale: OutdatedFiles,
-    fixed: StartupSettings,
+    pub(super) stale: OutdatedFiles,
+    /// The configuration of the start, of which some settings stay in force; without its parts.
+    first: Arc<Config>,
     /// What was found in the files and rows in force, which is told once a load.
-    told: Report,
-    /// How many configurations have been put into force.
-    published: u64,
+    pub(super) told: Report,
+    /// How many configurations have been put into force: the number of the one in force.
+    pub(super) published: u64,
 }
 
 impl Publisher {
@@ -103,9 +99,11 @@ impl Publisher {
         let dns = Arc::new(Dns::new(first.dns.clone()));
         let orders =
             Orders::new(Arc::clone(listeners.challenges()), process.fleet_values.clone(), dns.connect());
+        let config = Arc::new(config);
         Ok(Publisher {
             process,
-            config: Arc::new(config),
+            first: Arc::clone(&config),
+            config,
             text: Arc::default(),
             current: Arc::new(ArcSwap::from_pointee(snapshot)),
             kept,
@@ -114,46 +112,9 @@ impl Publisher {
             orders,
             watch: Watch::default(),
             stale: OutdatedFiles::default(),
-            fixed: StartupSettings::of(first),
             told: Report::default(),
             published: 0,
         })
-    }
-
-    /// The snapshot in force; follows every publication.
-    pub(super) fn current(&self) -> &Arc<ArcSwap<Snapshot>> {
-        &self.current
-    }
-
-    /// The configuration in force as text; follows every publication.
-    pub(super) fn text(&self) -> &Arc<ArcSwap<String>> {
-        &self.text
-    }
-
-    /// The number of the configuration in force: 1 for the first.
-    pub(super) fn generation(&self) -> u64 {
-        self.published
-    }
-
-    pub(super) fn config(&self) -> &Config {
-        &self.config
-    }
-
-    pub(super) fn shutdown(&self) -> Shutdown {
-        self.config.shutdown.clone()
-    }
-
-    /// The listeners' sockets, for a successor.
-    ///
-    /// # Errors
-    /// If there are no descriptors for them.
-    pub(super) fn share_sockets(&self) -> std::io::Result<Vec<PassedSocket>> {
-        self.listeners.share()
-    }
-
-    /// The predecessor drains, and leaves the files of Unix sockets to this process.
-    pub(super) fn own_socket_files(&mut self) {
-        self.listeners.own_files();
     }
 
     /// What is known of the names of upstreams' servers, for a successor.
@@ -168,55 +129,6 @@ impl Publisher {
     pub(super) fn servers(&self) -> Vec<RememberedServer> {
         let upstreams = self.kept.upstreams.iter();
         upstreams.flat_map(|upstream| upstream.remember_servers()).take(SERVERS_MAX).collect()
-    }
-
-    /// Lets go of the listeners' sockets: the workers close theirs.
-    pub(super) fn let_sockets_go(&mut self, has_successor: bool) {
-        self.listeners.let_go(has_successor);
-    }
-
-    /// What watches memory by the marks of every configuration's `[overload]`.
-    pub(super) fn overload(&self) -> &Arc<Overload> {
-        &self.process.overload
-    }
-
-    /// The limiter that every configuration tells its quotas.
-    pub(super) fn limiter(&self) -> &Arc<Limiter> {
-        &self.process.limiter
-    }
-
-    /// The expiry of every certificate; follows every publication.
-    pub(super) fn expiries(&self) -> &Expiries {
-        self.listeners.expiries()
-    }
-
-    /// The parts that go on with older files; follows every publication.
-    pub(super) fn stale(&self) -> &OutdatedFiles {
-        &self.stale
-    }
-
-    /// What listeners show to authorities that certificates are ordered of.
-    pub(super) fn challenges(&self) -> &Arc<Challenges> {
-        self.listeners.challenges()
-    }
-
-    pub(super) fn orders(&self) -> &Orders {
-        &self.orders
-    }
-
-    /// Orders nothing any more. A process that has taken over keeps the same files.
-    pub(super) fn stop_ordering(&mut self) {
-        self.orders.follow(&[]);
-    }
-
-    /// The bound address of a listener.
-    pub(super) fn address(&self, listener: &str) -> Option<SocketAddr> {
-        self.listeners.address(listener)
-    }
-
-    /// Forgets the warnings that were reported, so that the next load reports them again.
-    pub(super) fn tell_again(&mut self) {
-        self.told = Report::default();
     }
 
     /// Prepares a definition, puts it into force, and returns what changed.
@@ -347,7 +259,7 @@ impl Publisher {
 
     /// Settings whose value in the files takes effect only after a restart.
     pub(super) fn waiting(&self) -> Vec<&'static str> {
-        self.fixed.waiting(&self.config)
+        changes::waiting(&self.first, &self.config)
     }
 
     /// Reads certificates, keys and users again whose files have changed. Compiles nothing.
@@ -390,58 +302,6 @@ struct Publication {
     snapshot: Snapshot,
     text: String,
     changes: Changes,
-}
-
-/// Settings that are fixed when the process starts.
-struct StartupSettings {
-    workers: Option<usize>,
-    limits_memory: usize,
-    hot_keys: bool,
-    redis: Option<global::Config>,
-    database: Option<database::Config>,
-    admin: Option<admin::Config>,
-    grpc: Option<rls::Config>,
-    dns: dns::Config,
-    log_level: String,
-    /// Whether the database gets samples of decisions, and for how long.
-    events: (bool, Duration),
-}
-
-impl StartupSettings {
-    fn of(config: &Config) -> StartupSettings {
-        StartupSettings {
-            workers: config.workers,
-            limits_memory: config.limits.memory,
-            hot_keys: config.limits.hot_keys,
-            redis: config.redis.clone(),
-            database: config.database.clone(),
-            admin: config.admin.clone(),
-            grpc: config.grpc.clone(),
-            dns: config.dns.clone(),
-            log_level: config.log_level.clone(),
-            events: (config.decisions.in_database, config.decisions.retention),
-        }
-    }
-
-    /// Each setting whose value in `config` is not the one the process runs with.
-    fn waiting(&self, config: &Config) -> Vec<&'static str> {
-        let has_database = self.database.is_some() && config.database.is_some();
-        let fixed = [
-            ("workers", self.workers != config.workers),
-            ("limits.memory", self.limits_memory != config.limits.memory),
-            ("limits.hot-keys", self.hot_keys != config.limits.hot_keys),
-            ("redis", self.redis != config.redis),
-            ("database", self.database != config.database),
-            ("admin", self.admin != config.admin || self.grpc != config.grpc),
-            ("dns", self.dns != config.dns),
-            ("log.level", self.log_level != config.log_level),
-            (
-                "log.decisions.database",
-                has_database && self.events != (config.decisions.in_database, config.decisions.retention),
-            ),
-        ];
-        fixed.iter().filter(|(_, changed)| *changed).map(|(setting, _)| *setting).collect()
-    }
 }
 
 #[cfg(test)]

@@ -1,3 +1,4 @@
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use http::HeaderMap;
@@ -51,10 +52,10 @@ impl Bench {
     /// Everything that a failed publication must not change.
     fn in_force(&self) -> (u64, Arc<Snapshot>, String, Option<SocketAddr>, String) {
         (
-            self.publisher.generation(),
-            self.publisher.current().load_full(),
-            self.publisher.text().load().to_string(),
-            self.publisher.address("main"),
+            self.publisher.published,
+            self.publisher.current.load_full(),
+            self.publisher.text.load().to_string(),
+            self.publisher.listeners.address("main"),
             String::from_utf8(self.publisher.process.metrics.encode(ScrapeFormat::Prometheus)).expect("text"),
         )
     }
@@ -66,7 +67,7 @@ impl Bench {
             key.parse().expect("it is a field's value"),
         )]);
         let asked = AuthRequest { headers: &headers, query: None, certificate: None, now: clock::unix() };
-        let snapshot = self.publisher.current().load();
+        let snapshot = self.publisher.current.load();
         let method = snapshot.auth.first().expect("there is one");
         matches!(method.check(&asked, &Cache::new(method.id)), MethodAnswer::Known(_))
     }
@@ -122,7 +123,7 @@ async fn a_publication_reports_what_changed() {
         changes.to_string(),
         "listener: 1 added (other), 1 removed (main); policy: 1 changed (p); route: 1 added (s); shutdown"
     );
-    assert_eq!(bench.publisher.generation(), 3);
+    assert_eq!(bench.publisher.published, 3);
 }
 
 #[tokio::test]
@@ -198,7 +199,7 @@ async fn keys_change_without_a_compilation() {
     bench.write("keys.toml", &format!("{}# more\n", keys_of("two")));
     bench.publisher.read_changed_files().await;
     assert!(bench.knows("two") && !bench.knows("one"));
-    assert!(Arc::ptr_eq(&before.1, &bench.publisher.current().load_full()), "the snapshot stays");
+    assert!(Arc::ptr_eq(&before.1, &bench.publisher.current.load_full()), "the snapshot stays");
     bench.write("keys.toml", "broken");
     bench.publisher.read_changed_files().await;
     assert!(bench.knows("two"), "a broken file leaves the old keys");

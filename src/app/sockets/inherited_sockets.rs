@@ -3,12 +3,12 @@
 //!
 //! A listener takes those that carry its name, else those on its address. Sockets that nobody wants are closed.
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use anyhow::Context;
 use socket2::{Socket, Type};
 
+use crate::upgrade::SocketDescription;
 use net::unix_socket;
 
 /// Sockets that listen already, until listeners take them.
@@ -77,27 +77,21 @@ impl InheritedSockets {
             );
             socket.set_cloexec(true).context("LISTEN_FDS")?;
             socket.set_nonblocking(true).context("LISTEN_FDS")?;
-            inherited.0.push(Open { name, bind: None, owns_file: false, is_activated: true, socket });
+            inherited.push_activated(name, socket);
         }
         Ok(inherited)
     }
 
     /// One more, of a predecessor's listener of this name, which was told to listen there.
-    pub(crate) fn push(
-        &mut self,
-        name: String,
-        bind: String,
-        owns_file: bool,
-        is_activated: bool,
-        descriptor: OwnedFd,
-    ) {
-        let (name, bind, socket) = (Some(name), Some(bind), Socket::from(descriptor));
+    pub(crate) fn push(&mut self, described: SocketDescription, socket: impl Into<Socket>) {
+        let SocketDescription { name, bind, owns_file, is_activated } = described;
+        let (name, bind, socket) = (Some(name), Some(bind), socket.into());
         self.0.push(Open { name, bind, owns_file, is_activated, socket });
     }
 
-    /// One more that systemd opened and no listener has now.
-    pub(crate) fn push_activated(&mut self, name: String, socket: Socket) {
-        self.0.push(Open { name: Some(name), bind: None, owns_file: false, is_activated: true, socket });
+    /// One more that systemd opened.
+    pub(crate) fn push_activated(&mut self, name: Option<String>, socket: Socket) {
+        self.0.push(Open { name, bind: None, owns_file: false, is_activated: true, socket });
     }
 
     /// Takes out the sockets for a listener of this name and address, as its configuration writes that; none if there
@@ -202,22 +196,9 @@ mod tests {
     fn a_name_counts_more_than_an_address_and_both_less_than_what_a_listener_had() {
         let (one, address_one) = socket();
         let (other, address_other) = socket();
-        let mut inherited = InheritedSockets(vec![
-            Open {
-                name: Some("plain".to_owned()),
-                bind: None,
-                owns_file: false,
-                is_activated: true,
-                socket: one,
-            },
-            Open {
-                name: Some("else".to_owned()),
-                bind: None,
-                owns_file: false,
-                is_activated: true,
-                socket: other,
-            },
-        ]);
+        let mut inherited = InheritedSockets::default();
+        inherited.push_activated(Some("plain".to_owned()), one);
+        inherited.push_activated(Some("else".to_owned()), other);
         let taken = inherited.take("plain", &address_other).expect("both are of TCP").sockets;
         assert_eq!(taken.iter().filter_map(address).collect::<Vec<_>>(), [address_one]);
         assert_eq!(inherited.take("more", &address_other).expect("both are of TCP").sockets.len(), 1);
@@ -230,7 +211,7 @@ mod tests {
         let mut inherited = InheritedSockets::default();
         let (old, _) = socket();
         let (name, bind) = ("plain".to_owned(), "127.0.0.1:0".to_owned());
-        inherited.push(name, bind, false, false, old.into());
+        inherited.push(SocketDescription { name, bind, owns_file: false, is_activated: false }, old);
         assert!(inherited.take("plain", "127.0.0.1:8081").expect("there is none").sockets.is_empty());
         assert_eq!(inherited.take("plain", "127.0.0.1:0").expect("it is the same").sockets.len(), 1);
     }

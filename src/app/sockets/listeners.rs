@@ -18,12 +18,13 @@ use crate::sockets::certificates;
 use crate::sockets::certificates::{CertificateExpiry, Expiries, Tls};
 use crate::sockets::inherited_sockets;
 use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
-use crate::upgrade::PassedSocket;
+use crate::upgrade::{PassedSocket, SocketDescription};
 use acme::Challenges;
 use gateway::server::listener::{self, SharedListener};
 use gateway::server::worker::WorkerCommand;
-use gateway::service::config::{self, ListenAddress};
+use gateway::service::config;
 use metrics::Metrics;
+use net::listening::Bind;
 use net::tls;
 use net::unix_socket;
 
@@ -45,7 +46,7 @@ pub(crate) struct Listeners {
 struct Open {
     listener: Arc<SharedListener>,
     /// As written in the configuration: port 0 stays 0, so that a reload recognises the listener.
-    bind: ListenAddress,
+    bind: Bind,
     /// As bound: port 0 has become a real port. `None` of a Unix socket.
     addr: Option<SocketAddr>,
     /// The file of a Unix socket that this process has made, or one whose place it has taken.
@@ -146,7 +147,7 @@ impl Listeners {
         let mut activated = InheritedSockets::default();
         for (name, socket) in &self.activated {
             let socket = socket.try_clone().with_context(|| format!("the socket of listener {name:?}"))?;
-            activated.push_activated(name.clone(), socket);
+            activated.push_activated(Some(name.clone()), socket);
         }
         Ok(activated)
     }
@@ -180,8 +181,7 @@ impl Listeners {
         config: &config::ListenerConfig,
         wanted: &[config::ListenerConfig],
     ) -> anyhow::Result<InheritedListeners> {
-        let stays =
-            |name: &str, bind: &ListenAddress| wanted.iter().any(|it| it.name == name && it.bind == *bind);
+        let stays = |name: &str, bind: &Bind| wanted.iter().any(|it| it.name == name && it.bind == *bind);
         let is_some_port = config.bind.tcp().is_some_and(|addr| addr.port() == 0);
         let mut open = self.open.iter().filter(|_| !is_some_port);
         let found = open.find(|(name, open)| open.bind == config.bind && !stays(name, &open.bind));
@@ -286,13 +286,10 @@ impl Listeners {
             .iter()
             .flat_map(|(name, open)| open.sockets.iter().map(move |socket| (name, open, socket)));
         let given = |(name, open, socket): (&String, &Open, &Socket)| {
-            Ok(PassedSocket {
-                name: name.clone(),
-                bind: open.bind.to_string(),
-                owns_file: open.file.is_some(),
-                is_activated: open.is_activated,
-                socket: socket.try_clone()?.into(),
-            })
+            let (owns_file, is_activated) = (open.file.is_some(), open.is_activated);
+            let (name, bind) = (name.clone(), open.bind.to_string());
+            let described = SocketDescription { name, bind, owns_file, is_activated };
+            Ok(PassedSocket { described, socket: socket.try_clone()?.into() })
         };
         sockets.map(given).collect()
     }
@@ -359,7 +356,7 @@ impl Open {
     /// Gives the file of a Unix socket the rights that a new configuration wants.
     fn follow(&self, config: &config::ListenerConfig) {
         let is_same = self.listener.config.load().rights == config.rights;
-        if let (ListenAddress::Unix(path), false) = (&self.bind, is_same)
+        if let (Bind::Unix(path), false) = (&self.bind, is_same)
             && let Err(error) = config.rights.give(path)
         {
             tracing::error!(listener = config.name, %error, "mode, owner and group of the Unix socket cannot be changed; they stay as they were");
@@ -385,12 +382,12 @@ impl Sockets {
     ) -> anyhow::Result<Sockets> {
         let InheritedListeners { sockets: kept, file, is_activated } = match &config.bind {
             _ if !had.sockets.is_empty() => had,
-            ListenAddress::Tcp(addr) => {
+            Bind::Tcp(addr) => {
                 let bound = bind_all(*addr, workers);
                 let sockets = bound.map_err(|error| explained(error.into(), *addr, Remedy::None))?;
                 InheritedListeners { sockets, ..InheritedListeners::default() }
             }
-            ListenAddress::Unix(path) => {
+            Bind::Unix(path) => {
                 let (socket, file) = unix_socket::bind(path, &config.rights)?;
                 InheritedListeners { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
             }
@@ -413,10 +410,8 @@ struct InheritedListeners {
 impl InheritedListeners {
     fn of(taken: ListenerSockets, config: &config::ListenerConfig) -> InheritedListeners {
         let file = match &config.bind {
-            ListenAddress::Unix(path) if taken.owns_file => {
-                unix_socket::SocketFile::inherited(path).map(Arc::new)
-            }
-            ListenAddress::Unix(_) | ListenAddress::Tcp(_) => None,
+            Bind::Unix(path) if taken.owns_file => unix_socket::SocketFile::inherited(path).map(Arc::new),
+            Bind::Unix(_) | Bind::Tcp(_) => None,
         };
         InheritedListeners { sockets: taken.sockets, file, is_activated: taken.is_activated }
     }

@@ -12,7 +12,7 @@ use crate::sockets::certificates::Expiries;
 use crate::sockets::inherited_sockets;
 use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
 use crate::sockets::listening_tls::{Settings, Tls};
-use crate::upgrade::PassedSocket;
+use crate::upgrade::{PassedSocket, SocketDescription};
 use net::listening::{Bind, BoundListener, SharedSocket};
 use net::tls;
 
@@ -152,13 +152,10 @@ impl Serving {
     /// Its socket, for a successor; `None` if there is one already.
     pub(crate) fn share(&self) -> std::io::Result<Option<PassedSocket>> {
         let Some(socket) = &self.socket else { return Ok(None) };
-        Ok(Some(PassedSocket {
-            name: self.role.name().to_owned(),
-            bind: self.place.clone(),
-            owns_file: socket.owns_file(),
-            is_activated: self.is_activated,
-            socket: socket.socket.try_clone()?,
-        }))
+        let (name, bind) = (self.role.name().to_owned(), self.place.clone());
+        let (owns_file, is_activated) = (socket.owns_file(), self.is_activated);
+        let described = SocketDescription { name, bind, owns_file, is_activated };
+        Ok(Some(PassedSocket { described, socket: socket.socket.try_clone()? }))
     }
 
     /// The predecessor drains: the file of its Unix socket is this process's from here on.

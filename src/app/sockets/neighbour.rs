@@ -5,16 +5,9 @@
 use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Where somebody may listen.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NeighbourAddress {
-    /// There, or on every address of its port.
-    Tcp(SocketAddr),
-    /// On the Unix socket of this path.
-    Unix(PathBuf),
-}
+use net::listening::Bind;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Neighbour {
@@ -47,14 +40,14 @@ impl fmt::Display for Neighbour {
 /// A process that listens on `addr`, or on every address of its port. `None` if none can be seen, because only root may
 /// read the descriptors of other users' processes.
 pub(crate) fn on(addr: SocketAddr) -> Option<Neighbour> {
-    let inodes = inodes(&NeighbourAddress::Tcp(addr));
+    let inodes = inodes(&Bind::Tcp(addr));
     let pid = processes().find(|pid| has_socket(*pid, &inodes))?;
     Some(Neighbour::of(pid))
 }
 
 /// Every process that listens there as far as they can be seen, the oldest first, because a socket that is handed on
 /// has several.
-pub(crate) fn all_on(place: &NeighbourAddress) -> Vec<Neighbour> {
+pub(crate) fn all_on(place: &Bind) -> Vec<Neighbour> {
     let inodes = inodes(place);
     if inodes.is_empty() {
         return Vec::new();
@@ -79,16 +72,14 @@ fn began(pid: u32) -> Option<u64> {
 }
 
 /// The sockets that listen there, as /proc/PID/fd names them.
-fn inodes(place: &NeighbourAddress) -> Vec<String> {
+fn inodes(place: &Bind) -> Vec<String> {
     let lines_of = |tables: &[&str], find: &dyn Fn(&str) -> Option<String>| {
         let tables = tables.iter().map(|table| fs::read_to_string(table).unwrap_or_default());
         tables.flat_map(|table| table.lines().filter_map(find).collect::<Vec<_>>()).collect()
     };
     match place {
-        NeighbourAddress::Tcp(addr) => {
-            lines_of(&["/proc/net/tcp", "/proc/net/tcp6"], &|line| listening(line, *addr))
-        }
-        NeighbourAddress::Unix(path) => lines_of(&["/proc/net/unix"], &|line| listening_unix(line, path)),
+        Bind::Tcp(addr) => lines_of(&["/proc/net/tcp", "/proc/net/tcp6"], &|line| listening(line, *addr)),
+        Bind::Unix(path) => lines_of(&["/proc/net/unix"], &|line| listening_unix(line, path)),
     }
 }
 

@@ -33,8 +33,9 @@ use channel::Channel;
 use limiter::Limiter;
 use limiter::local;
 use limiter::local::Relative;
+pub(super) use messages::SocketDescription;
 pub(super) use messages::WITHIN_MAX;
-use messages::{Hello, SocketDescription, VARIABLE, Word};
+use messages::{Hello, VARIABLE, Word};
 pub(super) use spend_exchange::SpendExchange;
 use upstream::live::{RememberedAddress, RememberedServer};
 
@@ -73,12 +74,7 @@ pub(super) enum Error {
 
 /// A listening socket for a successor.
 pub(super) struct PassedSocket {
-    pub(super) name: String,
-    /// Its address, as its configuration writes it.
-    pub(super) bind: String,
-    /// Whether the file of the Unix socket goes with the successor.
-    pub(super) owns_file: bool,
-    pub(super) is_activated: bool,
+    pub(super) described: SocketDescription,
     pub(super) socket: OwnedFd,
 }
 
@@ -233,18 +229,12 @@ impl Program {
 
 /// Gives a successor all that it needs, and waits until it serves. The second value is whether it has taken over the table.
 fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, bool)> {
-    let passed = |given: &PassedSocket| SocketDescription {
-        name: given.name.clone(),
-        bind: given.bind.clone(),
-        owns_file: given.owns_file,
-        is_activated: given.is_activated,
-    };
     channel.send(&Hello {
         states: local::FORMAT,
         clock_ahead_ns: clock::ahead_ns(),
         salt: handover.salt,
         table_bytes: handover.table_bytes,
-        sockets: handover.sockets.iter().map(passed).collect(),
+        sockets: handover.sockets.iter().map(|given| given.described.clone()).collect(),
         names: handover.names.clone(),
         servers: handover.servers.clone(),
     })?;

@@ -10,7 +10,7 @@ use anyhow::Context;
 use rustix::process::{Pid, getpgid, setpgid};
 
 use super::channel::Channel;
-use super::messages::{Hello, SocketDescription, VARIABLE, WITHIN_MAX, Word};
+use super::messages::{Hello, VARIABLE, WITHIN_MAX, Word};
 use super::spend_exchange::SpendExchange;
 use crate::sockets::inherited_sockets::InheritedSockets;
 use base::clock;
@@ -58,10 +58,11 @@ pub(crate) fn find() -> anyhow::Result<Option<(Predecessor, InheritedSockets)>> 
     let mut descriptors = channel.receive_descriptors(hello.sockets.len() + 1)?.into_iter();
     let stderr = descriptors.next().context("the predecessor did not pass its standard error")?;
     let mut inherited = InheritedSockets::default();
-    for (passed, descriptor) in hello.sockets.into_iter().zip(descriptors) {
-        let SocketDescription { name, bind, owns_file, is_activated } = passed;
-        inherited.push(name, bind, owns_file, is_activated, descriptor);
-    }
+    hello
+        .sockets
+        .into_iter()
+        .zip(descriptors)
+        .for_each(|(described, socket)| inherited.push(described, socket));
     let Hello { states, salt, table_bytes, names, servers, .. } = hello;
     Ok(Some((Predecessor { channel, stderr, group, states, salt, table_bytes, names, servers }, inherited)))
 }

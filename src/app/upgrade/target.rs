@@ -11,10 +11,9 @@ use rustix::process::Signal;
 use super::messages::VARIABLE;
 use super::report::{UpgradeResult, ask};
 use crate::sockets::neighbour;
-use crate::sockets::neighbour::{Neighbour, NeighbourAddress};
+use crate::sockets::neighbour::Neighbour;
 use config::Config;
-use gateway::service::config::ListenAddress;
-use net::listening;
+use net::listening::Bind;
 
 /// Why a process is not asked to upgrade itself.
 #[derive(Debug, thiserror::Error)]
@@ -95,19 +94,11 @@ fn ask_in_turn(gateways: &[Neighbour]) -> anyhow::Result<String> {
 }
 
 /// Where a gateway of this configuration listens.
-fn places(config: &Config) -> Vec<NeighbourAddress> {
+fn places(config: &Config) -> Vec<Bind> {
     let admin = config.admin.iter().map(|admin| &admin.bind);
-    let alone = admin.chain(config.grpc.iter().map(|grpc| &grpc.bind)).map(|bind| match bind {
-        listening::Bind::Tcp(addr) => NeighbourAddress::Tcp(*addr),
-        listening::Bind::Unix(path) => NeighbourAddress::Unix(path.clone()),
-    });
-    let listeners = config.listeners.iter().map(|listener| match &listener.bind {
-        ListenAddress::Tcp(addr) => NeighbourAddress::Tcp(*addr),
-        ListenAddress::Unix(path) => NeighbourAddress::Unix(path.clone()),
-    });
-    let is_known =
-        |place: &NeighbourAddress| !matches!(place, NeighbourAddress::Tcp(addr) if addr.port() == 0);
-    alone.chain(listeners).filter(is_known).collect()
+    let alone = admin.chain(config.grpc.iter().map(|grpc| &grpc.bind));
+    let all = alone.chain(config.listeners.iter().map(|listener| &listener.bind));
+    all.filter(|bind| bind.tcp().is_none_or(|addr| addr.port() != 0)).cloned().collect()
 }
 
 /// Whether a process is a gateway that waits for the signal. Its program is known by what it holds, not by its name,

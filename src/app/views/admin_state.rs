@@ -25,8 +25,8 @@ pub(crate) fn state(
     (control, samples): (Option<admin::ControlPlane>, &Arc<SampleMemory>),
     own: Option<&admin::Config>,
 ) -> admin::AdminState {
-    let (text, current) = (Arc::clone(publisher.text()), Arc::clone(publisher.current()));
-    let limiter = Arc::clone(publisher.limiter());
+    let (text, current) = (Arc::clone(&publisher.text), Arc::clone(&publisher.current));
+    let limiter = Arc::clone(&publisher.process.limiter);
     let shown_text = Arc::clone(&text);
     let (limiter_of_nodes, redis) = (Arc::clone(&limiter), live.redis.clone());
     let named = Arc::clone(&current);
@@ -54,13 +54,6 @@ pub(crate) fn state(
         },
         explain: Box::new(move |request| {
             let snapshot = current.load();
-            let asked = explain::ExplainedRequest {
-                method: &request.method,
-                url: &request.url,
-                headers: &request.headers,
-                from: request.from,
-                all: request.all,
-            };
             let known = LimitSource::Gateway(&limiter);
             let names = snapshot.upstreams.iter().map(|live| live.config.name.as_str()).collect();
             let in_force = explain::InForce {
@@ -71,7 +64,7 @@ pub(crate) fn state(
                 listeners: &snapshot.listeners,
                 upstreams: &names,
             };
-            let mut explained = explain::explain(&in_force, known, &asked, clock::now_ns());
+            let mut explained = explain::explain(&in_force, known, request, clock::now_ns());
             explained.show_upstream(&snapshot.upstreams, clock::now_ns());
             let limiter = Arc::clone(&limiter);
             // Made for each question, because it takes less time than to compare the request with every route, as is

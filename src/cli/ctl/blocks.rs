@@ -110,9 +110,7 @@ impl RowCommand {
                 .with("expired", expired.then_some(true))
                 .with("limit", *limit),
             RowCommand::Show { id } => Call::get(&["v1", "overrides", id], View::Row),
-            RowCommand::Delete { id, careful } => {
-                Call::change(Method::DELETE, &["v1", "overrides", id], careful, View::Done("deleted"))
-            }
+            RowCommand::Delete { id, careful } => Call::delete(&["v1", "overrides", id], careful),
         }
     }
 }
@@ -156,16 +154,6 @@ impl UnlimitedCommand {
         match self {
             UnlimitedCommand::Add { whose } => whose.call("unlimited", None, whose.dry_run),
             UnlimitedCommand::Other(listed) => listed.call("unlimited", "exemptions", &BLOCKS[..UNLIMITED]),
-        }
-    }
-}
-
-impl UnlimitedCommand {
-    /// See [`BlockCommand::confirm`].
-    pub(super) fn confirm(&self, client: &AdminClient) -> anyhow::Result<()> {
-        match self {
-            UnlimitedCommand::Other(RowCommand::Delete { id, .. }) => expect(client, id, &["unlimited"]),
-            _ => Ok(()),
         }
     }
 }

@@ -92,6 +92,11 @@ impl Call {
         call
     }
 
+    /// Deletes a row.
+    pub(super) fn delete(path: &[&str], careful: &ChangeOptions) -> Call {
+        Call::change(Method::DELETE, path, careful, View::Done("deleted"))
+    }
+
     fn new(method: Method, path: &[&str], view: View) -> Call {
         // A colon stays, because it is a part of some paths' own words, and as good as encoded in a name (RFC 3986
         // section 3.3).

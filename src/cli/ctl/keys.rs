@@ -75,9 +75,7 @@ impl Command {
             }
             Command::Disable { digest, careful } => switch(digest, careful, true),
             Command::Enable { digest, careful } => switch(digest, careful, false),
-            Command::Delete { digest, careful } => {
-                Call::change(Method::DELETE, &["v1", "api-keys", digest], careful, View::Done("deleted"))
-            }
+            Command::Delete { digest, careful } => Call::delete(&["v1", "api-keys", digest], careful),
         })
     }
 }

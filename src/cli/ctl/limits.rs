@@ -42,7 +42,7 @@ impl Command {
             }
             Command::Delete { consumer, policy, careful } => {
                 let path = ["v1", "limits", consumer, policy];
-                Call::change(Method::DELETE, &path, careful, View::Done("deleted"))
+                Call::delete(&path, careful)
             }
         }
     }

@@ -22,6 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::admin_target::AdminTarget;
+use blocks::{BlockCommand, RowCommand, UnlimitedCommand};
 use call::Call;
 
 /// What to do, and where. Clap shows these comments as the help text.
@@ -43,10 +44,10 @@ enum Resource {
     Override(overrides::Command),
     /// Who is refused, whatever limits say
     #[command(subcommand)]
-    Block(blocks::BlockCommand),
+    Block(BlockCommand),
     /// Whom no limit counts or refuses
     #[command(subcommand)]
-    Unlimited(blocks::UnlimitedCommand),
+    Unlimited(UnlimitedCommand),
     /// The permanent limit of one consumer for one policy
     #[command(subcommand)]
     Limit(limits::Command),
@@ -84,7 +85,9 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn 
     let client = arguments.whom.client(file, WITHIN, |admin| admin.token.as_deref())?;
     match &arguments.what {
         Resource::Block(command) => command.confirm(&client)?,
-        Resource::Unlimited(command) => command.confirm(&client)?,
+        Resource::Unlimited(UnlimitedCommand::Other(RowCommand::Delete { id, .. })) => {
+            blocks::expect(&client, id, &["unlimited"])?;
+        }
         Resource::Override(overrides::Command::Delete { id, .. }) => {
             blocks::expect(&client, id, &["absolute", "multiplicative"])?;
         }

@@ -80,9 +80,7 @@ impl Command {
                     .with("limit", *limit)
             }
             Command::Show { id } => Call::get(&["v1", "overrides", id], View::Row),
-            Command::Delete { id, careful } => {
-                Call::change(Method::DELETE, &["v1", "overrides", id], careful, View::Done("deleted"))
-            }
+            Command::Delete { id, careful } => Call::delete(&["v1", "overrides", id], careful),
         })
     }
 }

@@ -43,9 +43,7 @@ impl Command {
                 call.body = Some(document);
                 call
             }
-            Command::Delete { name, careful } => {
-                Call::change(Method::DELETE, &["v1", "policies", name], careful, View::Done("deleted"))
-            }
+            Command::Delete { name, careful } => Call::delete(&["v1", "policies", name], careful),
         })
     }
 }

@@ -69,7 +69,7 @@ impl Command {
                 ])
             }
             Command::Delete { tier, resource, careful } => {
-                Call::change(Method::DELETE, &["v1", "tiers", tier, resource], careful, View::Done("deleted"))
+                Call::delete(&["v1", "tiers", tier, resource], careful)
             }
             Command::Of { consumer } => Call::get(&["v1", "consumers", consumer, "tier"], View::Row),
             Command::Assign { consumer, tier, careful } => {

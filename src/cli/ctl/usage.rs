@@ -5,17 +5,11 @@ use serde_json::json;
 
 use super::call::{Call, ChangeOptions, Column, View, whole_number};
 
-/// Whose.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(super) enum Kind {
-    Consumer,
-    Tenant,
-}
-
 #[derive(Debug, clap::Args)]
 pub(super) struct Usage {
     /// Whether the name is a consumer's or a tenant's
-    kind: Kind,
+    #[arg(value_parser = KINDS)]
+    kind: String,
     name: String,
     /// Only this policy
     #[arg(long)]
@@ -32,7 +26,8 @@ pub(super) struct Usage {
 #[derive(Debug, clap::Args)]
 pub(super) struct Reset {
     /// Whether the name is a consumer's or a tenant's
-    kind: Kind,
+    #[arg(value_parser = KINDS)]
+    kind: String,
     name: String,
     /// Only this policy
     #[arg(long)]
@@ -48,7 +43,8 @@ pub(super) struct Reset {
 #[derive(Debug, clap::Args)]
 pub(super) struct Grant {
     /// Whether the name is a consumer's or a tenant's
-    kind: Kind,
+    #[arg(value_parser = KINDS)]
+    kind: String,
     name: String,
     /// The policy, which must count by this dimension alone
     #[arg(long)]
@@ -79,22 +75,13 @@ pub(super) struct Check {
     spend: bool,
 }
 
-impl Kind {
-    fn word(self) -> &'static str {
-        match self {
-            Kind::Consumer => "consumer",
-            Kind::Tenant => "tenant",
-        }
-    }
-}
-
 impl Usage {
     pub(super) fn call(&self) -> Call {
         let view = match self.minutes {
             None => View::Inner("windows", "windows", COLUMNS),
             Some(_) => View::Inner("minutes", "minutes", MINUTE_COLUMNS),
         };
-        Call::get(&["v1", "usage", self.kind.word(), &self.name], view)
+        Call::get(&["v1", "usage", &self.kind, &self.name], view)
             .with("minutes", self.minutes)
             .with("policy", self.policy.as_ref())
             .with("tenant", self.tenant.as_ref())
@@ -103,7 +90,7 @@ impl Usage {
 
 impl Reset {
     pub(super) fn call(&self) -> Call {
-        let path = ["v1", "usage", self.kind.word(), &self.name, "reset"];
+        let path = ["v1", "usage", &self.kind, &self.name, "reset"];
         Call::change(Method::POST, &path, &ChangeOptions::only_dry(self.dry_run), View::Row).body([
             ("policy", self.policy.as_ref().map(|policy| json!(policy))),
             ("reason", Some(json!(self.reason))),
@@ -113,7 +100,7 @@ impl Reset {
 
 impl Grant {
     pub(super) fn call(&self) -> Call {
-        let path = ["v1", "usage", self.kind.word(), &self.name, "grant"];
+        let path = ["v1", "usage", &self.kind, &self.name, "grant"];
         Call::change(Method::POST, &path, &ChangeOptions::only_dry(self.dry_run), View::Row).body([
             ("policy", Some(json!(self.policy))),
             ("units", Some(json!(self.units))),
@@ -133,6 +120,7 @@ impl Check {
     }
 }
 
+const KINDS: [&str; 2] = ["consumer", "tenant"];
 const MINUTE_COLUMNS: &[Column] = &[
     ("POLICY", "policy"),
     ("MINUTE", "at"),

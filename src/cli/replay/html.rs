@@ -6,6 +6,7 @@ use super::text::{
     OF_WHICH, counted, date, minute_shown, notes, notes_of_log, overflowed, share, title, worst_minute,
 };
 use base::words;
+use policy::response::body::push_html;
 use replay::report::{
     CallerReport, DifferencesReport, LogReport, MinuteReport, PolicyReport, ReplayReport, WorldReport,
 };
@@ -193,17 +194,7 @@ fn over_time(minutes: &[MinuteReport]) -> String {
 /// Text that may stand anywhere in a page.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
-    for one in text.chars() {
-        match one {
-            '&' => escaped += "&amp;",
-            '<' => escaped += "&lt;",
-            '>' => escaped += "&gt;",
-            '"' => escaped += "&quot;",
-            '\'' => escaped += "&#39;",
-            one if words::steers(one) => escaped.push(char::REPLACEMENT_CHARACTER),
-            one => escaped.push(one),
-        }
-    }
+    push_html(&words::plain(text), &mut escaped);
     escaped
 }
 

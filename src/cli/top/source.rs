@@ -6,7 +6,6 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
 
-use http::{HeaderMap, Method, StatusCode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -88,25 +87,18 @@ fn answer(client: &AdminClient, question: &Question) -> String {
             format!("/v1/explain?method={}&url={}", encoded(method), encoded(url))
         }
     };
-    match ask::<Value>(client, &target) {
+    match client.read(&target) {
         Ok(answer) => answer["text"].as_str().unwrap_or_default().to_owned(),
-        Err(why) => why,
+        Err(error) => app::error_chain(&error),
     }
 }
 
 /// A good answer, or the reason of another.
 fn ask<T: DeserializeOwned>(client: &AdminClient, target: &str) -> Result<T, String> {
-    let answer = client.ask(&Method::GET, target, &HeaderMap::new(), None);
-    let answer = answer.map_err(|error| app::error_chain(&error))?;
-    match answer.status() {
-        StatusCode::OK => serde_json::from_slice(answer.body()).map_err(|error| {
-            format!("the gateway's response cannot be read, it may have another version: {error}")
-        }),
-        status => {
-            let shown: Value = serde_json::from_slice(answer.body()).unwrap_or_default();
-            Err(client.place.refusal(status, &shown))
-        }
-    }
+    let answer = client.read(target).map_err(|error| app::error_chain(&error))?;
+    serde_json::from_value(answer).map_err(|error| {
+        format!("the gateway's response cannot be read, it may have another version: {error}")
+    })
 }
 
 /// Takes server-sent events apart, of which a piece may hold a part or several.

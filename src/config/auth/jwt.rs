@@ -23,7 +23,11 @@ pub(super) fn read(table: &Table<'_>) -> Option<MethodKind> {
         leeway: LEEWAY,
         required: vec!["exp".to_owned()],
     };
-    self::rules(table, &mut rules);
+    table.texts("issuer", &mut rules.issuers);
+    table.texts("audience", &mut rules.audiences);
+    table.texts("required", &mut rules.required);
+    table.text_if("typ", &mut rules.typ);
+    table.duration("leeway", &mut rules.leeway);
     if rules.audiences.is_empty() {
         table.warn(
             "without `audience`, tokens that the issuer made for other services are accepted too",
@@ -37,20 +41,6 @@ pub(super) fn read(table: &Table<'_>) -> Option<MethodKind> {
     };
     let places = table.value("in").map_or_else(|| vec![CredentialSource::Bearer], |value| places(&value));
     Some(MethodKind::Jwt(Box::new(Config { places, source: source?, algorithms, rules, naming })))
-}
-
-fn rules(keys: &Table<'_>, rules: &mut ClaimRules) {
-    keys.texts("issuer", &mut rules.issuers);
-    keys.texts("audience", &mut rules.audiences);
-    keys.texts("required", &mut rules.required);
-    keys.text_if("typ", &mut rules.typ);
-    keys.duration("leeway", &mut rules.leeway);
-}
-
-fn times(keys: &Table<'_>, config: &mut remote::Config) {
-    keys.duration("every", &mut config.every);
-    keys.duration("pause", &mut config.rest);
-    keys.duration("timeout", &mut config.timeout);
 }
 
 fn algorithms(value: &Value<'_>) -> Vec<Algorithm> {
@@ -79,7 +69,9 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
                 }
             }
             if let Some(fetch) = table.table("fetch") {
-                times(&fetch, &mut config);
+                fetch.duration("every", &mut config.every);
+                fetch.duration("pause", &mut config.rest);
+                fetch.duration("timeout", &mut config.timeout);
             }
             Some(KeySetSource::Url(Box::new(config)))
         }

@@ -55,14 +55,10 @@ fn show_keys_source(source: &keys::ApiKeySource) -> String {
 
 fn anonymous(table: &Table<'_>) -> Option<MethodKind> {
     let mut anybody = AnonymousIdentity { consumer: None, tenant: None, tier: None };
-    self::anybody(table, &mut anybody);
+    table.text_if("consumer", &mut anybody.consumer);
+    table.text_if("tenant", &mut anybody.tenant);
+    table.text_if("tier", &mut anybody.tier);
     Some(MethodKind::Anonymous(anybody))
-}
-
-fn anybody(keys: &Table<'_>, anybody: &mut AnonymousIdentity) {
-    keys.text_if("consumer", &mut anybody.consumer);
-    keys.text_if("tenant", &mut anybody.tenant);
-    keys.text_if("tier", &mut anybody.tier);
 }
 
 fn api_key(table: &Table<'_>) -> Option<MethodKind> {

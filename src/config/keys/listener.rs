@@ -3,7 +3,8 @@
 use ::acme::config::Challenge;
 use gateway::proxy::config::ForwardedHeader;
 use gateway::service::config::Underscores;
-use net::tls::{Demand, ListenerTlsVersion};
+use net::tls::Demand;
+use net::trust::TlsVersion;
 
 use super::KeyDefault::{Defaults, Means, Needs, Required, Value, ValueBeside};
 use super::Kind::{Any, Bool, List, Number, Path, Secret, Size, Table, Text, Texts, Time, Words};
@@ -15,8 +16,8 @@ pub const DEMANDS: [(&str, Demand); 2] = [("ask", Demand::Ask), ("require", Dema
 pub const SNI: [(&str, bool); 2] = [("strict", true), ("any", false)];
 pub const UNDERSCORES: [(&str, Underscores); 2] =
     [("refuse", Underscores::Refuse), ("keep", Underscores::Keep)];
-pub const VERSIONS: [(&str, ListenerTlsVersion); 2] =
-    [("1.2", ListenerTlsVersion::Tls12), ("1.3", ListenerTlsVersion::Tls13)];
+/// The values of `min-version`, also of an upstream.
+pub const TLS_VERSIONS: [(&str, TlsVersion); 2] = [("1.2", TlsVersion::Tls12), ("1.3", TlsVersion::Tls13)];
 pub const CHALLENGES: [(&str, Challenge); 2] =
     [("http-01", Challenge::Http01), ("tls-alpn-01", Challenge::TlsAlpn01)];
 /// The values of `header` in `[client-ip]`.
@@ -57,7 +58,7 @@ sections! {
         /// closed
         "proxy-protocol": Table(&PROXY_PROTOCOL);
         /// the oldest version of TLS that is accepted. Needs `certs`
-        "min-version": Words(|| words(&VERSIONS)), ValueBeside(&["certs"], "\"1.2\"");
+        "min-version": Words(|| words(&TLS_VERSIONS)), ValueBeside(&["certs"], "\"1.2\"");
         /// cipher suites to offer, by their IANA names, the preferred first, for both versions of TLS. Needs `certs`
         "ciphers": Texts, Means("all that are supported");
         /// a PEM file with the CAs of client certificates. Needs `certs`; watched like them

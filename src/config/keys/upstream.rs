@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use ::upstream::config::{Balance, HostHeader, HttpVersion, SameSite};
-use net::trust;
 
 use super::KeyDefault::{Defaults, Means, Needs, Value, ValueBeside};
 use super::Kind::{
@@ -16,9 +15,6 @@ pub const BALANCES: [(&str, Balance); 3] =
     [("p2c", Balance::P2c), ("round-robin", Balance::RoundRobin), ("least-requests", Balance::LeastRequests)];
 pub const VERSIONS: [(&str, HttpVersion); 2] = [("h1", HttpVersion::H1), ("h2", HttpVersion::H2)];
 pub const HOSTS: [(&str, HostHeader); 2] = [("client", HostHeader::Client), ("server", HostHeader::Server)];
-/// The values of `min-version` in `tls`.
-pub const TLS_VERSIONS: [(&str, trust::TrustTlsVersion); 2] =
-    [("1.2", trust::TrustTlsVersion::V1_2), ("1.3", trust::TrustTlsVersion::V1_3)];
 /// The values of `same-site`.
 pub const SITES: [(&str, SameSite); 3] =
     [("lax", SameSite::Lax), ("strict", SameSite::Strict), ("none", SameSite::None)];
@@ -84,7 +80,7 @@ sections! {
         /// the name that the handshake sends and the server's certificate must match
         "sni": Text, Means("the URL's host");
         /// the oldest version of TLS that is accepted
-        "min-version": Words(|| words(&TLS_VERSIONS)), Value("\"1.2\"");
+        "min-version": Words(|| words(&super::listener::TLS_VERSIONS)), Value("\"1.2\"");
         /// `false` accepts any certificate, so that anyone on the network path can pose as the server; draws a warning
         "verify": Bool, Value("true");
     }

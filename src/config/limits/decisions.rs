@@ -4,7 +4,7 @@ use observe::record::Sink;
 use observe::record::decisions::{DecisionSampling, DecisionsConfig, PER_SECOND_MAX, RETENTION};
 
 use crate::process::log;
-use crate::reader::{Table, Value};
+use crate::reader::Value;
 
 /// Every refusal is kept in memory, and written nowhere, because a flood would fill a disk that nobody gave for it.
 pub(crate) fn unwritten() -> DecisionsConfig {
@@ -24,17 +24,12 @@ pub(crate) fn read(value: &Value<'_>) -> DecisionsConfig {
     let Some(table) = value.table() else { return unwritten() };
     let to = log::sink(&table, "samples of decisions").unwrap_or(Sink::Stdout);
     let mut decisions = DecisionsConfig { to, in_database: true, ..unwritten() };
-    bounds(&table, &mut decisions);
+    table.share("sample", &mut decisions.draws.admitted_ppm);
+    table.share("denied", &mut decisions.draws.denied_ppm);
+    table.set("max", &mut decisions.draws.per_second_max, per_second);
+    table.boolean("database", &mut decisions.in_database);
+    table.duration("retention", &mut decisions.retention);
     decisions
-}
-
-fn bounds(keys: &Table<'_>, decisions: &mut DecisionsConfig) {
-    let draws = &mut decisions.draws;
-    keys.share("sample", &mut draws.admitted_ppm);
-    keys.share("denied", &mut draws.denied_ppm);
-    keys.set("max", &mut draws.per_second_max, per_second);
-    keys.boolean("database", &mut decisions.in_database);
-    keys.duration("retention", &mut decisions.retention);
 }
 
 fn per_second(value: Value<'_>) -> Option<u32> {

@@ -10,13 +10,9 @@ use crate::reader::{Table, Value};
 /// `{ above = "5%", then = "report" }`, both with a default.
 pub(crate) fn read(table: Table<'_>) -> HotKeyRules {
     let mut hot_keys = HotKeyRules::default();
-    keys(&table, &mut hot_keys);
+    table.share("above", &mut hot_keys.above_ppm);
+    table.set("then", &mut hot_keys.local_only, local_only);
     hot_keys
-}
-
-fn keys(keys: &Table<'_>, hot_keys: &mut HotKeyRules) {
-    keys.share("above", &mut hot_keys.above_ppm);
-    keys.set("then", &mut hot_keys.local_only, local_only);
 }
 
 fn local_only(value: Value<'_>) -> Option<Option<Quota>> {

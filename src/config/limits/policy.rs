@@ -12,7 +12,6 @@ use crate::keys::policy::{HEADERS, MISSING, WHEN_DOWN};
 use crate::limits::tier_table::TierTable;
 use crate::limits::tiers;
 use crate::limits::tiers::Base;
-use crate::limits::windows;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
 use crate::limits::{candidate, cost, count, exempt, hot_keys, penalty, time_zone};
 use crate::load::report::Fields;
@@ -43,7 +42,7 @@ pub(crate) fn read_all(
 
 /// The policy that a shorthand on a route expands to.
 pub(crate) fn of_shorthand(name: String, text: &Text<'_>) -> Option<PolicyDefinition> {
-    let (window, by) = window(text, Counting::default(), windows::hint_with_by)?;
+    let (window, by) = window(text, Counting::default(), |problem| problem.hint().into_owned())?;
     Some(PolicyDefinition { by, ..PolicyDefinition::new(name, vec![window]) })
 }
 
@@ -65,7 +64,12 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     if let Some(value) = table.value("overshoot") {
         policy.overshoot_ppm = overshoot(&value).unwrap_or_default();
     }
-    plain(&table, &mut policy);
+    table.word("missing", &MISSING, &mut policy.missing);
+    table.boolean("shadow", &mut policy.shadow);
+    table.word("headers", &HEADERS, &mut policy.is_hidden);
+    policy.shown_as = table.value("shown-as").and_then(|value| shown_as(&value));
+    table.boolean("count-denied", &mut policy.count_denied);
+    table.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
     let base = Base {
         policy: &policy.name,
         counting: counting(&table, Counting::default()),
@@ -81,15 +85,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         policy.matches = read_matches(matches);
     }
     if let Some(value) = table.value("cost") {
-        policy.cost = cost::read(&value);
-        let mut windows = policy.windows.iter();
-        // An error, because what is in flight has no cost that is known only when it is over.
-        if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
-            value.wrong_key(
-                "a limit of requests in flight cannot have a cost that is known only after the response",
-                "move the limit of requests in flight to a policy of its own, without this cost",
-            );
-        }
+        read_cost(&value, &mut policy);
     }
     if let Some(exempted) = table.table("exempt") {
         policy.exempt = exempt::read(&exempted, tiers, &policy);
@@ -118,13 +114,16 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     policy
 }
 
-fn plain(keys: &Table<'_>, policy: &mut PolicyDefinition) {
-    keys.word("missing", &MISSING, &mut policy.missing);
-    keys.boolean("shadow", &mut policy.shadow);
-    keys.word("headers", &HEADERS, &mut policy.is_hidden);
-    policy.shown_as = keys.value("shown-as").and_then(|value| shown_as(&value));
-    keys.boolean("count-denied", &mut policy.count_denied);
-    keys.word("when-redis-down", &WHEN_DOWN, &mut policy.when_down);
+fn read_cost(value: &Value<'_>, policy: &mut PolicyDefinition) {
+    policy.cost = cost::read(value);
+    let mut windows = policy.windows.iter();
+    // An error, because what is in flight has no cost that is known only when it is over.
+    if policy.cost.actual.is_some() && windows.any(|it| it.algorithm() == Algorithm::Concurrency) {
+        value.wrong_key(
+            "a limit of requests in flight cannot have a cost that is known only after the response",
+            "move the limit of requests in flight to a policy of its own, without this cost",
+        );
+    }
 }
 
 /// A name that may stand in a header as it is written.

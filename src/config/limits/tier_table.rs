@@ -43,11 +43,7 @@ impl<'c> TierTable<'c> {
         TierTable(rows)
     }
 
-    /// The rows for every policy with `limit = "tier"`.
-    pub(crate) fn of_all_policies(&self) -> &[Row<'c>] {
-        self.of(EVERY_POLICY)
-    }
-
+    /// The rows for a policy, or for [`EVERY_POLICY`] with `limit = "tier"`.
     pub(crate) fn of(&self, policy: &str) -> &[Row<'c>] {
         self.0.get(policy).map_or(&[], Vec::as_slice)
     }

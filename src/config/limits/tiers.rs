@@ -8,6 +8,7 @@ use limit::{Algorithm, Quota, WhenDown, Zone};
 use policy::definition::{LimitOrigin, TierDefinition, TierPart, TiersDefinition};
 
 use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
+use crate::limits::tier_table;
 use crate::limits::tier_table::{Row, TierTable};
 use crate::limits::time_zone::CalendarKeys;
 use crate::limits::windows::{Counting, counted, counting, overshoot};
@@ -25,7 +26,7 @@ use base::units::show_share;
 pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<TierDefinition> {
     let named = sections::named(documents, "tier");
     let mut tiers: Vec<TierDefinition> = named.iter().map(read).collect();
-    for row in rows.of_all_policies() {
+    for row in rows.of(tier_table::EVERY_POLICY) {
         let own = tiers.iter().position(|tier| tier.name == row.tier);
         let own = own.unwrap_or_else(|| {
             tiers.push(TierDefinition::new(row.tier.clone()));

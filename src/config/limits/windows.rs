@@ -186,11 +186,6 @@ pub(crate) fn window(
     }
 }
 
-/// What to write for a limit on its own, which says who is counted.
-pub(crate) fn hint_with_by(problem: &ShorthandProblem) -> String {
-    problem.hint().into_owned()
-}
-
 /// The same for a limit of a policy or a tier, whose `by` is a key of the policy.
 pub(crate) fn hint_without_by(problem: &ShorthandProblem) -> String {
     match problem {

@@ -41,19 +41,19 @@ impl Definition {
     /// `field` is a key as gateway.toml spells it (`path`, `certs[1]`, `headers.set`). If it was not written, the error points
     /// at the whole part. `hint` says what to write instead; it may be empty.
     pub fn reject(&mut self, subject: Subject, field: &str, message: &str, hint: &str) {
-        let error = error_in(&self.config, self.report.places(), subject, field, message, hint);
+        let error = error_in(&self.config, &self.report.places, subject, field, message, hint);
         self.report.add(vec![error]);
     }
 
     /// Adds a warning about a part: it works, but should be changed. The rest is as of [`Definition::reject`].
     pub fn warn(&mut self, subject: Subject, field: &str, message: &str, hint: &str) {
-        let error = error_in(&self.config, self.report.places(), subject, field, message, hint);
+        let error = error_in(&self.config, &self.report.places, subject, field, message, hint);
         self.report.add(vec![error.into_warning()]);
     }
 
     /// Compiles routes and policies. `None` if they have errors, which [`Definition::finish`] returns with all others.
     pub fn compile(&mut self) -> Option<RouteTable> {
-        match compile::compile(&self.config, self.report.places(), self.report.has_errors()) {
+        match compile::compile(&self.config, &self.report.places, self.report.has_errors()) {
             Ok(table) => Some(table),
             Err(errors) => {
                 let errors = errors.into_iter().map(|error| self.report.discreet(error)).collect();

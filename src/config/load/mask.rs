@@ -135,16 +135,21 @@ fn quoted_values(line: &str) -> Option<Vec<Range<usize>>> {
             return None;
         }
         let (start, quote) = (from + at + 1, line.as_bytes()[from + at]);
-        let mut escaped = false;
-        let length = line[start..].bytes().position(|byte| {
-            let closes = byte == quote && !escaped;
-            escaped = byte == b'\\' && !escaped && quote == b'"';
-            closes
-        })?;
+        let length = closing(&line[start..], quote.into())?;
         values.push(start..start + length);
         from = start + length + 1;
     }
     (!line[from..].contains(['@', ':'])).then_some(values)
+}
+
+/// Where the quote closes a text that it has opened; in double quotes a backslash escapes what follows.
+fn closing(text: &str, quote: char) -> Option<usize> {
+    let mut escaped = false;
+    text.find(|character| {
+        let closes = character == quote && !escaped;
+        escaped = character == '\\' && !escaped && quote == '"';
+        closes
+    })
 }
 
 /// The next run of name characters at or after `from`, and where it ends.
@@ -183,12 +188,7 @@ fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
     };
     let inner = value.trim_start_matches(quote);
     let start = line.len() - inner.len();
-    let mut escaped = false;
-    let end = inner.find(|character| {
-        let closes = character == quote && !escaped;
-        escaped = character == '\\' && !escaped && quote == '"';
-        closes
-    });
+    let end = closing(inner, quote);
     // To the end of the line otherwise, because the text behind a quote that closes too early may be the value's rest.
     let ends_there = |at: &usize| {
         let behind = inner[*at..].trim_start_matches(quote).trim_start();
@@ -262,12 +262,7 @@ impl Secrets {
         let mut shown = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(start) = rest.find('"').filter(|_| !self.0.is_empty()) {
-            let mut escaped = false;
-            let length = rest[start + 1..].bytes().position(|byte| {
-                let closes = byte == b'"' && !escaped;
-                escaped = byte == b'\\' && !escaped;
-                closes
-            });
+            let length = closing(&rest[start + 1..], '"');
             let end = length.map_or(rest.len(), |length| start + 1 + length + 1);
             shown += &rest[..start];
             shown += &self.hide(&rest[start..end]);

@@ -23,7 +23,8 @@ pub struct Errors(Box<Report>);
 pub struct Report {
     sources: Vec<Source>,
     findings: Vec<Finding>,
-    places: DefinitionSpans,
+    /// Where the parts of the configuration were written, for errors that are found later.
+    pub(crate) places: DefinitionSpans,
     secrets: Secrets,
 }
 
@@ -187,16 +188,6 @@ impl Report {
         let mut report = Report { sources, secrets, ..Report::default() };
         report.add(findings);
         report
-    }
-
-    /// Keeps the places of what was read, for errors that are found later.
-    pub(crate) fn with_places(self, places: DefinitionSpans) -> Report {
-        Report { places, ..self }
-    }
-
-    /// Where the parts of the configuration were written.
-    pub(crate) fn places(&self) -> &DefinitionSpans {
-        &self.places
     }
 
     /// Whether the files say where the admin listener is, or leave it at its default.

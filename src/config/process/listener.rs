@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use ipnet::IpNet;
 
 use gateway::proxy::config::ClientIp;
-use gateway::service::config::{ClientTimeouts, ListenAddress, ListenerConfig, Sizes};
-use net::listening;
+use gateway::service::config::ListenerConfig;
+use net::listening::Bind;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
 use policy::access::AddressRules;
@@ -29,7 +29,7 @@ use crate::upstream::socket;
 pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<ListenerConfig>, Vec<Fields>) {
     let mut listeners = Vec::new();
     let mut places = Vec::new();
-    let mut bound: Vec<(ListenAddress, SourceSpan, String)> = Vec::new();
+    let mut bound: Vec<(Bind, SourceSpan, String)> = Vec::new();
     for named in sections::named(documents, "listener") {
         places.push(named.table.places());
         let (listener, bind) = read(named);
@@ -75,15 +75,9 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Definitio
     for (taken, field, by) in alone {
         for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
             let bind = &listener.bind;
-            let is_met = match bind {
-                ListenAddress::Tcp(bind) => meet_alone(&listening::Bind::Tcp(*bind), taken),
-                ListenAddress::Unix(bind) => {
-                    matches!(taken, listening::Bind::Unix(taken) if bind == taken)
-                }
-            };
             // At the other one otherwise, because one of the two may be a default that is written nowhere.
             let place = fields.place("bind").or_else(|| places.admin.place(field));
-            let Some(place) = place.filter(|_| is_met) else { continue };
+            let Some(place) = place.filter(|_| meet_alone(bind, taken)) else { continue };
             let (by, hint) = match fields.whole {
                 Some(_) => (by, "choose another address or port; `[admin]` has its own"),
                 None => {
@@ -96,9 +90,9 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Definitio
 }
 
 /// Whether two listeners that share their addresses with nobody would meet.
-pub(crate) fn meet_alone(one: &listening::Bind, other: &listening::Bind) -> bool {
+pub(crate) fn meet_alone(one: &Bind, other: &Bind) -> bool {
     match (one, other) {
-        (listening::Bind::Tcp(one), listening::Bind::Tcp(other)) => {
+        (Bind::Tcp(one), Bind::Tcp(other)) => {
             let is_on_any = one.ip().is_unspecified() || other.ip().is_unspecified();
             // Port 0 meets nobody, because it is another port for each that asks.
             one.port() == other.port() && one.port() != 0 && (one.ip() == other.ip() || is_on_any)
@@ -107,9 +101,9 @@ pub(crate) fn meet_alone(one: &listening::Bind, other: &listening::Bind) -> bool
     }
 }
 
-fn meet(one: &ListenAddress, other: &ListenAddress) -> bool {
+fn meet(one: &Bind, other: &Bind) -> bool {
     match (one, other) {
-        (ListenAddress::Tcp(one), ListenAddress::Tcp(other)) => overlaps(*one, *other),
+        (Bind::Tcp(one), Bind::Tcp(other)) => overlaps(*one, *other),
         _ => one == other,
     }
 }
@@ -125,17 +119,17 @@ pub(crate) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
 }
 
 /// An address and a port, or `unix:` and a path.
-fn bind(text: &Text<'_>) -> Option<ListenAddress> {
+fn bind(text: &Text<'_>) -> Option<Bind> {
     match socket::is_meant(&text.text) {
-        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(ListenAddress::Unix),
-        false => address(text).map(ListenAddress::Tcp),
+        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(Bind::Unix),
+        false => address(text).map(Bind::Tcp),
     }
 }
 
 /// `mode`, `owner` and `group` of a Unix socket.
-fn rights(table: &Table<'_>, bind: &ListenAddress, rights: &mut Rights) {
+fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
     let values = ["mode", "owner", "group"].map(|key| table.value(key));
-    for value in values.iter().flatten().filter(|_| matches!(bind, ListenAddress::Tcp(_))) {
+    for value in values.iter().flatten().filter(|_| matches!(bind, Bind::Tcp(_))) {
         let hint = "leave it out: only a Unix socket has a file";
         value.wrong_key(format!("`{}` needs a Unix socket in `bind`", value.key), hint);
     }
@@ -146,7 +140,7 @@ fn rights(table: &Table<'_>, bind: &ListenAddress, rights: &mut Rights) {
             _ => text.wrong(format!("{} is not a file mode", text.shown()), "write it like `0660`"),
         }
     }
-    if let ListenAddress::Unix(_) = bind {
+    if let Bind::Unix(_) = bind {
         table.spell("mode", show_text(&format!("{:04o}", rights.mode)));
     }
     rights.owner = owner.and_then(|value| value.text()).map(|text| text.text);
@@ -189,13 +183,9 @@ pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     if let Some(value) = table.value("trust") {
         (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
     }
-    client_ip_keys(&table, &mut client_ip);
+    table.word("header", &FORWARDED, &mut client_ip.header);
+    table.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
     client_ip
-}
-
-fn client_ip_keys(keys: &Table<'_>, client_ip: &mut ClientIp) {
-    keys.word("header", &FORWARDED, &mut client_ip.header);
-    keys.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
 }
 
 /// `allow` and `deny`: the addresses of clients that are admitted.
@@ -280,7 +270,9 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
         (listener.certs, listener.acme) = acme::certs(&value);
     }
     listener.protocol = protocol::read(&table, !listener.certs.is_empty());
-    plain(&table, &mut listener);
+    table.word("sni", &SNI, &mut listener.sni_strict);
+    table.word("underscores", &UNDERSCORES, &mut listener.underscores);
+    table.boolean("reuse-port", &mut listener.reuse_port);
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = redirect::of_listener(&value);
         if listener.redirect_https.is_some() && !listener.certs.is_empty() {
@@ -293,10 +285,17 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     table.number("max-connections-per-ip", &mut listener.connections_per_ip_max);
     table.spell("max-connections-per-ip", listener.connections_per_ip_max.to_string());
     if let Some(table) = table.table("timeouts") {
-        timeouts(&table, &mut listener.timeouts);
+        table.duration("handshake", &mut listener.timeouts.handshake);
+        table.duration("header", &mut listener.timeouts.header);
+        table.duration("idle", &mut listener.timeouts.idle);
+        table.duration("body-stall", &mut listener.timeouts.body_stall);
     }
     if let Some(table) = table.table("max") {
-        sizes(&table, &mut listener.max);
+        table.size("header-bytes", &mut listener.max.header_bytes);
+        table.number("headers", &mut listener.max.headers);
+        table.size("uri-bytes", &mut listener.max.uri_bytes);
+        table.size("body", &mut listener.max.body_bytes);
+        table.number("streams", &mut listener.max.streams);
     }
     if let Some(value) = table.value("response-headers") {
         listener.response_headers = headers::of_listener(&value);
@@ -307,12 +306,6 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
         (listener.proxies, listener.has_unix_proxies) = proxies(&value);
     }
     (listener, written.filter(|_| is_read))
-}
-
-fn plain(keys: &Table<'_>, listener: &mut ListenerConfig) {
-    keys.word("sni", &SNI, &mut listener.sni_strict);
-    keys.word("underscores", &UNDERSCORES, &mut listener.underscores);
-    keys.boolean("reuse-port", &mut listener.reuse_port);
 }
 
 fn versions(value: &Value<'_>) -> (bool, bool) {
@@ -346,15 +339,11 @@ pub(crate) fn pair(table: Table<'_>) -> Option<tls::CertificatePair> {
 
 /// `certs`, `client-ca`, `client-cert` and `client-crl` of a listener of `[admin]`; clients are asked for a certificate so,
 /// unless `client-cert` says how.
-pub(crate) fn files(
-    table: &Table<'_>,
-    bind: Option<&listening::Bind>,
-    unless_said: Demand,
-) -> Option<tls::TlsFiles> {
+pub(crate) fn files(table: &Table<'_>, bind: Option<&Bind>, unless_said: Demand) -> Option<tls::TlsFiles> {
     let certs = table.value("certs");
     let client_auth = client_auth(table, certs.is_some(), unless_said);
     let certs = certs?;
-    if let Some(listening::Bind::Unix(_)) = bind {
+    if let Some(Bind::Unix(_)) = bind {
         certs.wrong_key(
             "`certs` cannot be combined with a Unix socket",
             "leave `certs` out: the file's mode decides who can connect",
@@ -386,21 +375,6 @@ pub(crate) fn client_auth(
     let demand = demand.and_then(|value| value.choice(&DEMANDS));
     let crl = crl.and_then(|value| value.path());
     Some(tls::ClientAuth { ca: ca.path()?, demand: demand.unwrap_or(unwritten), crl })
-}
-
-fn timeouts(keys: &Table<'_>, timeouts: &mut ClientTimeouts) {
-    keys.duration("handshake", &mut timeouts.handshake);
-    keys.duration("header", &mut timeouts.header);
-    keys.duration("idle", &mut timeouts.idle);
-    keys.duration("body-stall", &mut timeouts.body_stall);
-}
-
-fn sizes(keys: &Table<'_>, sizes: &mut Sizes) {
-    keys.size("header-bytes", &mut sizes.header_bytes);
-    keys.number("headers", &mut sizes.headers);
-    keys.size("uri-bytes", &mut sizes.uri_bytes);
-    keys.size("body", &mut sizes.body_bytes);
-    keys.number("streams", &mut sizes.streams);
 }
 
 const DEFAULT_LISTENER: &str = "the default listener, because the file has no [listener]";

@@ -1,8 +1,9 @@
 //! Reads `min-version` and `ciphers` of a listener.
 
-use net::tls::{ListenerTlsVersion, Suite, TlsPolicy};
+use net::tls::{Suite, TlsPolicy};
+use net::trust::TlsVersion;
 
-use crate::keys::listener::VERSIONS;
+use crate::keys::listener::TLS_VERSIONS;
 use crate::load::report::quoted;
 use crate::reader::{Table, Value};
 use base::words;
@@ -15,14 +16,14 @@ pub(crate) fn read(table: &Table<'_>, has_certs: bool) -> TlsPolicy {
             "add `certs`, without which there is no TLS, or leave it out",
         );
     }
-    let min_version = min.and_then(|value| value.choice(&VERSIONS)).unwrap_or_default();
+    let min_version = min.and_then(|value| value.choice(&TLS_VERSIONS)).unwrap_or_default();
     let suites = ciphers.as_ref().map(suites).unwrap_or_default();
     let protocol = TlsPolicy { min_version, suites };
     if let Some(value) = ciphers.filter(|_| !protocol.suites.is_empty()) {
         if protocol.versions().next().is_none() {
             let hint = "add one, such as `TLS_AES_256_GCM_SHA384`, or lower `min-version`";
             value.wrong("no suite of `ciphers` works with `min-version` or a later version", hint);
-        } else if !protocol.versions().any(|version| version == ListenerTlsVersion::Tls13) {
+        } else if !protocol.versions().any(|version| version == TlsVersion::Tls13) {
             value.warn(
                 "`ciphers` has no suite for TLS 1.3, so the listener speaks only TLS 1.2",
                 "add `TLS_AES_256_GCM_SHA384`",

@@ -31,16 +31,12 @@ fn read_table(table: Table<'_>) -> Option<Config> {
         connections: CONNECTIONS,
         ca: None,
     };
-    plain(&table, &mut config);
+    table.set("deadline", &mut config.deadline, |value| read_deadline(&value));
+    table.set("prefix", &mut config.prefix, |value| prefix(&value.text()?));
+    table.number("connections", &mut config.connections);
+    table.set("key-secret", &mut config.key_secret, |value| Some(Some(Secret(value.text()?.secret()))));
+    table.path_if("ca", &mut config.ca);
     Some(Config { topology: topology?, ..config })
-}
-
-fn plain(keys: &Table<'_>, config: &mut Config) {
-    keys.set("deadline", &mut config.deadline, |value| read_deadline(&value));
-    keys.set("prefix", &mut config.prefix, |value| prefix(&value.text()?));
-    keys.number("connections", &mut config.connections);
-    keys.set("key-secret", &mut config.key_secret, |value| Some(Some(Secret(value.text()?.secret()))));
-    keys.path_if("ca", &mut config.ca);
 }
 
 /// Servers as one URL. All have the login of the first.

@@ -33,15 +33,11 @@ pub(crate) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
 pub(crate) fn read_limits(documents: &[Table<'_>]) -> Limits {
     let mut limits = Limits { memory: LIMITS_MEMORY, headers: LimitHeaders::default(), hot_keys: true };
     if let Some(table) = sections::table(documents, "limits") {
-        limits_keys(&table, &mut limits);
+        table.size("memory", &mut limits.memory);
+        table.word("headers", &LIMIT_HEADERS, &mut limits.headers);
+        table.boolean("hot-keys", &mut limits.hot_keys);
     }
     limits
-}
-
-fn limits_keys(keys: &Table<'_>, limits: &mut Limits) {
-    keys.size("memory", &mut limits.memory);
-    keys.word("headers", &LIMIT_HEADERS, &mut limits.headers);
-    keys.boolean("hot-keys", &mut limits.hot_keys);
 }
 
 /// Reads `[dns]`: name servers instead of the system's.
@@ -74,24 +70,19 @@ pub(crate) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
 }
 
 pub(crate) fn read_shutdown(documents: &[Table<'_>]) -> Shutdown {
-    let mut shutdown = default_shutdown();
+    let mut shutdown = Shutdown {
+        ready_delay: Duration::ZERO,
+        drain: Duration::from_secs(30),
+        drain_tunnels: Duration::ZERO,
+        upgrade: Duration::from_secs(60),
+    };
     if let Some(table) = sections::table(documents, "shutdown") {
-        shutdown_keys(&table, &mut shutdown);
+        table.duration("ready-delay", &mut shutdown.ready_delay);
+        table.duration("drain", &mut shutdown.drain);
+        table.duration("drain-tunnels", &mut shutdown.drain_tunnels);
+        table.duration("upgrade", &mut shutdown.upgrade);
     }
     shutdown
-}
-
-fn shutdown_keys(keys: &Table<'_>, shutdown: &mut Shutdown) {
-    keys.duration("ready-delay", &mut shutdown.ready_delay);
-    keys.duration("drain", &mut shutdown.drain);
-    keys.duration("drain-tunnels", &mut shutdown.drain_tunnels);
-    keys.duration("upgrade", &mut shutdown.upgrade);
-}
-
-fn overload_marks(keys: &Table<'_>, [keep_alive, requests, connections]: &mut [u32; 3]) {
-    keys.share("keep-alive", keep_alive);
-    keys.share("requests", requests);
-    keys.share("connections", connections);
 }
 
 /// Reads `[overload]`: the memory, and the shares of it at which keep-alive, requests and connections are given up.
@@ -109,22 +100,16 @@ pub(crate) fn read_overload(documents: &[Table<'_>]) -> OverloadConfig {
         }
         None => {}
     }
-    overload_marks(&table, &mut overload.marks_ppm);
+    let [keep_alive, requests, connections] = &mut overload.marks_ppm;
+    table.share("keep-alive", keep_alive);
+    table.share("requests", requests);
+    table.share("connections", connections);
     if !overload.marks_ppm.is_sorted() {
         let hint = "raise each above the one before, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
              \"98%\"`";
         table.wrong("the thresholds of [overload] must increase", hint);
     }
     overload
-}
-
-fn default_shutdown() -> Shutdown {
-    Shutdown {
-        ready_delay: Duration::ZERO,
-        drain: Duration::from_secs(30),
-        drain_tunnels: Duration::ZERO,
-        upgrade: Duration::from_secs(60),
-    }
 }
 
 const DNS_PORT: u16 = 53;

@@ -52,15 +52,10 @@ fn read_table(table: Table<'_>) -> Option<Config> {
     let (sample_ppm, decides, parent) = (SAMPLE_PPM, ParentSampling::default(), TraceparentTrust::default());
     let url = otlp.clone().unwrap_or_default();
     let mut config = Config { otlp: url, protocol, trust, headers, sample_ppm, decides, parent, service };
-    which(&table, &mut config);
+    table.share("sample", &mut config.sample_ppm);
+    table.word("decides", &DECIDES, &mut config.decides);
+    table.word("parent", &HEEDED, &mut config.parent);
     otlp.map(|_| config)
-}
-
-/// Which requests are traced.
-fn which(keys: &Table<'_>, config: &mut Config) {
-    keys.share("sample", &mut config.sample_ppm);
-    keys.word("decides", &DECIDES, &mut config.decides);
-    keys.word("parent", &HEEDED, &mut config.parent);
 }
 
 fn url(text: &Text<'_>) -> Option<Uri> {

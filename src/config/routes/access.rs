@@ -8,30 +8,26 @@ use policy::definition::CorsDefinition;
 use policy::response::cors::check_origin;
 
 use crate::load::text::Text;
-use crate::reader::{Table, Value};
+use crate::reader::Value;
 use crate::routes::{headers, method};
 
 /// `require = { consumers = [...], tenants = [...], tiers = [...], claims = { role = [...] } }`.
 pub(crate) fn require(value: &Value<'_>) -> Option<Require> {
     let table = value.table()?;
     let mut require = Require::default();
-    who(&table, &mut require);
-    if require == Require::default() && !table.checkpoint().is_flawed() {
-        value.wrong("`require` is empty", "write it like `{ tiers = [\"pro\"] }`, or leave it out");
-    }
-    Some(require)
-}
-
-fn who(keys: &Table<'_>, require: &mut Require) {
-    let Require { consumers, tenants, tiers, claims } = require;
-    for (key, texts) in [("consumers", consumers), ("tenants", tenants), ("tiers", tiers)] {
-        keys.set(key, texts, |value| Some(self::texts(&value)));
+    let Require { consumers, tenants, tiers, claims } = &mut require;
+    for (key, names) in [("consumers", consumers), ("tenants", tenants), ("tiers", tiers)] {
+        table.set(key, names, |value| Some(texts(&value)));
     }
     let read = |value: Value<'_>| {
         let claims = value.table()?.entries();
         Some(claims.iter().map(|claim| (claim.key.clone(), texts(claim))).collect())
     };
-    keys.set("claims", claims, read);
+    table.set("claims", claims, read);
+    if require == Require::default() && !table.checkpoint().is_flawed() {
+        value.wrong("`require` is empty", "write it like `{ tiers = [\"pro\"] }`, or leave it out");
+    }
+    Some(require)
 }
 
 /// One or several texts. An empty list is an error, because it could mean nobody as well as everybody.
@@ -51,7 +47,14 @@ pub(crate) fn cors(value: &Value<'_>) -> Option<CorsDefinition> {
         credentials: false,
         max_age: MAX_AGE,
     };
-    others(&table, &mut cors);
+    table.set("origins", &mut cors.origins, |value| Some(origins_of(&value)));
+    table.set("methods", &mut cors.methods, |value| {
+        Some(value.texts().iter().filter_map(method::read).collect())
+    });
+    table.set("headers", &mut cors.headers, |value| Some(names(&value, true)));
+    table.set("expose", &mut cors.expose, |value| Some(names(&value, false)));
+    table.boolean("credentials", &mut cors.credentials);
+    table.duration("max-age", &mut cors.max_age);
     if cors.credentials
         && cors.origins.iter().any(|origin| origin == ANY)
         && let Some(value) = table.value("credentials")
@@ -62,17 +65,6 @@ pub(crate) fn cors(value: &Value<'_>) -> Option<CorsDefinition> {
         );
     }
     Some(cors)
-}
-
-fn others(keys: &Table<'_>, cors: &mut CorsDefinition) {
-    keys.set("origins", &mut cors.origins, |value| Some(origins_of(&value)));
-    keys.set("methods", &mut cors.methods, |value| {
-        Some(value.texts().iter().filter_map(method::read).collect())
-    });
-    keys.set("headers", &mut cors.headers, |value| Some(names(&value, true)));
-    keys.set("expose", &mut cors.expose, |value| Some(names(&value, false)));
-    keys.boolean("credentials", &mut cors.credentials);
-    keys.duration("max-age", &mut cors.max_age);
 }
 
 fn origins_of(value: &Value<'_>) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! `mirror` of a route: how many requests are copied, and up to which size. Whether its upstream exists is for the routes.
 
 use crate::load::text::Text;
-use crate::reader::{Table, Value};
+use crate::reader::Value;
 use policy::definition::MirrorDefinition;
 
 /// Reads the name or URL of an upstream, or a table with that and the rest; `upstream` finds the upstream.
@@ -19,14 +19,10 @@ pub(crate) fn read<'c>(
     }
     let table = value.table()?;
     let to = table.value("to");
-    bounds(&table, &mut mirror);
+    table.share("share", &mut mirror.share_ppm);
+    table.size("max-body", &mut mirror.body_bytes_max);
     mirror.upstream = upstream(&to?.text()?)?;
     Some(mirror)
-}
-
-fn bounds(keys: &Table<'_>, mirror: &mut MirrorDefinition) {
-    keys.share("share", &mut mirror.share_ppm);
-    keys.size("max-body", &mut mirror.body_bytes_max);
 }
 
 const SHARE_WHOLE_PPM: u32 = 1_000_000;

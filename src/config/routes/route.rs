@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use policy::definition::{
     AccessDefinition, ActionDefinition, Compress, DestinationDefinition, HeaderMatchDefinition,
-    RouteDefinition, RouteTimeouts, WeightedUpstream,
+    RouteDefinition, WeightedUpstream,
 };
 use policy::matching::host::HostPattern;
 
@@ -113,11 +113,21 @@ impl Reader<'_> {
             route.action = action;
         }
         if let Some(table) = table.table("timeouts") {
-            times(&table, &mut route.timeouts);
+            table.duration_if("response", &mut route.timeouts.response);
+            table.duration_if("try", &mut route.timeouts.per_try);
+            table.duration_if("total", &mut route.timeouts.total);
+            table.duration_if("stall", &mut route.timeouts.stall);
+            table.duration_if("tunnel-idle", &mut route.timeouts.tunnel_idle);
+            upstream::warn_beyond(
+                &table,
+                route.timeouts.total,
+                [("response", route.timeouts.response), ("try", route.timeouts.per_try)],
+            );
         }
         // Whole, because a route's `retry` replaces the upstream's, whatever that says.
         route.retry = table.table("retry").map(|table| retry::read(&table, BUDGET_UNKNOWN));
-        plain(&table, &mut route);
+        table.boolean("upgrade", &mut route.upgrade);
+        table.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
         route.compress = match table.value("compress") {
             Some(value) => compress::of_route(&value, self.compress.as_ref()),
             None => self.compress.clone(),
@@ -320,24 +330,9 @@ impl Reader<'_> {
     }
 }
 
-fn plain(keys: &Table<'_>, route: &mut RouteDefinition) {
-    keys.boolean("upgrade", &mut route.upgrade);
-    keys.word("path-escapes", &PATH_ESCAPES, &mut route.path_escapes);
-}
-
 fn needs_several(sticky: &Value<'_>) {
     let hint = "write `to = [{ upstream = \"a\", weight = 95 }, { upstream = \"b\", weight = 5 }]`";
     sticky.wrong_key("`sticky` needs several upstreams", hint);
-}
-
-/// Deadlines that go before the upstream's.
-fn times(keys: &Table<'_>, timeouts: &mut RouteTimeouts) {
-    keys.duration_if("response", &mut timeouts.response);
-    keys.duration_if("try", &mut timeouts.per_try);
-    keys.duration_if("total", &mut timeouts.total);
-    keys.duration_if("stall", &mut timeouts.stall);
-    keys.duration_if("tunnel-idle", &mut timeouts.tunnel_idle);
-    upstream::warn_beyond(keys, timeouts.total, [("response", timeouts.response), ("try", timeouts.per_try)]);
 }
 
 /// The policy of a shorthand is named after its route: `route:orders`, then `route:orders#2`.

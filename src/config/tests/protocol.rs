@@ -1,7 +1,7 @@
 //! `min-version` and `ciphers` of a listener.
 
 use super::{config, each_says, load};
-use net::tls::ListenerTlsVersion;
+use net::trust::TlsVersion;
 
 const TLS: &str = "[listener.a]\nbind = \"127.0.0.1:443\"\ncerts = [{ cert = \"a\", key = \"b\" }]\n";
 const PLAIN: &str = "[listener.a]\nbind = \"127.0.0.1:80\"\n";
@@ -11,13 +11,13 @@ fn versions_and_suites_are_read_and_written() {
     let ciphers = "ciphers = [\"TLS_AES_128_GCM_SHA256\", \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\"]";
     let first = config(&format!("{TLS}min-version = \"1.3\"\n{ciphers}"));
     let protocol = &first.listeners[0].protocol;
-    assert_eq!(protocol.versions().collect::<Vec<_>>(), [ListenerTlsVersion::Tls13]);
+    assert_eq!(protocol.versions().collect::<Vec<_>>(), [TlsVersion::Tls13]);
     assert_eq!(protocol.suites[1].name(), "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
     let again = config(&first.effective());
     assert_eq!(again, first);
     let usual = config(TLS);
     let usual = usual.listeners[0].protocol.versions();
-    assert_eq!(usual.collect::<Vec<_>>(), [ListenerTlsVersion::Tls13, ListenerTlsVersion::Tls12]);
+    assert_eq!(usual.collect::<Vec<_>>(), [TlsVersion::Tls13, TlsVersion::Tls12]);
     let old = load(&[&format!("{TLS}ciphers = \"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\"")]);
     let warnings = old.expect("it is only a warning").report.to_string();
     assert!(warnings.contains("so the listener speaks only TLS 1.2"), "{warnings}");

@@ -1,7 +1,7 @@
 //! Listeners on Unix sockets.
 
 use super::{config, each_says};
-use gateway::service::config::ListenAddress;
+use net::listening::Bind;
 
 #[test]
 fn a_unix_socket_is_read_and_written() {
@@ -11,7 +11,7 @@ fn a_unix_socket_is_read_and_written() {
          [listener.b]\nbind = \"unix:/run/b.sock\"\n[client-ip]\ntrust = [\"unix\"]",
     );
     let [a, b] = &first.listeners[..] else { panic!("there are two") };
-    assert_eq!((&a.bind, a.rights.mode), (&ListenAddress::Unix("/run/a.sock".into()), 0o600));
+    assert_eq!((&a.bind, a.rights.mode), (&Bind::Unix("/run/a.sock".into()), 0o600));
     assert_eq!((a.rights.owner.as_deref(), a.rights.group.as_deref()), (Some("www-data"), Some("33")));
     assert_eq!(
         (a.has_unix_proxies, a.proxies.len(), b.has_unix_proxies, b.rights.mode),

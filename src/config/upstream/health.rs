@@ -20,13 +20,9 @@ pub(crate) fn read(upstream: &Table<'_>, http: HttpVersion, servers: &[Configure
     if let Some(value) = upstream.value("eject") {
         health.eject = eject(&value, servers);
     }
-    bounds(upstream, &mut health);
+    upstream.duration_if("slow-start", &mut health.slow_start);
+    upstream.percent("panic", &mut health.panic_percent);
     health
-}
-
-fn bounds(keys: &Table<'_>, health: &mut HealthConfig) {
-    keys.duration_if("slow-start", &mut health.slow_start);
-    keys.percent("panic", &mut health.panic_percent);
 }
 
 fn check(value: &Value<'_>, http: HttpVersion, servers: &[ConfiguredServer]) -> Option<HealthCheckConfig> {
@@ -50,21 +46,17 @@ fn check(value: &Value<'_>, http: HttpVersion, servers: &[ConfiguredServer]) -> 
         let hint = "leave it out: only a check by `path` reads a status and a body";
         value.wrong_key(format!("`{}` needs `path`", value.key), hint);
     }
-    times(&table, &mut check);
+    table.duration("every", &mut check.every);
+    table.duration("timeout", &mut check.timeout);
+    table.number("unhealthy-after", &mut check.unhealthy_after);
+    table.number("healthy-after", &mut check.healthy_after);
+    table.set("port", &mut check.port, |written| Some(written.integer()?.try_into().ok()));
     if let Some(value) = table.value("port")
         && servers.iter().any(|server| matches!(server.place, ServerLocation::Unix(_)))
     {
         value.wrong_key("`port` cannot be combined with a Unix socket", "leave it out");
     }
     Some(check)
-}
-
-fn times(keys: &Table<'_>, check: &mut HealthCheckConfig) {
-    keys.duration("every", &mut check.every);
-    keys.duration("timeout", &mut check.timeout);
-    keys.number("unhealthy-after", &mut check.unhealthy_after);
-    keys.number("healthy-after", &mut check.healthy_after);
-    keys.set("port", &mut check.port, |written| Some(written.integer()?.try_into().ok()));
 }
 
 fn http_probe(table: &Table<'_>, path: &Value<'_>) -> Option<HealthProbe> {
@@ -154,7 +146,9 @@ fn eject(value: &Value<'_>, servers: &[ConfiguredServer]) -> Option<Eject> {
     let (has_names, servers) = (servers.iter().any(|server| server.unresolved().is_some()), servers.len());
     let table = value.table()?;
     let mut eject = Eject::default();
-    eject_keys(&table, &mut eject);
+    table.number("after", &mut eject.after);
+    table.duration("for", &mut eject.time);
+    table.percent("most", &mut eject.most_percent);
     outliers(&table, value, &mut eject.outliers);
     let is_compared = eject.outliers.is_on();
     if is_compared && (1..SERVERS_MIN).contains(&servers) && !has_names {
@@ -173,12 +167,6 @@ fn eject(value: &Value<'_>, servers: &[ConfiguredServer]) -> Option<Eject> {
     Some(eject)
 }
 
-fn eject_keys(keys: &Table<'_>, eject: &mut Eject) {
-    keys.number("after", &mut eject.after);
-    keys.duration("for", &mut eject.time);
-    keys.percent("most", &mut eject.most_percent);
-}
-
 /// When a server is worse than the others.
 fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
     if let Some(value) = table.value("success-rate") {
@@ -191,7 +179,8 @@ fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
         }
     }
     table.set("latency", &mut outliers.latency_times, |written| Some(written.integer()?.try_into().ok()));
-    outlier_keys(table, outliers);
+    table.duration("every", &mut outliers.every);
+    table.number("requests", &mut outliers.requests_min);
     let is_set = table.value("every").is_some() || table.value("requests").is_some();
     if is_set && table.value("success-rate").is_none() && table.value("latency").is_none() {
         eject.wrong_key(
@@ -199,11 +188,6 @@ fn outliers(table: &Table<'_>, eject: &Value<'_>, outliers: &mut Outliers) {
             "write `success-rate = \"15%\"` or `latency = 3` beside them",
         );
     }
-}
-
-fn outlier_keys(keys: &Table<'_>, outliers: &mut Outliers) {
-    keys.duration("every", &mut outliers.every);
-    keys.number("requests", &mut outliers.requests_min);
 }
 
 const ASKS: &str = "write `health = { path = \"/healthz\" }`, `{ tcp = true }` or `{ grpc = true }`";

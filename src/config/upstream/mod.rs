@@ -63,7 +63,8 @@ fn read(named: NamedTable<'_>) -> Config {
         upstream.balance = balance(&value).unwrap_or_default();
     }
     upstream.sticky = table.value("sticky").and_then(|value| sticky::read(&value));
-    words(&table, &mut upstream);
+    table.word("http", &VERSIONS, &mut upstream.http);
+    table.word("host", &HOSTS, &mut upstream.host);
     if let Some(value) = table.value("tls") {
         upstream.tls = trust::read(&value);
         if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
@@ -74,17 +75,33 @@ fn read(named: NamedTable<'_>) -> Config {
         }
     }
     if let Some(table) = table.table("connections") {
-        connections(&table, &mut upstream.connections);
+        table.number("max", &mut upstream.connections.max);
+        table.number("idle", &mut upstream.connections.idle);
+        table.duration("idle-timeout", &mut upstream.connections.idle_timeout);
+        table.duration("max-age", &mut upstream.connections.max_age);
+        table.duration("wait", &mut upstream.connections.wait);
+        table.number("waiting", &mut upstream.connections.waiting);
+        table.number("streams", &mut upstream.connections.streams);
     }
     if let Some(table) = table.table("timeouts") {
-        timeouts(&table, &mut upstream.timeouts);
+        table.duration("connect", &mut upstream.timeouts.connect);
+        table.duration("response", &mut upstream.timeouts.response);
+        table.duration("stall", &mut upstream.timeouts.stall);
+        table.duration_if("try", &mut upstream.timeouts.per_try);
+        table.duration_if("total", &mut upstream.timeouts.total);
+        warn_beyond(
+            &table,
+            upstream.timeouts.total,
+            [("response", Some(upstream.timeouts.response)), ("try", upstream.timeouts.per_try)],
+        );
     }
     if let Some(keys) = table.table("retry") {
         keys.percent("budget", &mut upstream.retry_budget_percent);
         upstream.retry = retry::read(&keys, upstream.retry_budget_percent);
     }
     if let Some(table) = table.table("uploads") {
-        uploads(&table, &mut upstream.uploads);
+        table.size("gather", &mut upstream.uploads.gather_bytes);
+        table.size("least-rate", &mut upstream.uploads.rate_min);
     }
     upstream.health = health::read(&table, upstream.http, &upstream.servers);
     upstream
@@ -236,30 +253,6 @@ pub(super) fn show_servers(servers: &[ConfiguredServer]) -> String {
     }))
 }
 
-fn words(keys: &Table<'_>, upstream: &mut Config) {
-    keys.word("http", &VERSIONS, &mut upstream.http);
-    keys.word("host", &HOSTS, &mut upstream.host);
-}
-
-fn connections(keys: &Table<'_>, connections: &mut PoolBounds) {
-    keys.number("max", &mut connections.max);
-    keys.number("idle", &mut connections.idle);
-    keys.duration("idle-timeout", &mut connections.idle_timeout);
-    keys.duration("max-age", &mut connections.max_age);
-    keys.duration("wait", &mut connections.wait);
-    keys.number("waiting", &mut connections.waiting);
-    keys.number("streams", &mut connections.streams);
-}
-
-fn timeouts(keys: &Table<'_>, timeouts: &mut UpstreamTimeouts) {
-    keys.duration("connect", &mut timeouts.connect);
-    keys.duration("response", &mut timeouts.response);
-    keys.duration("stall", &mut timeouts.stall);
-    keys.duration_if("try", &mut timeouts.per_try);
-    keys.duration_if("total", &mut timeouts.total);
-    warn_beyond(keys, timeouts.total, [("response", Some(timeouts.response)), ("try", timeouts.per_try)]);
-}
-
 /// Warns of deadlines that the one for the whole makes meaningless.
 pub(super) fn warn_beyond(
     keys: &Table<'_>,
@@ -271,11 +264,6 @@ pub(super) fn warn_beyond(
             value.warn(format!("`{key}` never expires: `total` is shorter"), "lower it, or raise `total`");
         }
     }
-}
-
-fn uploads(keys: &Table<'_>, uploads: &mut UploadConfig) {
-    keys.size("gather", &mut uploads.gather_bytes);
-    keys.size("least-rate", &mut uploads.rate_min);
 }
 
 fn default(name: String) -> Config {

@@ -2,7 +2,7 @@
 
 use crate::keys::upstream::SITES;
 use crate::load::text::Text;
-use crate::reader::{Table, Value};
+use crate::reader::Value;
 use upstream::config::{SameSite, StickyConfig, StickySecret};
 
 /// Reads the table. `None` if it has no cookie or no secret.
@@ -15,7 +15,9 @@ pub(crate) fn read(value: &Value<'_>) -> Option<StickyConfig> {
     if let Some(Some(text)) = secret {
         sticky.secret = StickySecret(self::secret(&text));
     }
-    plain(&table, &mut sticky);
+    table.duration_if("max-age", &mut sticky.max_age);
+    table.word("same-site", &SITES, &mut sticky.same_site);
+    table.boolean("secure", &mut sticky.is_secure);
     if let Some(path) = table.value("path").and_then(|value| value.text()) {
         if !path.text.starts_with('/') || !path.text.bytes().all(is_path_byte) {
             path.wrong(format!("{} is not the path of a cookie", path.shown()), "write it like `/app`");
@@ -29,12 +31,6 @@ pub(crate) fn read(value: &Value<'_>) -> Option<StickyConfig> {
         prefix(cookie, &sticky);
     }
     (!sticky.cookie.is_empty() && !sticky.secret.0.is_empty()).then_some(sticky)
-}
-
-fn plain(keys: &Table<'_>, sticky: &mut StickyConfig) {
-    keys.duration_if("max-age", &mut sticky.max_age);
-    keys.word("same-site", &SITES, &mut sticky.same_site);
-    keys.boolean("secure", &mut sticky.is_secure);
 }
 
 /// A name that every client takes for one (RFC 6265 section 4.1.1).

@@ -5,13 +5,15 @@ use rustls::pki_types::ServerName;
 
 use net::trust::{ClientPair, Trust};
 
-use crate::keys::upstream::TLS_VERSIONS;
-use crate::reader::{Table, Value};
+use crate::keys::listener::TLS_VERSIONS;
+use crate::reader::Value;
 
 pub(crate) fn read(value: &Value<'_>) -> Trust {
     let mut trust = Trust::default();
     let Some(table) = value.table() else { return trust };
-    plain(&table, &mut trust);
+    table.path_if("ca", &mut trust.ca);
+    table.word("min-version", &TLS_VERSIONS, &mut trust.min_version);
+    table.boolean("verify", &mut trust.verify);
     let file = |key: &'static str| table.value(key).and_then(|value| value.path());
     trust.shown = match (file("cert"), file("key")) {
         (Some(cert), Some(key)) => Some(ClientPair { cert, key }),
@@ -45,10 +47,4 @@ pub(crate) fn read(value: &Value<'_>) -> Trust {
         value.spell("");
     }
     trust
-}
-
-fn plain(keys: &Table<'_>, trust: &mut Trust) {
-    keys.path_if("ca", &mut trust.ca);
-    keys.word("min-version", &TLS_VERSIONS, &mut trust.min_version);
-    keys.boolean("verify", &mut trust.verify);
 }

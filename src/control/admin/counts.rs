@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::database::Time;
-use limit::{Algorithm, Calendar};
+use limit::Quota;
 use metrics::hot_keys;
 use policy::definition::Dimension;
 use policy::{Policy, SubjectValues};
@@ -186,10 +186,7 @@ pub struct WindowUsage {
     pub window: String,
     /// How it counts.
     #[serde(skip)]
-    pub algorithm: Algorithm,
-    /// Whose windows it has, if they are not of a fixed length.
-    #[serde(skip)]
-    pub calendar: Option<&'static Calendar>,
+    pub quota: Quota,
     /// Units in one period, under the override if there is one.
     pub limit: u64,
     /// Units that it holds when it is full.
@@ -253,13 +250,8 @@ pub struct UnitGrant {
 /// What came of preparing a grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrantOutcome {
-    /// Counts under the new id begin as they should.
-    Carried {
-        /// The version of the reset that it follows; 0: none.
-        after: i64,
-        /// Each window with the units it had left and those it will have.
-        windows: Vec<(String, u64, u64)>,
-    },
+    /// Counts under the new id begin as they should. The version of the reset that it follows; 0: none.
+    Carried(i64),
     /// No policy of this name counts by this holder alone.
     NoPolicy,
     /// The policy is by tier, and this gateway does not know the consumer's: none was assigned.

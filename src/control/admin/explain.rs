@@ -13,7 +13,8 @@ pub struct ExplainRequest {
     pub method: Method,
     /// An absolute URL, or a path with its query.
     pub url: Uri,
-    /// The client's address, if the query names one; [`NO_ADDRESS`] for a Unix socket.
+    /// The address it comes from, which may be that of a trusted hop; [`NO_ADDRESS`] for a Unix socket, and loopback if
+    /// the query names none.
     pub from: Option<IpAddr>,
     /// The `header` parameters, in the order of the query.
     pub headers: HeaderMap,
@@ -54,7 +55,8 @@ impl ExplainRequest {
                     once(&mut method, Method::from_bytes(value.as_bytes()).map_err(|_| Error::Method)?)?
                 }
                 "url" => once(&mut url, parse_url(&value)?)?,
-                "from" => once(&mut from, parse_from(&value)?)?,
+                "from" if value == "unix" => once(&mut from, NO_ADDRESS)?,
+                "from" => once(&mut from, value.parse().map_err(|_| Error::From)?)?,
                 "all" => once(&mut all, value.parse().map_err(|_| Error::All)?)?,
                 "header" => {
                     let (name, value) = parse_header(&value)?;
@@ -78,10 +80,6 @@ fn once<T>(slot: &mut Option<T>, value: T) -> Result<(), Error> {
         None => Ok(()),
         Some(_) => Err(Error::Parameter),
     }
-}
-
-fn parse_from(text: &str) -> Result<IpAddr, Error> {
-    if text == "unix" { Ok(NO_ADDRESS) } else { text.parse().map_err(|_| Error::From) }
 }
 
 fn parse_url(text: &str) -> Result<Uri, Error> {

@@ -247,11 +247,7 @@ fn list() -> Response<Body> {
 }
 
 /// An operation for GET and HEAD.
-fn read<H, T>(role: AdminRole, handler: H) -> EndpointMethod
-where
-    H: Handler<T, Arc<AdminState>>,
-    T: 'static,
-{
+fn read<T: 'static>(role: AdminRole, handler: impl Handler<T, Arc<AdminState>>) -> EndpointMethod {
     EndpointMethod {
         permit: Permit {
             method: Method::GET,
@@ -265,33 +261,25 @@ where
 }
 
 /// One that some clients need no role for.
-fn open<H, T>(open_to: OpenTo, handler: H) -> EndpointMethod
-where
-    H: Handler<T, Arc<AdminState>>,
-    T: 'static,
-{
+fn open<T: 'static>(open_to: OpenTo, handler: impl Handler<T, Arc<AdminState>>) -> EndpointMethod {
     let mut operation = read(Read, handler);
     operation.permit.open_to = open_to;
     operation
 }
 
 /// One whose answer does not end.
-fn stream<H, T>(role: AdminRole, handler: H) -> EndpointMethod
-where
-    H: Handler<T, Arc<AdminState>>,
-    T: 'static,
-{
+fn stream<T: 'static>(role: AdminRole, handler: impl Handler<T, Arc<AdminState>>) -> EndpointMethod {
     let mut operation = read(role, handler);
     operation.permit.is_stream = true;
     operation
 }
 
 /// An operation that changes something. DELETE takes no body.
-fn change<H, T>(method: Method, role: AdminRole, handler: H) -> EndpointMethod
-where
-    H: Handler<T, Arc<AdminState>>,
-    T: 'static,
-{
+fn change<T: 'static>(
+    method: Method,
+    role: AdminRole,
+    handler: impl Handler<T, Arc<AdminState>>,
+) -> EndpointMethod {
     // Never without a filter, because the table has only methods that axum knows.
     let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::OPTIONS);
     let body_bytes_max = if method == Method::DELETE { 0 } else { BODY_BYTES_MAX };

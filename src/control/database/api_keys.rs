@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::bounds;
-use super::connection::open::Database;
 use super::connection::sql::SqlQuery;
 use super::error::Error;
+use super::handle::Database;
 use super::page::PageRange;
 use super::rows::{self, TableRow, columns};
 use super::time::Time;

@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
-use super::connection::open::Database;
 use super::error::Error;
+use super::handle::Database;
 use super::rows::{TableRow, columns};
 use super::time::Time;
 use super::write::{Actor, Expect, RowKind};

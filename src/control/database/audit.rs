@@ -6,9 +6,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
-use super::connection::open::Database;
 use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
+use super::handle::Database;
 use super::page::PageRange;
 use super::time::Time;
 

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use super::api_keys::ApiKeyRow;
 use super::assignments::Assignment;
 use super::connection::connections::Session;
-use super::connection::open::{CALL_MAX, Database};
 use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
+use super::handle::{CALL_MAX, Database};
 use super::overrides::{OverrideRow, live_at};
 use super::policies::PolicyRow;
 use super::resets::ResetRow;
 use super::rows::{TableRow, listed, select};
-use super::tiers::{self, TierLimit};
+use super::tiers::TierLimit;
 use super::time::Time;
 use super::write::RowKind;
 
@@ -44,27 +44,14 @@ pub struct DatabaseRows {
 #[derive(Clone, Debug, PartialEq)]
 pub enum RowChanges {
     /// Rows that are new or different, with the version they are the state of, and rows that are gone.
-    Since { changed: DatabaseRows, gone: Vec<RemovedRow> },
+    Since { changed: DatabaseRows, gone: Vec<RowName> },
     /// Everything: the version is too long ago, there are too many changes, or it is not one of this database's history (one
     /// that was restored from a backup is behind its nodes, or has other changes since).
     Everything(DatabaseRows),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum RemovedRow {
-    Policy(String),
-    Tier {
-        tier: String,
-        resource: String,
-    },
-    /// A consumer's tier, by the consumer.
-    Assignment(String),
-    Override(String),
-    /// An API key, by its digest.
-    ApiKey(String),
-    /// A reset, by its id: another one stands in its place.
-    Reset(String),
-}
+/// A row by its kind and its [`TableRow::key`].
+pub type RowName = (RowKind, String);
 
 impl Database {
     /// The version of the last change; 0 before the first.
@@ -81,8 +68,7 @@ impl Database {
         session.begin_reading().await?;
         let version = version(&mut session).await?;
         let state = everything(&mut session, version).await?;
-        session.end("COMMIT").await?;
-        session.release();
+        session.finish("COMMIT").await?;
         Ok(state)
     }
 
@@ -103,8 +89,7 @@ impl Database {
                 RowChanges::Everything(everything(&mut session, version).await?)
             }
         };
-        session.end("COMMIT").await?;
-        session.release();
+        session.finish("COMMIT").await?;
         Ok(changes)
     }
 }
@@ -160,10 +145,12 @@ async fn is_of_this_history(
     }
 }
 
-type Name = (String, String);
-
-/// The kinds and keys that `changes` has since a version; `None` if it does not have all, or too many.
-async fn changed_names(session: &mut Session, since: i64, version: i64) -> Result<Option<Vec<Name>>, Error> {
+/// The rows that `changes` has since a version; `None` if it does not have all, or too many.
+async fn changed_names(
+    session: &mut Session,
+    since: i64,
+    version: i64,
+) -> Result<Option<Vec<RowName>>, Error> {
     if since == version {
         return Ok(Some(Vec::new()));
     }
@@ -180,14 +167,21 @@ async fn changed_names(session: &mut Session, since: i64, version: i64) -> Resul
     if i64::try_from(names.len()).is_ok_and(|count| count > CHANGES_MAX) {
         return Ok(None);
     }
-    names.iter().map(|row| Ok((row.get("kind")?, row.get("id")?))).collect::<Result<_, _>>().map(Some)
+    let mut known = Vec::with_capacity(names.len());
+    for row in names {
+        // Left out if it is a kind of a newer program's, because this one has no such rows.
+        if let Some(kind) = RowKind::of(&row.get::<String>("kind")?) {
+            known.push((kind, row.get("id")?));
+        }
+    }
+    Ok(Some(known))
 }
 
 async fn changed(
     session: &mut Session,
     since: i64,
     version: i64,
-    names: Vec<Name>,
+    names: Vec<RowName>,
 ) -> Result<RowChanges, Error> {
     let made_at = made_at(session, version).await?;
     let mut changed = DatabaseRows { version, made_at, ..DatabaseRows::default() };
@@ -201,7 +195,7 @@ async fn changed(
     changed.api_keys = newer(session, since).await?;
     changed.resets = newer(session, since).await?;
     let present = changed.names();
-    let gone = names.into_iter().filter(|name| !present.contains(name)).filter_map(gone).collect();
+    let gone = names.into_iter().filter(|name| !present.contains(name)).collect();
     Ok(RowChanges::Since { changed, gone })
 }
 
@@ -209,32 +203,16 @@ async fn newer<R: TableRow>(session: &mut Session, since: i64) -> Result<Vec<R>,
     session.all(select::<R>().and("WHERE version >", since)).await?.iter().map(R::read).collect()
 }
 
-fn gone((kind, id): Name) -> Option<RemovedRow> {
-    Some(match kind.as_str() {
-        word if word == RowKind::Policy.word() => RemovedRow::Policy(id),
-        word if word == RowKind::Assignment.word() => RemovedRow::Assignment(id),
-        word if word == RowKind::Override.word() => RemovedRow::Override(id),
-        word if word == RowKind::ApiKey.word() => RemovedRow::ApiKey(id),
-        word if word == RowKind::Reset.word() => RemovedRow::Reset(id),
-        word if word == RowKind::Tier.word() => {
-            let (tier, resource) = tiers::names(&id)?;
-            RemovedRow::Tier { tier, resource }
-        }
-        // Left out, because it is a kind of a newer program's: this one has no such rows.
-        _ => return None,
-    })
-}
-
 impl DatabaseRows {
     /// The kinds and keys of all rows, as `changes` has them.
-    fn names(&self) -> HashSet<Name> {
+    fn names(&self) -> HashSet<RowName> {
         let all = names(&self.policies).chain(names(&self.tiers)).chain(names(&self.assignments));
         all.chain(names(&self.overrides)).chain(names(&self.api_keys)).chain(names(&self.resets)).collect()
     }
 }
 
-fn names<R: TableRow>(rows: &[R]) -> impl Iterator<Item = Name> {
-    rows.iter().map(|row| (R::KIND.word().to_owned(), row.key()))
+fn names<R: TableRow>(rows: &[R]) -> impl Iterator<Item = RowName> {
+    rows.iter().map(|row| (R::KIND, row.key()))
 }
 
 /// All rows of all tables, a page at a time, because a server ends a statement that takes seconds.

@@ -4,9 +4,9 @@
 
 use serde_json::Value as Json;
 
-use super::connection::open::{CALL_MAX, Database};
 use super::connection::sql::{SqlQuery, SqlRow, number};
 use super::error::Error;
+use super::handle::{CALL_MAX, Database};
 use super::time::Time;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -39,9 +39,7 @@ impl Database {
         for events in events.chunks(ROWS_AT_ONCE) {
             session.execute(added(events)).await?;
         }
-        session.end("COMMIT").await?;
-        session.release();
-        Ok(())
+        session.finish("COMMIT").await
     }
 
     /// What is known of the decisions about this request, the oldest first, each once.

@@ -3,9 +3,9 @@
 use serde_json::Value as Json;
 
 use super::connection::connections::Session;
-use super::connection::open::{CALL_MAX, Database};
 use super::connection::sql::SqlQuery;
 use super::error::Error;
+use super::handle::{CALL_MAX, Database};
 use super::time::Time;
 use super::write::{IdempotentRequest, ONCE_KEPT};
 
@@ -26,8 +26,7 @@ impl Database {
         let now = Time::now();
         if !session.claim(who, once, now).await? {
             let known = session.kept(who, once).await;
-            session.end("ROLLBACK").await?;
-            session.release();
+            session.finish("ROLLBACK").await?;
             return known;
         }
         // Within the transaction, so that nobody else gets the key meanwhile; a connection that is lost gives it up.
@@ -35,8 +34,7 @@ impl Database {
         let keep = "UPDATE idempotency_keys SET answer = $1 WHERE who = $2 AND key = $3";
         let keep = SqlQuery::new(keep).with(answer.clone()).with(who).with(once.key.as_str());
         session.execute(keep).await?;
-        session.end("COMMIT").await?;
-        session.release();
+        session.finish("COMMIT").await?;
         Ok(answer)
     }
 }

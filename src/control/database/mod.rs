@@ -16,6 +16,7 @@ pub mod config;
 mod connection;
 mod error;
 mod events;
+mod handle;
 mod hint;
 mod id;
 mod idempotency;
@@ -33,12 +34,12 @@ mod write;
 pub use api_keys::{ApiKeyFilter, ApiKeyRow, NewApiKey};
 pub use assignments::Assignment;
 pub use audit::{AuditEntry, AuditFilter};
-pub use changes::{ChangeTime, DatabaseRows, ENDED_KEPT, RemovedRow, RowChanges, STATE_MAX};
+pub use changes::{ChangeTime, DatabaseRows, ENDED_KEPT, RowChanges, RowName, STATE_MAX};
 pub use config::Config;
 pub use connection::hints::DatabaseHints;
-pub use connection::open::{CALL_MAX, Database, OPEN_MAX};
 pub use error::Error;
 pub use events::DecisionEvent;
+pub use handle::{CALL_MAX, Database, OPEN_MAX};
 pub use hint::{CHANNEL, HINTS_TESTED_EACH, HintConnection, LatestHint};
 pub use overrides::{
     ABSOLUTE_MAX, NewOverride, OverrideFilter, OverrideKind, OverrideNames, OverrideRow, SUBJECT_CHARS_MAX,

@@ -53,8 +53,8 @@ pub(super) mod connections {
             match *self {}
         }
 
-        pub(in crate::database) async fn end(&mut self, _: &'static str) -> Result<(), Error> {
-            match *self {}
+        pub(in crate::database) async fn finish(self, _: &'static str) -> Result<(), Error> {
+            match self {}
         }
 
         pub(in crate::database) fn has_listeners(&self) -> bool {
@@ -63,10 +63,6 @@ pub(super) mod connections {
 
         pub(in crate::database) fn extend(&mut self, _: Duration) {
             match *self {}
-        }
-
-        pub(in crate::database) fn give_up(self) {
-            match self {}
         }
 
         pub(in crate::database) fn release(self) {
@@ -78,7 +74,7 @@ pub(super) mod connections {
 pub(super) mod hints {
     use std::time::Duration;
 
-    use super::open::Database;
+    use crate::database::handle::Database;
     use crate::database::hint::LatestHint;
 
     pub enum DatabaseHints {}
@@ -97,22 +93,11 @@ pub(super) mod hints {
 }
 
 pub(super) mod open {
-    use std::sync::Arc;
     use std::time::Duration;
 
-    use tokio::sync::watch;
-
-    use super::connections::ConnectionPool;
-    use super::sql::{SqlQuery, SqlRow};
     use crate::database::config::Config;
     use crate::database::error::Error;
-
-    /// A database that cannot be opened.
-    #[derive(Clone)]
-    pub struct Database {
-        pub(in crate::database) connections: Arc<ConnectionPool>,
-        pub(in crate::database) committed: watch::Sender<i64>,
-    }
+    use crate::database::handle::Database;
 
     impl Database {
         /// Opens nothing, because the feature is not built in.
@@ -132,31 +117,7 @@ pub(super) mod open {
         }
 
         pub async fn close(&self, _: Duration) {}
-
-        pub fn committed(&self) -> watch::Receiver<i64> {
-            self.committed.subscribe()
-        }
-
-        pub(in crate::database) async fn read_all<T>(
-            &self,
-            query: SqlQuery,
-            read: fn(&SqlRow) -> Result<T, Error>,
-        ) -> Result<Vec<T>, Error> {
-            let mut session = self.connections.session(CALL_MAX).await?;
-            session.all(query).await?.iter().map(read).collect()
-        }
     }
-
-    impl std::fmt::Debug for Database {
-        fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            formatter.write_str("Database")
-        }
-    }
-
-    /// The most that a call would take.
-    pub const CALL_MAX: Duration = Duration::from_secs(5);
-    /// The most that opening would take.
-    pub const OPEN_MAX: Duration = Duration::from_secs(30);
 }
 
 pub(super) mod servers {

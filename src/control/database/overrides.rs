@@ -7,9 +7,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
-use super::connection::open::Database;
 use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
+use super::handle::Database;
 use super::id;
 use super::page::PageRange;
 use super::rows::{self, Column, TableRow, columns};

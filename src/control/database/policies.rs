@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::bounds;
-use super::connection::open::Database;
 use super::error::Error;
+use super::handle::Database;
 use super::rows::{TableRow, columns};
 use super::time::Time;
 use super::write::{Actor, Expect, RowKind};

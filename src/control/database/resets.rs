@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
-use super::connection::open::Database;
 use super::connection::sql::SqlQuery;
 use super::error::Error;
+use super::handle::Database;
 use super::id;
 use super::rows::{self, TableRow, columns};
 use super::time::Time;

@@ -5,9 +5,9 @@ use std::num::NonZeroU64;
 use serde::Serialize;
 use serde_json::{Map, Value as Json};
 
-use super::connection::open::Database;
 use super::connection::sql::{SqlQuery, SqlRow, number};
 use super::error::Error;
+use super::handle::Database;
 use super::page::PageRange;
 use super::time::Time;
 use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteTransaction};

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
-use super::connection::open::Database;
 use super::error::Error;
+use super::handle::Database;
 use super::rows::{TableRow, columns};
 use super::time::Time;
 use super::write::{Actor, Expect, RowKind};
@@ -55,7 +55,7 @@ pub fn key(tier: &str, resource: &str) -> String {
 }
 
 /// The names in a [`key`]; `None` if it is none.
-pub fn names(key: &str) -> Option<(String, String)> {
+fn names(key: &str) -> Option<(String, String)> {
     serde_json::from_str(key).ok()
 }
 

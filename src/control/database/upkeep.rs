@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use super::connection::connections::{DatabaseOptions, Session};
-use super::connection::open::{CALL_MAX, Database};
 use super::connection::sql::SqlQuery;
 use super::error::Error;
+use super::handle::{CALL_MAX, Database};
 use super::time::Time;
 use super::write::ONCE_KEPT;
 
@@ -83,7 +83,7 @@ impl Session {
         for name in tables.iter().filter(is_over).filter(|name| is_month(name)) {
             self.execute(SqlQuery::new(format!("DROP TABLE {name}"))).await?;
         }
-        self.end("COMMIT").await
+        self.execute(SqlQuery::new("COMMIT")).await.map(drop)
     }
 }
 

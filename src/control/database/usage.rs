@@ -2,9 +2,9 @@
 //!
 //! No change of the control plane: it takes no version, and nobody follows it.
 
-use super::connection::open::{CALL_MAX, Database};
 use super::connection::sql::{SqlQuery, SqlRow, number};
 use super::error::Error;
+use super::handle::{CALL_MAX, Database};
 use super::id;
 use super::time::Time;
 use metrics::usage;
@@ -52,16 +52,12 @@ impl Database {
         let batch =
             SqlQuery::new("INSERT INTO usage_batches (id, at) VALUES ($1, $2) ON CONFLICT (id) DO NOTHING");
         if session.execute(batch.with(id).with(Time::now())).await? == 0 {
-            session.end("ROLLBACK").await?;
-            session.release();
-            return Ok(());
+            return session.finish("ROLLBACK").await;
         }
         for rows in rows.chunks(ROWS_AT_ONCE) {
             session.execute(added(at, rows)).await?;
         }
-        session.end("COMMIT").await?;
-        session.release();
-        Ok(())
+        session.finish("COMMIT").await
     }
 
     /// The minutes of each policy, by the policy's name and in the order of time.

@@ -13,9 +13,9 @@ use tokio::time::{Instant, sleep};
 use base::clock;
 
 use super::connection::connections::Session;
-use super::connection::open::{CALL_MAX, Database};
 use super::connection::sql::SqlQuery;
 use super::error::Error;
+use super::handle::{CALL_MAX, Database};
 use super::id;
 use super::time::Time;
 
@@ -54,16 +54,23 @@ pub enum RowKind {
 }
 
 impl RowKind {
+    const WORDS: [(RowKind, &str); 6] = [
+        (RowKind::Policy, "policy"),
+        (RowKind::Tier, "tier"),
+        (RowKind::Assignment, "assignment"),
+        (RowKind::Override, "override"),
+        (RowKind::ApiKey, "api-key"),
+        (RowKind::Reset, "reset"),
+    ];
+
     /// The word in `changes` and in front of an audited id.
     pub fn word(self) -> &'static str {
-        match self {
-            RowKind::Policy => "policy",
-            RowKind::Tier => "tier",
-            RowKind::Assignment => "assignment",
-            RowKind::Override => "override",
-            RowKind::ApiKey => "api-key",
-            RowKind::Reset => "reset",
-        }
+        RowKind::WORDS[self as usize].1
+    }
+
+    /// The kind of a word.
+    pub(super) fn of(word: &str) -> Option<RowKind> {
+        RowKind::WORDS.into_iter().find(|(_, known)| *known == word).map(|(kind, _)| kind)
     }
 }
 
@@ -188,11 +195,9 @@ impl<'a> WriteTransaction<'a> {
         error
     }
 
-    pub(super) async fn undo(mut self) {
+    pub(super) async fn undo(self) {
         // An error is ignored, because a connection that cannot undo is closed, which undoes.
-        if self.session.end("ROLLBACK").await.is_ok() {
-            self.session.release();
-        }
+        _ = self.session.finish("ROLLBACK").await;
     }
 
     /// Names a row that the change is about, for the nodes.
@@ -213,7 +218,6 @@ impl<'a> WriteTransaction<'a> {
             let hint = SqlQuery::new("SELECT pg_notify('sluicegate', $1)").with(self.version.to_string());
             self.session.all(hint).await?;
         }
-        let (database, version) = (self.database, self.version);
         let id = id::new(self.at, self.version);
         let audited = "INSERT INTO audit_log (id, at, who, from_address, action, what, old, new, request_id) \
                      VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
@@ -242,33 +246,29 @@ impl<'a> WriteTransaction<'a> {
                 .with(self.at);
             self.session.execute(keep).await?;
         }
-        match self.session.end("COMMIT").await {
-            Ok(()) => self.session.release(),
-            Err(error) if error.is_outage() => self.find_out(&id).await?,
-            Err(error) => return Err(error),
+        let WriteTransaction { session, database, version, deadline, .. } = self;
+        match session.finish("COMMIT").await {
+            Err(error) if error.is_outage() => find_out(database, &id, deadline).await?,
+            ended => ended?,
         }
         // The greater one, because of two that were committed at once the second may come here first.
         database.committed.send_modify(|last| *last = version.max(*last));
         Ok(answer)
     }
+}
 
-    /// Whether a commit that was not answered was made: its entry in the audit log is there, or never will be.
-    async fn find_out(self, id: &str) -> Result<(), Error> {
-        let WriteTransaction { session, database, deadline, .. } = self;
-        // Before another connection is asked for, because as many writers as there are connections may stand here.
-        session.give_up();
-        loop {
-            let left = deadline.saturating_duration_since(Instant::from_std(clock::instant()));
-            match is_audited(database, id, left).await {
-                Ok(true) => return Ok(()),
-                Ok(false) => {
-                    return Err(database
-                        .connections
-                        .unreachable("the connection broke, nothing was written"));
-                }
-                Err(_) if left > ASK_AGAIN => sleep(ASK_AGAIN).await,
-                Err(_) => return Err(Error::Unknown { place: Arc::clone(&database.connections.place) }),
+/// Whether a commit that was not answered was made: its entry in the audit log is there, or never will be. The connection
+/// of the commit is closed before another is asked for, because as many writers as there are connections may stand here.
+async fn find_out(database: &Database, id: &str, deadline: Instant) -> Result<(), Error> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::from_std(clock::instant()));
+        match is_audited(database, id, left).await {
+            Ok(true) => return Ok(()),
+            Ok(false) => {
+                return Err(database.connections.unreachable("the connection broke, nothing was written"));
             }
+            Err(_) if left > ASK_AGAIN => sleep(ASK_AGAIN).await,
+            Err(_) => return Err(Error::Unknown { place: Arc::clone(&database.connections.place) }),
         }
     }
 }
@@ -280,8 +280,7 @@ async fn is_audited(database: &Database, id: &str, within: Duration) -> Result<b
     session.begin_writing().await?;
     session.execute(SqlQuery::new("UPDATE control_version SET version = version")).await?;
     let found = session.one(SqlQuery::new("SELECT id FROM audit_log WHERE id = $1").with(id)).await?;
-    session.end("ROLLBACK").await?;
-    session.release();
+    session.finish("ROLLBACK").await?;
     Ok(found.is_some())
 }
 

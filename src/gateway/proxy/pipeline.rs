@@ -484,7 +484,7 @@ mod tests {
 
     fn conn() -> Rc<Conn> {
         let config = config::ListenerConfig {
-            bind: config::ListenAddress::Tcp(([127, 0, 0, 1], 0).into()),
+            bind: net::listening::Bind::Tcp(([127, 0, 0, 1], 0).into()),
             connections_max: 1,
             connections_per_ip_max: 1,
             ..config::ListenerConfig::named("plain".to_owned())

@@ -2,13 +2,13 @@
 //! them from the file.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
 use acme::config::Challenge;
 use base::identity::NO_ADDRESS;
+use net::listening::Bind;
 use net::tls;
 use net::unix_socket::Rights;
 use policy::access::AddressRules;
@@ -19,7 +19,7 @@ use policy::response::changes::FixedChanges;
 pub struct ListenerConfig {
     /// Names it in metrics and logs, and finds it again at a reload.
     pub name: String,
-    pub bind: ListenAddress,
+    pub bind: Bind,
     /// Who may connect, if that is a Unix socket.
     pub rights: Rights,
     pub http1: bool,
@@ -59,32 +59,6 @@ pub struct ListenerConfig {
     pub max: Sizes,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenAddress {
-    Tcp(SocketAddr),
-    Unix(PathBuf),
-}
-
-impl ListenAddress {
-    /// The address; `None` of a Unix socket.
-    pub fn tcp(&self) -> Option<SocketAddr> {
-        match self {
-            ListenAddress::Tcp(address) => Some(*address),
-            ListenAddress::Unix(_) => None,
-        }
-    }
-}
-
-impl std::fmt::Display for ListenAddress {
-    /// As the configuration writes it.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ListenAddress::Tcp(address) => write!(formatter, "{address}"),
-            ListenAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
-        }
-    }
-}
-
 /// The default of [`ListenerConfig::connections_max`].
 pub const CONNECTIONS_MAX_UNWRITTEN: usize = 50_000;
 
@@ -92,7 +66,7 @@ impl ListenerConfig {
     pub fn named(name: String) -> ListenerConfig {
         ListenerConfig {
             name,
-            bind: ListenAddress::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
+            bind: Bind::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080))),
             rights: Rights { mode: 0o660, owner: None, group: None },
             http1: true,
             http2: true,

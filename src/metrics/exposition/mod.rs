@@ -79,24 +79,12 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
         None,
         [([("version", VERSION)], 1_u64)],
     )?;
-    families.counters(
-        "auth_verifications",
-        "Tokens and passwords verified because no earlier verification was cached",
-        None,
-        [([], metrics.auth_verifications.value())],
-    )?;
-    families.counters(
-        "worker_panics",
-        "Panics in a worker, each of which ended one request or one connection",
-        None,
-        [([], metrics.panics.value())],
-    )?;
-    families.counters(
-        "accept_errors",
-        "Times that accepting a connection failed for lack of file descriptors or memory",
-        None,
-        [([], metrics.accept_errors.value())],
-    )?;
+    let help = "Tokens and passwords verified because no earlier verification was cached";
+    families.counter("auth_verifications", help, metrics.auth_verifications.value())?;
+    let help = "Panics in a worker, each of which ended one request or one connection";
+    families.counter("worker_panics", help, metrics.panics.value())?;
+    let help = "Times that accepting a connection failed for lack of file descriptors or memory";
+    families.counter("accept_errors", help, metrics.accept_errors.value())?;
     families.counters(
         "access_log_lines",
         "Access-log lines, written and dropped",
@@ -115,12 +103,8 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
             ([("result", "dropped")], metrics.decision_log.dropped.value()),
         ],
     )?;
-    families.counters(
-        "access_log_lines_cut",
-        "Access-log lines that were truncated, because they were too long for a syslog message",
-        None,
-        [([], metrics.access_log.cut.value())],
-    )?;
+    let help = "Access-log lines that were truncated, because they were too long for a syslog message";
+    families.counter("access_log_lines_cut", help, metrics.access_log.cut.value())?;
     families.counters(
         "spans",
         "Spans of traces, exported to the collector and dropped",
@@ -153,24 +137,16 @@ fn configuration(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result 
             ([("result", "failed")], metrics.upgrades_failed.value()),
         ],
     )?;
-    families.gauges(
-        "config_generation",
-        "Generation of the configuration in force",
-        None,
-        [([], configuration.generation)],
-    )?;
+    let help = "Generation of the configuration in force";
+    families.gauge("config_generation", help, configuration.generation)?;
     families.gauges(
         "config_last_reload_success_timestamp",
         "When the configuration in force was loaded",
         Some(&MetricUnit::Seconds),
         [([], configuration.loaded_unix_seconds)],
     )?;
-    families.gauges(
-        "config_last_reload_successful",
-        "Whether the last reload of the configuration succeeded",
-        None,
-        [([], u64::from(!configuration.is_refused))],
-    )
+    let help = "Whether the last reload of the configuration succeeded";
+    families.gauge("config_last_reload_successful", help, u64::from(!configuration.is_refused))
 }
 
 fn workers(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {

@@ -6,13 +6,13 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::SingleCertAndKey;
-use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, SupportedProtocolVersion};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 use super::error::Error;
+use super::protocol::TlsPolicy;
 use super::{files, provider};
 use crate::fetch::{Connect, Found};
-use crate::trust::{Trust, TrustTlsVersion};
+use crate::trust::Trust;
 
 /// Builds the TLS configuration of connections to a server. Reads the files that `trust` names, or the system's authorities.
 /// All connections made with it share its sessions; another configuration, after a file has changed, begins without any,
@@ -21,11 +21,8 @@ use crate::trust::{Trust, TrustTlsVersion};
 /// # Errors
 /// If a file cannot be used, or the system has no authorities.
 pub fn client_config(http2: bool, trust: &Trust) -> Result<ClientConfig, Error> {
-    let versions: &[&SupportedProtocolVersion] = match trust.min_version {
-        TrustTlsVersion::V1_2 => &[&TLS13, &TLS12],
-        TrustTlsVersion::V1_3 => &[&TLS13],
-    };
-    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(versions)?;
+    let versions = TlsPolicy { min_version: trust.min_version, suites: Vec::new() }.supported();
+    let builder = ClientConfig::builder_with_provider(provider()).with_protocol_versions(&versions)?;
     let builder = if trust.verify {
         builder.with_root_certificates(match &trust.ca {
             Some(ca) => files::authorities(ca)?,

@@ -26,7 +26,7 @@ use by_sni::BySni;
 pub use client::{client_config, connect};
 pub use error::{Error, TlsFile};
 pub use files::leaf;
-pub use protocol::{ListenerTlsVersion, Suite, TlsPolicy};
+pub use protocol::{Suite, TlsPolicy};
 
 /// One certificate and its key, as files.
 #[derive(Clone, Debug, PartialEq, Eq)]

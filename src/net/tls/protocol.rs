@@ -5,19 +5,13 @@ use std::sync::Arc;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::{SupportedCipherSuite, SupportedProtocolVersion, version};
 
+use crate::trust::TlsVersion;
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TlsPolicy {
-    pub min_version: ListenerTlsVersion,
+    pub min_version: TlsVersion,
     /// The suites, the preferred first. Empty: all that are in [`Suite::all`].
     pub suites: Vec<Suite>,
-}
-
-/// A version of TLS; there are no older ones here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ListenerTlsVersion {
-    #[default]
-    Tls12,
-    Tls13,
 }
 
 /// A cipher suite: each has a fresh key for every connection and an authenticated cipher.
@@ -42,26 +36,26 @@ impl Suite {
     }
 
     /// The only version that it is for.
-    pub fn version(self) -> ListenerTlsVersion {
-        if self.0.tls13().is_some() { ListenerTlsVersion::Tls13 } else { ListenerTlsVersion::Tls12 }
+    pub fn version(self) -> TlsVersion {
+        if self.0.tls13().is_some() { TlsVersion::Tls13 } else { TlsVersion::Tls12 }
     }
 }
 
 impl TlsPolicy {
     /// The versions that it leaves: new enough, and with a suite.
-    pub fn versions(&self) -> impl Iterator<Item = ListenerTlsVersion> {
-        let has_suite = |wanted: ListenerTlsVersion| {
+    pub fn versions(&self) -> impl Iterator<Item = TlsVersion> {
+        let has_suite = |wanted: TlsVersion| {
             self.suites.is_empty() || self.suites.iter().any(|suite| suite.version() == wanted)
         };
-        [ListenerTlsVersion::Tls13, ListenerTlsVersion::Tls12]
+        [TlsVersion::Tls13, TlsVersion::Tls12]
             .into_iter()
             .filter(move |version| *version >= self.min_version && has_suite(*version))
     }
 
     pub(super) fn supported(&self) -> Vec<&'static SupportedProtocolVersion> {
         let of = |version| match version {
-            ListenerTlsVersion::Tls12 => &version::TLS12,
-            ListenerTlsVersion::Tls13 => &version::TLS13,
+            TlsVersion::Tls12 => &version::TLS12,
+            TlsVersion::Tls13 => &version::TLS13,
         };
         self.versions().map(of).collect()
     }

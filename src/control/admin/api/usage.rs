@@ -241,7 +241,7 @@ pub(in crate::admin) async fn grant(
         let (holder, policy, tenant) = (holder.clone(), policy.clone(), tenant.clone());
         let grant = UnitGrant { holder, policy, tenant, units, id: new.id.clone(), is_dry };
         let after = match (state.counts.grant)(grant).await {
-            GrantOutcome::Carried { after, .. } => after,
+            GrantOutcome::Carried(after) => after,
             GrantOutcome::NoPolicy => {
                 return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", NOT_ALONE)]));
             }

@@ -397,15 +397,12 @@ fn alignments(usage: &[PolicyUsage]) -> Vec<Line> {
 }
 
 fn alignment(window: &WindowUsage, now: Duration) -> String {
-    let Some(seconds) = window.period_seconds.filter(|seconds| *seconds > 0.0) else {
-        return "counts requests in flight, and has no period".to_owned();
-    };
-    let began = Duration::from_secs_f64((now.as_secs_f64() / seconds).floor() * seconds);
-    let at = |time: Duration| Time(i64::try_from(time.as_micros()).unwrap_or(i64::MAX));
-    let (begun, ends) = (at(began), at(began + Duration::from_secs_f64(seconds)));
-    if let Some(calendar) = window.calendar {
-        let (begun_s, ends_s) = calendar.around_s(now);
-        let [begun, ends] = [begun_s, ends_s].map(|time_s| at(Duration::from_secs(time_s)));
+    let quota = &window.quota;
+    let seconds = quota.period_at_ns(now) as f64 / 1e9;
+    let at = |ns: u64| Time(i64::try_from(ns / 1_000).unwrap_or(i64::MAX));
+    let (begun_ns, ends_ns) = quota.window_around_ns(now);
+    let (begun, ends) = (at(begun_ns), at(ends_ns));
+    if let Some(calendar) = quota.calendar() {
         let (unit, zone) = (calendar.unit().word(), calendar.zone().name());
         let zone = if calendar.anchor() == 1 {
             zone.to_owned()
@@ -416,7 +413,7 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
             "a {unit} of the calendar in {zone}: the current one began at {begun} and ends at {ends}"
         );
     }
-    match window.algorithm {
+    match quota.algorithm() {
         Algorithm::FixedWindow => {
             format!("a fixed window: the current one began at {begun} and ends at {ends}")
         }
@@ -505,16 +502,18 @@ const REFUSALS_SHOWN: usize = 5;
 
 #[cfg(test)]
 mod tests {
-    use limit::{Calendar, CalendarUnit, Zone};
+    use std::num::NonZeroU64;
+
+    use limit::{Calendar, CalendarUnit, Quota, Zone};
     use serde_json::json;
 
     use super::*;
 
     fn window(algorithm: Algorithm) -> WindowUsage {
+        let [hundred, hour_ns] = [100, 3_600_000_000_000].map(|it| NonZeroU64::new(it).expect("above 0"));
         WindowUsage {
             window: "search-1h".to_owned(),
-            algorithm,
-            calendar: None,
+            quota: Quota::new(algorithm, hundred, hour_ns, hundred),
             limit: 100,
             capacity: 100,
             period_seconds: Some(3_600.0),
@@ -534,8 +533,9 @@ mod tests {
         let said = alignment(&window(Algorithm::FixedWindow), Duration::from_secs(1_700_000_000));
         let expected = "a fixed window: the current one began at 2023-11-14T22:00:00.000000Z and ends at 2023-11-14T23:00:00.000000Z";
         assert_eq!(said, expected);
-        let calendar = Some(Calendar::new(CalendarUnit::Month, Zone::utc(), 0));
-        let month = WindowUsage { calendar, ..window(Algorithm::FixedWindow) };
+        let fixed = window(Algorithm::FixedWindow);
+        let calendar = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
+        let month = WindowUsage { quota: fixed.quota.on_calendar(calendar), ..fixed };
         let said = alignment(&month, Duration::from_secs(1_700_000_000));
         let expected = "a month of the calendar in UTC: the current one began at 2023-11-01T00:00:00.000000Z and ends at 2023-12-01T00:00:00.000000Z";
         assert_eq!(said, expected);

@@ -7,6 +7,7 @@ mod connections;
 mod live;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,8 +150,12 @@ fn state(readiness: Readiness) -> AdminState {
             usage: Box::new(|_| {
                 let window = WindowUsage {
                     window: "p".to_owned(),
-                    algorithm: limit::Algorithm::TokenBucket,
-                    calendar: None,
+                    quota: limit::Quota::new(
+                        limit::Algorithm::TokenBucket,
+                        NonZeroU64::MIN,
+                        NonZeroU64::MIN,
+                        NonZeroU64::MIN,
+                    ),
                     limit: 5,
                     capacity: 5,
                     period_seconds: Some(60.0),
@@ -175,9 +180,7 @@ fn state(readiness: Readiness) -> AdminState {
                 };
                 Box::pin(std::future::ready(vec![of(Some(vec![window])), of(None)]))
             }),
-            grant: Box::new(|_| {
-                Box::pin(std::future::ready(GrantOutcome::Carried { after: 0, windows: Vec::new() }))
-            }),
+            grant: Box::new(|_| Box::pin(std::future::ready(GrantOutcome::Carried(0)))),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
             standing: Box::new(|_, _| Vec::new()),

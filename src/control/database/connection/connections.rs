@@ -221,9 +221,11 @@ impl Session {
         .map(drop)
     }
 
-    /// Ends what was begun: `COMMIT` or `ROLLBACK`.
-    pub(in crate::database) async fn end(&mut self, word: &'static str) -> Result<(), Error> {
-        self.execute(SqlQuery::new(word)).await.map(drop)
+    /// Ends what was begun, by `COMMIT` or `ROLLBACK`, and gives the connection back. If that fails, it is closed.
+    pub(in crate::database) async fn finish(mut self, word: &'static str) -> Result<(), Error> {
+        self.execute(SqlQuery::new(word)).await?;
+        self.release();
+        Ok(())
     }
 
     /// Whether it is PostgreSQL, which has listeners to notify.
@@ -235,9 +237,6 @@ impl Session {
     pub(in crate::database) fn extend(&mut self, within: Duration) {
         self.deadline = Instant::from_std(clock::instant()) + within;
     }
-
-    /// Closes the connection, which undoes what was not committed.
-    pub(in crate::database) fn give_up(self) {}
 
     /// Gives the connection back for the next call. Nothing may be open on it.
     pub(in crate::database) fn release(mut self) {

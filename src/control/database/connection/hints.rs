@@ -10,9 +10,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::database::connection::connections::{ConnectionPool, DatabaseOptions};
-use crate::database::connection::open::Database;
 use crate::database::connection::sql::SqlQuery;
 use crate::database::error::Error;
+use crate::database::handle::Database;
 use crate::database::hint::{CHANNEL, HintConnection, LatestHint};
 use crate::database::id;
 use crate::database::time::Time;

@@ -1,6 +1,5 @@
 //! Opens a database: makes the file, brings its tables up to date, refuses those of a newer program.
 
-use std::fmt;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -18,17 +17,8 @@ use crate::database::config::{Config, Url};
 use crate::database::connection::connections::{ConnectionPool, DatabaseOptions};
 use crate::database::connection::migrate;
 use crate::database::connection::servers::DatabaseServers;
-use crate::database::connection::sql::{SqlQuery, SqlRow};
 use crate::database::error::Error;
-
-/// The control plane's database. Cheap to clone; clones share connections. Every call fails if the database does not
-/// answer, ends within [`CALL_MAX`] unless it says otherwise, and blocks no thread of the runtime.
-#[derive(Clone)]
-pub struct Database {
-    pub(in crate::database) connections: Arc<ConnectionPool>,
-    /// The version of the last change that this process has committed.
-    pub(in crate::database) committed: watch::Sender<i64>,
-}
+use crate::database::handle::{CALL_MAX, Database, OPEN_MAX};
 
 impl Database {
     /// Connects, makes the file of SQLite (mode 0600, as its -wal and -shm then have), and brings the tables up to date.
@@ -37,17 +27,12 @@ impl Database {
     /// [`Error::Unreachable`] if it does not answer within [`OPEN_MAX`]; [`Error::Newer`], [`Error::Corrupt`],
     /// [`Error::Refused`] and [`Error::ReadOnly`] if an operator must act first.
     pub async fn open(config: &Config) -> Result<Database, Error> {
-        let place: Arc<str> = config.url.to_string().into();
-        let options = match &config.url {
-            Url::Sqlite(path) => {
-                make_file(path, &place).await?;
-                DatabaseOptions::Sqlite(Box::new(sqlite_options(path)))
-            }
-            Url::Postgres(url) => DatabaseOptions::Postgres(postgres_servers(url, config, &place)?),
-        };
-        let connections = ConnectionPool::new(place, options);
+        if let Url::Sqlite(path) = &config.url {
+            make_file(path, &place(config)).await?;
+        }
+        let connections = connect(config, false)?;
         migrate::up(&connections, OPEN_MAX).await?;
-        Ok(Database { connections, committed: watch::Sender::new(0) })
+        Ok(of(connections))
     }
 
     /// Closes the connections, at most this long. Nothing can be asked after it.
@@ -55,43 +40,32 @@ impl Database {
         self.connections.close(within).await;
     }
 
-    /// The version of the last change that this process has committed, and notice of the next: many at once are one.
-    pub fn committed(&self) -> watch::Receiver<i64> {
-        self.committed.subscribe()
-    }
-
     /// Connects to read, and changes nothing: no file is made, and no table.
     ///
     /// # Errors
     /// As [`Database::open`]; [`Error::Tables`] if no gateway of this version has made the tables yet.
     pub async fn open_read_only(config: &Config) -> Result<Database, Error> {
-        let place: Arc<str> = config.url.to_string().into();
-        let options = match &config.url {
-            Url::Sqlite(path) => DatabaseOptions::Sqlite(Box::new(sqlite_options(path).read_only(true))),
-            Url::Postgres(url) => DatabaseOptions::Postgres(postgres_servers(url, config, &place)?),
-        };
-        let connections = ConnectionPool::new(place, options);
+        let connections = connect(config, true)?;
         migrate::must_be_current(&connections, CALL_MAX).await?;
-        Ok(Database { connections, committed: watch::Sender::new(0) })
-    }
-
-    /// The rows of one query, as `read` reads them.
-    pub(in crate::database) async fn read_all<T>(
-        &self,
-        query: SqlQuery,
-        read: fn(&SqlRow) -> Result<T, Error>,
-    ) -> Result<Vec<T>, Error> {
-        let mut session = self.connections.session(CALL_MAX).await?;
-        let rows = session.all(query).await?;
-        session.release();
-        rows.iter().map(read).collect()
+        Ok(of(connections))
     }
 }
 
-impl fmt::Debug for Database {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Database").field(&self.connections.place).finish()
-    }
+fn of(connections: Arc<ConnectionPool>) -> Database {
+    Database { connections, committed: watch::Sender::new(0) }
+}
+
+fn place(config: &Config) -> Arc<str> {
+    config.url.to_string().into()
+}
+
+fn connect(config: &Config, is_read_only: bool) -> Result<Arc<ConnectionPool>, Error> {
+    let place = place(config);
+    let options = match &config.url {
+        Url::Sqlite(path) => DatabaseOptions::Sqlite(Box::new(sqlite_options(path).read_only(is_read_only))),
+        Url::Postgres(url) => DatabaseOptions::Postgres(postgres_servers(url, config, &place)?),
+    };
+    Ok(ConnectionPool::new(place, options))
 }
 
 /// Makes an empty file that only this user reads. A file that exists keeps its mode.
@@ -141,10 +115,6 @@ fn postgres_servers(url: &str, config: &Config, place: &Arc<str>) -> Result<Data
     Ok(DatabaseServers::new(each, config::needs_writable(url)))
 }
 
-/// The most that a call takes, the wait for a connection included.
-pub const CALL_MAX: Duration = Duration::from_secs(5);
-/// The most that [`Database::open`] takes, because it may have to wait for another node's migration.
-pub const OPEN_MAX: Duration = Duration::from_secs(30);
 /// How long a connection waits while another process writes into the file.
 const BUSY_MAX: Duration = Duration::from_millis(2_500);
 /// What the file ending in -wal is cut to when it starts anew, bytes.
