@@ -11,7 +11,7 @@
 --                 2 take
 --                 3 return  taken_us 'd'
 --                 4 peek
---                 5 debit, or repay if the flags are 1
+--                 5 debit, or repay if the flags are 1, or report if they are 2: then follows spent_us 'd'
 --                 6 hold    the node 'c8', held lasts_us 'd' each
 --                 7 look, which changes nothing, not even a record of an older plan
 --                 8 a run of takes, 9 a run of peeks, each of one part without flags. In place of the number of parts
@@ -24,7 +24,7 @@
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
 --       'C' a run: how many 'B', then for each charge: remaining reset_us 'd' each if it is admitted without a wait;
 --           otherwise -2 - remaining, reset_us, wait_us 'd' each; or an error: -1 'd', length 'I2', text
---       'R' returned or debited
+--       'R' returned, debited or reported
 --       'P' peeked or held: as one part of 'T'
 --       'L' looked at: as one part of 'T', zeros for a lease; then the key's string: length 'B', bytes. If a leased key
 --           has a string of exact charges still, that as leases will read it, and a one for what remains
@@ -125,7 +125,16 @@ local function performing()
       give_back(parts, count, taken_us)
       return 'R'
     elseif kind == 5 then
-      if parts[1].flags == 1 then repay(parts, count) else debit(parts, count) end
+      local flags = parts[1].flags
+      if flags == 2 then
+        local spent_us
+        spent_us, at = unpack_from('<d', asked, at)
+        report(parts, count, spent_us)
+      elseif flags == 1 then
+        repay(parts, count)
+      else
+        debit(parts, count)
+      end
       return 'R'
     elseif kind == 6 then
       local node, held, lasts_us

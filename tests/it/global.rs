@@ -127,6 +127,42 @@ fn after_an_outage_one_limit_is_owed_at_most() {
     }
 }
 
+/// What was admitted without Redis uses up what is left, and is never owed.
+#[test]
+fn after_an_outage_nothing_is_owed() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let number = |number| NonZeroU64::new(number).expect("positive");
+    let year_ns = 365 * 86_400 * 1_000_000_000;
+    for (algorithm, key) in Algorithm::ALL[..5].iter().zip(1..) {
+        let quota = Quota::new(*algorithm, number(100), number(year_ns), number(100));
+        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+        let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
+        let part = |cost| ExactCharge { plan: Arc::clone(&plan), ..part(key, cost) };
+        let take = || match node.ask(Op::Take([part(1)].into_iter().collect())).answer().0 {
+            Ok(Reply::Taken(taken)) => taken,
+            other => panic!("it is taken, but {other:?}"),
+        };
+        let report = |cost, spent_us| {
+            let parts = [part(cost)].into_iter().collect();
+            assert_eq!(node.ask(Op::Report { parts, spent_us }).answer().0, Ok(Reply::Returned));
+        };
+        let first = take();
+        report(30, first.at_us);
+        let left = take().outcomes[0].remaining;
+        assert!(left.abs_diff(first.outcomes[0].remaining) == 31, "{algorithm:?}: {left}");
+        // Of a window that is over.
+        report(30, first.at_us - year_ns / 1_000);
+        let is_fixed = *algorithm == Algorithm::FixedWindow;
+        assert_eq!(take().outcomes[0].remaining, left - if is_fixed { 1 } else { 31 }, "{algorithm:?}");
+        (0..3).for_each(|_| report(400, first.at_us));
+        let outcome = take().outcomes[0];
+        let wait_ns = outcome.retry_after_ns().unwrap_or_default();
+        assert!((1..=year_ns * 11 / 10).contains(&wait_ns), "{algorithm:?}: {outcome:?}");
+        assert!(wait_ns <= outcome.reset_ns, "{algorithm:?}: {outcome:?}");
+    }
+}
+
 #[test]
 fn a_look_tells_what_is_left_and_writes_nothing() {
     let redis = Redis::start(&[]);

@@ -74,7 +74,10 @@ impl Entry {
     /// its request has stopped waiting by then. Nor does an operation on a slot that is moving: a record is one more
     /// key that would have to be on the same node.
     pub(super) fn is_kept(&self) -> bool {
-        !self.is_moving && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_))
+        let is_report = |op: &Op| {
+            matches!(op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Report { .. })
+        };
+        !self.is_moving && is_report(&self.op)
     }
 }
 

@@ -289,6 +289,17 @@ impl Pipeline {
     fn answer(&mut self, batch: Batch, value: &Value, took_ns: u64, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let shard = &shared.shards[batch.shard];
+        let (repaired, reply) = match value {
+            Value::BulkString(reply) => wire::repaired(reply),
+            _ => (0, &[][..]),
+        };
+        // A record of an earlier answer says the time of that.
+        if !batch.is_repeated
+            && took_ns <= SILENT_NS
+            && let Some(read_us) = wire::read_us(reply)
+        {
+            shard.reads(read_us, now_ns.saturating_sub(took_ns / 2));
+        }
         if batch.entries.is_empty() {
             return match shared.probe.read(value) {
                 Ok(()) => {
@@ -302,10 +313,6 @@ impl Pipeline {
             };
         }
         let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
-        let (repaired, reply) = match value {
-            Value::BulkString(reply) => wire::repaired(reply),
-            _ => (0, &[][..]),
-        };
         let answers = wire::read(reply, &ops);
         if repaired > 0 {
             shared.repaired(&shard.name, repaired, now_ns);
