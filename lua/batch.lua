@@ -1,6 +1,7 @@
 -- The dispatcher: one call carries the operations of many requests. It comes last, after the files of the operations.
 --
--- KEYS  [1] the record of this batch, if ARGV[1] gives it a number; then the keys of the operations, each once
+-- KEYS  [1] the record of this batch, if ARGV[1] gives it a number; then, if units are returned, the key that says since when
+--           the server has its data: 12 bytes, since_us 'd', until_s 'I4'; then the keys of the operations, each once
 -- ARGV  [1] '<dd'  the batch's number in its sender's sequence, or 0 if it has no record and is never sent twice; how
 --           long the record is kept, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
 --           'd' each. To the number of the algorithm 128 is added if the windows are of the calendar; then follow the number of
@@ -9,7 +10,7 @@
 --                 1 renew   one part without a cost; epoch 'I4', demand reported rate pending hint spent refilled delta
 --                           keep 'd' each; how many costs 'B', the costs 'd' each (none: a unit each)
 --                 2 take
---                 3 return  taken_us 'd'
+--                 3 return  taken_us 'd', the key of since when there is data 'B', 0: none. Older units were lost with it
 --                 4 peek
 --                 5 debit, or repay if the flags are 1, or report if they are 2: then follows spent_us 'd'
 --                 6 hold    the node 'c8', held lasts_us 'd' each
@@ -114,15 +115,29 @@ local function performing()
     return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
   end
 
+  -- Since when the server has its data: since a connection was opened to it, or if nobody has noted that, the oldest units
+  -- that are known of, or now.
+  local function since_us(key, taken_us)
+    local saved, since, until_s = string_of(key), -1, 0
+    if saved and #saved == 12 then since, until_s = unpack_from('<dI4', saved) end
+    if not (since >= 0 and since <= now_us) then
+      since, until_s = taken_us > 0 and min(taken_us, now_us) or now_us, 0
+    end
+    local month_us = 30 * 86400e6
+    local kept_s = kept_until(key, until_s, month_us, month_us)
+    if kept_s ~= until_s then keep(key, pack('<dI4', since, kept_s), '') end
+    return since
+  end
+
   return function(kind, count)
     for index = 1, count do
       read_part(index)
     end
     if kind == 2 then return taken(count) end
     if kind == 3 then
-      local taken_us
-      taken_us, at = unpack_from('<d', asked, at)
-      give_back(parts, count, taken_us)
+      local taken_us, since
+      taken_us, since, at = unpack_from('<dB', asked, at)
+      if since == 0 or taken_us >= since_us(since, taken_us) then give_back(parts, count, taken_us) end
       return 'R'
     elseif kind == 5 then
       local flags = parts[1].flags

@@ -32,6 +32,8 @@ pub(super) struct Call<'o> {
     keys: Vec<(Key, &'o Plan)>,
     known_keys: HashMap<(Key, &'o str, u8), u16>,
     known_plans: HashMap<*const Plan, u16>,
+    /// The number of the key that says since when the server has its data; 0: the call has none.
+    since: u8,
     /// How many keys the call has before these: its record.
     before: u16,
     plans: Vec<u8>,
@@ -41,14 +43,21 @@ pub(super) struct Call<'o> {
 }
 
 impl<'o> Call<'o> {
-    /// A call of `ops`, at most 64, whose keys are numbered after `before` others.
-    pub(super) fn new(ops: impl Iterator<Item = &'o Op>, before: u16, incarnation: u64) -> Call<'o> {
+    /// A call of `ops`, at most 64, whose keys are numbered after `before` others. The last of these says since when the server
+    /// has its data, if `has_since`.
+    pub(super) fn new(
+        ops: impl Iterator<Item = &'o Op>,
+        before: u8,
+        has_since: bool,
+        incarnation: u64,
+    ) -> Call<'o> {
         let mut call = Call {
             incarnation,
             keys: Vec::new(),
             known_keys: HashMap::new(),
             known_plans: HashMap::new(),
-            before,
+            before: before.into(),
+            since: if has_since { before } else { 0 },
             plans: Vec::new(),
             operations: Vec::new(),
             run: None,
@@ -122,6 +131,7 @@ impl<'o> Call<'o> {
             Op::Return { parts, taken_us } => {
                 self.write_parts(3, parts);
                 self.number(*taken_us as f64);
+                self.operations.push(self.since);
             }
             Op::Peek(part) => self.write_parts(4, slice::from_ref(part)),
             Op::Debit(parts) => self.write_debits(parts, 0),

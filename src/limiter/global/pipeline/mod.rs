@@ -24,11 +24,12 @@ use tokio::time::MissedTickBehavior;
 
 use base::clock;
 use base::random::Random;
-use limit::lease_messages::LinkError;
+use limit::lease_messages::{LinkError, Op};
 
 use super::batch::{self, Batch, Entry, OPERATIONS_MAX, QueueItem, Record};
 use super::condition::{Condition, is_elsewhere};
 use super::connection::Connection;
+use super::name::SINCE;
 use super::node::Node;
 use super::routes::RoutingState;
 use super::shard::ShardId;
@@ -203,8 +204,11 @@ impl Pipeline {
             (self.number, shared.names.own(tag, &format!("{}.{}", self.identity, record.index)))
         });
         let ops = entries.iter().map(|entry| &entry.op);
-        let command =
-            batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
+        // Not without a record, because a slot that moves may have its keys on two nodes.
+        let returns = is_kept && ops.clone().any(|op| matches!(op, Op::Return { .. }));
+        let since = returns.then(|| shared.names.own(tag, SINCE));
+        let (script, names) = (shared.connector.script(), &shared.names);
+        let command = batch::command(script, names, tag, name, since, ops, shared.incarnation);
         shard.stats.called(entries.iter().map(|entry| &entry.op));
         let batch = Batch::new(shard_id, entries, command, self.flushes, now_ns);
         self.send(self.number, Batch { record, asking, ..batch }, now_ns);
