@@ -191,7 +191,7 @@ impl Limiter {
             return shared.fallback.foresee_refused(charge, now_ns);
         }
         let (outcome, left) = (self.foresee(charge, now_ns), self.look(charge, now_ns));
-        Outcome::new(outcome.answer(), left.remaining, outcome.reset_ns.max(left.reset_ns))
+        left.with_answer_of(outcome)
     }
 
     /// Gives a charge's units back. `refund` is its [`Decision::refund`], `taken_ns` the time of the decision.
