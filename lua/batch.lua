@@ -1,6 +1,7 @@
 -- The dispatcher: one call carries the operations of many requests. It comes last, after the files of the operations.
 --
--- KEYS  [1] the record of this batch, if ARGV[1] gives it a number; then the keys of the operations, each once
+-- KEYS  [1] the record of this batch, if ARGV[1] gives it a number; then, if units are returned, the key that says since when
+--           the server has its data: 12 bytes, since_us 'd', until_s 'I4'; then the keys of the operations, each once
 -- ARGV  [1] '<dd'  the batch's number in its sender's sequence, or 0 if it has no record and is never sent twice; how
 --           long the record is kept, milliseconds; then the plans, each: algorithm 'B', limit period_ns burst epoch_us
 --           'd' each. To the number of the algorithm 128 is added if the windows are of the calendar; then follow the number of
@@ -9,9 +10,9 @@
 --                 1 renew   one part without a cost; epoch 'I4', demand reported rate pending hint spent refilled delta
 --                           keep 'd' each; how many costs 'B', the costs 'd' each (none: a unit each)
 --                 2 take
---                 3 return  taken_us 'd'
+--                 3 return  taken_us 'd', the key of since when there is data 'B', 0: none. Older units were lost with it
 --                 4 peek
---                 5 debit, or repay if the flags are 1
+--                 5 debit, or repay if the flags are 1, or report if they are 2: then follows spent_us 'd'
 --                 6 hold    the node 'c8', held lasts_us 'd' each
 --                 7 look, which changes nothing, not even a record of an older plan
 --                 8 a run of takes, 9 a run of peeks, each of one part without flags. In place of the number of parts
@@ -24,7 +25,7 @@
 --       'T' taken: admitted 'B', then for each part wait_us (as take.lua says) remaining reset_us 'd' each
 --       'C' a run: how many 'B', then for each charge: remaining reset_us 'd' each if it is admitted without a wait;
 --           otherwise -2 - remaining, reset_us, wait_us 'd' each; or an error: -1 'd', length 'I2', text
---       'R' returned or debited
+--       'R' returned, debited or reported
 --       'P' peeked or held: as one part of 'T'
 --       'L' looked at: as one part of 'T', zeros for a lease; then the key's string: length 'B', bytes. If a leased key
 --           has a string of exact charges still, that as leases will read it, and a one for what remains
@@ -114,18 +115,41 @@ local function performing()
     return pack('<BdddB', 76, wait_us, remaining, reset_us, #saved) .. saved
   end
 
+  -- Since when the server has its data: since a connection was opened to it, or if nobody has noted that, the oldest units
+  -- that are known of, or now.
+  local function since_us(key, taken_us)
+    local saved, since, until_s = string_of(key), -1, 0
+    if saved and #saved == 12 then since, until_s = unpack_from('<dI4', saved) end
+    if not (since >= 0 and since <= now_us) then
+      since, until_s = taken_us > 0 and min(taken_us, now_us) or now_us, 0
+    end
+    local month_us = 30 * 86400e6
+    local kept_s = kept_until(key, until_s, month_us, month_us)
+    if kept_s ~= until_s then keep(key, pack('<dI4', since, kept_s), '') end
+    return since
+  end
+
   return function(kind, count)
     for index = 1, count do
       read_part(index)
     end
     if kind == 2 then return taken(count) end
     if kind == 3 then
-      local taken_us
-      taken_us, at = unpack_from('<d', asked, at)
-      give_back(parts, count, taken_us)
+      local taken_us, since
+      taken_us, since, at = unpack_from('<dB', asked, at)
+      if since == 0 or taken_us >= since_us(since, taken_us) then give_back(parts, count, taken_us) end
       return 'R'
     elseif kind == 5 then
-      if parts[1].flags == 1 then repay(parts, count) else debit(parts, count) end
+      local flags = parts[1].flags
+      if flags == 2 then
+        local spent_us
+        spent_us, at = unpack_from('<d', asked, at)
+        report(parts, count, spent_us)
+      elseif flags == 1 then
+        repay(parts, count)
+      else
+        debit(parts, count)
+      end
       return 'R'
     elseif kind == 6 then
       local node, held, lasts_us

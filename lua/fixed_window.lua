@@ -4,7 +4,8 @@
 --       was written under: limit, period_us 'd' each (see keys.lua). Of a window of the calendar, the time when it began is in
 --       the place of the index, so that it is found again if the zone has changed
 -- ARGV  none of its own: a plan (limit, period_ns, edges)
--- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save (see take.lua), carried
+-- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, is_over, save (see take.lua),
+--         carried
 --
 -- A changed plan keeps what was spent. A count above the limit is a debt: each window that ends takes one limit of it.
 
@@ -123,11 +124,15 @@ function fixed_window.debit(state, cost, most)
   state.count = count
 end
 
+-- Whether a time was in another window.
+function fixed_window.is_over(state, at_us)
+  return window_at(state.plan.edges, state.plan.period_us, at_us) ~= state.index
+end
+
 -- Units of a window that is over are not returned: the next one began full, or with a debt that nothing tells from what
 -- was spent since.
 function fixed_window.back(state, cost, taken_us)
-  local plan = state.plan
-  if window_at(plan.edges, plan.period_us, taken_us) == state.index then state.count = max(0, state.count - cost) end
+  if not fixed_window.is_over(state, taken_us) then state.count = max(0, state.count - cost) end
 end
 
 function fixed_window.save(state, reset_us)

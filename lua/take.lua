@@ -8,6 +8,8 @@
 -- give_back(parts, count, taken_us) undoes a take
 -- debit(parts, count)               spends a cost that became known later, even if it does not fit
 -- repay(parts, count)               as debit, but no more than one whole limit is owed after it
+-- report(parts, count, spent_us)    counts what was admitted without Redis, as much of it as is left, so that nothing is
+--                                   owed; units of a fixed window that is over are forgotten
 -- peek(part)                        returns the outcome that take would set, and spends nothing
 -- outcome: wait_us (0: it fits; above 0: time until it does; -1: never; below -1: it fits after -1 - wait_us),
 --       remaining (units), reset_us (time until nothing is spent)
@@ -22,7 +24,7 @@
 --
 -- An algorithm prepares each plan once a call. `open` reads a part's key as of now into the part; `wait` returns how
 -- long a cost has to wait; `spend`, `deny`, `debit` and `back` change the part; `left` returns what is left; `save`
--- stores it. What was spent stays spent under a changed plan, in units, as src/limit/state.rs has it. No part is saved before all are open, so an error in one key comes before anything is spent.
+-- stores it; `is_over`, if there is one, says whether a time was in another window. What was spent stays spent under a changed plan, in units, as src/limit/state.rs has it. No part is saved before all are open, so an error in one key comes before anything is spent.
 
 local acts = {}
 
@@ -108,7 +110,11 @@ local function change(verb, parts, count, taken_us)
     local part = parts[index]
     local act = part.plan.act or prepare(part.plan)
     open(act, part)
-    act[verb](part, part.cost, taken_us)
+    if verb ~= 'report' then
+      act[verb](part, part.cost, taken_us)
+    elseif not (act.is_over and act.is_over(part, taken_us)) then
+      act.spend(part, min(part.cost, (left(act, part))))
+    end
     local _, reset_us = act.left(part)
     act.save(part, reset_us)
   end
@@ -124,6 +130,10 @@ end
 
 local function repay(parts, count)
   change('debit', parts, count, 2)
+end
+
+local function report(parts, count, spent_us)
+  change('report', parts, count, spent_us)
 end
 
 local function peek(part)

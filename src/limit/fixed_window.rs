@@ -15,7 +15,7 @@ pub(super) struct Counter {
 
 impl Counter {
     /// The counter as it is at `now_ns`. A clock behind the counter finds the counter's own window.
-    fn at(self, quota: &Quota, now_ns: u64) -> Counter {
+    pub(super) fn at(self, quota: &Quota, now_ns: u64) -> Counter {
         let index = quota.window_at(now_ns);
         let Some(ended) = index.checked_sub(self.index).filter(|ended| *ended > 0) else { return self };
         Counter { index, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }

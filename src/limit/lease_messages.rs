@@ -26,9 +26,17 @@ pub enum Op {
     Peek(ExactCharge),
     /// Spends what is known only now, whether it fits or not.
     Debit(SmallVec<[ExactCharge; 2]>),
-    /// Counts what nodes admitted without Redis, or what is kept in mind: as `Debit`, but no more than one whole limit is
-    /// owed then. After an outage nobody is kept out for longer than that.
+    /// Counts what a node admitted before Redis refused it, or what is kept in mind: as `Debit`, but no more than one whole
+    /// limit is owed then.
     Repay(SmallVec<[ExactCharge; 2]>),
+    /// Counts what a node admitted while Redis was away, in the window in which it was spent and as much of it as is left: an
+    /// outage keeps nobody out of a window after it.
+    Report {
+        /// What was admitted, with its units.
+        parts: SmallVec<[ExactCharge; 2]>,
+        /// When the last of it was, microseconds of Redis's clock.
+        spent_us: u64,
+    },
     /// What Redis holds of one window, for operators: nothing is spent and nothing written.
     Look(ExactCharge),
     /// All this node has in flight of one window, and `cost` more if they fit. Answered as a `Take`.
@@ -174,7 +182,7 @@ pub enum Reply {
     Grant(Grant),
     /// The answer to `Take` and `Hold`: whether all fit, and what each window said.
     Taken(TakeReply),
-    /// The answer to `Return`, `Debit` and `Repay`: it was applied.
+    /// The answer to `Return`, `Debit`, `Repay` and `Report`: it was applied.
     Returned,
     /// The answer to `Peek`: what a charge would be told.
     Peeked(Outcome),
@@ -225,7 +233,7 @@ pub enum LinkError {
     /// It was sent, and whether it was acted upon is unknown.
     ///
     /// For `Take`, `Hold`, `Peek` and `Look`, which are sent once: nothing came back within a second, or the connection
-    /// broke. `Renew`, `Return` and `Debit` are sent again until there is an answer, over whatever connections and to
+    /// broke. `Renew`, `Return`, `Debit` and `Report` are sent again until there is an answer, over whatever connections and to
     /// whichever server has the shard by then. They end so only in these cases:
     /// - there was no answer for five minutes
     /// - this process ended while it waited

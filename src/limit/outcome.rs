@@ -61,6 +61,12 @@ impl Outcome {
         Outcome { remaining: self.remaining.saturating_add(back), ..self }
     }
 
+    /// The same with the answer that a cost would get, which is not taken because something else refuses it.
+    pub fn with_answer_of(self, asked: Outcome) -> Outcome {
+        let reset_ns = self.reset_ns.max(asked.retry_after_ns().unwrap_or(0));
+        Outcome { wait_ns: asked.wait_ns.max(0), reset_ns, ..self }
+    }
+
     /// Whether the cost fits, be it after a delay.
     #[inline]
     pub fn is_admitted(&self) -> bool {

@@ -81,13 +81,22 @@ impl State {
         }
     }
 
-    /// Counts what was admitted elsewhere: as `debit`, but no more than one whole limit is owed after it, if not more was
+    /// Counts what was admitted before a refusal came: as `debit`, but no more than one whole limit is owed after it, if not more was
     /// before.
     pub fn repay(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
         let (used, whole) = self.used(quota, now_ns);
         let room = u128::from(whole.saturating_mul(2).saturating_sub(used));
         let units = (room * u128::from(quota.capacity())).div_ceil(u128::from(whole.max(1)));
         self.debit(quota, cost.min(u64::try_from(units).unwrap_or(u64::MAX)), now_ns)
+    }
+
+    /// Counts what was admitted elsewhere at `spent_ns`, as much of it as is left, so that nothing is owed after it. Units of a
+    /// fixed window that is over are forgotten.
+    pub fn report(self, quota: &Quota, cost: u64, spent_ns: u64, now_ns: u64) -> State {
+        let is_over = quota.algorithm() == Algorithm::FixedWindow
+            && quota.window_at(spent_ns) != self.counter().at(quota, now_ns).index;
+        let left = if is_over { 0 } else { self.take(quota, 0, now_ns).1.remaining };
+        self.take(quota, cost.min(left), now_ns).0
     }
 
     /// Undoes a `take` of `cost` made at `taken_ns`. Exact, unless a bucket was full in between: then up to `cost` more is

@@ -4,6 +4,7 @@ mod calendar;
 mod denials;
 mod fallback;
 mod leases;
+mod outages;
 mod permits;
 mod random_order;
 mod scaled_plans;
@@ -134,6 +135,14 @@ impl FakeRedis {
                 for part in parts {
                     let state = exact.entry(part.key).or_default();
                     *state = state.repay(&part.plan.quota, part.cost, now_ns);
+                }
+                Reply::Returned
+            }
+            Op::Report { parts, spent_us } => {
+                let mut exact = self.exact.lock().expect("no test panics here");
+                for part in parts {
+                    let state = exact.entry(part.key).or_default();
+                    *state = state.report(&part.plan.quota, part.cost, spent_us * 1_000, now_ns);
                 }
                 Reply::Returned
             }

@@ -36,7 +36,9 @@ mod waiting;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use base::clock;
 use check::charge_state::ChargeState;
 use holders::Holders;
 use limit::{Algorithm, Charge, Outcome, Quota};
@@ -76,6 +78,23 @@ pub struct Limiter {
 impl fmt::Debug for Limiter {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Limiter").field("in_fleet", &self.shared.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// How the fleet shares a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedWindow {
+    /// Nodes hold leases of it, rather than Redis deciding each charge.
+    pub is_leased: bool,
+    /// How far the clock that its windows follow is ahead of this node's, microseconds.
+    pub ahead_us: i64,
+}
+
+impl SharedWindow {
+    /// What the clock that its windows follow reads when this node's does so.
+    pub fn unix(&self, here: Duration) -> Duration {
+        let here_us = u64::try_from(here.as_micros()).unwrap_or(u64::MAX);
+        Duration::from_micros(here_us.saturating_add_signed(self.ahead_us))
     }
 }
 
@@ -130,9 +149,13 @@ impl Limiter {
         }
     }
 
-    /// Whether nodes hold leases of a charge's window, rather than Redis deciding each charge.
-    pub fn is_leased(&self, charge: &Charge) -> bool {
-        self.shared(charge).is_some_and(|(_, plan)| !plan.sharing.is_exact())
+    /// How the fleet shares a charge's window; `None`: it does not.
+    pub fn shared_window(&self, charge: &Charge) -> Option<SharedWindow> {
+        let (shared, plan) = self.shared(charge)?;
+        let shard_us = shared.fleet.link.shard_us(charge.key, clock::now_ns());
+        let unix_us = u64::try_from(clock::unix().as_micros()).unwrap_or(u64::MAX);
+        let ahead_us = shard_us.cast_signed().saturating_sub_unsigned(unix_us);
+        Some(SharedWindow { is_leased: !plan.sharing.is_exact(), ahead_us })
     }
 
     /// The table of what this node counts on its own.
@@ -191,7 +214,7 @@ impl Limiter {
             return shared.fallback.foresee_refused(charge, now_ns);
         }
         let (outcome, left) = (self.foresee(charge, now_ns), self.look(charge, now_ns));
-        Outcome::new(outcome.answer(), left.remaining, outcome.reset_ns.max(left.reset_ns))
+        left.with_answer_of(outcome)
     }
 
     /// Gives a charge's units back. `refund` is its [`Decision::refund`], `taken_ns` the time of the decision.

@@ -297,6 +297,23 @@ fn a_penalty_outlives_the_algorithm() {
 }
 
 #[test]
+fn a_penalty_shows_other_windows_as_they_are() {
+    let penalty = Some(Penalty::new(1, 60 * SECOND, 100, 3_600));
+    let strict = definition::PolicyDefinition { penalty, ..policy("p", "1/h by consumer") };
+    let (limiter, table) = (limiter(), table(&[strict, policy("seen", "5/h by consumer")]));
+    let seen = || {
+        let check = check(&limiter, &table, &job("ann"), NOW);
+        (check.is_penalised(PolicyId::default()), check.decision.outcomes[1])
+    };
+    let (_, admitted) = seen();
+    let refused: Vec<_> = (0..5).map(|_| seen()).collect();
+    assert!(refused[4].0 && admitted.reset_ns > 0);
+    for (_, outcome) in refused {
+        assert_eq!((outcome.remaining, outcome.reset_ns), (4, admitted.reset_ns));
+    }
+}
+
+#[test]
 fn each_tier_counts_on_where_it_has_another_algorithm() {
     let with = |of_free: Algorithm, of_pro: Algorithm| {
         let part = |name: &str, windows| TierPart {

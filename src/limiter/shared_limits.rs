@@ -12,6 +12,7 @@ use crate::decision::{ClientAddress, Decision};
 use crate::exact::Exact;
 use crate::exact::questions::Question;
 use crate::fallback::Fallback;
+use crate::fallback::debts::DebtKind;
 use crate::fleet::Fleet;
 use crate::leases::Leases;
 use crate::local::{StateLocation, Table};
@@ -161,7 +162,7 @@ impl SharedLimits {
                 fallback.debit_share(more, place, now_ns);
                 match self.exact.taken_late.at_us(more.key, taken_ns) {
                     Some(_) => fallback.debit(more, now_ns),
-                    None => fallback.add_debt(more, now_ns),
+                    None => fallback.add_debt(more, DebtKind::Refused, now_ns),
                 }
             }
             // Watched, because no request may come that would tell it.

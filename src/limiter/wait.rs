@@ -16,8 +16,10 @@ use limit::Charge;
 pub(super) enum LateAnswer {
     /// Redis took the charge, at this time of its clock, microseconds since 1970.
     Taken { taken_us: u64 },
-    /// Redis certainly did not take it.
+    /// Redis refused it.
     Untaken,
+    /// Redis certainly never got it.
+    Unheard,
     /// Whether Redis took it is unknown.
     Unknown,
 }

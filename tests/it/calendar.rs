@@ -173,6 +173,104 @@ fn ask(client: &mut Client, user: &str) -> Response {
     client.response()
 }
 
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970")
+}
+
+fn set_clock(redis: &Redis, at_s: u64) {
+    redis.set_clock(&format!("+{}", at_s - now().as_secs()));
+    eventually("its clock is set", || {
+        let said: u64 = redis.cli(&["TIME"]).lines().next()?.parse().ok()?;
+        (said.abs_diff(at_s) < 60).then_some(())
+    });
+}
+
+/// `t` of the first window of `RateLimit`.
+fn reset_of(answer: &Response) -> u64 {
+    let fields = answer.header("ratelimit").unwrap_or_default();
+    let (_, rest) = fields.split_once(";t=").unwrap_or_default();
+    rest.chars().take_while(char::is_ascii_digit).collect::<String>().parse().expect("it says when")
+}
+
+#[test]
+fn an_outage_takes_nothing_from_the_next_day() {
+    for is_killed in [false, true] {
+        let mut redis = Redis::with_clock();
+        let policy = |name: &str, limit: &str| {
+            format!(
+                "[policy.{name}]\nby = [\"header:x-user\"]\n{limit}\novershoot = 0\n\
+                 [[route]]\npath = \"/{name}\"\nlimit = \"{name}\"\nrespond = {{}}\n"
+            )
+        };
+        let config = [
+            format!("[redis]\nurl = \"redis://{}\"\n", redis.addr()),
+            policy("day", "limit = \"20/day\""),
+            policy("counted", "limit = \"20/day\"\ncount = { not-status = 500 }"),
+            policy("fixed", "limit = \"20/h\"\nalgorithm = \"fixed-window\""),
+            policy("log", "limit = \"20/h\"\nalgorithm = \"sliding-log\""),
+            policy("few", "limit = \"20/h\"\nalgorithm = \"sliding-window\""),
+            policy("bucket", "limit = \"20/h\"\nalgorithm = \"token-bucket\""),
+        ]
+        .concat();
+        let nodes: Vec<Gateway> = (0..3).map(|_| Gateway::start(&config)).collect();
+        let asked = |node: usize, path: &str| {
+            let mut client = nodes[node].client();
+            client.send(format!("GET /{path} HTTP/1.1\r\nHost: a\r\nx-user: ann\r\n\r\n"));
+            client.response()
+        };
+        let admitted = |requests: usize, of: &[usize], path: &str| {
+            (0..requests).filter(|turn| asked(of[turn % of.len()], path).status == 200).count()
+        };
+        let paths = ["day", "counted", "fixed", "log", "few", "bucket"];
+        let (_, ends_s) = Calendar::new(CalendarUnit::Day, Zone::utc(), 0).around_s(now());
+        // Half an hour before the end of the next day.
+        let edge_s = ends_s + 86_400;
+        set_clock(&redis, edge_s - 1_800);
+        let is_up = |node: &Gateway, is: f64| {
+            eventually("that is noticed", || (node.metric("sluicegate_redis_up", &[]) == is).then_some(()));
+        };
+        nodes.iter().for_each(|node| is_up(node, 1.0));
+        paths.iter().for_each(|path| assert_eq!(admitted(6, &[0, 1], path), 6, "{path}"));
+        if is_killed {
+            redis.kill()
+        } else {
+            redis.signal("STOP")
+        }
+        nodes.iter().for_each(|node| is_up(node, 0.0));
+        for path in paths {
+            let alone = admitted(60, &[0, 1], path);
+            assert!(alone >= 30, "{path}: {alone} without Redis");
+        }
+        if is_killed {
+            redis.restart()
+        } else {
+            redis.signal("CONT")
+        }
+        nodes.iter().for_each(|node| is_up(node, 1.0));
+        for path in paths {
+            let used_up = || (asked(2, path).status == 429).then_some(());
+            eventually("it is used up", used_up);
+            let refused = asked(2, path);
+            let (wait_s, reset_s) = (refused.number("retry-after"), reset_of(&refused));
+            // A sliding window may have forgotten one of the units then; a tenth of a wait is jitter, at most a minute.
+            let most_s = if path == "few" || path == "log" { 3_660 } else { 1_860 };
+            assert!((1..=most_s).contains(&wait_s), "{path}: {wait_s}, killed: {is_killed}");
+            assert!(wait_s <= reset_s + 61, "{path}: {wait_s}, {reset_s}");
+        }
+        set_clock(&redis, edge_s + 60);
+        // This node has asked for none of them yet, and remembers no refusal.
+        for path in ["day", "counted", "fixed"] {
+            eventually("a refusal is looked at again", || (asked(2, path).status == 200).then_some(()));
+            assert_eq!(admitted(60, &[2], path), 19, "{path}, killed: {is_killed}");
+        }
+        set_clock(&redis, edge_s + 7_200);
+        for path in ["log", "few", "bucket"] {
+            eventually("a refusal is looked at again", || (asked(2, path).status == 200).then_some(()));
+            assert_eq!(admitted(60, &[2], path), 19, "{path}, killed: {is_killed}");
+        }
+    }
+}
+
 #[test]
 fn a_fleet_counts_anew_when_the_month_of_its_zone_begins() {
     let redis = Redis::with_clock();
@@ -185,7 +283,6 @@ fn a_fleet_counts_anew_when_the_month_of_its_zone_begins() {
         redis.addr()
     );
     let nodes: Vec<Gateway> = (0..3).map(|_| Gateway::start(&config)).collect();
-    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
     // The library's own database has the zone; its edge is five hours or four after that of UTC.
     let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
     let (begins_s, utc_s) = month.around_s(now());
@@ -194,13 +291,7 @@ fn a_fleet_counts_anew_when_the_month_of_its_zone_begins() {
     let length_s: u64 = policy.rsplit_once("w=").and_then(|(_, length)| length.parse().ok()).unwrap_or(0);
     let usual_s = utc_s - begins_s;
     assert!(length_s.abs_diff(usual_s) <= 3_600 || now().as_secs() - begins_s < 6 * 3_600, "{policy}");
-    let set = |at_s: u64| {
-        redis.set_clock(&format!("+{}", at_s - now().as_secs()));
-        eventually("its clock is set", || {
-            let said: u64 = redis.cli(&["TIME"]).lines().next()?.parse().ok()?;
-            (said.abs_diff(at_s) < 60).then_some(())
-        });
-    };
+    let set = |at_s: u64| set_clock(&redis, at_s);
     for (path, limit) in [("/", 20), ("/leased", 300)] {
         let ask = |node: usize| {
             let mut client = nodes[node].client();
@@ -213,11 +304,16 @@ fn a_fleet_counts_anew_when_the_month_of_its_zone_begins() {
             (0..requests).filter(|turn| ask(of[turn % of.len()]).status == 200).count()
         };
         assert_eq!(admitted(2 * limit, &[0, 1]), limit, "{path}");
-        let wait_s = ask(0).number("retry-after");
+        let refused = ask(0);
+        let wait_s = refused.number("retry-after");
         assert!((3_000..2 * 3_600 + 120).contains(&wait_s), "{path}: {wait_s}");
+        let reset_s = reset_of(&refused);
+        assert!(reset_s <= wait_s + 1 && wait_s <= reset_s + 61, "{path}: {reset_s} {wait_s}");
         set(utc_s + 5 * 3_600 + 60);
         assert_eq!(admitted(2 * limit, &[2]), limit, "{path}");
-        let wait_s = ask(2).number("retry-after");
+        let refused = ask(2);
+        let (wait_s, reset_s) = (refused.number("retry-after"), reset_of(&refused));
+        assert!(reset_s <= wait_s + 3 && wait_s <= reset_s + 61, "{path}: {reset_s} {wait_s}");
         assert!((27 * 86_400..32 * 86_400).contains(&wait_s), "{path}: {wait_s}");
     }
 }

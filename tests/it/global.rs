@@ -24,7 +24,7 @@ fn every_operation_is_answered_in_its_kind() {
     assert_eq!(node.take(1, 2), Ok(7));
     assert_eq!(node.ask(Op::Peek(part(1, 1))).counted(), Ok(7));
     let parts = [part(1, 3)].into_iter().collect();
-    assert_eq!(node.ask(Op::Return { parts, taken_us: 1 }).counted(), Ok(0));
+    assert_eq!(node.ask(Op::Return { parts, taken_us: 1 << 52 }).counted(), Ok(0));
     assert_eq!(node.ask(Op::Peek(part(1, 1))).counted(), Ok(4));
     assert_eq!(redis.cli(&["GET", "sg:pT:AAAAAAAAAAAAAAAAAAAAAQ"]).trim(), "4");
     let status = node.status();
@@ -124,6 +124,86 @@ fn after_an_outage_one_limit_is_owed_at_most() {
         }
         assert!((0.5..2.1).contains(&periods(key)), "{algorithm:?}: {}", periods(key));
         assert!((9.0..13.0).contains(&periods(key + 1)), "{algorithm:?}: {}", periods(key + 1));
+    }
+}
+
+/// A server that has lost its data gets no units back that were charged before.
+#[test]
+fn units_that_redis_has_lost_are_not_returned() {
+    let mut redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let number = |number| NonZeroU64::new(number).expect("positive");
+    let plan = |algorithm| {
+        let quota = Quota::new(algorithm, number(100), number(3_600_000_000_000), number(100));
+        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+        Arc::new(Plan { policy: "p".into(), quota, sharing })
+    };
+    let of = |algorithm, cost| {
+        let part = ExactCharge { plan: plan(algorithm), ..part(algorithm.number().into(), cost) };
+        [part].into_iter().collect()
+    };
+    let take = |algorithm, cost| match node.ask(Op::Take(of(algorithm, cost))).answer().0 {
+        Ok(Reply::Taken(taken)) => (taken.outcomes[0].remaining, taken.at_us),
+        other => panic!("it is taken, but {other:?}"),
+    };
+    let give_back = |algorithm, cost, taken_us| {
+        let parts = of(algorithm, cost);
+        assert_eq!(node.ask(Op::Return { parts, taken_us }).answer().0, Ok(Reply::Returned));
+    };
+    for algorithm in ALGORITHMS {
+        let whole = take(algorithm, 0).0;
+        let (_, before_us) = take(algorithm, 40);
+        give_back(algorithm, 3, before_us);
+        assert_eq!(take(algorithm, 0).0, whole - 37, "{algorithm:?}");
+        redis.kill();
+        redis.restart();
+        eventually("it is connected again", || node.ask(Op::Peek(part(1, 1))).answer().0.ok());
+        let (left, taken_us) = take(algorithm, 40);
+        assert_eq!(left, whole - 40, "{algorithm:?}");
+        give_back(algorithm, 30, before_us);
+        give_back(algorithm, 4, taken_us);
+        assert_eq!(take(algorithm, 0).0, whole - 36, "{algorithm:?}");
+        // Of keys that went without the server, what was taken since comes back.
+        redis.cli(&["FLUSHALL"]);
+        let (_, taken_us) = take(algorithm, 40);
+        give_back(algorithm, 40, taken_us);
+        assert_eq!(take(algorithm, 0).0, whole, "{algorithm:?}");
+    }
+}
+
+/// What was admitted without Redis uses up what is left, and is never owed.
+#[test]
+fn after_an_outage_nothing_is_owed() {
+    let redis = Redis::start(&[]);
+    let node = Node::shipped(config(Topology::Single(vec![redis.server()])));
+    let number = |number| NonZeroU64::new(number).expect("positive");
+    let year_ns = 365 * 86_400 * 1_000_000_000;
+    for (algorithm, key) in Algorithm::ALL[..5].iter().zip(1..) {
+        let quota = Quota::new(*algorithm, number(100), number(year_ns), number(100));
+        let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
+        let plan = Arc::new(Plan { policy: "p".into(), quota, sharing });
+        let part = |cost| ExactCharge { plan: Arc::clone(&plan), ..part(key, cost) };
+        let take = || match node.ask(Op::Take([part(1)].into_iter().collect())).answer().0 {
+            Ok(Reply::Taken(taken)) => taken,
+            other => panic!("it is taken, but {other:?}"),
+        };
+        let report = |cost, spent_us| {
+            let parts = [part(cost)].into_iter().collect();
+            assert_eq!(node.ask(Op::Report { parts, spent_us }).answer().0, Ok(Reply::Returned));
+        };
+        let first = take();
+        report(30, first.at_us);
+        let left = take().outcomes[0].remaining;
+        assert!(left.abs_diff(first.outcomes[0].remaining) == 31, "{algorithm:?}: {left}");
+        // Of a window that is over.
+        report(30, first.at_us - year_ns / 1_000);
+        let is_fixed = *algorithm == Algorithm::FixedWindow;
+        assert_eq!(take().outcomes[0].remaining, left - if is_fixed { 1 } else { 31 }, "{algorithm:?}");
+        (0..3).for_each(|_| report(400, first.at_us));
+        let outcome = take().outcomes[0];
+        let wait_ns = outcome.retry_after_ns().unwrap_or_default();
+        assert!((1..=year_ns * 11 / 10).contains(&wait_ns), "{algorithm:?}: {outcome:?}");
+        assert!(wait_ns <= outcome.reset_ns, "{algorithm:?}: {outcome:?}");
     }
 }
 

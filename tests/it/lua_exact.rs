@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::random::Random;
-use limit::{Algorithm, Answer, Calendar, CalendarUnit, Charge, Key, Outcome, Quota, Zone};
+use limit::{Algorithm, Answer, Calendar, CalendarUnit, Charge, Key, Outcome, Quota, State, Zone};
 use limiter::local::{StateLocation, Table};
 use limiter::{ClientAddress, Decision, Limiter, Refund};
 
@@ -107,6 +107,45 @@ fn the_longest_periods_admit_their_limit_and_are_whole_again() {
                 assert!(is_admitted, "{name}: {told:?} of {cost} at {at_us}");
             }
         }
+    }
+}
+
+/// Of what was spent without Redis as much counts as there is room for, and nothing in a later window than its own.
+#[test]
+fn what_is_reported_counts_alike_and_owes_nothing() {
+    let mut store = Store::start();
+    let (period_us, random) = (10_000_000, Random::new(5));
+    for (algorithm, limit) in ALGORITHMS.into_iter().flat_map(|one| [(one, 7), (one, 90)]) {
+        let quota = quota(algorithm, limit, period_us, limit);
+        let name = format!("{algorithm:?} {limit}");
+        let (mut state, mut now_us, mut counted) = (State::default(), 1_000_000_000_000, [0, 0]);
+        let left = |store: &mut Store, state: State, now_us: u64| {
+            let told = store.peek(&name, &part(quota, 0, 0), now_us).remaining;
+            let known = state.take(&quota, 0, now_us * 1_000).1.remaining;
+            // A log is one in the script alone, and a bucket of this node counts in ticks.
+            let is_log = algorithm == Algorithm::SlidingLog;
+            assert!(is_log || told.abs_diff(known) <= 1, "{name}: {told} {known}");
+            told
+        };
+        for _ in 0..300 {
+            // A bucket of the script and one of this node refill alike only in whole seconds.
+            now_us += random.next() % 4 * 1_000_000;
+            let (cost, ago_us) = (1 + random.next() % limit, random.next() % 20 * 1_000_000);
+            let before = left(&mut store, state, now_us);
+            let ended = now_us / period_us - (now_us - ago_us) / period_us;
+            let is_over = algorithm == Algorithm::FixedWindow && ended > 0;
+            state = state.report(&quota, cost, (now_us - ago_us) * 1_000, now_us * 1_000);
+            store.report(&[&name], &[part(quota, cost, 0)], now_us - ago_us, now_us);
+            let spent = if is_over { 0 } else { cost.min(before) };
+            assert_eq!(left(&mut store, state, now_us), before - spent, "{name}");
+            counted[usize::from(cost > before)] += 1;
+            let told = store.take(&[&name], &[part(quota, 1, 0)], now_us);
+            assert!(told.admitted || told.parts[0].wait_us <= 2 * period_us as i64, "{name}: {told:?}");
+            if told.admitted {
+                state = state.take(&quota, 1, now_us * 1_000).0;
+            }
+        }
+        assert!(counted.iter().all(|times| *times > 20), "{name}: {counted:?}");
     }
 }
 

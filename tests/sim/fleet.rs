@@ -91,9 +91,8 @@ struct Fleet<'a> {
 
 struct Node {
     is_up: bool,
-    /// Its clock: runs so much faster, and began elsewhere.
+    /// Its clock: runs so much faster, and began elsewhere (`Wire::offset_ns`).
     drift: f64,
-    offset_ns: u64,
     limiter: Arc<Limiter>,
     wire: Arc<Wire>,
     /// The numbers it gave the plans.
@@ -117,6 +116,8 @@ struct Wire {
     number: u32,
     /// Both ways at their longest, nanoseconds.
     round_trip_ns: u64,
+    /// When the node's clock began, nanoseconds.
+    offset_ns: u64,
     is_up: AtomicBool,
     sent: Mutex<Vec<(Op, Done)>>,
 }
@@ -132,6 +133,10 @@ impl Link for Wire {
 
     fn round_trip_ns(&self, _key: Key) -> u64 {
         self.round_trip_ns
+    }
+
+    fn shard_us(&self, _key: Key, at_ns: u64) -> u64 {
+        DAY_US + at_ns.saturating_sub(self.offset_ns) / 1_000
     }
 
     fn deadline(&self, _key: Key) -> Duration {
@@ -381,6 +386,10 @@ impl<'a> Fleet<'a> {
             Op::Repay(parts) => parts.iter().for_each(|part| {
                 change(part, &|state| state.repay(&part.plan.quota, part.cost, at_us * 1_000));
             }),
+            Op::Report { parts, spent_us } => parts.iter().for_each(|part| {
+                let (spent_ns, at_ns) = (spent_us * 1_000, at_us * 1_000);
+                change(part, &|state| state.report(&part.plan.quota, part.cost, spent_ns, at_ns));
+            }),
             Op::Debit(parts) => parts.iter().for_each(|part| {
                 change(part, &|state| state.debit(&part.plan.quota, part.cost, at_us * 1_000));
             }),
@@ -451,22 +460,16 @@ impl Node {
         let nodes = scene.nodes as u32;
         let round_trip_ns = (scene.delay_ns * 2.0 * WAY_MAX) as u64;
         let (number, is_up, sent) = (number as u32, AtomicBool::new(true), Mutex::default());
-        let wire = Arc::new(Wire { nodes, number, round_trip_ns, is_up, sent });
+        let drift = (chance(random) - 0.5) * 2.0 * DRIFT;
+        let offset_ns = HOUR_NS + (chance(random) * 1e12) as u64;
+        let wire = Arc::new(Wire { nodes, number, round_trip_ns, offset_ns, is_up, sent });
         let bytes = (scene.traffic.keys() * scene.plans.len() * 96).max(1 << 14);
         let link = Arc::clone(&wire) as Arc<dyn Link>;
         let shared = Shared::new(link, bytes);
         let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 12), shared));
         let fleet = limiter.fleet().expect("it is one of a fleet");
         let plans = scene.plans.iter().map(|plan| fleet.plans().id(Plan::clone(plan))).collect();
-        Node {
-            is_up: true,
-            drift: (chance(random) - 0.5) * 2.0 * DRIFT,
-            offset_ns: HOUR_NS + (chance(random) * 1e12) as u64,
-            limiter,
-            wire,
-            plans,
-            waiting: Vec::new(),
-        }
+        Node { is_up: true, drift, limiter, wire, plans, waiting: Vec::new() }
     }
 
     /// What a request is charged for.
@@ -482,7 +485,7 @@ impl Node {
     }
 
     fn local_ns(&self, now_ns: u64) -> u64 {
-        self.offset_ns + (now_ns as f64 * (1.0 + self.drift)) as u64
+        self.wire.offset_ns + (now_ns as f64 * (1.0 + self.drift)) as u64
     }
 }
 

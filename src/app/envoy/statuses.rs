@@ -103,9 +103,9 @@ impl Answer<'_> {
             windows.iter().min_by_key(|(_, outcome)| (outcome.remaining, u64::MAX - outcome.reset_ns));
         let Some((charge, outcome)) = refusing.or(least) else { return ok() };
         let code = if refusing.is_some() { RateLimitCode::OverLimit } else { RateLimitCode::Ok };
-        let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
+        let shared = |charge: &Charge| self.limiter.shared_window(charge);
         let reset_ns =
-            limit_fields::reset_ns(charge, outcome, check.decision.tier, self.unix_seconds, is_leased);
+            limit_fields::reset_ns(charge, outcome, check.decision.tier, self.unix_seconds, shared);
         DescriptorStatus {
             code: code.into(),
             current_limit: Some(self.limit(charge)),
@@ -141,11 +141,11 @@ impl Answer<'_> {
             return Vec::new();
         }
         let table = &self.snapshot.table;
-        let is_leased = |charge: &Charge| self.limiter.is_leased(charge);
+        let shared = |charge: &Charge| self.limiter.shared_window(charge);
         let policies = || table.rate_limit_policies(charges, self.unix_seconds);
         let style = self.snapshot.limit_headers;
         let fields =
-            RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
+            RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, shared);
         let mut headers = HeaderMap::new();
         fields.insert(&mut headers, true);
         let text = |value: &http::HeaderValue| Some(value.to_str().ok()?.to_owned());

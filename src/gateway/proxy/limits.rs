@@ -130,8 +130,8 @@ fn end(
     let style = context.view.snapshot.limit_headers;
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let limiter = &context.services.shared.limiter;
-    let is_leased = |charge: &Charge| limiter.is_leased(charge);
-    let mut fields = RateLimitFields::new(style, unix_seconds, table, found, charges, decision, is_leased);
+    let shared = |charge: &Charge| limiter.shared_window(charge);
+    let mut fields = RateLimitFields::new(style, unix_seconds, table, found, charges, decision, shared);
     // Only who is trusted itself, and not whom a trusted hop speaks for, because it would pass the field on.
     let facts = subject.facts;
     if facts.trusted_peer && client::is_hop(&context.view.snapshot.client_ip, facts.client_ip) {

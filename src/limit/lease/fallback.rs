@@ -46,13 +46,7 @@ impl Lease {
             let missing = -(left as f64) / UNIT as f64;
             let longest_ns = plan.quota.period_ns().get().saturating_mul(cost);
             let wait_ns = if rate > 0.0 { (missing / rate * 1e9) as u64 } else { longest_ns };
-            let wait_ns = match plan.quota.calendar() {
-                None => wait_ns,
-                Some(_) => {
-                    let next_ns = plan.quota.window_start_ns(plan.quota.window_at(now_ns) + 1);
-                    wait_ns.min(next_ns.saturating_sub(now_ns))
-                }
-            };
+            let wait_ns = wait_ns.min(anew_in_ns(&plan.quota, now_ns));
             return LeaseAnswer::Denied { retry_after_ns: wait_ns.max(1) };
         }
         // Because limits over short periods refill in Redis meanwhile, what was spent within the rate is no debt. But a
@@ -131,7 +125,7 @@ impl Lease {
         let left = (balance + refilled).clamp(0.0, whole);
         let full_ns =
             if rate > 0.0 { ((whole - left) / rate * 1e9) as u64 } else { plan.quota.period_ns().get() };
-        (left as u64, full_ns)
+        (left as u64, full_ns.min(anew_in_ns(&plan.quota, now_ns)))
     }
 
     /// Turns the lease into a bucket when Redis goes down.
@@ -187,6 +181,12 @@ impl Lease {
         let gone = (since_ns.saturating_sub(HOLD_NS) as f64 / HOLD_NS as f64).min(1.0);
         held + (ceiling.rate - held) * gone
     }
+}
+
+/// Nanoseconds until another window of the calendar begins, in which the bucket is full; `u64::MAX` if it has no calendar.
+fn anew_in_ns(quota: &Quota, now_ns: u64) -> u64 {
+    let next_ns = |_| quota.window_start_ns(quota.window_at(now_ns) + 1).saturating_sub(now_ns);
+    quota.calendar().map_or(u64::MAX, next_ns)
 }
 
 /// What a node may spend in fallback: twice the even share and at most the limit; the even share if Redis is only slow.

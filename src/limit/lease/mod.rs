@@ -362,6 +362,9 @@ impl Lease {
     /// What is left of the limit in the whole fleet as far as this node knows, units, and nanoseconds until it is
     /// whole if nobody spends. An estimate: what others spent since the last word of Redis is not in it.
     pub fn estimate(&self, plan: &Plan, now_ns: u64) -> (u64, u64) {
+        if let Some(heard) = window_answer::estimate(self, plan, now_ns) {
+            return heard;
+        }
         let whole = plan.quota.capacity() as f64;
         let unit_ns = unit_ns(&plan.quota);
         let held = self.held_or_owed(now_ns);

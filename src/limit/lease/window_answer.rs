@@ -88,6 +88,22 @@ impl Lease {
     }
 }
 
+/// What is left of an exact window and when it is whole, as `estimate` says it: of a fixed window nothing comes back before it
+/// ends, by the clock of Redis. `None`: Redis has said nothing.
+pub(super) fn estimate(lease: &Lease, plan: &Plan, now_ns: u64) -> Option<(u64, u64)> {
+    let Lease(words) = lease;
+    let heard_ns = words.end_ns();
+    if !plan.sharing.is_exact() || heard_ns == 0 || words.epoch() != 0 || words.has(Flag::Fallback) {
+        return None;
+    }
+    let (whole, gone_ns) = (plan.quota.capacity(), now_ns.saturating_sub(heard_ns));
+    let reset_ns = ((words.rate() * 1e9) as u64).saturating_sub(gone_ns);
+    let is_fixed = plan.quota.algorithm() == Algorithm::FixedWindow;
+    let back = if is_fixed { 0.0 } else { gone_ns as f64 / unit_ns(&plan.quota) };
+    let left = (words.level() + lease.held_or_owed(now_ns) + back).max(0.0) as u64;
+    Some(if reset_ns == 0 || left >= whole { (whole, 0) } else { (left, reset_ns) })
+}
+
 /// More than an f32 loses.
 const RESET_ROUNDING: f64 = 1e-6;
 
@@ -144,6 +160,18 @@ mod tests {
         let mut lease = Lease::default();
         lease.adopt(&old, &lower, NOW);
         assert_eq!(lease.heard_left(&lower, NOW), 100);
+    }
+
+    #[test]
+    fn a_fixed_window_is_whole_when_redis_says_so() {
+        let plan = plan(Algorithm::FixedWindow, 20, 86_400 * SECOND);
+        let mut lease = Lease::default();
+        assert_eq!(lease.estimate(&plan, NOW), (20, 0));
+        // Fifteen seconds before midnight there, whatever this node's clock says.
+        lease.hear(3, 15 * SECOND, NOW);
+        let (left, reset_ns) = lease.estimate(&plan, NOW + 5 * SECOND);
+        assert!(left == 3 && reset_ns.abs_diff(10 * SECOND) < 100_000, "{left} {reset_ns}");
+        assert_eq!(lease.estimate(&plan, NOW + 16 * SECOND), (20, 0));
     }
 
     #[test]

@@ -164,7 +164,7 @@ impl ChargeWalk<'_> {
             if let ChargeState::Taken { renews: true, .. } = state {
                 shared.leases.renew_ahead(charge, self.now_ns);
             }
-            shared.fallback.owe_fallback(charge, state);
+            shared.fallback.owe_fallback(charge, state, self.now_ns);
         }
     }
 
@@ -257,7 +257,7 @@ impl Waiting {
         let fates = fates(&self.charges, &states, decision);
         for index in untaken {
             if matches!(fates[index], Some(EarlyDecision::Stands { .. })) {
-                shared.fallback.owe_fallback(&self.charges[index], &states[index]);
+                shared.fallback.owe_fallback(&self.charges[index], &states[index], now_ns);
             }
         }
         shared.exact.tell_fates(&self.wait, &self.charges, fates, now_ns);

@@ -23,6 +23,7 @@ use super::exact::advances::{Advances, KEPT_NS};
 use super::exact::late_charges::LateCharges;
 use super::exact::questions::{FreeUnits, Group, Question, Questions, cost_of, next_group};
 use super::fallback::Fallback;
+use super::fallback::debts::DebtKind;
 use super::fleet::Fleet;
 use super::leases::Leases;
 use super::local::{StateLocation, Table};
@@ -109,7 +110,7 @@ impl Exact {
             }
             answer => {
                 let is_undone = answer.err().is_none_or(LinkError::is_undone);
-                let late = if is_undone { LateAnswer::Untaken } else { LateAnswer::Unknown };
+                let late = if is_undone { LateAnswer::Unheard } else { LateAnswer::Unknown };
                 let state = if is_undone { ChargeState::Untaken } else { ChargeState::Unanswered };
                 group.iter().for_each(|question| self.resolve_all(question, (state, late), now_ns));
                 // Ended, too, because requests queued behind it would get no answer either.
@@ -119,7 +120,7 @@ impl Exact {
                         return;
                     }
                     queued.iter().for_each(|question| {
-                        self.resolve_all(question, (ChargeState::Untaken, LateAnswer::Untaken), now_ns);
+                        self.resolve_all(question, (ChargeState::Untaken, LateAnswer::Unheard), now_ns);
                     });
                 }
             }
@@ -318,18 +319,22 @@ impl Exact {
             (LateAnswer::Taken { taken_us }, EarlyDecision::Refused) => {
                 self.fallback.give_back(charge, taken_us)
             }
-            (LateAnswer::Untaken, EarlyDecision::Stands { decided_ns: Some(_) })
+            (LateAnswer::Untaken | LateAnswer::Unheard, EarlyDecision::Stands { decided_ns: Some(_) })
                 if self.fleet.link.answers(charge.key) =>
             {
-                self.fallback.add_debt(charge, now_ns);
+                let is_refused = late == LateAnswer::Untaken;
+                let kind = if is_refused { DebtKind::Refused } else { DebtKind::Unheard };
+                self.fallback.add_debt(charge, kind, now_ns);
                 self.fallback.tell_debt(charge.key, now_ns);
             }
-            (LateAnswer::Untaken, EarlyDecision::Stands { .. }) => self.fallback.owe(charge),
+            (LateAnswer::Untaken | LateAnswer::Unheard, EarlyDecision::Stands { .. }) => {
+                self.fallback.owe(charge, now_ns)
+            }
             (LateAnswer::Taken { taken_us }, EarlyDecision::Stands { decided_ns: Some(decided_ns) }) => {
                 self.taken_late.note(charge.key, decided_ns, taken_us);
             }
             (LateAnswer::Taken { .. } | LateAnswer::Unknown, EarlyDecision::Stands { .. }) => {}
-            (LateAnswer::Untaken | LateAnswer::Unknown, EarlyDecision::Refused) => {}
+            (LateAnswer::Untaken | LateAnswer::Unheard | LateAnswer::Unknown, EarlyDecision::Refused) => {}
         }
     }
 

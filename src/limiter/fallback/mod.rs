@@ -218,13 +218,12 @@ impl Fallback {
         let (outcome, left) =
             (self.foresee(charge, now_ns), self.foresee(&Charge { cost: 0, ..*charge }, now_ns));
         let known = self.leases.table.known_wait_ns(charge, now_ns);
-        let reset_ns = outcome.reset_ns.max(left.reset_ns);
         match known.filter(|_| outcome.is_admitted()) {
             Some(retry_after_ns) => {
                 let answer = Answer::Later { retry_after_ns };
-                Outcome::new(answer, left.remaining, reset_ns.max(retry_after_ns))
+                Outcome::new(answer, left.remaining, left.reset_ns.max(retry_after_ns))
             }
-            None => Outcome::new(outcome.answer(), left.remaining, reset_ns),
+            None => left.with_answer_of(outcome),
         }
     }
 }

@@ -79,7 +79,8 @@ fn a_leased_month_without_redis_begins_anew_with_the_next() {
     assert_eq!(admitted(JANUARY_ENDS - 8 * 86_400 * SECOND), 500);
     assert_eq!(admitted(JANUARY_ENDS - SECOND), 129);
     let denied = decide(&node, &desk, &[month], JANUARY_ENDS - SECOND);
-    assert_eq!(denied.retry_after_ns(), Some(SECOND));
+    assert_eq!((denied.retry_after_ns(), denied.outcomes[0].reset_ns), (Some(SECOND), SECOND));
+    assert_eq!(node.look(&month, JANUARY_ENDS - SECOND).reset_ns, SECOND);
     assert_eq!(admitted(JANUARY_ENDS), 500);
     // Redis is told what was spent in February alone.
     desk.set_down(false);

@@ -127,7 +127,7 @@ impl Play {
             let which = which % queue.len();
             // What lends and gives back is told until it is heard.
             if !is_answered
-                && matches!(queue[which].0, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_))
+                && !matches!(queue[which].0, Op::Take(_) | Op::Hold(_) | Op::Peek(_) | Op::Look(_))
             {
                 return;
             }

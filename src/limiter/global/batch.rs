@@ -74,7 +74,10 @@ impl Entry {
     /// its request has stopped waiting by then. Nor does an operation on a slot that is moving: a record is one more
     /// key that would have to be on the same node.
     pub(super) fn is_kept(&self) -> bool {
-        !self.is_moving && matches!(self.op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_))
+        let is_report = |op: &Op| {
+            matches!(op, Op::Renew(_) | Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Report { .. })
+        };
+        !self.is_moving && is_report(&self.op)
     }
 }
 
@@ -167,22 +170,28 @@ impl Batch {
     }
 }
 
-/// Encodes a call. `record` is the number of the batch and the name of the record's key.
+/// Encodes a call. `record` is the number of the batch and the name of the record's key, `since` the name of the key that says
+/// since when the server has its data.
 pub(super) fn command<'o>(
     script: &Script,
     names: &Names,
     tag: Option<&str>,
     record: Option<(u64, Vec<u8>)>,
+    since: Option<Vec<u8>>,
     ops: impl Iterator<Item = &'o Op>,
     incarnation: u64,
 ) -> Cmd {
-    let call = wire::Call::new(ops, u16::from(record.is_some()), incarnation);
-    let keys = call.keys().len() + usize::from(record.is_some());
+    let before = u8::from(record.is_some()) + u8::from(since.is_some());
+    let call = wire::Call::new(ops, before, since.is_some(), incarnation);
+    let keys = call.keys().len() + usize::from(before);
     let bytes = 64 + 40 * keys + call.plans().len() + call.operations().len();
     let mut command = Cmd::with_capacity(keys + 5, bytes);
     command.arg("EVALSHA").arg(script.hash()).arg(keys);
     let number = record.as_ref().map_or(0, |(number, _)| *number);
     if let Some((_, name)) = &record {
+        command.arg(name);
+    }
+    if let Some(name) = &since {
         command.arg(name);
     }
     let mut buffer = Vec::with_capacity(256);

@@ -11,8 +11,8 @@ use limit::lease_messages::{LinkError, Op, Reply};
 pub trait Link: Send + Sync {
     /// Sends an operation; neither waits nor takes a lock. `done` is called exactly once, with the answer, even if it comes
     /// after the deadline, or with the reason there is none: on another thread or, if there is no room or no connection, on
-    /// this one. An operation that is sent once has its result after a second and a little; `Renew`, `Return` and `Debit`
-    /// are sent again until they are answered, over an outage too (see [`LinkError`]).
+    /// this one. An operation that is sent once has its result after a second and a little; `Renew`, `Return`, `Debit`
+    /// and the like are sent again until they are answered, over an outage too (see [`LinkError`]).
     fn send(&self, op: Op, done: Done);
 
     /// Whether the key's shard answers, as far as is known. For a shard that does not, it is true now and then, so that a
@@ -42,6 +42,11 @@ pub trait Link: Send + Sync {
     /// How long a request waits for an answer for this key.
     fn deadline(&self, key: Key) -> Duration {
         deadline_of(Duration::from_nanos(self.round_trip_ns(key)))
+    }
+
+    /// What the clock of the key's shard reads at a time of this node's, microseconds since 1970.
+    fn shard_us(&self, _key: Key, at_ns: u64) -> u64 {
+        at_ns / 1_000
     }
 
     /// The share of keys that should be renewed at the key's shard now, percent. It is 100, except that it rises over two

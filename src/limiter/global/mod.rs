@@ -351,6 +351,10 @@ impl Link for Global {
         Duration::from_nanos(self.shared.deadline_ns(self.shared.shard(key)))
     }
 
+    fn shard_us(&self, key: Key, at_ns: u64) -> u64 {
+        self.shared.shards[self.shared.shard(key)].clock_us(at_ns)
+    }
+
     fn ramp_percent(&self, key: Key) -> u32 {
         self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
     }

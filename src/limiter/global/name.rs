@@ -69,6 +69,8 @@ impl Names {
     }
 }
 
+/// The key that says since when a server has its data.
+pub(super) const SINCE: &str = "since";
 /// Policy names up to this length are written as they are.
 const MARK_BYTES: usize = 2;
 /// base64url (RFC 4648, section 5).

@@ -2,10 +2,11 @@
 //!
 //! Pipelines and probes write it; a request reads one byte of it, to know whether to ask. It sends nothing itself.
 
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base::clock;
 use base::random::Random;
 use limit::breaker::{Breaker, HALF_OPEN_EVERY, Phase, TRIED_EVERY};
 use limit::lease_messages::Op;
@@ -44,6 +45,8 @@ pub(super) struct Shard {
     troubled_ns: AtomicU64,
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     round_trip_ns: AtomicU64,
+    /// How far its clock is ahead of this node's monotonic one, microseconds; 0: it has not said so yet.
+    ahead_us: AtomicI64,
     pub(super) stats: Stats,
 }
 
@@ -87,7 +90,8 @@ impl Stats {
                 }
                 Op::Take(parts) => awaited += parts.iter().map(|part| part.cost).sum::<u64>(),
                 Op::Hold(hold) => awaited += hold.part.cost,
-                Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Peek(_) | Op::Look(_) => {}
+                Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Report { .. } => {}
+                Op::Peek(_) | Op::Look(_) => {}
             }
         }
         for (counter, count) in [
@@ -213,6 +217,7 @@ impl Shard {
             condition: AtomicU8::new(Condition::Unknown as u8),
             troubled_ns: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(0),
+            ahead_us: AtomicI64::new(0),
             stats: Stats::default(),
         }
     }
@@ -265,6 +270,20 @@ impl Shard {
     #[inline]
     pub(super) fn round_trip_ns(&self) -> u64 {
         self.round_trip_ns.load(Ordering::Relaxed)
+    }
+
+    /// Its clock read `read_us` at a time of this node's.
+    pub(super) fn reads(&self, read_us: u64, at_ns: u64) {
+        self.ahead_us
+            .store((read_us.cast_signed()).saturating_sub_unsigned(at_ns / 1_000), Ordering::Relaxed);
+    }
+
+    /// What its clock reads at a time of this node's, microseconds since 1970; until it has said so, what this node's does.
+    pub(super) fn clock_us(&self, at_ns: u64) -> u64 {
+        match self.ahead_us.load(Ordering::Relaxed) {
+            0 => clock::origin_s() * 1_000_000 + at_ns / 1_000,
+            ahead_us => (at_ns / 1_000).saturating_add_signed(ahead_us),
+        }
     }
 
     /// Adds a call's time to the round trip.

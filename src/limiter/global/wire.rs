@@ -32,6 +32,8 @@ pub(super) struct Call<'o> {
     keys: Vec<(Key, &'o Plan)>,
     known_keys: HashMap<(Key, &'o str, u8), u16>,
     known_plans: HashMap<*const Plan, u16>,
+    /// The number of the key that says since when the server has its data; 0: the call has none.
+    since: u8,
     /// How many keys the call has before these: its record.
     before: u16,
     plans: Vec<u8>,
@@ -41,14 +43,21 @@ pub(super) struct Call<'o> {
 }
 
 impl<'o> Call<'o> {
-    /// A call of `ops`, at most 64, whose keys are numbered after `before` others.
-    pub(super) fn new(ops: impl Iterator<Item = &'o Op>, before: u16, incarnation: u64) -> Call<'o> {
+    /// A call of `ops`, at most 64, whose keys are numbered after `before` others. The last of these says since when the server
+    /// has its data, if `has_since`.
+    pub(super) fn new(
+        ops: impl Iterator<Item = &'o Op>,
+        before: u8,
+        has_since: bool,
+        incarnation: u64,
+    ) -> Call<'o> {
         let mut call = Call {
             incarnation,
             keys: Vec::new(),
             known_keys: HashMap::new(),
             known_plans: HashMap::new(),
-            before,
+            before: before.into(),
+            since: if has_since { before } else { 0 },
             plans: Vec::new(),
             operations: Vec::new(),
             run: None,
@@ -122,10 +131,15 @@ impl<'o> Call<'o> {
             Op::Return { parts, taken_us } => {
                 self.write_parts(3, parts);
                 self.number(*taken_us as f64);
+                self.operations.push(self.since);
             }
             Op::Peek(part) => self.write_parts(4, slice::from_ref(part)),
             Op::Debit(parts) => self.write_debits(parts, 0),
             Op::Repay(parts) => self.write_debits(parts, BOUNDED),
+            Op::Report { parts, spent_us } => {
+                self.write_debits(parts, REPORTED);
+                self.number(*spent_us as f64);
+            }
             Op::Look(part) => self.write_parts(7, slice::from_ref(part)),
             Op::Hold(hold) => {
                 self.write_parts(6, slice::from_ref(&hold.part));
@@ -216,9 +230,11 @@ impl<'o> Call<'o> {
 pub(super) fn keys(op: &Op) -> SmallVec<[(Key, &Plan); 2]> {
     match op {
         Op::Renew(renewal) => SmallVec::from_iter([(renewal.key, &*renewal.plan)]),
-        Op::Take(parts) | Op::Return { parts, .. } | Op::Debit(parts) | Op::Repay(parts) => {
-            parts.iter().map(|part| (part.key, &*part.plan)).collect()
-        }
+        Op::Take(parts)
+        | Op::Return { parts, .. }
+        | Op::Debit(parts)
+        | Op::Repay(parts)
+        | Op::Report { parts, .. } => parts.iter().map(|part| (part.key, &*part.plan)).collect(),
         Op::Peek(part) | Op::Look(part) | Op::Hold(Hold { part, .. }) => {
             SmallVec::from_iter([(part.key, &*part.plan)])
         }
@@ -232,6 +248,11 @@ pub fn repaired(reply: &[u8]) -> (u64, &[u8]) {
         (Some(REPAIRED), Some(count)) => (count.max(0.0) as u64, rest.0),
         _ => (0, reply),
     }
+}
+
+/// What the clock of Redis read at a call, microseconds since 1970; `None` if the reply does not say.
+pub(super) fn read_us(reply: &[u8]) -> Option<u64> {
+    Reader(reply).number().filter(|read_us| *read_us > 0.0).map(|read_us| read_us as u64)
 }
 
 /// Reads the reply to `ops`: one answer for each.
@@ -293,7 +314,7 @@ impl<'r> Reader<'r> {
                 Reply::Taken(TakeReply { at_us, outcomes, admitted })
             }
             (b'P', Op::Hold(_)) => taken(self.outcome()?, at_us),
-            (b'R', Op::Return { .. } | Op::Debit(_) | Op::Repay(_)) => Reply::Returned,
+            (b'R', Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Report { .. }) => Reply::Returned,
             (b'P', Op::Peek(_)) => Reply::Peeked(self.outcome()?),
             (b'L', Op::Look(part)) => {
                 let outcome = self.outcome()?;
@@ -429,6 +450,8 @@ const PLAN_BYTES: usize = 33;
 const OF_CALENDAR: u8 = 128;
 /// Of a debit: no more than one whole limit is owed after it.
 const BOUNDED: u8 = 1;
+/// Of a debit: nothing is owed after it, and when it was spent follows.
+const REPORTED: u8 = 2;
 /// Flags of a part, beside 1 for shadow and 2 for counting denied requests.
 const COST_FOLLOWS: u8 = 4;
 const RELEASE: u8 = 8;

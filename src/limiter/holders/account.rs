@@ -79,7 +79,7 @@ impl Inspection<'_> {
                     WindowBalance::Leased(lent) => {
                         let whole = |units: f64| units.max(0.0).floor() as u64;
                         let (level, out) = (whole(lent.level), whole(lent.out));
-                        (level, out, whole_again_ns(&charge, level))
+                        (level, out, self.whole_again_ns(&routed, level))
                     }
                 },
                 Some(RedisView::Away | RedisView::Late | RedisView::Refused) => {
@@ -94,6 +94,23 @@ impl Inspection<'_> {
             Account { charge, remaining, leased, reset_ns, look }
         };
         charges.into_iter().zip(routed).zip(looks).map(account).collect()
+    }
+
+    /// The longest time until a leased window with this many units left is full again, nanoseconds: only Redis knows when the
+    /// missing units were spent.
+    fn whole_again_ns(&self, charge: &Charge, left: u64) -> u64 {
+        let quota = &charge.quota;
+        let period_ns = quota.period_ns().get();
+        let missing = quota.capacity().saturating_sub(left);
+        let (here, shared) = (clock::unix(), self.limiter.shared_window(charge));
+        let to_end_ns = quota.window_left_ns(shared.map_or(here, |shared| shared.unix(here)));
+        match quota.algorithm() {
+            _ if missing == 0 => 0,
+            Algorithm::FixedWindow => to_end_ns,
+            // What is spent in one window still counts at the end of the next.
+            Algorithm::SlidingWindow => to_end_ns.saturating_add(period_ns),
+            _ => (missing as f64 * period_ns as f64 / quota.limit().get() as f64).ceil() as u64,
+        }
     }
 
     /// What a shared window holds for requests of this node while Redis does not say it: a denial that it remembers, else
@@ -206,23 +223,6 @@ impl Inspection<'_> {
                     .take(&Charge { cost: spent, ..reset.after(before.as_ref(), charge) }, now_ns);
             }
         }
-    }
-}
-
-/// The longest time until a leased window with this many units left is full again, nanoseconds: only Redis knows when the
-/// missing units were spent.
-fn whole_again_ns(charge: &Charge, left: u64) -> u64 {
-    let quota = &charge.quota;
-    let period_ns = quota.period_ns().get();
-    let missing = quota.capacity().saturating_sub(left);
-    // Windows are aligned to Redis' clock, which is near this node's.
-    let to_end_ns = quota.window_left_ns(clock::unix());
-    match quota.algorithm() {
-        _ if missing == 0 => 0,
-        Algorithm::FixedWindow => to_end_ns,
-        // What is spent in one window still counts at the end of the next.
-        Algorithm::SlidingWindow => to_end_ns.saturating_add(period_ns),
-        _ => (missing as f64 * period_ns as f64 / quota.limit().get() as f64).ceil() as u64,
     }
 }
 

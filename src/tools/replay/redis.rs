@@ -103,8 +103,8 @@ impl RedisState {
             }
             Op::Peek(part) => Reply::Peeked(self.peek(part, now_ns)),
             Op::Hold(hold) => Reply::Taken(self.hold(node, hold, now_ns)),
-            // Never asked, because only operators look, and no node of a replay has one.
-            Op::Look(_) => return Err(LinkError::Lost),
+            // Never asked, because only operators look, and no node of a replay has one; nor is Redis ever away in one.
+            Op::Look(_) | Op::Report { .. } => return Err(LinkError::Lost),
         })
     }
 

@@ -65,6 +65,7 @@ fn operation(kind: u8) -> Option<Op> {
         4 => Some(Op::Peek(part)),
         5 => Some(Op::Debit(parts)),
         7 => Some(Op::Repay(parts)),
+        8 => Some(Op::Report { parts, spent_us: 1 }),
         6 => Some(Op::Hold(Hold { part, held: 1, lasts_us: 1 })),
         _ => None,
     }

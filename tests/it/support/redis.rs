@@ -17,6 +17,7 @@ use super::{Directory, PATIENCE, end, eventually, signal};
 /// A running redis-server. It is stopped when the test ends.
 pub struct Redis {
     child: Child,
+    program: &'static str,
     port: u16,
     arguments: Vec<String>,
     directory: Directory,
@@ -49,7 +50,7 @@ impl Redis {
     }
 
     fn launch(
-        program: &str,
+        program: &'static str,
         before: &[String],
         port: u16,
         arguments: &[&str],
@@ -61,7 +62,7 @@ impl Redis {
         all.push(directory.join("").display().to_string());
         all.extend(arguments.iter().map(ToString::to_string));
         let child = spawn(program, &all);
-        let redis = Redis { child, port, arguments: all, directory };
+        let redis = Redis { child, program, port, arguments: all, directory };
         redis.answers();
         redis
     }
@@ -95,7 +96,7 @@ impl Redis {
 
     /// Starts it again where it was, empty.
     pub fn restart(&mut self) {
-        self.child = spawn("redis-server", &self.arguments);
+        self.child = spawn(self.program, &self.arguments);
         self.answers();
     }
 

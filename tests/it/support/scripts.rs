@@ -169,6 +169,11 @@ impl Store {
         self.told(3, keys, parts, &[now_us as f64, 0.0, 0.0, 0.0]);
     }
 
+    /// Counts what was admitted without Redis at `spent_us`.
+    pub fn report(&mut self, keys: &[&str], parts: &[[f64; 6]], spent_us: u64, now_us: u64) {
+        self.told(6, keys, parts, &[now_us as f64, spent_us as f64, 0.0, 0.0]);
+    }
+
     /// Says what `take` would.
     pub fn peek(&mut self, key: &str, part: &[f64; 6], now_us: u64) -> Told {
         self.told(4, &[key], &[*part], &[now_us as f64, 0.0, 0.0, 0.0]).parts[0]
@@ -268,6 +273,8 @@ elseif call == 2 then
   give_back(parts, #KEYS, second)
 elseif call == 3 then
   debit(parts, #KEYS)
+elseif call == 6 then
+  report(parts, #KEYS, second)
 elseif call == 4 then
   part.wait_us, part.remaining, part.reset_us = peek(part)
   told = 1

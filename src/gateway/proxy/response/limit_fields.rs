@@ -12,7 +12,7 @@ use crate::proxy::reservation::DecisionByStatus;
 use crate::proxy::response::upstream_limits;
 use crate::proxy::snapshot::Snapshot;
 use limit::{Algorithm, Charge, Outcome};
-use limiter::{Decision, Limiter, Provenance};
+use limiter::{Decision, Limiter, Provenance, SharedWindow};
 use metrics::DecidingTier;
 use observe::record::RemainingLimit;
 use policy::counting::{self, SF_INTEGER_MAX};
@@ -41,7 +41,7 @@ pub struct UnsettledFields {
 }
 
 impl RateLimitFields {
-    /// The fields of a decision made at `unix_seconds`. `is_leased`: whether nodes hold leases of a charge's window.
+    /// The fields of a decision made at `unix_seconds`. `shared`: how the fleet shares a charge's window.
     pub fn new(
         style: LimitHeaders,
         unix_seconds: u64,
@@ -49,10 +49,10 @@ impl RateLimitFields {
         found: &RouteMatch<'_, '_>,
         charges: &[Charge],
         decision: &Decision,
-        is_leased: impl Fn(&Charge) -> bool,
+        shared: impl Fn(&Charge) -> Option<SharedWindow>,
     ) -> RateLimitFields {
         let policies = || table.rate_limit_policy(found.route, charges, unix_seconds);
-        RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, is_leased)
+        RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, shared)
     }
 
     /// The same where no route has chosen the policies; `policies` gives the value of `RateLimit-Policy`.
@@ -63,7 +63,7 @@ impl RateLimitFields {
         policies: impl FnOnce() -> Option<HeaderValue>,
         charges: &[Charge],
         decision: &Decision,
-        is_leased: impl Fn(&Charge) -> bool,
+        shared: impl Fn(&Charge) -> Option<SharedWindow>,
     ) -> RateLimitFields {
         let is_shown = |charge: &Charge| counting::is_shown(&table.policies()[charge.policy.index()], charge);
         let binding = decision.binding.filter(|index| is_shown(&charges[*index]));
@@ -71,7 +71,7 @@ impl RateLimitFields {
         let Some(binding) = binding else { return RateLimitFields::default() };
         let left = |index: usize| {
             let (charge, outcome) = (&charges[index], &decision.outcomes[index]);
-            let reset_ns = reset_ns(charge, outcome, decision.tier, unix_seconds, &is_leased);
+            let reset_ns = reset_ns(charge, outcome, decision.tier, unix_seconds, &shared);
             (remaining(charge, outcome), reset_ns.div_ceil(SECOND_NS))
         };
         let (remaining, reset_seconds) = left(binding);
@@ -100,11 +100,11 @@ impl RateLimitFields {
         let UnsettledFields { decided, snapshot, limiter } = unsettled;
         let Some(decision) = decided.settled.get() else { return self };
         let policies = || self.ietf.map(|(policies, _)| policies);
-        let is_leased = |charge: &Charge| limiter.is_leased(charge);
+        let shared = |charge: &Charge| limiter.shared_window(charge);
         let (style, table) = (snapshot.limit_headers, &snapshot.table);
         let charges = &decided.charges;
         let fields =
-            RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, is_leased);
+            RateLimitFields::of(style, self.unix_seconds, table, policies, charges, decision, shared);
         RateLimitFields { debug: self.debug, ..fields }
     }
 
@@ -187,38 +187,40 @@ pub fn reset_ns(
     outcome: &Outcome,
     tier: DecidingTier,
     unix_seconds: u64,
-    is_leased: impl Fn(&Charge) -> bool,
+    shared: impl Fn(&Charge) -> Option<SharedWindow>,
 ) -> u64 {
-    let shared = shared_reset(charge, outcome, tier, unix_seconds, is_leased);
-    shared.map_or(outcome.reset_ns, |seconds| seconds.saturating_mul(SECOND_NS))
+    let Some(seconds) = shared_reset(charge, outcome, tier, unix_seconds, shared) else {
+        return outcome.reset_ns;
+    };
+    seconds.saturating_mul(SECOND_NS).max(outcome.retry_after_ns().unwrap_or(0))
 }
 
 /// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
-/// begin at multiples of their period, or with the calendar, on Redis's wall clock; this node's clock is close enough for a field in seconds.
-/// `None` in fallback, where a node has windows of its own.
+/// begin at multiples of their period, or with the calendar, on Redis's wall clock. `None` in fallback, where a node has its own.
 fn shared_reset(
     charge: &Charge,
     outcome: &Outcome,
     tier: DecidingTier,
     unix_seconds: u64,
-    is_leased: impl Fn(&Charge) -> bool,
+    shared: impl Fn(&Charge) -> Option<SharedWindow>,
 ) -> Option<u64> {
     if charge.plan.is_none() || tier == DecidingTier::Fallback || outcome.remaining >= charge.quota.capacity()
     {
         return None;
     }
-    let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
-    let ends_in = charge.quota.window_left_ns(Duration::from_secs(unix_seconds)).div_ceil(SECOND_NS);
-    match (charge.quota.algorithm(), tier) {
-        // A log is whole a period after its newest unit, which every answer says.
-        _ if charge.quota.is_few() => None,
-        (Algorithm::FixedWindow, _) => Some(ends_in),
-        // What was spent in this window counts, with falling weight, until the end of the next. Redis says exactly when
-        // a window without leases is whole, of a leased one only what is left.
-        (Algorithm::SlidingWindow, DecidingTier::Local) => Some(ends_in + period_seconds),
-        (Algorithm::SlidingWindow, _) if is_leased(charge) => Some(ends_in + period_seconds),
-        _ => None,
+    // A log of few units is whole a period after its newest unit, which every answer says.
+    let slides = charge.quota.algorithm() == Algorithm::SlidingWindow && !charge.quota.is_few();
+    let is_window = slides || charge.quota.algorithm() == Algorithm::FixedWindow;
+    // Redis says exactly when a window without leases is whole, of a leased one only what is left.
+    let shared = is_window.then(|| shared(charge)).flatten()?;
+    if !shared.is_leased && tier == DecidingTier::Global {
+        return None;
     }
+    let unix = shared.unix(Duration::from_secs(unix_seconds));
+    let ends_in = charge.quota.window_left_ns(unix).div_ceil(SECOND_NS);
+    let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
+    // What was spent in a sliding window counts, with falling weight, until the end of the next.
+    Some(if slides { ends_in + period_seconds } else { ends_in })
 }
 
 /// Whole seconds, up to a tenth and at most a minute late so that refused clients do not all come back at once, and never
@@ -396,7 +398,8 @@ mod tests {
             Charge { plan: Some(PlanId::new(NonZeroU32::MIN)), ..Charge::one(Key::default(), quota) };
         let reset = |remaining, tier, unix_seconds, is_leased| {
             let outcome = Outcome::new(Answer::Admitted, remaining, 9 * SECOND_NS);
-            shared_reset(&charge, &outcome, tier, unix_seconds, |_| is_leased)
+            let shared = SharedWindow { is_leased, ahead_us: 0 };
+            shared_reset(&charge, &outcome, tier, unix_seconds, |_| Some(shared))
         };
         // Ten requests in the last second of a minute, one fourteen seconds later: whoever decided them.
         for tier in [DecidingTier::Local, DecidingTier::Global] {
@@ -405,6 +408,18 @@ mod tests {
         }
         assert_eq!(reset(51, DecidingTier::Global, 73, false), None, "Redis has said it exactly");
         assert_eq!(reset(51, DecidingTier::Fallback, 73, true), None);
+        // By the clock of Redis, which is a minute and a half ahead, or behind.
+        let fixed = Charge { quota: quota.counted_by(Algorithm::FixedWindow), ..charge };
+        for (ahead_us, ends_in) in [(0, 47), (90_000_000, 17), (-90_000_000, 17), (-100_000_000, 27)] {
+            let shared = |_: &Charge| Some(SharedWindow { is_leased: true, ahead_us });
+            let outcome = Outcome::new(Answer::Later { retry_after_ns: 1 }, 0, 0);
+            let told = reset_ns(&fixed, &outcome, DecidingTier::Local, 673, shared);
+            assert_eq!(told, ends_in * SECOND_NS, "{ahead_us}");
+        }
+        // No sooner than a refused client may come back.
+        let shared = |_: &Charge| Some(SharedWindow { is_leased: false, ahead_us: 0 });
+        let outcome = Outcome::new(Answer::Later { retry_after_ns: 107 * SECOND_NS }, 0, 0);
+        assert_eq!(reset_ns(&fixed, &outcome, DecidingTier::Local, 673, shared), 107 * SECOND_NS);
         assert_eq!(reset(60, DecidingTier::Local, 73, true), None, "it is whole");
     }
 }

@@ -24,11 +24,12 @@ use tokio::time::MissedTickBehavior;
 
 use base::clock;
 use base::random::Random;
-use limit::lease_messages::LinkError;
+use limit::lease_messages::{LinkError, Op};
 
 use super::batch::{self, Batch, Entry, OPERATIONS_MAX, QueueItem, Record};
 use super::condition::{Condition, is_elsewhere};
 use super::connection::Connection;
+use super::name::SINCE;
 use super::node::Node;
 use super::routes::RoutingState;
 use super::shard::ShardId;
@@ -203,8 +204,11 @@ impl Pipeline {
             (self.number, shared.names.own(tag, &format!("{}.{}", self.identity, record.index)))
         });
         let ops = entries.iter().map(|entry| &entry.op);
-        let command =
-            batch::command(shared.connector.script(), &shared.names, tag, name, ops, shared.incarnation);
+        // Not without a record, because a slot that moves may have its keys on two nodes.
+        let returns = is_kept && ops.clone().any(|op| matches!(op, Op::Return { .. }));
+        let since = returns.then(|| shared.names.own(tag, SINCE));
+        let (script, names) = (shared.connector.script(), &shared.names);
+        let command = batch::command(script, names, tag, name, since, ops, shared.incarnation);
         shard.stats.called(entries.iter().map(|entry| &entry.op));
         let batch = Batch::new(shard_id, entries, command, self.flushes, now_ns);
         self.send(self.number, Batch { record, asking, ..batch }, now_ns);
@@ -289,6 +293,17 @@ impl Pipeline {
     fn answer(&mut self, batch: Batch, value: &Value, took_ns: u64, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let shard = &shared.shards[batch.shard];
+        let (repaired, reply) = match value {
+            Value::BulkString(reply) => wire::repaired(reply),
+            _ => (0, &[][..]),
+        };
+        // A record of an earlier answer says the time of that.
+        if !batch.is_repeated
+            && took_ns <= SILENT_NS
+            && let Some(read_us) = wire::read_us(reply)
+        {
+            shard.reads(read_us, now_ns.saturating_sub(took_ns / 2));
+        }
         if batch.entries.is_empty() {
             return match shared.probe.read(value) {
                 Ok(()) => {
@@ -302,10 +317,6 @@ impl Pipeline {
             };
         }
         let ops: Vec<_> = batch.entries.iter().map(|entry| &entry.op).collect();
-        let (repaired, reply) = match value {
-            Value::BulkString(reply) => wire::repaired(reply),
-            _ => (0, &[][..]),
-        };
         let answers = wire::read(reply, &ops);
         if repaired > 0 {
             shared.repaired(&shard.name, repaired, now_ns);

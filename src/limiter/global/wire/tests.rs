@@ -20,7 +20,7 @@ fn a_key_and_a_plan_are_said_once() {
     let (large, repaid) = (ExactCharge { cost: 1_000, shadow: false, ..one.clone() }, one.clone());
     let other = ExactCharge { key: Key::new(8), ..part() };
     let ops = [Op::Take(smallvec![one, other]), Op::Debit(smallvec![large]), Op::Repay(smallvec![repaid])];
-    let call = Call::new(ops.iter(), 1, 0);
+    let call = Call::new(ops.iter(), 1, false, 0);
     let keys: Vec<Key> = call.keys().iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [7, 8].map(Key::new));
     assert_eq!(call.plans().len(), 2 * 33, "two of the three are one");
@@ -42,7 +42,7 @@ fn plain_charges_go_in_a_run() {
         take(plain()),
         Op::Peek(plain()),
     ];
-    let call = Call::new(ops.iter(), 0, 0);
+    let call = Call::new(ops.iter(), 0, false, 0);
     let expected: [&[u8]; 4] =
         [&[8, 2, 1, 1, 3, 2, 2, 1], &[2, 1, 1, 0, 3, 0, 3, 3], &[8, 1, 1, 4, 3], &[9, 1, 1, 5, 3]];
     assert_eq!(call.operations(), expected.concat());
