@@ -16,7 +16,6 @@ mod words;
 
 use super::lease_messages::Grant;
 use super::plan::SMALL;
-use super::script_model::SMALL_AHEAD;
 use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 

@@ -273,7 +273,7 @@ const LENT_EPOCHS: f64 = 2.0;
 /// or, if that is more, the units left divided by this.
 const LENT_SHARE: f64 = 100.0;
 /// A limit that refills fewer units than this in an epoch is small for a node that asks for its lease ahead of need.
-pub(super) const SMALL_AHEAD: f64 = 1.5;
+const SMALL_AHEAD: f64 = 1.5;
 
 /// A grant as a script returns it.
 #[derive(Clone, Copy, Debug, Default)]
