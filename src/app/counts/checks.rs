@@ -240,11 +240,11 @@ fn foretold(table: &RouteTable, ready: &Ready<'_>, ahead: Result<DryCheck, Strin
     };
     let violated =
         limited.violated.into_iter().zip(ahead.refusing).map(|(violation, window)| ViolatedWindow {
-            policy: violation.policy,
             window: label(window).unwrap_or_default(),
-            limit: violation.limit,
-            period_seconds: violation.period_seconds.unwrap_or_default(),
+            limit: violation.quota.limit().get(),
+            period_seconds: violation.period_seconds().unwrap_or_default(),
             retry_after_seconds: violation.retry_after_seconds,
+            policy: violation.policy,
         });
     CheckResult::Refused {
         remaining: ahead.remaining,
