@@ -367,6 +367,11 @@ impl Meter {
         self.is_announced
     }
 
+    /// Whether it has begun with an alert of TLS instead, which is shorter than the head of a frame (RFC 8446 section 6).
+    pub fn is_tls_alert(&self) -> bool {
+        !self.is_announced && self.reads.begins_with(crate::wire::TLS_ALERT)
+    }
+
     /// How many times something has come from the peer: as long as it stays the same, nothing has.
     pub fn heard(&self) -> u64 {
         self.heard
