@@ -160,15 +160,10 @@ fn address(text: &Text<'_>) -> Option<SyslogAddress> {
 }
 
 fn show_syslog(syslog: &Syslog) -> String {
-    let to = match &syslog.to {
-        SyslogAddress::Unix(path) => format!("unix:{}", path.display()),
-        SyslogAddress::Udp { host, port } if host.contains(':') => format!("{UDP}[{host}]:{port}"),
-        SyslogAddress::Udp { host, port } => format!("{UDP}{host}:{port}"),
-    };
     let word =
         |words: &[&str], index: u8| show_text(words.get(usize::from(index)).copied().unwrap_or_default());
     show_table([
-        (SYSLOG, show_text(&to)),
+        (SYSLOG, show_text(&syslog.to.to_string())),
         ("facility", word(&FACILITIES, syslog.facility)),
         ("severity", word(&SEVERITIES, syslog.severity)),
     ])
