@@ -164,7 +164,7 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
             format!("leave the scheme out: `{}`", text.text.split("://").last().unwrap_or_default())
         }
         Some((host, port)) if !text.has_reference && port.parse::<u64>().is_ok_and(|it| it > 65_535) => {
-            format!("write a port from 0 to 65535, as in `{host}:8080`")
+            format!("write a port from 0 to 65535, for example `{host}:8080`")
         }
         Some(("" | "*", port)) if port.parse::<u16>().is_ok() => {
             format!("write `[::]:{port}` for every address")
@@ -177,7 +177,7 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
         _ if text.text.starts_with('/') && !text.has_reference => {
             format!("write {}", quoted(&format!("unix:{}", text.text)))
         }
-        _ => "write an address and a port, as in `127.0.0.1:8080` or `[::]:443`".to_owned(),
+        _ => "write an address and a port, for example `127.0.0.1:8080` or `[::]:443`".to_owned(),
     };
     text.wrong(format!("{} is not an address to listen on", text.shown()), hint);
     None
@@ -241,7 +241,7 @@ pub(crate) fn network(text: &Text<'_>) -> Option<IpNet> {
         return Some(network);
     }
     let Ok(network) = text.text.parse::<IpNet>() else {
-        let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
+        let hint = "write a range, for example `10.0.0.0/8` or `fd00::/8`, or one address";
         text.wrong(format!("{} is not an address or a range", text.shown()), hint);
         return None;
     };

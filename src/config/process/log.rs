@@ -55,7 +55,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
     match EnvFilter::builder().parse(&text.text) {
         Ok(_) => Some(text.text.clone()),
         Err(_) => {
-            let hint = "write a level, or directives as in `info,sluicegate::proxy=debug`";
+            let hint = "write a level, or directives such as `info,sluicegate::proxy=debug`";
             text.wrong(format!("{} is not a log level", text.shown()), hint);
             None
         }
@@ -77,7 +77,7 @@ fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut Access
     for entry in table.table("sample").iter().flat_map(Table::entries) {
         let status = status_match(&entry.key);
         if status.is_none() {
-            let hint = "write a status as in `429`, or a class as in `2xx`";
+            let hint = "write a status such as `429`, or a class such as `2xx`";
             entry.wrong_key(format!("`{}` is not a status", entry.key.escape_debug()), hint);
         }
         if let (Some(status), Some(ppm)) = (status, entry.share_ppm()) {

@@ -326,7 +326,7 @@ fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
                 .as_f64()
                 .map_or_else(String::new, |left| format!(", for {left:.0} s more"));
             let made = of["created-by"].as_str().filter(|by| !by.is_empty());
-            let made = made.map_or_else(String::new, |by| format!(", made by {by}"));
+            let made = made.map_or_else(String::new, |by| format!(", created by {by}"));
             let said = format!(
                 "policy {}, window {}: {} instead of {} by override {}{made}{ends}: {}",
                 policy.policy,
