@@ -663,6 +663,27 @@ fn what_cannot_be_meant_draws_a_warning() {
             "2:24",
             "this server is listed twice",
         ),
+        (
+            "[[route]]\nto = \"http://127.0.0.1:8080\"\n".to_owned(),
+            "2:6",
+            "this upstream is the listener `default` of this gateway",
+        ),
+        (
+            format!("[listener.l]\nbind = \"[::]:81\"\n{upstream}")
+                .replace("http://a", "https://localhost:81"),
+            "3:11",
+            "this upstream is the listener `l` of this gateway",
+        ),
+        (
+            "[policy.p]\nby = []\nlimit = [\"5/day\", \"6/day\"]\n".to_owned(),
+            "3:19",
+            "only the lower one ever refuses",
+        ),
+        (
+            "[policy.p]\nby = []\nlimit = \"1/s\"\novershoot = \"1%\"\ncount = { status = 401 }\n".to_owned(),
+            "4:13",
+            "`overshoot` changes nothing",
+        ),
     ] {
         let said = warned(&text);
         assert!(
@@ -674,6 +695,7 @@ fn what_cannot_be_meant_draws_a_warning() {
         format!("{plain}{tls}").replace("\"https\"", "\"https:1\""),
         format!("{upstream}timeouts = {{ total = \"10s\" }}\n[policy.p]\nby = []\nlimit = \"1/s\"\n"),
         "[[route]]\npath = \"/a\"\nmethods = \"POST\"\nredirect = \"/a\"\n".to_owned(),
+        "[[route]]\nto = [\"http://10.0.0.1:8080\", \"http://127.0.0.1:8081\"]\n".to_owned(),
         format!("{tls}client-ca = \"ca\"\n{staff}"),
         format!("{staff}limit = \"1/s by consumer\"\n")
             .replace("mtls\"\nconsumer = \"san:email", "anonymous"),
