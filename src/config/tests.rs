@@ -675,6 +675,11 @@ fn what_cannot_be_meant_draws_a_warning() {
             "this upstream is the listener `l` of this gateway",
         ),
         (
+            format!("[client-ip]\ntrust = [\"10.0.0.0/8\", \"::/0\"]\n{echo}"),
+            "2:24",
+            "every client may name any address",
+        ),
+        (
             "[policy.p]\nby = []\nlimit = [\"5/day\", \"6/day\"]\n".to_owned(),
             "3:19",
             "only the lower one ever refuses",

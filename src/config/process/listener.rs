@@ -187,7 +187,11 @@ pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     let mut client_ip = ClientIp::default();
     let Some(table) = sections::table(documents, "client-ip") else { return client_ip };
     if let Some(value) = table.value("trust") {
-        (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
+        let texts = value.texts();
+        for text in texts.iter().filter(|text| text.text.ends_with("/0")) {
+            text.warn("every client may name any address as its own", "list only your own proxies");
+        }
+        (client_ip.trust, client_ip.trusts_unix) = peers(&texts);
     }
     client_ip_keys(&table, &mut client_ip);
     client_ip
