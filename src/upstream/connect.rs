@@ -33,7 +33,7 @@ use base::cause::Cause;
 use base::clock;
 use net::descriptors;
 use net::outbox::QueuedSocket;
-use net::wire::http2::{Meter, MeteredStream, PeerSide};
+use net::wire::http2::{Meter, MeteredStream, Opening, PeerSide};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -172,7 +172,7 @@ where
         let mut connection = Box::pin(connection);
         poll_fn(|cx| match connection.as_mut().poll(cx) {
             Poll::Ready(ended) => {
-                let alert = meter.borrow().is_tls_alert().then_some(Cause::SpeaksTls);
+                let alert = Some(Cause::SpeaksTls).filter(|_| meter.borrow().opening() == Opening::TlsAlert);
                 Poll::Ready(Err(ended_early(ended.err(), alert.or(tls_fault.get()))))
             }
             Poll::Pending => meter.borrow_mut().poll_streams(cx).map(|_| Ok(())),

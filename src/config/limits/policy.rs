@@ -108,9 +108,6 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         }
     }
     count::read(&table, &mut policy);
-    if let Some(value) = table.value("overshoot").filter(|it| policy.overshoot(1) == 0.0 && !it.is_zero()) {
-        value.warn("`overshoot` changes nothing: Redis decides every request of this policy", "leave it out");
-    }
     if let Some(table) = table.table("penalty") {
         policy.penalty = penalty::read(table, &policy.windows);
     }
