@@ -159,13 +159,13 @@ impl UserTable {
             let hash = affordable(hash.get_ref()).map_err(|reason| file.wrong(at, reason))?;
             let name_text = name.get_ref().as_str();
             if name_text.is_empty() || name_text.contains(':') {
-                return Err(file.wrong(name.span().start, "a user's name is not empty and has no colon"));
+                return Err(file.wrong(name.span().start, "`name` must not be empty or have a colon"));
             }
             let identity = Arc::new(entry.identity(Some(name_text)));
             let user = Arc::new(User { hash, expires: file.expires(entry)?, identity });
             anybody.get_or_insert_with(|| Arc::clone(&user));
             if users.insert(name_text.into(), user).is_some() {
-                return Err(file.wrong(name.span().start, "another entry has this user name"));
+                return Err(file.wrong(name.span().start, "another entry has this user name: remove one"));
             }
         }
         let table = UserTable { generation: COUNT.fetch_add(1, Ordering::Relaxed), users, anybody };

@@ -145,7 +145,7 @@ impl ApiKeyTable {
             };
             let digest = digest.ok_or_else(|| file.wrong(at, DIGEST_HINT))?;
             if table.find_index(&digest).is_some() {
-                return Err(file.wrong(at, "another entry has this key"));
+                return Err(file.wrong(at, "another entry has this key: remove one"));
             }
             table.by_prefix.entry(prefix(&digest)).or_default().push(index);
             let identity = Arc::new(entry.identity(None));

@@ -48,7 +48,7 @@ pub fn share_ppm(text: &str) -> Result<u32, &'static str> {
         return Err(SHARE_HINT);
     }
     if fraction.is_empty() || fraction.len() > 4 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err("at most four digits after the point, as in `0.0001%`");
+        return Err("at most four digits after the point, for example `0.0001%`");
     }
     let fraction_ppm: u64 = format!("{fraction:0<4}").parse().map_err(|_| SHARE_HINT)?;
     let ppm = whole * PPM_PER_PERCENT + fraction_ppm;
@@ -117,10 +117,10 @@ const SIZE_UNITS: [(&str, u64); 10] = [
     ("TiB", 1 << 40),
 ];
 
-const DURATION_HINT: &str = "a duration: whole numbers with d, h, m, s or ms, as in `5s`, `250ms`, `1m30s`";
+const DURATION_HINT: &str = "whole numbers with d, h, m, s or ms, for example `5s`, `250ms`, `1m30s`";
 const SIZE_HINT: &str =
-    "a size: a whole number of bytes, or one with KiB, MiB, GiB, KB, MB or GB, as in `16KiB`";
-const SHARE_HINT: &str = "a share from `0%` to `100%`, as in `20%`";
+    "a whole number of bytes, or one with KiB, MiB, GiB, KB, MB or GB, for example `16KiB`";
+const SHARE_HINT: &str = "a share from `0%` to `100%`, for example `20%`";
 
 #[cfg(test)]
 mod tests {

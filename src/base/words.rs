@@ -55,7 +55,7 @@ pub fn listed(words: &[&str]) -> String {
 pub fn unknown(kind: &str, name: &str, known: &[String]) -> String {
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     if known.is_empty() {
-        return format!("no {kind} is in force: define `[{kind}.NAME]` in gateway.toml first");
+        return format!("no {kind} is in force: define `[{kind}.{}]` in gateway.toml first", plain(name));
     }
     let near = did_you_mean(name, &known).map(|near| format!("{near} ")).unwrap_or_default();
     let shown = &known[..known.len().min(NAMES_SHOWN)];

@@ -44,7 +44,7 @@ fn place(text: &str) -> Result<AdminAddress, &'static str> {
         (None, None) => return Err("write it as http://HOST:PORT, https://HOST:PORT or unix:/PATH"),
     };
     let authority = authority.strip_suffix('/').unwrap_or(authority);
-    let (host, port) = authority.rsplit_once(':').ok_or("write its port, as in http://127.0.0.1:9900")?;
+    let (host, port) = authority.rsplit_once(':').ok_or("write its port: http://127.0.0.1:9900")?;
     match !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok() {
         true if is_tls => {
             Ok(AdminAddress::Tls(TlsOptions { authority: authority.to_owned(), ..TlsOptions::default() }))

@@ -137,7 +137,7 @@ fn rows(path: &Path, config: &Config, errors: &mut dyn Write) -> anyhow::Result<
     }
     app::rows_of(database).map_err(|error| match error.downcast_ref() {
         Some(DatabaseError::Tables { .. }) => {
-            anyhow::anyhow!("{error}; if access is refused then, make its role the owner of the database")
+            anyhow::anyhow!("{error}; if that is refused, make its role the owner of the database")
         }
         _ => error,
     })
@@ -166,10 +166,10 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
     for (server, round_trip) in measured.round_trips {
         let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
         let [takes_ms, waits_ms] = [round_trip, deadline].map(|time| time.as_secs_f64() * 1e3);
-        let by = if redis.deadline.is_some() { "set by `deadline`" } else { "derived from it" };
+        let by = if redis.deadline.is_some() { "`deadline`" } else { "by default" };
         writeln!(
             out,
-            "  redis {server}: a round trip takes {takes_ms:.1} ms; a request waits {waits_ms:.1} ms at most, {by}"
+            "  redis {server}: a round trip takes {takes_ms:.2} ms; a request waits at most {waits_ms:.1} ms ({by})"
         )?;
         if round_trip > deadline {
             // Half as much again, because some round trips are slower than the one measured.
@@ -223,7 +223,7 @@ fn shown(policy: &PolicyDefinition, number: usize) -> String {
 /// Prints for every window whether Redis decides it request by request or leases it to nodes, and the worst overshoot.
 fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
     if config.policies.iter().any(|policy| !policy.windows.is_empty()) {
-        writeln!(out, "over {FLEET_NODES} nodes, how far one key may exceed that in one period:")?;
+        writeln!(out, "if {FLEET_NODES} nodes share limits, one key may exceed that in one period by:")?;
     }
     for policy in &config.policies {
         for (number, window) in policy.windows.iter().enumerate() {
@@ -348,7 +348,7 @@ mod tests {
         let (code, out, errors) = checked("tiers", text, ALONE);
         assert_eq!(code, 0);
         for line in [
-            "over 100 nodes, how far one key may exceed that in one period:\n  p 500/h burst 500 of free: leased for ",
+            "if 100 nodes share limits, one key may exceed that in one period by:\n  p 500/h burst 500 of free: leased for ",
             "limit p 50/h burst 50 of strict: at most 100 in one period (a full bucket, and the units that refill)\n",
             "  p 50/h burst 50 of strict: exact\n    with Redis: at most 0 more (0.0%); while Redis is down: ",
         ] {

@@ -57,19 +57,19 @@ fn url(text: &str) -> Result<Uri, &'static str> {
     let url = text.parse::<Uri>().ok();
     let is_http = |url: &Uri| matches!(url.scheme_str(), Some("http" | "https"));
     url.filter(|url| is_http(url) || text.starts_with('/') || text == "*")
-        .ok_or("write an http URL, or a path as in /v1/orders")
+        .ok_or("write an http URL, or a path such as /v1/orders")
 }
 
 fn from(text: &str) -> Result<IpAddr, &'static str> {
     match text {
         "unix" => Ok(NO_ADDRESS),
-        _ => text.parse().map_err(|_| "write an address as in 192.0.2.1, or unix"),
+        _ => text.parse().map_err(|_| "write an address such as 192.0.2.1, or unix"),
     }
 }
 
 fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     let (name, value) = text.split_once(':').ok_or("write it as \"name: value\"")?;
-    let name = name.trim().parse().map_err(|_| "the header name is invalid: write it as in x-plan")?;
+    let name = name.trim().parse().map_err(|_| "the header name is invalid: write, for example, x-plan")?;
     let value = HeaderValue::from_str(value.trim())
         .map_err(|_| "the header value is invalid: it contains a control character")?;
     Ok((name, value))

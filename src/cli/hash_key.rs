@@ -9,6 +9,7 @@ use anyhow::{Context, anyhow, bail};
 use toml::value::Datetime;
 
 use auth::{basic, entries, keys};
+use base::clock;
 
 /// The entry to print. Clap shows these comments as the help text.
 #[derive(Debug, clap::Args)]
@@ -43,10 +44,10 @@ pub(super) fn claim(text: &str) -> Result<(String, String), &'static str> {
 }
 
 fn expires(text: &str) -> Result<Datetime, &'static str> {
-    let datetime = text.parse().ok();
-    datetime
-        .filter(|datetime| entries::unix_seconds(datetime).is_some())
-        .ok_or("write a date, or date and time with Z: 2027-01-01T00:00:00Z")
+    let read = text.parse().ok().and_then(|datetime| Some((entries::unix_seconds(&datetime)?, datetime)));
+    let (seconds, datetime) = read.ok_or("write a date, or date and time with Z: 2027-01-01T00:00:00Z")?;
+    let is_ahead = u64::try_from(seconds).is_ok_and(|seconds| seconds > clock::unix().as_secs());
+    if is_ahead { Ok(datetime) } else { Err("this time has passed") }
 }
 
 /// Prints the entry on `out`. A new secret goes to `errors`, so that `out` can be appended to the file.

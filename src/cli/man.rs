@@ -26,7 +26,8 @@ pub fn page(arguments: &Arguments, command: clap::Command) -> Result<Vec<u8>, cl
         let mut command = &program;
         for name in &arguments.command {
             let Some(found) = command.find_subcommand(name) else {
-                let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+                let names = command.get_subcommands().filter(|it| !it.is_hide_set());
+                let names: Vec<&str> = names.map(clap::Command::get_name).collect();
                 let known = match names.is_empty() {
                     true => format!("`{}` has no commands", command.get_name()),
                     false => format!("the commands are {}", names.join(", ")),

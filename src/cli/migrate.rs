@@ -65,7 +65,7 @@ pub fn run(
     if migrated.is_whole {
         return Ok(0);
     }
-    writeln!(errors, "sluicegate: not everything was taken over: see the comments at the top of the output")?;
+    writeln!(errors, "sluicegate: some lines were not converted: see the comments at the top of the output")?;
     Ok(EXIT_LEFT_OUT)
 }
 

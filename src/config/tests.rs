@@ -663,6 +663,32 @@ fn what_cannot_be_meant_draws_a_warning() {
             "2:24",
             "this server is listed twice",
         ),
+        (
+            "[[route]]\nto = \"http://127.0.0.1:8080\"\n".to_owned(),
+            "2:6",
+            "this upstream is the listener `default` of this gateway",
+        ),
+        (
+            format!("[listener.l]\nbind = \"[::]:81\"\n{upstream}")
+                .replace("http://a", "https://localhost:81"),
+            "3:11",
+            "this upstream is the listener `l` of this gateway",
+        ),
+        (
+            format!("[client-ip]\ntrust = [\"10.0.0.0/8\", \"::/0\"]\n{echo}"),
+            "2:24",
+            "every client may name any address",
+        ),
+        (
+            "[policy.p]\nby = []\nlimit = [\"5/day\", \"6/day\"]\n".to_owned(),
+            "3:19",
+            "only the lower one ever refuses",
+        ),
+        (
+            "[policy.p]\nby = []\nlimit = \"1/s\"\novershoot = \"1%\"\ncount = { status = 401 }\n".to_owned(),
+            "4:13",
+            "`overshoot` changes nothing",
+        ),
     ] {
         let said = warned(&text);
         assert!(
@@ -674,6 +700,7 @@ fn what_cannot_be_meant_draws_a_warning() {
         format!("{plain}{tls}").replace("\"https\"", "\"https:1\""),
         format!("{upstream}timeouts = {{ total = \"10s\" }}\n[policy.p]\nby = []\nlimit = \"1/s\"\n"),
         "[[route]]\npath = \"/a\"\nmethods = \"POST\"\nredirect = \"/a\"\n".to_owned(),
+        "[[route]]\nto = [\"http://10.0.0.1:8080\", \"http://127.0.0.1:8081\"]\n".to_owned(),
         format!("{tls}client-ca = \"ca\"\n{staff}"),
         format!("{staff}limit = \"1/s by consumer\"\n")
             .replace("mtls\"\nconsumer = \"san:email", "anonymous"),
@@ -766,7 +793,7 @@ fn what_came_from_a_file_or_a_secret_variable_is_masked_wherever_it_goes() {
 fn the_hint_of_a_bare_limit_and_of_another_language_can_be_followed() {
     for text in ["[policy.a]\nby = []\nlimit = 300", "[[route]]\nto = \"echo\"\nlimit = 300"] {
         let said = load(&[text]).expect_err("it has no period");
-        assert!(said.contains("write its period, as in `limit = \"300/m\"`"), "{said}");
+        assert!(said.contains("write its period, for example `limit = \"300/m\"`"), "{said}");
         assert!(load(&[&text.replace("300", "\"300/m\"")]).is_ok());
     }
     for (text, language) in [
@@ -1107,7 +1134,7 @@ fn listeners_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:99999\"",
             "`127.0.0.1:99999` is not an address to listen on",
             "2:8",
-            "write a port from 0 to 65535, as in `127.0.0.1:8080`",
+            "write a port from 0 to 65535, for example `127.0.0.1:8080`",
         ),
         (
             "[listener.a]\nbind = \"http://127.0.0.1:80\"",
@@ -1161,13 +1188,13 @@ fn listeners_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:0\"\ntimeouts = { idle = \"5 min\" }",
             "`5 min` is not a duration",
             "3:21",
-            "as in `5s`, `250ms`, `1m30s`",
+            "`5s`, `250ms`, `1m30s`",
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nmax = { body = \"10mb\" }",
             "`10mb` is not a size",
             "3:16",
-            "as in `16KiB`",
+            "`16KiB`",
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nmax = { header-bytes = 1 }",
@@ -1185,7 +1212,7 @@ fn listeners_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = {}",
             "`proxy-protocol` needs `from`",
             "3:1",
-            "as in `from = [\"10.0.0.0/8\"]`",
+            "`from = [\"10.0.0.0/8\"]`",
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nproxy-protocol = { from = [\"10.0.0.1/8\"] }",
@@ -1197,7 +1224,7 @@ fn listeners_are_checked() {
             "[client-ip]\ntrust = [\"10.0.0.0/33\"]",
             "`10.0.0.0/33` is not an address or a range",
             "2:10",
-            "as in `10.0.0.0/8`",
+            "`10.0.0.0/8`",
         ),
         (
             "[client-ip]\ntrust = [\"10.0.0.1/8\"]",
@@ -1588,7 +1615,7 @@ fn policies_are_checked() {
             "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = \"a little\"",
             "`a little` is not a share",
             "4:13",
-            "write a share from `0%` to `100%`, as in `20%`",
+            "write a share from `0%` to `100%`, for example `20%`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\novershoot = 1",
@@ -2356,8 +2383,8 @@ fn the_process_is_checked() {
             "3:13",
             "",
         ),
-        ("[log]\naccess = { sample = { \"9xx\" = \"1%\" } }", "`9xx` is not a status", "2:23", "as in `2xx`"),
-        ("[log]\naccess = { sample = { \"2xx\" = \"1\" } }", "`1` is not a share", "2:31", "as in `20%`"),
+        ("[log]\naccess = { sample = { \"9xx\" = \"1%\" } }", "`9xx` is not a status", "2:23", "`2xx`"),
+        ("[log]\naccess = { sample = { \"2xx\" = \"1\" } }", "`1` is not a share", "2:31", "`20%`"),
     ]);
 }
 
@@ -2387,7 +2414,7 @@ fn includes_are_bounded() {
         ("big.toml", "it is longer than 8 MiB"),
         ("none.toml", "none.toml: No such file or directory"),
         ("none/*.toml", "cannot read the directory"),
-        ("*/a.toml", "an include may use `*` and `?`, only in the file's name"),
+        ("*/a.toml", "only the file's name may have `*` or `?`"),
         (".", "not a regular file"),
         ("wrong.toml", "wrong.toml:2:1"),
     ] {

@@ -3,11 +3,13 @@
 //! None is an error, because another gateway in front, or a file that is included later, may make sense of it.
 
 use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use auth::MethodKind;
 use gateway::service::config::ListenerConfig;
 use policy::definition::{ActionDefinition, Dimension, LimitOrigin};
 use policy::matching::domain::definition::VerdictDefinition;
+use upstream::config::{ConfiguredServer, ServerLocation};
 
 use super::load::context::Context;
 use super::load::report::{DefinitionSpans, quoted};
@@ -70,6 +72,15 @@ fn upstreams_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSp
             let message = format!("no route uses the upstream {}", quoted(&upstream.name));
             ctx.warn(place, message, "name it in `to` of a route, or delete it");
         }
+        let is_own = |listener: &&ListenerConfig| {
+            let bind = listener.bind.tcp().filter(|bind| bind.port() > 0);
+            bind.is_some_and(|bind| upstream.servers.iter().any(|server| is_at(server, bind)))
+        };
+        let own = config.listeners.iter().find(is_own);
+        if let Some((listener, place)) = own.zip(fields.whole) {
+            let message = format!("this upstream is the listener {} of this gateway", quoted(&listener.name));
+            ctx.warn(place, message, "name another server: requests that come back may never end");
+        }
         let is_blind = used.get(upstream.name.as_str()) == Some(&false)
             && upstream.balance.dimension().is_some_and(Dimension::needs_identity);
         if let Some(place) = fields.place("balance").filter(|_| is_blind) {
@@ -77,6 +88,14 @@ fn upstreams_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSp
             ctx.warn(place, message, "add `auth` to the routes, or hash by another dimension");
         }
     }
+}
+
+/// Whether a server is at the address of a listener, as far as a file shows it.
+fn is_at(server: &ConfiguredServer, bind: SocketAddr) -> bool {
+    let ServerLocation::Tcp { host, port } = &server.place else { return false };
+    let ip = if host == "localhost" { Some(Ipv4Addr::LOCALHOST.into()) } else { host.parse::<IpAddr>().ok() };
+    let is_reached = |ip: IpAddr| ip == bind.ip() || ip.is_loopback() && bind.ip().is_unspecified();
+    *port == bind.port() && ip.is_some_and(is_reached)
 }
 
 /// Routes whose clients keep their upstream by a dimension of the identity, if nobody has one there.

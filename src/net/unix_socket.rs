@@ -78,6 +78,8 @@ pub enum Error {
     /// Something that is not a socket has its name.
     #[error("the file exists and is not a socket: remove it or choose another path")]
     NotASocket,
+    #[error("the directory {} does not exist: create it", .0.display())]
+    NoDirectory(PathBuf),
     #[error("there is no user {0:?} in /etc/passwd")]
     NoUser(String),
     #[error("there is no group {0:?} in /etc/group")]
@@ -89,6 +91,9 @@ pub enum Error {
 /// # Errors
 /// If another process listens there, something else has the name, or the rights cannot be given.
 pub fn bind(path: &Path, rights: &Rights) -> Result<(Socket, SocketFile), Error> {
+    if let Some(directory) = path.parent().filter(|it| !it.as_os_str().is_empty() && !it.exists()) {
+        return Err(Error::NoDirectory(directory.to_owned()));
+    }
     clear_stale(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;

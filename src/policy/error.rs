@@ -264,7 +264,7 @@ pub enum DefinitionProblem {
     },
     /// A policy by a dimension that no entry says.
     #[error(
-        "`{policy}` counts by `{dimension}`, to which the rule maps no entry; write which entry holds it, as in \
+        "`{policy}` counts by `{dimension}`, to which the rule maps no entry; write which entry holds it, for example \
          `dimensions = {{ consumer = \"{{user_id}}\" }}`"
     )]
     DimensionNotGiven { policy: String, dimension: String },

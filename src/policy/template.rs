@@ -70,7 +70,7 @@ pub enum Error {
     #[error("a header value must not contain control characters, or spaces at its ends")]
     HeaderText,
     /// A `Host` that no request may name.
-    #[error("`Host` must be one host, as in `api.example.com` or `api.example.com:8443`")]
+    #[error("`Host` must be one host, for example `api.example.com` or `api.example.com:8443`")]
     NotHost,
     /// A placeholder where all values are the same.
     #[error("`{{{name}}}` differs by request, and these headers are the same in every response")]
@@ -91,7 +91,7 @@ pub enum Error {
         encoded: &'static str,
     },
     /// A redirect to what is neither a path nor a URL.
-    #[error("a redirect must go to a path, or to a URL as in `https://new.example.com{{path}}`")]
+    #[error("a redirect must go to a path, or to a URL such as `https://new.example.com{{path}}`")]
     NotLocation,
     /// A host in a redirect that a client could choose.
     #[error(

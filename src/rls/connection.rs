@@ -21,7 +21,7 @@ use super::limits::{
 };
 use super::service::{RateLimits, RlsService};
 use base::clock;
-use net::wire::http2::{Excess, Meter, MeteredStream, PeerSide};
+use net::wire::http2::{Excess, Meter, MeteredStream, Opening, PeerSide};
 use upstream::connect::LocalExecutor;
 
 /// Answers calls until the client leaves or says nothing at all. After `stopped`, those under way are the last.
@@ -70,7 +70,7 @@ pub(super) async fn converse<R: RateLimits>(
         }
         // Only a client that has not begun to speak needs a deadline, because pings find out later whether it is still
         // there.
-        let is_due = is_stopped || !meter.borrow().is_announced();
+        let is_due = is_stopped || meter.borrow().opening() != Opening::Settings;
         if is_due && timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }

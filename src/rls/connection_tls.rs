@@ -38,7 +38,7 @@ impl ConnectionTls {
         let shown =
             stream.get_ref().1.peer_certificates().and_then(|chain| ClientCertificate::read(chain.first()?));
         if !Config::admits(&self.clients, shown.as_ref()) {
-            tracing::warn!("gRPC client refused: its certificate is not in `clients` of [rls]");
+            tracing::warn!("gRPC client refused: its certificate is not in `clients` of `grpc` in [admin]");
             self.stats.refused_connection();
             return None;
         }

@@ -33,7 +33,7 @@ use base::cause::Cause;
 use base::clock;
 use net::descriptors;
 use net::outbox::QueuedSocket;
-use net::wire::http2::{Meter, MeteredStream, PeerSide};
+use net::wire::http2::{Meter, MeteredStream, Opening, PeerSide};
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
@@ -171,7 +171,10 @@ where
         let (sender, connection) = builder.handshake(stream).await.map_err(broken)?;
         let mut connection = Box::pin(connection);
         poll_fn(|cx| match connection.as_mut().poll(cx) {
-            Poll::Ready(ended) => Poll::Ready(Err(ended_early(ended.err(), &tls_fault))),
+            Poll::Ready(ended) => {
+                let alert = Some(Cause::SpeaksTls).filter(|_| meter.borrow().opening() == Opening::TlsAlert);
+                Poll::Ready(Err(ended_early(ended.err(), alert.or(tls_fault.get()))))
+            }
             Poll::Pending => meter.borrow_mut().poll_streams(cx).map(|_| Ok(())),
         })
         .await?;
@@ -357,15 +360,13 @@ fn broken(error: hyper::Error) -> ConnectError {
     }
 }
 
-/// A connection over HTTP/2 that has ended before the server's SETTINGS came.
-fn ended_early(error: Option<hyper::Error>, tls_fault: &TlsFault) -> ConnectError {
-    match (tls_fault.get(), error) {
-        (Some(cause), error) => {
-            let source = error.map_or(io::ErrorKind::UnexpectedEof.into(), io::Error::other);
-            ConnectError::Tls { cause, source }
-        }
+/// A connection over HTTP/2 that has ended before the server's SETTINGS came, by this fault of TLS if it is one.
+fn ended_early(error: Option<hyper::Error>, tls_fault: Option<Cause>) -> ConnectError {
+    let eof = || io::ErrorKind::UnexpectedEof.into();
+    match (tls_fault, error) {
+        (Some(cause), error) => ConnectError::Tls { cause, source: error.map_or_else(eof, io::Error::other) },
         (None, Some(error)) => broken(error),
-        (None, None) => ConnectError::Io(io::ErrorKind::UnexpectedEof.into()),
+        (None, None) => ConnectError::Io(eof()),
     }
 }
 

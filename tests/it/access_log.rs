@@ -179,6 +179,7 @@ fn a_full_disk_costs_lines_and_no_request_and_is_said_when_it_begins_and_ends() 
         eventually("lines are lost", || (lost() == f64::from(round)).then_some(()));
     }
     assert_eq!((said("No space left on device"), said("can be written again")), (1, 0));
+    assert_eq!(said(&format!("access log {log} cannot be written")), 1);
     // Of its mounts nobody else sees anything.
     let inside = format!("/proc/{}/root{}", gateway.pid(), disk.display());
     fs::remove_file(format!("{inside}/fill")).expect("it is there");

@@ -64,7 +64,7 @@ fn a_permit_lasts_until_the_answer_has_ended() {
     assert_eq!(refused.number("retry-after"), 1);
     let problem = refused.json();
     assert_eq!(problem["violated-policies"], serde_json::json!(["route:/a"]));
-    assert_eq!(problem["detail"], "route:/a allows 2 in flight; try again in 1 s", "{problem}");
+    assert_eq!(problem["detail"], "`route:/a` allows 2 in flight; try again in 1 s", "{problem}");
     assert_eq!(problem["violations"][0]["period-seconds"], Value::Null);
     assert_eq!(explained(&gateway)["admitted"], false);
     finish.send(()).expect("the upstream waits for it");

@@ -75,7 +75,7 @@ fn an_error_comes_in_the_form_the_client_prefers() {
         }
     }
     let page = ask(&gateway, "/limited", &[browser]).text();
-    assert!(page.contains("&lt;b&gt; allows 1 in 3600 s") && !page.contains("<b>"), "{page}");
+    assert!(page.contains("&lt;b&gt; allows 1 per hour") && !page.contains("<b>"), "{page}");
     // curl asks for anything, and a page can be asked for over HTTP/2, too.
     let url = format!("http://{}/nowhere", gateway.plain());
     let kind = |arguments: &[&str]| {

@@ -254,7 +254,7 @@ fn operators_are_told_who_is_blocked_and_why() {
         let why = node.ask("GET", "/v1/why/ann", &Value::Null).json();
         let text = why["text"].as_str().unwrap_or_default();
         for said in
-            [format!("blocked   consumer=ann, by override {id}, made by alice"), "abuse CHG-9".to_owned()]
+            [format!("blocked   consumer=ann, by override {id}, created by alice"), "abuse CHG-9".to_owned()]
         {
             assert!(text.contains(&said), "{text}");
         }

@@ -95,7 +95,7 @@ fn a_full_disk_refuses_changes_and_no_requests_until_there_is_room() {
     room(2 << 20);
     let full =
         eventually("the disk is full", || Some(change(&gateway)).filter(|answer| answer.status != 200));
-    assert!(full.status == 503 && full.text().contains("its disk is full"), "{full:?}");
+    assert!(full.status == 503 && full.text().contains("is full: free space"), "{full:?}");
     assert_eq!(full.header("retry-after"), Some("30"));
     assert_eq!([gateway.get("/").status, gateway.get("/").status], [200, 200]);
     assert_eq!(ask(&gateway, "GET", "/v1/audit", &[], "").status, 200, "it can be read");

@@ -104,7 +104,7 @@ fn a_database_that_was_never_read_has_nothing_in_force() {
     assert!(line.contains("none of its overrides, blocks and API keys is in force"), "{line}");
     let ready = gateway.admin("/readyz?verbose").text();
     assert!(ready.contains("database: does not answer; nothing of it is in force"), "{ready}");
-    assert!(line.contains("it cannot be opened or written: create the directory "), "{line}");
+    assert!(line.contains("cannot be opened or written: create the directory "), "{line}");
     assert_eq!(gateway.get("/").status, 200);
 }
 

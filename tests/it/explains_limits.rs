@@ -55,6 +55,8 @@ fn explain_says_what_is_done_without_redis() {
     redis.kill();
     for (node, (policy, status)) in nodes.iter().zip(cases) {
         eventually("it is noticed", || (node.metric("sluicegate_redis_up", &[]) == 0.0).then_some(()));
+        let said = explained(node, "")["limits"][0]["said"].to_string();
+        assert_eq!(said.contains("admitted, because when-redis-down is"), policy.contains("allow"), "{said}");
         let last = (0..60).map(|_| both(node)).find(|answer| answer.status != 200);
         assert_eq!(last.map(|answer| answer.status), Some(status), "{policy}");
         assert_eq!(both(node).status, status, "{policy}");

@@ -161,7 +161,7 @@ fn a_call_over_its_limit_gets_a_retry_delay() {
     assert_eq!(end["code"], "RESOURCE_EXHAUSTED", "{end}");
     let message = end["details"].as_str().unwrap_or_default();
     let seconds =
-        message.strip_prefix("p allows 1 in 10 s; try again in ").and_then(|rest| rest.strip_suffix(" s"));
+        message.strip_prefix("`p` allows 1 in 10 s; try again in ").and_then(|rest| rest.strip_suffix(" s"));
     let seconds: u8 = seconds.and_then(|seconds| seconds.parse().ok()).unwrap_or_default();
     assert!((1..=11).contains(&seconds), "{end}");
     assert!(end["trailing"]["ratelimit"].is_string(), "{end}");

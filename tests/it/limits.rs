@@ -193,7 +193,7 @@ fn a_burst_is_what_may_come_at_once() {
     }
     let told = answers[6].json();
     let detail = told["detail"].as_str().expect("a text");
-    assert!(detail.starts_with("route:/a allows 60 in 3600 s, 5 at once; "), "{detail}");
+    assert!(detail.starts_with("`route:/a` allows 60 per hour, 5 at once; "), "{detail}");
     assert_eq!(told["violations"][0]["burst"], 5);
 }
 

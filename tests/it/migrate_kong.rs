@@ -191,7 +191,7 @@ fn kong_plugins_that_change_requests_and_answers() {
     );
     let gone = migrated.section("[[route]]\nname = \"gone\"");
     assert!(gone.contains("respond = { status = 410, body = \"{\\\"message\\\":\\\"gone\\\"}\""), "{gone}");
-    assert!(migrated.text.contains("`config.add`: there is no counterpart"), "{}", migrated.text);
+    assert!(migrated.text.contains("`config.add`: it has no counterpart"), "{}", migrated.text);
     assert!(migrated.text.contains("plugin http-log"));
 }
 

@@ -101,8 +101,8 @@ fn the_deadline_follows_the_round_trip_unless_it_is_written() {
             binary().arg("check").args(word).arg("--config").arg(file).output().expect("the binary runs");
         text(&output.stdout)
     };
-    assert!(check(&auto, None).contains("derived from it"), "{}", check(&auto, None));
-    assert!(check(&written, None).contains("a request waits 2.0 ms at most, set by `deadline`"));
+    assert!(check(&auto, None).contains("(by default)"), "{}", check(&auto, None));
+    assert!(check(&written, None).contains("a request waits at most 2.0 ms (`deadline`)"));
     assert!(check(&auto, Some("--effective")).contains("deadline = \"auto\""));
     let gateway = Gateway::start(&auto);
     let metric = |name: &str| gateway.metric(name, &[]);

@@ -285,14 +285,14 @@ fn what_is_no_log_is_said() {
         assert!(
             said.contains(
                 "no line of gateway.toml can be read as an access log line: the file is skipped; \
-            --format names its format"
+            name its format with --format"
             ),
             "{said}"
         );
     }
     for (arguments, code, what) in [
         (&["--log", "."][..], 1, "cannot read ."),
-        (&["--log", "empty.log"], 1, "there are no lines"),
+        (&["--log", "empty.log"], 1, "the log has no lines"),
         (&["--log", "-", "--log", "-"], 1, "standard input can be read once"),
         (&["--log", "absent.log"], 1, "cannot read absent.log"),
         (&["--log", "gateway.toml"], 1, "no line can be read as an access log line"),

@@ -85,18 +85,16 @@ fn the_cause_of_an_unusable_upstream_is_logged_and_each_server_is_tried_once() {
         // What is unread at the end would reset the connection.
         drop(stream.read_to_end(&mut Vec::new()));
     });
-    for (url, cause) in [
-        (format!("http://localhost:{}", port("trusted")), "speaks-tls"),
-        (format!("http://{}", long.addr()), "response-head-too-long"),
+    let tls = format!("http://localhost:{}", port("trusted"));
+    for (url, http, (reason, cause)) in [
+        (tls.clone(), "h1", ("upstream-bad-response", "speaks-tls")),
+        (tls, "h2", ("upstream-connect", "speaks-tls")),
+        (format!("http://{}", long.addr()), "h1", ("upstream-bad-response", "response-head-too-long")),
     ] {
-        let gateway = before(Directory::new(), &format!("\"{url}\""), "", &[]);
+        let gateway = before(Directory::new(), &format!("\"{url}\""), &format!("http = \"{http}\""), &[]);
         assert_eq!(gateway.get("/a").status, 502);
         let line = gateway.logged("/a");
-        assert_eq!(
-            (&line["reason"], &line["cause"]),
-            (&"upstream-bad-response".into(), &cause.into()),
-            "{line}"
-        );
+        assert_eq!((&line["reason"], &line["cause"]), (&reason.into(), &cause.into()), "{line}");
         let shown = gateway.admin("/v1/upstreams").text();
         assert_eq!(
             shown.contains("the server speaks TLS: write its URL with https://"),

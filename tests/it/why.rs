@@ -249,7 +249,7 @@ fn an_override_names_who_made_it() {
     assert_eq!(gateway.ask("secret", "POST", "/v1/overrides", &[], &made).status, 201);
     let said = why(&gateway, &["bob"]);
     has_line(&said, "override", "5 instead of 1 by override ");
-    has_line(&said, "override", ", made by carol, for 6");
+    has_line(&said, "override", ", created by carol, for 6");
     assert_eq!(shown(&gateway, "/v1/keys/calls/bob")["windows"][0]["override"]["created-by"], "carol");
     let made = json!({ "user-id": "bob", "override-type": "multiplicative", "value": 9, "reason": "newer" });
     assert_eq!(gateway.ask("secret", "POST", "/v1/overrides", &[], &made).status, 201);

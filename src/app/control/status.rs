@@ -75,7 +75,7 @@ impl Status {
                 true => "the data read last stays in force",
                 false => "until it can, none of its overrides, blocks and API keys is in force",
             };
-            tracing::error!("the control plane's database cannot be read: {sentence}; {meanwhile}");
+            tracing::error!(error = sentence, "the control plane's database cannot be read: {meanwhile}");
         }
         health.failure = Some(sentence);
     }

@@ -72,7 +72,7 @@ impl Decider {
 impl RateLimits for Decider {
     async fn decide(&self, request: RateLimitRequest) -> Result<RateLimitResponse, Status> {
         if request.domain.is_empty() || request.descriptors.is_empty() {
-            return Err(Status::invalid_argument("a check names a domain and at least one descriptor"));
+            return Err(Status::invalid_argument("a check needs a domain and at least one descriptor"));
         }
         let snapshot = self.snapshot();
         let Some(domain) = snapshot.table.domain(&request.domain) else {

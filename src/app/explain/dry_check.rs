@@ -67,11 +67,11 @@ pub(crate) async fn look_ahead(
     };
     let labels = limits.iter().filter(refuses).map(label);
     let violated = limited.violated.into_iter().zip(labels).map(|(violation, window)| ViolatedWindow {
-        policy: violation.policy,
         window,
-        limit: violation.limit,
-        period_seconds: violation.period_seconds.unwrap_or_default(),
+        limit: violation.quota.limit().get(),
+        period_seconds: violation.period_seconds().unwrap_or_default(),
         retry_after_seconds: violation.retry_after_seconds,
+        policy: violation.policy,
     });
     let (violated, retry_after_seconds) = (violated.collect(), limited.retry_after_seconds);
     CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated, blocked: None }

@@ -303,15 +303,12 @@ impl Limit {
     }
 
     fn violation(&self) -> Violation {
-        let period_ns = self.charge.quota.period_at_ns(clock::unix());
         Violation {
             window: self.window.clone(),
             policy: self.policy.clone(),
             // Operators read it.
             is_hidden: false,
-            limit: self.limit,
-            burst: self.charge.quota.at_once(),
-            period_seconds: self.is_timed().then(|| period_ns.div_ceil(SECOND_NS)),
+            quota: self.charge.quota,
             retry_after_seconds: self.told_ns().map(|wait_ns| wait_ns.div_ceil(SECOND_NS)),
             decided: "",
             is_penalty: self.penalty,
@@ -340,17 +337,23 @@ impl Limit {
     }
 
     fn decision(&self) -> String {
+        let is_down = matches!(self.redis, Some(RedisView::Away | RedisView::Refused));
+        let open = self.foretold.and_then(|foretold| foretold.open_without_redis).filter(|_| is_down);
+        let left = self.remaining.unwrap_or(0);
+        let left = match (open, self.charge.quota.algorithm()) {
+            (Some(_), _) => "because when-redis-down is \"allow\"".to_owned(),
+            (None, Algorithm::LeakyBucket) => format!("{left} more may wait"),
+            (None, _) => format!("{left} left after it"),
+        };
         match self.answer {
             _ if self.paid => {
                 "not charged: a request with the same idempotency key was charged before".to_owned()
             }
             None => "only a running gateway knows how many units remain".to_owned(),
-            Some(Answer::Admitted) if self.delay_ns > 0 => format!(
-                "admitted after waiting {:.1} s, {} left after it",
-                self.delay_ns as f64 / 1e9,
-                self.remaining.unwrap_or(0)
-            ),
-            Some(Answer::Admitted) => format!("admitted, {} left after it", self.remaining.unwrap_or(0)),
+            Some(Answer::Admitted) if self.delay_ns > 0 => {
+                format!("admitted after waiting {:.1} s, {left}", self.delay_ns as f64 / 1e9)
+            }
+            Some(Answer::Admitted) => format!("admitted, {left}"),
             Some(Answer::Later { retry_after_ns }) if self.penalty => {
                 let seconds = retry_after_ns as f64 / 1e9;
                 format!("denied by a penalty, admitted again in {seconds:.1} s")

@@ -407,7 +407,7 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
     if bytes != wanted {
         tracing::warn!(
             setting = "limits.memory",
-            "the process took over the table of its predecessor: the changed setting takes effect after a restart"
+            "this process uses the table of the previous one: the changed setting takes effect after a restart"
         );
     }
     let salt = match predecessor {

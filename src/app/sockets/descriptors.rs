@@ -23,7 +23,7 @@ pub fn warning(config: &Config, limit: u64) -> Option<String> {
     let demanded = demanded.fold(upstreams.saturating_add(OTHERS), u64::saturating_add);
     (limit < demanded).then(|| {
         format!(
-            "the process may have {limit} file descriptors, and may need {needed}: {clients} for clients \
+            "the process is limited to {limit} file descriptors and can need {needed}: {clients} for clients \
              (`max-connections`), {upstreams} for upstreams (`connections.max` of each server), {OTHERS} for the rest; \
              raise the hard limit (`LimitNOFILE` of systemd, `ulimit -Hn`) or lower those"
         )

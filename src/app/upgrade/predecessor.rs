@@ -86,7 +86,7 @@ impl Predecessor {
         }
         let keys = limiter.table().read_states(&mut BufReader::new(&mut self.channel))?;
         limiter.table().open_journal(Relative::Predecessor);
-        tracing::info!(keys, "took over the limits of the predecessor");
+        tracing::info!(keys, "received the counts of the previous process");
         Ok(self)
     }
 

@@ -68,7 +68,7 @@ impl OverrideView {
         };
         // Escaped, because whoever wrote it may have written anything.
         let (reason, by) = (self.reason.escape_debug(), self.by.escape_debug());
-        let made = if self.by.is_empty() { String::new() } else { format!(", made by {by}") };
+        let made = if self.by.is_empty() { String::new() } else { format!(", created by {by}") };
         let instead = self.instead_of.map_or_else(String::new, |own| format!(", instead of {own}"));
         format!("override {}{made}{instead}{ends}: {reason}", self.id)
     }

@@ -13,7 +13,7 @@ pub(super) struct Arguments {
     /// Changes since this time, such as 2026-11-01T00:00:00Z
     #[arg(long)]
     since: Option<String>,
-    /// The most rows to show
+    /// The maximum number of rows to show
     #[arg(long, value_name = "ROWS", default_value_t = 50)]
     limit: u32,
 }

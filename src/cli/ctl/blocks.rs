@@ -40,18 +40,18 @@ pub(super) enum UnlimitedCommand {
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum RowCommand {
-    /// List those in force, the newest first
+    /// List the entries in force, the newest first
     List {
         /// Include expired ones, which are kept for a day
         #[arg(long)]
         expired: bool,
-        /// The most rows to show; default: all
+        /// The maximum number of rows to show; default: all
         #[arg(long, value_name = "ROWS")]
         limit: Option<u32>,
     },
-    /// Show one
+    /// Show an entry
     Show { id: String },
-    /// End one now
+    /// End an entry now
     Delete {
         id: String,
         #[command(flatten)]

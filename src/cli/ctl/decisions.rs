@@ -19,7 +19,7 @@ pub(super) struct Arguments {
     /// Only refusals
     #[arg(long, conflicts_with = "request_id")]
     refused: bool,
-    /// The most decisions to show
+    /// The maximum number of decisions to show
     #[arg(long, value_name = "DECISIONS", default_value_t = 50)]
     limit: u32,
 }

@@ -11,7 +11,7 @@ pub(super) struct HotKeys {
     #[arg(long, value_name = "MINUTES", default_value_t = 1,
         value_parser = clap::value_parser!(u64).range(1..=60))]
     minutes: u64,
-    /// The most keys to show per policy
+    /// The maximum number of keys to show per policy
     #[arg(long, value_name = "KEYS", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=20))]
     limit: u64,

@@ -42,10 +42,10 @@ enum Resource {
     /// Limits of single consumers and tenants
     #[command(subcommand)]
     Override(overrides::Command),
-    /// Who is refused, whatever limits say
+    /// Block consumers, tenants, addresses or other values
     #[command(subcommand)]
     Block(BlockCommand),
-    /// Whom no limit counts or refuses
+    /// Exempt consumers, tenants, addresses or other values from all limits
     #[command(subcommand)]
     Unlimited(UnlimitedCommand),
     /// The permanent limit of one consumer for one policy

@@ -23,7 +23,7 @@ pub(super) enum Command {
         /// Include expired overrides, which are kept for a day
         #[arg(long)]
         expired: bool,
-        /// The most rows to show; default: all
+        /// The maximum number of rows to show; default: all
         #[arg(long, value_name = "ROWS")]
         limit: Option<u32>,
     },

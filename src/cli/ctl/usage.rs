@@ -78,7 +78,7 @@ pub(super) struct Check {
 impl Usage {
     pub(super) fn call(&self) -> Call {
         let view = match self.minutes {
-            None => View::Inner("windows", "windows", COLUMNS),
+            None => View::Inner("policy in force counts by it", "windows", COLUMNS),
             Some(_) => View::Inner("minutes", "minutes", MINUTE_COLUMNS),
         };
         Call::get(&["v1", "usage", &self.kind, &self.name], view)

@@ -91,7 +91,7 @@ impl Logs {
 }
 
 fn host(text: &str) -> Result<String, &'static str> {
-    is_authority(text).then(|| text.to_owned()).ok_or("write a host, as in api.example.com")
+    is_authority(text).then(|| text.to_owned()).ok_or("write a host, for example api.example.com")
 }
 
 /// Whether a line of a log could be read. If none could, or a log is left out, it says so.
@@ -103,18 +103,16 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
         } else if log.lines > 0 {
             writeln!(
                 errors,
-                "sluicegate: no line of {} can be read as an access log line: the file is skipped; --format names \
-                 its format",
+                "sluicegate: no line of {} can be read as an access log line: the file is skipped; name \
+                 its format with --format",
                 base::words::plain(&log.name)
             )?;
         }
     }
     if !is_readable {
         let why = match logs.iter().all(|log| log.lines == 0) {
-            true => "there are no lines",
-            false => {
-                "no line can be read as an access log line; --format names the format, if it is another one"
-            }
+            true => "the log has no lines",
+            false => "no line can be read as an access log line; name their format with --format",
         };
         writeln!(errors, "sluicegate: {why}")?;
     }

@@ -54,7 +54,7 @@ sections! {
         /// a field of the certificate and its value: `"san:email=alice@example.com"`, `"subject:cn=alice"`
         "shows": Text, Needs(
             "a certificate needs `shows`, the name to find in it",
-            "write the kind of name and the name, as in `shows = \"san:email=alice@example.com\"` or \
+            "write the kind of name and the name, for example `shows = \"san:email=alice@example.com\"` or \
              `\"subject:cn=alice\"`",
         );
         /// the permissions of its bearer: see [roles](#tokens-and-roles)

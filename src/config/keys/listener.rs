@@ -108,7 +108,7 @@ sections! {
         /// DNS names of the certificate, at most 100. Wildcards are errors, because neither challenge can prove them
         "names": Texts, Needs(
             "a certificate from `acme` needs `names`",
-            "write the names that clients use, as in `names = [\"api.example.com\"]`",
+            "write the names that clients use, for example `names = [\"api.example.com\"]`",
         );
         /// a contact address for the CA
         "email": Text;
@@ -136,7 +136,7 @@ sections! {
         /// the proxies that send the header: addresses and ranges, `"unix"` for every client of a Unix socket
         "from": Texts, Needs(
             "`proxy-protocol` needs `from`",
-            "name the proxies that speak it, as in `from = [\"10.0.0.0/8\"]`",
+            "name the proxies that speak it, for example `from = [\"10.0.0.0/8\"]`",
         );
     }
     TIMEOUTS = "`timeouts`" {

@@ -135,7 +135,7 @@ fn path(text: &Text<'_>, written: &str) -> Option<JsonPath> {
     JsonPath::parse(written)
         .map_err(|error| {
             let message = format!("{} is not a path in JSON: {error}", text.shown());
-            text.wrong(message, "write names with dots between, as in `usage.total_tokens`");
+            text.wrong(message, "write names with dots between, for example `usage.total_tokens`");
         })
         .ok()
 }

@@ -10,6 +10,9 @@ use crate::upstream::health;
 /// `{ status = [401, 403] }`, `{ not-status = "2xx" }`, or both.
 pub(crate) fn read(table: &Table<'_>, policy: &mut PolicyDefinition) {
     let Some(value) = table.value("count") else { return };
+    if let Some(value) = table.value("overshoot").filter(|value| !value.is_zero()) {
+        value.warn("`overshoot` changes nothing: Redis decides every request of this policy", "leave it out");
+    }
     let Some(table) = value.table() else { return };
     let checkpoint = table.checkpoint();
     let statuses = |key| table.value(key).map(|value| health::statuses(&value, 100)).unwrap_or_default();

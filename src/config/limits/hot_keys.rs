@@ -28,7 +28,7 @@ fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
     };
     let limit = limit.filter(is_plain);
     if limit.is_none() {
-        let hint = "write `\"report\"`, or a limit for each node as in `\"local-only:1000/m\"`";
+        let hint = "write `\"report\"`, or a limit for each node, for example `\"local-only:1000/m\"`";
         then.wrong(format!("{} is not a valid action for hot keys", then.shown()), hint);
     }
     let window = limit?.window;

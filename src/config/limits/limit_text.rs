@@ -1,9 +1,8 @@
-//! Writes limits and dimensions as [`shorthand`](policy::counting::shorthand) reads them.
+//! Writes limits as [`shorthand`](policy::counting::shorthand) reads them.
 
 use std::num::NonZeroU64;
 
 use limit::{Algorithm, Quota};
-use policy::definition::Dimension;
 
 /// Writes a window: `100/m burst 20`, or `5/10s` if it has no bucket.
 pub fn show_window(window: &Quota) -> String {
@@ -15,26 +14,6 @@ pub fn show_window(window: &Quota) -> String {
         Algorithm::LeakyBucket => format!("{rate} burst {}", window.burst()),
         Algorithm::FixedWindow | Algorithm::SlidingWindow | Algorithm::SlidingLog => rate,
         Algorithm::Concurrency => format!("{} in flight", window.limit()),
-    }
-}
-
-/// Writes a dimension: `ip`, `header:x-api-key`.
-pub(crate) fn show_dimension(dimension: &Dimension) -> String {
-    match dimension {
-        Dimension::Consumer => "consumer".to_owned(),
-        Dimension::Tenant => "tenant".to_owned(),
-        Dimension::Ip => "ip".to_owned(),
-        Dimension::Route => "route".to_owned(),
-        Dimension::Method => "method".to_owned(),
-        Dimension::Host => "host".to_owned(),
-        Dimension::Header(name) => format!("header:{name}"),
-        Dimension::Query(name) => format!("query:{name}"),
-        Dimension::Param(name) => format!("param:{name}"),
-        Dimension::Claim(name) => format!("claim:{name}"),
-        Dimension::Body(path) => format!("body:{path}"),
-        Dimension::Entry(key) => format!("entry:{key}"),
-        Dimension::Cookie(name) => format!("cookie:{name}"),
-        Dimension::Path => "path".to_owned(),
     }
 }
 

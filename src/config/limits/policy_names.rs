@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::limits::{limit_text, policy, windows};
+use crate::limits::{policy, windows};
 use crate::load::context::ImpliedSection;
 use crate::load::report::{DefinitionSpans, Fields, quoted};
 use crate::load::text::Text;
@@ -75,7 +75,7 @@ impl PolicyNames {
             return None;
         }
         let policy = policy::of_shorthand(name.clone(), text)?;
-        let by = policy.by.iter().map(|by| show_text(&limit_text::show_dimension(by)));
+        let by = policy.by.iter().map(|by| show_text(&by.to_string()));
         let keys = vec![("by", array(by)), ("limit", windows::show(&policy.windows))];
         text.ctx.make(ImpliedSection { section: "policy", name: name.clone(), comment: None, keys });
         self.0.insert(name.clone(), config.policies.len());
@@ -91,6 +91,6 @@ fn is_shorthand(text: &str) -> bool {
     first.is_none_or(|first| first.is_ascii_digit())
 }
 
-const WRITE_LIMIT: &str = "write a limit as in `100/m by ip`, or the name of a `[policy.<name>]`";
+const WRITE_LIMIT: &str = "write a limit such as `100/m by ip`, or the name of a `[policy.<name>]`";
 const ONLY_OF_POLICIES: &str =
     "only a policy has limits by tier: write `limit = \"tier\"` in a `[policy.<name>]`, and its name here";

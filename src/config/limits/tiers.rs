@@ -63,15 +63,7 @@ fn spell_tier(documents: &[Table<'_>], named: &[NamedTable<'_>], tier: &TierDefi
 }
 
 fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
-    let limit = table.value("limit");
-    let counting = counting(table, Counting::default());
-    let windows = match limit {
-        Some(value) => windows::windows(&value, counting),
-        None => {
-            table.lacks(&["limit"], "a tier needs `limit`", "write `limit = \"100/m\"`, or `limit = []`");
-            Vec::new()
-        }
-    };
+    let (counting, windows) = windows_of(table, Counting::default(), "a tier needs `limit`".to_owned());
     let (overshoot_ppm, when_down) = sharing(table);
     time_zone::warn_if_unused(table, &windows);
     TierDefinition {
@@ -84,6 +76,16 @@ fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
         when_down,
         origin: LimitOrigin::File,
     }
+}
+
+/// The windows of a tier's table, and how they count; `lack` is said of one without a limit.
+fn windows_of(table: &Table<'_>, base: Counting, lack: String) -> (Counting, Vec<Quota>) {
+    let limit = table.value("limit");
+    let counting = counting(table, base);
+    if limit.is_none() {
+        table.lacks(&["limit"], lack, "write `limit = \"100/m\"`, or `limit = []` for none");
+    }
+    (counting, limit.map(|value| windows::windows(&value, counting)).unwrap_or_default())
 }
 
 fn calendar_of(tier: &TierDefinition) -> CalendarKeys {
@@ -219,16 +221,8 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
         return Some((part, windows::windows(entry, base.counting)));
     }
     let table = entry.table()?;
-    let limit = table.value("limit");
-    let counting = counting(&table, base.counting);
-    let windows = match limit {
-        Some(value) => windows::windows(&value, counting),
-        None => {
-            let hint = "write `limit = \"100/m\"`, or `limit = []` for none";
-            table.lacks(&["limit"], format!("the tier {} needs `limit`", quoted(&entry.key)), hint);
-            Vec::new()
-        }
-    };
+    let needs = format!("the tier {} needs `limit`", quoted(&entry.key));
+    let (_, windows) = windows_of(&table, base.counting, needs);
     if !table.entries().iter().any(|entry| entry.key != "limit") {
         entry.spell(windows::show(&windows));
     }

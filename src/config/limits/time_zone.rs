@@ -44,14 +44,16 @@ impl CalendarKeys {
 }
 
 fn named(text: &Text<'_>) -> Option<&'static Zone> {
-    let zone = TimeZone::get(&text.text).ok();
+    // Files beside the zones, which are what the machine's administrator makes of them.
+    let is_zone = |name: &str| !["factory", "localtime", "posixrules"].contains(&&*name.to_lowercase());
+    let zone = TimeZone::get(&text.text).ok().filter(|_| is_zone(&text.text));
     let zone = zone.and_then(|zone| Some(Zone::new(zone.iana_name()?, offsets(&zone))));
     if zone.is_none() {
         let names: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| is_zone(name)).collect();
         let meant = words::did_you_mean(&text.text, &names);
         let hint = meant.unwrap_or_else(|| {
-            "write `UTC` or a name of the IANA database, as in `time-zone = \"Europe/Berlin\"`".to_owned()
+            "write `UTC` or a name of the IANA database: `time-zone = \"Europe/Berlin\"`".to_owned()
         });
         text.wrong(format!("{} is not a time zone", text.shown()), hint);
     }
@@ -80,7 +82,7 @@ pub(crate) fn warn_if_unused(table: &Table<'_>, windows: &[Quota]) {
     if let Some(text) = text.filter(|_| windows.iter().all(|window| window.calendar().is_none())) {
         text.warn(
             "`time-zone` changes nothing: no limit is by the calendar",
-            "write `day`, `week`, `month` or `year` in the limit, as in `1000/day`, or leave `time-zone` out",
+            "write `day`, `week`, `month` or `year` in the limit, for example `1000/day`, or leave `time-zone` out",
         );
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn counting(table: &Table<'_>, base: Counting) -> Counting {
     let algorithm = table.value("algorithm").map(|value| value.choice(&ALGORITHMS));
     let delay_max = table.value("max-delay");
     let calendar = CalendarKeys::read(table).or(base.calendar);
-    let is_chosen = base.is_chosen || algorithm.is_some() || delay_max.is_some();
+    let is_chosen = base.is_chosen || algorithm.is_some();
     let mut counting = Counting { is_chosen, calendar, ..base.by(algorithm.flatten()) };
     if let Some(value) = delay_max {
         if counting.algorithm == Algorithm::LeakyBucket {
@@ -75,7 +75,7 @@ pub(crate) fn counting(table: &Table<'_>, base: Counting) -> Counting {
 pub(crate) fn dimension(text: &Text<'_>) -> Option<Dimension> {
     match shorthand::dimension(&text.text) {
         Ok(dimension) => {
-            text.spell(limit_text::show_dimension(&dimension));
+            text.spell(dimension.to_string());
             Some(dimension)
         }
         Err(problem) => {
@@ -107,11 +107,11 @@ pub(crate) fn dimension_of_choice(text: &Text<'_>) -> Option<Dimension> {
         Dimension::Body(_) => "a field of the body is not known when an upstream or a server is chosen",
         Dimension::Entry(_) => "an entry of a descriptor is not known when an upstream or a server is chosen",
         _ => {
-            text.spell(limit_text::show_dimension(&dimension));
+            text.spell(dimension.to_string());
             return Some(dimension);
         }
     };
-    text.wrong(message, "use a header, as in `header:x-user`");
+    text.wrong(message, "use a header, for example `header:x-user`");
     None
 }
 
@@ -125,13 +125,17 @@ pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
         }
         let Some((window, by)) = window(&text, counting, hint_without_by) else { continue };
         if !by.is_empty() {
-            let by = array(by.iter().map(|by| show_text(&limit_text::show_dimension(by))));
+            let by = array(by.iter().map(|by| show_text(&by.to_string())));
             text.wrong(
                 "a limit of a policy or a tier cannot name dimensions",
                 format!("end it before `by`: the policy that uses it says `by = {by}`"),
             );
         }
         text.spell(limit_text::show_window(&window));
+        let is_fixed = |one: &Quota| one.algorithm() == Algorithm::FixedWindow && one.has_periods_of(&window);
+        if windows.iter().any(is_fixed) && window.algorithm() == Algorithm::FixedWindow {
+            text.warn("two limits have this period: only the lower one ever refuses", "leave the other out");
+        }
         windows.push(window);
     }
     windows

@@ -93,7 +93,7 @@ fn matching(main: &Path, pattern: &Text<'_>) -> Vec<PathBuf> {
     let name = whole.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let directory = whole.parent().unwrap_or(Path::new("/"));
     if is_wild(&directory.to_string_lossy()) || name.contains('[') {
-        pattern.wrong("an include may use `*` and `?`, only in the file's name", "as in `conf.d/*.toml`");
+        pattern.wrong("only the file's name may have `*` or `?`", "write it like `conf.d/*.toml`");
         return Vec::new();
     }
     if !is_wild(&name) {

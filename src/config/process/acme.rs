@@ -87,7 +87,7 @@ fn ordered(table: Table<'_>) -> Option<Config> {
 }
 
 fn names(table: &Table<'_>) -> Option<Vec<String>> {
-    let hint = "write the names that clients use, as in `names = [\"api.example.com\"]`";
+    let hint = "write the names that clients use, for example `names = [\"api.example.com\"]`";
     let value = table.value("names")?;
     let texts = value.some_texts(hint);
     if texts.len() > NAMES_MAX {
@@ -123,7 +123,7 @@ fn name(text: &Text<'_>) -> Option<String> {
     };
     let is_address = name.parse::<std::net::IpAddr>().is_ok();
     if is_address || name.len() > 253 || !name.split('.').all(label) {
-        let hint = "write a DNS name, as in `api.example.com`; one beyond ASCII in its `xn--` form";
+        let hint = "write a DNS name, for example `api.example.com`; one beyond ASCII in its `xn--` form";
         text.wrong(format!("{} is not a DNS name", text.shown()), hint);
         return None;
     }

@@ -228,7 +228,7 @@ fn admin_host(text: &Text<'_>) -> Option<String> {
         text.spell(&host);
         return Some(host);
     }
-    let hint = "write a name or an address without a port, as in `metrics.internal` or `10.0.0.1`";
+    let hint = "write a name or an address without a port, for example `metrics.internal` or `10.0.0.1`";
     text.wrong(format!("{} is not a host", text.shown()), hint);
     None
 }
@@ -253,7 +253,7 @@ fn default_admin() -> Config {
     }
 }
 
-const SHOWS: &str = "write the kind of name and the name, as in `shows = \"san:email=alice@example.com\"` or \
+const SHOWS: &str = "write the kind of name and the name, for example `shows = \"san:email=alice@example.com\"` or \
     `\"subject:cn=alice\"`";
 
 /// Tokens of one listener: bounded, because a request is compared with each.

@@ -41,7 +41,7 @@ fn read_table(table: Table<'_>) -> Option<Config> {
 fn url(text: &Text<'_>) -> Option<Url> {
     let Some(path) = text.text.strip_prefix("sqlite:") else { return postgres(text) };
     if path.is_empty() || path.starts_with("//") || path.starts_with(":memory:") || path.contains('?') {
-        let hint = "write the path behind `sqlite:`, as in `sqlite:state.db` or `sqlite:/var/lib/sluicegate/state.db`";
+        let hint = "write the path behind `sqlite:`, such as `sqlite:state.db` or `sqlite:/var/lib/sluicegate/state.db`";
         text.wrong("`url` does not name the file of the database", hint);
         return None;
     }

@@ -75,4 +75,4 @@ fn clients(value: &Value<'_>, tls: Option<&tls::TlsFiles>) -> Vec<GrpcClient> {
 /// Clients of one listener: bounded, because a connection is compared with each.
 const CLIENTS_MAX: usize = 256;
 const SHOWS: &str =
-    "write its kind and the name, as in `\"san:uri=spiffe://mesh/ns/edge\"` or `\"subject:cn=envoy\"`";
+    "write its kind and the name, for example `\"san:uri=spiffe://mesh/ns/edge\"` or `\"subject:cn=envoy\"`";

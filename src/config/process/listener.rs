@@ -158,7 +158,7 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
             format!("leave the scheme out: `{}`", text.text.split("://").last().unwrap_or_default())
         }
         Some((host, port)) if !text.has_reference && port.parse::<u64>().is_ok_and(|it| it > 65_535) => {
-            format!("write a port from 0 to 65535, as in `{host}:8080`")
+            format!("write a port from 0 to 65535, for example `{host}:8080`")
         }
         Some(("" | "*", port)) if port.parse::<u16>().is_ok() => {
             format!("write `[::]:{port}` for every address")
@@ -171,7 +171,7 @@ pub(crate) fn address(text: &Text<'_>) -> Option<SocketAddr> {
         _ if text.text.starts_with('/') && !text.has_reference => {
             format!("write {}", quoted(&format!("unix:{}", text.text)))
         }
-        _ => "write an address and a port, as in `127.0.0.1:8080` or `[::]:443`".to_owned(),
+        _ => "write an address and a port, for example `127.0.0.1:8080` or `[::]:443`".to_owned(),
     };
     text.wrong(format!("{} is not an address to listen on", text.shown()), hint);
     None
@@ -181,7 +181,11 @@ pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     let mut client_ip = ClientIp::default();
     let Some(table) = sections::table(documents, "client-ip") else { return client_ip };
     if let Some(value) = table.value("trust") {
-        (client_ip.trust, client_ip.trusts_unix) = peers(&value.texts());
+        let texts = value.texts();
+        for text in texts.iter().filter(|text| text.text.ends_with("/0")) {
+            text.warn("every client may name any address as its own", "list only your own proxies");
+        }
+        (client_ip.trust, client_ip.trusts_unix) = peers(&texts);
     }
     table.word("header", &FORWARDED, &mut client_ip.header);
     table.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
@@ -231,7 +235,7 @@ pub(crate) fn network(text: &Text<'_>) -> Option<IpNet> {
         return Some(network);
     }
     let Ok(network) = text.text.parse::<IpNet>() else {
-        let hint = "write a range, as in `10.0.0.0/8` or `fd00::/8`, or one address";
+        let hint = "write a range, for example `10.0.0.0/8` or `fd00::/8`, or one address";
         text.wrong(format!("{} is not an address or a range", text.shown()), hint);
         return None;
     };

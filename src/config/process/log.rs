@@ -55,7 +55,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
     match EnvFilter::builder().parse(&text.text) {
         Ok(_) => Some(text.text.clone()),
         Err(_) => {
-            let hint = "write a level, or directives as in `info,sluicegate::proxy=debug`";
+            let hint = "write a level, or directives such as `info,sluicegate::proxy=debug`";
             text.wrong(format!("{} is not a log level", text.shown()), hint);
             None
         }
@@ -77,7 +77,7 @@ fn read_access(value: &Value<'_>, auth: &[auth::Config], access_log: &mut Access
     for entry in table.table("sample").iter().flat_map(Table::entries) {
         let status = status_match(&entry.key);
         if status.is_none() {
-            let hint = "write a status as in `429`, or a class as in `2xx`";
+            let hint = "write a status such as `429`, or a class such as `2xx`";
             entry.wrong_key(format!("`{}` is not a status", entry.key.escape_debug()), hint);
         }
         if let (Some(status), Some(ppm)) = (status, entry.share_ppm()) {
@@ -160,15 +160,10 @@ fn address(text: &Text<'_>) -> Option<SyslogAddress> {
 }
 
 fn show_syslog(syslog: &Syslog) -> String {
-    let to = match &syslog.to {
-        SyslogAddress::Unix(path) => format!("unix:{}", path.display()),
-        SyslogAddress::Udp { host, port } if host.contains(':') => format!("{UDP}[{host}]:{port}"),
-        SyslogAddress::Udp { host, port } => format!("{UDP}{host}:{port}"),
-    };
     let word =
         |words: &[&str], index: u8| show_text(words.get(usize::from(index)).copied().unwrap_or_default());
     show_table([
-        (SYSLOG, show_text(&to)),
+        (SYSLOG, show_text(&syslog.to.to_string())),
         ("facility", word(&FACILITIES, syslog.facility)),
         ("severity", word(&SEVERITIES, syslog.severity)),
     ])

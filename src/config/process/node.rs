@@ -36,4 +36,4 @@ pub fn is_node_name(text: &str) -> bool {
 
 /// Bytes of a node's name: those of a host's.
 pub const NODE_NAME_BYTES_MAX: usize = 255;
-const NODE_NAMES: &str = "write up to 255 letters, digits, `-`, `_`, `.` and `:`, as in `edge-1`";
+const NODE_NAMES: &str = "write up to 255 letters, digits, `-`, `_`, `.` and `:`, for example `edge-1`";

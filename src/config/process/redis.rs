@@ -161,7 +161,7 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     }
     let (hosts, db) = hosts.split_once('/').unwrap_or((hosts, ""));
     let Ok(db) = (if db.is_empty() { "0" } else { db }).parse::<u16>() else {
-        return wrong("has an invalid database", "write its number, as in `/0`, or leave it out");
+        return wrong("has an invalid database", "write its number, for example `/0`, or leave it out");
     };
     let login = Login {
         username: Some(username).filter(|name| !name.is_empty()).map(str::to_owned),

@@ -56,7 +56,7 @@ pub(crate) fn read_dns(documents: &[Table<'_>]) -> dns::Config {
             }
             _ => text.wrong(
                 format!("{} is not the address of a name server", text.shown()),
-                "write an address, and a port if it is not 53, as in `127.0.0.1:53`",
+                "write an address, and a port if it is not 53, for example `127.0.0.1:53`",
             ),
         }
     }
@@ -105,7 +105,7 @@ pub(crate) fn read_overload(documents: &[Table<'_>]) -> OverloadConfig {
     table.share("requests", requests);
     table.share("connections", connections);
     if !overload.marks_ppm.is_sorted() {
-        let hint = "raise each above the one before, as in `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
+        let hint = "raise each above the one before, such as `keep-alive = \"92%\"`, `requests = \"95%\"`, `connections = \
              \"98%\"`";
         table.wrong("the thresholds of [overload] must increase", hint);
     }

@@ -49,7 +49,7 @@ impl<'c> Value<'c> {
                 let number = self.value.as_integer();
                 let number = number.and_then(|it| u64::from_str_radix(it.as_str(), it.radix()).ok());
                 let number = number.filter(|number| *number > 0).unwrap_or(100);
-                format!("write its period, as in `limit = \"{number}/m\"`")
+                format!("write its period, for example `limit = \"{number}/m\"`")
             }
             (_, _) if expected.contains("string") => self.as_text(key, number),
             (ON_OFF_OR_TABLE, _) => format!("write `{key} = true`, or `{{ … }}` {OTHER_KEYS}"),
@@ -76,10 +76,10 @@ impl<'c> Value<'c> {
                 (Kind::Share, _) => {
                     let share = number.and_then(share);
                     let share = share.map(|share| format!("write `{key} = \"{share}\"`"));
-                    return share.unwrap_or_else(|| format!("write a share, as in `{key} = \"20%\"`"));
+                    return share.unwrap_or_else(|| format!("write a share, for example `{key} = \"20%\"`"));
                 }
                 (Kind::Time(_) | Kind::TimeOrOff(_) | Kind::TimeWithin(..), _) => {
-                    return "write a whole number and its unit, as in `\"5s\"` or `\"250ms\"`".to_owned();
+                    return "write a whole number and its unit: `\"5s\"` or `\"250ms\"`".to_owned();
                 }
                 (Kind::Field(_), Some(number)) => return format!("write `{key} = \"{number}\"`"),
                 _ => {}

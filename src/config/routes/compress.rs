@@ -56,7 +56,7 @@ fn types(value: &Value<'_>) -> Vec<MediaRange> {
     if ranges.len() > TYPES_MAX {
         value.wrong(
             format!("`types` names more than {TYPES_MAX} media types"),
-            "merge some, as in `text/*`: each response is compared with all of them",
+            "merge some, for example `text/*`: each response is compared with all of them",
         );
     }
     ranges

@@ -60,7 +60,7 @@ fn same_host(text: &Text<'_>, others: &[&str]) -> Option<HttpsRedirect> {
     // Digits alone, because `parse` would take a sign; and not 0, because nothing can connect to it.
     let is_number = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let Some(port) = port.parse().ok().filter(|port| is_number && *port > 0) else {
-        let hint = "write a port from 1 to 65535, as in `https:8443`, or `https` for 443";
+        let hint = "write a port from 1 to 65535, for example `https:8443`, or `https` for 443";
         text.wrong(format!("the port in {} is not valid", text.shown()), hint);
         return None;
     };

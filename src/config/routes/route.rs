@@ -369,7 +369,7 @@ fn hosts(value: &Value<'_>) -> Vec<String> {
 fn host(text: &Text<'_>) -> Option<String> {
     let host = text.text.to_ascii_lowercase();
     let hint = match &host {
-        host if host.contains("://") => "leave the scheme out, as in `api.example.com`",
+        host if host.contains("://") => "leave the scheme out: `api.example.com`",
         host if host.contains('/') => "leave the path out; it has its own key, `path`",
         // `_` gets the same hint, because it is nginx's idiom for any other host.
         host if host.is_empty() || host == "*" || host == "_" => "leave `host` out for any host",

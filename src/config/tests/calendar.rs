@@ -140,9 +140,10 @@ fn what_cannot_be_a_window_of_the_calendar_says_what_to_write() {
             policy("\"9/month\"", "time-zone = \"+02:00\""),
             "`+02:00` is not a time zone",
             "4:13",
-            "a name of the IANA database, as in `time-zone = \"Europe/Berlin\"`",
+            "a name of the IANA database: `time-zone = \"Europe/Berlin\"`",
         ),
         (policy("\"9/month\"", "time-zone = \"\""), "is not a time zone", "4:13", "write `UTC`"),
+        (policy("\"9/month\"", "time-zone = \"localtime\""), "is not a time zone", "4:13", "write `UTC`"),
         (
             policy("\"9/month\"", "time-zone = \"../../../etc/passwd\""),
             "is not a time zone",

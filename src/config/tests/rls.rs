@@ -135,7 +135,7 @@ fn domains_are_checked() {
         ),
         (
             &limited("limit = [\"9/m\", \"per-shop\"]"),
-            "`per-shop` counts by `tenant`, to which the rule maps no entry; write which entry holds it, as in `dimensions = { consumer = \"{user_id}\" }`",
+            "`per-shop` counts by `tenant`, to which the rule maps no entry; write which entry holds it, for example `dimensions = { consumer = \"{user_id}\" }`",
             "9:66",
             "",
         ),

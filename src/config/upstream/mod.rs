@@ -14,7 +14,7 @@ use upstream::config::{
 };
 
 use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
-use super::limits::{limit_text, windows};
+use super::limits::windows;
 use super::load::report::Fields;
 use super::load::sections;
 use super::load::sections::NamedTable;
@@ -114,7 +114,7 @@ fn balance(value: &Value<'_>) -> Option<Balance> {
         Some(("hash", by)) => {
             let by = by.to_owned();
             let by = windows::dimension_of_choice(&Text { text: by, ..text.clone() })?;
-            text.spell(format!("hash:{}", limit_text::show_dimension(&by)));
+            text.spell(format!("hash:{by}"));
             Some(Balance::Hash(by))
         }
         None if text.text == "hash" => {

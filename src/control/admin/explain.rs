@@ -31,15 +31,15 @@ pub(super) enum Error {
     Parameter,
     #[error("a value is not percent-encoded UTF-8")]
     Encoding,
-    #[error("method is not an HTTP method: write it as in GET")]
+    #[error("method is not an HTTP method: write, for example, GET")]
     Method,
-    #[error("url is neither an http URL nor a path: write it as in /v1/orders")]
+    #[error("url is neither an http URL nor a path: write, for example, /v1/orders")]
     Url,
-    #[error("from is not an IP address: write it as in 192.0.2.1, or unix")]
+    #[error("from is not an IP address: write an address such as 192.0.2.1, or unix")]
     From,
     #[error("all must be true or false")]
     All,
-    #[error("header is invalid: write it as name:value, as in x-plan:pro")]
+    #[error("header is invalid: write name:value, for example x-plan:pro")]
     Header,
 }
 

@@ -21,7 +21,7 @@ pub(super) enum AdminRefusal {
     /// Refused, because a hop before this one may have checked the other value.
     #[error("`Authorization` was sent more than once")]
     TwoAuthorizations,
-    #[error("no such endpoint: / lists them")]
+    #[error("no such endpoint: GET / lists all endpoints")]
     NoSuchPage,
     #[error(
         "this endpoint needs a token of [admin], or a client certificate that it lists: send `Authorization: Bearer …`"
@@ -97,7 +97,7 @@ pub(super) enum AdminRefusal {
     UnknownName(String),
     #[error("several API keys have this digest prefix: write a longer one")]
     Ambiguous,
-    #[error("the system's random number generator failed: no API key was made")]
+    #[error("the system's random number generator failed: no API key was created")]
     NoRandomness,
     #[error("Redis does not answer, so present usage is unknown: nothing was granted, try again")]
     NoRedis,
@@ -147,7 +147,7 @@ impl AdminRefusal {
 fn changed(version: &Option<i64>) -> &'static str {
     match version {
         Some(_) => "the row has changed since it was read: read it again and send its new `ETag`",
-        None => "the row does not exist: send `If-None-Match: *` to make it",
+        None => "the row does not exist: send `If-None-Match: *` to create it",
     }
 }
 

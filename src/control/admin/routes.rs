@@ -160,11 +160,11 @@ pub(super) fn control() -> Vec<AdminEndpoint> {
         ),
         endpoint(
             &["/v1/api-keys"],
-            "API keys; the key itself is shown once, when it is made",
+            "API keys; the key itself is shown once, when it is created",
             vec![read(Read, api_keys::list), change(Method::POST, Admin, api_keys::add)],
         )
         .instead(
-            "make a key with `POST /v1/api-keys`, change or delete one with `PATCH` or `DELETE /v1/api-keys/{digest}`",
+            "create a key with `POST /v1/api-keys`, change or delete one with `PATCH` or `DELETE /v1/api-keys/{digest}`",
         ),
         endpoint(
             &["/v1/api-keys/{digest}"],

@@ -29,16 +29,16 @@ pub enum Error {
     },
     /// The connection broke while a change was being committed, and nobody could say within the deadline whether it was.
     /// The audit log tells once the database is back.
-    #[error("{place}: the connection broke during a change, which may have been written: see the audit log")]
+    #[error("the connection to {place} broke during a change: the audit log shows whether it was written")]
     Unknown { place: Arc<str> },
     /// Operator: it can be read and not written.
-    #[error("{place}: it cannot be opened or written: {reason}")]
+    #[error("{place} cannot be opened or written: {reason}")]
     ReadOnly { place: Arc<str>, reason: String },
     /// Operator: the disk that the database is on is full.
-    #[error("{place}: its disk is full: free space or move the database")]
+    #[error("the disk of {place} is full: free space or move the database")]
     Full { place: Arc<str> },
     /// Operator: user, password, database or rights are wrong.
-    #[error("{place}: access is refused: {reason}")]
+    #[error("{place} refuses the request: {reason}")]
     Refused {
         place: Arc<str>,
         /// Why, as the server says it.
@@ -46,12 +46,12 @@ pub enum Error {
     },
     /// Operator: the file is damaged or is no database. It is left as it is.
     #[error(
-        "{place}: {reason}: stop the gateway and put a backup in its place, or move the file and those ending in -wal and -shm away to start empty"
+        "{place} is damaged ({reason}): stop the gateway and put a backup in its place, or move the file and those ending in -wal and -shm away to start empty"
     )]
     Corrupt { place: Arc<str>, reason: String },
     /// Operator: a newer gateway has changed the tables.
     #[error(
-        "{place}: its tables are those of a newer gateway (migration {found}; this one knows {known}): run that version or a newer one"
+        "the tables of {place} are those of a newer gateway (migration {found}; this one knows {known}): run that version or a newer one"
     )]
     Newer {
         place: Arc<str>,

@@ -19,7 +19,7 @@ pub struct Time(pub i64);
 
 /// A text that is not a date and a time of RFC 3339.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a date and time as in `2027-01-31T12:00:00Z`")]
+#[error("not a date and time such as `2027-01-31T12:00:00Z`")]
 pub struct TimeError;
 
 impl Time {

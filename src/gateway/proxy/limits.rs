@@ -18,7 +18,7 @@ use super::response::limit_fields::{RateLimitFields, UnsettledFields, jittered};
 use super::services::TIMED_EVERY;
 use crate::service::refusal::{LimitExceeded, Refusal, Violation};
 use base::clock;
-use limit::{Algorithm, Charge};
+use limit::Charge;
 use limiter::{BlockAnswer, Check, Override, Pending};
 use policy::{HttpSubject, RouteMatch, RouteTable, RoutingFacts};
 
@@ -230,10 +230,7 @@ fn limited(table: &RouteTable, check: &Check<'_>, random: u64) -> LimitExceeded 
                 window: policy.windows[usize::from(charge.window)].label.to_string(),
                 policy: policy.shown_as.to_string(),
                 is_hidden: policy.is_hidden,
-                limit: charge.quota.limit().get(),
-                burst: charge.quota.at_once(),
-                period_seconds: (charge.quota.algorithm() != Algorithm::Concurrency)
-                    .then(|| charge.quota.period_at_ns(clock::unix()).div_ceil(SECOND_NS)),
+                quota: charge.quota,
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| jittered(wait, random)),
                 decided: decision.tier.label(),
                 is_penalty: check.is_penalised(charge.policy),

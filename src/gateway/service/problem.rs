@@ -18,6 +18,7 @@ use super::form::ErrorForm;
 use super::reason::Reason;
 use super::refusal::{LimitExceeded, Refusal, Violation};
 use base::cause::Cause;
+use limit::Algorithm;
 use net::wire::http1::FramingFault;
 use policy::response::body::push_html;
 
@@ -102,7 +103,7 @@ impl<'r> RefusalProblem<'r> {
             Refusal::ClientGone => row(S::BAD_REQUEST, R::ClientGone, C::Internal, "the request body ended before it was complete"),
             Refusal::NoRoute => row(S::NOT_FOUND, R::NoRoute, C::Unimplemented, "no route matches this host and path"),
             Refusal::MethodNotAllowed(allow) =>
-                row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, "the route does not allow this method: `Allow` lists those it does")
+                row(S::METHOD_NOT_ALLOWED, R::MethodNotAllowed, C::Unknown, format!("this route allows only {}", allow.to_str().unwrap_or_default()))
                     .with(Extra::Allow(allow)),
             // One text for every cause, because saying what is wrong with a credential would help to guess one.
             Refusal::Unauthenticated(challenges, cause) =>
@@ -261,7 +262,7 @@ impl<'r> RefusalProblem<'r> {
              <title>{status}</title>\n<h1>{status}</h1>\n<p>"
         );
         // Escaped, because names of policies stand in it, which the operator chose.
-        push_html(&self.detail, &mut page);
+        push_html(&self.detail.replace('`', ""), &mut page);
         page.push_str(&format!("</p>\n<p><small>{}", self.reason.code()));
         if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
             page.push_str(", request ");
@@ -354,17 +355,11 @@ fn missing_text(dimension: &str) -> String {
 fn limits_text(limited: &LimitExceeded) -> String {
     let mut windows: Vec<String> = limited
         .shown()
-        .map(|Violation { policy, limit, burst, period_seconds, is_penalty, .. }| {
-            match (period_seconds, burst) {
-                (Some(_), _) if *is_penalty => {
-                    format!("{policy} penalises clients that do not wait for `Retry-After`")
-                }
-                (Some(seconds), None) => format!("{policy} allows {limit} in {seconds} s"),
-                (Some(seconds), Some(burst)) => {
-                    format!("{policy} allows {limit} in {seconds} s, {burst} at once")
-                }
-                (None, _) => format!("{policy} allows {limit} in flight"),
+        .map(|violation| match violation.policy.as_str() {
+            policy if violation.is_penalty && violation.period_seconds().is_some() => {
+                format!("`{policy}` penalises clients that do not wait for `Retry-After`")
             }
+            policy => format!("`{policy}` allows {}", rate_text(violation)),
         })
         .collect();
     // The penalty of a policy with several windows is one. A policy's windows are adjacent.
@@ -378,16 +373,41 @@ fn limits_text(limited: &LimitExceeded) -> String {
     }
 }
 
+/// `60 per minute, 5 at once`, `5 in 10 s`, `3 per month`, `2 in flight`.
+fn rate_text(violation: &Violation) -> String {
+    let (quota, limit) = (&violation.quota, violation.quota.limit());
+    let Some(seconds) = violation.period_seconds() else { return format!("{limit} in flight") };
+    let whole = |length: u64| seconds.is_multiple_of(length).then(|| seconds / length);
+    let period = match (quota.calendar(), whole(86_400), whole(3_600), whole(60)) {
+        (Some(calendar), ..) => format!("per {}", calendar.unit().word()),
+        // One of them is 24 hours, because only a day of the calendar ends at midnight.
+        (_, Some(days @ 2..), ..) => format!("in {days} days"),
+        (_, _, Some(1), _) => "per hour".to_owned(),
+        (_, _, Some(hours), _) => format!("in {hours} hours"),
+        (.., Some(1)) => "per minute".to_owned(),
+        (.., Some(minutes)) => format!("in {minutes} minutes"),
+        _ if seconds == 1 => "per second".to_owned(),
+        _ => format!("in {seconds} s"),
+    };
+    match quota.at_once() {
+        Some(burst) if quota.algorithm() == Algorithm::LeakyBucket => {
+            format!("{limit} {period}, evenly spaced, with at most {} waiting", burst - 1)
+        }
+        Some(burst) => format!("{limit} {period}, {burst} at once"),
+        None => format!("{limit} {period}"),
+    }
+}
+
 fn violation_json(violation: &Violation) -> serde_json::Value {
     let mut json = serde_json::json!({
         "policy": violation.policy,
         "window": violation.window,
-        "limit": violation.limit,
-        "period-seconds": violation.period_seconds,
+        "limit": violation.quota.limit(),
+        "period-seconds": violation.period_seconds(),
         "decided": violation.decided,
         "retry-after-seconds": violation.retry_after_seconds,
     });
-    if let Some(burst) = violation.burst {
+    if let Some(burst) = violation.quota.at_once() {
         json["burst"] = burst.into();
     }
     if violation.is_penalty {
@@ -452,3 +472,47 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 const HTML: HeaderValue = HeaderValue::from_static("text/html; charset=utf-8");
 const CLOSE: HeaderValue = HeaderValue::from_static("close");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU64;
+
+    use limit::{Calendar, CalendarUnit, Quota, Zone};
+
+    use super::*;
+
+    #[test]
+    fn limits_are_said_by_the_unit_of_their_period() {
+        let quota = |algorithm, seconds: u64, burst| {
+            let number = |number| NonZeroU64::new(number).expect("it is not zero");
+            Quota::new(algorithm, number(60), number(seconds * 1_000_000_000), number(burst))
+        };
+        let bucket = |seconds| quota(Algorithm::TokenBucket, seconds, 60);
+        let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
+        for (quota, text) in [
+            (bucket(1), "60 per second"),
+            (bucket(10), "60 in 10 s"),
+            (bucket(60), "60 per minute"),
+            (bucket(90), "60 in 90 s"),
+            (bucket(300), "60 in 5 minutes"),
+            (bucket(3_600), "60 per hour"),
+            (bucket(86_400), "60 in 24 hours"),
+            (bucket(30 * 86_400), "60 in 30 days"),
+            (bucket(60).on_calendar(month), "60 per month"),
+            (quota(Algorithm::TokenBucket, 60, 5), "60 per minute, 5 at once"),
+            (quota(Algorithm::LeakyBucket, 60, 2), "60 per minute, evenly spaced, with at most 2 waiting"),
+            (quota(Algorithm::Concurrency, 1, 60), "60 in flight"),
+        ] {
+            let violation = Violation {
+                window: String::new(),
+                policy: String::new(),
+                is_hidden: false,
+                quota,
+                retry_after_seconds: None,
+                decided: "local",
+                is_penalty: false,
+            };
+            assert_eq!(rate_text(&violation), text);
+        }
+    }
+}

@@ -3,7 +3,8 @@
 
 use http::HeaderValue;
 
-use base::cause::Cause;
+use base::{cause::Cause, clock};
+use limit::{Algorithm, Quota};
 use net::wire::http1::FramingFault;
 
 /// Why a request is refused, with what the answer says of it.
@@ -93,18 +94,21 @@ pub struct Violation {
     pub policy: String,
     /// Whether the response does not mention it.
     pub is_hidden: bool,
-    /// Units in one period.
-    pub limit: u64,
-    /// Units at once, if they are not those of one period.
-    pub burst: Option<u64>,
-    /// `None` for a limit on requests in flight, which has no period.
-    pub period_seconds: Option<u64>,
+    pub quota: Quota,
     /// Seconds until it may admit the request, jitter included. `None`: it costs more than the window ever holds.
     pub retry_after_seconds: Option<u64>,
     /// Where it was decided: `local`, `global` or `fallback`.
     pub decided: &'static str,
     /// Whether the wait is a penalty, because the client did not heed earlier refusals.
     pub is_penalty: bool,
+}
+
+impl Violation {
+    /// The length of the period now; `None` for a limit on requests in flight, which has none.
+    pub fn period_seconds(&self) -> Option<u64> {
+        let is_timed = self.quota.algorithm() != Algorithm::Concurrency;
+        is_timed.then(|| self.quota.period_at_ns(clock::unix()).div_ceil(1_000_000_000))
+    }
 }
 
 impl LimitExceeded {
@@ -115,6 +119,6 @@ impl LimitExceeded {
 
     /// Whether only limits on requests in flight were violated.
     pub fn is_in_flight(&self) -> bool {
-        self.violated.iter().all(|violation| violation.period_seconds.is_none())
+        self.violated.iter().all(|violation| violation.period_seconds().is_none())
     }
 }

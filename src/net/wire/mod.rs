@@ -3,3 +3,6 @@
 
 pub mod http1;
 pub mod http2;
+
+/// A record of TLS begins so that is an alert: what a server of TLS answers to a request in the clear.
+pub const TLS_ALERT: u8 = 0x15;

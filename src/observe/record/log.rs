@@ -37,7 +37,7 @@ pub struct OpenSink {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The file cannot be opened for appending.
-    #[error("{log} {path}: {source}")]
+    #[error("{log} {path} cannot be opened: {source}")]
     Open {
         log: &'static str,
         path: PathBuf,
@@ -206,7 +206,7 @@ impl ChunkWriter {
         let (written, error) = match &mut self.output {
             Output::Stdout => write_whole(&mut io::stdout().lock(), text, &mut self.is_torn),
             Output::Stderr => write_whole(&mut io::stderr().lock(), text, &mut self.is_torn),
-            Output::File(file) => write_whole(file, text, &mut self.is_torn),
+            Output::File(file, _) => write_whole(file, text, &mut self.is_torn),
             Output::Syslog(sender) => return sender.send_lines(text),
             Output::Off => (text.len(), None),
         };
@@ -228,7 +228,12 @@ impl ChunkWriter {
     fn lose(&mut self, lines: u64, error: &io::Error) {
         self.metrics.dropped.add(lines);
         if self.failing.is_none() {
-            tracing::warn!(%error, "{} cannot be written: lines are dropped until it can", self.name);
+            let to = match &self.output {
+                Output::File(_, path) => format!(" {}", path.display()),
+                Output::Syslog(sender) => format!(" {}", sender.to),
+                Output::Stdout | Output::Stderr | Output::Off => String::new(),
+            };
+            tracing::warn!(%error, "{}{to} cannot be written: lines are dropped until it can", self.name);
         }
         self.failing = Some(self.failing.unwrap_or(0) + lines);
     }
@@ -261,11 +266,10 @@ fn open(log: &'static str, sink: &Sink) -> Result<Output, Error> {
     match sink {
         Sink::Stdout => Ok(Output::Stdout),
         Sink::Stderr => Ok(Output::Stderr),
-        Sink::File(path) => append_to(path).map(Output::File).map_err(|source| Error::Open {
-            log,
-            path: path.clone(),
-            source,
-        }),
+        Sink::File(path) => match append_to(path) {
+            Ok(file) => Ok(Output::File(file, path.clone())),
+            Err(source) => Err(Error::Open { log, path: path.clone(), source }),
+        },
         // It connects with its first message, and again whenever the daemon has been started again.
         Sink::Syslog(syslog) => Ok(Output::Syslog(SyslogSender::new(syslog.to.clone()))),
         Sink::Off => Ok(Output::Off),
@@ -335,7 +339,7 @@ mod tests {
     fn a_reader_that_stalls_stalls_no_worker() {
         let metrics = AccessLog::default();
         let (mut reader, writer) = io::pipe().expect("a pipe");
-        let output = Output::File(File::from(OwnedFd::from(writer)));
+        let output = Output::File(File::from(OwnedFd::from(writer)), PathBuf::new());
         let log =
             LineLog::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         let buffer = log.buffer();
@@ -366,7 +370,7 @@ mod tests {
     fn a_writer_that_is_stuck_is_left_behind() {
         let metrics = AccessLog::default();
         let (reader, writer) = io::pipe().expect("a pipe");
-        let output = Output::File(File::from(OwnedFd::from(writer)));
+        let output = Output::File(File::from(OwnedFd::from(writer)), PathBuf::new());
         let log =
             LineLog::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         write_lines(&log, 0..5_000);
@@ -391,7 +395,7 @@ mod tests {
         // It takes a part of a chunk, as a disk that becomes full does.
         let (writer, mut reader) = UnixStream::pair().expect("a pair");
         writer.set_nonblocking(true).expect("it can be told");
-        let output = Output::File(File::from(OwnedFd::from(writer)));
+        let output = Output::File(File::from(OwnedFd::from(writer)), PathBuf::new());
         let log =
             LineLog::start((ACCESS_LOG, "access-log"), output, &Sink::Stdout, &metrics).expect("a thread");
         write_lines(&log, 0..5_000);

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
@@ -23,7 +24,7 @@ pub(super) struct Chunk {
 pub(super) enum Output {
     Stdout,
     Stderr,
-    File(File),
+    File(File, PathBuf),
     Syslog(SyslogSender),
     Off,
 }

@@ -1,6 +1,7 @@
 //! Syslog (RFC 5424): the header of a message, which workers write before each line, and the socket that the writer sends
 //! messages over, one a datagram (RFC 5426). The line is the message; there is no structured data.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::unix::net::UnixDatagram;
@@ -28,6 +29,19 @@ pub enum SyslogAddress {
         host: String,
         port: u16,
     },
+}
+
+impl fmt::Display for SyslogAddress {
+    /// As the configuration writes it.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SyslogAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
+            SyslogAddress::Udp { host, port } if host.contains(':') => {
+                write!(formatter, "udp://[{host}]:{port}")
+            }
+            SyslogAddress::Udp { host, port } => write!(formatter, "udp://{host}:{port}"),
+        }
+    }
 }
 
 impl Syslog {
@@ -65,7 +79,7 @@ impl Header {
 /// Sends messages. It connects when there is something to send, and again when that fails.
 #[derive(Debug)]
 pub(super) struct SyslogSender {
-    to: SyslogAddress,
+    pub(super) to: SyslogAddress,
     socket: Option<SyslogSocket>,
 }
 

@@ -71,7 +71,7 @@ pub enum ShorthandProblem {
     ZeroLimit,
     #[error("a burst of 0 admits nothing")]
     ZeroBurst,
-    #[error("a period of 0 never ends")]
+    #[error("a period cannot be 0")]
     ZeroPeriod,
     /// Neither `/` nor `per`.
     #[error("the period of the limit is missing")]
@@ -112,17 +112,17 @@ impl ShorthandProblem {
                 return Cow::Owned(format!("write `{kind}:NAME`"));
             }
             ShorthandProblem::UnknownDimension { found } if matches!(&**found, "and" | "&" | "+") => {
-                "separate dimensions with commas, as in `by ip, route`"
+                "separate dimensions with commas, for example `by ip, route`"
             }
             ShorthandProblem::Empty | ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
             ShorthandProblem::Fraction => "only the number of requests per period may have decimals",
             ShorthandProblem::CalendarFraction { .. } => {
-                "write a whole number, or a period of fixed length, as in `1.5/d` or `1.5/30d`"
+                "write a whole number, or a period of fixed length, for example `1.5/d` or `1.5/30d`"
             }
-            ShorthandProblem::TooSlow => "write a longer period, as in `1/30d`",
-            ShorthandProblem::Letters { .. } => "write its digits, as in `10_000/d`",
+            ShorthandProblem::TooSlow => "write a longer period, for example `1/30d`",
+            ShorthandProblem::Letters { .. } => "write its digits, for example `10_000/d`",
             ShorthandProblem::TooLarge => "write a smaller number",
             ShorthandProblem::Negative
             | ShorthandProblem::ZeroLimit

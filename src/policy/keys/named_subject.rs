@@ -40,7 +40,7 @@ pub struct NamedSubject {
 pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
     #[error(
-        "the policy counts by {by}, and the key does not have exactly one value for each: write `dimensions` instead"
+        "the policy counts by {by}: the key needs one value for each, joined by `:`, or write `dimensions` instead"
     )]
     Key { by: String },
     /// A name that means nothing to this policy.

@@ -80,7 +80,7 @@ fn network(text: &str) -> Result<IpNet, String> {
         return Ok(address.to_canonical().into());
     }
     let network: IpNet = text.parse().map_err(|_| {
-        format!("`{text}` is no address range: write one, as in `203.0.113.0/24`, or one address")
+        format!("`{text}` is not an address or a range: write one, for example `203.0.113.0/24`")
     })?;
     // Errors, because of the two halves one is wrong, or no client's address has this form.
     match network {
@@ -131,7 +131,7 @@ mod tests {
     fn what_cannot_be_a_value_is_told_what_to_write() {
         for (written, told) in [
             ("203.0.113.7", "such as `ip=203.0.113.0/24`"),
-            ("ip=203.0.113", "write one, as in `203.0.113.0/24`"),
+            ("ip=203.0.113", "write one, for example `203.0.113.0/24`"),
             ("ip=203.0.113.7/24", "write `203.0.113.0/24`"),
             ("ip=::ffff:203.0.113.0/120", "write `203.0.113.0/24`"),
             ("ip=", "write the value of `ip`"),

@@ -33,7 +33,7 @@ impl UnreadKeys {
                 continue;
             }
             let why = self.why.iter().find(|(known, _)| *known == key);
-            let why = why.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why);
+            let why = why.map_or("it has no counterpart, or `migrate` does not know it", |(_, why)| why);
             notes.left_out(&place, &unread.shown, why);
         }
     }

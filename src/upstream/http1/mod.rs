@@ -329,7 +329,7 @@ where
             }
             let parsed = answer::AnswerHead::parse(&self.read, fields);
             let parsed = parsed.map_err(|error| match self.read.first() {
-                Some(&TLS_ALERT) => Error::Unreadable(Cause::SpeaksTls),
+                Some(&net::wire::TLS_ALERT) => Error::Unreadable(Cause::SpeaksTls),
                 _ => error.into(),
             });
             let Some(mut head) = parsed? else {
@@ -415,8 +415,6 @@ const READ_BYTES: usize = 8 * 1024;
 const READ_BYTES_MAX: usize = 128 * 1024;
 /// Pieces of a body up to this size are copied, so that the read buffer can be reused.
 const COPIED_BYTES: usize = 2 * 1024;
-/// A record of TLS begins so that is an alert: what a server of TLS answers to a request in the clear.
-const TLS_ALERT: u8 = 0x15;
 /// The longest head of an answer.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// The most a server may send before the end of its final answer's head, interim answers included.

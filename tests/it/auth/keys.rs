@@ -73,8 +73,7 @@ fn an_entry_of_a_key_carries_its_whole_identity() {
         "--claim",
         "org.plan=a=b",
     ];
-    let ended = ["--consumer", "old", "--expires", "2020-01-01"];
-    let keys = hashed("k", &all) + &hashed("old", &ended);
+    let keys = hashed("k", &all) + &entry("old", "expires = 2020-01-01");
     assert!(keys.contains("claims = { "), "one line a key: {keys}");
     let require = "require = { claims = { role = [\"ops\"], \"org.plan\" = [\"a=b\"] } }";
     let guarded = Guarded::start(directory(&keys), KEYS, "\"keys\"", require);
@@ -84,9 +83,13 @@ fn an_entry_of_a_key_carries_its_whole_identity() {
         guarded.gateway.logged_where("a refusal", |line| line["status"] == 401)["cause"],
         "api-key-expired"
     );
-    for wrong in
-        [["--expires", "2027-01-01T00:00:00"], ["--expires", "soon"], ["--claim", "role"], ["--claim", "=x"]]
-    {
+    for wrong in [
+        ["--expires", "2090-01-01T00:00:00"],
+        ["--expires", "2020-01-01"],
+        ["--expires", "soon"],
+        ["--claim", "role"],
+        ["--claim", "=x"],
+    ] {
         let output = binary().arg("hash-key").args(wrong).stdin(Stdio::null()).output().expect("it ends");
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stderr));
     }

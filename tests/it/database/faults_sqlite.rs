@@ -94,7 +94,7 @@ fn fills_its_disk() {
         fs::write(&fill, vec![0; 2 << 20]).expect_err("the disk is smaller");
         let full = at_last_fails(&database).await;
         assert!(matches!(&full, Error::Full { place } if place.contains("state.db")), "{full:?}");
-        assert!(full.to_string().contains("its disk is full"), "{full}");
+        assert!(full.to_string().contains("is full: free space"), "{full}");
         let listed = killed::every_override(&database).await;
         let version = database.version().await.expect("it is read");
         assert!(listed.contains(&made) && listed.len() as i64 == version, "all or nothing is there");

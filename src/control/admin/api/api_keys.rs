@@ -225,7 +225,7 @@ fn is_text(text: &str) -> bool {
     text_flaw(text, ID_CHARS_MAX).is_none()
 }
 
-const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no API key with this digest");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("the database has no API key with this digest");
 /// Hex digits that a SHA-256 has.
 const DIGEST_DIGITS: usize = 64;
 const CLAIMS_MAX: usize = 64;

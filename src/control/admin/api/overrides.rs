@@ -52,7 +52,7 @@ pub(super) struct OverrideBody {
     /// The limit of a policy's first window (0 refuses every request), the factor for all windows, or of a block the status of
     /// its responses: 403, which is the default, or 429.
     pub value: Option<f64>,
-    /// The reason, for the audit log.
+    /// Why, for the audit log.
     pub reason: Reason,
     /// The duration after which it ends.
     pub duration: Option<DurationText>,
@@ -331,8 +331,8 @@ impl OverrideType {
 fn subject_of(text: &str) -> Result<String, String> {
     let value: NamedValue = text.parse()?;
     match &value {
-        NamedValue::Of(Dimension::Consumer, _) => Err("write the consumer as `user-id`".to_owned()),
-        NamedValue::Of(Dimension::Tenant, _) => Err("write the tenant as `tenant-id`".to_owned()),
+        NamedValue::Of(Dimension::Consumer, _) => Err("write it as `user-id` (ctl: `--user`)".to_owned()),
+        NamedValue::Of(Dimension::Tenant, _) => Err("write it as `tenant-id` (ctl: `--tenant`)".to_owned()),
         // By the form in which requests have it, so that one digest stands for every spelling.
         value => Ok(match value.secret() {
             // As lists show it.

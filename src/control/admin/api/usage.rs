@@ -91,7 +91,7 @@ struct MinuteUsage {
 struct ResetBody {
     /// Only this policy; default: all that count by the consumer or the tenant.
     policy: Option<Name>,
-    /// The reason, for the audit log.
+    /// Why, for the audit log.
     reason: Reason,
 }
 
@@ -99,14 +99,14 @@ struct ResetBody {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(extend("examples" = [json!({ "units": 10, "policy": "calls", "reason": "our fault" })]))]
 struct GrantBody {
-    /// How many units to refund; more than the spent ones have no effect.
+    /// How many units to refund; units beyond those spent have no effect.
     #[schemars(range(min = 1, max = ABSOLUTE_MAX))]
     units: u64,
     /// The name of a policy.
     policy: Name,
     /// The tenant that a consumer acts for, if the policy counts by it, too, or its keys have a dedicated shard.
     tenant: Option<Name>,
-    /// The reason, for the audit log.
+    /// Why, for the audit log.
     reason: Reason,
 }
 

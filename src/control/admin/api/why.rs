@@ -326,7 +326,7 @@ fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
                 .as_f64()
                 .map_or_else(String::new, |left| format!(", for {left:.0} s more"));
             let made = of["created-by"].as_str().filter(|by| !by.is_empty());
-            let made = made.map_or_else(String::new, |by| format!(", made by {by}"));
+            let made = made.map_or_else(String::new, |by| format!(", created by {by}"));
             let said = format!(
                 "policy {}, window {}: {} instead of {} by override {}{made}{ends}: {}",
                 policy.policy,
@@ -413,6 +413,7 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
             "a {unit} of the calendar in {zone}: the current one began at {begun} and ends at {ends}"
         );
     }
+    let each = (seconds * 1_000.0 / window.limit.max(1) as f64).round() / 1_000.0;
     match quota.algorithm() {
         Algorithm::FixedWindow => {
             format!("a fixed window: the current one began at {begun} and ends at {ends}")
@@ -424,13 +425,12 @@ fn alignment(window: &WindowUsage, now: Duration) -> String {
         Algorithm::SlidingLog => {
             format!("a sliding log: exactly the requests of the last {seconds} s count")
         }
-        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
-            let each = seconds / window.limit.max(1) as f64;
-            format!(
-                "a bucket: one unit comes back every {} s, up to {}",
-                (each * 1_000.0).round() / 1_000.0,
-                window.capacity
-            )
+        Algorithm::TokenBucket => {
+            format!("a bucket: one unit comes back every {each} s, up to {}", window.capacity)
+        }
+        Algorithm::LeakyBucket => {
+            let waiting = window.capacity.saturating_sub(1);
+            format!("a leaky bucket: one unit passes every {each} s, and up to {waiting} wait")
         }
         Algorithm::Concurrency => "counts requests in flight, and has no period".to_owned(),
     }

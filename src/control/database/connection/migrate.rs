@@ -76,8 +76,7 @@ pub(in crate::database) async fn must_be_current(
     if is_current(connections, within).await? {
         return Ok(());
     }
-    let reason = "its tables are missing or older than this program: start the gateway once to migrate them"
-        .to_owned();
+    let reason = "its tables are missing or too old; start the gateway once to migrate them".to_owned();
     Err(Error::Tables { place: Arc::clone(&connections.place), reason })
 }
 

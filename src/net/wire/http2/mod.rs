@@ -11,7 +11,7 @@ mod metered_stream;
 mod splitter;
 mod trailers;
 
-pub use meter::{Excess, HyperRefusal, Meter, PeerSide, StreamId};
+pub use meter::{Excess, HyperRefusal, Meter, Opening, PeerSide, StreamId};
 pub use metered_stream::MeteredStream;
 pub use splitter::{
     ACK, CONTINUATION, END_HEADERS, END_STREAM, FrameHead, HEADERS, SETTINGS, Splitter, WINDOW_UPDATE, frame,

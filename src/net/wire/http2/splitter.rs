@@ -67,6 +67,11 @@ impl Splitter {
         }
     }
 
+    /// Whether a head has begun with this byte and is not whole.
+    pub fn begins_with(&self, byte: u8) -> bool {
+        self.have > 0 && self.part[0] == byte
+    }
+
     /// Adds to the part of a head; the head once it is whole.
     fn gather(&mut self, bytes: &mut &[u8]) -> Option<FrameHead> {
         let wanted = if self.have < HEAD_BYTES { HEAD_BYTES } else { self.wanted() };

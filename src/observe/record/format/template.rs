@@ -60,7 +60,7 @@ pub enum Error {
     #[error("a format must not have control characters")]
     Control,
     /// Nothing in it differs from one request to the next.
-    #[error("every line would be the same; write values as in `{{client}} \"{{request}}\" {{status}}`")]
+    #[error("every line would be the same; write values such as `{{client}} \"{{request}}\" {{status}}`")]
     Fixed,
     #[error("a line could become longer than {LINE_BYTES_MAX} bytes; name fewer values")]
     TooLong,

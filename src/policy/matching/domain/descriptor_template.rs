@@ -20,10 +20,10 @@ enum DescriptorPiece {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A brace that nothing closes, or that closes nothing.
-    #[error("a brace has no counterpart; write the key of an entry in braces, as in `{{user_id}}`")]
+    #[error("a brace has no counterpart; write the key of an entry in braces, for example `{{user_id}}`")]
     Brace,
     /// Nothing between two braces.
-    #[error("`{{}}` names no entry; write its key, as in `{{user_id}}`")]
+    #[error("`{{}}` names no entry; write its key, for example `{{user_id}}`")]
     Nameless,
 }
 

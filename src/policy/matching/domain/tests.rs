@@ -414,11 +414,11 @@ fn all_mistakes_of_rules_come_at_once() {
         ),
         (
             limit(1),
-            "`by-consumer` counts by `consumer`, to which the rule maps no entry; write which entry holds it, as in `dimensions = { consumer = \"{user_id}\" }`",
+            "`by-consumer` counts by `consumer`, to which the rule maps no entry; write which entry holds it, for example `dimensions = { consumer = \"{user_id}\" }`",
         ),
         (
             limit(2),
-            "`by-ip` counts by `ip`, to which the rule maps no entry; write which entry holds it, as in `dimensions = { consumer = \"{user_id}\" }`",
+            "`by-ip` counts by `ip`, to which the rule maps no entry; write which entry holds it, for example `dimensions = { consumer = \"{user_id}\" }`",
         ),
         (
             limit(3),
@@ -427,9 +427,12 @@ fn all_mistakes_of_rules_come_at_once() {
         ),
         (limit(4), "no policy is called `plane`"),
         (limit(6), "the policy `plain` is named twice; it would be charged twice"),
-        (given(0), "a brace has no counterpart; write the key of an entry in braces, as in `{user_id}`"),
+        (
+            given(0),
+            "a brace has no counterpart; write the key of an entry in braces, for example `{user_id}`",
+        ),
         (given(1), "the rule has no entry `shopp`; did you mean `shop`?"),
-        (given(3), "`{}` names no entry; write its key, as in `{user_id}`"),
+        (given(3), "`{}` names no entry; write its key, for example `{user_id}`"),
         (given(2), "no policy of the rule counts by `route`"),
         (DomainField::Entries(2), "another rule matches the same descriptors; leave one out"),
         (

@@ -159,6 +159,6 @@ const HARMLESS: &[(&str, &str)] = &[
     ("CacheConfig", "responses are not cached"),
     ("HealthCheck", "use /healthz and /readyz of the admin listener, or a route with `respond`"),
     ("StatefulSession", "write `sticky = { cookie = … }` at the upstream"),
-    ("IPTagging", "there is no counterpart"),
-    ("Config", "there is no counterpart"),
+    ("IPTagging", "it has no counterpart"),
+    ("Config", "it has no counterpart"),
 ];

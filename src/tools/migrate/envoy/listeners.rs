@@ -218,7 +218,7 @@ impl<'d> Reading<'d> {
                         trusted";
                     self.left_out(filter, name, why);
                 }
-                _ => self.left_out(filter, name, "there is no counterpart"),
+                _ => self.left_out(filter, name, "it has no counterpart"),
             }
         }
     }

@@ -77,7 +77,7 @@ impl<'d> Reading<'d> {
         } else if check.has("tcp_health_check") {
             keys.push(("tcp", "true".to_owned()));
         } else {
-            return self.left_out(check, "health_checks", "there is no counterpart");
+            return self.left_out(check, "health_checks", "it has no counterpart");
         }
         let time_of = |key: &str| check.get(key).and_then(|it| it.parsed(protobuf_time)).map(time);
         keys.extend(time_of("interval").map(|it| ("every", it)));

@@ -104,7 +104,7 @@ impl<'d> Reading<'d> {
                     }
                     "cookie" => "write `sticky = { cookie = …, secret = … }` at the upstream",
                     "slowstart" => "write `slow-start` at the upstream",
-                    _ => "there is no counterpart",
+                    _ => "it has no counterpart",
                 };
                 self.draft.notes.left_out(
                     &server.place,

@@ -107,7 +107,7 @@ fn unread(sections: &[Section], draft: &mut Draft) {
         }
         if !matches!(section.kind.as_str(), "defaults" | "frontend" | "backend" | "listen") {
             let what = format!("{} {}", section.kind, section.name);
-            draft.notes.left_out(&section.place, &what, "there is no counterpart");
+            draft.notes.left_out(&section.place, &what, "it has no counterpart");
             continue;
         }
         for line in section.lines.iter().filter(|line| !line.is_taken()) {
@@ -118,7 +118,7 @@ fn unread(sections: &[Section], draft: &mut Draft) {
                 false => {
                     let why = WHY.iter().find(|(word, _)| *word == first || line.begins(word));
                     let why =
-                        why.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why);
+                        why.map_or("it has no counterpart, or `migrate` does not know it", |(_, why)| why);
                     draft.notes.left_out_line(line, why);
                 }
             }

@@ -144,7 +144,7 @@ impl<'d> Reading<'d> {
                 format!("{what} and has no counterpart; {left_out} is left out until you rewrite it")
             } else {
                 let why = WHY.iter().find(|(known, _)| *known == word);
-                why.map_or("there is no counterpart", |(_, why)| why).to_owned()
+                why.map_or("it has no counterpart", |(_, why)| why).to_owned()
             };
             self.draft.notes.left_out(&line.place, &format!("{shown} {word}"), &why);
             if is_guard {

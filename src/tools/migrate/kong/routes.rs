@@ -30,7 +30,7 @@ impl<'d> Reading<'d> {
             .iter()
             .any(|protocol| !matches!(*protocol, "http" | "https" | "grpc" | "grpcs" | "ws" | "wss"))
         {
-            return self.left_out(node, &what, "only HTTP and gRPC are forwarded here");
+            return self.left_out(node, &what, "the gateway forwards only HTTP and gRPC");
         }
         let hosts = self.hosts(node);
         let mut common = self.common(node, service.map(|(service, _)| service));

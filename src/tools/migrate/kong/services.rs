@@ -31,7 +31,7 @@ impl<'d> Reading<'d> {
                 continue;
             }
             let Some(target) = self.target(service) else {
-                self.left_out(service, &format!("service {name}"), "only HTTP and gRPC are forwarded here");
+                self.left_out(service, &format!("service {name}"), "the gateway forwards only HTTP and gRPC");
                 continue;
             };
             for route in self.parts(service, "routes", "service") {

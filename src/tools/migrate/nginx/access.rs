@@ -30,11 +30,11 @@ const GUARDS: &[(&str, &str)] = &[
     ("js_content", SCRIPT),
     ("js_header_filter", SCRIPT),
     ("perl", SCRIPT),
-    ("modsecurity", "there is no web application firewall"),
-    ("app_protect_enable", "there is no web application firewall"),
-    ("SecRulesEnabled", "there is no web application firewall"),
-    ("DeniedUrl", "there is no web application firewall"),
-    ("CheckRule", "there is no web application firewall"),
+    ("modsecurity", "the gateway has no web application firewall"),
+    ("app_protect_enable", "the gateway has no web application firewall"),
+    ("SecRulesEnabled", "the gateway has no web application firewall"),
+    ("DeniedUrl", "the gateway has no web application firewall"),
+    ("CheckRule", "the gateway has no web application firewall"),
     ("internal", "clients' requests do not reach it"),
 ];
 

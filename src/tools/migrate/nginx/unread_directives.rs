@@ -22,7 +22,7 @@ fn why(name: &str) -> &'static str {
     let found = WHY
         .iter()
         .find(|(known, _)| known.strip_suffix('*').map_or(*known == name, |prefix| name.starts_with(prefix)));
-    found.map_or("there is no counterpart, or `migrate` does not know it", |(_, why)| why)
+    found.map_or("it has no counterpart, or `migrate` does not know it", |(_, why)| why)
 }
 
 /// Words that change no answer.

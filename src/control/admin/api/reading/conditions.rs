@@ -22,7 +22,7 @@ pub(in crate::admin) fn expected(headers: &HeaderMap) -> Result<Expect, Flaw> {
         (Some(_), Some(_)) => Ok(Expect::Version(NO_VERSION)),
         (Some(b"*"), None) => Ok(Expect::Something),
         (Some(tag), None) if tag.contains(&b',') => {
-            Err(flaw("if-match", "must be a single tag, as in `ETag`"))
+            Err(flaw("if-match", "must be one tag, the value of `ETag`"))
         }
         // Never met either, because a tag that is not ours is no row's.
         (Some(tag), None) => Ok(Expect::Version(version(tag).unwrap_or(NO_VERSION))),

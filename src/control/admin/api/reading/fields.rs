@@ -195,8 +195,8 @@ pub(in crate::admin::api) fn scalar(schema: &Value, name: &str, value: &mut Valu
             }
         },
         ("string", _) => must_be(match schema["format"].as_str().unwrap_or_default() {
-            "date-time" => "a date and time in a string, as in \"2027-01-31T12:00:00Z\"",
-            schema::SPAN => "a duration in a string, as in \"10m\"",
+            "date-time" => "a date and time in a string, for example \"2027-01-31T12:00:00Z\"",
+            schema::SPAN => "a duration in a string, for example \"10m\"",
             _ => "a string",
         }),
         ("integer", number) => {
@@ -348,7 +348,7 @@ mod tests {
             ("/reason", "`reason` is missing: why"),
             (
                 "/for",
-                "`for` is not a duration: write a duration: whole numbers with d, h, m, s or ms, as in `5s`, `250ms`, `1m30s`",
+                "`for` is not a duration: write whole numbers with d, h, m, s or ms, for example `5s`, `250ms`, `1m30s`",
             ),
             ("/is", "`is` must be true or false"),
             ("/kind", "unknown value of `kind`: did you mean `green`?"),

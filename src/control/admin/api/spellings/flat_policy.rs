@@ -99,7 +99,7 @@ fn dimensions(text: &str) -> Result<Vec<&'static str>, String> {
     by.ok_or_else(|| {
         let known: Vec<_> = KEY_TYPES.iter().map(|(known, _)| *known).collect();
         let known = listed(&known);
-        format!("`keyType` must be {known}, or several of them with `:` between, as in `userId:endpoint`")
+        format!("`keyType` must be {known}, or several of them with `:` between: `userId:endpoint`")
     })
 }
 
@@ -222,7 +222,7 @@ mod tests {
         for (more, said) in [
             (json!({ "localQuotaFraction": 0.2 }), "`overshoot = \"1%\"`"),
             (json!({ "keyType": "user" }), "`keyType` must be `userId`"),
-            (json!({ "keyType": "composite" }), "as in `userId:endpoint`"),
+            (json!({ "keyType": "composite" }), "between: `userId:endpoint`"),
             (json!({ "failMode": "open" }), "unknown value of `failMode`"),
             (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
             (json!({ "ratePerSec": 0 }), "must be above 0"),

@@ -36,7 +36,7 @@ async fn a_row_is_changed_only_at_the_version_that_its_client_has_read() {
     let refused = api.ask_with("DELETE /v1/tiers/pro/search", "if-match: \"1\", \"2\"\r\n", None).await;
     assert_eq!(
         refused.json()["errors"],
-        json!([{ "header": "if-match", "detail": "`if-match` must be a single tag, as in `ETag`" }])
+        json!([{ "header": "if-match", "detail": "`if-match` must be one tag, the value of `ETag`" }])
     );
 }
 

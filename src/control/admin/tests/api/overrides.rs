@@ -77,7 +77,7 @@ async fn who_blocks_in_vain_is_told_what_to_write() {
         body
     };
     for (body, status, said) in [
-        (subject("ip=192.0.2"), 422, "write one, as in `203.0.113.0/24`"),
+        (subject("ip=192.0.2"), 422, "write one, for example `203.0.113.0/24`"),
         (subject("ip=192.0.2.1/24"), 422, "write `192.0.2.0/24`"),
         (subject("192.0.2.1"), 422, "such as `ip=203.0.113.0/24`"),
         (subject("colour=red"), 422, "`colour` is not a dimension: "),
@@ -156,7 +156,7 @@ async fn an_override_ends_by_one_of_three_fields_or_never() {
     for (more, status, said) in [
         (vec![("duration", json!("10m")), ("duration-minutes", json!(1))], 400, "exclude each other"),
         (vec![("expires-at", json!("2001-01-01T00:00:00Z"))], 422, "`expires-at` has passed"),
-        (vec![("expires-at", json!("tomorrow"))], 400, "`expires-at` is not a date and time as in"),
+        (vec![("expires-at", json!("tomorrow"))], 400, "`expires-at` is not a date and time such as"),
         (vec![("duration", json!("10"))], 400, "`duration` is not a duration"),
         (vec![("duration-minutes", json!(0))], 400, "must be a whole number from 1 to 527040"),
     ] {

@@ -91,6 +91,16 @@ impl Excess {
     }
 }
 
+/// What has come first from the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opening {
+    None,
+    /// An alert of TLS, which is shorter than the head of a frame (RFC 8446 section 6).
+    TlsAlert,
+    /// The head of its SETTINGS, as it must be.
+    Settings,
+}
+
 /// How hyper refused a request that it never handed to the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HyperRefusal {
@@ -362,9 +372,13 @@ impl Meter {
         self.streams_taken.unwrap_or(u32::MAX)
     }
 
-    /// Whether the peer has begun as it must: the head of its SETTINGS has come.
-    pub fn is_announced(&self) -> bool {
-        self.is_announced
+    /// How the peer has begun.
+    pub fn opening(&self) -> Opening {
+        match self.is_announced {
+            true => Opening::Settings,
+            false if self.reads.begins_with(crate::wire::TLS_ALERT) => Opening::TlsAlert,
+            false => Opening::None,
+        }
     }
 
     /// How many times something has come from the peer: as long as it stays the same, nothing has.
