@@ -167,7 +167,7 @@ fn check_and_start_warn_where_descriptors_are_fewer_than_the_configuration_may_n
     let upstreams = "[upstream.u]\nservers = [\"http://127.0.0.1:1\", \"http://127.0.0.1:2\"]\n\
                      connections = { max = 200 }\n[[route]]\nto = \"u\"\n";
     let said = checked(upstreams);
-    for figure in ["1024 file descriptors", "may need 50656", "50000 for clients", "400 for upstreams"] {
+    for figure in ["1024 file descriptors", "can need 50656", "50000 for clients", "400 for upstreams"] {
         assert!(said.contains(figure), "{figure}: {said}");
     }
     let small = "[listener.plain]\nbind = \"127.0.0.1:0\"\nmax-connections = 300\n";
