@@ -258,7 +258,7 @@ fn checks_that_cannot_be_read_or_decided_say_why() {
             json!({ "policy": "calls", "dimensions": { "user": "ann" } }),
             "does not count by `user`, but by `consumer`",
         ),
-        (json!({ "policy": "open", "key": "ann" }), "check with `dry`"),
+        (json!({ "policy": "open", "key": "ann" }), "only a dry check"),
         (json!({ "policy": "nothing" }), "no policy of this name"),
     ] {
         let said = node.check(&check);

@@ -258,6 +258,5 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// How far ahead a check may say it is asked: a year.
 const AHEAD_MAX_NS: u64 = 366 * 86_400 * SECOND_NS;
 const NO_POLICY: &str = "no policy of this name is in force";
-const IN_FLIGHT: &str =
-    "the policy limits requests in flight, and a check does not say when one ends: check with `dry`";
+const IN_FLIGHT: &str = "the policy limits requests in flight, and a check does not say when one ends: only a dry check (`dry` of the admin API) tells what is left";
 const TOO_FAR: &str = "`now` is before the start of this gateway's clock, or more than a year ahead";

@@ -66,6 +66,10 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
             subject.as_ref().map(|it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns));
         let own = own.unwrap_or_default();
         let name = own.first().and_then(|charge| policy.tier_of(charge.window.into()));
+        let from = match &tier {
+            Some(tier) if name != Some(tier.as_str()) => TierFrom::Default,
+            _ => from,
+        };
         let tier = name.map(|name| TierShown { name: name.to_owned(), from });
         let penalty_ns = counts.limiter.inspect().penalty_left_ns(table.only(policy), &own, now_ns);
         let own = counts.limiter.inspect().hot_charges(&own, tenant).unwrap_or(own);

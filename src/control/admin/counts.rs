@@ -164,6 +164,8 @@ pub enum TierFrom {
     Asked,
     /// A decision about a request of the holder.
     Decision,
+    /// The policy has no limit for the holder's own tier.
+    Default,
     /// It is the policy's tier for consumers without one.
     Assumed,
 }

@@ -22,7 +22,7 @@ pub(super) struct AdminProblem {
     title: &'static str,
     #[schemars(example = 400)]
     status: u16,
-    #[schemars(example = &"`reason` is missing: why, for the audit log")]
+    #[schemars(example = &"`reason` is missing: text for the audit log")]
     detail: String,
     /// What is wrong, and where.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -33,7 +33,7 @@ pub(super) struct AdminProblem {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Fault")]
 pub(super) struct RequestFault {
-    #[schemars(example = &"`reason` is missing: why, for the audit log")]
+    #[schemars(example = &"`reason` is missing: text for the audit log")]
     pub detail: String,
     #[serde(flatten)]
     pub at: FaultLocation,

@@ -345,7 +345,7 @@ fn missing_text(dimension: &str) -> String {
             format!("send the query parameter `{name}` exactly once, in a query without `;`")
         }
         Some(("body", name)) => format!(
-            "send JSON (`Content-Type: application/json`) with the field `{name}` exactly once, as a string or number"
+            "send uncompressed JSON (`Content-Type: application/json`) with the field `{name}` exactly once, as a string or number"
         ),
         _ => "the request must have exactly one".to_owned(),
     };

@@ -39,9 +39,7 @@ pub struct NamedSubject {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
-    #[error(
-        "the policy counts by {by}: the key needs one value for each, joined by `:`, or write `dimensions` instead"
-    )]
+    #[error("the policy counts by {by}: give one value for each, joined by `:`")]
     Key { by: String },
     /// A name that means nothing to this policy.
     #[error("the policy does not count by `{name}`, but by {by}")]

@@ -28,7 +28,7 @@ struct LimitBody {
     /// Units of the policy's first window; its other windows and its bursts change in proportion. 0 refuses every request.
     #[schemars(range(max = ABSOLUTE_MAX))]
     limit: u64,
-    /// Why, for the audit log.
+    /// Text for the audit log.
     reason: Reason,
 }
 

@@ -52,7 +52,7 @@ pub(super) struct OverrideBody {
     /// The limit of a policy's first window (0 refuses every request), the factor for all windows, or of a block the status of
     /// its responses: 403, which is the default, or 429.
     pub value: Option<f64>,
-    /// Why, for the audit log.
+    /// Text for the audit log.
     pub reason: Reason,
     /// The duration after which it ends.
     pub duration: Option<DurationText>,
@@ -365,7 +365,8 @@ async fn hint(change: &ChangeRequest, new: &NewOverride) -> Result<Option<String
             && !database::knows(&change.database, name, is_tenant).await?
         {
             return Ok(Some(format!(
-                "no API key, tier or count of the last day names the {noun} `{name}`: check how it is spelt"
+                "no API key or tier in the database and no count of the last day names the {noun} `{name}`: check the spelling, \
+                 unless it is from a key file or a token"
             )));
         }
     }

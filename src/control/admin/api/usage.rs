@@ -91,7 +91,7 @@ struct MinuteUsage {
 struct ResetBody {
     /// Only this policy; default: all that count by the consumer or the tenant.
     policy: Option<Name>,
-    /// Why, for the audit log.
+    /// Text for the audit log.
     reason: Reason,
 }
 
@@ -106,7 +106,7 @@ struct GrantBody {
     policy: Name,
     /// The tenant that a consumer acts for, if the policy counts by it, too, or its keys have a dedicated shard.
     tenant: Option<Name>,
-    /// Why, for the audit log.
+    /// Text for the audit log.
     reason: Reason,
 }
 

@@ -257,6 +257,7 @@ fn tier(policy: &PolicyUsage) -> String {
         TierFrom::Assigned => ", which is assigned",
         TierFrom::Asked => "",
         TierFrom::Decision => ", as in the latest decision",
+        TierFrom::Default => ", because the policy has no limit for the caller's own tier",
         TierFrom::Assumed => ", which is assumed: give the tier of its credential with --tier",
     };
     format!("; tier {}{from}", tier.name)

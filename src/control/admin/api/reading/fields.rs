@@ -303,7 +303,7 @@ mod tests {
     #[derive(Debug, Deserialize, JsonSchema)]
     #[expect(dead_code, reason = "it is read, and not looked at")]
     struct SampleBody {
-        /// Why.
+        /// Text.
         reason: BoundedText<9>,
         #[schemars(range(min = 1, max = 9))]
         value: u64,
@@ -345,7 +345,7 @@ mod tests {
                 "many":[{"a":"b"},{"b":1}]}"#,
         );
         let expected = [
-            ("/reason", "`reason` is missing: why"),
+            ("/reason", "`reason` is missing: text"),
             (
                 "/for",
                 "`for` is not a duration: write whole numbers with d, h, m, s or ms, for example `5s`, `250ms`, `1m30s`",

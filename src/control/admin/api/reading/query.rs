@@ -54,7 +54,7 @@ pub(in crate::admin) fn read<T: DeserializeOwned + JsonSchema + 'static>(
             (_, None) => {
                 let hint = did_you_mean(&name, &names).unwrap_or_else(|| match names.as_slice() {
                     [] => "this endpoint takes no parameters".to_owned(),
-                    names => format!("it takes {}", all(names)),
+                    names => format!("this endpoint takes {}", all(names)),
                 });
                 Err(format!("`{name}` is unknown: {hint}"))
             }
@@ -134,7 +134,7 @@ mod tests {
             ("dry_run", "`dry_run` is unknown: did you mean `dry-run`?"),
             ("dry-run", "`dry-run` must be true or false"),
             ("dry-run=%zz", "`dry-run` is not percent-encoded UTF-8"),
-            ("other=1", "`other` is unknown: it takes `dry-run`, `limit` and `who`"),
+            ("other=1", "`other` is unknown: this endpoint takes `dry-run`, `limit` and `who`"),
         ] {
             let flaws = read::<SampleQuery>(text).expect_err(text);
             assert_eq!(flaws.iter().map(|flaw| flaw.detail.as_str()).collect::<Vec<_>>(), [said], "{text}");

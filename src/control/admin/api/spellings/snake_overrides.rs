@@ -49,7 +49,7 @@ struct SnakeOverrideBody {
     /// How many minutes it lasts, from now on.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     duration_minutes: u64,
-    /// Why, for the audit log.
+    /// Text for the audit log.
     reason: Reason,
 }
 
