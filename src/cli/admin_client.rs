@@ -103,6 +103,9 @@ impl AdminAddress {
             return error;
         }
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        let is_forbidden = error
+            .downcast_ref::<io::Error>()
+            .is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         let is_no_http = error.downcast_ref().is_some_and(ConnectionFailure::is_no_http);
         let what = match wrapped.and_then(|wrapped| wrapped.downcast_ref()) {
             Some(rustls::Error::InvalidMessage(_)) => format!("{self} does not speak TLS: write http://"),
@@ -117,6 +120,9 @@ impl AdminAddress {
                 format!(
                     "{self} does not speak plain HTTP: if it speaks TLS, write https://; otherwise it is not a gateway"
                 )
+            }
+            _ if is_forbidden => {
+                format!("{self} cannot be opened: run this as its owner or as root")
             }
             _ => format!("no gateway answers on {self}"),
         };

@@ -172,7 +172,7 @@ fn what_is_not_a_gateway_is_not_signalled() {
     }
     let (code, said) = asked(&directory, OK, &["--pid", &pid]);
     assert!(code == Some(1) && said.contains(&format!("process {pid} is not a gateway: it runs ")), "{said}");
-    for (pid, why) in [("1", "is process 1"), ("4194304", "does not exist"), ("0", "does not exist")] {
+    for (pid, why) in [("1", "process 1 "), ("4194304", "does not exist"), ("0", "does not exist")] {
         let (code, said) = asked(&directory, OK, &["--pid", pid]);
         assert!(code == Some(1) && said.contains(why), "{said}");
     }

@@ -99,7 +99,11 @@ fn a_penalty_is_told_wherever_operators_look() {
         let window = decision(&gateway, "kept-out")["windows"][0].clone();
         assert_eq!((&window["penalty"], &window["tier"]), (&true.into(), &"local".into()), "{window}");
         let said = why(&gateway, &["bob"]);
-        has_line(&said, "limit", "policy pc, window pc: 0 of 1 used, 1 left once its penalty has ended");
+        has_line(
+            &said,
+            "limit",
+            "policy pc, window pc: 0 of 1 used, 1 left for other requests; a penalty refuses this caller",
+        );
         has_line(&said, "penalty", "policy pc: node edge-1 refuses it until 2");
         has_line(&said, "refused", "by node edge-1, by its penalty: policy pc");
         has_line(&said, "refused", ", a penalty until 2");

@@ -104,9 +104,6 @@ fn places(config: &Config) -> Vec<Bind> {
 /// Whether a process is a gateway that waits for the signal. Its program is known by what it holds, not by its name,
 /// because operators rename binaries, and a package has replaced the file by the time its gateway is upgraded.
 fn examine(pid: u32) -> Result<(), NoUpgradeTarget> {
-    if pid == 1 {
-        return Err(NoUpgradeTarget::First);
-    }
     let entry = |name: &str| format!("/proc/{pid}/{name}");
     let seen = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => NoUpgradeTarget::Gone,
@@ -117,6 +114,9 @@ fn examine(pid: u32) -> Result<(), NoUpgradeTarget> {
     if !holds_marker(&mut program).map_err(NoUpgradeTarget::Unseen)? {
         let path = std::fs::read_link(entry("exe")).unwrap_or_default();
         return Err(NoUpgradeTarget::Foreign(path.display().to_string()));
+    }
+    if pid == 1 {
+        return Err(NoUpgradeTarget::First);
     }
     if catches(&status, Signal::USR2) { Ok(()) } else { Err(NoUpgradeTarget::Deaf) }
 }

@@ -10,6 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use crate::database::Time;
+use base::words;
 use limit::Quota;
 use metrics::hot_keys;
 use policy::definition::Dimension;
@@ -32,6 +33,17 @@ pub struct LimitCounts {
     pub names: Box<dyn Fn() -> NamesInForce + Send + Sync>,
     /// Says which keys use most of each policy. `None`: they are not watched.
     pub hot_keys: Option<HotKeysReader>,
+}
+
+impl LimitCounts {
+    /// Why a policy has no count of a holder: it is not in force, or does not count `by` that.
+    pub(in crate::admin) fn uncounted(&self, policy: &str, by: &str) -> String {
+        let policies = (self.names)().policies;
+        match policies.iter().any(|known| known == policy) {
+            true => format!("the policy `{policy}` does not count by {by}"),
+            false => words::unknown("policy", policy, &policies),
+        }
+    }
 }
 
 /// Names that are in force, sorted.

@@ -35,7 +35,7 @@ pub(super) enum AdminRefusal {
     CertificateExpired,
     /// A change, asked of a listener without tokens.
     #[error(
-        "changes need a token: set `token` of [admin] and send it as a bearer token; those that are kept need [database], too"
+        "changes need a token: set `token` of [admin] and send it as a bearer token. Most of them also need [database]"
     )]
     ReadOnly,
     #[error("this needs the role `{}`, and these credentials have `{}`", needs.word(), has.word())]
@@ -44,7 +44,7 @@ pub(super) enum AdminRefusal {
     #[error("this endpoint is read-only")]
     OnlyRead(HeaderValue),
     /// The path has no such method; with the value of `Allow`.
-    #[error("this endpoint does not allow the method: `Allow` lists those it does")]
+    #[error("this endpoint does not allow the method: the header `Allow` lists those that it does")]
     Method(HeaderValue),
     /// A change of the whole list, whose rows are written one by one; with what to send, and the value of `Allow`.
     #[error("this endpoint is a list: {0}")]

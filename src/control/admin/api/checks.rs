@@ -319,8 +319,7 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
             flaws.push(Flaw { at: At::Body(within.clone()), detail });
         }
         if check.now.is_some() && !is_dry && !takes_time {
-            let detail =
-                "`now` needs `dry`: only a gateway that runs with `--test-time` spends at another time";
+            let detail = "`now` is only allowed together with `dry`";
             flaws.push(Flaw { at: At::Body(format!("{within}/now")), detail: detail.to_owned() });
         }
         let named = match check.key {

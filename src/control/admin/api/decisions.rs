@@ -264,10 +264,8 @@ fn database(state: &AdminState) -> Option<Database> {
     (state.control.as_ref()?.database)()
 }
 
-const UNKNOWN: &str = "no decision about this request is kept here: no limit decided about it, or it was not sampled \
-    or is too old; the access log names it by its id. A node keeps its last 10,000 sampled \
-    decisions, and without a database only its own; ask the node that `node` or `X-Gateway-Node` of the \
-    response names";
+const UNKNOWN: &str = "this node remembers no decision about this request: it has its last 10,000 refusals and samples. The \
+    access log names the request by its id; if its `node` (or the header `X-Gateway-Node`) is another one, ask that node";
 /// Said by all who look for a decision, if there are none.
 pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`; set \
     `decisions = { denied = \"100%\" }`";

@@ -84,7 +84,7 @@ pub(in crate::admin) async fn put(
     // Refused, because it would have no effect, and whoever has misspelt the name would not notice.
     if !(state.counts.counts_by)(&action, &Dimension::Consumer) {
         let at = At::Parameter("action".to_owned());
-        let detail = "no policy of this name that counts by `consumer` is in force".to_owned();
+        let detail = state.counts.uncounted(&action, "`consumer`");
         return Err(AdminRefusal::Unusable(vec![Flaw { at, detail }]));
     }
     if change.is_dry_run {

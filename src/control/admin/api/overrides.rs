@@ -216,7 +216,7 @@ impl OverrideFieldNames {
             }
             ("multiplicative", Some(value)) if !(value > 0.0 && value <= MULTIPLIER_MAX) => {
                 format!(
-                    "`value` must be above 0 and at most {MULTIPLIER_MAX}; an absolute one of 0 refuses every request"
+                    "`value` must be above 0 and at most {MULTIPLIER_MAX}; to refuse every request, make the override absolute, with the value 0"
                 )
             }
             ("block", Some(value)) if ![403.0, 429.0].contains(&value) => {
@@ -381,7 +381,7 @@ fn must_have_effect(state: &AdminState, new: &NewOverride) -> Result<(), AdminRe
         return Ok(());
     }
     let by = if new.tenant_id.is_some() { "`consumer` or `tenant`" } else { "`consumer`" };
-    let detail = format!("no policy of this name that counts by {by} is in force");
+    let detail = state.counts.uncounted(policy, by);
     Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
 }
 

@@ -160,13 +160,11 @@ pub(in crate::admin) async fn show(
         after: wanted.rows().after,
         limit: wanted.rows().limit as usize,
     };
-    let (tenant, is_of_one) = (asked.tenant.clone(), asked.policy.is_some());
+    let (tenant, only) = (asked.tenant.clone(), asked.policy.clone());
     let rows = (state.counts.usage)(asked).await;
-    if is_of_one && rows.is_empty() {
-        return Err(AdminRefusal::NotFound(match holder {
-            CountHolder::Consumer(_) => "no policy of this name that counts by `consumer` is in force",
-            CountHolder::Tenant(_) => "no policy of this name that counts by `tenant` is in force",
-        }));
+    if let Some(policy) = only.filter(|_| rows.is_empty()) {
+        let by = format!("`{}`", dimension(&holder));
+        return Err(AdminRefusal::UnknownName(state.counts.uncounted(&policy, &by)));
     }
     let page = wanted.page(rows, |row| row.policy.clone());
     let Some(minutes) = minutes else {
@@ -275,15 +273,19 @@ fn holder(kind: &str, id: String) -> Result<CountHolder, AdminRefusal> {
 
 /// Refuses a name that is misspelt, because it would reset nothing, and nobody would notice.
 fn check_policy(state: &AdminState, holder: &CountHolder, policy: &str) -> Result<(), AdminRefusal> {
-    let dimension = match holder {
-        CountHolder::Consumer(_) => Dimension::Consumer,
-        CountHolder::Tenant(_) => Dimension::Tenant,
-    };
+    let dimension = dimension(holder);
     if (state.counts.counts_by)(policy, &dimension) {
         return Ok(());
     }
-    let detail = format!("no policy of this name that counts by `{dimension}` is in force");
+    let detail = state.counts.uncounted(policy, &format!("`{dimension}`"));
     Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
+}
+
+fn dimension(holder: &CountHolder) -> Dimension {
+    match holder {
+        CountHolder::Consumer(_) => Dimension::Consumer,
+        CountHolder::Tenant(_) => Dimension::Tenant,
+    }
 }
 
 fn new_reset(holder: CountHolder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {

@@ -225,7 +225,8 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
     lines.extend(windows(usage).map(|(policy, window)| {
         let shadow = if policy.is_shadow { ", in shadow: it refuses nothing" } else { "" };
         let leased = if window.leased > 0 { format!(", {} in leases", window.leased) } else { String::new() };
-        let penalty = if keeps_out(policy, window) { " once its penalty has ended" } else { "" };
+        let penalty =
+            if keeps_out(policy, window) { " for other requests; a penalty refuses this caller" } else { "" };
         let hot = window.hot_key.map(|own| {
             let (limit, own) = (window.limit, own.instead_of);
             format!(

@@ -29,7 +29,7 @@ pub fn told(sample: &Value) -> String {
             sample["passes-at"].as_str().map_or_else(String::new, |at| format!(", which ends at {at}"));
         let _ = writeln!(
             text,
-            "blocked   by override {}{}: `sluicegate ctl block list` has its subject, reason and author",
+            "blocked   by override {0}{1}: `sluicegate ctl override show {0}` has its subject, reason and author",
             steady(by),
             steady(&ends)
         );

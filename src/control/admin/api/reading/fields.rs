@@ -55,6 +55,7 @@ pub struct BodyFields {
 impl BodyFields {
     pub fn parse(body: &[u8]) -> Result<BodyFields, Vec<Flaw>> {
         match strict_json::parse(body) {
+            _ if body.is_empty() => Err(vec![Flaw::of_body("the body is empty: send a JSON object")]),
             Ok(Value::Object(entries)) => Ok(BodyFields { entries, flaws: Vec::new() }),
             Ok(_) => Err(vec![Flaw::of_body("the body must be a JSON object")]),
             Err(error) => Err(vec![Flaw::of_body(format!("the body is not JSON: {error}"))]),
