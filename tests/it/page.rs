@@ -42,7 +42,6 @@ fn the_page_is_there_for_keyboards_and_screen_readers() {
 
 #[test]
 fn the_page_asks_for_a_token_until_it_ends_and_changes_what_its_role_may() {
-    let _alone = heavy();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is later than 1970");
     let expires = now + Duration::from_secs(40);
     let shown = text(&time_of(expires).into_bytes());
