@@ -37,7 +37,7 @@ pub fn told(sample: &Value) -> String {
     }
     let windows = sample["windows"].as_array().map(Vec::as_slice).unwrap_or_default();
     for window in windows {
-        let _ = writeln!(text, "{}", window_told(window));
+        let _ = writeln!(text, "{}", window_told(window, is("redis-down")));
     }
     if let Some(left_out) = sample["windows-left-out"].as_u64() {
         let _ = writeln!(text, "note      {left_out} more windows are not shown");
@@ -72,7 +72,7 @@ fn whose(sample: &Value) -> String {
 }
 
 /// In a line: `refused   policy search, window search-1h, key consumer=alice: 0 of 1000 left, cost 1; …`.
-fn window_told(window: &Value) -> String {
+fn window_told(window: &Value, is_redis_down: bool) -> String {
     let (allowed, shadow) = (window["allowed"] == true, window["shadow"] == true);
     let word = match (allowed, shadow) {
         (false, false) => "refused",
@@ -97,6 +97,8 @@ fn window_told(window: &Value) -> String {
     }
     match window["wait-ms"].as_u64() {
         _ if allowed || is_in_flight(window) => {}
+        // Nothing was counted then.
+        _ if is_redis_down && window["tier"] == "fallback" => {}
         Some(wait_ms) => {
             let _ = write!(text, "; admits in {}", seconds(wait_ms));
         }
