@@ -118,7 +118,13 @@ impl AdminAddress {
                     "{self} does not speak plain HTTP: if it speaks TLS, write https://; otherwise it is not a gateway"
                 )
             }
-            _ => format!("no gateway answers on {self}"),
+            _ => {
+                let kind = error.downcast_ref().map(io::Error::kind);
+                let is_absent =
+                    matches!(kind, Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound));
+                let hint = if is_absent { "; start it, or name another with --url" } else { "" };
+                format!("no gateway answers on {self}{hint}")
+            }
         };
         error.context(what)
     }

@@ -66,7 +66,7 @@ enum Command {
         #[arg(long, hide = true)]
         test_time: bool,
     },
-    /// Validate a configuration, and report all of its errors
+    /// Validate a configuration, and report its errors
     Check(check::Arguments),
     /// Explain which route answers a request and which limits count it, without spending anything
     Explain(Box<explain::Arguments>),
@@ -180,7 +180,10 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::FAILURE;
     }
-    complain(format_args!("sluicegate: {}", app::error_chain(error)));
+    let said = app::error_chain(error);
+    // Errors of gateway.toml begin with that word.
+    let name = if said.starts_with("error: ") { "" } else { "sluicegate: " };
+    complain(format_args!("{name}{said}"));
     ExitCode::FAILURE
 }
 
