@@ -177,10 +177,13 @@ fn words(causes: &[(String, Cause)]) -> serde_json::Value {
 
 fn sentence(considered: &ConsideredRoute<'_>, facts: &RoutingFacts<'_, '_>) -> String {
     match &considered.verdict {
-        MatchVerdict::Wins => "answers".to_owned(),
+        MatchVerdict::Wins => ANSWERS.to_owned(),
         MatchVerdict::Host => "is for other hosts".to_owned(),
         MatchVerdict::Path if nearest::differs_in_case(considered, facts) => "differs in case".to_owned(),
         MatchVerdict::Path => "has another path".to_owned(),
+        MatchVerdict::Method if facts.method.as_str().bytes().any(|sign| sign.is_ascii_lowercase()) => {
+            "is for other methods, which are case-sensitive".to_owned()
+        }
         MatchVerdict::Method => "is for other methods".to_owned(),
         MatchVerdict::Header(name) => format!("requires another value of the header {name}"),
         MatchVerdict::LessSpecific { than, by } => {
@@ -478,13 +481,18 @@ impl RequestExplanation {
     pub fn to_text(&self) -> String {
         let mut lines: Vec<String> =
             self.listener.iter().map(|listener| format!("listener {listener}")).collect();
+        let would_answer = self.considered.iter().find(|(_, why)| why == ANSWERS).map(|(route, _)| route);
         match (&self.route, &self.goes_to) {
             (Some(route), Some(goes_to)) => lines.push(format!("route    {route}: goes to {goes_to}")),
             (None, Some(goes_to)) => lines.push(format!("route    none: goes to {goes_to}")),
-            _ => lines.push("route    none matches".to_owned()),
+            _ => lines.push(match would_answer {
+                Some(route) => format!("route    {route}, but the request is refused before"),
+                None => "route    none matches".to_owned(),
+            }),
         }
         lines.extend(self.mirror.iter().map(|mirror| format!("mirror   {mirror}")));
-        for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != self.route.as_ref()) {
+        let answering = self.route.as_ref().or(would_answer);
+        for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != answering) {
             lines.push(format!("not      {route}: {why}"));
         }
         if self.hidden > 0 {
@@ -554,6 +562,8 @@ impl RequestExplanation {
     }
 }
 
+/// What is said of the route that takes a request.
+const ANSWERS: &str = "answers";
 /// Follows what authentication says where nobody can be asked about the limits, which come first.
 const LIMITS_UNKNOWN: &str = "; 429 if a limit is used up, which only a running gateway knows";
 /// Routes listed beside the one that answers, unless `all` is asked for.

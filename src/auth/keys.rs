@@ -137,7 +137,9 @@ impl ApiKeyTable {
                 return Err(file.wrong(at, "`name` and `hash` are for users, not for API keys"));
             }
             if !entry.has_consumer() {
-                return Err(file.wrong(at, "`consumer` is missing: name the client that has this key"));
+                return Err(
+                    file.wrong(at, "`consumer` is missing or empty: name the client that has this key")
+                );
             }
             let digest = match entry.digest {
                 Some(_) => read(written.get_ref()),

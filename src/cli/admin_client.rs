@@ -103,9 +103,9 @@ impl AdminAddress {
             return error;
         }
         let wrapped = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        let is_forbidden = error
-            .downcast_ref::<io::Error>()
-            .is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        let is = |kinds: &[io::ErrorKind]| {
+            error.downcast_ref::<io::Error>().is_some_and(|error| kinds.contains(&error.kind()))
+        };
         let is_no_http = error.downcast_ref().is_some_and(ConnectionFailure::is_no_http);
         let what = match wrapped.and_then(|wrapped| wrapped.downcast_ref()) {
             Some(rustls::Error::InvalidMessage(_)) => format!("{self} does not speak TLS: write http://"),
@@ -121,8 +121,11 @@ impl AdminAddress {
                     "{self} does not speak plain HTTP: if it speaks TLS, write https://; otherwise it is not a gateway"
                 )
             }
-            _ if is_forbidden => {
+            _ if is(&[io::ErrorKind::PermissionDenied]) => {
                 format!("{self} cannot be opened: run this as its owner or as root")
+            }
+            _ if is(&[io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound]) => {
+                format!("no gateway answers on {self}; start it, or name another with --url")
             }
             _ => format!("no gateway answers on {self}"),
         };

@@ -100,7 +100,10 @@ impl AdminTarget {
             return Ok(env::var(TOKEN_VARIABLE).ok().filter(|token| !token.is_empty()));
         };
         let text = fs::read_to_string(path).with_context(|| format!("{} cannot be read", path.display()))?;
-        Ok(Some(text.trim().to_owned()))
+        match text.trim() {
+            "" => bail!("{} is empty: write the token into it", path.display()),
+            token => Ok(Some(token.to_owned())),
+        }
     }
 
     /// The place with the certificates that were named.

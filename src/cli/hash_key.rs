@@ -6,6 +6,7 @@
 use std::io::{Read, Write};
 
 use anyhow::{Context, anyhow, bail};
+use clap::builder::NonEmptyStringValueParser;
 use toml::value::Datetime;
 
 use auth::{basic, entries, keys};
@@ -21,7 +22,7 @@ pub struct Arguments {
     #[arg(long)]
     basic: bool,
     /// The consumer that the secret identifies
-    #[arg(long, default_value = "NAME")]
+    #[arg(long, default_value = "NAME", value_parser = NonEmptyStringValueParser::new())]
     consumer: String,
     /// The consumer's tenant
     #[arg(long)]
@@ -60,6 +61,9 @@ pub fn run(
     out: &mut dyn Write,
     errors: &mut dyn Write,
 ) -> anyhow::Result<u8> {
+    if arguments.basic && arguments.consumer.contains(':') {
+        bail!("the name of a user must not have a colon: it ends the name in the `Authorization` header");
+    }
     let secret = if arguments.new {
         let key = keys::random().context("the system has no random numbers")?;
         writeln!(errors, "the secret, which is not shown again: {key}")?;

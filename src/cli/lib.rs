@@ -34,6 +34,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
+use anyhow::bail;
 use clap::{CommandFactory, Parser, Subcommand};
 
 #[cfg(not(feature = "migrate"))]
@@ -65,7 +66,7 @@ enum Command {
         #[arg(long, hide = true)]
         test_time: bool,
     },
-    /// Validate a configuration, and report all of its errors
+    /// Validate a configuration, and report its errors
     Check(check::Arguments),
     /// Explain which route answers a request and which limits count it, without spending anything
     Explain(Box<explain::Arguments>),
@@ -88,9 +89,18 @@ enum Command {
     Schema,
     /// Make a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
-    /// Say how to reload or stop a running gateway, for users who expect a command for it
-    #[command(hide = true, aliases = ["stop", "restart"])]
+    /// Say how to start a gateway, for users who expect a command for it
+    #[command(hide = true)]
+    Start,
+    /// Say how to reload a running gateway
+    #[command(hide = true)]
     Reload,
+    /// Say how to restart a running gateway
+    #[command(hide = true)]
+    Restart,
+    /// Say how to stop a running gateway
+    #[command(hide = true)]
+    Stop,
     /// Print completions of this command line for a shell
     Completions(completions::Arguments),
     /// Print a manual page, for "man -l -"
@@ -120,10 +130,16 @@ fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
         Command::Suggest(arguments) => suggest::run(&arguments, &config, out, errors),
         Command::Schema => schema::run(out),
         Command::Upgrade(arguments) => upgrade::run(&arguments, &config, out, errors),
-        Command::Reload => anyhow::bail!(
-            "to reload, send SIGHUP: `systemctl reload sluicegate`, or `kill -HUP PID` with the gateway's process id; to \
-             stop, SIGTERM: `systemctl stop sluicegate`, or `kill PID`"
+        Command::Start => bail!("to start, write `sluicegate run`, or `systemctl start sluicegate`"),
+        Command::Reload => bail!(
+            "to reload, write `systemctl reload sluicegate`, or `kill -HUP PID` with the gateway's process id"
         ),
+        Command::Restart => bail!(
+            "to restart, write `sluicegate upgrade`, which loses no connection, or `systemctl restart sluicegate`"
+        ),
+        Command::Stop => {
+            bail!("to stop, write `systemctl stop sluicegate`, or `kill PID` with the gateway's process id")
+        }
         Command::Completions(arguments) => print(completions::script(&arguments, Arguments::command())),
         Command::Man(arguments) => {
             print(man::page(&arguments, Arguments::command()).unwrap_or_else(|error| error.exit()))
@@ -164,13 +180,30 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::FAILURE;
     }
-    complain(format_args!("sluicegate: {}", app::error_chain(error)));
+    let said = app::error_chain(error);
+    // Errors of gateway.toml begin with that word.
+    let name = if said.starts_with("error: ") { "" } else { "sluicegate: " };
+    complain(format_args!("{name}{said}"));
     ExitCode::FAILURE
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_others_have_names_the_way_to_do_it() {
+        for (name, way) in [
+            ("start", "`sluicegate run`"),
+            ("reload", "`systemctl reload sluicegate`"),
+            ("restart", "`sluicegate upgrade`"),
+            ("stop", "`systemctl stop sluicegate`"),
+        ] {
+            let arguments = Arguments::try_parse_from(["sluicegate", name]).expect("the command is known");
+            let said = run(arguments).expect_err("it does nothing").to_string();
+            assert!(said.starts_with(&format!("to {name}, write ")) && said.contains(way), "{said}");
+        }
+    }
 
     #[test]
     fn a_command_whose_features_are_missing_names_one() {

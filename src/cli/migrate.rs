@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::anyhow;
 
 use super::check::EXIT_LEFT_OUT;
 use migrate::{self, From};
@@ -52,7 +52,15 @@ pub fn run(
     };
     let migrated = migrate::migrate(from, &arguments.file, arguments.keys.as_deref())?;
     if let Some((file, keys)) = arguments.keys.as_ref().zip(migrated.keys.as_ref()) {
-        write_new(file, keys).with_context(|| format!("cannot write {}", file.display()))?;
+        write_new(file, keys).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                anyhow!("cannot write {}: it exists: name another file, or remove it", file.display())
+            }
+            _ => anyhow!(error).context(format!("cannot write {}", file.display())),
+        })?;
+    }
+    if let (Some(file), None) = (&arguments.keys, &migrated.keys) {
+        writeln!(errors, "sluicegate: no API keys were converted: {} is not written", file.display())?;
     }
     out.write_all(migrated.text.as_bytes())?;
     if let Some(found) = migrated.errors {

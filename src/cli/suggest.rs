@@ -93,6 +93,9 @@ fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
         span(suggested.span_ns),
         units::show_share(refuse_ppm)
     );
+    if suggested.span_ns < SPAN_NS_MIN {
+        shown += "# this log is too short to suggest limits from: use one of a day or more\n";
+    }
     if suggested.left_out > 0 {
         let _ = writeln!(
             shown,
@@ -192,6 +195,8 @@ fn window(window: &SuggestedWindow) -> String {
     format!("\"{}/{unit}\"", window.limit)
 }
 
+/// A log shorter than an hour says little about the requests of a day.
+const SPAN_NS_MIN: u64 = 3_600_000_000_000;
 /// Longer names are cut.
 const NAME_CHARS_MAX: usize = 60;
 

@@ -98,6 +98,29 @@ fn a_block_of_the_callers_own_address_needs_a_yes() {
 }
 
 #[test]
+fn an_exemption_of_every_client_needs_a_yes() {
+    let gateway = Gateway::start(CONFIG);
+    let add = ["unlimited", "add", "--ip", "0.0.0.0/0", "--for", "10m", "--reason", "a load test"];
+    let said = refused(&ctl(&gateway, "operate-1", &add));
+    assert!(said.contains("exempts every client from all limits: add --yes"), "{said}");
+    assert_eq!(printed(&ctl(&gateway, "operate-1", &["unlimited", "list"])), "no exemptions\n");
+    printed(&ctl(&gateway, "operate-1", &[&add[..], &["--yes"]].concat()));
+}
+
+#[test]
+fn an_error_names_options_and_the_file_of_a_token() {
+    let gateway = Gateway::start(CONFIG);
+    let put = ["tier", "put", "pro", "calls", "--limit", "0", "--window", "60"];
+    let said = refused(&ctl(&gateway, "admin-1", &put));
+    assert!(said.contains("`--limit` must be") && !said.contains("limit-value"), "{said}");
+    let directory = Directory::new();
+    directory.write("empty", "\n");
+    let path = directory.join("empty").display().to_string();
+    let said = refused(&ctl(&gateway, "", &["--token-file", &path, "audit"]));
+    assert!(said.contains("empty is empty: write the token into it"), "{said}");
+}
+
+#[test]
 fn an_override_is_made_listed_and_deleted_by_command() {
     let gateway = Gateway::start(CONFIG);
     let add =
@@ -269,7 +292,10 @@ fn whoever_may_not_is_told_what_to_do() {
 fn nobody_who_answers_is_an_error_that_names_the_address() {
     let gone = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it has one");
     let said = refused(&ctl_with(&format!("http://{gone}"), "t", &["audit"], ""));
-    assert!(said.contains(&format!("no gateway answers on {gone}")), "{said}");
+    assert!(
+        said.contains(&format!("no gateway answers on {gone}; start it, or name another with --url")),
+        "{said}"
+    );
     let mut command = binary();
     let output =
         command.args(["--config", "/nowhere/gateway.toml", "ctl", "audit"]).output().expect("it runs");

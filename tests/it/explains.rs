@@ -83,6 +83,19 @@ fn explain_refuses_what_the_gateway_refuses() {
 }
 
 #[test]
+fn explain_names_the_route_of_a_path_that_is_refused() {
+    let gateway = Gateway::start(&CONFIG.replace("path = \"/orders\"", "path = \"/orders/{*rest}\""));
+    let said = |method, target| {
+        let asked = Asked { gateway: &gateway, method, target, fields: &[], from: [127, 0, 0, 1] };
+        asked.explained()["text"].as_str().expect("a text").to_owned()
+    };
+    let encoded = said("GET", "/orders/1%2F2");
+    assert!(encoded.contains("route    orders, but the request is refused before\n"), "{encoded}");
+    assert!(!encoded.contains("not      orders"), "{encoded}");
+    assert!(said("get", "/orders/1").contains("other methods, which are case-sensitive"));
+}
+
+#[test]
 fn explain_finds_the_client_and_its_cost_as_requests_do() {
     let gateway = Gateway::start(CONFIG);
     let cost = |from: [u8; 4], fields: &[&str]| {

@@ -130,7 +130,11 @@ fn kong_routes_behind_keys_are_closed_without_a_file_for_them() {
     migrated.directory.write("keys.toml", "mine");
     let output = migrate(&migrated.directory, &["migrate", "kong", "kong.yml", "--keys", "keys.toml"]);
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(1), String::new()));
-    assert!(text(&output.stderr).contains("cannot write keys.toml: File exists"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("cannot write keys.toml: it exists: name another file"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]
@@ -247,6 +251,26 @@ fn kong_routes_that_ask_for_two_credentials_are_closed_unless_one_is_enough() {
     let migrated = Migrated::with("kong", &[("kong.yml", &kong(1, &any))], &["--keys", "keys.toml"]);
     let route = migrated.section("[[route]]\nname = \"all\"");
     assert!(route.contains("auth = [\"key-auth\", \"anonymous\", \"jwt-ann\"]"), "{route}");
+}
+
+#[test]
+fn kong_values_that_cannot_be_read_are_named_with_what_is_assumed() {
+    let source = "_format_version: '3.0'\nservices:\n- name: t\n  host: 127.0.0.1\n  port: abc\n\
+                  \x20 routes: [{ name: r, paths: [/], strip_path: maybe }]\n\
+                  \x20 plugins: [{ name: rate-limiting, config: { minute: five, hour: 5, limit_by: path } }]\n\
+                  - name: u\n  url: http://127.0.0.1:1\n  routes: [{ name: tcp, protocols: [tcp] }]\n\
+                  \x20 plugins: [{ name: key-auth }]\n";
+    let migrated = Migrated::with("kong", &[("kong.yml", source)], &["--keys", "keys.toml"]);
+    for said in [
+        "port: abc`: this is not a number: the default is assumed",
+        "strip_path: maybe`: this is neither true nor false: the default is assumed",
+        "`minute: five`: this is not a number",
+        "limits cannot count by `limit_by: path`",
+        "`services[u].plugins`: no route that was taken over uses it",
+    ] {
+        assert!(migrated.text.contains(said), "{said} in\n{}", migrated.text);
+    }
+    assert!(!migrated.text.contains("or `migrate` does not know it"), "{}", migrated.text);
 }
 
 #[test]

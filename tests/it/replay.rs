@@ -391,7 +391,7 @@ fn the_page_stands_alone_and_no_value_is_markup() {
     }
     let shown =
         text(&sluicegate(&directory, &["replay", "--log", "<b>.log", "--against", "live.toml"]).stdout);
-    for line in ["denied by the candidate alone", "newly denied", "POLICY", "the worst minute: 2026-11-20"] {
+    for line in ["denied by --config alone", "newly denied", "POLICY", "the worst minute: 2026-11-20"] {
         assert!(shown.contains(line), "{line} is not in\n{shown}");
     }
 }

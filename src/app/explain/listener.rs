@@ -64,7 +64,7 @@ pub(super) fn take<'l>(
             0 | 1 => ChosenListener { listener, ..ChosenListener::default() },
             _ => because(
                 listener,
-                "the first that does not only redirect; to choose another, write a full URL".to_owned(),
+                "the URL names no port: the first listener that does not only redirect".to_owned(),
             ),
         };
     };

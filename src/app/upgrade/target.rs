@@ -22,7 +22,7 @@ enum NoUpgradeTarget {
     Gone,
     /// An upgrade ends the process that it begins in, and a container ends with its process 1.
     #[error(
-        "is process 1 of its container, which ends with it: start a new container with the new image instead"
+        "is the first process of its container, which ends with it: start a new container with the new image instead"
     )]
     First,
     /// It runs another program.

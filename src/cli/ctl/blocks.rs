@@ -33,6 +33,9 @@ pub(super) enum UnlimitedCommand {
     Add {
         #[command(flatten)]
         whose: Whose,
+        /// Exempt every client, if the range has all addresses
+        #[arg(long)]
+        yes: bool,
     },
     #[command(flatten)]
     Other(RowCommand),
@@ -86,6 +89,12 @@ pub(super) struct Whose {
 }
 
 impl Whose {
+    /// Whether it is a range of all addresses.
+    fn is_everybody(&self) -> bool {
+        let subject = self.subject.as_ref().and_then(|subject| subject.strip_prefix("ip="));
+        self.ip.as_deref().or(subject).is_some_and(|range| range.ends_with("/0"))
+    }
+
     fn call(&self, kind: &str, status: Option<u16>, is_dry: bool) -> Call {
         let text = |text: &Option<String>| text.clone().map(Value::from);
         let subject = self.ip.as_ref().map(|ip| format!("ip={ip}")).or_else(|| self.subject.clone());
@@ -150,9 +159,23 @@ impl BlockCommand {
 }
 
 impl UnlimitedCommand {
+    /// Whether the command may be sent.
+    ///
+    /// # Errors
+    /// If it exempts every client without `--yes`, the entry to end is no exemption, or the gateway refuses.
+    pub(super) fn confirm(&self, client: &AdminClient) -> anyhow::Result<()> {
+        match self {
+            UnlimitedCommand::Other(RowCommand::Delete { id, .. }) => expect(client, id, &["unlimited"]),
+            UnlimitedCommand::Add { whose, yes: false } if whose.is_everybody() && !whose.dry_run => {
+                bail!("this exempts every client from all limits: add --yes to do so")
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn call(&self) -> Call {
         match self {
-            UnlimitedCommand::Add { whose } => whose.call("unlimited", None, whose.dry_run),
+            UnlimitedCommand::Add { whose, .. } => whose.call("unlimited", None, whose.dry_run),
             UnlimitedCommand::Other(listed) => listed.call("unlimited", "exemptions", &BLOCKS[..UNLIMITED]),
         }
     }

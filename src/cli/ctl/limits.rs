@@ -8,8 +8,10 @@ use super::call::{Call, ChangeOptions, View, whole_number};
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
     /// Show the consumer's own limit for a policy
+    #[command(alias = "get")]
     Show { consumer: String, policy: String },
     /// Set the limit, until it is deleted
+    #[command(alias = "set")]
     Put {
         consumer: String,
         policy: String,

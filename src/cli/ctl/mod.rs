@@ -22,7 +22,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::admin_target::AdminTarget;
-use blocks::{BlockCommand, RowCommand, UnlimitedCommand};
+use blocks::{BlockCommand, UnlimitedCommand};
 use call::Call;
 
 /// What to do, and where. Clap shows these comments as the help text.
@@ -85,9 +85,7 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn 
     let client = arguments.whom.client(file, WITHIN, |admin| admin.token.as_deref())?;
     match &arguments.what {
         Resource::Block(command) => command.confirm(&client)?,
-        Resource::Unlimited(UnlimitedCommand::Other(RowCommand::Delete { id, .. })) => {
-            blocks::expect(&client, id, &["unlimited"])?;
-        }
+        Resource::Unlimited(command) => command.confirm(&client)?,
         Resource::Override(overrides::Command::Delete { id, .. }) => {
             blocks::expect(&client, id, &["absolute", "multiplicative"])?;
         }

@@ -51,7 +51,7 @@ pub(super) struct Add {
     #[arg(long)]
     policy: Option<String>,
     /// The limit of a policy's first window; its other windows change in proportion; 0 refuses every request
-    #[arg(long, value_parser = whole_number)]
+    #[arg(long, alias = "limit", value_parser = whole_number)]
     value: Option<u64>,
     /// The factor for limits and bursts
     #[arg(long, value_name = "FACTOR")]

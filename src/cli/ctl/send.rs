@@ -107,6 +107,9 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
         }
         _ => detail.to_owned(),
     };
+    for (field, option) in OPTIONS {
+        said = said.replace(field, option);
+    }
     // One remedy: at 401 the one for who types a command, at 403 the API's own, if it names one.
     if status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN && !said.contains(": ") {
         said = with_token_remedy(&said, "with the right role");
@@ -120,6 +123,9 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
     format!("the gateway on {} answers {}: {said}", client.place, status.as_u16())
 }
 
+/// Fields of a body whose option has another name.
+const OPTIONS: [(&str, &str); 3] =
+    [("`limit-value`", "`--limit`"), ("`window-seconds`", "`--window`"), ("`burst-multiplier`", "`--burst`")];
 const NOT_ADMIN: &str = "a listener for requests, not the admin listener: give --url the address of [admin]";
 
 /// The whole of a file, or of standard input if it is `-`.

@@ -68,6 +68,7 @@ fn add(prefix: &str, fields: &Map<String, Value>, lines: &mut Vec<Vec<String>>) 
 fn shown(value: &Value) -> String {
     let text = match value {
         Value::Null => "-".to_owned(),
+        Value::Array(values) if values.is_empty() => "-".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(values) => values.iter().map(shown).collect::<Vec<_>>().join(", "),
         other => other.to_string(),

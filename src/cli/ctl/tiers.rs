@@ -7,13 +7,19 @@ use super::call::{Call, ChangeOptions, Column, View, whole_number};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
-    /// List the limits of all tiers by resource
+    /// List the limits of all tiers by policy
     List,
-    /// Show a tier's limit for a resource
-    Show { tier: String, resource: String },
-    /// Set a tier's limit for a resource
+    /// Show a tier's limit for a policy
+    Show {
+        tier: String,
+        #[arg(value_name = "POLICY")]
+        resource: String,
+    },
+    /// Set a tier's limit for a policy
     Put {
         tier: String,
+        /// The policy, or * for those with `limit = "tier"`
+        #[arg(value_name = "POLICY")]
         resource: String,
         /// Units per window
         #[arg(long, value_parser = whole_number)]
@@ -30,9 +36,10 @@ pub(super) enum Command {
         #[command(flatten)]
         careful: ChangeOptions,
     },
-    /// Delete a tier's limit for a resource; gateway.toml applies again
+    /// Delete a tier's limit for a policy; gateway.toml applies again
     Delete {
         tier: String,
+        #[arg(value_name = "POLICY")]
         resource: String,
         #[command(flatten)]
         careful: ChangeOptions,
@@ -86,7 +93,7 @@ impl Command {
 
 const COLUMNS: &[Column] = &[
     ("TIER", "tier"),
-    ("RESOURCE", "resource"),
+    ("POLICY", "resource"),
     ("LIMIT", "limit-value"),
     ("WINDOW (S)", "window-seconds"),
     ("BURST", "burst-multiplier"),

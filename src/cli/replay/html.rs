@@ -107,7 +107,7 @@ fn details(policy: &PolicyReport) -> String {
 
 fn differing(differences: &DifferencesReport) -> String {
     let mut page = format!(
-        "<h2>Differences</h2>\n<p><b>{}</b> denied by the candidate alone, <b>{}</b> by the other alone, {} by both, {} by neither.</p>\n",
+        "<h2>Differences</h2>\n<p><b>{}</b> denied by --config alone, <b>{}</b> by --against alone, {} by both, {} by neither.</p>\n",
         differences.newly_denied, differences.newly_admitted, differences.both_deny, differences.both_admit
     );
     if !differences.routes.is_empty() {

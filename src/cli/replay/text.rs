@@ -50,8 +50,8 @@ pub fn notes_of_log(log: &LogReport) -> Vec<String> {
         }
     };
     note(log.without_request, "line", "lines", " without a request");
-    note(log.late, "line", "lines", " out of order, played at the time of their neighbours");
-    note(log.strays, "line", "lines", " with an implausible time, played at the time of their neighbours");
+    note(log.late, "line", "lines", " out of order, played at the time of the lines around");
+    note(log.strays, "line", "lines", " with an implausible time, played at the time of the lines around");
     note(log.set_back, "time", "times", " the log's clock jumped back; the replay's clock does not");
     note(log.pauses, "pause", "pauses", " of more than an hour");
     if log.newest_first {
@@ -208,8 +208,8 @@ fn callers(callers: &[CallerReport], error: u64) -> String {
 
 fn differing(differences: &DifferencesReport) -> String {
     let mut text = format!(
-        "\ndifferences\n  {} denied by the candidate alone\n  {} denied by the other configuration alone\n  {} \
-         denied by both\n  {} denied by neither\n",
+        "\ndifferences\n  {} denied by --config alone\n  {} denied by --against alone\n  {} denied by both\n  {} denied by \
+         neither\n",
         differences.newly_denied, differences.newly_admitted, differences.both_deny, differences.both_admit
     );
     if !differences.routes.is_empty() {

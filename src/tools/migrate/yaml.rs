@@ -39,6 +39,20 @@ pub(super) struct UnreadValue {
     pub(super) key: String,
     /// Its path's end and its value.
     pub(super) shown: String,
+    /// The text of a scalar, if it is no secret.
+    pub(super) text: Option<String>,
+}
+
+pub(super) fn number(text: &str) -> Option<u64> {
+    text.strip_suffix(".0").unwrap_or(text).parse().ok()
+}
+
+pub(super) fn flag(text: &str) -> Option<bool> {
+    match text {
+        "true" | "True" | "yes" | "on" => Some(true),
+        "false" | "False" | "no" | "off" => Some(false),
+        _ => None,
+    }
 }
 
 impl Node {
@@ -79,15 +93,11 @@ impl Node {
     }
 
     pub(super) fn number(&self) -> Option<u64> {
-        self.parsed(|text| text.strip_suffix(".0").unwrap_or(text).parse().ok())
+        self.parsed(number)
     }
 
     pub(super) fn flag(&self) -> Option<bool> {
-        self.parsed(|text| match text {
-            "true" | "True" | "yes" | "on" => Some(true),
-            "false" | "False" | "no" | "off" => Some(false),
-            _ => None,
-        })
+        self.parsed(flag)
     }
 
     /// The number under a key.
@@ -198,9 +208,10 @@ impl Node {
             _ if self.is_read.get() => {}
             Kind::Scalar(text) if !is_secret(key) => {
                 let key = key.to_owned();
-                found.push(UnreadValue { line: self.line, key, shown: format!("{path}: {text}") });
+                let shown = format!("{path}: {text}");
+                found.push(UnreadValue { line: self.line, key, shown, text: Some(text.clone()) });
             }
-            _ => found.push(UnreadValue { line: self.line, key: key.to_owned(), shown: path }),
+            _ => found.push(UnreadValue { line: self.line, key: key.to_owned(), shown: path, text: None }),
         }
     }
 

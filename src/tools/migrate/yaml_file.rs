@@ -19,6 +19,9 @@ pub(super) struct UnreadKeys {
     pub(super) needless: &'static str,
     /// Why others have no counterpart.
     pub(super) why: &'static [(&'static str, &'static str)],
+    /// Keys whose value is read if it is a number, and if it is `true` or `false`.
+    pub(super) numbers: &'static str,
+    pub(super) flags: &'static str,
 }
 
 impl UnreadKeys {
@@ -32,8 +35,20 @@ impl UnreadKeys {
                 notes.needless(&place, key);
                 continue;
             }
-            let why = self.why.iter().find(|(known, _)| *known == key);
-            let why = why.map_or("it has no counterpart, or `migrate` does not know it", |(_, why)| why);
+            let is_wrong = |keys, is_right: fn(&str) -> bool| {
+                is_among(key, keys) && unread.text.as_deref().is_some_and(|text| !is_right(text))
+            };
+            let known = self.why.iter().find(|(known, _)| *known == key);
+            let why = match known {
+                _ if is_wrong(self.numbers, |text| yaml::number(text).is_some()) => {
+                    "this is not a number: the default is assumed"
+                }
+                _ if is_wrong(self.flags, |text| yaml::flag(text).is_some()) => {
+                    "this is neither true nor false: the default is assumed"
+                }
+                Some((_, why)) => why,
+                None => "it has no counterpart, or `migrate` does not know it",
+            };
             notes.left_out(&place, &unread.shown, why);
         }
     }

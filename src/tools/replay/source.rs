@@ -106,6 +106,9 @@ impl Source {
                     }
                 }
                 Ok(FillResult::Long) => return Some(Text::Long),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.ended_early = Some("the compressed file is cut off".to_owned());
+                }
                 Err(error) => self.ended_early = Some(error.to_string()),
             }
         }
@@ -225,7 +228,8 @@ mod tests {
         for whole in [gzip(text.as_bytes()), zstd::encode_all(text.as_bytes(), 3).expect("memory takes it")] {
             assert_eq!(lines(&whole).0.len(), 20_000);
             let (kept, ended_early) = lines(&whole[..whole.len() - 10]);
-            assert!(ended_early.is_some() && kept.len() < 20_000, "{}", kept.len());
+            assert_eq!(ended_early.as_deref(), Some("the compressed file is cut off"));
+            assert!(kept.len() < 20_000, "{}", kept.len());
             assert!(kept.iter().zip(text.lines()).all(|(kept, line)| kept == line));
         }
     }

@@ -89,10 +89,14 @@ fn an_entry_of_a_key_carries_its_whole_identity() {
         ["--expires", "soon"],
         ["--claim", "role"],
         ["--claim", "=x"],
+        ["--consumer", ""],
     ] {
         let output = binary().arg("hash-key").args(wrong).stdin(Stdio::null()).output().expect("it ends");
         assert_eq!(output.status.code(), Some(2), "{wrong:?}: {}", text(&output.stderr));
     }
+    let with_colon = ["hash-key", "--new", "--basic", "--consumer", "a:b"];
+    let output = binary().args(with_colon).output().expect("it ends");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{}", text(&output.stderr));
     let user = hashed("pw", &["--basic", "--consumer", "ann", "--tier", "pro"]);
     assert!(user.starts_with("[[user]]") && user.ends_with("tier = \"pro\"\n"), "{user}");
 }

@@ -79,7 +79,10 @@ pub(in crate::admin) struct ApiKeyQuery {
 }
 
 pub(super) fn describe(document: &mut Document) {
-    document.begin("api-keys", &[("digest", "its digest, or a prefix of it that no other key has")]);
+    document.begin(
+        "api-keys",
+        &[("digest", "its digest, or a prefix of it that no other key has; `sha256:` may stand before it")],
+    );
     document
         .operation("POST /v1/api-keys", "make-api-key")
         .about("Creates an API key.")
@@ -161,8 +164,9 @@ pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([digest])
     change.delete::<ApiKeyRow>(&old.digest, NOT_FOUND).await
 }
 
-/// The only key whose digest begins so.
-async fn find(database: &Database, prefix: &str) -> Result<ApiKeyRow, AdminRefusal> {
+/// The only key whose digest begins so. The scheme that files write before a digest may stand before it.
+async fn find(database: &Database, digest: &str) -> Result<ApiKeyRow, AdminRefusal> {
+    let prefix = digest.strip_prefix(keys::SCHEME).unwrap_or(digest);
     if !is_prefix(prefix) {
         return Err(NOT_FOUND);
     }
@@ -225,7 +229,8 @@ fn is_text(text: &str) -> bool {
     text_flaw(text, ID_CHARS_MAX).is_none()
 }
 
-const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("the database has no API key with this digest");
+const NOT_FOUND: AdminRefusal =
+    AdminRefusal::NotFound("the database has no API key with this digest; a key of a file is changed there");
 /// Hex digits that a SHA-256 has.
 const DIGEST_DIGITS: usize = 64;
 const CLAIMS_MAX: usize = 64;

@@ -443,6 +443,7 @@ fn refused(consumer: &str, refusals: &[Value], policy: Option<&str>, is_kept: bo
     let unknown = match (is_kept, refusals) {
         (false, _) => Some(NOT_KEPT),
         (true, []) if consumer.parse::<IpAddr>().is_ok() => Some(OF_ADDRESS),
+        (true, []) if is_request_id(consumer) => Some(OF_REQUEST),
         (true, []) => Some("no refusal of this consumer is recorded"),
         (true, _) => None,
     };
@@ -496,6 +497,14 @@ fn windows(usage: &[PolicyUsage]) -> impl Iterator<Item = (&PolicyUsage, &Window
     usage.iter().flat_map(|policy| policy.windows.iter().flatten().map(move |window| (policy, window)))
 }
 
+/// Whether a text has the form of an id that the gateway, or a UUID that another server, gave a request.
+fn is_request_id(text: &str) -> bool {
+    let digits = || text.chars().filter(|sign| *sign != '-');
+    digits().count() == 32 && digits().all(|sign| sign.is_ascii_hexdigit())
+}
+
+const OF_REQUEST: &str =
+    "no consumer has this name, which looks like a request id: ask `sluicegate explain --request ID`";
 const OF_ADDRESS: &str = "no consumer has this name, which looks like an address: ask `sluicegate explain GET URL --from ADDRESS`, or \
                           `sluicegate ctl decisions`";
 const POLICIES_MAX: usize = 50;
@@ -570,6 +579,9 @@ mod tests {
     fn what_is_not_known_is_said() {
         assert_eq!(refused("ann", &[], None, true)[0].1, "no refusal of this consumer is recorded");
         assert_eq!(refused("203.0.113.9", &[], None, true)[0].1, OF_ADDRESS);
+        for id in ["0f8fad5bd9cb469fa16570867728950e", "0f8fad5b-d9cb-469f-a165-70867728950e"] {
+            assert_eq!(refused(id, &[], None, true)[0].1, OF_REQUEST);
+        }
         let alone = format!("{}: no policy in force counts by the tenant alone", "acme");
         assert_eq!(of_tenant(Some("acme"), &[], &[])[0].1, alone);
         assert_eq!(refused("ann", &[], None, false)[0].1, NOT_KEPT);

@@ -2,7 +2,7 @@
 
 use super::super::yaml_file::UnreadKeys;
 
-pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY };
+pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY, numbers: "", flags: "" };
 
 const NEEDLESS: &str = "\
     access_log admin alt_stat_name codec_type common_lb_config decorator delayed_close_timeout dns_lookup_family \

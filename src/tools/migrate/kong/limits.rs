@@ -7,11 +7,16 @@ use super::super::values::{is_field, seconds};
 use super::super::yaml::Node;
 use super::{Reading, address};
 
-/// Why a limit is left out.
-fn why_none(has_no_number: bool) -> &'static str {
-    match has_no_number {
-        true => "it has no limit that is a number above 0; the limit is left out",
-        false => "limits cannot count by this; the limit is left out",
+/// Why a limit is left out; `key` says what it counts by.
+fn why_none(has_no_number: bool, config: &Node, key: &str) -> String {
+    match (has_no_number, config.word(key)) {
+        (false, Some("header")) => {
+            format!("`{key}: header` without a `header_name` that is one; the limit is left out")
+        }
+        (false, by) => {
+            format!("limits cannot count by `{key}: {}`; the limit is left out", by.unwrap_or_default())
+        }
+        (true, _) => "it has no limit that is a number above 0; the limit is left out".to_owned(),
     }
 }
 
@@ -23,12 +28,16 @@ impl<'d> Reading<'d> {
         }
         let mut windows = Vec::new();
         for (key, period) in PERIODS {
-            let Some(units) = config.count(key).filter(|units| *units > 0) else { continue };
+            let Some(written) = config.get(key) else { continue };
+            if let (None, Some(text)) = (written.number(), written.peek()) {
+                self.left_out(written, &format!("{key}: {text}"), "this is not a number");
+            }
+            let Some(units) = written.number().filter(|units| *units > 0) else { continue };
             windows.push(text(&format!("{units}/{period}")));
         }
         let by = self.counted_by(plugin, config, "limit_by");
         let (Some(by), false) = (by, windows.is_empty()) else {
-            self.left_out(plugin, "rate-limiting", why_none(windows.is_empty()));
+            self.left_out(plugin, "rate-limiting", &why_none(windows.is_empty(), config, "limit_by"));
             return Vec::new();
         };
         let mut policy = Section::new(named(scope, "rate-limiting"));
@@ -68,7 +77,8 @@ impl<'d> Reading<'d> {
         };
         let by = self.counted_by(plugin, config, "identifier");
         let (Some(by), false) = (by, windows.is_empty()) else {
-            self.left_out(plugin, "rate-limiting-advanced", why_none(windows.is_empty()));
+            let why = why_none(windows.is_empty(), config, "identifier");
+            self.left_out(plugin, "rate-limiting-advanced", &why);
             return Vec::new();
         };
         let mut policy = Section::new(named(scope, "rate-limiting-advanced"));

@@ -24,7 +24,7 @@ use super::yaml_file;
 pub(super) const EVERYWHERE: &[&str] = &[
     "kong.conf says where Kong listens, and is not read: the listener has Kong's default, port 8000 without TLS. \
      Write `certs` for TLS.",
-    "The most specific host decides, then the path; a slash at the end makes no difference.",
+    "The most specific host decides, then the path.",
     "A slash at the end of a path makes no difference.",
     "A failed request is retried at most once. Certificates of https services are verified.",
     "Limits answer 429 with Retry-After; IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",

@@ -2,7 +2,16 @@
 
 use super::super::yaml_file::UnreadKeys;
 
-pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY };
+pub(super) const UNREAD: UnreadKeys =
+    UnreadKeys { needless: NEEDLESS, why: WHY, numbers: NUMBERS, flags: FLAGS };
+
+const NUMBERS: &str = "\
+    allowed_payload_size connect_timeout day error_code hour http_failures max_age minute month port read_timeout \
+    redis_database redis_port retries second status_code successes tcp_failures timeouts weight write_timeout year";
+
+const FLAGS: &str = "\
+    credentials disable_penalty echo_downstream enabled fault_tolerant hide_client_headers \
+    hide_credentials keep_incoming_path preserve_host redis_ssl ssl strip_path tls_verify";
 
 const NEEDLESS: &str = "\
     _comment _format_version _ignore _info _transform _workspace created_at hash_fallback id instance_name \
@@ -16,6 +25,7 @@ const WHY: &[(&str, &str)] = &[
     ("consumer_groups", "write tiers: [tier.…], and `tier` in the file of keys"),
     ("basicauth_credentials", "`sluicegate hash-key --basic` makes the entry of a user"),
     ("upstreams", "no service leads to it"),
+    ("plugins", "no route that was taken over uses it"),
     ("targets", "no service leads to its upstream"),
     ("consumers", "no plugin that was taken over asks for them"),
     ("keyauth_credentials", "its consumer is not in this file"),

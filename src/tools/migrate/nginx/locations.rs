@@ -84,9 +84,9 @@ impl<'d> Reading<'d> {
             let same = self.draft.routes.iter_mut().filter(|known| known.is_beside(&route));
             same.for_each(Route::close);
         }
-        self.list_slash(at, location, server);
+        let known = self.draft.notes.differing.len();
         let below = Match::Prefix(format!("{}/", at.text()));
-        let mut at = at;
+        let (own, mut at) = (at, at);
         if let Some(found) = inner.own("rewrite").iter().find(|found| at.is_split(found.arg(0))) {
             let why = "nginx matches the prefix within a segment, too; here such paths go to other locations";
             self.draft.notes.line_differs(*found, why);
@@ -96,6 +96,12 @@ impl<'d> Reading<'d> {
         let mut parts = maps::by_maps(self, route, location, inner, server);
         for (route, scope) in &mut parts {
             self.answer_at(route, at, scope, server);
+        }
+        if parts.iter().all(|(route, _)| route.is_closed()) {
+            // Taken back, because nothing of a closed location is taken over.
+            self.draft.notes.differing.truncate(known);
+        } else {
+            self.list_slash(own, location, server);
         }
         // The whole alone, if its parts do what it does.
         let mut parts: Vec<Route> = parts.into_iter().map(|(route, _)| route).collect();
@@ -278,7 +284,12 @@ impl<'d> Reading<'d> {
         if !changes.is_empty() {
             route.key("response-headers", table(changes));
         }
-        let max_body = scope.word("client_max_body_size").and_then(size).unwrap_or(BODY_MAX);
+        let written = scope.last("client_max_body_size").map(Directive::taken);
+        let max_body = written.and_then(|found| size(found.arg(0)));
+        if let (Some(found), None) = (written, max_body) {
+            self.draft.notes.line_differs(found, "this is not a size: nginx's default, 1 MiB, is assumed");
+        }
+        let max_body = max_body.unwrap_or(BODY_MAX);
         // One PiB for 0, because nginx writes that for no bound.
         route.key("max-body", show_size(if max_body == 0 { 1 << 50 } else { max_body }));
     }

@@ -289,6 +289,30 @@ fn what_a_slash_at_the_end_opens_is_listed() {
 }
 
 #[test]
+fn a_closed_location_is_not_listed_as_taken_over_or_open() {
+    let closed = migrated(
+        "server { listen 8080; if ($http_x) { return 403; }
+         location /old { rewrite ^/old/(.*)$ /new/$1 permanent; }
+         location / { auth_basic x; proxy_pass http://10.0.0.1; }
+         location = /ok { allow 10.0.0.0/8; deny all; return 200 ok; } }",
+    );
+    for said in ["Taken over, but not exactly", "matches this location, too", "or `migrate` does not know it"]
+    {
+        assert!(!closed.text.contains(said), "{said}: {}", closed.text);
+    }
+    assert!(closed.text.contains("`deny all`: no location that was taken over uses it"), "{}", closed.text);
+}
+
+#[test]
+fn a_size_that_is_none_is_listed() {
+    let odd = migrated(
+        "server { listen 8080; location / { client_max_body_size 5z; proxy_pass http://10.0.0.1; } }",
+    );
+    let said = "`client_max_body_size 5z`: this is not a size: nginx's default, 1 MiB, is assumed";
+    assert!(odd.text.contains(said) && odd.text.contains("1MiB"), "{}", odd.text);
+}
+
+#[test]
 fn what_follows_a_location_within_a_segment_is_sent_as_nginx_sends_it() {
     for (inside, path, sent) in [
         ("proxy_pass http://10.0.0.1/d;", "/c{*rest}", "/d{rest}"),

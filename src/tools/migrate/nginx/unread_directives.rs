@@ -19,6 +19,9 @@ pub(super) fn list(directives: &[Directive], draft: &mut Draft) {
 }
 
 fn why(name: &str) -> &'static str {
+    if is_among(name, CONVERTED) {
+        return "no location that was taken over uses it";
+    }
     let found = WHY
         .iter()
         .find(|(known, _)| known.strip_suffix('*').map_or(*known == name, |prefix| name.starts_with(prefix)));
@@ -39,6 +42,10 @@ const NEEDLESS: &str = "\
 
 const NEEDLESS_PREFIXES: &[&str] =
     &["worker_", "open_file_cache", "proxy_temp_", "proxy_buffer", "proxy_busy_", "proxy_max_temp_"];
+
+/// Words that become part of a route.
+const CONVERTED: &str = "\
+    allow deny add_header client_max_body_size grpc_pass grpc_set_header proxy_hide_header proxy_pass return rewrite";
 
 const WHY: &[(&str, &str)] = &[
     ("gzip*", "write `compress` at its routes, or [compress] for all"),

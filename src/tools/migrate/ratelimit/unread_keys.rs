@@ -2,7 +2,7 @@
 
 use super::super::yaml_file::UnreadKeys;
 
-pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY };
+pub(super) const UNREAD: UnreadKeys = UnreadKeys { needless: NEEDLESS, why: WHY, numbers: "", flags: "" };
 
 const NEEDLESS: &str = "detailed_metric name share_threshold value_to_metric";
 

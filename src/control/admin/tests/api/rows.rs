@@ -93,6 +93,8 @@ async fn a_key_is_shown_once_and_known_by_its_digest() {
     let path = format!("/v1/api-keys/{}", &digest[..12]);
     let shown = api.ask(&format!("GET {path}"), None).await.json();
     assert_eq!((&shown["disabled"], &shown["claims"]["level"]), (&json!(false), &json!(3)));
+    let as_in_files = api.ask(&format!("GET /v1/api-keys/sha256:{digest}"), None).await;
+    assert_eq!(as_in_files.json(), shown, "the scheme of files may stand before it");
     let listed = api.ask(&format!("GET /v1/api-keys?consumer=acme&prefix={}", &digest[..8]), None).await;
     assert_eq!(listed.json(), json!({ "items": [shown.clone()] }));
     let disabled = api.ask(&format!("PATCH {path}"), Some(json!({ "disabled": true }))).await.json();
