@@ -1856,6 +1856,12 @@ fn routes_are_checked() {
             "2:10",
             "write `access = { to = \"/var/log/sluicegate.log\" }`",
         ),
+        (
+            "[redis]\nurl = \"redis://a\"\nhost = \"b\"",
+            "unknown key `host` in [redis]",
+            "3:1",
+            "write it in `url`: `redis://USER:PASSWORD@HOST:6379/DATABASE`",
+        ),
         ("shutdown = \"30s\"", "`shutdown` must be a table, not a string", "1:12", "{ drain = \"30s\" }"),
         (
             "[[route]]\nto = \"http://a\"\nheaders = \"x: y\"",
@@ -2292,7 +2298,7 @@ fn the_process_is_checked() {
             "[admin]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"cn=a\", role = \"read\" }]",
             "`shows` does not name a part of a certificate",
             "4:39",
-            "subject:cn=alice",
+            "`shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`",
         ),
         (
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\" }]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"subject:cn=a\", role = \"read\" }]",

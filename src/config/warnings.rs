@@ -48,10 +48,9 @@ fn unknown_tiers(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
 /// Domains for other proxies, if there is no listener that they could ask.
 fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let first = places.domains.first().filter(|fields| config.grpc.is_none() && !fields.is_flawed);
-    if let Some(place) = first.and_then(|fields| fields.whole) {
-        let message = "this domain has no effect: Envoy cannot ask, because there is no gRPC listener";
-        ctx.warn(place, message, "write `grpc = \"127.0.0.1:9901\"` in `[admin]`");
-    }
+    let message = "this domain has no effect: Envoy cannot ask, because there is no gRPC listener";
+    let hint = "write `grpc = \"127.0.0.1:9901\"` in `[admin]`";
+    ctx.warn(first.and_then(|fields| fields.whole), message, hint);
 }
 
 /// Upstreams that no route leads to, and those whose servers are kept by a dimension of the identity, if nobody who gets
@@ -107,10 +106,9 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
         let ActionDefinition::Forward { to, .. } = &route.action else { continue };
         let is_blind =
             route.access.auth.is_empty() && to.sticky.as_ref().is_some_and(Dimension::needs_identity);
-        if let Some(place) = fields.place("sticky").filter(|_| is_blind) {
-            let message = "the route does not authenticate, so no client keeps its upstream";
-            ctx.warn(place, message, "add `auth` to the route, or use another dimension");
-        }
+        let place = fields.place("sticky").filter(|_| is_blind);
+        let message = "the route does not authenticate, so no client keeps its upstream";
+        ctx.warn(place, message, "add `auth` to the route, or use another dimension");
     }
 }
 
@@ -132,9 +130,7 @@ fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpan
             }
             _ => continue,
         };
-        if let Some(place) = fields.place("redirect") {
-            ctx.warn(place, message, hint);
-        }
+        ctx.warn(fields.place("redirect"), message, hint);
     }
 }
 
@@ -221,10 +217,9 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
     for (policy, fields) in config.policies.iter().zip(&places.policies) {
         let is_of_file = policy.origin == LimitOrigin::File && policy.replaces.is_none();
         let is_unused = is_open && is_of_file && !used.contains_key(&*policy.name);
-        if let Some(place) = fields.whole.filter(|_| is_unused) {
-            let message = format!("no route uses the policy {}", quoted(&policy.name));
-            ctx.warn(place, message, "name it in `limit` of a route; only admin API checks use it");
-        }
+        let message = format!("no route uses the policy {}", quoted(&policy.name));
+        let hint = "until a route names it, only checks through the admin API can use it";
+        ctx.warn(fields.whole.filter(|_| is_unused), message, hint);
         let is_unmet = used.contains_key(&*policy.name) && unmet.contains_key(&*policy.name);
         let place = fields.place("match").filter(|_| is_unmet && !ctx.has_errors());
         let message = "no route with this policy has such requests, so it never counts one";
