@@ -11,7 +11,7 @@ use config::limits::limit_text;
 use config::{Config, RowDocument};
 use control::database::Error as DatabaseError;
 use control::database::config::{Config as Database, Url};
-use limit::{Quota, Sharing, WhenDown};
+use limit::{Algorithm, Quota, WhenDown, sliding_log};
 use limiter::global;
 use limiter::global::Condition;
 use limiter::global::config::deadline_of;
@@ -203,15 +203,36 @@ fn show_worst_periods(config: &Config, out: &mut dyn Write) -> io::Result<()> {
         let limit = shown(policy, number);
         writeln!(out, "limit {} {limit}: at most {units} in one period ({why})", policy.name)?;
         if window.is_bare_bucket() {
-            let limit = window.limit();
-            writeln!(
-                out,
-                "  to admit fewer: a `burst` below {limit}; `algorithm = \"sliding-window\"`, never more than {limit} at once; or \
-                 a window of the calendar such as `{limit}/day`, {limit} from one reset to the next"
-            )?;
+            writeln!(out, "  to admit fewer: {}", admits_fewer(window))?;
         }
     }
     Ok(())
+}
+
+/// How a limit of a long period is written so that less than a full bucket and its refill may pass in one.
+fn admits_fewer(bucket: &Quota) -> String {
+    let (limit, period_ns) = (bucket.limit(), bucket.period_ns());
+    let exact = [(Algorithm::SlidingWindow, "sliding-window"), (Algorithm::SlidingLog, "sliding-log")];
+    let exact = exact.into_iter().find(|(algorithm, _)| {
+        let worst = Quota::new(*algorithm, limit, period_ns, limit).worst_period();
+        worst.is_some_and(|(units, _)| units == limit.get())
+            && (*algorithm != Algorithm::SlidingLog || limit.get() <= sliding_log::LIMIT_MAX)
+    });
+    let (period, calendar) = match (period_ns.get() / DAY_NS, period_ns.get() % DAY_NS) {
+        (1, 0) => ("day", Some("day")),
+        (7, 0) => ("period", Some("week")),
+        (28..=31, 0) => ("period", Some("month")),
+        (365..=366, 0) => ("period", Some("year")),
+        (0, HOUR_NS) => ("hour", None),
+        _ => ("period", None),
+    };
+    let burst = (limit.get() > 1).then(|| format!("a `burst` below {limit}"));
+    let exact =
+        exact.map(|(_, word)| format!("`algorithm = \"{word}\"`, never more than {limit} in any {period}"));
+    let calendar = calendar.map(|unit| {
+        format!("the window of the calendar `{limit}/{unit}`, {limit} from one reset to the next")
+    });
+    burst.into_iter().chain(exact).chain(calendar).collect::<Vec<_>>().join("; or ")
 }
 
 /// A window as it is written, and the tier that it is for.
@@ -220,36 +241,29 @@ fn shown(policy: &PolicyDefinition, number: usize) -> String {
     policy.part_of(number).map_or(limit.clone(), |part| format!("{limit} of {}", part.name))
 }
 
-/// Prints for every window whether Redis decides it request by request or leases it to nodes, and the worst overshoot.
+/// Prints for every window how much more than that a fleet may admit, with Redis and without it.
 fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
     if config.policies.iter().any(|policy| !policy.windows.is_empty()) {
-        writeln!(out, "if {FLEET_NODES} nodes share limits, one key may exceed that in one period by:")?;
+        writeln!(out, "in a fleet of {FLEET_NODES} nodes, one key may get more than that in one period:")?;
     }
     for policy in &config.policies {
         for (number, window) in policy.windows.iter().enumerate() {
             let sharing = policy.sharing(number);
-            let how = match sharing.epoch_ns {
-                0 => "exact".to_owned(),
-                epoch_ns => format!("leased for {} ms", epoch_ns / 1_000_000),
-            };
             let (with, without) = sharing.worst_overshoot(window, FLEET_NODES);
-            let limit = shown(policy, number);
-            let whole = Sharing::whole(window);
-            let more = |units: f64| format!("{} more ({:.1}%)", units.ceil(), units / whole * 100.0);
-            let down = match sharing.when_down {
-                WhenDown::Local if window.spenders(FLEET_NODES) < FLEET_NODES => {
-                    let spenders = window.spenders(FLEET_NODES);
-                    format!("{}, if {spenders} of the nodes admit a given key", more(without))
-                }
-                WhenDown::Local => more(without),
-                WhenDown::Allow => "ten times the limit per client address and node".to_owned(),
-                WhenDown::Deny => "nothing is admitted".to_owned(),
+            let with = match sharing.is_exact() {
+                true => "none, because Redis decides each request".to_owned(),
+                false => format!("at most {}", with.ceil()),
             };
+            let without = match sharing.when_down {
+                WhenDown::Local => format!("at most {}", without.ceil()),
+                WhenDown::Allow => "up to ten times the limit for each client address and node".to_owned(),
+                WhenDown::Deny => "none, because nothing is admitted".to_owned(),
+            };
+            let limit = shown(policy, number);
             writeln!(
                 out,
-                "  {} {limit}: {how}\n    with Redis: at most {}; while Redis is down: {down}",
-                policy.name,
-                more(with)
+                "  {} {limit}\n    with Redis: {with}\n    while Redis is down: {without}",
+                policy.name
             )?;
         }
     }
@@ -258,6 +272,8 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
 
 /// The size of the fleet that the printed overshoot is computed for.
 const FLEET_NODES: u32 = 100;
+const HOUR_NS: u64 = 3_600_000_000_000;
+const DAY_NS: u64 = 24 * HOUR_NS;
 
 fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
@@ -301,6 +317,26 @@ mod tests {
         let summary = "configuration is valid: 1 listener, 1 upstream, 1 policy, 1 route\n\
                        limit route:/a 1/s burst 1: at most 2 in one period (a full bucket, and the units that refill)\n";
         assert_eq!(checked("valid", text, ALONE), (0, summary.to_owned(), String::new()));
+    }
+
+    #[test]
+    fn ways_to_admit_fewer_fit_the_limit() {
+        let log = "`algorithm = \"sliding-log\"`, never more than 1000 in any day";
+        let calendar = "the window of the calendar `1000/day`, 1000 from one reset to the next";
+        for (limit, ways) in [
+            ("1/h", "`algorithm = \"sliding-window\"`, never more than 1 in any hour".to_owned()),
+            ("1/400d", "`algorithm = \"sliding-window\"`, never more than 1 in any period".to_owned()),
+            (
+                "2/h",
+                "a `burst` below 2; or `algorithm = \"sliding-window\"`, never more than 2 in any hour"
+                    .to_owned(),
+            ),
+            ("1000/d", format!("a `burst` below 1000; or {log}; or {calendar}")),
+        ] {
+            let text = format!("[[route]]\nto = \"http://a\"\nlimit = \"{limit} by ip\"");
+            let (_, out, errors) = checked("fewer", &text, ALONE);
+            assert!(out.ends_with(&format!("\n  to admit fewer: {ways}\n")), "{limit}: {out}{errors}");
+        }
     }
 
     #[test]
@@ -348,9 +384,9 @@ mod tests {
         let (code, out, errors) = checked("tiers", text, ALONE);
         assert_eq!(code, 0);
         for line in [
-            "if 100 nodes share limits, one key may exceed that in one period by:\n  p 500/h burst 500 of free: leased for ",
+            "in a fleet of 100 nodes, one key may get more than that in one period:\n  p 500/h burst 500 of free\n    with Redis: at most ",
             "limit p 50/h burst 50 of strict: at most 100 in one period (a full bucket, and the units that refill)\n",
-            "  p 50/h burst 50 of strict: exact\n    with Redis: at most 0 more (0.0%); while Redis is down: ",
+            "  p 50/h burst 50 of strict\n    with Redis: none, because Redis decides each request\n    while Redis is down: at most ",
         ] {
             assert!(out.contains(line), "{line} is missing from\n{out}");
         }

@@ -296,7 +296,7 @@ drain = "10s"
 upgrade = "90s"
 
 [log]
-level = "info,sluicegate::proxy=debug"
+level = "info,gateway::proxy=debug"
 access = { to = "logs/access.log", format = "json", sample = { "2xx" = "10%", "429" = "0.01%" } }
 
 [trace]
@@ -643,6 +643,32 @@ fn what_cannot_be_meant_draws_a_warning() {
         ("[[route]]\nto = \"echo\"\nlimit = \"0.5/s by ip\"\n".to_owned(), "3:9", "write `1/2s burst 1`"),
         (format!("[policy.p]\nby = []\nlimit = \"1/s\"\n{echo}"), "1:9", "no route uses the policy `p`"),
         (format!("[upstream.u]\nservers = \"http://a\"\n{echo}"), "1:11", "no route uses the upstream `u`"),
+        (format!("[auth.m]\nkind = \"anonymous\"\n{echo}"), "1:7", "no route uses the method `m`"),
+        (
+            "[auth.a]\nkind = \"anonymous\"\n[auth.b]\nkind = \"anonymous\"\n[[route]]\nto = \"http://a\"\nauth = [\"a\", \"b\"]\n"
+                .to_owned(),
+            "7:9",
+            "this method accepts every client, so the methods after it are never tried",
+        ),
+        (
+            "[policy.p]\nby = []\nlimit = \"1/s\"\nmatch = { path = \"/b/{id}\" }\n\
+             [[route]]\npath = \"/a/{id}\"\nto = \"http://a\"\nlimit = \"p\"\n"
+                .to_owned(),
+            "4:9",
+            "no route with this policy has such requests, so it never counts one",
+        ),
+        (
+            "[policy.p]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"POST\" }\n\
+             [[route]]\nmethods = [\"GET\"]\nto = \"http://a\"\nlimit = \"p\"\n"
+                .to_owned(),
+            "4:9",
+            "no route with this policy has such requests, so it never counts one",
+        ),
+        (
+            "[log]\nlevel = \"info,gateway::proxy=debug,sluicegate::proxy=trace\"\n".to_owned(),
+            "2:9",
+            "no part of the program that logs is called `sluicegate`",
+        ),
         (
             "[[route]]\npath = \"/a\"\nredirect = \"/a\"\n".to_owned(),
             "3:12",
@@ -675,6 +701,11 @@ fn what_cannot_be_meant_draws_a_warning() {
             "this upstream is the listener `l` of this gateway",
         ),
         (
+            "[admin]\nbind = \"127.0.0.1:97\"\n[[route]]\nto = \"http://localhost:97\"\n".to_owned(),
+            "4:6",
+            "this upstream is the admin listener: clients could read the configuration",
+        ),
+        (
             format!("[client-ip]\ntrust = [\"10.0.0.0/8\", \"::/0\"]\n{echo}"),
             "2:24",
             "every client may name any address",
@@ -700,12 +731,29 @@ fn what_cannot_be_meant_draws_a_warning() {
         format!("{plain}{tls}").replace("\"https\"", "\"https:1\""),
         format!("{upstream}timeouts = {{ total = \"10s\" }}\n[policy.p]\nby = []\nlimit = \"1/s\"\n"),
         "[[route]]\npath = \"/a\"\nmethods = \"POST\"\nredirect = \"/a\"\n".to_owned(),
+        "[policy.p]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"HEAD\", path = \"/a/b\" }\n\
+         [[route]]\npath = \"/a/{id}\"\nmethods = \"GET\"\nto = \"http://a\"\nlimit = \"p\"\n"
+            .to_owned(),
         "[[route]]\nto = [\"http://10.0.0.1:8080\", \"http://127.0.0.1:8081\"]\n".to_owned(),
         format!("{tls}client-ca = \"ca\"\n{staff}"),
         format!("{staff}limit = \"1/s by consumer\"\n")
             .replace("mtls\"\nconsumer = \"san:email", "anonymous"),
     ] {
         assert_eq!(warned(&text), "", "{text}");
+    }
+}
+
+#[test]
+fn what_could_not_be_read_draws_no_warning() {
+    for (text, error) in [
+        (
+            "[policy.a]\nby = \"ip\"\nlimit = \"10/month\"\nanchor = 15\nalgorithm = \"sliding-window\"",
+            "error: a limit per calendar month must be a fixed window\n",
+        ),
+        ("[upstream.a]\nservers = \"http://a\"\neject = { most = \"50\" }", "error: `50` is not a share\n"),
+    ] {
+        let said = said(text);
+        assert!(said.starts_with(error) && !said.contains("warning: "), "{said}");
     }
 }
 
@@ -1761,6 +1809,73 @@ fn routes_are_checked() {
         ),
         ("[[route]]\nto = \"echo\"\npath = \"a\"", "`a` does not start with `/`", "3:8", "write `/a`"),
         (
+            "[[route]]\nto = \"http://a\"\npath = \"http://x/a\"",
+            "`http://x/a` does not start with `/`",
+            "3:8",
+            "write the host and the path apart: `host = \"x\"` and `path = \"/a\"`",
+        ),
+        (
+            "[[route]]\nto = \"http://a\"\nallow = []",
+            "`allow` is empty",
+            "3:9",
+            "leave it out to admit every address; `deny = [\"0.0.0.0/0\", \"::/0\"]` admits none",
+        ),
+        (
+            "[upstream.a]\nservers = \"https://a\"\ntls = { verify = \"no\" }",
+            "`verify` must be true or false, not a string",
+            "3:18",
+            "write `true` or `false`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nretry = { times = \"x\" }",
+            "`times` must be a whole number, not a string",
+            "3:19",
+            "write a whole number",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nretry = { times = \"1\" }",
+            "`times` must be a whole number, not a string",
+            "3:19",
+            "write it without quotes",
+        ),
+        (
+            "[policy.a]\nby = \"ip\"\nlimit = \"1/s\"\ncost = \"x-cost\"",
+            "`cost` must be a whole number, not a string",
+            "4:8",
+            "write `cost = { header = \"x-cost\" }`",
+        ),
+        (
+            "[tier.gold]\nlimit = \"tier\"",
+            "a tier's limit cannot be `tier`",
+            "2:9",
+            "write it, for example `limit = \"100/m\"`",
+        ),
+        (
+            "[log]\naccess = \"file.log\"",
+            "`access` must be a table, not a string",
+            "2:10",
+            "write `access = { to = \"/var/log/sluicegate.log\" }`",
+        ),
+        (
+            "[redis]\nurl = \"redis://a\"\nhost = \"b\"",
+            "unknown key `host` in [redis]",
+            "3:1",
+            "write it in `url`: `redis://USER:PASSWORD@HOST:6379/DATABASE`",
+        ),
+        ("shutdown = \"30s\"", "`shutdown` must be a table, not a string", "1:12", "{ drain = \"30s\" }"),
+        (
+            "[[route]]\nto = \"http://a\"\nheaders = \"x: y\"",
+            "`headers` must be a table, not a string",
+            "3:11",
+            "write `{ set = { x-name = \"value\" } }`",
+        ),
+        (
+            "client-ip = \"x-forwarded-for\"",
+            "`client-ip` must be a table, not a string",
+            "1:13",
+            "trust = [\"10.0.0.0/8\"], header = \"x-forwarded-for\"",
+        ),
+        (
             "[[route]]\nto = \"http://a\"\nrewrite = \"/a?b\"",
             "`/a?b` has more than a path",
             "3:14",
@@ -2183,7 +2298,7 @@ fn the_process_is_checked() {
             "[admin]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"cn=a\", role = \"read\" }]",
             "`shows` does not name a part of a certificate",
             "4:39",
-            "subject:cn=alice",
+            "`shows = \"san:email=alice@example.com\"` or `\"subject:cn=alice\"`",
         ),
         (
             "[admin]\ntokens = [{ name = \"a\", role = \"read\", token = \"${SECRET}\" }]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [{ name = \"a\", shows = \"subject:cn=a\", role = \"read\" }]",
@@ -2271,7 +2386,7 @@ fn the_process_is_checked() {
         ("[shutdown]\ndrian = \"1s\"", "unknown key `drian` in [shutdown]", "2:1", "did you mean `drain`?"),
         ("[log]\nlevel = \"INFO\"", "`INFO` is not a value of `level`", "2:9", "did you mean `info`?"),
         ("[log]\nlevel = \"inof\"", "`inof` is not a value of `level`", "2:9", "did you mean `info`?"),
-        ("[log]\nlevel = \"a=b=c,\"", "`a=b=c,` is not a log level", "2:9", "info,sluicegate::proxy=debug"),
+        ("[log]\nlevel = \"a=b=c,\"", "`a=b=c,` is not a log level", "2:9", "info,gateway::proxy=debug"),
         (
             "[log]\naccess = { to = \"stduot\" }",
             "the access log cannot be written to `stduot`",

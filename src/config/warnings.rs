@@ -2,12 +2,14 @@
 //!
 //! None is an error, because another gateway in front, or a file that is included later, may make sense of it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use auth::MethodKind;
 use gateway::service::config::ListenerConfig;
-use policy::definition::{ActionDefinition, Dimension, LimitOrigin};
+use http::Method;
+use net::listening::Bind;
+use policy::definition::{ActionDefinition, Dimension, LimitOrigin, MatchesDefinition, RouteDefinition};
 use policy::matching::domain::definition::VerdictDefinition;
 use upstream::config::{ConfiguredServer, ServerLocation};
 
@@ -19,7 +21,7 @@ use super::settings::{Config, NO_SUCH_TIER, instead_of_tier};
 pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     endless_redirects(ctx, config, places);
     redirects_to_nowhere(ctx, config, places);
-    mtls_methods_without_client_ca(ctx, config, places);
+    methods_of_routes(ctx, config, places);
     policies_of_routes(ctx, config, places);
     sticky_identities_without_auth(ctx, config, places);
     upstreams_of_routes(ctx, config, places);
@@ -46,10 +48,9 @@ fn unknown_tiers(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
 /// Domains for other proxies, if there is no listener that they could ask.
 fn domains_without_grpc(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let first = places.domains.first().filter(|fields| config.grpc.is_none() && !fields.is_flawed);
-    if let Some(place) = first.and_then(|fields| fields.whole) {
-        let message = "this domain has no effect: Envoy cannot ask, because there is no gRPC listener";
-        ctx.warn(place, message, "write `grpc = \"127.0.0.1:9901\"` in `[admin]`");
-    }
+    let message = "this domain has no effect: Envoy cannot ask, because there is no gRPC listener";
+    let hint = "write `grpc = \"127.0.0.1:9901\"` in `[admin]`";
+    ctx.warn(first.and_then(|fields| fields.whole), message, hint);
 }
 
 /// Upstreams that no route leads to, and those whose servers are kept by a dimension of the identity, if nobody who gets
@@ -68,25 +69,26 @@ fn upstreams_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSp
     let is_told = config.routes.is_empty() || ctx.has_errors();
     for (upstream, fields) in config.upstreams.iter().zip(&places.upstreams) {
         let is_unused = !is_told && !used.contains_key(&*upstream.name);
-        if let Some(place) = fields.whole.filter(|_| is_unused) {
-            let message = format!("no route uses the upstream {}", quoted(&upstream.name));
-            ctx.warn(place, message, "name it in `to` of a route, or delete it");
-        }
-        let is_own = |listener: &&ListenerConfig| {
-            let bind = listener.bind.tcp().filter(|bind| bind.port() > 0);
+        let message = format!("no route uses the upstream {}", quoted(&upstream.name));
+        let hint = "name it in `to` of a route, or delete it";
+        ctx.warn(fields.whole.filter(|_| is_unused), message, hint);
+        let is_own = |bind: &Bind| {
+            let bind = bind.tcp().filter(|bind| bind.port() > 0);
             bind.is_some_and(|bind| upstream.servers.iter().any(|server| is_at(server, bind)))
         };
-        let own = config.listeners.iter().find(is_own);
+        let is_admin = config.admin.as_ref().is_some_and(|admin| is_own(&admin.bind));
+        let message = "this upstream is the admin listener: clients could read the configuration";
+        ctx.warn(fields.whole.filter(|_| is_admin), message, "name another server");
+        let own = config.listeners.iter().find(|listener| is_own(&listener.bind));
         if let Some((listener, place)) = own.zip(fields.whole) {
             let message = format!("this upstream is the listener {} of this gateway", quoted(&listener.name));
             ctx.warn(place, message, "name another server: requests that come back may never end");
         }
         let is_blind = used.get(upstream.name.as_str()) == Some(&false)
             && upstream.balance.dimension().is_some_and(Dimension::needs_identity);
-        if let Some(place) = fields.place("balance").filter(|_| is_blind) {
-            let message = "no route to this upstream authenticates, so no client keeps its server";
-            ctx.warn(place, message, "add `auth` to the routes, or hash by another dimension");
-        }
+        let message = "no route to this upstream authenticates, so no client keeps its server";
+        let hint = "add `auth` to the routes, or hash by another dimension";
+        ctx.warn(fields.place("balance").filter(|_| is_blind), message, hint);
     }
 }
 
@@ -104,10 +106,9 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
         let ActionDefinition::Forward { to, .. } = &route.action else { continue };
         let is_blind =
             route.access.auth.is_empty() && to.sticky.as_ref().is_some_and(Dimension::needs_identity);
-        if let Some(place) = fields.place("sticky").filter(|_| is_blind) {
-            let message = "the route does not authenticate, so no client keeps its upstream";
-            ctx.warn(place, message, "add `auth` to the route, or use another dimension");
-        }
+        let place = fields.place("sticky").filter(|_| is_blind);
+        let message = "the route does not authenticate, so no client keeps its upstream";
+        ctx.warn(place, message, "add `auth` to the route, or use another dimension");
     }
 }
 
@@ -129,9 +130,7 @@ fn endless_redirects(ctx: &Context<'_>, config: &Config, places: &DefinitionSpan
             }
             _ => continue,
         };
-        if let Some(place) = fields.place("redirect") {
-            ctx.warn(place, message, hint);
-        }
+        ctx.warn(fields.place("redirect"), message, hint);
     }
 }
 
@@ -166,15 +165,30 @@ fn redirects_to_nowhere(ctx: &Context<'_>, config: &Config, places: &DefinitionS
     }
 }
 
-/// Methods that read client certificates, if no listener asks clients for one.
-fn mtls_methods_without_client_ca(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+/// Methods that no route names, those that come after one that takes everybody, and those that read client certificates,
+/// if no listener asks clients for one.
+fn methods_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let is_asked = config.listeners.iter().any(|listener| listener.client_auth.is_some());
+    let is_told = config.routes.is_empty() || ctx.has_errors();
+    let used: HashSet<&str> =
+        config.routes.iter().flat_map(|route| &route.access.auth).map(String::as_str).collect();
     for (method, fields) in config.auth.iter().zip(&places.auth) {
-        let is_used = config.routes.iter().any(|route| route.access.auth.contains(&method.name));
-        let is_mtls = matches!(method.kind, MethodKind::Mtls(_));
-        if let Some(place) = fields.whole.filter(|_| is_mtls && is_used && !is_asked) {
-            let message = "no listener asks for certificates, so this method never recognises a client";
-            ctx.warn(place, message, "add `client-ca` to a listener with `certs`");
+        let is_used = used.contains(method.name.as_str());
+        let is_blind = matches!(method.kind, MethodKind::Mtls(_)) && is_used && !is_asked;
+        let message = "no listener asks for certificates, so this method never recognises a client";
+        let hint = "add `client-ca` to a listener with `certs`";
+        ctx.warn(fields.whole.filter(|_| is_blind), message, hint);
+        let message = format!("no route uses the method {}", quoted(&method.name));
+        let hint = "name it in `auth` of a route, or delete it";
+        ctx.warn(fields.whole.filter(|_| !is_used && !is_told), message, hint);
+    }
+    let takes_all = |method: &&auth::Config| matches!(method.kind, MethodKind::Anonymous(_));
+    let open: Vec<&str> = config.auth.iter().filter(takes_all).map(|method| &*method.name).collect();
+    for (route, fields) in config.routes.iter().zip(&places.routes) {
+        let before_others = route.access.auth.split_last().map_or(&[][..], |(_, before)| before);
+        if let Some(at) = before_others.iter().position(|name| open.contains(&name.as_str())) {
+            let message = "this method accepts every client, so the methods after it are never tried";
+            ctx.warn(fields.place(&format!("auth[{at}]")), message, "name it last");
         }
     }
 }
@@ -184,9 +198,15 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
     // Whether any route with the policy authenticates. Collected in one pass over the routes, because there may be a
     // million.
     let mut used: HashMap<&str, bool> = HashMap::new();
+    let matching = config.policies.iter().filter(|policy| policy.matches != MatchesDefinition::default());
+    let mut unmet: HashMap<&str, &MatchesDefinition> =
+        matching.map(|policy| (&*policy.name, &policy.matches)).collect();
     for route in &config.routes {
         for name in &route.limits {
             *used.entry(name).or_default() |= !route.access.auth.is_empty();
+            if unmet.get(name.as_str()).is_some_and(|matches| may_match(matches, route)) {
+                unmet.remove(name.as_str());
+            }
         }
     }
     for rule in config.domains.iter().flat_map(|domain| &domain.rules) {
@@ -197,10 +217,13 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
     for (policy, fields) in config.policies.iter().zip(&places.policies) {
         let is_of_file = policy.origin == LimitOrigin::File && policy.replaces.is_none();
         let is_unused = is_open && is_of_file && !used.contains_key(&*policy.name);
-        if let Some(place) = fields.whole.filter(|_| is_unused) {
-            let message = format!("no route uses the policy {}", quoted(&policy.name));
-            ctx.warn(place, message, "name it in `limit` of a route; only admin API checks use it");
-        }
+        let message = format!("no route uses the policy {}", quoted(&policy.name));
+        let hint = "until a route names it, only checks through the admin API can use it";
+        ctx.warn(fields.whole.filter(|_| is_unused), message, hint);
+        let is_unmet = used.contains_key(&*policy.name) && unmet.contains_key(&*policy.name);
+        let place = fields.place("match").filter(|_| is_unmet && !ctx.has_errors());
+        let message = "no route with this policy has such requests, so it never counts one";
+        ctx.warn(place, message, "name a method and a path that one of its routes has");
         let is_blind = used.get(policy.name.as_str()) == Some(&false);
         if let Some(place) = fields.place("by").filter(|_| is_blind)
             && policy.by.iter().any(Dimension::needs_identity)
@@ -210,4 +233,17 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
             ctx.warn(place, message, "add `auth` to the routes, or count by another dimension");
         }
     }
+}
+
+/// Whether a route may have requests that a policy counts, as far as methods and the literal begin of the path show.
+fn may_match(matches: &MatchesDefinition, route: &RouteDefinition) -> bool {
+    let MatchesDefinition { methods, path } = matches;
+    let literal = |path: &str| path.split('{').next().unwrap_or_default().to_owned();
+    let (counted, routed) = (literal(path.as_deref().unwrap_or("/")), literal(&route.path));
+    // A route with GET answers HEAD, too.
+    let has = |method: &Method| {
+        route.methods.contains(method) || *method == Method::HEAD && route.methods.contains(&Method::GET)
+    };
+    (route.methods.is_empty() || methods.is_empty() || methods.iter().any(has))
+        && (counted.starts_with(&routed) || routed.starts_with(&counted))
 }

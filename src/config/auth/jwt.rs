@@ -81,11 +81,12 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
             text.warn_if_plain();
             Some(KeySetSource::Secret(JwtSecret(text.text)))
         }
-        _ => {
-            table.wrong(
-                "tokens need exactly one of `jwks`, `keys` and `secret`",
-                "write `jwks = \"https://id.example.com/.well-known/jwks.json\"`",
-            );
+        (jwks, has_file, secret) => {
+            let hint = match jwks.is_some() || has_file || secret.is_some() {
+                true => "keep one of them, and remove the rest",
+                false => "write `jwks = \"https://id.example.com/.well-known/jwks.json\"`",
+            };
+            table.wrong("tokens need exactly one of `jwks`, `keys` and `secret`", hint);
             None
         }
     }

@@ -27,7 +27,7 @@ const RETENTION_MIN: Duration = Duration::from_secs(3_600);
 sections! {
     LOG = "[log]" {
         /// level of the process log on standard error: `error`, `warn`, `info`, `debug`, or
-        /// `"info,sluicegate::proxy=debug"`
+        /// `"info,gateway::proxy=debug"`
         "level": Text, Value("info");
         /// the access log
         "access": Any(&[Table(&ACCESS), Only("false")]), Defaults;

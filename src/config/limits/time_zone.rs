@@ -73,6 +73,10 @@ fn offsets(zone: &TimeZone) -> Vec<(i64, i64)> {
 
 /// Warns of a zone that no limit follows, and of an anchor that no month has, because `d` looks as if it followed them.
 pub(crate) fn warn_if_unused(table: &Table<'_>, windows: &[Quota]) {
+    // None could be read: which units they were to have nobody knows.
+    if windows.is_empty() {
+        return;
+    }
     let is_month = |window: &Quota| CalendarKeys::of(window).anchor.is_some();
     if let Some(anchor) = table.value("anchor").filter(|_| !windows.iter().any(is_month)) {
         let message = "`anchor` changes nothing: no limit is by the calendar month";

@@ -120,7 +120,11 @@ pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
     let mut windows = Vec::new();
     for text in value.texts() {
         if text.text == "tier" {
-            text.wrong("`tier` cannot be combined with other limits", "write `limit = \"tier\"`");
+            let (message, hint) = match value.is_array() {
+                true => ("`tier` cannot be combined with other limits", "write `limit = \"tier\"`"),
+                false => ("a tier's limit cannot be `tier`", "write it, for example `limit = \"100/m\"`"),
+            };
+            text.wrong(message, hint);
             continue;
         }
         let Some((window, by)) = window(&text, counting, hint_without_by) else { continue };

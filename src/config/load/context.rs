@@ -115,9 +115,16 @@ impl<'c> Context<'c> {
         self.report(Finding::error(message).at(place, hint));
     }
 
-    /// Reports a warning at a place: the configuration works, but should be changed.
-    pub(crate) fn warn(&self, place: SourceSpan, message: impl Into<String>, hint: impl Into<String>) {
-        self.report(Finding::warning(message).at(place, hint));
+    /// Reports a warning at a place, if there is one: the configuration works, but should be changed.
+    pub(crate) fn warn(
+        &self,
+        place: impl Into<Option<SourceSpan>>,
+        message: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        if let Some(place) = place.into() {
+            self.report(Finding::warning(message).at(place, hint));
+        }
     }
 }
 

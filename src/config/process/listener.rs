@@ -127,9 +127,9 @@ fn bind(text: &Text<'_>) -> Option<Bind> {
 }
 
 /// `mode`, `owner` and `group` of a Unix socket.
-fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
+fn rights(table: &Table<'_>, bind: Option<&Bind>, rights: &mut Rights) {
     let values = ["mode", "owner", "group"].map(|key| table.value(key));
-    for value in values.iter().flatten().filter(|_| matches!(bind, Bind::Tcp(_))) {
+    for value in values.iter().flatten().filter(|_| matches!(bind, Some(Bind::Tcp(_)))) {
         let hint = "leave it out: only a Unix socket has a file";
         value.wrong_key(format!("`{}` needs a Unix socket in `bind`", value.key), hint);
     }
@@ -140,7 +140,7 @@ fn rights(table: &Table<'_>, bind: &Bind, rights: &mut Rights) {
             _ => text.wrong(format!("{} is not a file mode", text.shown()), "write it like `0660`"),
         }
     }
-    if let Bind::Unix(_) = bind {
+    if let Some(Bind::Unix(_)) = bind {
         table.spell("mode", show_text(&format!("{:04o}", rights.mode)));
     }
     rights.owner = owner.and_then(|value| value.text()).map(|text| text.text);
@@ -194,8 +194,11 @@ pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
 
 /// `allow` and `deny`: the addresses of clients that are admitted.
 pub(crate) fn addresses(table: &Table<'_>) -> AddressRules {
-    let list = |key| networks(table, key, "leave it out").into();
-    AddressRules { allow: list("allow"), deny: list("deny") }
+    let nobody = "leave it out to admit every address; `deny = [\"0.0.0.0/0\", \"::/0\"]` admits none";
+    AddressRules {
+        allow: networks(table, "allow", nobody).into(),
+        deny: networks(table, "deny", "leave it out").into(),
+    }
 }
 
 /// A list of address ranges; empty where it is not written.
@@ -265,8 +268,8 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     let written = table.value("bind").and_then(|value| value.text());
     let bind = written.as_ref().and_then(bind);
     let is_read = bind.is_some();
+    rights(&table, bind.as_ref(), &mut listener.rights);
     listener.bind = bind.unwrap_or(listener.bind);
-    rights(&table, &listener.bind, &mut listener.rights);
     if let Some(value) = table.value("http") {
         (listener.http1, listener.http2) = versions(&value);
     }

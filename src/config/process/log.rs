@@ -13,6 +13,7 @@ use observe::record::{AccessConfig, FIELD_NAME_BYTES_MAX, FIELDS_MAX, LogFormat,
 use crate::keys::log::QUERIES;
 use crate::limits::decisions;
 use crate::load::mask;
+use crate::load::report::quoted;
 use crate::load::sections;
 use crate::load::text;
 use crate::load::text::Text;
@@ -45,7 +46,7 @@ pub(crate) fn read(
     (log_level, access_log, decisions)
 }
 
-/// A level, or directives as `tracing` reads them: `info,sluicegate::proxy=debug`.
+/// A level, or directives as `tracing` reads them: `info,gateway::proxy=debug`.
 fn directives(text: &Text<'_>) -> Option<String> {
     // Checked here, because `tracing` reads an unknown word as a module's name: a misspelt level would silence the log.
     if !text.text.contains(['=', ',']) {
@@ -53,9 +54,20 @@ fn directives(text: &Text<'_>) -> Option<String> {
         return text.choice(&levels).map(|()| text.text.clone());
     }
     match EnvFilter::builder().parse(&text.text) {
-        Ok(_) => Some(text.text.clone()),
+        Ok(_) => {
+            let names = text.text.split(',').filter_map(|one| one.trim().split(['=', ':', '[']).next());
+            let parts: Vec<&str> = PARTS.split(' ').collect();
+            let is_part = |name: &str| parts.contains(&name) || LEVELS.contains(&&*name.to_ascii_lowercase());
+            if let Some(name) = names.filter(|name| !name.is_empty()).find(|name| !is_part(name)) {
+                let hint = words::did_you_mean(name, &parts);
+                let hint = hint.unwrap_or_else(|| format!("write {}", words::listed(&parts)));
+                let called = if text.has_reference { text.shown() } else { quoted(name) };
+                text.warn(format!("no part of the program that logs is called {called}"), hint);
+            }
+            Some(text.text.clone())
+        }
         Err(_) => {
-            let hint = "write a level, or directives such as `info,sluicegate::proxy=debug`";
+            let hint = "write a level, or directives such as `info,gateway::proxy=debug`";
             text.wrong(format!("{} is not a log level", text.shown()), hint);
             None
         }
@@ -247,5 +259,9 @@ const FORMATS: [(&str, LogFormat); 4] = [
     ("combined", LogFormat::Combined),
     ("ecs", LogFormat::Ecs),
 ];
+
+/// What stands first in the targets of log lines: crates that log, and those of others that do.
+const PARTS: &str = "acme app auth cli control gateway limiter net observe rls upstream h2 hickory_net hickory_proto \
+                     hickory_resolver rustls sqlx";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -7,6 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::Value;
+use crate::keys::foreign::foreign_key;
 use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::load::expand;
 use crate::load::mask;
@@ -36,6 +37,7 @@ impl<'c> Value<'c> {
     /// How a value of the expected type is written instead of this one.
     fn of_type(&self, expected: &str) -> String {
         let key = self.key.rsplit('.').next().unwrap_or_default();
+        let unquoted = || "write it without quotes".to_owned();
         let number = match self.value {
             DeValue::Integer(number) => Some(number.as_str()),
             DeValue::Float(number) => Some(number.as_str()),
@@ -55,10 +57,13 @@ impl<'c> Value<'c> {
             (ON_OFF_OR_TABLE, _) => format!("write `{key} = true`, or `{{ … }}` {OTHER_KEYS}"),
             ("a table", _) => as_table(self, key),
             ("an array", _) => format!("write `{key} = [ … ]`"),
-            ("true or false", DeValue::String(_)) | ("a whole number", DeValue::String(_)) => {
-                "write it without quotes".to_owned()
-            }
+            ("true or false", DeValue::String(text)) if text.parse::<bool>().is_ok() => unquoted(),
+            ("a whole number", DeValue::String(text)) if text.parse::<u64>().is_ok() => unquoted(),
             ("true or false", _) => "write `true` or `false`".to_owned(),
+            ("a whole number", DeValue::String(_)) if self.kinds().any(|it| matches!(it, Kind::Open(..))) => {
+                as_table(self, key)
+            }
+            ("a whole number", DeValue::String(_)) => "write a whole number".to_owned(),
             ("a whole number", DeValue::Float(_)) => "write it without a fraction".to_owned(),
             _ => String::new(),
         }
@@ -314,7 +319,7 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
     let kinds = value.kinds().map(|kind| if let Kind::Map(of_each) = kind { *of_each } else { kind });
     let sections: Vec<&Section> = kinds
         .flat_map(|kind| match kind {
-            Kind::Table(one) => vec![*one],
+            Kind::Table(one) | Kind::Open(one, _) => vec![*one],
             Kind::Tagged(several) => several.iter().map(|(_, one)| *one).collect(),
             _ => Vec::new(),
         })
@@ -330,6 +335,9 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
         };
     }
     let section = sections.first();
+    if let Some((_, hint)) = section.and_then(|_| foreign_key("not a table", key)) {
+        return hint.to_owned();
+    }
     let first = section.and_then(|one| one.keys.first()).filter(|row| matches!(row.kind, Kind::Texts));
     match (value.value, first) {
         (DeValue::Array(all), _) if all.iter().any(|one| one.get_ref().is_table()) => {

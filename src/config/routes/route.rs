@@ -8,6 +8,8 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use http::Uri;
+
 use policy::definition::{
     AccessDefinition, ActionDefinition, Compress, DestinationDefinition, HeaderMatchDefinition,
     RouteDefinition, WeightedUpstream,
@@ -392,12 +394,19 @@ fn host(text: &Text<'_>) -> Option<String> {
 fn path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !text.text.starts_with('/') {
+        let url = text.text.parse::<Uri>().ok().filter(|url| url.scheme().is_some() && value.key == "path");
+        let host = url.as_ref().and_then(Uri::host);
         // A hint of its own, because `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
         let hint = match text.text.starts_with(['~', '^', '=', '@']) {
             true => {
                 "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; the gateway has no regular expressions"
             }
             false if text.has_reference => "write it like `/v1/orders/{id}`",
+            false if host.is_some() => &format!(
+                "write the host and the path apart: `host = {}` and `path = {}`",
+                show_text(host.unwrap_or_default()),
+                show_text(url.as_ref().map_or("/", Uri::path))
+            ),
             false => &format!("write {}", quoted(&format!("/{}", text.text))),
         };
         text.wrong(format!("{} does not start with `/`", text.shown()), hint);

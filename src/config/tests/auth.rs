@@ -204,6 +204,12 @@ fn ways_are_checked() {
             "jwks = ",
         ),
         (
+            "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"https://a/\"\nkeys = \"k\"",
+            "tokens need exactly one of `jwks`, `keys` and `secret`",
+            "1:7",
+            "keep one of them, and remove the rest",
+        ),
+        (
             "[auth.a]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = [\"ES256\"]\njwks = \"http://id.example.com/\"",
             "the keys come over plain http, so anyone on the network path can replace them",
             "5:8",

@@ -55,6 +55,12 @@ fn every_mistake_is_told() {
             "3:1",
             "leave it out",
         ),
+        (
+            "[listener.a]\nbind = \"unix:rel.sock\"\nmode = \"0660\"",
+            "`unix:rel.sock` needs an absolute path",
+            "2:8",
+            "",
+        ),
         ("[listener.a]\nbind = \"unix:/a\"\nmode = \"rw\"", "`rw` is not a file mode", "3:8", "`0660`"),
         ("[listener.a]\nbind = \"unix:/a\"\nmode = \"4755\"", "`4755` is not a file mode", "3:8", "`0660`"),
     ]);

@@ -148,7 +148,9 @@ fn eject(value: &Value<'_>, servers: &[ConfiguredServer]) -> Option<Eject> {
     let mut eject = Eject::default();
     table.number("after", &mut eject.after);
     table.duration("for", &mut eject.time);
+    let checkpoint = table.checkpoint();
     table.percent("most", &mut eject.most_percent);
+    let is_read = servers > 0 && !checkpoint.is_flawed();
     outliers(&table, value, &mut eject.outliers);
     let is_compared = eject.outliers.is_on();
     if is_compared && (1..SERVERS_MIN).contains(&servers) && !has_names {
@@ -158,7 +160,7 @@ fn eject(value: &Value<'_>, servers: &[ConfiguredServer]) -> Option<Eject> {
         );
     }
     let percent = eject.most_percent;
-    if let Some(most) = table.value("most").filter(|_| servers > 0 && servers * (percent as usize) < 100) {
+    if let Some(most) = table.value("most").filter(|_| is_read && servers * (percent as usize) < 100) {
         most.warn(
             format!("{percent}% of {servers} is less than one server, so none is ever ejected"),
             "write a higher percentage",
