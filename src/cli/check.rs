@@ -11,7 +11,7 @@ use config::limits::limit_text;
 use config::{Config, RowDocument};
 use control::database::Error as DatabaseError;
 use control::database::config::{Config as Database, Url};
-use limit::{Algorithm, Quota, WhenDown, sliding_log};
+use limit::{Algorithm, Quota, WhenDown};
 use limiter::global;
 use limiter::global::Condition;
 use limiter::global::config::deadline_of;
@@ -212,12 +212,6 @@ fn show_worst_periods(config: &Config, out: &mut dyn Write) -> io::Result<()> {
 /// How a limit of a long period is written so that less than a full bucket and its refill may pass in one.
 fn admits_fewer(bucket: &Quota) -> String {
     let (limit, period_ns) = (bucket.limit(), bucket.period_ns());
-    let exact = [(Algorithm::SlidingWindow, "sliding-window"), (Algorithm::SlidingLog, "sliding-log")];
-    let exact = exact.into_iter().find(|(algorithm, _)| {
-        let worst = Quota::new(*algorithm, limit, period_ns, limit).worst_period();
-        worst.is_some_and(|(units, _)| units == limit.get())
-            && (*algorithm != Algorithm::SlidingLog || limit.get() <= sliding_log::LIMIT_MAX)
-    });
     let (period, calendar) = match (period_ns.get() / DAY_NS, period_ns.get() % DAY_NS) {
         (1, 0) => ("day", Some("day")),
         (7, 0) => ("period", Some("week")),
@@ -227,12 +221,16 @@ fn admits_fewer(bucket: &Quota) -> String {
         _ => ("period", None),
     };
     let burst = (limit.get() > 1).then(|| format!("a `burst` below {limit}"));
-    let exact =
-        exact.map(|(_, word)| format!("`algorithm = \"{word}\"`, never more than {limit} in any {period}"));
+    let sliding = Quota::new(Algorithm::SlidingWindow, limit, period_ns, limit);
+    let holds = match sliding.worst_period() {
+        Some((units, _)) if units == limit.get() => "",
+        _ => ", unless they come in bursts",
+    };
+    let sliding = format!("`algorithm = \"sliding-window\"`, at most {limit} in any {period}{holds}");
     let calendar = calendar.map(|unit| {
         format!("the window of the calendar `{limit}/{unit}`, {limit} from one reset to the next")
     });
-    burst.into_iter().chain(exact).chain(calendar).collect::<Vec<_>>().join("; or ")
+    burst.into_iter().chain([sliding]).chain(calendar).collect::<Vec<_>>().join("; or ")
 }
 
 /// A window as it is written, and the tier that it is for.
@@ -250,12 +248,16 @@ fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
         for (number, window) in policy.windows.iter().enumerate() {
             let sharing = policy.sharing(number);
             let (with, without) = sharing.worst_overshoot(window, FLEET_NODES);
+            let more = |units: f64| format!("at most {} more", units.ceil());
             let with = match sharing.is_exact() {
                 true => "none, because Redis decides each request".to_owned(),
-                false => format!("at most {}", with.ceil()),
+                false => more(with),
             };
             let without = match sharing.when_down {
-                WhenDown::Local => format!("at most {}", without.ceil()),
+                WhenDown::Local => match window.spenders(FLEET_NODES) {
+                    FLEET_NODES => more(without),
+                    few => format!("{}, because only {few} of the nodes admit a given key", more(without)),
+                },
                 WhenDown::Allow => "up to ten times the limit for each client address and node".to_owned(),
                 WhenDown::Deny => "none, because nothing is admitted".to_owned(),
             };
@@ -321,17 +323,16 @@ mod tests {
 
     #[test]
     fn ways_to_admit_fewer_fit_the_limit() {
-        let log = "`algorithm = \"sliding-log\"`, never more than 1000 in any day";
+        let sliding = "`algorithm = \"sliding-window\"`, at most 1000 in any day, unless they come in bursts";
         let calendar = "the window of the calendar `1000/day`, 1000 from one reset to the next";
         for (limit, ways) in [
-            ("1/h", "`algorithm = \"sliding-window\"`, never more than 1 in any hour".to_owned()),
-            ("1/400d", "`algorithm = \"sliding-window\"`, never more than 1 in any period".to_owned()),
+            ("1/h", "`algorithm = \"sliding-window\"`, at most 1 in any hour".to_owned()),
+            ("1/400d", "`algorithm = \"sliding-window\"`, at most 1 in any period".to_owned()),
             (
                 "2/h",
-                "a `burst` below 2; or `algorithm = \"sliding-window\"`, never more than 2 in any hour"
-                    .to_owned(),
+                "a `burst` below 2; or `algorithm = \"sliding-window\"`, at most 2 in any hour".to_owned(),
             ),
-            ("1000/d", format!("a `burst` below 1000; or {log}; or {calendar}")),
+            ("1000/d", format!("a `burst` below 1000; or {sliding}; or {calendar}")),
         ] {
             let text = format!("[[route]]\nto = \"http://a\"\nlimit = \"{limit} by ip\"");
             let (_, out, errors) = checked("fewer", &text, ALONE);

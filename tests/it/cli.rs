@@ -72,7 +72,10 @@ fn check_says_what_an_overshoot_is_a_share_of() {
         let of = format!(": at most {whole} in one period (a full bucket, and the units that refill)");
         assert!(said.contains(&of), "{of} is not in\n{said}");
         let (_, share) = said.split_once("with Redis: at most ").expect("a fleet's overshoot is printed");
-        share.split(['(', '%']).nth(1).and_then(|share| share.parse().ok()).expect("a share is a number")
+        let (units, _) = share.split_once(" more").expect("units");
+        let of_whole = |units: &str| units.parse::<f64>().expect("a number");
+        // Less than one unit of it is rounded up.
+        100.0 * (of_whole(units) - 1.0) / of_whole(whole)
     };
     // Clocks drift, which is a little more.
     for (limit, whole) in [("200/s burst 100", "300"), ("100/s burst 200", "300"), ("6000/m", "12000")] {
@@ -87,7 +90,7 @@ fn check_says_how_to_hold_a_long_window_to_its_limit() {
     let said_of = |limit: &str| said(&sluicegate(&["check", "--config", "FILE"], &config(limit)));
     let bare = said_of("100_000/d");
     assert!(bare.contains("100000/d burst 100000: at most 200000 in one period ("), "{bare}");
-    for way in ["`burst` below 100000", "sliding-window", "calendar"] {
+    for way in ["`burst` below 100000", "sliding-window", "`100000/day`"] {
         assert!(bare.contains(way), "{way} is not in\n{bare}");
     }
     for limit in ["100_000/d burst 99_999", "100/59m", "5 in flight"] {
@@ -105,7 +108,7 @@ fn check_says_who_spends_a_limit_of_fewer_units_than_nodes() {
                  algorithm = \"{algorithm}\"\novershoot = \"5%\"\n[redis]\nurl = \"redis://127.0.0.1:1\"\n"
             );
             let said = said(&sluicegate(&["check", "--config", "FILE"], &config));
-            let who = format!(", if {spenders} of the nodes admit a given key");
+            let who = format!(" more, because only {spenders} of the nodes admit a given key");
             assert!(said.contains("while Redis is down: ") && said.contains(&who), "{who} is not in\n{said}");
         }
     }

@@ -249,7 +249,7 @@ fn a_key_is_allowed_until_it_has_spent_its_limit() {
 fn checks_that_cannot_be_read_or_decided_say_why() {
     let node = Node::start("");
     for (check, why) in [
-        (json!({ "policy": "pairs", "key": "ann" }), "the key needs one value for each"),
+        (json!({ "policy": "pairs", "key": "ann" }), "give one value for each"),
         (
             json!({ "policy": "pairs", "dimensions": { "consumer": "ann" } }),
             "counts by `route`, which is missing",
