@@ -356,7 +356,7 @@ fn limits_text(limited: &LimitExceeded) -> String {
     let mut windows: Vec<String> = limited
         .shown()
         .map(|violation| match violation.policy.as_str() {
-            policy if violation.is_penalty && violation.period_seconds().is_some() => {
+            policy if violation.is_penalty && violation.is_timed() => {
                 format!("`{policy}` penalises clients that do not wait for `Retry-After`")
             }
             policy => format!("`{policy}` allows {}", rate_text(violation)),

@@ -104,10 +104,14 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// The length of the period now; `None` for a limit on requests in flight, which has none.
+    /// Whether it has a period; a limit on requests in flight has none.
+    pub fn is_timed(&self) -> bool {
+        self.quota.algorithm() != Algorithm::Concurrency
+    }
+
+    /// The length of the period now.
     pub fn period_seconds(&self) -> Option<u64> {
-        let is_timed = self.quota.algorithm() != Algorithm::Concurrency;
-        is_timed.then(|| self.quota.period_at_ns(clock::unix()).div_ceil(1_000_000_000))
+        self.is_timed().then(|| self.quota.period_at_ns(clock::unix()).div_ceil(1_000_000_000))
     }
 }
 
@@ -119,6 +123,6 @@ impl LimitExceeded {
 
     /// Whether only limits on requests in flight were violated.
     pub fn is_in_flight(&self) -> bool {
-        self.violated.iter().all(|violation| violation.period_seconds().is_none())
+        !self.violated.iter().any(Violation::is_timed)
     }
 }
