@@ -7,7 +7,7 @@ use tokio::task::yield_now;
 
 use super::join_all::{SendFuture, all};
 use super::sources::{Clocks, Counts};
-use crate::explain::{blocked, lacking, look_ahead};
+use crate::explain::{blocked, lacking, look_ahead, seconds};
 use base::{clock, words};
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
@@ -245,11 +245,6 @@ impl Ready<'_> {
     fn after(&self, ns: u64) -> Time {
         self.wall.after(Duration::from_nanos(ns))
     }
-}
-
-/// Whole seconds, never early, so that who heeds them is not refused again.
-fn seconds(wait_ns: u64) -> u64 {
-    wait_ns.div_ceil(SECOND_NS).max(1)
 }
 
 /// Checks that are begun without a pause.

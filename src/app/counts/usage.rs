@@ -50,7 +50,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let (now_ns, wall) = (clock::now_ns(), Time::now());
-    let dimension = dimension(&asked.holder);
+    let dimension = asked.holder.dimension();
     let counted = table.policies_by_name().filter(|policy| policy.by.contains(&dimension));
     let is_asked = |policy: &&Policy| match &asked.policy {
         Some(only) => *policy.name == **only,
@@ -146,7 +146,7 @@ pub(super) fn subject(
     tenant: Option<&str>,
     tier: Option<&str>,
 ) -> Option<NamedSubject> {
-    let own = dimension(holder);
+    let own = holder.dimension();
     let is_known = |by: &Dimension| *by == own || *by == Dimension::Tenant && tenant.is_some();
     if !policy.by.iter().all(is_known) {
         return None;
@@ -167,13 +167,6 @@ pub(super) fn tenant_of<'h>(holder: &'h CountHolder, tenant: Option<&'h str>) ->
     match holder {
         CountHolder::Consumer(_) => tenant,
         CountHolder::Tenant(name) => Some(name),
-    }
-}
-
-fn dimension(holder: &CountHolder) -> Dimension {
-    match holder {
-        CountHolder::Consumer(_) => Dimension::Consumer,
-        CountHolder::Tenant(_) => Dimension::Tenant,
     }
 }
 

@@ -84,14 +84,19 @@ pub(crate) fn lacking(dimension: &str) -> CheckResult {
 
 /// An override refuses the subject.
 pub(crate) fn blocked(by: &Override, now_ns: u64, wall: Time) -> CheckResult {
-    let left = by.left_ns(now_ns).map(Duration::from_nanos);
+    let left_ns = by.left_ns(now_ns);
     CheckResult::Refused {
         remaining: Some(0),
-        reset_at: left.map(|left| wall.after(left)),
-        retry_after_seconds: left.map(|left| left.as_nanos().div_ceil(1_000_000_000).max(1) as u64),
+        reset_at: left_ns.map(|left_ns| wall.after(Duration::from_nanos(left_ns))),
+        retry_after_seconds: left_ns.map(seconds),
         violated: Vec::new(),
         blocked: Some(OverrideView::alone(by, now_ns).sentence()),
     }
+}
+
+/// Whole seconds, never early, so that who heeds them is not refused again.
+pub(crate) fn seconds(wait_ns: u64) -> u64 {
+    wait_ns.div_ceil(1_000_000_000).max(1)
 }
 
 fn reset_ns(limit: &Limit) -> Option<u64> {

@@ -94,6 +94,16 @@ pub enum CountHolder {
     Tenant(String),
 }
 
+impl CountHolder {
+    /// What policies count its requests by.
+    pub fn dimension(&self) -> Dimension {
+        match self {
+            CountHolder::Consumer(_) => Dimension::Consumer,
+            CountHolder::Tenant(_) => Dimension::Tenant,
+        }
+    }
+}
+
 /// A question what has been spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuestion {

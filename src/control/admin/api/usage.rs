@@ -24,7 +24,6 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{self, ABSOLUTE_MAX, NewReset, ResetRow, Time};
 use metrics::usage::Amount;
-use policy::definition::Dimension;
 
 /// Whose usage it is.
 #[derive(JsonSchema)]
@@ -163,7 +162,7 @@ pub(in crate::admin) async fn show(
     let (tenant, only) = (asked.tenant.clone(), asked.policy.clone());
     let rows = (state.counts.usage)(asked).await;
     if let Some(policy) = only.filter(|_| rows.is_empty()) {
-        let by = format!("`{}`", dimension(&holder));
+        let by = format!("`{}`", holder.dimension());
         return Err(AdminRefusal::UnknownName(state.counts.uncounted(&policy, &by)));
     }
     let page = wanted.page(rows, |row| row.policy.clone());
@@ -273,19 +272,12 @@ fn holder(kind: &str, id: String) -> Result<CountHolder, AdminRefusal> {
 
 /// Refuses a name that is misspelt, because it would reset nothing, and nobody would notice.
 fn check_policy(state: &AdminState, holder: &CountHolder, policy: &str) -> Result<(), AdminRefusal> {
-    let dimension = dimension(holder);
+    let dimension = holder.dimension();
     if (state.counts.counts_by)(policy, &dimension) {
         return Ok(());
     }
     let detail = state.counts.uncounted(policy, &format!("`{dimension}`"));
     Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
-}
-
-fn dimension(holder: &CountHolder) -> Dimension {
-    match holder {
-        CountHolder::Consumer(_) => Dimension::Consumer,
-        CountHolder::Tenant(_) => Dimension::Tenant,
-    }
 }
 
 fn new_reset(holder: CountHolder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
