@@ -18,6 +18,14 @@ fn quotas() -> Vec<Quota> {
     hourly.map(|algorithm| Quota::new(algorithm, limit, hour, limit)).into_iter().chain([day]).collect()
 }
 
+/// One node and two for each of these limits, with what to call them.
+fn fleets() -> impl Iterator<Item = (String, Quota, Nodes)> {
+    quotas().into_iter().flat_map(|quota| [(quota, 1), (quota, 2)]).map(|(quota, count)| {
+        let name = format!("{:?} {:?}, {count} nodes", quota.algorithm(), quota.calendar());
+        (name, quota, Nodes::new(count, quota))
+    })
+}
+
 /// Some nodes, one exact limit.
 struct Nodes {
     desk: Arc<FakeRedis>,
@@ -75,9 +83,7 @@ impl Nodes {
 
 #[test]
 fn what_is_admitted_beyond_a_limit_without_redis_is_forgotten() {
-    for (quota, count) in quotas().into_iter().flat_map(|quota| [(quota, 1), (quota, 2)]) {
-        let name = format!("{:?} {:?}, {count} nodes", quota.algorithm(), quota.calendar());
-        let fleet = Nodes::new(count, quota);
+    for (name, quota, fleet) in fleets() {
         // Long before the end of the hour, which is that of the day.
         let begun = 24 * HOUR - HOUR;
         fleet.ask(3, true, begun);
@@ -108,9 +114,7 @@ fn what_is_admitted_beyond_a_limit_without_redis_is_forgotten() {
 
 #[test]
 fn what_is_admitted_within_a_limit_without_redis_counts() {
-    for (quota, count) in quotas().into_iter().flat_map(|quota| [(quota, 1), (quota, 2)]) {
-        let name = format!("{:?} {:?}, {count} nodes", quota.algorithm(), quota.calendar());
-        let fleet = Nodes::new(count, quota);
+    for (name, quota, fleet) in fleets() {
         let begun = 24 * HOUR - HOUR;
         let before = fleet.ask(1, true, begun);
         fleet.set_down(true, begun + SECOND);
