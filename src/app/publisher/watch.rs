@@ -108,7 +108,7 @@ impl Watch {
                     listeners.renew(&listener.name, tls);
                     told.read(part);
                     tracing::info!(listener = %listener.name, "certificate files read again");
-                    if let Some(message) = listener.client_auth.as_ref().and_then(files::lists_over) {
+                    for message in files::expired(listener) {
                         tracing::warn!(listener = %listener.name, "{message}");
                     }
                 }
