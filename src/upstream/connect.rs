@@ -184,8 +184,7 @@ where
             let Err(error) = connection.await else { return };
             match meter.borrow().excess() {
                 Some(excess) => {
-                    let excess = excess.name();
-                    tracing::warn!(%upstream, %server, excess, "upstream connection closed: too many or forbidden frames");
+                    tracing::warn!(%upstream, %server, excess = excess.name(), "upstream connection closed: too many or forbidden frames");
                 }
                 None => tracing::debug!(%upstream, %server, %error, "upstream connection ended"),
             }

@@ -151,16 +151,15 @@ impl RemoteKeys {
                     self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 }
             }
-            Err(error) => {
+            Err(error) if schedule.outage.is_news(&error.to_string()) => {
                 let url = &self.config.url;
                 let meanwhile = match schedule.has_keys {
                     true => "the previous keys stay in use",
                     false => "there are none yet, so every token gets 401",
                 };
-                if schedule.outage.is_news(&error.to_string()) {
-                    tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: {meanwhile}; the gateway tries again");
-                }
+                tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: {meanwhile}; the gateway tries again");
             }
+            Err(_) => {}
         }
         self.phase.store(RESTING, Ordering::Release);
         self.rounds.send_modify(|rounds| *rounds += 1);

@@ -95,8 +95,7 @@ impl<T> IdleConnections<T> {
                 // `served` is dropped after this, and may come back here as it wakes others.
                 drop(by_deadline);
                 if UNWATCHED.is_due(clock::now_ns()) {
-                    let advice = "raise the sysctl fs.epoll.max_user_watches";
-                    tracing::warn!(%error, advice, "idle connections are closed, because epoll cannot watch them");
+                    tracing::warn!(%error, "idle connections are closed: epoll cannot watch them; raise the sysctl fs.epoll.max_user_watches");
                 }
             }
         }

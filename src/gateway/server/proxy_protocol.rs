@@ -40,8 +40,8 @@ pub async fn client<S: Service>(
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             listener.metrics.announcement_failed(worker.service.cells());
             if listener.unannounced.is_due(clock::now_ns()) {
-                let (listener, advice) = (&listener.config.load().name, ADVICE);
-                tracing::warn!(%peer, %listener, advice, "connection closed: its PROXY protocol header is missing or invalid");
+                let listener = &listener.config.load().name;
+                tracing::warn!(%peer, %listener, "connection closed: its PROXY protocol header is missing or invalid; if the peer sends none, take it out of `proxy-protocol`");
             }
             None
         }
@@ -99,7 +99,6 @@ fn source(header: &[u8]) -> io::Result<Option<SocketAddr>> {
     }
 }
 
-const ADVICE: &str = "let the proxy send it, or take its address out of `proxy-protocol` of the listener";
 /// The first bytes of version 2.
 const SIGNATURE: &[u8; SHORTEST] = b"\r\n\r\n\0\r\nQUIT\n";
 /// The first bytes of version 1.
