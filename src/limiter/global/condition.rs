@@ -77,7 +77,7 @@ impl Condition {
             }
             Condition::Full => "its memory is full: raise its `maxmemory`",
             Condition::Busy => "a script blocks it: end that by SCRIPT KILL or FUNCTION KILL",
-            Condition::Uncovered => "unless a failover is under way, bring back the nodes that have its slots",
+            Condition::Uncovered => "unless a failover is under way, bring back the nodes of its slots",
             Condition::Refusing => {
                 "it refuses the login or a command: correct the user and password in `url` of [redis], or the user's \
                  rights in Redis"
