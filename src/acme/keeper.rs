@@ -19,9 +19,7 @@ use super::fleet_values::FleetValues;
 use super::order::{self, Error, Provers};
 use super::schedule::{self, RenewalWindow};
 use super::state::{FailedAttempts, IssuedCertificate};
-use base::clock;
-use base::random::Random;
-use base::whole_file;
+use base::{clock, log_lines::Outage, random::Random, whole_file};
 use net::fetch::{self, Connect};
 
 /// What all keepers of a process share.
@@ -50,6 +48,8 @@ pub struct Keeper {
     /// A certificate that could not be written. It is written before anything else is ordered, because authorities
     /// count orders.
     unwritten: Option<String>,
+    /// Its files cannot be written.
+    outage: Outage,
     /// The other nodes that share it. `None`: this node orders for itself.
     fleet: Option<Arc<CertificateFleet>>,
 }
@@ -88,6 +88,7 @@ impl Keeper {
             account: None,
             advice: None,
             unwritten: None,
+            outage: Outage::default(),
             fleet,
         }
     }
@@ -172,10 +173,10 @@ impl Keeper {
     async fn take_over(&mut self, pem: String) -> Duration {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
         if let Err(error) = whole_file::write(&file, pem.into_bytes()).await {
-            let file = file.display();
-            tracing::error!(%name, %file, %error, "certificate of another node cannot be written: retrying");
+            self.unwritable(&file, &error, "certificate of another node cannot be written: retrying");
             return WRITE_AGAIN;
         }
+        self.outage.end();
         forget(&self.config.attempts());
         tracing::info!(%name, "certificate received from another node");
         STEP_MIN
@@ -196,10 +197,10 @@ impl Keeper {
             Err(error) => {
                 let name = self.config.first_name();
                 if issued.is_some_and(|issued| issued.validity.serves_on(now)) {
-                    tracing::debug!(%name, %error, "renewal waits until the other nodes are reachable");
+                    tracing::debug!(%name, %error, "renewal waits until Redis, by which nodes take turns, is available");
                     return STEP_MAX;
                 }
-                tracing::warn!(%name, %error, "other nodes are unreachable: this node orders its own certificate");
+                tracing::warn!(%name, %error, "Redis, by which nodes take turns, is unavailable: this node orders its own certificate");
                 return self.attempt(issued, own, now).await;
             }
         }
@@ -290,8 +291,7 @@ impl Keeper {
         let (name, file) = (self.config.first_name().to_owned(), self.config.attempts());
         if let Err(error) = attempts.write(&file).await {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
-            let file = file.display();
-            tracing::error!(%name, %file, %error, "certificate is not ordered: the state file cannot be written");
+            self.unwritable(&file, &error, "certificate is not ordered: the state file cannot be written");
             return STEP_MAX;
         }
         tell(self.fleet.as_deref(), Some(&attempts)).await;
@@ -348,11 +348,11 @@ impl Keeper {
     async fn write(&mut self, pem: String) -> Duration {
         let (name, file) = (self.config.first_name().to_owned(), self.config.file());
         if let Err(error) = whole_file::write(&file, pem.clone().into_bytes()).await {
-            let file = file.display();
-            tracing::error!(%name, %file, %error, "issued certificate cannot be written: retrying");
+            self.unwritable(&file, &error, "issued certificate cannot be written: retrying");
             self.unwritten = Some(pem);
             return WRITE_AGAIN;
         }
+        self.outage.end();
         self.counts.issued.fetch_add(1, Ordering::Relaxed);
         let now = clock::unix().as_secs();
         let Some(issued) = IssuedCertificate::parse(pem.as_bytes()) else {
@@ -360,7 +360,8 @@ impl Keeper {
             return STEP_MIN;
         };
         let due = issued.validity.due(None, 0);
-        tracing::info!(%name, not_after = issued.validity.not_after, "certificate issued");
+        let valid_days = issued.validity.not_after.saturating_sub(now) / 86_400;
+        tracing::info!(%name, valid_days, "certificate issued");
         if due <= now {
             // The record of the attempt stays, so that the next one waits: else this would order without an end.
             tracing::error!(%name, "issued certificate is already due for renewal: check the system clock");
@@ -370,6 +371,14 @@ impl Keeper {
         tell(self.fleet.as_deref(), None).await;
         // The authority is asked at once when it wants this one replaced: it may be sooner than two thirds.
         STEP_MIN
+    }
+
+    /// Logs that a file cannot be written, once however often it is tried.
+    fn unwritable(&mut self, file: &Path, error: &std::io::Error, what: &str) {
+        let (name, file) = (self.config.first_name(), file.display());
+        if self.outage.is_news(&format!("{what} {error}")) {
+            tracing::error!(%name, %file, %error, "{what}");
+        }
     }
 }
 

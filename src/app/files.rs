@@ -9,6 +9,7 @@ use auth::entries::FileSummary;
 use auth::{self, MethodKind, jwt};
 use base::clock;
 use config::{Config, Definition, Subject};
+use gateway::service::config::ListenerConfig;
 use limiter::global::Global;
 use net::tls::{self, CertificatePair, ClientAuth, ServerCertificate, TlsFile};
 use net::unix_socket::{self, Rights};
@@ -153,11 +154,18 @@ fn wrong_with_tls(
 }
 
 /// That clients are refused because a revocation list is over. It is no error, because newer lists may come at any time.
-pub(super) fn lists_over(clients: &ClientAuth) -> Option<String> {
+fn lists_over(clients: &ClientAuth) -> Option<String> {
     let (path, end) = clients.lists_end()?;
     let path = path.display();
     (i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX) > end)
         .then(|| format!("a revocation list in {path} has expired: clients of its authority are refused"))
+}
+
+/// What a listener's files say that is over: clients refuse it, or are refused.
+pub(super) fn expired(listener: &ListenerConfig) -> Vec<String> {
+    let certificates = listener.certs.iter().filter_map(|pair| ServerCertificate::read(pair).ok());
+    let untimely = certificates.filter_map(|it| untimely(&it, clock::unix().as_secs()));
+    untimely.chain(listener.client_auth.as_ref().and_then(lists_over)).collect()
 }
 
 /// That clients refuse a certificate at this time, Unix seconds. It is no error, because it may be all there is, and

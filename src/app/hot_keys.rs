@@ -228,13 +228,13 @@ impl Lines {
             let name = named_now(&change.key.name);
             let key = shown_name(&name);
             let shard = change.key.shard.and_then(&shard_name).unwrap_or_default();
-            let requests = standing.requests_per_second.round();
-            let denied = standing.denied_per_second.round();
-            let percent = (standing.of_policy * 100.0).round();
+            let requests = format!("{:.0}/s", standing.requests_per_second);
+            let denied = format!("{:.0}/s", standing.denied_per_second);
+            let share = format!("{:.0}% of the policy", standing.of_policy * 100.0);
             match change.is_hot {
-                true => tracing::warn!(policy, key, shard, requests, denied, percent, "a key is hot"),
+                true => tracing::warn!(policy, key, shard, requests, denied, share, "a key is hot"),
                 false => {
-                    tracing::info!(policy, key, shard, requests, denied, percent, "a key is no longer hot")
+                    tracing::info!(policy, key, shard, requests, denied, share, "a key is no longer hot")
                 }
             }
         }

@@ -6,6 +6,7 @@ pub mod clock;
 pub mod hex;
 pub mod identity;
 pub mod ids;
+pub mod log_lines;
 pub mod random;
 pub mod rendezvous;
 pub mod sharded_map;

@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use base::log_lines::RareLine;
+
 /// Raises the soft limit to the hard one, and returns the limit then in force. If the system refuses, the soft limit stays.
 pub fn raise() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
@@ -40,20 +42,21 @@ pub fn is_shortage(error: &io::Error) -> bool {
 }
 
 /// Notes that `what` could not get a descriptor, and logs one line a minute.
-pub fn ran_out(what: &str, error: &dyn std::fmt::Display, now_ns: u64) {
+pub fn ran_out(what: &str, error: &io::Error, now_ns: u64) {
     SHORT_NS.store(now_ns, Ordering::Relaxed);
-    let said = SAID_NS.load(Ordering::Relaxed);
-    let is_due = said == 0 || now_ns.saturating_sub(said) >= SAID_EVERY_NS;
-    // Exchanged, so that only one of the threads that run out at the same time logs it.
-    let is_ours = || SAID_NS.compare_exchange(said, now_ns, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-    if is_due && is_ours() {
+    if LINE.is_due(now_ns) {
         let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        tracing::error!(
-            what,
-            %error,
-            limit,
-            "out of file descriptors: /readyz answers 503 and new clients wait; raise the limit (LimitNOFILE of systemd, ulimit -n)"
-        );
+        let (short, advice) = remedy(error);
+        tracing::error!(what, %error, limit, advice, "out of {short}: /readyz answers 503 and new clients wait");
+    }
+}
+
+/// What there is too little of, and how there will be more.
+fn remedy(error: &io::Error) -> (&'static str, &'static str) {
+    match Errno::from_io_error(error) {
+        Some(Errno::NFILE) => ("file descriptors of the whole system", "raise the sysctl fs.file-max"),
+        Some(Errno::NOBUFS | Errno::NOMEM) => ("kernel memory", "give the machine or its cgroup more memory"),
+        _ => ("file descriptors", "raise the hard limit (LimitNOFILE of systemd, ulimit -Hn)"),
     }
 }
 
@@ -70,10 +73,29 @@ pub fn is_short(now_ns: u64) -> bool {
 
 /// From this number on descriptors are not for clients.
 static FOR_CLIENTS: AtomicU64 = AtomicU64::new(u64::MAX);
-/// When there was none for the last time, and when that was said, on the monotonic scale; 0: never.
+/// When there was none for the last time, on the monotonic scale; 0: never.
 static SHORT_NS: AtomicU64 = AtomicU64::new(0);
-static SAID_NS: AtomicU64 = AtomicU64::new(0);
+static LINE: RareLine = RareLine::new();
 
-const SAID_EVERY_NS: u64 = 60_000_000_000;
 /// A shortage is over if nothing has run into it for this long.
 const LASTS_NS: u64 = 3_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_is_for_what_there_is_too_little_of() {
+        for (errno, short, advice) in [
+            (Errno::MFILE, "file descriptors", "LimitNOFILE"),
+            (Errno::NFILE, "file descriptors of the whole system", "fs.file-max"),
+            (Errno::NOMEM, "kernel memory", "more memory"),
+            (Errno::NOBUFS, "kernel memory", "more memory"),
+        ] {
+            let error = io::Error::from(errno);
+            assert!(is_shortage(&error));
+            let (found, said) = remedy(&error);
+            assert!(found == short && said.contains(advice), "{errno}: {found}: {said}");
+        }
+    }
+}

@@ -12,6 +12,9 @@ use super::config::{Config, GrpcClient};
 use super::limits::PRELUDE;
 use super::stats::RlsStats;
 use auth::mtls::ClientCertificate;
+use base::{clock, log_lines::RareLine};
+
+static REFUSED: RareLine = RareLine::new();
 
 pub(super) struct ConnectionTls {
     pub(super) settings: Arc<ServerConfig>,
@@ -38,7 +41,9 @@ impl ConnectionTls {
         let shown =
             stream.get_ref().1.peer_certificates().and_then(|chain| ClientCertificate::read(chain.first()?));
         if !Config::admits(&self.clients, shown.as_ref()) {
-            tracing::warn!("gRPC client refused: its certificate is not in `clients` of `grpc` in [admin]");
+            if let (true, Ok(from)) = (REFUSED.is_due(clock::now_ns()), stream.get_ref().0.peer_addr()) {
+                tracing::warn!(%from, "gRPC client refused: its certificate is not in `clients` of `grpc` in [admin]");
+            }
             self.stats.refused_connection();
             return None;
         }

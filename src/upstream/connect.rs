@@ -178,17 +178,15 @@ where
             Poll::Pending => meter.borrow_mut().poll_streams(cx).map(|_| Ok(())),
         })
         .await?;
-        let name = upstream.servers[index].authority.clone();
+        let (upstream, server) = (upstream.config.name.clone(), upstream.servers[index].label.clone());
         let opened = NewHttp2 { sender, meter: Rc::clone(&meter), tls_fault };
         tokio::task::spawn_local(async move {
             let Err(error) = connection.await else { return };
             match meter.borrow().excess() {
-                Some(excess) => tracing::warn!(
-                    server = name,
-                    "upstream connection closed: too many or forbidden frames ({})",
-                    excess.name()
-                ),
-                None => tracing::debug!(%error, "upstream connection ended"),
+                Some(excess) => {
+                    tracing::warn!(%upstream, %server, excess = excess.name(), "upstream connection closed: too many or forbidden frames");
+                }
+                None => tracing::debug!(%upstream, %server, %error, "upstream connection ended"),
             }
         });
         Ok(ConnectOutcome::New(opened, moved))

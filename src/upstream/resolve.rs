@@ -262,7 +262,11 @@ impl Resolver {
         let (upstream, server) = (&live.config.name, live.config.servers[self.index.index()].shown());
         match failure {
             Some((error, false)) if known.failure.is_none() || known.is_in_part => {
-                tracing::warn!(%upstream, %server, %error, "name of the server does not resolve");
+                let meanwhile = match known.endpoints.is_empty() {
+                    true => "it gets no requests",
+                    false => "its last good addresses stay in use",
+                };
+                tracing::warn!(%upstream, %server, %error, "name of the server does not resolve: {meanwhile}");
             }
             Some((error, true)) if known.failure.is_none() => {
                 tracing::warn!(%upstream, %server, %error, "DNS answer is incomplete: the previous addresses stay in use");

@@ -340,7 +340,7 @@ fn nodes_serve_on_without_the_database_from_their_start_too() {
     let verbose = Client::connect(late.0.listener("admin")).request("GET", "/readyz?verbose", &[], "");
     let said = String::from_utf8_lossy(&verbose.body).into_owned();
     assert!(
-        verbose.status == 200 && said.contains("does not answer") && said.contains("copy on disk"),
+        verbose.status == 200 && said.contains("cannot be read") && said.contains("copy on disk"),
         "{said}"
     );
     server.restart();

@@ -60,7 +60,7 @@ fn a_damaged_file_is_served_beside_and_a_backup_is_taken_without_a_restart() {
     let gateway = Gateway::start_in(directory, CONFIG);
     refuses(&gateway, "the database is unavailable");
     assert_eq!(gateway.metric("control_up", &[]), 0.0);
-    assert!(gateway.admin("/readyz?verbose").text().contains("database: does not answer"));
+    assert!(gateway.admin("/readyz?verbose").text().contains("database: cannot be read"));
     let said = gateway.stderr().join("\n");
     assert!(said.contains("put a backup in its place"), "{said}");
     let file = gateway.file("disk/state.db");

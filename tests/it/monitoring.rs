@@ -592,6 +592,17 @@ fn files_that_are_refused_between_reloads_are_shown_until_they_are_read() {
     gateway.write("404.html", "none");
     gateway.write("a.key", &key);
     eventually("all are read", || (all() == [0.0; 3]).then_some(()));
+    let mut over = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+    let key = rcgen::KeyPair::from_pem(&key).expect("a key");
+    let ends = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
+    for (ends, said) in [
+        (rcgen::date_time_ymd(2020, 1, 1), "a.pem has expired: clients refuse it"),
+        (ends.into(), "has just expired: replace the file"),
+    ] {
+        over.not_after = ends;
+        gateway.write("a.pem", over.self_signed(&key).expect("signed").pem());
+        eventually(said, || gateway.stderr().iter().any(|line| line.contains(said)).then_some(()));
+    }
 }
 
 const KEY: &str = "[[key]]\nsha256 = \"2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"\n\

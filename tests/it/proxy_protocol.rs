@@ -87,6 +87,12 @@ fn a_proxy_that_announces_no_client_is_closed() {
         eventually("it is counted", || (failures(&gateway) == (index + 1) as f64).then_some(()));
     }
     assert!(gateway.access_log().is_empty());
+    let lines = gateway.stderr().into_iter().filter(|line| line.contains("PROXY protocol header"));
+    let lines: Vec<String> = lines.collect();
+    assert!(
+        lines.len() == 1 && lines[0].contains("peer=127.0.0.2") && lines[0].contains("plain"),
+        "{lines:?}"
+    );
 }
 
 #[test]

@@ -284,7 +284,7 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
         Upstream::replying(move |_| match answers.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
             0 => b"HTTP/1.1 503 No\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n".to_vec(),
             1 => b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec(),
-            2 => b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            2 | 4 => b"HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n".to_vec(),
             3 => b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n".to_vec(),
             _ => {
                 [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", partial.len()).as_bytes(), &partial]
@@ -299,22 +299,23 @@ fn who_refuses_costs_the_batch_and_who_is_busy_gets_it_again() {
     assert_eq!(first.body, again.body);
     assert!(asked.elapsed() > Duration::from_millis(800), "no wait is asked for: {:?}", asked.elapsed());
     eventually("it is taken", || (counted(&gateway, "exported") == 1.0).then_some(()));
-    gateway.get("/refused");
-    eventually("it is lost", || (counted(&gateway, "dropped") == 1.0).then_some(()));
-    gateway.get("/refused-otherwise");
-    eventually("it is lost", || (counted(&gateway, "dropped") == 2.0).then_some(()));
-    gateway.get("/rejected");
-    eventually("it is lost", || (counted(&gateway, "dropped") == 3.0).then_some(()));
+    for (path, lost) in
+        [("/refused", 1.0), ("/refused-otherwise", 2.0), ("/refused", 3.0), ("/rejected", 4.0)]
+    {
+        gateway.get(path);
+        eventually("it is lost", || (counted(&gateway, "dropped") == lost).then_some(()));
+    }
     assert_eq!(counted(&gateway, "exported"), 1.0);
     let said = gateway.stderr().join("\n");
     for words in [
         "trace export failed: spans are dropped until it works error=\"the collector refuses spans: 400",
         "for another reason error=\"the collector refuses spans: 401\" spans_lost=1",
-        "accepts spans again spans_lost=2",
+        "accepts spans again spans_lost=3",
         "or sent a warning rejected=1 says=too\\nold",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }
+    assert_eq!(said.matches("trace export").count(), 2, "a line for each reason: {said}");
 }
 
 #[test]

@@ -47,6 +47,17 @@ with chromium() as browser:
         page.is_live()
         assert page.page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
         expect(page.at("#change")).to_contain_text("There are no overrides.", timeout=SOON_MS)
+        for kind in ["block", "unlimited"]:
+            body = {"subject": "ip=192.0.2.7", "override-type": kind, "reason": "a scraper"}
+            assert ask(admin + "/v1/overrides", "POST", body, {"Authorization": "Bearer may-operate"})[0] == 201
+        page.page.reload()
+        page.is_live()
+        for words in ["unlimited", "blocked with 403"]:
+            row = page.at("#change tbody tr").filter(has_text=words)
+            expect(row).to_contain_text("ip=192.0.2.7", timeout=SOON_MS)
+            row.get_by_role("button", name="Delete the override for ip=192.0.2.7").click()
+            expect(row).to_have_count(0, timeout=SOON_MS)
+            assert f"ip=192.0.2.7 ({words})" in page.dialogs[-1], page.dialogs
         page.page.get_by_label("Consumer", exact=True).first.fill("alice")
         page.at("#add-value").fill("5")
         page.at("#add-reason").fill("a trial <b>today</b>")
@@ -71,7 +82,7 @@ with chromium() as browser:
         expect(page.at("#change [role=status]")).to_have_text("alice has the tier pro.", timeout=SOON_MS)
         page.page.get_by_role("button", name="Delete the override for alice").click()
         expect(page.at("#change")).to_contain_text("There are no overrides.", timeout=SOON_MS)
-        assert len(page.dialogs) == 2, page.dialogs
+        assert len(page.dialogs) == 4, page.dialogs
         assert "alice" in page.page.content()
         page.page.get_by_role("button", name="Sign out").click()
         expect(page.at("#sign-in")).to_be_visible()

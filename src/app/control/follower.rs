@@ -111,7 +111,7 @@ impl Follower {
                 tracing::info!(
                     version = state.version,
                     made_at = state.made_at.map(|at| at.to_string()),
-                    "the database does not answer yet: the local copy of an earlier run is in force until it does"
+                    "the local copy of an earlier run is in force until the database answers"
                 );
                 self.shared.status.recalled(state.version);
             }

@@ -14,7 +14,7 @@ pub(super) fn of_row(row: &ApiKeyRow) -> Option<IssuedKey> {
     let Some(digest) = digest_bytes(&row.digest) else {
         tracing::error!(
             consumer = row.consumer,
-            "an API key of the database is ignored: its digest is invalid"
+            "an API key of the database is ignored, because its digest is invalid: create another one"
         );
         return None;
     };

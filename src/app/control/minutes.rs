@@ -107,8 +107,8 @@ impl Usage {
                 if let Err(error) = written {
                     batch.is_in_doubt = error.is_outage();
                     if !self.is_failing.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(%error, "usage cannot be written to the database; the gateway keeps it in \
-                            memory and tries again");
+                        tracing::warn!(%error, "usage cannot be written to the database: the gateway tries again, \
+                            and keeps the last {WAITING_MAX} minutes");
                     }
                     break;
                 }

@@ -57,12 +57,14 @@ impl StateFile {
             Err(error) => Err(error),
         };
         self.is_due = kept.is_err();
-        if let Err(error) = &kept
-            && !self.is_failing
-        {
-            tracing::warn!(path = %self.path.display(), %error, "the local copy of the database cannot be written: a start without the database would lack its newest rows");
+        let (path, was_failing) = (self.path.display(), std::mem::replace(&mut self.is_failing, self.is_due));
+        match kept {
+            Err(error) if !was_failing => {
+                tracing::warn!(%path, %error, "the local copy of the database cannot be written: a start without the database would lack its newest rows");
+            }
+            Ok(()) if was_failing => tracing::info!(%path, "the local copy of the database is written again"),
+            _ => {}
         }
-        self.is_failing = kept.is_err();
     }
 
     /// The state as it was kept; `None` if there is none, or it cannot be read, which is logged.

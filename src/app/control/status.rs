@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use base::clock;
+use base::{clock, log_lines::Outage};
 use control::database::{ChangeTime, Error, Time};
 use metrics::{Families, Histogram, MetricUnit};
 
@@ -31,8 +31,8 @@ struct DatabaseHealth {
     /// When the state in force was last known to be the database's.
     confirmed: Option<Instant>,
     version: i64,
-    /// Why the last call failed, in a sentence. `None`: it did not.
-    failure: Option<String>,
+    /// Why the last calls failed, if they did.
+    outage: Outage,
     /// Whether what is in force comes from the copy on disk.
     is_recalled: bool,
     /// Why the policies of the database are not in force. `None`: they are.
@@ -55,7 +55,7 @@ impl Status {
     /// The database has answered: this version is in force, and was its last one at `asked`.
     pub(super) fn confirmed(&self, asked: Instant, version: i64) {
         let mut health = self.health();
-        if health.failure.take().is_some() {
+        if health.outage.end() {
             tracing::info!(version, "the control plane's database answers again");
         }
         (health.confirmed, health.version, health.is_recalled) = (Some(asked), version, false);
@@ -66,18 +66,15 @@ impl Status {
 
     /// The database has not answered.
     pub(super) fn failed(&self, error: &Error) {
-        let sentence = error.to_string();
         let mut health = self.health();
         health.failures += 1;
-        // One line for an outage, and one more where its reason changes.
-        if health.failure.as_ref() != Some(&sentence) {
+        if health.outage.is_news(&error.to_string()) {
             let meanwhile = match health.confirmed.is_some() || health.is_recalled {
                 true => "the data read last stays in force",
-                false => "until it can, none of its overrides, blocks and API keys is in force",
+                false => "until it can, nothing of it is in force",
             };
-            tracing::error!(error = sentence, "the control plane's database cannot be read: {meanwhile}");
+            tracing::error!(%error, "the control plane's database cannot be read: {meanwhile}");
         }
-        health.failure = Some(sentence);
     }
 
     /// These changes were put into force at `since`, except that of policies, if there are other ones now, the publisher has
@@ -143,9 +140,9 @@ impl Status {
     /// this.
     pub(super) fn sentence(&self) -> String {
         let health = self.health().clone();
-        let answers = if health.failure.is_none() { "answers" } else { "does not answer" };
+        let answers = if health.outage.goes_on() { "cannot be read" } else { "answers" };
         if health.confirmed.is_none() && !health.is_recalled {
-            let answers = if health.failure.is_none() { "has not answered yet" } else { answers };
+            let answers = if health.outage.goes_on() { answers } else { "has not answered yet" };
             return format!("database: {answers}; nothing of it is in force");
         }
         let copy = if health.is_recalled { ", from the copy on disk" } else { "" };
@@ -159,7 +156,7 @@ impl Status {
     /// Writes the families of the control plane.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let health = self.health().clone();
-        let is_up = health.failure.is_none() && health.confirmed.is_some();
+        let is_up = !health.outage.goes_on() && health.confirmed.is_some();
         let age = self.age(&health);
         let is_stale = age > STALE_AFTER;
         let help = "Whether the control plane's database answered the last query";
@@ -179,7 +176,7 @@ impl Status {
         families.gauge("control_version", help, health.version as u64)?;
         let help = "Queries that the control plane's database answered";
         families.counter("control_reads", help, health.reads)?;
-        let help = "Queries that the control plane's database did not answer";
+        let help = "Queries of the control plane's database that failed";
         families.counter("control_failures", help, health.failures)?;
         let help = "Whether change notifications of the control plane can be received";
         let hints = ["database", "redis"].into_iter().zip(health.hints);

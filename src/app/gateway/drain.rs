@@ -79,7 +79,7 @@ impl Gateway {
         }
         let dropped = self.logs.close(LOG_WAIT);
         if dropped > 0 {
-            tracing::warn!(dropped, "log lines were lost: the reader of a log was too slow during the stop");
+            tracing::warn!(dropped, "log lines were lost: a log was written too slowly during the stop");
         }
         if let Some(admin) = self.admin_serving {
             admin.end().await;

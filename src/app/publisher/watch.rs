@@ -13,6 +13,7 @@ use crate::files;
 use crate::read_files::{FileReader, OutdatedFiles};
 use crate::sockets::certificates::Expiries;
 use crate::sockets::listeners::Listeners;
+use base::clock;
 use config::Config;
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages::ErrorPages;
@@ -27,6 +28,8 @@ pub(super) struct Watch {
     upstreams: Stamps<u64>,
     auth: Stamps<u64>,
     errors: Stamps<()>,
+    /// When it was last looked what has expired, Unix seconds.
+    looked: i64,
 }
 
 /// What is told how files were read.
@@ -54,6 +57,7 @@ impl Watch {
             listeners: of_listeners(&config.listeners),
             upstreams: of_upstreams(&kept.upstreams),
             auth: of_auth(&kept.auth),
+            looked: now(),
         }
     }
 
@@ -70,6 +74,8 @@ impl Watch {
         self.read_errors(&config.error_pages, snapshot, told);
         self.read_upstreams(&kept.upstreams, listeners.expiries(), told);
         self.read_auth(&kept.auth, told).await;
+        let now = now();
+        listeners.expiries().warn(std::mem::replace(&mut self.looked, now), now);
     }
 
     fn read_errors(&mut self, wanted: &[ErrorPage], snapshot: &Snapshot, told: &FileReports<'_>) {
@@ -108,7 +114,7 @@ impl Watch {
                     listeners.renew(&listener.name, tls);
                     told.read(part);
                     tracing::info!(listener = %listener.name, "certificate files read again");
-                    if let Some(message) = listener.client_auth.as_ref().and_then(files::lists_over) {
+                    for message in files::expired(listener) {
                         tracing::warn!(listener = %listener.name, "{message}");
                     }
                 }
@@ -166,6 +172,10 @@ impl Watch {
             }
         }
     }
+}
+
+fn now() -> i64 {
+    i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX)
 }
 
 fn of_errors(pages: &[ErrorPage]) -> Stamps<()> {

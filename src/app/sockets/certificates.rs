@@ -57,6 +57,14 @@ impl Expiries {
         }
     }
 
+    /// Warns of what has expired since a moment, Unix seconds.
+    pub(crate) fn warn(&self, since: i64, now: i64) {
+        for expiry in self.lock().values().flatten().filter(|it| (since..now).contains(&it.not_after)) {
+            let (subject, file) = (&expiry.subject, expiry.file.display());
+            tracing::warn!(%file, subject, "a certificate or a revocation list has just expired: replace the file");
+        }
+    }
+
     pub(crate) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let all = self.lock().clone();
         let all: Vec<_> = all

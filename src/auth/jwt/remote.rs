@@ -17,6 +17,7 @@ use http_body_util::Empty;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
+use base::log_lines::Outage;
 use net::fetch::{self, Connect, FetchClient};
 use net::trust::Trust;
 
@@ -71,7 +72,7 @@ pub(crate) struct RemoteKeys {
 /// How the fetches of one issuer go.
 #[derive(Debug, Default)]
 pub(crate) struct Schedule {
-    has_failed: bool,
+    outage: Outage,
     has_keys: bool,
     /// A token with an unknown key asked for the next fetch; it is not the one that comes anyway.
     is_wanted: bool,
@@ -141,7 +142,7 @@ impl RemoteKeys {
             Ok(changed) => {
                 tracing::debug!(auth = %name, "JWT keys fetched");
                 schedule.has_keys = true;
-                if schedule.has_failed {
+                if schedule.outage.end() {
                     tracing::info!(auth = %name, "JWT keys can be fetched again");
                 }
                 // Kept otherwise: a name that a fetch did not bring is not asked for again before the next scheduled
@@ -150,23 +151,23 @@ impl RemoteKeys {
                     self.unknown.lock().unwrap_or_else(PoisonError::into_inner).clear();
                 }
             }
-            Err(error) => {
+            Err(error) if schedule.outage.is_news(&error.to_string()) => {
                 let url = &self.config.url;
                 let meanwhile = match schedule.has_keys {
                     true => "the previous keys stay in use",
                     false => "there are none yet, so every token gets 401",
                 };
-                tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: {meanwhile}");
+                tracing::error!(auth = %name, %url, %error, "JWT keys not fetched: {meanwhile}; the gateway tries again");
             }
+            Err(_) => {}
         }
-        schedule.has_failed = fetched.is_err();
         self.phase.store(RESTING, Ordering::Release);
         self.rounds.send_modify(|rounds| *rounds += 1);
         let Config { every, rest, .. } = self.config;
         sleep(rest).await;
         self.phase.store(READY, Ordering::Release);
         // While the issuer is down, it is asked again after each rest.
-        if !schedule.has_failed {
+        if !schedule.outage.goes_on() {
             schedule.is_wanted = tokio::select! {
                 () = self.wanted.notified() => true,
                 () = sleep(every.saturating_sub(rest)) => false,

@@ -333,7 +333,7 @@ impl RequestContext {
             }
             Some(Reason::Malformed) if self.outcome.reason != reason => problem::BAD_REQUEST_STATUS,
             // Not the client's status, because the gateway broke it off.
-            Some(Reason::Drain) if self.outcome.status == CLIENT_GONE_STATUS => DRAIN_STATUS,
+            Some(Reason::Drain) if self.outcome.status == CLIENT_GONE_STATUS => NO_STATUS,
             _ => self.outcome.status,
         }
     }
@@ -406,4 +406,5 @@ const HEADS_BYTES_MAX: usize = 512 * 1024;
 /// Above this weight the target is copied instead of keeping the head's buffer.
 const COPIED_BYTES_MIN: usize = 4 * 1024;
 const PANIC_STATUS: u16 = 500;
-const DRAIN_STATUS: u16 = 503;
+/// Logged, as nginx does, if the gateway broke off a request before it was answered.
+const NO_STATUS: u16 = 0;

@@ -50,8 +50,8 @@ pub async fn accept<S: Service>(worker: Rc<Worker<S>>, socket: Socket, listener:
                 let is_last = descriptors::is_last(stream.as_raw_fd());
                 place(&worker, stream, peer, &listener);
                 if is_last {
-                    let reason = "the last file descriptors are kept for upstream connections";
-                    descriptors::ran_out("accept", &reason, clock::now_ns());
+                    let kept = io::Error::other("the last ones are kept for upstream connections");
+                    descriptors::ran_out("accept", &kept, clock::now_ns());
                     pause(&worker).await;
                 }
             }

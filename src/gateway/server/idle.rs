@@ -18,7 +18,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Poll, Registry, Token};
 
 use crate::service::{ClientAddresses, config};
-use base::clock;
+use base::{clock, log_lines::RareLine};
 
 /// A connection in the clear that waits for its client.
 #[derive(Debug)]
@@ -94,7 +94,9 @@ impl<T> IdleConnections<T> {
             Err(error) => {
                 // `served` is dropped after this, and may come back here as it wakes others.
                 drop(by_deadline);
-                tracing::warn!(%error, "idle connection closed: it cannot be registered with epoll");
+                if UNWATCHED.is_due(clock::now_ns()) {
+                    tracing::warn!(%error, "idle connections are closed: epoll cannot watch them; raise the sysctl fs.epoll.max_user_watches");
+                }
             }
         }
     }
@@ -133,6 +135,7 @@ impl<T> IdleConnections<T> {
     }
 }
 
+static UNWATCHED: RareLine = RareLine::new();
 /// Connections that are woken in one turn.
 pub const EVENTS: usize = 64;
 /// Bytes that are first read from a client; most heads are shorter.

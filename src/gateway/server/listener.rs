@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::service::config;
-use base::identity::NO_ADDRESS;
+use base::{identity::NO_ADDRESS, log_lines::RareLine};
 
 /// What all workers share of one listener. A reload keeps it, so that its caps count connections from before, too.
 #[derive(Debug)]
@@ -21,6 +21,8 @@ pub struct SharedListener {
     /// `None` in the clear. Replaced by a reload and by a changed certificate.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
     pub metrics: Arc<metrics::ListenerSeries>,
+    /// The line about headers of the PROXY protocol that are missing or invalid.
+    pub(super) unannounced: RareLine,
     open: AtomicUsize,
     per_ip: Mutex<HashMap<IpAddr, usize>>,
 }
@@ -35,6 +37,7 @@ impl SharedListener {
             config: ArcSwap::from_pointee(config),
             tls: ArcSwapOption::new(tls),
             metrics,
+            unannounced: RareLine::new(),
             open: AtomicUsize::new(0),
             per_ip: Mutex::default(),
         }

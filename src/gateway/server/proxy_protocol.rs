@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::listener::SharedListener;
 use super::worker::Worker;
 use crate::service::Service;
+use base::clock;
 
 /// The client that `peer` announces, or `peer` itself if it speaks for itself, as proxies do in their health checks.
 /// `None` if the connection is over: the header is missing, wrong, or takes longer than a head may.
@@ -38,8 +39,10 @@ pub async fn client<S: Service>(
         Ok(client) => Some(client.unwrap_or(peer)),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             listener.metrics.announcement_failed(worker.service.cells());
-            let listener = &listener.config.load().name;
-            tracing::warn!(%peer, %listener, "connection closed: its PROXY protocol header is missing or invalid");
+            if listener.unannounced.is_due(clock::now_ns()) {
+                let listener = &listener.config.load().name;
+                tracing::warn!(%peer, %listener, "connection closed: its PROXY protocol header is missing or invalid; if the peer sends none, take it out of `proxy-protocol`");
+            }
             None
         }
         // Neither counted nor logged, because the peer closed the connection, as a health check does that only tests

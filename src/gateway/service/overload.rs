@@ -47,9 +47,9 @@ impl PressureStep {
     /// What clients feel, and what an operator can do.
     fn advice(self) -> &'static str {
         match self {
-            PressureStep::Normal => "load shedding has ended",
+            PressureStep::Normal => "nothing is shed any more",
             PressureStep::NoKeepAlive => {
-                "connections close after each response: find what uses memory, or raise `memory`"
+                "connections close after each response: find what uses memory, or raise `memory` of [overload]"
             }
             PressureStep::NoRequests => {
                 "requests get 503 until memory falls: raise `memory` of [overload], or add nodes"
@@ -172,14 +172,12 @@ impl Overload {
         let step = pressure.look(resident, used_ppm, config.marks_ppm, clock::instant());
         if step != before {
             self.step.store(step as u8, Ordering::Relaxed);
-            tracing::warn!(
-                resident,
-                limit,
-                before = before.name(),
-                now = step.name(),
-                advice = step.advice(),
-                "load shedding changed because of memory use"
-            );
+            let (resident_bytes, limit_bytes, advice) = (resident, limit, step.advice());
+            let (is_worse, before, now) = (step > before, before.name(), step.name());
+            match is_worse {
+                true => tracing::warn!(resident_bytes, limit_bytes, before, now, advice, "{CHANGED}"),
+                false => tracing::info!(resident_bytes, limit_bytes, before, now, advice, "{CHANGED}"),
+            }
         }
     }
 
@@ -244,6 +242,7 @@ fn kilobytes(page: &str, name: &str) -> Option<u64> {
     value.trim().strip_suffix("kB")?.trim_end().parse::<u64>().ok()?.checked_mul(1024)
 }
 
+const CHANGED: &str = "load shedding changed because of memory use";
 /// If memory has not risen for this long, a step is left although memory is above its mark.
 const STILL: Duration = Duration::from_secs(30);
 /// How far below its mark memory must fall before a step is left, because without a margin, steps would flap at every

@@ -76,6 +76,8 @@ impl Condition {
                 "it is a read-only replica: unless a failover is under way, name the primary in `url` of [redis]"
             }
             Condition::Full => "its memory is full: raise its `maxmemory`",
+            Condition::Busy => "a script blocks it: end that by SCRIPT KILL or FUNCTION KILL",
+            Condition::Uncovered => "unless a failover is under way, bring back the nodes of its slots",
             Condition::Refusing => {
                 "it refuses the login or a command: correct the user and password in `url` of [redis], or the user's \
                  rights in Redis"
@@ -221,6 +223,9 @@ mod tests {
         }
         assert!(Condition::Replica.remedy().is_some_and(|said| said.contains("name the primary")));
         assert!(Condition::Full.remedy().is_some_and(|said| said.contains("`maxmemory`")));
+        assert!(Condition::Busy.remedy().is_some_and(|said| said.contains("SCRIPT KILL")));
+        assert!(Condition::Uncovered.remedy().is_some_and(|said| said.contains("slots")));
+        assert_eq!(Condition::Loading.remedy(), None);
     }
 
     #[test]

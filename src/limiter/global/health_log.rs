@@ -58,7 +58,11 @@ fn log_changes(shared: &RoutingState, logged: &mut HashMap<(NodeId, bool), u64>,
             Condition::Up if is_first => {}
             Condition::Up => tracing::info!(shard, shards, before, "Redis answers: limits are shared"),
             _ => {
-                let what = if now.remedy().is_some() { REFUSES } else { AWAY };
+                let what = match now.remedy() {
+                    Some(_) => REFUSES,
+                    None if now == Condition::Loading => LOADING,
+                    None => AWAY,
+                };
                 let advice = now.remedy().or_else(|| Condition::remedy_unreached(&why));
                 tracing::warn!(shard, shards, before, now = condition, why, relapses, advice, "{what}");
             }
@@ -93,6 +97,7 @@ fn log_lateness(shared: &RoutingState, now_ns: u64) {
 
 const AWAY: &str =
     "Redis does not answer: each policy follows its when-redis-down; nodes recover on their own";
+const LOADING: &str = "Redis is loading its data: each policy follows its when-redis-down until it has";
 const REFUSES: &str = "Redis refuses calls: each policy follows its when-redis-down until that is corrected; a change \
     of [redis] takes a restart";
 /// A change of the same kind is logged again for a node after this, nanoseconds.

@@ -91,8 +91,8 @@ impl Moves {
         let left = shards.iter().filter(|shard| shard.is_none()).count();
         let ring = Ring::new(servers.iter().map(|(name, weight)| (name.as_str(), *weight)));
         tracing::info!(
-            servers = servers.len(),
-            left,
+            servers_before = servers.len(),
+            servers_removed = left,
             "the list of Redis servers has changed: keys move from their previous servers"
         );
         self.before.store(Some(Arc::new(EarlierRing { ring, shards })));

@@ -2,7 +2,7 @@
 //!
 //! Finding the queue of a key takes no lock: a shard's node is one atomic number, and the list of nodes is replaced whole.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::error::TrySendError;
 
 use base::ids::IdVec;
+use base::log_lines::RareLine;
 use limit::Key;
 use limit::lease_messages::LinkError;
 
@@ -45,7 +46,7 @@ pub(super) struct RoutingState {
     /// Addresses that calls were redirected to and that are no known node, because a node without slots is not in the
     /// map.
     pub(super) wanted: Mutex<Vec<(String, u16)>>,
-    complained_ns: AtomicU64,
+    complaints: RareLine,
     /// When replaced keys were last logged, nanoseconds, and how many were replaced since.
     repairs: Mutex<(u64, u64)>,
 }
@@ -80,7 +81,7 @@ impl RoutingState {
             route,
             look: Notify::new(),
             wanted: Mutex::default(),
-            complained_ns: AtomicU64::new(0),
+            complaints: RareLine::new(),
             repairs: Mutex::default(),
         }
     }
@@ -268,13 +269,11 @@ impl RoutingState {
         tracing::warn!(shard, keys = count + since, advice, "Redis keys of a wrong type were replaced");
     }
 
-    /// Logs an error of one operation, at most one line in ten seconds, because every request may cause one.
+    /// Logs an error of one operation, one line a minute, because every request may cause one.
     pub(super) fn complain(&self, shard: &str, error: &str, now_ns: u64) {
-        let last_ns = self.complained_ns.load(Ordering::Relaxed);
-        let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) > COMPLAINT_NS;
-        let mine = self.complained_ns.compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed);
-        if is_due && mine.is_ok() {
-            tracing::warn!(shard, error = clipped(error), "Redis refuses an operation");
+        if self.complaints.is_due(now_ns) {
+            let error = clipped(error);
+            tracing::warn!(shard, %error, "Redis refuses an operation: policies that need it follow their when-redis-down");
         }
     }
 }

@@ -15,6 +15,7 @@ use super::config::Config;
 use super::message::Message;
 use super::otlp::{CollectorReply, Error, OtlpCollector};
 use super::span::FinishedSpan;
+use base::log_lines::Outage;
 use net::fetch::Connect;
 
 #[derive(Clone, Debug)]
@@ -119,10 +120,10 @@ struct SpanSender {
     under_way: u64,
 }
 
+#[derive(Default)]
 struct ExportFailure {
     lost: u64,
-    /// The trouble that was logged last.
-    kind: String,
+    outage: Outage,
 }
 
 impl SpanSender {
@@ -250,16 +251,16 @@ impl SpanSender {
         self.under_way = 0;
         self.metrics.dropped.add(count);
         let count = count + self.crowded_out.swap(0, Ordering::Relaxed);
-        let (kind, before) = (error.kind(), self.failing.take());
-        let lost = before.as_ref().map_or(0, |failing| failing.lost);
-        match before {
-            None => tracing::warn!(%error, "trace export failed: spans are dropped until it works"),
-            Some(failing) if failing.kind != kind => {
-                tracing::warn!(%error, spans_lost = lost, "trace export still fails, for another reason");
+        let failing = self.failing.get_or_insert_default();
+        let (is_first, spans_lost) = (!failing.outage.goes_on(), failing.lost);
+        failing.lost += count;
+        match failing.outage.is_news(&error.kind()) {
+            true if is_first => {
+                tracing::warn!(%error, "trace export failed: spans are dropped until it works")
             }
-            Some(_) => {}
+            true => tracing::warn!(%error, spans_lost, "trace export still fails, for another reason"),
+            false => {}
         }
-        self.failing = Some(ExportFailure { lost: lost + count, kind });
     }
 }
 

@@ -394,7 +394,7 @@ fn count(
         let actual = table.policies()[index].actual_cost();
         let is_unknown = match actual {
             Some(Actual::ResponseHeader(_) | Actual::ResponseJson(_)) => true,
-            Some(Actual::Status(_)) => status_of(request).is_none() && request.status != CLIENT_GONE_STATUS,
+            Some(Actual::Status(_)) => status_of(request).is_none() && !UNANSWERED.contains(&request.status),
             Some(Actual::Measured(_)) | None => false,
         };
         policy.unknown_costs += u64::from(is_unknown);
@@ -407,8 +407,11 @@ fn count(
 /// The status that a client got if limits admitted it; `None` if it got none, or limits refused it when it was logged.
 fn status_of(request: &Request) -> Option<u16> {
     let was_denied = request.was_denied.unwrap_or(request.status == StatusCode::TOO_MANY_REQUESTS);
-    Some(request.status).filter(|status| !was_denied && *status != CLIENT_GONE_STATUS)
+    Some(request.status).filter(|status| !was_denied && !UNANSWERED.contains(status))
 }
+
+/// Logged for requests that got no answer, because the gateway broke them off or the client did.
+const UNANSWERED: [u16; 2] = [0, CLIENT_GONE_STATUS];
 
 /// Notes the dimensions of a policy that a request has no value for.
 fn lacks(policy: &mut PolicyCounts, subject: &HttpSubject<'_>, request: &Request) {

@@ -351,6 +351,21 @@ fn a_table_that_somebody_dropped_is_named() {
     });
 }
 
+/// Advice about the file of SQLite would be no help.
+#[test]
+fn an_internal_error_of_the_server_is_no_damaged_file() {
+    Lab::postgres().run(async |lab: Lab| {
+        let database = lab.open().await;
+        lab.sql(
+            "CREATE FUNCTION fails() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
+             RAISE EXCEPTION 'cache lookup failed' USING ERRCODE = 'XX000'; END $$",
+        );
+        lab.sql("CREATE TRIGGER fails BEFORE INSERT ON rate_limit_overrides FOR EACH ROW EXECUTE FUNCTION fails()");
+        let said = add(&database).await.expect_err("it fails").to_string();
+        assert!(said.ends_with(": cache lookup failed"), "{said}");
+    });
+}
+
 #[test]
 fn connections_that_the_server_has_no_room_for_are_an_outage() {
     let server = Postgres::start();

@@ -146,7 +146,10 @@ impl ChangeRequest {
         let Some(control) = &self.state.control else { return };
         (control.changed)();
         if !matches!(time::timeout(IN_FORCE_WITHIN, (control.applied)(version)).await, Ok(true)) {
-            tracing::warn!(version, "change is stored in the database but not yet in force on this node");
+            tracing::warn!(
+                version,
+                "change is stored, and in force on this node once it has read the database"
+            );
         }
     }
 
@@ -156,7 +159,7 @@ impl ChangeRequest {
         match self.database.version().await {
             Ok(version) => self.in_force(version).await,
             Err(error) => {
-                tracing::warn!(%error, "deletion is stored in the database but not yet in force on this node")
+                tracing::warn!(%error, "deletion is stored, and in force on this node once it has read the database")
             }
         }
     }

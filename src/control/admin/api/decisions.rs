@@ -82,7 +82,7 @@ pub struct DecisionItem {
     /// The override that blocked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
-    /// It was refused because Redis did not answer.
+    /// It was refused because Redis was unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_down: Option<bool>,
     /// When it would have passed if nothing else had been spent; missing if it did pass or never will.

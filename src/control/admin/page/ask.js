@@ -150,7 +150,8 @@ function absent(error, unknown) {
 /** Why a request was refused, in a few words: the first window is the one that refused. */
 function reason(row) {
   const window = row.windows?.[0];
-  if (row["redis-down"]) return "Redis did not answer";
+  if (row.blocked) return "blocked by an override";
+  if (row["redis-down"]) return "Redis was unavailable";
   if (!window) return "";
   const limit = window["period-ms"] ? `${window.limit} in ${duration(window["period-ms"] / 1000)}` : `${window.limit} at once`;
   const why = window.penalty ? "penalty" : window.override ? `${limit}, by an override` : limit;

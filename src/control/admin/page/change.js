@@ -28,14 +28,14 @@ export class Changes {
   overrides(may) {
     const panel = make("div", { class: "panel" });
     const columns = [
-      { title: "For", of: (row) => [row["user-id"], row["tenant-id"] && `tenant ${row["tenant-id"]}`].filter(Boolean).join(", ") },
+      { title: "For", of: (row) => [row["user-id"], row["tenant-id"] && `tenant ${row["tenant-id"]}`, row.subject].filter(Boolean).join(", ") },
       { title: "Policy", of: (row) => row.policy ?? "all" },
-      { title: "Limit", of: (row) => (row["override-type"] === "absolute" ? count(row.value) : `× ${row.value}`), number: true },
+      { title: "Limit", of: limit, number: true },
       { title: "Until", short: true, of: (row) => row["expires-at"] ?? "no end" },
       { title: "Why", of: (row) => row.reason },
       { title: "By", of: (row) => row["created-by"] },
     ];
-    if (may) columns.push({ title: "Change", of: (row) => ({ text: "Delete", press: () => this.remove(row), label: `Delete the override for ${row["user-id"] ?? row["tenant-id"]}` }) });
+    if (may) columns.push({ title: "Change", of: (row) => ({ text: "Delete", press: () => this.remove(row), label: `Delete the override for ${whom(row)}` }) });
     this.table = new Table(panel, "Overrides, newest first", columns);
     this.filter = make("input", { id: "override-filter", maxlength: "256", autocomplete: "off", spellcheck: "false", oninput: () => this.draw() });
     this.shown = make("p", { id: "overrides-shown", class: "note" });
@@ -66,7 +66,7 @@ export class Changes {
   /** Shows the overrides that hold the text of the filter. */
   draw() {
     const wanted = this.filter.value.trim().toLowerCase();
-    const words = (row) => [row["user-id"], row["tenant-id"], row.policy ?? "all", row.reason, row["created-by"]];
+    const words = (row) => [row["user-id"], row["tenant-id"], row.subject, row["override-type"], row.policy ?? "all", row.reason, row["created-by"]];
     const found = this.all.filter((row) => words(row).some((word) => word?.toLowerCase().includes(wanted)));
     this.table.show(found.slice(0, ROWS_MAX), () => empty(this.all.length ? "No override matches this text." : "There are no overrides."));
     const more = found.length > ROWS_MAX ? `, the newest ${count(ROWS_MAX)} are shown` : "";
@@ -74,9 +74,8 @@ export class Changes {
   }
 
   async remove(row) {
-    const whom = row["user-id"] ?? row["tenant-id"];
-    if (!confirm(`Delete the override for ${whom}? From the next request on the usual limit applies.`)) return;
-    await this.call("DELETE", `/v1/overrides/${encodeURIComponent(row.id)}`, undefined, `The override for ${whom} is deleted.`);
+    if (!confirm(`Delete the override for ${whom(row)} (${limit(row)})? It applies to no further request.`)) return;
+    await this.call("DELETE", `/v1/overrides/${encodeURIComponent(row.id)}`, undefined, `The override for ${whom(row)} is deleted.`);
   }
 
   add() {
@@ -86,7 +85,7 @@ export class Changes {
       ["duration", "Duration, as 1h30m (no end if empty)"], ["reason", "Why", "required"],
     ], "Add", async (given) => {
       const body = { ...given, value: Number(given.value) };
-      return this.call("POST", "/v1/overrides", body, `The override for ${given["user-id"] ?? given["tenant-id"]} is in force.`);
+      return this.call("POST", "/v1/overrides", body, `The override for ${whom(given)} is in force.`);
     });
   }
 
@@ -120,6 +119,15 @@ export class Changes {
     this.said.className = isBad ? "bad" : "good";
     this.said.textContent = text;
   }
+}
+
+const whom = (row) => row["user-id"] ?? row["tenant-id"] ?? row.subject;
+
+/** What an override makes of limits. */
+function limit(row) {
+  if (row["override-type"] === "block") return `blocked with ${row.value}`;
+  if (row["override-type"] === "unlimited") return "unlimited";
+  return row["override-type"] === "absolute" ? count(row.value) : `× ${row.value}`;
 }
 
 function refusal(who, role) {

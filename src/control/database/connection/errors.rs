@@ -44,7 +44,7 @@ fn of_sqlite(place: Arc<str>, code: u32, error: &dyn DatabaseError) -> Error {
     let reason = error.message().to_owned();
     match code & 0xff {
         // BUSY, LOCKED: another process has held the file for longer than the busy timeout.
-        5 | 6 => Error::Unreachable { place, reason },
+        5 | 6 => Error::Unreachable { place, reason: LOCKED.to_owned() },
         // PERM, READONLY, CANTOPEN
         3 | 8 | 14 => Error::ReadOnly { place, reason },
         // FULL
@@ -56,6 +56,8 @@ fn of_sqlite(place: Arc<str>, code: u32, error: &dyn DatabaseError) -> Error {
         _ => Error::Failed { place, reason },
     }
 }
+
+const LOCKED: &str = "another process has locked it: end its transaction, its backup or its sqlite3";
 
 /// What an error means, by its SQLSTATE (PostgreSQL, appendix A).
 fn of_postgres(place: Arc<str>, error: &dyn DatabaseError) -> Error {
@@ -79,7 +81,6 @@ fn of_postgres(place: Arc<str>, error: &dyn DatabaseError) -> Error {
             // data exceptions, constraints
             Some("22" | "23") => Error::Invalid(reason),
             Some("28") => Error::Refused { place, reason },
-            Some("XX") => Error::Corrupt { place, reason },
             _ => Error::Failed { place, reason },
         },
     }

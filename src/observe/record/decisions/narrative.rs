@@ -12,7 +12,7 @@ pub fn told(sample: &Value) -> String {
     let done = match (is("admitted"), is("redis-down")) {
         (true, _) => "was admitted",
         _ if blocked.is_some() => "was refused because it is blocked",
-        (false, true) => "was refused because Redis did not answer",
+        (false, true) => "was refused because Redis was unavailable",
         (false, false) => "was refused",
     };
     // The result is ignored, because writing to a text does not fail.
@@ -55,7 +55,7 @@ pub fn told(sample: &Value) -> String {
         (false, Some(at)) => {
             let _ = writeln!(text, "passes    at {at}, if no other request spends in between");
         }
-        (false, None) if is("redis-down") => text.push_str("passes    when Redis answers again\n"),
+        (false, None) if is("redis-down") => text.push_str("passes    when Redis is available again\n"),
         (false, None) if windows.iter().any(|window| is_in_flight(window) && window["allowed"] == false) => {
             text.push_str("passes    when another request in flight ends\n");
         }
@@ -180,7 +180,7 @@ mod tests {
         let text = told(&sample.to_json());
         assert!(text.ends_with("override 01H\npasses    when another request in flight ends\n"), "{text}");
         sample.is_redis_down = true;
-        assert!(told(&sample.to_json()).ends_with("passes    when Redis answers again\n"));
+        assert!(told(&sample.to_json()).ends_with("passes    when Redis is available again\n"));
     }
 
     #[test]
