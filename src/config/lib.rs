@@ -143,7 +143,12 @@ fn not_toml(text: &str, place: Range<usize>, message: &str) -> (String, String) 
     }
     let hint = match line.contains(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
         true => "write straight quotes, `\"`, in place of curly ones",
-        false => other_language(text),
+        false => match other_language(text) {
+            "" if line.contains(':') && !line.contains('=') => {
+                "write `KEY = VALUE`, or `[KEY]` for a section"
+            }
+            hint => hint,
+        },
     };
     (format!("this is not TOML: {message}"), hint.to_owned())
 }
@@ -160,6 +165,10 @@ fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, Stri
     };
     if let Some(list) = ROOT.keys.iter().find(is_list) {
         return (message, format!("it is a list: write `[[{}]]` for each", list.name));
+    }
+    let is_map = |row: &&keys::Key| matches!(row.kind, Kind::Map(_)) && line == format!("[[{}]]", row.name);
+    if let Some(map) = ROOT.keys.iter().find(is_map) {
+        return (message, format!("write `[{}.NAME]` for each", map.name));
     }
     let is_first = |above: &str| match line.starts_with('[') {
         true => heading(above) == name,
@@ -178,10 +187,17 @@ fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, Stri
 /// What is said of a file that is in another language by its first line.
 fn other_language(text: &str) -> &'static str {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let word = |line: &'_ str| line.split(' ').next().unwrap_or_default().to_owned();
     match lines.next() {
         Some(line) if line.starts_with('{') => "this looks like JSON; write TOML: `[listener.main]`",
+        Some(line) if line.ends_with(['{', ';']) && !line.contains('=') => {
+            "this looks like nginx or Caddy: `sluicegate migrate nginx FILE` converts a file of nginx"
+        }
         Some(line) if line == "---" || (line.contains(':') && !line.contains(['=', '['])) => {
-            "this looks like YAML; write TOML: `[listener.main]`"
+            "this looks like YAML; write TOML: `[listener.main]`. `sluicegate migrate` converts files of Kong and Envoy"
+        }
+        Some(line) if ["global", "defaults", "frontend", "listen"].contains(&&*word(line)) => {
+            "this looks like HAProxy: `sluicegate migrate haproxy FILE` converts it"
         }
         _ => "",
     }
