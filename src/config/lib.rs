@@ -187,7 +187,6 @@ fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, Stri
 /// What is said of a file that is in another language by its first line.
 fn other_language(text: &str) -> &'static str {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    let word = |line: &'_ str| line.split(' ').next().unwrap_or_default().to_owned();
     match lines.next() {
         Some(line) if line.starts_with('{') => "this looks like JSON; write TOML: `[listener.main]`",
         Some(line) if line.ends_with(['{', ';']) && !line.contains('=') => {
@@ -196,7 +195,7 @@ fn other_language(text: &str) -> &'static str {
         Some(line) if line == "---" || (line.contains(':') && !line.contains(['=', '['])) => {
             "this looks like YAML; write TOML: `[listener.main]`. `sluicegate migrate` converts files of Kong and Envoy"
         }
-        Some(line) if ["global", "defaults", "frontend", "listen"].contains(&&*word(line)) => {
+        Some(line) if ["global", "defaults"].contains(&line) || line.starts_with("frontend ") => {
             "this looks like HAProxy: `sluicegate migrate haproxy FILE` converts it"
         }
         _ => "",
