@@ -144,6 +144,10 @@ fn not_toml(text: &str, place: Range<usize>, message: &str) -> (String, String) 
     let hint = match line.contains(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
         true => "write straight quotes, `\"`, in place of curly ones",
         false => match other_language(text) {
+            _ if ["string values", "invalid float"].iter().any(|begin| message.starts_with(begin)) => {
+                "write the value in quotes"
+            }
+            _ if message.starts_with("missing escaped") => "write `\\\\`, or the text in single quotes",
             "" if line.contains(':') && !line.contains('=') => {
                 "write `KEY = VALUE`, or `[KEY]` for a section"
             }

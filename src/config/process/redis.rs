@@ -88,6 +88,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
             "`[redis.ring]` needs `topology = \"ring\"`",
             "write that in `[redis]`, or remove `[redis.ring]`",
         );
+        return None;
     }
     let Some(url) = url else {
         table.lacks(&["url"], "`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
@@ -109,7 +110,9 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
 
 fn read_ring(table: Table<'_>) -> Option<Topology> {
     let mut shards = Vec::new();
-    for value in table.value("shards").and_then(|value| value.array()).unwrap_or_default() {
+    let written = table.value("shards").and_then(|value| value.array()).unwrap_or_default();
+    let has_none = written.is_empty();
+    for value in written {
         let Some(shard) = value.table() else { continue };
         let mut weight = 1;
         shard.number("weight", &mut weight);
@@ -125,21 +128,21 @@ fn read_ring(table: Table<'_>) -> Option<Topology> {
         }
         dedicated.extend(one_server(&shard).map(|server| DedicatedServer { server, tenants }));
     }
-    if shards.is_empty() || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
+    if has_none || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
         table.wrong(
             format!("a ring has 1 to {SHARDS_MAX} shards and at most {DEDICATED_MAX} dedicated ones"),
             "write `shards = [{ url = \"redis://a\" }, { url = \"redis://b\", weight = 2 }]`",
         );
         return None;
     }
-    Some(Topology::Ring { shards, dedicated })
+    (!shards.is_empty()).then_some(Topology::Ring { shards, dedicated })
 }
 
 fn one_server(table: &Table<'_>) -> Option<Server> {
     let text = table.value("url")?.text()?;
     let mut servers = read_url(&text, PORT)?;
     if servers.len() > 1 {
-        text.wrong("a shard is one server", "write one host, or use `topology = \"sentinel:…\"`");
+        text.wrong("a shard is one server", "write one host");
         return None;
     }
     servers.pop()

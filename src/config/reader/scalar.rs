@@ -93,6 +93,7 @@ impl<'c> Value<'c> {
                 (Kind::Time(_) | Kind::TimeOrOff(_) | Kind::TimeWithin(..), _) => {
                     return "write a whole number and its unit: `\"5s\"` or `\"250ms\"`".to_owned();
                 }
+                (Kind::Url, _) => return "write one URL in quotes, with commas between its hosts".to_owned(),
                 (Kind::Field(_), Some(number)) => return format!("write `{key} = \"{number}\"`"),
                 _ => {}
             }
@@ -342,7 +343,8 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
         };
     }
     let section = sections.first();
-    if let Some((_, hint)) = foreign_key("not a table", key) {
+    let heading = if section.is_some() { "not a table" } else { "not a map" };
+    if let Some((_, hint)) = foreign_key(heading, key) {
         return hint.to_owned();
     }
     let first = section.and_then(|one| one.keys.first()).filter(|row| matches!(row.kind, Kind::Texts));
