@@ -39,15 +39,6 @@ impl TableRow for Assignment {
 }
 
 impl Database {
-    /// Consumers that have a tier by an assignment or an API key, at most so many.
-    pub async fn consumers_of(&self, tier: &str, most: usize) -> Result<Vec<String>, Error> {
-        let query =
-            SqlQuery::new("SELECT user_id AS consumer FROM user_rate_tiers WHERE").and("tier =", tier);
-        let query = query.and("UNION SELECT consumer FROM api_keys WHERE tier =", tier);
-        let most = i64::try_from(most).unwrap_or(i64::MAX);
-        self.read_all(query.and("ORDER BY consumer LIMIT", most), |row| row.get("consumer")).await
-    }
-
     /// Gives a consumer a tier, in the place of the one it may have.
     ///
     /// # Errors
@@ -70,4 +61,11 @@ impl Database {
         })
         .await
     }
+}
+
+/// Consumers that have a tier by an assignment or an API key, at most so many.
+pub async fn consumers_of(database: &Database, tier: &str, most: i64) -> Result<Vec<String>, Error> {
+    let query = SqlQuery::new("SELECT user_id AS consumer FROM user_rate_tiers WHERE").and("tier =", tier);
+    let query = query.and("UNION SELECT consumer FROM api_keys WHERE tier =", tier);
+    database.read_all(query.and("ORDER BY consumer LIMIT", most), |row| row.get("consumer")).await
 }

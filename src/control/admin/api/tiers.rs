@@ -16,7 +16,7 @@ use super::reading::query::Query;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
 use crate::database::tiers::{BURST_MULTIPLIER, key};
-use crate::database::{NewTierLimit, TierLimit};
+use crate::database::{self, NewTierLimit, TierLimit};
 use base::units::DURATION_MAX;
 
 /// A tier's limit to write.
@@ -112,15 +112,18 @@ pub(in crate::admin) async fn delete(
     if change.is_dry_run || change.of_new_tier(&tier).is_none() {
         return Ok(deleted);
     }
-    let consumers = change.database.consumers_of(&tier, CONSUMERS_SHOWN + 1).await?;
+    // Without an error, because it is deleted.
+    let consumers =
+        database::consumers_of(&change.database, &tier, CONSUMERS_SHOWN).await.unwrap_or_default();
     if consumers.is_empty() {
         return Ok(deleted);
     }
-    let more = if consumers.len() > CONSUMERS_SHOWN { " and others" } else { "" };
-    let shown = consumers[..consumers.len().min(CONSUMERS_SHOWN)].join(", ");
-    Ok(answer::json(&json!({
-        "hint": format!("no tier `{tier}` is in force any more, and consumers still have it: {shown}{more}; they are limited as clients without a tier until another is assigned"),
-    })))
+    let hint = format!(
+        "no tier `{tier}` is in force any more, and consumers still have it, such as {}: they are limited as \
+         clients without a tier until another is assigned",
+        consumers.join(", ")
+    );
+    Ok(answer::json(&json!({ "hint": hint })))
 }
 
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {
@@ -140,7 +143,7 @@ fn shown(new: &NewTierLimit, hint: Option<String>) -> Value {
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no limit of this tier for this resource");
 
 /// How many consumers are named that still have a deleted tier.
-const CONSUMERS_SHOWN: usize = 10;
+const CONSUMERS_SHOWN: i64 = 10;
 
 /// A higher limit is refused, because it is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;
