@@ -162,17 +162,11 @@ fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, Stri
     let heading = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
     let name = if line.starts_with('[') { heading(line) } else { key.to_owned() };
     let message = format!("{} is defined twice", quoted(&name));
-    let is_list = |row: &&keys::Key| {
-        matches!(row.kind, Kind::List(_))
-            && line.starts_with('[')
-            && name.trim_matches(['[', ']']) == row.name
-    };
-    if let Some(list) = ROOT.keys.iter().find(is_list) {
-        return (message, format!("it is a list: write `[[{}]]` for each", list.name));
-    }
-    let is_map = |row: &&keys::Key| matches!(row.kind, Kind::Map(_)) && line == format!("[[{}]]", row.name);
-    if let Some(map) = ROOT.keys.iter().find(is_map) {
-        return (message, format!("write `[{}.NAME]` for each", map.name));
+    let bare = name.trim_matches(['[', ']']);
+    match ROOT.key(bare).filter(|_| line.starts_with('[')).map(|row| &row.kind) {
+        Some(Kind::List(_)) => return (message, format!("it is a list: write `[[{bare}]]` for each")),
+        Some(Kind::Map(_)) => return (message, format!("write `[{bare}.NAME]` for each")),
+        _ => {}
     }
     let is_first = |above: &str| match line.starts_with('[') {
         true => heading(above) == name,
