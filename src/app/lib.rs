@@ -95,12 +95,12 @@ pub fn run(
     ended
 }
 
-/// An error and its causes, joined by `: `. A cause that the message before it ends with already is left out, since some
-/// libraries print their source as part of their own message.
+/// An error and its causes, joined by `: `. A cause that a message before it has already is left out, since some libraries
+/// print their source as part of their own message.
 pub fn error_chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
-        if text.ends_with(&cause) {
+        if text.contains(&cause) {
             continue;
         }
         if !text.is_empty() {

@@ -107,29 +107,31 @@ impl AdminAddress {
             error.downcast_ref::<io::Error>().is_some_and(|error| kinds.contains(&error.kind()))
         };
         let is_no_http = error.downcast_ref().is_some_and(ConnectionFailure::is_no_http);
-        let what = match wrapped.and_then(|wrapped| wrapped.downcast_ref()) {
-            Some(rustls::Error::InvalidMessage(_)) => format!("{self} does not speak TLS: write http://"),
+        let (what, remedy) = match wrapped.and_then(|wrapped| wrapped.downcast_ref()) {
+            Some(rustls::Error::InvalidMessage(_)) => (format!("{self} does not speak TLS"), "write http://"),
             Some(fault @ rustls::Error::InvalidCertificate(_)) => match Cause::of_tls(fault) {
-                Cause::TlsUnknownIssuer => format!(
-                    "the certificate of {self} is not trusted: name the authority that issued it with --ca"
+                Cause::TlsUnknownIssuer => (
+                    format!("the certificate of {self} is not trusted"),
+                    "name the authority that issued it with --ca",
                 ),
-                Cause::TlsAuthority => format!("on {self}, {}", Cause::TlsAuthority.sentence()),
-                _ => format!("the certificate of {self} is refused"),
+                Cause::TlsAuthority => (format!("on {self}, {}", Cause::TlsAuthority.sentence()), ""),
+                _ => (format!("the certificate of {self} is refused"), ""),
             },
-            _ if is_no_http => {
-                format!(
-                    "{self} does not speak plain HTTP: if it speaks TLS, write https://; otherwise it is not a gateway"
-                )
-            }
+            _ if is_no_http => (
+                format!("{self} does not speak plain HTTP"),
+                "if it speaks TLS, write https://; otherwise it is not a gateway",
+            ),
             _ if is(&[io::ErrorKind::PermissionDenied]) => {
-                format!("{self} cannot be opened: run this as its owner or as root")
+                (format!("{self} cannot be opened"), "run this as its owner or as root")
             }
             _ if is(&[io::ErrorKind::ConnectionRefused, io::ErrorKind::NotFound]) => {
-                format!("no gateway answers on {self}; start it, or name another with --url")
+                (format!("no gateway answers on {self}"), "start it, or name another with --url")
             }
-            _ => format!("no gateway answers on {self}"),
+            _ => (format!("no gateway answers on {self}"), ""),
         };
-        error.context(what)
+        // The remedy comes last, behind the cause.
+        let why = app::error_chain(&error);
+        error.context(if remedy.is_empty() { what } else { format!("{what} ({why}): {remedy}") })
     }
 }
 

@@ -7,6 +7,7 @@ use std::{env, fs};
 use anyhow::{Context, bail};
 
 use super::admin_client::{AdminAddress, AdminClient, TlsOptions};
+use config::Errors;
 use control::admin;
 use net::trust::{ClientPair, Trust};
 
@@ -69,14 +70,9 @@ impl AdminTarget {
         if let Some(place) = &self.place {
             return Ok(AdminClient::new(self.shown_to(place.clone())?, self.token()?, within));
         }
-        let loaded = match config::load(file) {
-            Ok(loaded) => loaded,
-            Err(errors) => bail!(
-                "{}\n\nwithout a valid configuration file, name the gateway with --url, and its token with \
-                 {TOKEN_VARIABLE}",
-                errors.without_warnings()
-            ),
-        };
+        let loaded = config::load(file).map_err(Errors::without_warnings).context(
+            "without a valid configuration file, name the gateway with --url, and its token with SLUICEGATE_TOKEN",
+        )?;
         let admin = loaded.config.admin.context(
             "gateway.toml turns the admin listener off (`admin = false`): turn it on, or name a gateway with --url",
         )?;

@@ -72,12 +72,14 @@ pub fn check(
     for path in
         [&config.access_log.to, &config.decisions.to].into_iter().filter_map(directory_that_is_missing)
     {
-        writeln!(errors, "warning: the directory {} of a log does not exist here\n", path.display())?;
+        let shown = path.display();
+        writeln!(
+            errors,
+            "warning: the directory {shown} of a log does not exist here: create it where the gateway runs\n"
+        )?;
     }
-    if let Some(path) = config.database.as_ref().and_then(file_that_cannot_be_written) {
-        let (shown, exists) = (path.display(), path.exists());
-        let what = if exists { "this user cannot write" } else { "create the directory" };
-        writeln!(errors, "warning: {what} {shown}, which [database] needs\n")?;
+    if let Some(warning) = config.database.as_ref().and_then(file_that_cannot_be_written) {
+        writeln!(errors, "warning: {warning}\n")?;
     }
     if effective {
         out.write_all(config.effective().as_bytes())?;
@@ -109,15 +111,22 @@ fn directory_that_is_missing(sink: &Sink) -> Option<&Path> {
     path.parent().filter(|directory| !directory.is_dir())
 }
 
-/// The file of a database in SQLite, or its directory, if this user cannot write it: there are files beside it. As with
-/// logs it may be another one's where the gateway runs.
-fn file_that_cannot_be_written(database: &Database) -> Option<&Path> {
+/// Why this user cannot write the file of a database in SQLite, or its directory, because there are files beside it. As
+/// with logs it may be another user where the gateway runs.
+fn file_that_cannot_be_written(database: &Database) -> Option<String> {
     let Url::Sqlite(file) = &database.url else { return None };
     let directory = file.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let is_writable = |path: &Path| rustix::fs::access(path, Access::WRITE_OK).is_ok();
-    let paths = [(file.as_path(), !file.exists() || file.is_file()), (directory, directory.is_dir())];
-    let fails = |(path, is_its_kind): &(&Path, bool)| !is_its_kind || path.exists() && !is_writable(path);
-    paths.into_iter().find(fails).map(|(path, _)| path)
+    if !directory.exists() {
+        return Some(format!("create the directory {}, which [database] needs", directory.display()));
+    }
+    let why = |(path, is_its_kind): (&Path, bool)| match (path.display(), is_its_kind) {
+        (path, false) => Some(format!("{path} is the wrong kind of file: correct `url` of [database]")),
+        (shown, true) if path.exists() && rustix::fs::access(path, Access::WRITE_OK).is_err() => {
+            Some(format!("this user cannot write {shown}, which [database] needs"))
+        }
+        _ => None,
+    };
+    [(directory, directory.is_dir()), (file, !file.exists() || file.is_file())].into_iter().find_map(why)
 }
 
 /// What the database says beside the file.
@@ -172,8 +181,9 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
             "  redis {server}: a round trip takes {takes_ms:.2} ms; a request waits at most {waits_ms:.1} ms ({by})"
         )?;
         if round_trip > deadline {
-            // Half as much again, because some round trips are slower than the one measured.
-            let enough_ms = (takes_ms * 1.5).ceil();
+            // Half as much again, because some round trips are slower than the one measured. A second is the longest
+            // that can be written.
+            let enough_ms = (takes_ms * 1.5).ceil().min(1e3);
             writeln!(
                 errors,
                 "warning: a round trip to redis {server} takes {takes_ms:.1} ms, longer than `deadline` of [redis] \
@@ -226,7 +236,9 @@ fn admits_fewer(bucket: &Quota) -> String {
         Some((units, _)) if units == limit.get() => "",
         _ => ", unless they come in bursts",
     };
-    let sliding = format!("`algorithm = \"sliding-window\"`, at most {limit} in any {period}{holds}");
+    let sliding = format!(
+        "`algorithm = \"sliding-window\"` in `[policy.NAME]`, at most {limit} in any {period}{holds}"
+    );
     let calendar = calendar.map(|unit| {
         format!("the window of the calendar `{limit}/{unit}`, {limit} from one reset to the next")
     });
@@ -323,14 +335,15 @@ mod tests {
 
     #[test]
     fn ways_to_admit_fewer_fit_the_limit() {
-        let sliding = "`algorithm = \"sliding-window\"`, at most 1000 in any day, unless they come in bursts";
+        let sliding = "`algorithm = \"sliding-window\"` in `[policy.NAME]`, at most 1000 in any day, unless they come in bursts";
         let calendar = "the window of the calendar `1000/day`, 1000 from one reset to the next";
         for (limit, ways) in [
-            ("1/h", "`algorithm = \"sliding-window\"`, at most 1 in any hour".to_owned()),
-            ("1/400d", "`algorithm = \"sliding-window\"`, at most 1 in any period".to_owned()),
+            ("1/h", "`algorithm = \"sliding-window\"` in `[policy.NAME]`, at most 1 in any hour".to_owned()),
+            ("1/400d", "`algorithm = \"sliding-window\"` in `[policy.NAME]`, at most 1 in any period".to_owned()),
             (
                 "2/h",
-                "a `burst` below 2; or `algorithm = \"sliding-window\"`, at most 2 in any hour".to_owned(),
+                "a `burst` below 2; or `algorithm = \"sliding-window\"` in `[policy.NAME]`, at most 2 in any hour"
+                    .to_owned(),
             ),
             ("1000/d", format!("a `burst` below 1000; or {sliding}; or {calendar}")),
         ] {
@@ -346,13 +359,13 @@ mod tests {
         let own = own.display();
         for (url, said) in [
             ("/nowhere/state.db".to_owned(), "create the directory /nowhere, which [database] needs"),
-            (format!("{own}"), ", which [database] needs"),
+            (format!("{own}"), "is the wrong kind of file: correct `url` of [database]"),
             (format!("{own}/sluicegate-check-absent.db"), ""),
         ] {
             let (code, out, errors) =
                 checked("sqlite", &format!("[database]\nurl = \"sqlite:{url}\""), ALONE);
             assert_eq!((code, out.starts_with("configuration is valid")), (0, true), "{url}");
-            let warnings = errors.matches(", which [database] needs").count();
+            let warnings = errors.matches("[database]").count();
             assert_eq!(warnings, usize::from(!said.is_empty()), "{url}: {errors}");
             assert!(errors.contains(said), "{url}: {errors}");
         }

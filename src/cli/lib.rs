@@ -180,11 +180,14 @@ fn failed(error: &anyhow::Error) -> ExitCode {
     if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::FAILURE;
     }
-    let said = app::error_chain(error);
-    // Errors of gateway.toml begin with that word.
-    let name = if said.starts_with("error: ") { "" } else { "sluicegate: " };
-    complain(format_args!("{name}{said}"));
-    ExitCode::FAILURE
+    let Some(found) = error.downcast_ref::<config::Errors>() else {
+        complain(format_args!("sluicegate: {}", app::error_chain(error)));
+        return ExitCode::FAILURE;
+    };
+    // As `check` shows them, and below what helps without a valid file.
+    let helps = if error.chain().len() > 1 { format!("\n\n{error}") } else { String::new() };
+    complain(format_args!("{found}{helps}"));
+    ExitCode::from(check::EXIT_CONFIG)
 }
 
 #[cfg(test)]

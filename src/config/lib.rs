@@ -143,7 +143,16 @@ fn not_toml(text: &str, place: Range<usize>, message: &str) -> (String, String) 
     }
     let hint = match line.contains(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
         true => "write straight quotes, `\"`, in place of curly ones",
-        false => other_language(text),
+        false => match other_language(text) {
+            _ if ["string values", "invalid float"].iter().any(|begin| message.starts_with(begin)) => {
+                "write the value in quotes"
+            }
+            _ if message.starts_with("missing escaped") => "write `\\\\`, or the text in single quotes",
+            "" if line.contains(':') && !line.contains('=') => {
+                "write `KEY = VALUE`, or `[KEY]` for a section"
+            }
+            hint => hint,
+        },
     };
     (format!("this is not TOML: {message}"), hint.to_owned())
 }
@@ -153,13 +162,11 @@ fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, Stri
     let heading = |line: &str| line.split('#').next().unwrap_or_default().trim().to_owned();
     let name = if line.starts_with('[') { heading(line) } else { key.to_owned() };
     let message = format!("{} is defined twice", quoted(&name));
-    let is_list = |row: &&keys::Key| {
-        matches!(row.kind, Kind::List(_))
-            && line.starts_with('[')
-            && name.trim_matches(['[', ']']) == row.name
-    };
-    if let Some(list) = ROOT.keys.iter().find(is_list) {
-        return (message, format!("it is a list: write `[[{}]]` for each", list.name));
+    let bare = name.trim_matches(['[', ']']);
+    match ROOT.key(bare).filter(|_| line.starts_with('[')).map(|row| &row.kind) {
+        Some(Kind::List(_)) => return (message, format!("it is a list: write `[[{bare}]]` for each")),
+        Some(Kind::Map(_)) => return (message, format!("write `[{bare}.NAME]` for each")),
+        _ => {}
     }
     let is_first = |above: &str| match line.starts_with('[') {
         true => heading(above) == name,
@@ -180,8 +187,14 @@ fn other_language(text: &str) -> &'static str {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     match lines.next() {
         Some(line) if line.starts_with('{') => "this looks like JSON; write TOML: `[listener.main]`",
+        Some(line) if line.ends_with(['{', ';']) && !line.contains('=') => {
+            "this looks like nginx or Caddy: `sluicegate migrate nginx FILE` converts a file of nginx"
+        }
         Some(line) if line == "---" || (line.contains(':') && !line.contains(['=', '['])) => {
-            "this looks like YAML; write TOML: `[listener.main]`"
+            "this looks like YAML; write TOML: `[listener.main]`. `sluicegate migrate` converts files of Kong and Envoy"
+        }
+        Some(line) if ["global", "defaults"].contains(&line) || line.starts_with("frontend ") => {
+            "this looks like HAProxy: `sluicegate migrate haproxy FILE` converts it"
         }
         _ => "",
     }

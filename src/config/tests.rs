@@ -848,6 +848,15 @@ fn the_hint_of_a_bare_limit_and_of_another_language_can_be_followed() {
         ("{ \"listener\": {} }", "looks like JSON"),
         ("# ours\nlistener:\n  main:\n    bind: a\n", "looks like YAML"),
         ("---\nworkers: 2\n", "looks like YAML"),
+        ("http {\n  server {\n", "looks like nginx or Caddy"),
+        (":8080 {\n  reverse_proxy a\n", "looks like nginx or Caddy"),
+        ("frontend web\n    bind *:80\n", "looks like HAProxy"),
+        ("listener main\n", "this is not TOML"),
+        ("[limits]\nmemory: 5\n", "write `KEY = VALUE`"),
+        ("[rls.a]\n[[rls]]\n", "write `[rls.NAME]` for each"),
+        ("[listener.a]\nbind = 127.0.0.1:80\n", "write the value in quotes"),
+        ("[listener.a]\nbind = localhost\n", "write the value in quotes"),
+        ("[log]\nlevel = \"C:\\path\"\n", "single quotes"),
     ] {
         let said = load(&[text]).expect_err("it is not TOML");
         assert!(said.contains(language), "{said}");
@@ -933,8 +942,12 @@ fn what_is_said_of_a_value_of_the_wrong_type_can_be_written_there() {
             let Err(said) = load(&[&with(written)]) else { continue };
             let errors = said.split("\n\n").filter(|finding| finding.starts_with("error: "));
             let hints = errors.filter_map(|error| error.split_once("^ write `")?.1.split('`').next());
-            for (_, value) in hints.filter_map(|hint| hint.split_once(" = ")).filter(|it| !it.1.contains('…'))
-            {
+            let hints = hints.filter(|hint| hint.contains(" = ") && !hint.contains('…'));
+            fn value(hint: &str) -> &str {
+                let value = hint.split_once(" = ").filter(|_| !hint.starts_with('{'));
+                value.map_or(hint, |(_, value)| value)
+            }
+            for value in hints.map(value) {
                 followed += 1;
                 let again = load(&[&with(value)]).err().unwrap_or_default();
                 assert!(
@@ -945,6 +958,84 @@ fn what_is_said_of_a_value_of_the_wrong_type_can_be_written_there() {
         }
     }
     assert!(followed > 20, "only {followed} hints have a value to write");
+}
+
+#[test]
+fn a_hint_that_is_followed_is_taken() {
+    // A file, what is wrong in the place of the `@`, and what the hint has for it.
+    for (file, wrong, meant) in [
+        ("[redis]\ntopology = \"ring\"\n@", "", "ring = { shards = [{ url = \"redis://a\" }] }"),
+        (
+            "[redis]\ntopology = \"ring\"\n@",
+            "shards = [\"redis://b\"]",
+            "ring = { shards = [{ url = \"redis://a\" }] }",
+        ),
+        ("[admin]\ntoken = @", "\"\"", "\"${NAME}\""),
+        (
+            "[admin]\ntokens = [@]",
+            "\"hunter2\"",
+            "{ name = \"alice\", token = \"${NAME}\", role = \"operate\" }",
+        ),
+        (
+            "[admin]\ncerts = [{ cert = \"a\", key = \"b\" }]\nclient-ca = \"c\"\ncertificates = [@]",
+            "\"ann\"",
+            "{ name = \"ann\", shows = \"san:email=alice@example.com\", role = \"operate\" }",
+        ),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\ncerts = [{ cert = \"a\", key = \"b\" }]\nmin-version = @",
+            "1.2",
+            "\"1.2\"",
+        ),
+        ("[upstream.a]\nservers = \"http://127.0.0.1:1\"\nhttp = @", "2", "\"h2\""),
+        ("[upstream.a]\nservers = [{ @ }]", "host = \"b\"", "url = \"http://127.0.0.1:3000\""),
+        ("[upstream.a]\nservers = \"@\"", "http://unix:/run/a.sock:/x", "unix:/run/a.sock"),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/\", @ }",
+            "interval = 5",
+            "every = \"5s\"",
+        ),
+        ("[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/\", @ }", "expect = 2", "status = 200"),
+        ("[upstream.a]\nservers = \"http://a\"\nretry = { @ }", "attempts = 3", "times = 1"),
+        ("[policy.a]\nby = \"ip\"\n@", "limit = \"100/m\"\nburst = 20", "limit = \"100/m burst 20\""),
+        ("[policy.a]\nlimit = \"100/m\"\n@", "key = \"ip\"", "by = [\"ip\"]"),
+        ("[policy.a]\nby = \"ip\"\n@", "per = \"m\"", "limit = \"100/m\""),
+        ("[tier.a]\n@", "rate = 5", "limit = \"100/m\""),
+        ("[[route]]\nto = \"echo\"\n@", "limit = { rate = 5 }", "limit = \"100/m\""),
+        ("[[route]]\nto = \"echo\"\nhost = \"@\"", "https://API.example.com:8443/x", "api.example.com"),
+        ("[[route]]\nto = \"echo\"\nmethods = @", "\"GET,POST\"", "[\"GET\", \"POST\"]"),
+        ("[[route]]\nto = \"echo\"\n@", "prefix = \"/a\"", "path = \"/api/{*rest}\""),
+        ("[[route]]\nto = \"http://a\"\n@", "timeout = \"5s\"", "timeouts = { response = \"5s\" }"),
+        ("[[route]]\nto = \"http://a\"\nmirror = { @ }", "url = \"b\"", "to = \"http://127.0.0.1:3000\""),
+        ("[[route]]\nto = \"http://a\"\nmirror = { to = \"http://b\", @ }", "percent = 5", "share = \"10%\""),
+        ("[[route]]\nredirect = { @ }", "url = \"http://a\"", "to = \"https://www.example.com{path}\""),
+        ("[[route]]\nredirect = { to = \"/b\", @ }", "code = 301", "status = 301"),
+        ("[log]\naccess = { @ }", "path = \"a.log\"", "to = \"/var/log/sluicegate.log\""),
+        ("[log]\naccess = { @ }", "sample = 0.1", "sample = { \"2xx\" = \"10%\" }"),
+        ("[trace]\notlp = \"http://a\"\nheaders = @", "[\"a: b\"]", "{ x-name = \"value\" }"),
+        ("[[route]]\nto = \"echo\"\nmatch = { header = @ }", "\"x-a\"", "{ x-name = \"value\" }"),
+        ("[[route]]\nto = { @ }", "url = \"http://a\"", "upstream = \"http://127.0.0.1:3000\""),
+        ("[[route]]\nrespond = { @ }", "code = 404", "status = 404"),
+        ("[shutdown]\n@", "timeout = \"5s\"", "drain = \"30s\""),
+        ("[trace]\n@", "endpoint = \"http://a\"", "otlp = \"http://127.0.0.1:4318\""),
+        ("[client-ip]\n@", "trusted = \"10.0.0.0/8\"", "trust = [\"10.0.0.0/8\"]"),
+    ] {
+        let said = load(&[&file.replace('@', wrong)]).expect_err(wrong);
+        assert!(said.contains(&format!("`{meant}`")) && !said.contains("hunter2"), "{meant}:\n{said}");
+        let followed = load(&[&file.replace('@', &meant.replace("NAME", "SECRET"))]);
+        assert!(followed.is_ok(), "{meant}:\n{followed:?}");
+    }
+}
+
+#[test]
+fn an_error_is_at_the_line_of_its_own_file() {
+    let texts = ["workers = 1\n[[route]]\nto = \"echo\"", "\n\nworkrs = 2"];
+    let read = read_sources(sources(&texts), Vec::new(), &variables).and_then(compiled);
+    let errors = read.expect_err("a key is misspelt");
+    let (place, _) = errors.lines().next().expect("it is there");
+    assert_eq!(place, Some((Path::new("conf.d/1.toml"), 3)));
+    let errors = super::load(Path::new("/nowhere/gateway.toml")).expect_err("it is not there");
+    let (place, said) = errors.lines().next().expect("it is there");
+    assert!(place.is_none() && said.contains("/nowhere/gateway.toml"), "{said}");
 }
 
 #[test]
@@ -1028,7 +1119,7 @@ fn shapes_are_checked() {
             "write `[[route]]` with two brackets",
         ),
         ("route = 1", "`route` must be an array, not an integer", "1:9", ""),
-        ("route = [1]", "`route` must be a table, not an integer", "1:10", ""),
+        ("route = [1]", "each of `route` must be a table, not an integer", "1:10", ""),
         ("listener = 1", "`listener` must be a table, not an integer", "1:12", ""),
         (
             "[listener]\na = 1",
@@ -1936,12 +2027,7 @@ fn routes_are_checked() {
             "3:11",
             "end the path before it",
         ),
-        (
-            "[[route]]\nto = \"echo\"\nhost = \"http://a\"",
-            "`http://a` is not a host",
-            "3:8",
-            "leave the scheme out",
-        ),
+        ("[[route]]\nto = \"echo\"\nhost = \"http://a\"", "`http://a` is not a host", "3:8", "write `a`"),
         ("[[route]]\nto = \"echo\"\nhost = \"a:80\"", "`a:80` is not a host", "3:8", "leave the port out"),
         ("[[route]]\nto = \"echo\"\nhost = []", "`host` is empty", "3:8", "leave it out for any host"),
         (
@@ -2078,7 +2164,7 @@ fn routes_are_checked() {
             "[[route]]\nto = \"echo\"\nmatch = { query = \"/\" }",
             "unknown key `query` in `match`",
             "3:11",
-            "it takes `header`",
+            "leave it out",
         ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { remove = [\"x-a\", \"host\"] }",
@@ -2287,7 +2373,7 @@ fn the_process_is_checked() {
             "2:8",
             "unix:/run/sluicegate/admin.sock",
         ),
-        ("[admin]\ntoken = \"\"", "`token` is empty", "2:9", "remove it"),
+        ("[admin]\ntoken = \"\"", "`token` is empty", "2:9", "write the secret itself"),
         (
             "[admin]\ncertificates = [{ name = \"a\", shows = \"subject:cn=a\", role = \"read\" }]",
             "`certificates` needs `client-ca`",

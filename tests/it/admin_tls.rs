@@ -170,12 +170,12 @@ fn ctl_shows_a_certificate_and_verifies_the_listener() {
     for (arguments, said) in [
         (
             vec!["--url", &url, "--cert", &cert, "--key", &key, "--ca", &stranger, "audit"],
-            "is not trusted: name the authority that issued it with --ca",
+            "UnknownIssuer): name the authority that issued it with --ca",
         ),
         (vec!["--url", &url, "--ca", &ca, "audit"], "answers 401"),
         (vec!["--url", "http://127.0.0.1:1", "--ca", &ca, "audit"], "need a listener with TLS"),
         (vec!["--url", &url, "--cert", &cert, "audit"], "--key"),
-        (vec!["--url", &clear, "audit"], "does not speak plain HTTP: if it speaks TLS, write https://"),
+        (vec!["--url", &clear, "audit"], "): if it speaks TLS, write https://"),
         (vec!["--url", &url, "--ca", &key, "audit"], "--ca, --cert or --key: "),
         (vec!["--url", &self_signed, "--ca", &own, "audit"], "its certificate is a CA's"),
     ] {

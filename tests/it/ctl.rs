@@ -113,6 +113,18 @@ fn an_error_names_options_and_the_file_of_a_token() {
     let put = ["tier", "put", "pro", "calls", "--limit", "0", "--window", "60"];
     let said = refused(&ctl(&gateway, "admin-1", &put));
     assert!(said.contains("`--limit` must be") && !said.contains("limit-value"), "{said}");
+    for (arguments, option) in [
+        (["--user", "ann", "--value", "9999999999999999"], "`--value` must be a whole number from 0"),
+        (["--user", "ann", "--times", "0"], "`--times` must be above 0"),
+        (["--user", "", "--value", "5"], "`--user` must have 1 to"),
+    ] {
+        let add = [&["override", "add", "--reason", "a test"][..], &arguments].concat();
+        let said = refused(&ctl(&gateway, "operate-1", &add));
+        assert!(said.contains(option) && !said.contains("user-id"), "{said}");
+    }
+    let add = ["block", "add", "--reason", "a test", "--subject", "consumer=ann"];
+    let said = refused(&ctl(&gateway, "operate-1", &add));
+    assert!(said.ends_with("write it as `--user`\n"), "{said}");
     let directory = Directory::new();
     directory.write("empty", "\n");
     let path = directory.join("empty").display().to_string();
@@ -212,6 +224,25 @@ fn tiers_are_assigned_and_keys_are_made_and_disabled_by_command() {
 }
 
 #[test]
+fn a_new_tier_and_one_that_consumers_still_have_are_said() {
+    let gateway = Gateway::start(CONFIG);
+    let ctl = |arguments: &[&str]| printed(&ctl(&gateway, "admin-1", arguments));
+    let put = |tier: &str| ctl(&["tier", "put", tier, "plans", "--limit", "5", "--window", "60"]);
+    assert!(!put("pro").contains("hint"), "it was there");
+    let said = put("prro");
+    assert!(said.contains("this tier is new") && said.contains("did you mean `pro`?"), "{said}");
+    assert!(!put("prro").contains("hint"), "it is there");
+    ctl(&["tier", "assign", "ann", "prro"]);
+    ctl(&["key", "add", "bob", "--tier", "prro"]);
+    assert_eq!(ctl(&["tier", "delete", "pro", "plans"]), "deleted\n", "gateway.toml has it, too");
+    let said = ctl(&["tier", "delete", "prro", "plans"]);
+    assert!(
+        said.starts_with("deleted\nhint") && said.contains("still have it, such as ann, bob: "),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_was_spent_is_shown_given_back_and_reset_by_command() {
     let config = CONFIG.replace("by = [\"header:x-user\"]", "by = [\"consumer\"]");
     let directory = Directory::new();
@@ -270,10 +301,10 @@ fn whoever_may_not_is_told_what_to_do() {
         assert!(said.contains(status) && said.contains("SLUICEGATE_TOKEN"), "{said}");
     }
     let said = refused(&ctl(&gateway, "operate-1", &[&add[..7], &["\u{7}"]].concat()));
-    assert!(said.contains("answers 400: ") && said.contains("`reason`"), "{said}");
+    assert!(said.contains("answers 400: `--reason` "), "{said}");
     let said =
         refused(&ctl_with(&format!("https://{}", gateway.listener("admin")), "admin-1", &["audit"], ""));
-    assert!(said.contains("does not speak TLS: write http://"), "{said}");
+    assert!(said.ends_with("): write http://\n"), "{said}");
     let long = ["override", "add", "--user", "a", "--value", "1", "--for", "400d", "--reason", "r"];
     let said = ctl(&gateway, "operate-1", &long);
     assert!(text(&said.stderr).contains("`366d` at most"), "{}", text(&said.stderr));
@@ -293,14 +324,18 @@ fn nobody_who_answers_is_an_error_that_names_the_address() {
     let gone = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr().expect("it has one");
     let said = refused(&ctl_with(&format!("http://{gone}"), "t", &["audit"], ""));
     assert!(
-        said.contains(&format!("no gateway answers on {gone}; start it, or name another with --url")),
+        said.contains(&format!(
+            "no gateway answers on {gone} (Connection refused (os error 111)): start it,"
+        )),
         "{said}"
     );
     let mut command = binary();
     let output =
         command.args(["--config", "/nowhere/gateway.toml", "ctl", "audit"]).output().expect("it runs");
-    let said = refused(&output);
-    assert!(said.contains("name the gateway with --url, and its token with SLUICEGATE_TOKEN"), "{said}");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(78), "{said}");
+    assert!(said.starts_with("error: cannot read /nowhere/gateway.toml"), "{said}");
+    assert!(said.ends_with("name the gateway with --url, and its token with SLUICEGATE_TOKEN\n"), "{said}");
     let said = refused(&ctl_with("unix:/nowhere/admin.sock", "t", &["audit"], ""));
     assert!(said.contains("no gateway answers on unix:/nowhere/admin.sock"), "{said}");
 }

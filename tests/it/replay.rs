@@ -285,7 +285,7 @@ fn what_is_no_log_is_said() {
         assert!(
             said.contains(
                 "no line of gateway.toml can be read as an access log line: the file is skipped; \
-            name its format with --format"
+            if it is a log, replay it alone with --format"
             ),
             "{said}"
         );
@@ -295,7 +295,8 @@ fn what_is_no_log_is_said() {
         (&["--log", "empty.log"], 1, "the log has no lines"),
         (&["--log", "-", "--log", "-"], 1, "standard input can be read once"),
         (&["--log", "absent.log"], 1, "cannot read absent.log"),
-        (&["--log", "gateway.toml"], 1, "no line can be read as an access log line"),
+        (&["--log", "gateway.toml"], 1, "no line can be read as an access log line; name their format"),
+        (&["--log", "access.log", "--format", "envoy"], 1, "no line has the format that --format names"),
         (&["--log", "empty.log", "--config", "wrong.toml"], 78, "unknown key `workrs`"),
         (&["--log", "empty.log", "--against", "wrong.toml"], 78, "unknown key `workrs`"),
         (&["--log", "empty.log", "--nodes", "0"], 2, "0 is not in 1"),

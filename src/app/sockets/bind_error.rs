@@ -23,7 +23,9 @@ pub(crate) fn explained(error: anyhow::Error, addr: SocketAddr, remedy: Remedy) 
         Some(ErrorKind::PermissionDenied) if addr.port() < UNPRIVILEGED => {
             "permission denied: ports below 1024 need CAP_NET_BIND_SERVICE".to_owned()
         }
-        Some(ErrorKind::AddrNotAvailable) => "this machine does not have that address".to_owned(),
+        Some(ErrorKind::AddrNotAvailable) => {
+            "this machine does not have that address: write one of its own, or `[::]` for all".to_owned()
+        }
         Some(ErrorKind::AddrInUse) => in_use(addr, remedy),
         _ => return error,
     };
@@ -67,7 +69,7 @@ mod tests {
         assert_eq!(said, "permission denied: ports below 1024 need CAP_NET_BIND_SERVICE");
         assert_eq!(told(ErrorKind::PermissionDenied, "127.0.0.1:8080"), "permission denied");
         let said = told(ErrorKind::AddrNotAvailable, "203.0.113.1:8080");
-        assert_eq!(said, "this machine does not have that address");
+        assert_eq!(said, "this machine does not have that address: write one of its own, or `[::]` for all");
         let said = told(ErrorKind::AddrInUse, "127.0.0.1:1");
         assert_eq!(said, "another process listens there: stop it or choose another port");
     }

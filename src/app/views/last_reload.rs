@@ -1,5 +1,6 @@
 //! What the last reload said, for the page: the log has all of it.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
@@ -29,9 +30,11 @@ impl LastReload {
         let text = match error.downcast_ref::<Errors>() {
             // Without the lines of the file, because they may hold what is not for everybody who may see the page.
             Some(errors) => {
-                let found =
-                    errors.lines().take(ERRORS_SHOWN).map(|(line, what)| format!("line {line}: {what}"));
-                let found: Vec<String> = found.collect();
+                let shown = |(place, what): (Option<(&Path, usize)>, &str)| match place {
+                    Some((file, line)) => format!("{}:{line}: {what}", file.display()),
+                    None => what.to_owned(),
+                };
+                let found: Vec<String> = errors.lines().take(ERRORS_SHOWN).map(shown).collect();
                 format!("errors: {}; {}", errors.count(), found.join("; "))
             }
             None => text,

@@ -44,11 +44,11 @@ pub(super) fn send(
     let undecided = undecided.map(str::to_owned).or(stuck);
     let text = match (as_json, &call.view) {
         (true, _) => format!("{}\n", escaped(&format!("{:#}", Value::Object(answer)))),
-        (false, View::Done(what)) if answer.is_empty() => format!("{what}\n"),
+        (false, View::Done(what)) => format!("{what}\n{}", table::row(&answer)),
         (false, View::List(of, columns)) => table::list(of, columns, &answer),
         (false, View::Inner(list, of, columns)) => table::list(list, columns, &table::flat(of, &answer)),
         (false, View::Verdict) if undecided.is_some() => String::new(),
-        (false, View::Row | View::Verdict | View::Done(_)) => table::row(&answer),
+        (false, View::Row | View::Verdict) => table::row(&answer),
     };
     // Ignored, because who reads only the beginning closes the pipe: the change is done all the same.
     let _ = out.write_all(text.as_bytes());
@@ -80,7 +80,7 @@ pub(super) fn ask(
     after: Option<&str>,
 ) -> anyhow::Result<Map<String, Value>> {
     if call.path.split('/').skip(1).any(str::is_empty) {
-        bail!("a name is empty");
+        bail!("a name of the command line is empty: write it");
     }
     let body = call.body.as_ref().map(Value::to_string);
     let answer = client.ask(&call.method, &call.target(after), &call.headers, body)?;
@@ -123,9 +123,22 @@ fn refusal(client: &AdminClient, answer: &Response<Bytes>, problem: &Value) -> S
     format!("the gateway on {} answers {}: {said}", client.place, status.as_u16())
 }
 
-/// Fields of a body whose option has another name.
-const OPTIONS: [(&str, &str); 3] =
-    [("`limit-value`", "`--limit`"), ("`window-seconds`", "`--window`"), ("`burst-multiplier`", "`--burst`")];
+/// Fields of a body, and the options that they come from.
+const OPTIONS: [(&str, &str); 13] = [
+    ("`limit-value`", "`--limit`"),
+    ("`window-seconds`", "`--window`"),
+    ("`burst-multiplier`", "`--burst`"),
+    ("`algorithm`", "`--algorithm`"),
+    ("`user-id`", "`--user`"),
+    ("`tenant-id`", "`--tenant`"),
+    ("`subject`", "`--subject`"),
+    ("`duration`", "`--for`"),
+    ("`reason`", "`--reason`"),
+    ("`value` of a block", "`--status`"),
+    ("`value` must be above 0", "`--times` must be above 0"),
+    ("make the override absolute, with the value 0", "write `--value 0` instead"),
+    ("`value`", "`--value`"),
+];
 const NOT_ADMIN: &str = "a listener for requests, not the admin listener: give --url the address of [admin]";
 
 /// The whole of a file, or of standard input if it is `-`.

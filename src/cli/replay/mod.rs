@@ -103,16 +103,17 @@ pub fn is_readable(logs: &[LogReport], errors: &mut dyn Write) -> io::Result<boo
         } else if log.lines > 0 {
             writeln!(
                 errors,
-                "sluicegate: no line of {} can be read as an access log line: the file is skipped; name \
-                 its format with --format",
+                "sluicegate: no line of {} can be read as an access log line: the file is skipped; if it is \
+                 a log, replay it alone with --format",
                 base::words::plain(&log.name)
             )?;
         }
     }
     if !is_readable {
-        let why = match logs.iter().all(|log| log.lines == 0) {
-            true => "the log has no lines",
-            false => "no line can be read as an access log line; name their format with --format",
+        let why = match logs.iter().find(|log| log.lines > 0).map(|log| log.format) {
+            None => "the log has no lines",
+            Some(None) => "no line can be read as an access log line; name their format with --format",
+            Some(Some(_)) => "no line has the format that --format names: name another, or leave it out",
         };
         writeln!(errors, "sluicegate: {why}")?;
     }

@@ -58,7 +58,7 @@ impl<'c> TierTable<'c> {
                 format!("write the name of a policy, or `{EVERY_POLICY}` for all with `limit = \"tier\"`")
             });
             for row in rows {
-                row.resource.fault(format!("there is no policy {}", row.resource.shown()), hint.as_str());
+                row.resource.fault(format!("there is no policy {}", row.resource.shown()), hint.clone());
             }
         }
     }

@@ -138,7 +138,10 @@ pub(crate) fn windows(value: &Value<'_>, counting: Counting) -> Vec<Quota> {
         text.spell(limit_text::show_window(&window));
         let is_fixed = |one: &Quota| one.algorithm() == Algorithm::FixedWindow && one.has_periods_of(&window);
         if windows.iter().any(is_fixed) && window.algorithm() == Algorithm::FixedWindow {
-            text.warn("two limits have this period: only the lower one ever refuses", "leave the other out");
+            text.warn(
+                "two limits have this period: only the lower one ever refuses",
+                "leave the higher one out",
+            );
         }
         windows.push(window);
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::load::expand::Variables;
 use crate::load::mask::Secrets;
-use crate::load::report::{Finding, Source, SourceKind, SourceSpan};
+use crate::load::report::{Finding, Hint, Source, SourceKind, SourceSpan};
 
 pub(crate) struct Context<'c> {
     pub(crate) sources: &'c [Source],
@@ -85,7 +85,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// PlaceSpellings how a key or, under the empty key, the value at a place is written.
+    /// Notes how a key or, under the empty key, the value at a place is written.
     pub(crate) fn spell(&self, place: SourceSpan, key: &'static str, spelling: Spelling) {
         let mut spellings = self.spellings.borrow_mut();
         let PlaceSpellings(notes) = spellings.entry(place).or_default();
@@ -95,7 +95,7 @@ impl<'c> Context<'c> {
         }
     }
 
-    /// PlaceSpellings a named section that stands in no file.
+    /// Notes a named section that stands in no file.
     pub(crate) fn make(&self, made: ImpliedSection) {
         self.made.borrow_mut().push(made);
     }
@@ -111,7 +111,7 @@ impl<'c> Context<'c> {
     }
 
     /// Reports an error at a place, with what to write instead.
-    pub(crate) fn wrong(&self, place: SourceSpan, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn wrong(&self, place: SourceSpan, message: impl Into<String>, hint: impl Into<Hint>) {
         self.report(Finding::error(message).at(place, hint));
     }
 
@@ -120,7 +120,7 @@ impl<'c> Context<'c> {
         &self,
         place: impl Into<Option<SourceSpan>>,
         message: impl Into<String>,
-        hint: impl Into<String>,
+        hint: impl Into<Hint>,
     ) {
         if let Some(place) = place.into() {
             self.report(Finding::warning(message).at(place, hint));

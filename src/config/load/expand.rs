@@ -111,7 +111,7 @@ fn read(path: &Path) -> Result<String, ReferenceError> {
     let shown = path.display();
     let wrong = |reason: String| ReferenceError {
         message: format!("cannot read {shown}: {reason}"),
-        hint: "make the file readable, or name another".to_owned(),
+        hint: "create it, or make it readable".to_owned(),
     };
     let bytes = whole_file::read(path, VALUE_BYTES_MAX).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => wrong(format!("it is longer than {VALUE_BYTES_MAX} bytes")),

@@ -76,7 +76,10 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
             && let Some(value) = value_after(line, after)
         {
             rest = value.end.max(after);
-            found.push(value);
+            // Shown, because `credentials` of `cors` are yes or no.
+            if !["true", "false"].contains(&line[value.clone()].trim()) {
+                found.push(value);
+            }
         }
     }
     match quoted_values(line) {
@@ -91,7 +94,7 @@ fn secrets(line: &str) -> Vec<Range<usize>> {
 
 /// A value for a message to quote, with what may be a password masked.
 pub(crate) fn value(text: &str) -> String {
-    match password(text).filter(|_| !EXAMPLES.contains(&text)) {
+    match password(text) {
         Some(password) => format!("{}{MASK}{}", &text[..password.start], &text[password.end..]),
         None => text.to_owned(),
     }
@@ -294,10 +297,6 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 
 /// A shorter secret is masked only where it is all between two quotes, bytes.
 const FOUND_BYTES_MIN: usize = 4;
-
-/// What hints show as it is, because it is nobody's.
-const EXAMPLES: [&str; 2] =
-    ["redis://USER:PASSWORD@HOST:6379/DATABASE", "shows = \"san:email=alice@example.com\""];
 
 /// Schemes of URLs in a configuration. A colon after any other word may be the one before a password.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "postgres", "postgresql", "http", "https"];

@@ -86,6 +86,29 @@ pub(crate) struct Finding {
     beside: Option<(SourceSpan, String)>,
 }
 
+/// What to write instead. The program's own words are shown as they are; a text that is put together is masked, because it
+/// may quote a value.
+pub(crate) struct Hint(String);
+
+impl Hint {
+    /// A text whose parts hold nothing to mask.
+    pub(crate) fn plain(text: String) -> Hint {
+        Hint(text)
+    }
+}
+
+impl From<&'static str> for Hint {
+    fn from(text: &'static str) -> Hint {
+        Hint(text.to_owned())
+    }
+}
+
+impl From<String> for Hint {
+    fn from(text: String) -> Hint {
+        Hint(mask::message(&text))
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Severity {
     Error,
@@ -158,14 +181,16 @@ impl Errors {
         errors.map(said).collect()
     }
 
-    /// The line of each error in the only file, from 1, and what is wrong there. Errors without a place are left out.
-    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
-        let text: &str = self.0.sources.first().map_or("", |source| &source.text);
+    /// The file of each error and the line there, from 1, and what is wrong. An error without a place is about the whole.
+    pub fn lines(&self) -> impl Iterator<Item = (Option<(&Path, usize)>, &str)> {
+        let line = |place: &SourceSpan| {
+            let source = self.0.sources.get(place.file)?;
+            let before = source.text.as_bytes().get(..place.start)?;
+            Some((source.path.as_path(), before.iter().filter(|byte| **byte == b'\n').count() + 1))
+        };
         let errors = self.0.findings.iter().filter(|finding| finding.is_error());
-        errors.filter_map(move |finding| {
-            let (place, _) = finding.place.as_ref()?;
-            let before = text.as_bytes().get(..place.start)?;
-            Some((before.iter().filter(|byte| **byte == b'\n').count() + 1, finding.message.as_str()))
+        errors.map(move |finding| {
+            (finding.place.as_ref().and_then(|(place, _)| line(place)), finding.message.as_str())
         })
     }
 }
@@ -342,8 +367,8 @@ impl Finding {
     }
 
     /// Where it is, and what to write there instead (may be empty).
-    pub(crate) fn at(mut self, place: SourceSpan, hint: impl Into<String>) -> Finding {
-        self.place = Some((place, mask::message(&hint.into())));
+    pub(crate) fn at(mut self, place: SourceSpan, hint: impl Into<Hint>) -> Finding {
+        self.place = Some((place, hint.into().0));
         self
     }
 
@@ -409,7 +434,7 @@ pub(crate) fn error_in(
     hint: &str,
 ) -> Finding {
     if let Some(place) = places.find(subject, field) {
-        return Finding::error(message).at(place, hint);
+        return Finding::error(message).at(place, hint.to_owned());
     }
     let hint = if hint.is_empty() { String::new() } else { format!("; {hint}") };
     Finding::error(format!("{}, `{field}`: {message}{hint}", named(config, subject)))

@@ -9,7 +9,7 @@ use net::fetch;
 
 use crate::load::context::{Context, Spelling};
 use crate::load::mask;
-use crate::load::report::{Finding, SourceKind, SourceSpan, quoted};
+use crate::load::report::{Finding, Hint, SourceKind, SourceSpan, quoted};
 use base::words::{did_you_mean, listed};
 
 /// A string with its references replaced.
@@ -25,7 +25,7 @@ pub(crate) struct Text<'c> {
 
 impl Text<'_> {
     /// Reports an error at the value, with what to write instead.
-    pub(crate) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn wrong(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.wrong(self.place, message, hint);
     }
 
@@ -33,7 +33,7 @@ impl Text<'_> {
     pub(crate) fn wrong_beside(
         &self,
         message: impl Into<String>,
-        hint: impl Into<String>,
+        hint: impl Into<Hint>,
         beside: SourceSpan,
         why: &str,
     ) {
@@ -41,7 +41,7 @@ impl Text<'_> {
     }
 
     /// Reports what is wrong with a row of the database: an error if somebody is about to write it, a warning if it is there.
-    pub(crate) fn fault(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn fault(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         match self.ctx.sources[self.place.file].kind {
             SourceKind::Added => self.warn(message, hint),
             SourceKind::File | SourceKind::Proposed => self.wrong(message, hint),
@@ -62,7 +62,7 @@ impl Text<'_> {
 
     /// A URL that only its server can answer: over TLS, or on this machine. The hint shows how one is written; the others say
     /// what is wrong with a user in it, and with plain http, where anyone on the network path could answer.
-    pub(crate) fn private_url(&self, hint: &str, with_user: &str, in_the_clear: &str) -> Option<Uri> {
+    pub(crate) fn private_url(&self, hint: &'static str, with_user: &str, in_the_clear: &str) -> Option<Uri> {
         let parsed = self.text.parse::<Uri>().ok().filter(|uri| uri.host().is_some());
         let Some(uri) = parsed.filter(|uri| matches!(uri.scheme_str(), Some("http" | "https"))) else {
             self.wrong(format!("{} is not a URL", self.shown()), hint);
@@ -89,11 +89,20 @@ impl Text<'_> {
     /// The value, a secret. Reports an empty one, and warns if it is written in the file itself.
     pub(crate) fn secret(self) -> String {
         if self.text.is_empty() {
-            self.wrong(format!("{} is empty", quoted(&self.key)), "remove it, or write `\"${file:/path}\"`");
+            self.empty_secret();
         } else {
             self.warn_if_plain();
         }
         self.text
+    }
+
+    /// Reports that the value, a secret, is empty.
+    pub(crate) fn empty_secret(&self) {
+        let hint = match self.has_reference {
+            true => "the variable or file that it names is empty: put the secret there",
+            false => mask::WRITE_SECRET,
+        };
+        self.wrong(format!("{} is empty", quoted(&self.key)), hint);
     }
 
     /// Reports a warning if the value, a secret, is written in the file itself.
@@ -104,7 +113,7 @@ impl Text<'_> {
     }
 
     /// Reports a warning at the value.
-    pub(crate) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(crate) fn warn(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.report(Finding::warning(message).at(self.place, hint));
     }
 
@@ -129,7 +138,7 @@ impl Text<'_> {
         &self,
         span: std::ops::Range<usize>,
         message: impl Into<String>,
-        hint: impl Into<String>,
+        hint: impl Into<Hint>,
     ) {
         let written = &self.ctx.sources[self.place.file].text[self.place.start..self.place.end];
         let inner = written.get(1..written.len().saturating_sub(1));

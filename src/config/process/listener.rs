@@ -202,11 +202,11 @@ pub(crate) fn addresses(table: &Table<'_>) -> AddressRules {
 }
 
 /// A list of address ranges; empty where it is not written.
-fn networks(table: &Table<'_>, key: &'static str, where_empty: &str) -> Vec<IpNet> {
+fn networks(table: &Table<'_>, key: &'static str, where_empty: &'static str) -> Vec<IpNet> {
     list(table, key, where_empty).iter().filter_map(network).collect()
 }
 
-fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &str) -> Vec<Text<'c>> {
+fn list<'c>(table: &Table<'c>, key: &'static str, where_empty: &'static str) -> Vec<Text<'c>> {
     let Some(value) = table.value(key) else { return Vec::new() };
     let texts = value.some_texts(where_empty);
     if texts.len() > NETWORKS_MAX {
@@ -276,7 +276,7 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     if let Some(value) = table.value("certs") {
         (listener.certs, listener.acme) = acme::certs(&value);
     }
-    listener.protocol = protocol::read(&table, !listener.certs.is_empty());
+    listener.protocol = protocol::read(&table, table.has("certs"));
     table.word("sni", &SNI, &mut listener.sni_strict);
     table.word("underscores", &UNDERSCORES, &mut listener.underscores);
     table.boolean("reuse-port", &mut listener.reuse_port);

@@ -74,13 +74,21 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
             url.wrong_key("a ring cannot have `url`", "write a `url` for each shard in `[redis.ring]`");
         }
         let Some(ring) = ring else {
-            table.wrong("a ring needs `[redis.ring]`", "write `shards = [{ url = \"redis://a\" }]`");
+            table.lacks(
+                &["ring"],
+                "a ring needs `[redis.ring]`",
+                "write `ring = { shards = [{ url = \"redis://a\" }] }`",
+            );
             return None;
         };
         return read_ring(ring.table()?);
     }
     if let Some(ring) = ring {
-        ring.wrong_key("`[redis.ring]` needs `topology = \"ring\"`", "write it, or remove `[redis.ring]`");
+        ring.wrong_key(
+            "`[redis.ring]` needs `topology = \"ring\"`",
+            "write that in `[redis]`, or remove `[redis.ring]`",
+        );
+        return None;
     }
     let Some(url) = url else {
         table.lacks(&["url"], "`[redis]` needs `url`", "write `url = \"redis://127.0.0.1:6379\"`");
@@ -91,7 +99,7 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
     let servers = read_url(&text, port)?;
     // Refused, because a cluster has only the database 0.
     if kind == Kind::Cluster && servers[0].login.db > 0 {
-        text.wrong("Redis Cluster has only database 0", "remove the database from the URL, after its hosts");
+        text.wrong("Redis Cluster has only database 0", "end the URL after its hosts");
     }
     Some(match (kind, master) {
         (Kind::Sentinel, Some(master)) => Topology::Sentinel { master, sentinels: servers },
@@ -102,7 +110,9 @@ fn read_topology(table: &Table<'_>) -> Option<Topology> {
 
 fn read_ring(table: Table<'_>) -> Option<Topology> {
     let mut shards = Vec::new();
-    for value in table.value("shards").and_then(|value| value.array()).unwrap_or_default() {
+    let written = table.value("shards").and_then(|value| value.array()).unwrap_or_default();
+    let has_none = written.is_empty();
+    for value in written {
         let Some(shard) = value.table() else { continue };
         let mut weight = 1;
         shard.number("weight", &mut weight);
@@ -118,21 +128,21 @@ fn read_ring(table: Table<'_>) -> Option<Topology> {
         }
         dedicated.extend(one_server(&shard).map(|server| DedicatedServer { server, tenants }));
     }
-    if shards.is_empty() || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
+    if has_none || shards.len() > SHARDS_MAX || dedicated.len() > DEDICATED_MAX {
         table.wrong(
             format!("a ring has 1 to {SHARDS_MAX} shards and at most {DEDICATED_MAX} dedicated ones"),
             "write `shards = [{ url = \"redis://a\" }, { url = \"redis://b\", weight = 2 }]`",
         );
         return None;
     }
-    Some(Topology::Ring { shards, dedicated })
+    (!shards.is_empty()).then_some(Topology::Ring { shards, dedicated })
 }
 
 fn one_server(table: &Table<'_>) -> Option<Server> {
     let text = table.value("url")?.text()?;
     let mut servers = read_url(&text, PORT)?;
     if servers.len() > 1 {
-        text.wrong("a shard is one server", "write one host, or use `topology = \"sentinel:…\"`");
+        text.wrong("a shard is one server", "write one host");
         return None;
     }
     servers.pop()
@@ -141,7 +151,7 @@ fn one_server(table: &Table<'_>) -> Option<Server> {
 /// `redis://[user][:password]@host[:port][,host[:port]…][/db]`; `rediss://` over TLS. User and password are taken
 /// literally, up to the last `@`, and not percent-decoded, because a password out of a `${file:…}` is not encoded.
 fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
-    let wrong = |message: &str, hint: &str| {
+    let wrong = |message: &str, hint: &'static str| {
         text.wrong(format!("`url` {message}"), hint);
         None
     };

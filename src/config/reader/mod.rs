@@ -16,7 +16,7 @@ use super::keys::foreign::foreign_key;
 use super::keys::process::ROOT;
 use super::keys::{KeyDefault, Kind, Section};
 use super::load::context::{Checkpoint, Context};
-use super::load::report::{Fields, Finding, SourceSpan, quoted};
+use super::load::report::{Fields, Finding, Hint, SourceSpan, quoted};
 use base::words::{listed, nearest};
 
 /// A table, and what its keys may be.
@@ -122,10 +122,10 @@ impl<'c> Table<'c> {
                     let foreign = foreign_key(section.heading, key);
                     let near = nearest(key, &known).filter(|_| foreign.is_none() || entry.is_table());
                     let hint = near
-                        .map(|near| format!("did you mean `{near}`?"))
-                        .or_else(|| foreign.map(|(_, hint)| hint.to_owned()))
-                        .or_else(elsewhere)
-                        .unwrap_or_else(|| format!("it takes {}", listed(&known)));
+                        .map(|near| format!("did you mean `{near}`?").into())
+                        .or_else(|| foreign.map(|(_, hint)| hint.into()))
+                        .or_else(|| elsewhere().map(Hint::from))
+                        .unwrap_or_else(|| format!("it takes {}", listed(&known)).into());
                     self.misspelt.extend(near.or(foreign.map(|(meant, _)| meant)));
                     let heading = section.heading.replace("<name>", name).replace("<key>", name);
                     entry.wrong_key(format!("unknown key {} in {heading}", quoted(key)), hint);
@@ -194,19 +194,19 @@ impl<'c> Table<'c> {
     }
 
     /// Reports an error about the table as a whole.
-    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.wrong(self.place, message, hint);
     }
 
     /// Reports that the table needs one of these keys, unless one of them is there with a typing error.
-    pub(super) fn lacks(&self, keys: &[&str], message: impl Into<String>, hint: impl Into<String>) {
+    pub(super) fn lacks(&self, keys: &[&str], message: impl Into<String>, hint: impl Into<Hint>) {
         if !keys.iter().any(|key| self.misspelt.contains(key)) {
             self.wrong(message, hint);
         }
     }
 
     /// Reports what works but should not stay so.
-    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.report(Finding::warning(message).at(self.place, hint));
     }
 
@@ -230,7 +230,7 @@ impl<'c> Table<'c> {
 
 impl<'c> Value<'c> {
     /// Reports an error at the value, with what to write instead.
-    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.wrong(self.place, message, hint);
     }
 
@@ -253,12 +253,12 @@ impl<'c> Value<'c> {
     }
 
     /// Reports what works but should not stay so.
-    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(super) fn warn(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.warn(self.place, message, hint);
     }
 
     /// Reports an error at the key, with what to write instead.
-    pub(super) fn wrong_key(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub(super) fn wrong_key(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.wrong(self.key_place, message, hint);
     }
 
@@ -267,7 +267,7 @@ impl<'c> Value<'c> {
         &self,
         place: SourceSpan,
         message: impl Into<String>,
-        hint: impl Into<String>,
+        hint: impl Into<Hint>,
         beside: SourceSpan,
     ) {
         self.ctx.report(Finding::error(message).at(place, hint).beside(beside, "first written here"));

@@ -12,7 +12,7 @@ use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::load::expand;
 use crate::load::mask;
 use crate::load::mask::{MASKED, WRITE_SECRET};
-use crate::load::report::{Source, SourceKind, quoted};
+use crate::load::report::{Hint, Source, SourceKind, quoted};
 use crate::load::text;
 use crate::load::text::Text;
 use crate::printer::{self, OFF};
@@ -30,13 +30,19 @@ impl<'c> Value<'c> {
             DeValue::Array(_) => "an array",
             DeValue::Table(_) => "a table",
         };
-        let hint = self.of_type(expected);
-        self.wrong(format!("{} must be {expected}, not {found}", quoted(&self.key)), hint);
+        let (mut hint, mut each) = (self.of_type(expected), "");
+        if self.key_place == self.place {
+            // An element of an array, which has no key of its own.
+            let key = self.key.rsplit('.').next().unwrap_or_default();
+            (hint, each) = (hint.replace(&format!("`{key} = "), "`"), "each of ");
+        }
+        let message = format!("{each}{} must be {expected}, not {found}", quoted(&self.key));
+        self.wrong(message, Hint::plain(hint));
     }
 
     /// How a value of the expected type is written instead of this one.
     fn of_type(&self, expected: &str) -> String {
-        let key = self.key.rsplit('.').next().unwrap_or_default();
+        let key = &*mask::value(self.key.rsplit('.').next().unwrap_or_default());
         let unquoted = || "write it without quotes".to_owned();
         let number = match self.value {
             DeValue::Integer(number) => Some(number.as_str()),
@@ -74,7 +80,8 @@ impl<'c> Value<'c> {
         let words =
             self.kinds().find_map(|kind| if let Kind::Words(words) = kind { Some(words()) } else { None });
         if let Some(words) = words {
-            return format!("write {}", words::listed(&words));
+            let words: Vec<String> = words.iter().map(|word| format!("\"{word}\"")).collect();
+            return format!("write {}", words::listed(&words.iter().map(String::as_str).collect::<Vec<_>>()));
         }
         for kind in self.kinds() {
             match (kind, number) {
@@ -86,11 +93,12 @@ impl<'c> Value<'c> {
                 (Kind::Time(_) | Kind::TimeOrOff(_) | Kind::TimeWithin(..), _) => {
                     return "write a whole number and its unit: `\"5s\"` or `\"250ms\"`".to_owned();
                 }
+                (Kind::Url, _) => return "write one URL in quotes, with commas between its hosts".to_owned(),
                 (Kind::Field(_), Some(number)) => return format!("write `{key} = \"{number}\"`"),
                 _ => {}
             }
         }
-        if number.is_some() { "write a text in quotes".to_owned() } else { String::new() }
+        if key == "limit" { "write `limit = \"100/m\"`" } else { "write a text in quotes" }.to_owned()
     }
 
     /// What is written at a key whose texts have a form, for a number there, which is surely a port, or for anything else.
@@ -223,7 +231,7 @@ impl<'c> Value<'c> {
     }
 
     /// The same, but for an empty array, which is reported with what to write instead.
-    pub(crate) fn some_texts(&self, hint: &str) -> Vec<Text<'c>> {
+    pub(crate) fn some_texts(&self, hint: &'static str) -> Vec<Text<'c>> {
         if self.is_empty_array() {
             self.wrong(format!("`{}` is empty", self.key), hint);
         }
@@ -335,7 +343,8 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
         };
     }
     let section = sections.first();
-    if let Some((_, hint)) = section.and_then(|_| foreign_key("not a table", key)) {
+    let heading = if section.is_some() { "not a table" } else { "not a map" };
+    if let Some((_, hint)) = foreign_key(heading, key) {
         return hint.to_owned();
     }
     let first = section.and_then(|one| one.keys.first()).filter(|row| matches!(row.kind, Kind::Texts));
@@ -353,12 +362,16 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
 
 /// The keys of a table that another value stands for: the first that it fits, and those that cannot be left out.
 fn keys_meant(value: &Value<'_>, section: &Section) -> Vec<String> {
+    // A secret is not repeated. Its list has a plural.
+    let is_secret = mask::is_secret_key(value.key.trim_end_matches('s'));
     let written = |row: &Key| match (value.value, &row.kind) {
         (DeValue::Integer(number), Kind::Number(min, max)) => {
             Some(number.as_str().parse::<u64>().ok()?.clamp(*min, *max).to_string())
         }
         // A URL is not repeated, because it may hold a password.
         (DeValue::String(_), Kind::Url) => Some("\"…\"".to_owned()),
+        (DeValue::String(_), Kind::Secret) if is_secret => Some("\"${NAME}\"".to_owned()),
+        (DeValue::String(_), _) if is_secret => None,
         (DeValue::String(text), kind) => {
             let text = text.strip_prefix(row.name).and_then(|rest| rest.strip_prefix(':')).unwrap_or(text);
             let is_text = matches!(kind, Kind::Text | Kind::Texts | Kind::Path);

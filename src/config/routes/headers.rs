@@ -122,7 +122,7 @@ pub(crate) fn header_name_of(text: &Text<'_>) -> Option<HeaderName> {
     Some(name)
 }
 
-pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &str)) -> Option<HeaderName> {
+pub(crate) fn header_name(name: &str, wrong: impl Fn(String, &'static str)) -> Option<HeaderName> {
     let parsed = HeaderName::from_bytes(name.as_bytes());
     if parsed.is_err() {
         wrong(format!("{} is not a header's name", quoted(name)), "write it like `x-tenant`");

@@ -51,6 +51,7 @@ pub(crate) fn parse(text: &str) -> Result<Method, String> {
     let is_upper = !text.is_empty() && text.len() <= METHOD_BYTES_MAX && text == upper;
     match Method::from_bytes(text.as_bytes()) {
         Ok(method) if is_upper => Ok(method),
+        _ if text.contains([',', '|', ' ']) => Err("write a text for each: `[\"GET\", \"POST\"]`".to_owned()),
         _ => Err("write it like `GET`".to_owned()),
     }
 }

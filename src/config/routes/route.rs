@@ -20,7 +20,7 @@ use crate::keys::route::PATH_ESCAPES;
 use crate::limits::policy_names::PolicyNames;
 use crate::limits::windows;
 use crate::load::context::ImpliedSection;
-use crate::load::report::{DefinitionSpans, Fields, SourceSpan, quoted};
+use crate::load::report::{DefinitionSpans, Fields, Hint, SourceSpan, quoted};
 use crate::load::sections;
 use crate::load::text::Text;
 use crate::printer::text as show_text;
@@ -370,6 +370,11 @@ fn hosts(value: &Value<'_>) -> Vec<String> {
 
 fn host(text: &Text<'_>) -> Option<String> {
     let host = text.text.to_ascii_lowercase();
+    let url = host.parse::<Uri>().ok().filter(|url| url.scheme().is_some() && !text.has_reference);
+    if let Some(name) = url.as_ref().and_then(Uri::host) {
+        text.wrong(format!("{} is not a host", text.shown()), format!("write {}", quoted(name)));
+        return None;
+    }
     let hint = match &host {
         host if host.contains("://") => "leave the scheme out: `api.example.com`",
         host if host.contains('/') => "leave the path out; it has its own key, `path`",
@@ -398,16 +403,16 @@ fn path(value: &Value<'_>) -> Option<String> {
         let host = url.as_ref().and_then(Uri::host);
         // A hint of its own, because `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
         let hint = match text.text.starts_with(['~', '^', '=', '@']) {
-            true => {
-                "a path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; the gateway has no regular expressions"
-            }
-            false if text.has_reference => "write it like `/v1/orders/{id}`",
-            false if host.is_some() => &format!(
+            true => "write the path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; \
+                     the gateway has no regular expressions"
+                .into(),
+            false if text.has_reference => "write it like `/v1/orders/{id}`".into(),
+            false if host.is_some() => Hint::from(format!(
                 "write the host and the path apart: `host = {}` and `path = {}`",
                 show_text(host.unwrap_or_default()),
                 show_text(url.as_ref().map_or("/", Uri::path))
-            ),
-            false => &format!("write {}", quoted(&format!("/{}", text.text))),
+            )),
+            false => format!("write {}", quoted(&format!("/{}", text.text))).into(),
         };
         text.wrong(format!("{} does not start with `/`", text.shown()), hint);
         return None;

@@ -63,7 +63,7 @@ fn exemptions_are_checked() {
         ("{ tier = [\"internl\"] }".to_owned(), "there is no tier `internl`", "6:20", "`internal`"),
         ("{ tier = [\"x\"] }".to_owned(), "there is no tier `x`", "6:20", "`[tier.x]`"),
         ("{ header = { \"x y\" = \"a\" } }".to_owned(), "`x y` is not a header's name", "6:23", "`x-tenant`"),
-        ("{ header = { x-a = \"\" } }".to_owned(), "`x-a` is empty", "6:29", "remove it"),
+        ("{ header = { x-a = \"\" } }".to_owned(), "`x-a` is empty", "6:29", "write the secret itself"),
         (
             "{ header = { x-a = \" ${SECRET}\" } }".to_owned(),
             "the value of `x-a` is not a value that a header can have",

@@ -181,7 +181,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         let path = socket::path(text, "unix:/run/app.sock")?;
         return Some(ConfiguredServer { tls: false, place: ServerLocation::Unix(path), weight: 1 });
     }
-    let wrong = |message: &str, hint: &str| {
+    let wrong = |message: &str, hint: &'static str| {
         text.wrong(format!("{} {message}", text.shown()), hint);
         None
     };
@@ -191,14 +191,17 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         _ => return wrong("is not an upstream's URL", "write it like `http://127.0.0.1:3000`"),
     };
     if let (false, Some(path)) = (tls, authority.strip_prefix("unix:")) {
-        return wrong("is not a Unix socket", &format!("write `unix:{path}`"));
+        // Without the path of the request that nginx writes after it.
+        let path = path.split(':').next().unwrap_or_default();
+        text.wrong(format!("{} is not a Unix socket", text.shown()), format!("write `unix:{path}`"));
+        return None;
     }
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     if authority.contains('@') {
         // Not quoted, because the text before the @ is a password.
         text.wrong(
             "an upstream's URL cannot hold a user name or a password",
-            "set the header at the route: `headers = { set = { authorization = \"${...}\" } }`",
+            "set the header at the route: `headers = { set = { authorization = \"${NAME}\" } }`",
         );
         return None;
     }

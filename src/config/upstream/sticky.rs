@@ -58,7 +58,7 @@ fn prefix(cookie: &Value<'_>, sticky: &StickyConfig) {
 /// A secret, of which it is said if it is written in the file or can be guessed.
 pub(crate) fn secret(text: &Text<'_>) -> String {
     if text.text.is_empty() {
-        text.wrong("`secret` is empty", WRITE_SECRET);
+        text.empty_secret();
         return String::new();
     }
     if !text.has_reference {

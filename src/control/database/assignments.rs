@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::bounds;
+use super::connection::sql::SqlQuery;
 use super::error::Error;
 use super::handle::Database;
 use super::rows::{TableRow, columns};
@@ -60,4 +61,11 @@ impl Database {
         })
         .await
     }
+}
+
+/// Consumers that have a tier by an assignment or an API key, at most so many.
+pub async fn consumers_of(database: &Database, tier: &str, most: i64) -> Result<Vec<String>, Error> {
+    let query = SqlQuery::new("SELECT user_id AS consumer FROM user_rate_tiers WHERE").and("tier =", tier);
+    let query = query.and("UNION SELECT consumer FROM api_keys WHERE tier =", tier);
+    database.read_all(query.and("ORDER BY consumer LIMIT", most), |row| row.get("consumer")).await
 }

@@ -32,7 +32,7 @@ mod usage;
 mod write;
 
 pub use api_keys::{ApiKeyFilter, ApiKeyRow, NewApiKey};
-pub use assignments::Assignment;
+pub use assignments::{Assignment, consumers_of};
 pub use audit::{AuditEntry, AuditFilter};
 pub use changes::{ChangeTime, DatabaseRows, ENDED_KEPT, RowChanges, RowName, STATE_MAX};
 pub use config::Config;

@@ -18,8 +18,9 @@ pub(super) fn settle(
     let mut printed = print(draft);
     for _ in 0..ROUNDS_MAX {
         let Err(errors) = config::from_text(FILE, &printed.text) else { return (printed.text, None) };
-        let part = |(line, message): (usize, &str)| Some((printed.part(line)?, message.to_owned()));
-        let mut wrong: Vec<(DraftItem, String)> = errors.lines().filter_map(part).collect();
+        let wrong = errors.lines();
+        let wrong = wrong.filter_map(|(place, message)| Some((printed.part(place?.1)?, message.to_owned())));
+        let mut wrong: Vec<(DraftItem, String)> = wrong.collect();
         wrong.sort();
         wrong.dedup_by(|next, first| next.0 == first.0);
         if wrong.is_empty() {

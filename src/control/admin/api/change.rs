@@ -75,6 +75,15 @@ impl ChangeRequest {
         Err(AdminRefusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
     }
 
+    /// What may be a mistake in the name of a tier, if none of this name is in force.
+    pub(in crate::admin) fn of_new_tier(&self, tier: &str) -> Option<String> {
+        let tiers = (self.state.counts.names)().tiers;
+        let known: Vec<&str> = tiers.iter().map(String::as_str).collect();
+        let near = words::did_you_mean(tier, &known).map(|near| format!("; {near}")).unwrap_or_default();
+        (!known.contains(&tier))
+            .then(|| format!("this tier is new, and no client has it until it is assigned{near}"))
+    }
+
     /// Answers what would become of a row.
     pub(in crate::admin) fn dry_run<R: TableRow>(&self, old: Option<R>, new: Value) -> Answer {
         self.check_version(old.as_ref().map(R::version))?;

@@ -331,8 +331,8 @@ impl OverrideType {
 fn subject_of(text: &str) -> Result<String, String> {
     let value: NamedValue = text.parse()?;
     match &value {
-        NamedValue::Of(Dimension::Consumer, _) => Err("write it as `user-id` (ctl: `--user`)".to_owned()),
-        NamedValue::Of(Dimension::Tenant, _) => Err("write it as `tenant-id` (ctl: `--tenant`)".to_owned()),
+        NamedValue::Of(Dimension::Consumer, _) => Err("write it as `user-id`".to_owned()),
+        NamedValue::Of(Dimension::Tenant, _) => Err("write it as `tenant-id`".to_owned()),
         // By the form in which requests have it, so that one digest stands for every spelling.
         value => Ok(match value.secret() {
             // As lists show it.

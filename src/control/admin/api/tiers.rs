@@ -4,10 +4,10 @@
 use std::num::NonZeroU64;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
@@ -16,7 +16,7 @@ use super::reading::query::Query;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
 use crate::database::tiers::{BURST_MULTIPLIER, key};
-use crate::database::{NewTierLimit, TierLimit};
+use crate::database::{self, NewTierLimit, TierLimit};
 use base::units::DURATION_MAX;
 
 /// A tier's limit to write.
@@ -40,6 +40,16 @@ struct TierLimitBody {
     algorithm: Option<String>,
 }
 
+/// A tier's limit that is written.
+#[derive(Debug, Serialize, JsonSchema)]
+struct WrittenTierLimit {
+    #[serde(flatten)]
+    limit: TierLimit,
+    /// What may be a mistake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
 pub(super) fn describe(document: &mut Document) {
     document.begin("tiers", &[("tier", "the tier"), ("resource", "the resource")]);
     document
@@ -55,7 +65,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation("PUT /v1/tiers/{tier}/{resource}", "put-tier")
         .about("Sets a tier's limit for a resource: a policy by its name, or `*` for `[tier.*]`, which \
                  every policy with `limit = \"tier\"` has. What gateway.toml would refuse is refused in the same words.")
-        .writes::<TierLimitBody, TierLimit>();
+        .writes::<TierLimitBody, WrittenTierLimit>();
     document
         .operation("DELETE /v1/tiers/{tier}/{resource}", "delete-tier")
         .about(
@@ -81,12 +91,14 @@ pub(in crate::admin) async fn put(
     let TierLimitBody { limit_value, window_seconds, burst_multiplier, algorithm } = body.read()?;
     let new = NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm };
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
+    // Asked before it is written, because then it is a tier.
+    let hint = change.of_new_tier(&new.tier);
     if change.is_dry_run {
         let old: Option<TierLimit> = change.database.row(&key(&new.tier, &new.resource)).await?;
-        return change.dry_run(old, shown(&new));
+        return change.dry_run(old, shown(&new, hint));
     }
-    let put = change.database.put_tier(&change.by, new, change.expected).await?;
-    change.published(put.version, &put).await
+    let limit = change.database.put_tier(&change.by, new, change.expected).await?;
+    change.published(limit.version, &WrittenTierLimit { limit, hint }).await
 }
 
 pub(in crate::admin) async fn delete(
@@ -96,22 +108,42 @@ pub(in crate::admin) async fn delete(
     let key = key(&tier, &resource);
     change.database.row::<TierLimit>(&key).await?.ok_or(NOT_FOUND)?;
     change.check(proposal(&tier, &resource, None)).await?;
-    change.unpublish::<TierLimit>(&key, NOT_FOUND).await
+    let deleted = change.unpublish::<TierLimit>(&key, NOT_FOUND).await?;
+    if change.is_dry_run || change.of_new_tier(&tier).is_none() {
+        return Ok(deleted);
+    }
+    // Without an error, because it is deleted.
+    let consumers =
+        database::consumers_of(&change.database, &tier, CONSUMERS_SHOWN).await.unwrap_or_default();
+    if consumers.is_empty() {
+        return Ok(deleted);
+    }
+    let hint = format!(
+        "no tier `{tier}` is in force any more, and consumers still have it, such as {}: they are limited as \
+         clients without a tier until another is assigned",
+        consumers.join(", ")
+    );
+    Ok(answer::json(&json!({ "hint": hint })))
 }
 
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {
     Proposal::Tier { tier: tier.to_owned(), resource: resource.to_owned(), limit }
 }
 
-fn shown(new: &NewTierLimit) -> Value {
-    json!({
+fn shown(new: &NewTierLimit, hint: Option<String>) -> Value {
+    let mut shown = json!({
         "tier": new.tier, "resource": new.resource, "limit-value": new.limit_value,
         "window-seconds": new.window_seconds, "algorithm": new.algorithm,
         "burst-multiplier": new.burst_multiplier.unwrap_or(BURST_MULTIPLIER),
-    })
+    });
+    hint.into_iter().for_each(|hint| shown["hint"] = hint.into());
+    shown
 }
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no limit of this tier for this resource");
+
+/// How many consumers are named that still have a deleted tier.
+const CONSUMERS_SHOWN: i64 = 10;
 
 /// A higher limit is refused, because it is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;

@@ -215,7 +215,7 @@ impl<'d> Reading<'d> {
             (Some(pass), None) => {
                 match around.unknown_choice(url) {
                     Some(MapChoice { place, what, .. }) => {
-                        let why = "no route can say where these requests go, or which they are: they are closed (501)";
+                        let why = "no route can say where its requests go: they are closed (501)";
                         self.draft.notes.left_out(place, what, why);
                     }
                     None => {
