@@ -20,6 +20,7 @@ mod decision;
 mod exact;
 mod fallback;
 mod fleet;
+mod fleet_penalties;
 pub mod global;
 mod holders;
 mod hot;
@@ -427,7 +428,7 @@ mod tests {
             check.penalties.push(penalty);
             if !check.keep_out(&limiter) {
                 check.decision = decide(&limiter, &[watched, other], now_ns);
-                check.watch(&limiter.table);
+                check.watch(&limiter);
             }
             (check.decision.is_admitted(), check.decision.retry_after_ns().unwrap_or(0) / SECOND)
         };

@@ -89,8 +89,8 @@ sections! {
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
         /// the header that [marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);
-        /// [longer refusals](penalty.md) for clients that ignore `Retry-After`. Each node remembers penalties on its
-        /// own, even with `[redis]`, until it restarts; other nodes apply only the limit
+        /// [longer refusals](penalty.md) for clients that ignore `Retry-After`. With `[redis]`, all nodes share them;
+        /// otherwise each node remembers its own until it restarts
         "penalty": Table(&PENALTY);
         /// when [a key is hot](../../hot-keys.md#when-a-key-is-hot), and what happens then
         "hot-keys": Table(&HOT_KEYS), Defaults;

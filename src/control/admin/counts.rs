@@ -136,7 +136,7 @@ pub struct PolicyUsage {
     pub replaces: Option<String>,
     /// The tier whose windows are shown, if they depend on it.
     pub tier: Option<TierShown>,
-    /// The penalty that is in force at the node that answers, if the policy has a rule for penalties; others may have others.
+    /// The penalty that is in force, as the node that answers knows it, if the policy has a rule for penalties.
     #[serde(serialize_with = "in_force")]
     pub penalty: Option<PenaltyShown>,
     /// Ids of overrides that match and give way to the one in force, each with the reason.
@@ -192,7 +192,7 @@ pub enum TierFrom {
     Assumed,
 }
 
-/// A penalty as one node remembers it.
+/// A penalty as one node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PenaltyShown {

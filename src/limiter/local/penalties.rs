@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Table;
 use super::slots::{Entry, SlotGuard};
 use limit::penalty::Record;
-use limit::{Key, Penalty, Quota};
+use limit::{FleetRecord, Key, Penalty, Quota};
 
 /// For each place, until when any of its keys is penalised, nanoseconds. Keys share places, so the time may be another
 /// key's; a time that is over proves that no key of the place is penalised.
@@ -44,17 +44,31 @@ impl Table {
         if self.penalised.of(key).load(Ordering::Relaxed) <= now_ns {
             return 0;
         }
-        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT);
-        slot.map_or(0, |slot| Record::from_words(slot.state()).wait_ns(now_ns))
+        self.penalty_record(key).map_or(0, |record| record.wait_ns(now_ns))
+    }
+
+    /// What this node knows of a client's denials.
+    pub(crate) fn penalty_record(&self, key: Key) -> Option<Record> {
+        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT)?;
+        Some(Record::from_words(slot.state()))
     }
 
     /// Counts a denial of a client that was told to wait `told_ns`. Returns for how long it is penalised, nanoseconds; 0:
     /// not at all.
     pub fn note_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
+        self.change_record(key, now_ns, |record| record.denied(rule, told_ns, now_ns))
+    }
+
+    /// Takes over what the fleet knows of a client's denials.
+    pub fn join_penalty(&self, key: Key, fleet: &FleetRecord, now_ns: u64) {
+        self.change_record(key, now_ns, |record| record.joined(fleet, now_ns));
+    }
+
+    fn change_record(&self, key: Key, now_ns: u64, change: impl FnOnce(Record) -> Record) -> u64 {
         let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
             return 0;
         };
-        let record = Record::from_words(slot.state()).denied(rule, told_ns, now_ns);
+        let record = change(Record::from_words(slot.state()));
         slot.set_state(record.into_words(), Quota::NO_FINGERPRINT);
         let wait_ns = record.wait_ns(now_ns);
         if wait_ns > 0 {
@@ -65,9 +79,7 @@ impl Table {
 
     /// What `note_denial` would return. Nothing is counted.
     pub fn foresee_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
-        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT);
-        let record = slot.map_or_else(Record::default, |slot| Record::from_words(slot.state()));
-        record.denied(rule, told_ns, now_ns).wait_ns(now_ns)
+        self.penalty_record(key).unwrap_or_default().denied(rule, told_ns, now_ns).wait_ns(now_ns)
     }
 
     #[cold]

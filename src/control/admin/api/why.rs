@@ -270,7 +270,8 @@ fn keeps_out(policy: &PolicyUsage, window: &WindowUsage) -> bool {
     is_in_force && !policy.is_shadow && window.period_seconds.is_some()
 }
 
-/// The penalties of this node, and those that refusals of others tell of, because each node remembers its own.
+/// The penalties that hold on this node, and those that refusals of others tell of, because while Redis is away each node has
+/// its own.
 fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refusals: &[Value]) -> Vec<Line> {
     let now = Time::now();
     let ruled = || own.iter().chain(tenants).filter_map(|policy| Some((policy, policy.penalty.as_ref()?)));
@@ -289,12 +290,13 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
         .collect();
     let here = ruled().map(|(_, penalty)| penalty.node.clone()).next();
     if let (true, Some(node)) = (lines.is_empty(), &here) {
-        let elsewhere =
-            if is_fleet { "; each node keeps its own penalties, and its refusals show them" } else { "" };
+        let elsewhere = if is_fleet { "; those of other nodes hold here within a second" } else { "" };
         lines.push(("penalty", format!("none is in force on node {node}{elsewhere}")));
     }
     let is_shown = |node: &str, name: &str| {
-        here.as_deref() == Some(node) && ruled().any(|(policy, _)| policy.policy == *name)
+        ruled().any(|(policy, penalty)| {
+            policy.policy == *name && (here.as_deref() == Some(node) || penalty.ends_at.is_some())
+        })
     };
     let mut told = Vec::new();
     for refusal in refusals {
