@@ -130,7 +130,8 @@ sections! {
         /// units to reserve until the cost is known: a number, or fields of the request body; the first that is present
         /// counts (`"body:max_tokens"`)
         "estimate": Any(&[Number(1, COST_MAX), Texts]), Means("`default`");
-        /// up to 8 fields of a JSON response, or of events of a stream, that are added up: `"usage.total_tokens"`
+        /// up to 8 fields of a JSON response, or of events of a stream, that are added up: `"usage.total_tokens"`, or
+        /// `"usage.*.tokens"` for all elements of a list
         "response-json": Texts;
         /// bytes of the request body per unit
         "request-bytes": Size(1, UNIT_BYTES_MAX);

@@ -157,7 +157,7 @@ fn has(headers: &HeaderMap, name: &HeaderName, item: &str) -> bool {
 
 /// Bodies that one worker compresses at a time; answers beyond go out as they are. Each has tables of
 /// one to two megabytes, of brotli at its highest level three and a half.
-const COMPRESSIONS_MAX: usize = 128;
+pub const COMPRESSIONS_MAX: usize = 128;
 /// Answers without content, and parts of one.
 const FORMLESS: [StatusCode; 3] =
     [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::PARTIAL_CONTENT];
