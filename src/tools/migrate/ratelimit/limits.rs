@@ -92,7 +92,10 @@ impl Reading<'_> {
             "by",
             array(self.counted_by(descriptor, path).iter().map(|key| text(&format!("entry:{key}")))),
         );
-        policy.key("limit", text(&format!("{units}/{}", seconds(period))));
+        // Of the calendar, as whoever writes a month means it.
+        let is_of_calendar = multiplier == 1 && ["month", "year"].contains(&unit.as_str());
+        let period = if is_of_calendar { unit } else { seconds(period) };
+        policy.key("limit", text(&format!("{units}/{period}")));
         policy.key("algorithm", text("fixed-window"));
         policy.key("overshoot", 0);
         if is_shadow {
