@@ -61,7 +61,9 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
     let mut charges = Vec::new();
     for policy in counted.filter(is_asked).take(asked.limit) {
         let (tier, from) = tier(counts, policy, &asked);
-        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), tier.as_deref());
+        let anchor = asked.seen.get(&*policy.name).and_then(|seen| seen.anchor);
+        let known = (tier.as_deref(), anchor);
+        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), known);
         let own =
             subject.as_ref().map(|it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns));
         let own = own.unwrap_or_default();
@@ -124,8 +126,8 @@ fn tier(counts: &Counts, policy: &Policy, asked: &UsageQuestion) -> (Option<Stri
         CountHolder::Tenant(_) => None,
     };
     let seen = || {
-        let label = asked.seen.get(&*policy.name)?;
-        let window = policy.windows.iter().position(|window| *window.label == **label)?;
+        let seen = asked.seen.get(&*policy.name)?;
+        let window = policy.windows.iter().position(|window| *window.label == *seen.label)?;
         policy.tier_of(window).map(str::to_owned)
     };
     match (assigned, &asked.tier) {
@@ -138,13 +140,14 @@ fn tier(counts: &Counts, policy: &Policy, asked: &UsageQuestion) -> (Option<Stri
     }
 }
 
-/// The holder as a subject of a policy; `None` if the policy counts by more than it.
+/// The holder as a subject of a policy, with its tier and the day on which its own months begin as far as they are known;
+/// `None` if the policy counts by more than it.
 pub(super) fn subject(
     counts: &Counts,
     policy: &Policy,
     holder: &CountHolder,
     tenant: Option<&str>,
-    tier: Option<&str>,
+    (tier, anchor): (Option<&str>, Option<u64>),
 ) -> Option<NamedSubject> {
     let own = holder.dimension();
     let is_known = |by: &Dimension| *by == own || *by == Dimension::Tenant && tenant.is_some();
@@ -158,6 +161,8 @@ pub(super) fn subject(
     if let (CountHolder::Consumer(_), Some(tenant)) = (holder, tenant) {
         named.push(("tenant".to_owned(), tenant.to_owned()));
     }
+    let own_months = policy.anchor_claim.iter().zip(anchor);
+    named.extend(own_months.map(|(claim, day)| (claim.to_string(), day.to_string())));
     let subject = NamedSubject::new(policy, SubjectValues::Dimensions(named), tier, None).ok()?;
     Some(subject.with_identity(|identity| counts.limiter.assignments().apply(identity)))
 }

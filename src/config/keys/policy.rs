@@ -54,6 +54,9 @@ sections! {
         "time-zone": Text, Means("UTC");
         /// the day on which a month begins, such as a billing day. In a shorter month, 29 to 31 mean its last day
         "anchor": Number(1, 31), Means("1");
+        /// the claim that names this day for each client, from 1 to 31: a claim of its JWT, or of its entry in a file of
+        /// keys. `anchor` applies to clients without a valid one
+        "anchor-claim": Text;
         /// for a leaky bucket: the longest wait. The queue holds at most the requests that drain in that time
         "max-delay": Time(MS);
         /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400

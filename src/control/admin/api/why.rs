@@ -20,7 +20,9 @@ use super::operations::Document;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
-use crate::admin::counts::{CountHolder, CountSource, PolicyUsage, TierFrom, UsageQuestion, WindowUsage};
+use crate::admin::counts::{
+    CountHolder, CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage,
+};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::{AdminState, FleetNodes};
 use crate::database::Time;
@@ -143,7 +145,7 @@ fn check_names(state: &AdminState, policy: Option<&str>, tier: Option<&str>) -> 
 }
 
 /// By the name of each policy the window that decided last about the consumer.
-fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
+fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, SeenWindow> {
     let time = |decision: &Value| decision["time"].as_str().unwrap_or_default().to_owned();
     let mut decisions: Vec<&Value> = refusals.iter().chain(newest).collect();
     decisions.sort_by_key(|decision| std::cmp::Reverse(time(decision)));
@@ -151,7 +153,8 @@ fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
     let windows = decisions.iter().flat_map(|decision| decision["windows"].as_array().into_iter().flatten());
     for window in windows {
         if let (Some(policy), Some(label)) = (window["policy"].as_str(), window["window"].as_str()) {
-            seen.entry(policy.to_owned()).or_insert_with(|| label.to_owned());
+            let window = SeenWindow { label: label.to_owned(), anchor: window["anchor"].as_u64() };
+            seen.entry(policy.to_owned()).or_insert(window);
         }
     }
     seen
@@ -161,7 +164,7 @@ fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
 /// others there are: they tell nothing. If it has met none, or one is asked about, all are told.
 fn met(
     mut all: Vec<PolicyUsage>,
-    seen: &BTreeMap<String, String>,
+    seen: &BTreeMap<String, SeenWindow>,
     is_asked: bool,
 ) -> (Vec<PolicyUsage>, usize) {
     let is_touched = |window: &WindowUsage| {
