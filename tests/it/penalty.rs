@@ -225,7 +225,7 @@ fn thousands_of_attackers_cost_redis_few_calls_and_no_memory_for_ever() {
     for client in 0..CLIENTS {
         for _ in 0..3 {
             connection
-                .send(&format!("GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {}\r\n\r\n", name(client)));
+                .send(format!("GET /a HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: {}\r\n\r\n", name(client)));
             connection.response();
         }
     }
