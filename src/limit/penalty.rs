@@ -317,6 +317,23 @@ mod tests {
             }
         }
 
+        /// Whatever a node and the fleet know: the longer of both penalties holds afterwards, and the fleet's count.
+        #[test]
+        fn a_record_that_joins_the_fleets_ends_neither_penalty(
+            denials in 0u32..20, pause in 0u64..100 * SECOND_NS, quiet_ms in 0u64..4_000_000,
+            left_ms in 0u64..86_400_000, count in 0u64..10_000, length_seconds in 0u64..86_400,
+        ) {
+            let now = NOW + pause;
+            let own = denied(Record::default(), denials, NOW);
+            let left_ms = left_ms * u64::from(length_seconds > 0);
+            let fleet = FleetRecord { quiet_ms, age_ms: quiet_ms, left_ms, length_seconds, count, within_ms: 10_000 };
+            let joined = own.joined(&fleet, now);
+            prop_assert_eq!(Record::from_words(joined.into_words()), joined);
+            prop_assert_eq!(joined.count, count);
+            let longer = own.wait_ns(now).max(left_ms * MS_NS);
+            prop_assert!((longer..=longer + 3 * TICK_NS).contains(&joined.wait_ns(now)));
+        }
+
         /// Beside a count kept by hand: no strike without more than `after` denials since the stretch began.
         #[test]
         fn patient_clients_are_never_penalised(

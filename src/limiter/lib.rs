@@ -55,6 +55,7 @@ pub use check::recall::Recall;
 pub use check::{Check, PeekResult, Pending};
 pub use decision::{ClientAddress, Decision};
 pub use fleet::Fleet;
+pub use fleet_penalties::PenaltyExchange;
 pub use global::link::{Done, Link};
 pub use holders::account::Account;
 pub use holders::assignments::Assignments;

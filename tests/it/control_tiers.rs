@@ -136,7 +136,7 @@ fn a_limit_as_in_the_file_may_be_of_the_calendar() {
         answer.header("ratelimit-policy").unwrap_or_default().to_owned()
     };
     let months = [28, 29, 30, 31].map(|days| format!("q=10000;w={}", days * 86_400));
-    let is_month = |quota: String| months.iter().any(|month| quota.ends_with(month));
+    let is_month = |quota: String| months.iter().any(|month| quota.contains(month));
     let row = put("/v1/tiers/pro/*", json!({ "limit": "10_000/month" }));
     assert_eq!((row.status, &row.json()["algorithm"]), (200, &json!("calendar-month")), "{row:?}");
     assert!(is_month(quota("bob", "/")), "{}", quota("bob", "/"));
@@ -146,7 +146,7 @@ fn a_limit_as_in_the_file_may_be_of_the_calendar() {
     assert_eq!(put("/v1/tiers/pro/plain", json!({ "limit": "10_000 per month" })).status, 200);
     assert!(is_month(quota("bob", "/plain")), "{}", quota("bob", "/plain"));
     assert_eq!(put("/v1/tiers/pro/*", json!({ "limit": "600/m burst 60" })).status, 200);
-    assert!(quota("bob", "/").ends_with("q=60;w=6"), "{}", quota("bob", "/"));
+    assert!(quota("bob", "/").contains("q=60;w=6"), "{}", quota("bob", "/"));
     let plan =
         json!({ "limit": "10_000/month", "by": ["consumer"], "time-zone": "Europe/Berlin", "anchor": 15 });
     assert_eq!(put("/v1/policies/plain", plan).status, 200);

@@ -64,9 +64,8 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let anchor = asked.seen.get(&*policy.name).and_then(|seen| seen.anchor);
         let known = (tier.as_deref(), anchor);
         let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), known);
-        let own =
-            subject.as_ref().map(|it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns));
-        let own = own.unwrap_or_default();
+        let windows = |it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns);
+        let own = subject.as_ref().map(windows).unwrap_or_default();
         let name = own.first().and_then(|charge| policy.tier_of(charge.window.into()));
         let from = match &tier {
             Some(tier) if name != Some(tier.as_str()) => TierFrom::Default,
@@ -110,11 +109,16 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let ends_at = (row.penalty_ns > 0).then(|| wall.after(Duration::from_nanos(row.penalty_ns)));
         let penalty =
             row.policy.penalty.map(|_| PenaltyShown { node: snapshot.node.name.to_string(), ends_at });
-        let windows = Some(windows.collect());
         let (consumer, tenant) = (subject.consumer(), subject.tenant());
         let outranked = counts.limiter.overrides().outranked(row.policy, consumer, tenant, now_ns);
         let outranked = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why)).collect();
-        PolicyUsage { tier: row.tier, penalty, outranked, windows, ..PolicyUsage::of(row.policy) }
+        PolicyUsage {
+            tier: row.tier,
+            penalty,
+            outranked,
+            windows: Some(windows.collect()),
+            ..PolicyUsage::of(row.policy)
+        }
     };
     rows.into_iter().map(shown).collect()
 }

@@ -18,7 +18,7 @@ use control::admin::ExplainRequest;
 use limit::Plan;
 use limiter::global::{self, Global};
 use limiter::local::Table;
-use limiter::{Fleet, Limiter};
+use limiter::{Fleet, Limiter, PenaltyExchange};
 use metrics::Metrics;
 use policy::AuthMethodId;
 
@@ -60,8 +60,7 @@ pub(crate) fn limiter(
     let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
     let fleet = Fleet::new(link, config.limits.memory - own_bytes_of(config)).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
-    let values = global.shared_values();
-    let sharing = share_penalties(Arc::clone(&limiter), values);
+    let sharing = share_penalties(PenaltyExchange::new(&limiter, global.shared_values()));
     let sweeping = sweep(Arc::clone(&limiter));
     let sweeping = thread.runtime.spawn(async { _ = tokio::join!(sweeping, sharing) });
     Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping, thread })))
@@ -153,7 +152,7 @@ fn random_salt() -> [u8; 16] {
 pub(crate) fn share(table: &mut policy::RouteTable, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
     let plans = fleet.plans();
-    limiter.share_penalties(table.policies().iter().any(|policy| policy.penalty.is_some()));
+    fleet.share_penalties(table.policies().iter().any(|policy| policy.penalty.is_some()));
     table.share(|policy, quota, sharing| {
         plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
@@ -254,11 +253,11 @@ async fn sweep(limiter: Arc<Limiter>) {
 }
 
 /// Exchanges penalties with the fleet, without end.
-async fn share_penalties(limiter: Arc<Limiter>, values: global::SharedValues) {
+async fn share_penalties(mut exchange: PenaltyExchange) {
     let mut is_refused = false;
     loop {
         tokio::time::sleep(PENALTIES_EVERY).await;
-        let answer = limiter.exchange_penalties(&values).await;
+        let answer = exchange.turn().await;
         // A Redis that does not answer has log lines already.
         let refusal = answer.err().filter(|error| matches!(error, global::SharedValueError::Refused(_)));
         if let Some(error) = refusal.as_ref().filter(|_| !is_refused) {

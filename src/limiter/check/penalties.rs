@@ -23,7 +23,7 @@ impl Check<'_> {
             if told_ns > 0 {
                 penalty.wait_ns = match looks.contains(&penalty.part) {
                     true => told_ns,
-                    false => limiter.note_denial(penalty, told_ns, *now_ns),
+                    false => note_denial(limiter, penalty, told_ns, *now_ns),
                 };
                 kept_out.add(penalty.refuses());
             }
@@ -57,7 +57,7 @@ impl Check<'_> {
             });
             // Not a cost that never fits, because it has no wait that the client could have ignored.
             if let Some(told_ns) = own.filter_map(|(_, outcome)| outcome.retry_after_ns()).max() {
-                penalty.wait_ns = limiter.note_denial(penalty, told_ns, *now_ns);
+                penalty.wait_ns = note_denial(limiter, penalty, told_ns, *now_ns);
                 begins |= penalty.wait_ns > 0;
             }
         }
@@ -65,6 +65,15 @@ impl Check<'_> {
             decision.impose(charges, penalties);
         }
     }
+}
+
+/// Counts a denial of a client that was told to wait `told_ns`, on this node and for the fleet. Returns for how long it is
+/// penalised, nanoseconds; 0: not at all.
+fn note_denial(limiter: &Limiter, penalty: &PenaltyCheck, told_ns: u64, now_ns: u64) -> u64 {
+    if let Some(shared) = &limiter.shared {
+        shared.penalties.add(penalty, told_ns);
+    }
+    limiter.table.change_penalty(penalty.key, now_ns, |record| record.denied(&penalty.rule, told_ns, now_ns))
 }
 
 /// Whether a policy refuses the client for a penalty. Nothing is counted.

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Table;
 use super::slots::{Entry, SlotGuard};
 use limit::penalty::Record;
-use limit::{FleetRecord, Key, Penalty, Quota};
+use limit::{Key, Quota};
 
 /// For each place, until when any of its keys is penalised, nanoseconds. Keys share places, so the time may be another
 /// key's; a time that is over proves that no key of the place is penalised.
@@ -53,18 +53,8 @@ impl Table {
         Some(Record::from_words(slot.state()))
     }
 
-    /// Counts a denial of a client that was told to wait `told_ns`. Returns for how long it is penalised, nanoseconds; 0:
-    /// not at all.
-    pub fn note_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
-        self.change_record(key, now_ns, |record| record.denied(rule, told_ns, now_ns))
-    }
-
-    /// Takes over what the fleet knows of a client's denials.
-    pub fn join_penalty(&self, key: Key, fleet: &FleetRecord, now_ns: u64) {
-        self.change_record(key, now_ns, |record| record.joined(fleet, now_ns));
-    }
-
-    fn change_record(&self, key: Key, now_ns: u64, change: impl FnOnce(Record) -> Record) -> u64 {
+    /// Changes what this node knows of a client's denials. Returns for how long it is penalised, nanoseconds; 0: not at all.
+    pub(crate) fn change_penalty(&self, key: Key, now_ns: u64, change: impl FnOnce(Record) -> Record) -> u64 {
         let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
             return 0;
         };
@@ -75,11 +65,6 @@ impl Table {
             self.penalised.of(key).fetch_max(now_ns.saturating_add(wait_ns), Ordering::Relaxed);
         }
         wait_ns
-    }
-
-    /// What `note_denial` would return. Nothing is counted.
-    pub fn foresee_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
-        self.penalty_record(key).unwrap_or_default().denied(rule, told_ns, now_ns).wait_ns(now_ns)
     }
 
     #[cold]
@@ -103,7 +88,7 @@ const PLACES: usize = 4_096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limit::{Algorithm, Charge};
+    use limit::{Algorithm, Charge, Penalty};
     use std::num::NonZeroU64;
 
     const SECOND: u64 = 1_000_000_000;
@@ -124,7 +109,10 @@ mod tests {
 
     fn penalise(table: &Table, key: Key) -> u64 {
         let rule = Penalty::new(2, SECOND, 2, 60);
-        (0..3).map(|_| table.note_denial(key, &rule, 10 * SECOND, NOW)).max().unwrap_or(0)
+        (0..3)
+            .map(|_| table.change_penalty(key, NOW, |record| record.denied(&rule, 10 * SECOND, NOW)))
+            .max()
+            .unwrap_or(0)
     }
 
     #[test]

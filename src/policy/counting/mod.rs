@@ -132,6 +132,20 @@ pub struct MissingDimension<'t> {
     pub dimension: &'t Dimension,
 }
 
+/// The day on which the months of a client begin, as its identity says; the policy's own day without one from 1 to 31.
+fn anchor_of(policy: &Policy, subject: &impl Subject) -> Option<usize> {
+    let mut text = Encoded::new();
+    subject.write(policy.anchor_claim.as_ref()?, &mut text);
+    std::str::from_utf8(&text).ok()?.parse().ok()
+}
+
+/// The day on which the months of a charge of this policy begin, if it is its client's own.
+pub fn own_anchor(policy: &Policy, charge: &Charge) -> Option<u8> {
+    let quotas = [charge.quota, policy.windows[usize::from(charge.window)].quota];
+    let [own, usual] = quotas.map(|quota| quota.calendar().map(|calendar| calendar.anchor()));
+    own.filter(|_| own != usual)
+}
+
 /// Whether responses describe the window of a charge of this policy.
 pub fn is_shown(policy: &Policy, charge: &Charge) -> bool {
     !charge.shadow && !policy.is_hidden
@@ -151,13 +165,6 @@ impl Window {
 }
 
 impl Policy {
-    /// The day on which the months of a client begin, as its identity says; the policy's own day without one from 1 to 31.
-    fn anchor_of(&self, subject: &impl Subject) -> Option<usize> {
-        let mut text = Encoded::new();
-        subject.write(self.anchor_claim.as_ref()?, &mut text);
-        std::str::from_utf8(&text).ok()?.parse().ok()
-    }
-
     /// The entry of `exempt` that a subject matches; `None` if the policy charges it.
     pub(super) fn exemption(&self, subject: &impl Subject) -> Option<ExemptEntry<'_>> {
         self.exempt.as_ref()?.entry(subject)
@@ -299,7 +306,7 @@ impl Policy {
         // Keys go by the place in the tier, so that a client whose tier changes keeps what it has used under the same
         // algorithm.
         let first = range.start;
-        let day = self.anchor_of(subject);
+        let day = anchor_of(self, subject);
         let charge = |key, window: &Window, number: usize| Charge {
             key,
             quota: window.of_day(day).0,
@@ -390,13 +397,6 @@ impl Policy {
             false => Cow::Borrowed(&window.item),
             true => Cow::Owned(item(&window.label, &charge.quota, unix_seconds)),
         }
-    }
-
-    /// The day on which the months of a charge begin, if it is its client's own.
-    pub fn own_anchor(&self, charge: &Charge) -> Option<u8> {
-        let [own, usual] = [charge.quota, self.windows[usize::from(charge.window)].quota]
-            .map(|quota| quota.calendar().map(|calendar| calendar.anchor()));
-        own.filter(|_| own != usual)
     }
 
     /// The limit that a window has in the policy itself, whatever a charge of it is held to.

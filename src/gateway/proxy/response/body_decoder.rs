@@ -8,7 +8,6 @@ use compression_codecs::core::util::{PartialBuffer, WriteBuffer};
 use compression_codecs::zstd::params::DParameter;
 use compression_codecs::{BrotliDecoder, DecodeV2, GzipDecoder, ZstdDecoder};
 
-use crate::proxy::response::compress::COMPRESSIONS_MAX;
 use policy::response::compress::Coding;
 
 /// Decodes one body, piece by piece.
@@ -70,6 +69,9 @@ impl fmt::Debug for BodyDecoder {
     }
 }
 
+/// Bodies that one worker compresses at a time; answers beyond go out as they are. Each has tables of
+/// one to two megabytes, of brotli at its highest level three and a half.
+pub const COMPRESSIONS_MAX: usize = 128;
 /// The window of zstd: 8 MiB, which every decoder has (RFC 8878 section 3.1.1.1.2). That of brotli is at most 16 MiB.
 const WINDOW_LOG_MAX: u32 = 23;
 const BUFFER_BYTES: usize = 8 * 1024;
