@@ -20,7 +20,7 @@ use governor::clock::FakeRelativeClock;
 use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::DashMapStateStore;
 use limit::lease_messages::{Grant, Op, Reply};
-use limit::{Algorithm, Charge, Key, Plan, Quota, Sharing, WhenDown};
+use limit::{Algorithm, Calendar, CalendarUnit, Charge, Key, Plan, Quota, Sharing, WhenDown, Zone};
 use limiter::local::Table;
 use limiter::{ClientAddress, Decision, Done, Fleet, LeaseTable, Limiter, Link};
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -112,13 +112,17 @@ fn other_quotas(criterion: &mut Criterion) {
     let governor: Governor = RateLimiter::keyed(governor::Quota::per_hour(NonZeroU32::MIN));
     let mut now_ns = clock::now_ns();
     let mut group = criterion.benchmark_group("hot key, now given");
+    let hourly = |algorithm| quota(algorithm, u64::from(LIMIT) * 3_600, 3_600);
+    let fixed = hourly(Algorithm::FixedWindow);
+    let month = Calendar::new(CalendarUnit::Month, Zone::utc(), clock::origin_s());
     let quotas = [
-        ("token bucket, denied", Algorithm::TokenBucket, 1, 3_600),
-        ("fixed window", Algorithm::FixedWindow, u64::from(LIMIT) * 3_600, 3_600),
-        ("sliding window", Algorithm::SlidingWindow, u64::from(LIMIT) * 3_600, 3_600),
+        ("token bucket, denied", quota(Algorithm::TokenBucket, 1, 3_600)),
+        ("fixed window", fixed),
+        ("month of the calendar", fixed.on_calendar(month)),
+        ("sliding window", hourly(Algorithm::SlidingWindow)),
     ];
-    for (key, (name, algorithm, limit, seconds)) in quotas.into_iter().enumerate() {
-        let charge = charge(key as u64, quota(algorithm, limit, seconds));
+    for (key, (name, quota)) in quotas.into_iter().enumerate() {
+        let charge = charge(key as u64, quota);
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 now_ns += 40;

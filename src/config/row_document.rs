@@ -30,7 +30,8 @@ pub struct TierRow<'r> {
     pub window_seconds: NonZeroU64,
     /// The burst of a bucket as a multiple of the limit.
     pub burst_multiplier: f64,
-    /// The algorithm as gateway.toml spells it; `None`: that of the tier or the policy.
+    /// The algorithm as gateway.toml spells it, or the unit of a window of the calendar behind `calendar-`; `None`: that of
+    /// the tier or the policy.
     pub algorithm: Option<&'r str>,
 }
 
@@ -53,11 +54,14 @@ impl RowDocument {
         let TierRow { tier, resource, limit, window_seconds, burst_multiplier, algorithm } = row;
         // To the nearest unit, so that 1.2 times 5 is 6; one at least. What is too large becomes the largest there is.
         let burst = ((limit.get() as f64 * burst_multiplier).round() as u64).max(1);
+        let unit = algorithm.and_then(|algorithm| algorithm.strip_prefix("calendar-"));
+        let period = unit.map_or_else(|| format!("{window_seconds}s"), str::to_owned);
         let mut keys = json!({
-            "tier": tier, "resource": resource, "limit": format!("{limit}/{window_seconds}s"), "burst": burst,
+            "tier": tier, "resource": resource, "limit": format!("{limit}/{period}"), "burst": burst,
         });
-        if let Some(algorithm) = algorithm {
-            keys["algorithm"] = (*algorithm).into();
+        // Whatever the policy has: a window of the calendar is a fixed one.
+        if let Some(algorithm) = unit.map(|_| "fixed-window").or(*algorithm) {
+            keys["algorithm"] = algorithm.into();
         }
         let text =
             toml::to_string(&json!({ tier_table::SECTION: keys })).map_err(|error| error.to_string())?;

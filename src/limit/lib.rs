@@ -58,7 +58,7 @@ pub use id::{PlanId, PolicyId};
 pub use key::Key;
 pub use lease::{LEAD_MIN_NS, Lease, LeaseAnswer, LeaseDemand, View};
 pub use outcome::{Answer, Outcome};
-pub use penalty::{Penalty, PenaltyCheck};
+pub use penalty::{FleetRecord, Penalty, PenaltyCheck};
 pub use plan::{Plan, Sharing, WhenDown};
 pub use quota::{Algorithm, Quota};
 pub use script_model::ScriptModel;

@@ -91,6 +91,23 @@ impl PenaltyCheck {
     }
 }
 
+/// What Redis knows of a client for the whole fleet, as of now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FleetRecord {
+    /// How long ago the last denial was, milliseconds.
+    pub quiet_ms: u64,
+    /// How long ago the stretch began, milliseconds.
+    pub age_ms: u64,
+    /// For how much longer the penalty lasts, milliseconds; 0: there is none.
+    pub left_ms: u64,
+    /// Length of the last penalty, seconds.
+    pub length_seconds: u64,
+    /// Denials in the stretch.
+    pub count: u64,
+    /// Length of a stretch, milliseconds.
+    pub within_ms: u64,
+}
+
 /// The denials and the penalty of one key, in ticks of about a millisecond. It can be read without the rule it was
 /// written under, so that a reload that changes the rule needs no conversion. All zero: no denial.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -173,6 +190,31 @@ impl Record {
         Record { last: now, age: now - began, left, length_seconds, count, within_log2 }
     }
 
+    /// This record once the fleet has told what it knows. A penalty of this node that ends later stays as it is: it began
+    /// while Redis was away, or Redis has lost its data.
+    pub fn joined(self, fleet: &FleetRecord, now_ns: u64) -> Record {
+        let within = ticks(fleet.within_ms.clamp(1, Penalty::WITHIN_NS_MAX / MS_NS));
+        let before = if self.is_quiet(within, now_ns) { Record::default() } else { self };
+        let now = now_ns / TICK_NS;
+        let last = now.saturating_sub(ticks(fleet.quiet_ms)).max(before.last);
+        // Rounded up as where a penalty begins, so that no node ends it before the promised time.
+        let fleet_until = if fleet.left_ms == 0 { 0 } else { now + ticks(fleet.left_ms) + 1 };
+        let until = fleet_until.max(before.last + before.left);
+        Record {
+            last,
+            age: last.saturating_sub(now.saturating_sub(ticks(fleet.age_ms))),
+            left: until.saturating_sub(last),
+            length_seconds: fleet.length_seconds.max(before.length_seconds),
+            count: fleet.count,
+            within_log2: u64::from(within.next_power_of_two().trailing_zeros()),
+        }
+    }
+
+    /// Length of the last penalty, seconds; 0: there was none.
+    pub fn length_seconds(&self) -> u64 {
+        self.length_seconds
+    }
+
     /// Whether the client has been quiet for its last penalty and for `within` ticks.
     fn is_quiet(&self, within: u64, now_ns: u64) -> bool {
         let penalty = (self.length_seconds * SECOND_NS).div_ceil(TICK_NS) + 1;
@@ -185,7 +227,14 @@ fn low(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
+fn ticks(ms: u64) -> u64 {
+    ms.min(YEAR_MS).saturating_mul(MS_NS).div_ceil(TICK_NS)
+}
+
 const SECOND_NS: u64 = 1_000_000_000;
+const MS_NS: u64 = 1_000_000;
+/// No time of a record is longer.
+const YEAR_MS: u64 = 366 * 24 * 3_600 * 1_000;
 /// About a millisecond.
 const TICK_NS: u64 = 1 << 20;
 
@@ -266,6 +315,23 @@ mod tests {
                 prop_assert!(next.is_over(now + most.max(2 * rule.within_ns()) + 3 * TICK_NS));
                 (record, promised) = (next, until);
             }
+        }
+
+        /// Whatever a node and the fleet know: the longer of both penalties holds afterwards, and the fleet's count.
+        #[test]
+        fn a_record_that_joins_the_fleets_ends_neither_penalty(
+            denials in 0u32..20, pause in 0u64..100 * SECOND_NS, quiet_ms in 0u64..4_000_000,
+            left_ms in 0u64..86_400_000, count in 0u64..10_000, length_seconds in 0u64..86_400,
+        ) {
+            let now = NOW + pause;
+            let own = denied(Record::default(), denials, NOW);
+            let left_ms = left_ms * u64::from(length_seconds > 0);
+            let fleet = FleetRecord { quiet_ms, age_ms: quiet_ms, left_ms, length_seconds, count, within_ms: 10_000 };
+            let joined = own.joined(&fleet, now);
+            prop_assert_eq!(Record::from_words(joined.into_words()), joined);
+            prop_assert_eq!(joined.count, count);
+            let longer = own.wait_ns(now).max(left_ms * MS_NS);
+            prop_assert!((longer..=longer + 3 * TICK_NS).contains(&joined.wait_ns(now)));
         }
 
         /// Beside a count kept by hand: no strike without more than `after` denials since the stretch began.

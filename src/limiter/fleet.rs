@@ -3,6 +3,7 @@
 
 use std::hash::Hasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
@@ -21,12 +22,20 @@ pub struct Fleet {
     /// The hash state that keys of client addresses start from.
     addresses: SipHasher13,
     pub(super) lease_bytes: usize,
+    /// Whether any policy has penalties.
+    pub(super) has_penalties: AtomicBool,
 }
 
 impl Fleet {
     /// A node with `bytes` for its leases.
     pub fn new(link: Arc<dyn Link>, bytes: usize) -> Fleet {
-        Fleet { link, plans: Plans::default(), addresses: SipHasher13::new(), lease_bytes: bytes }
+        let (plans, addresses) = (Plans::default(), SipHasher13::new());
+        Fleet { link, plans, addresses, lease_bytes: bytes, has_penalties: AtomicBool::default() }
+    }
+
+    /// Says whether any policy has penalties, so that there is something to share.
+    pub fn share_penalties(&self, has_penalties: bool) {
+        self.has_penalties.store(has_penalties, Ordering::Relaxed);
     }
 
     /// Hashes client addresses under this salt, so that no client can choose addresses whose keys collide.

@@ -20,6 +20,7 @@ mod decision;
 mod exact;
 mod fallback;
 mod fleet;
+mod fleet_penalties;
 pub mod global;
 mod holders;
 mod hot;
@@ -54,6 +55,7 @@ pub use check::recall::Recall;
 pub use check::{Check, PeekResult, Pending};
 pub use decision::{ClientAddress, Decision};
 pub use fleet::Fleet;
+pub use fleet_penalties::PenaltyExchange;
 pub use global::link::{Done, Link};
 pub use holders::account::Account;
 pub use holders::assignments::Assignments;
@@ -427,7 +429,7 @@ mod tests {
             check.penalties.push(penalty);
             if !check.keep_out(&limiter) {
                 check.decision = decide(&limiter, &[watched, other], now_ns);
-                check.watch(&limiter.table);
+                check.watch(&limiter);
             }
             (check.decision.is_admitted(), check.decision.retry_after_ns().unwrap_or(0) / SECOND)
         };

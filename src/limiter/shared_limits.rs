@@ -14,6 +14,7 @@ use crate::exact::questions::Question;
 use crate::fallback::Fallback;
 use crate::fallback::debts::DebtKind;
 use crate::fleet::Fleet;
+use crate::fleet_penalties::FleetPenalties;
 use crate::leases::Leases;
 use crate::local::{StateLocation, Table};
 use crate::permits::Permits;
@@ -28,6 +29,7 @@ pub(crate) struct SharedLimits {
     pub(crate) permits: Arc<Permits>,
     pub(crate) fallback: Arc<Fallback>,
     pub(crate) exact: Arc<Exact>,
+    pub(crate) penalties: FleetPenalties,
 }
 
 impl SharedLimits {
@@ -37,7 +39,7 @@ impl SharedLimits {
         let (leases, permits) = (Arc::new(Leases::new(&fleet)), Arc::new(Permits::new(&fleet)));
         let fallback = Arc::new(Fallback::new(&fleet, table, &leases, &permits));
         let exact = Arc::new(Exact::new(&fleet, table, &leases, &fallback));
-        SharedLimits { fleet, leases, permits, fallback, exact }
+        SharedLimits { fleet, leases, permits, fallback, exact, penalties: FleetPenalties::default() }
     }
 
     /// The plan of a charge; `None`: the fleet does not lease it.

@@ -255,6 +255,8 @@ pub struct PolicyDefinition {
     pub when_down: WhenDown,
     /// How clients that ignore `Retry-After` are kept out.
     pub penalty: Option<Penalty>,
+    /// The claim that says on which day the months of a client begin.
+    pub anchor_claim: Option<String>,
     /// From when on one of its keys is hot, and what is done then.
     pub hot_keys: HotKeyRules,
     /// What it is a candidate for, if it is one.
@@ -486,6 +488,7 @@ impl PolicyDefinition {
             overshoot_ppm: PolicyDefinition::OVERSHOOT_PPM,
             when_down: WhenDown::default(),
             penalty: None,
+            anchor_claim: None,
             hot_keys: HotKeyRules::default(),
             replaces: None,
             origin: LimitOrigin::File,

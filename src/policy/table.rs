@@ -113,6 +113,10 @@ impl RouteTable {
         let moved = windows.filter_map(|window| {
             let calendar = window.quota.calendar()?;
             window.quota = window.quota.on_calendar(calendar.moved(calendar.zone(), origin_s));
+            for (own, _) in &mut window.anchored {
+                let calendar = own.calendar()?;
+                *own = own.on_calendar(calendar.moved(calendar.zone(), origin_s));
+            }
             Some(())
         });
         moved.count() > 0
@@ -201,6 +205,9 @@ impl RouteTable {
             let mut windows = std::mem::take(&mut policy.windows);
             for (number, window) in windows.iter_mut().enumerate() {
                 window.plan = Some(plan(policy, &window.quota, policy.sharing(number, &window.quota)));
+                for (quota, own) in &mut window.anchored {
+                    *own = Some(plan(policy, quota, policy.sharing(number, quota)));
+                }
             }
             policy.windows = windows;
             if let Some(mut memory) = policy.idempotency.take() {
@@ -212,7 +219,7 @@ impl RouteTable {
 
     /// Claims of identities that policies, header values and rewritten paths ask for.
     pub fn claims(&self) -> BTreeSet<&str> {
-        let dimensions = self.policies.iter().flat_map(|policy| &policy.by);
+        let dimensions = self.policies.iter().flat_map(|policy| policy.by.iter().chain(&policy.anchor_claim));
         let counted = dimensions.filter_map(|dimension| match dimension {
             Dimension::Claim(name) => Some(name.as_str()),
             _ => None,

@@ -8,6 +8,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use flate2::write::GzEncoder;
+
 use crate::auth::keys::hashed;
 use crate::support::h2::{Connection, DATA, END_HEADERS, END_STREAM, HEADERS, fields};
 use crate::support::redis::Redis;
@@ -335,13 +337,48 @@ fn each_window_is_charged_as_much_as_it_holds() {
 }
 
 #[test]
-fn a_coding_that_nobody_asked_for_is_charged_the_estimate() {
-    let fields = "Content-Type: application/json\r\nContent-Encoding: gzip\r\n";
-    let upstream = Upstream::answering(answer("200 OK", fields, &usage("7")));
-    let gateway = before(&upstream, TOKENS, "");
-    assert_eq!(gateway.get("/a").header("content-encoding"), Some("gzip"));
-    eventually("it is counted", || (costs(&gateway, "encoded") == 1.0).then_some(()));
-    assert_eq!(left(&gateway), 900);
+fn a_compressed_answer_says_what_it_cost_and_passes_as_it_is() {
+    let gzip = |text: &str| {
+        let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).expect("memory takes it");
+        encoder.finish().expect("memory takes it")
+    };
+    let zstd = |text: &str| zstd::encode_all(text.as_bytes(), 3).expect("memory takes it");
+    let list = "{\"usage\":[{\"tokens\":30},{\"tokens\":12}]}";
+    let events = format!("{}{}", event("{\"usage\":[{\"tokens\":1}]}"), event(list));
+    for (kind, coding, body) in [
+        ("application/json", "gzip", gzip(list)),
+        ("application/x-ndjson", "x-gzip", gzip(&format!("{{\"usage\":[{{\"tokens\":1}}]}}\n{list}\n"))),
+        ("text/event-stream", "zstd", zstd(&events)),
+        ("text/event-stream", "gzip", gzip(&events)),
+    ] {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let upstream = Upstream::answering([head.as_bytes(), &body].concat());
+        let gateway = before(&upstream, &TOKENS.replace("usage.total_tokens", "usage.*.tokens"), "");
+        let answer = gateway.get("/a");
+        assert_eq!(
+            (answer.header("content-encoding"), &answer.body),
+            (Some(coding), &body),
+            "{kind} {coding}"
+        );
+        settles_to(&gateway, 958, coding);
+        assert_eq!(costs(&gateway, "known"), 1.0);
+    }
+}
+
+#[test]
+fn a_coding_that_is_not_read_is_charged_the_estimate() {
+    for coding in ["gzip", "deflate"] {
+        let fields = format!("Content-Type: application/json\r\nContent-Encoding: {coding}\r\n");
+        let upstream = Upstream::answering(answer("200 OK", &fields, &usage("7")));
+        let gateway = before(&upstream, TOKENS, "");
+        assert_eq!(gateway.get("/a").header("content-encoding"), Some(coding));
+        eventually("it is counted", || (costs(&gateway, "encoded") == 1.0).then_some(()));
+        assert_eq!(left(&gateway), 900, "{coding}");
+    }
 }
 
 #[test]

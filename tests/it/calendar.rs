@@ -6,9 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use base::random::Random;
 use limit::{Algorithm, Answer, Calendar, CalendarUnit, Quota, State, Zone};
 
+use crate::auth::keys::hashed;
 use crate::support::redis::Redis;
 use crate::support::scripts::{Store, part, quota};
-use crate::support::{Client, Gateway, Response, eventually};
+use crate::support::{Client, Directory, Gateway, Response, eventually};
 
 /// As in Berlin: clocks change on 29 March and on 25 October 2026.
 fn zone() -> &'static Zone {
@@ -319,5 +320,96 @@ fn a_fleet_counts_anew_when_the_month_of_its_zone_begins() {
         let (wait_s, reset_s) = (refused.number("retry-after"), reset_of(&refused));
         assert!(reset_s <= wait_s + 3 && wait_s <= reset_s + 61, "{path}: {reset_s} {wait_s}");
         assert!((27 * 86_400..32 * 86_400).contains(&wait_s), "{path}: {wait_s}");
+    }
+}
+
+/// A node whose consumers have a billing day each: Ann the 15th, Bob the 31st. Joe's is no day, and Eve has none.
+fn billed(more: &str) -> Gateway {
+    let directory = Directory::new();
+    let entry = |name: &str, claims: &str| hashed(name, &["--consumer", name]) + claims + "\n";
+    let keys = [
+        entry("ann", "claims = { billing_day = 15 }"),
+        entry("bob", "claims = { billing_day = \"31\" }"),
+        entry("joe", "claims = { billing_day = 32 }"),
+        entry("eve", ""),
+    ];
+    directory.write("keys.toml", keys.concat());
+    let config = format!(
+        "[auth.keys]\nkind = \"api-key\"\nkeys = {{ file = \"keys.toml\" }}\n\
+         [policy.plan]\nby = [\"consumer\"]\nlimit = [\"3/month\", \"900/h\"]\nanchor = 7\nanchor-claim = \"billing_day\"\novershoot = 0\n\
+         [[route]]\npath = \"/\"\nauth = \"keys\"\nlimit = \"plan\"\nrespond = {{}}\n{more}"
+    );
+    Gateway::start_in(directory, &config)
+}
+
+fn call(node: &Gateway, consumer: &str) -> Response {
+    node.client().request("GET", "/", &[&format!("x-api-key: {consumer}")], "")
+}
+
+const MONTH: [(&str, u8); 4] = [("ann", 15), ("bob", 31), ("joe", 7), ("eve", 7)];
+
+#[test]
+fn a_consumers_months_begin_on_its_own_day() {
+    let node = billed("");
+    for (consumer, day) in MONTH {
+        let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0).anchored(day);
+        let (begins_s, ends_s) = month.around_s(now());
+        let answer = call(&node, consumer);
+        let policy = answer.header("ratelimit-policy").unwrap_or_default().to_owned();
+        assert!(
+            policy.contains(&format!("\"plan-month\";q=3;w={}", ends_s - begins_s)),
+            "{consumer}: {policy}"
+        );
+        let left_s = ends_s - now().as_secs();
+        assert!(left_s.abs_diff(reset_of(&answer)) < 60, "{consumer}: {answer:?}");
+        assert_eq!([call(&node, consumer).status, call(&node, consumer).status], [200; 2]);
+        let refused = call(&node, consumer);
+        assert_eq!(refused.status, 429, "{consumer}");
+        assert!(
+            (left_s - 60..=left_s + 61).contains(&refused.number("retry-after")),
+            "{consumer}: {refused:?}"
+        );
+        let explained = node.admin(&format!("/v1/explain?url=/&header=x-api-key:{consumer}"));
+        let limit = explained.json()["limits"][0].clone();
+        assert_eq!((&limit["anchor"], &limit["remaining"]), (&day.into(), &0.into()), "{consumer}: {limit}");
+        let told = node.admin(&format!("/v1/why/{consumer}")).text();
+        let shown = format!("a month of the calendar in UTC, anchor {day}:");
+        assert!(told.contains(&shown), "{consumer}: {told}");
+        assert!(told.contains("plan-month: 3 of 3 used"), "{consumer}: {told}");
+    }
+}
+
+#[test]
+fn a_fleet_counts_a_consumer_anew_on_its_own_day() {
+    let redis = Redis::with_clock();
+    let nodes = [(); 2]
+        .map(|()| billed(&format!("[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n", redis.addr())));
+    let edge_of =
+        |day: u8| Calendar::new(CalendarUnit::Month, Zone::utc(), 0).anchored(day).around_s(now()).1;
+    let mut edges: Vec<u64> = MONTH.map(|(_, day)| edge_of(day)).to_vec();
+    edges.sort_unstable();
+    edges.dedup();
+    eventually("both are connected", || {
+        nodes.iter().all(|node| node.metric("sluicegate_redis_up", &[]) == 1.0).then_some(())
+    });
+    let admitted =
+        |consumer: &str| (0..6).filter(|turn| call(&nodes[turn % 2], consumer).status == 200).count();
+    assert_eq!(MONTH.map(|(consumer, _)| admitted(consumer)), [3; 4]);
+    for edge_s in edges {
+        set_clock(&redis, edge_s + 3_600);
+        let begins = |day: u8| edge_of(day) == edge_s;
+        let first =
+            MONTH.iter().find(|(_, day)| begins(*day)).map(|(consumer, _)| *consumer).expect("it is one's");
+        eventually("a refusal is looked at again", || (call(&nodes[0], first).status == 200).then_some(()));
+        for (consumer, day) in MONTH {
+            let expected = if !begins(day) {
+                0
+            } else if consumer == first {
+                2
+            } else {
+                3
+            };
+            assert_eq!(admitted(consumer), expected, "{consumer} at {edge_s}");
+        }
     }
 }

@@ -598,6 +598,26 @@ fn a_reset_at_one_node_of_a_fleet_is_one_at_all_within_five_seconds() {
 }
 
 #[test]
+fn a_reset_at_one_node_of_a_fleet_ends_a_penalty_at_all() {
+    let redis = Redis::start(&[]);
+    let nodes =
+        fleet(Some(&redis), "limit = \"1/h\"\npenalty = { after = 2, within = \"1m\", factor = 9, max = \"9h\" }");
+    let is_penalised = |node: &Node| {
+        let usage = node.ask("read-1", "GET", "/v1/usage/consumer/ann?policy=fleet", &Value::Null).json();
+        usage["items"][0]["penalty"]["ends-at"].is_string()
+    };
+    let is = |wanted: bool| {
+        eventually("both nodes hear", || nodes.iter().all(|node| is_penalised(node) == wanted).then_some(()));
+    };
+    allowed(&nodes, 10);
+    is(true);
+    let body = json!({ "policy": "fleet", "reason": "a test" });
+    assert_eq!(nodes[0].ask("operate-1", "POST", "/v1/usage/consumer/ann/reset", &body).status, 200);
+    is(false);
+    assert_eq!(nodes[1].check(&json!({ "policy": "fleet", "key": "ann" }))["allowed"], true);
+}
+
+#[test]
 fn a_grant_in_a_fleet_gives_its_units_to_all_nodes_together() {
     for (policy, most) in SHARED {
         // However a window is shared, it is one count: each way has a Redis of its own.

@@ -128,6 +128,44 @@ fn a_row_is_in_force_with_its_answer_and_gone_with_its_deletion() {
 }
 
 #[test]
+fn a_limit_as_in_the_file_may_be_of_the_calendar() {
+    let node = Node::start();
+    let put = |path: &str, body: Value| node.ask("admin-1", "PUT", path, &body);
+    let quota = |consumer: &str, path: &str| {
+        let answer = node.0.client().request("GET", path, &[&format!("X-Api-Key: {consumer}")], "");
+        answer.header("ratelimit-policy").unwrap_or_default().to_owned()
+    };
+    let months = [28, 29, 30, 31].map(|days| format!("q=10000;w={}", days * 86_400));
+    let is_month = |quota: String| months.iter().any(|month| quota.contains(month));
+    let row = put("/v1/tiers/pro/*", json!({ "limit": "10_000/month" }));
+    assert_eq!((row.status, &row.json()["algorithm"]), (200, &json!("calendar-month")), "{row:?}");
+    assert!(is_month(quota("bob", "/")), "{}", quota("bob", "/"));
+    // Whatever the policy's own windows are; and the other way round.
+    let sliding = json!({ "limit": "7/h", "by": ["consumer"], "algorithm": "sliding-window" });
+    assert_eq!(put("/v1/policies/plain", sliding).status, 200);
+    assert_eq!(put("/v1/tiers/pro/plain", json!({ "limit": "10_000 per month" })).status, 200);
+    assert!(is_month(quota("bob", "/plain")), "{}", quota("bob", "/plain"));
+    assert_eq!(put("/v1/tiers/pro/*", json!({ "limit": "600/m burst 60" })).status, 200);
+    assert!(quota("bob", "/").contains("q=60;w=6"), "{}", quota("bob", "/"));
+    let plan =
+        json!({ "limit": "10_000/month", "by": ["consumer"], "time-zone": "Europe/Berlin", "anchor": 15 });
+    assert_eq!(put("/v1/policies/plain", plan).status, 200);
+    assert!(quota("ann", "/plain").contains("q=10000;w=2"), "{}", quota("ann", "/plain"));
+    for wrong in [
+        json!({}),
+        json!({ "limit-value": 5 }),
+        json!({ "limit": "5/month", "window-seconds": 60 }),
+        json!({ "limit": "5/month", "algorithm": "sliding-window" }),
+        json!({ "limit": "5/fortnight" }),
+        json!({ "limit": "5/m by ip" }),
+        json!({ "limit": "5 in flight" }),
+    ] {
+        let refused = put("/v1/tiers/pro/*", wrong.clone());
+        assert!(matches!(refused.status, 400 | 422), "{wrong}: {refused:?}");
+    }
+}
+
+#[test]
 fn it_goes_before_the_policy_of_the_database_and_behind_assignment_and_override() {
     let node = Node::start();
     let by_tier = json!({ "limit": { "free": "3/h", "default": "4/h" }, "by": ["consumer"] });

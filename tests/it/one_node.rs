@@ -1,8 +1,7 @@
-//! What each node of a fleet remembers on its own: penalties, and idempotency keys without Redis, as
-//! the documents say.
+//! What each node of a fleet remembers on its own: idempotency keys without Redis, as the documents say.
 
 use crate::support::redis::Redis;
-use crate::support::{Gateway, Response, eventually};
+use crate::support::{Gateway, eventually};
 
 /// A gateway with one policy under this text, and Redis where one is given.
 fn gateway(policy: &str, redis: Option<&Redis>) -> Gateway {
@@ -24,26 +23,12 @@ fn is_up(gateway: &Gateway, wanted: f64) {
     });
 }
 
-fn is_penalty(answer: &Response) -> bool {
-    answer.status == 429 && answer.json()["violations"][0]["penalty"] == true
-}
-
 fn retry(gateway: &Gateway) -> u16 {
     gateway.client().request("GET", "/", &["Idempotency-Key: one"], "").status
 }
 
 const KEYS: &str =
     "limit = \"3/d\"\nidempotency-key = { key = \"header:idempotency-key\", by-address = true }";
-
-#[test]
-fn a_penalty_is_the_gateways_own_also_where_the_limit_is_the_fleets() {
-    let redis = Redis::start(&[]);
-    let policy = "limit = \"1/h\"\novershoot = 0\npenalty = { after = 3, within = \"1h\", max = \"5h\" }";
-    let [one, other] = [0, 1].map(|_| gateway(policy, Some(&redis)));
-    assert!((0..10).any(|_| is_penalty(&one.get("/"))), "who asks on is kept out");
-    let answer = other.get("/");
-    assert!(answer.status == 429 && !is_penalty(&answer), "the limit is spent, and that is all: {answer:?}");
-}
 
 #[test]
 fn an_idempotency_key_is_the_gateways_own_without_redis() {

@@ -113,9 +113,14 @@ fn a_penalty_is_told_wherever_operators_look() {
         assert_eq!(shown(&gateway, "/v1/keys/pc/ann").get("penalty"), None);
         if redis.is_some() {
             let other = start("edge-2", &policies, redis);
+            eventually("it has heard of the penalty", || {
+                shown(&other, "/v1/keys/pc/bob").get("penalty").is_some().then_some(())
+            });
             let said = why(&other, &["bob"]);
-            has_line(&said, "penalty", "none is in force on node edge-2; each node keeps its own");
-            assert_eq!(shown(&other, "/v1/usage/consumer/bob")["items"][0]["penalty"], Value::Null);
+            has_line(&said, "penalty", "policy pc: node edge-2 refuses it until 2");
+            assert_eq!(shown(&other, "/v1/keys/pc/bob")["penalty"]["node"], "edge-2");
+            let ann = why(&other, &["ann"]);
+            has_line(&ann, "penalty", "edge-2; those of other nodes hold here within a second");
         }
     }
 }

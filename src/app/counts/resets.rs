@@ -15,12 +15,15 @@ use policy::{NamedSubject, Subject};
 pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
     let snapshot = counts.current.load_full();
     let Some(policy) = snapshot.table.policy(&asked.policy) else { return GrantOutcome::NoPolicy };
-    let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), None) else {
+    let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), (None, None)) else {
         return GrantOutcome::NoPolicy;
     };
     // Refused without a tier, because units of one tier are a larger or smaller share of another's limit.
     if policy.tier_of(0).is_some() && subject.tier().is_none() {
         return GrantOutcome::NoTier;
+    }
+    if policy.anchor_claim.is_some() {
+        return GrantOutcome::OwnMonths;
     }
     let now_ns = clock::now_ns();
     let limiter = &counts.limiter;
@@ -51,7 +54,9 @@ pub(crate) fn carry(counts: &Counts, row: &database::ResetRow) {
     let (Some(units), Some(name), Some(of)) = (row.units, &row.policy, of_row(row)) else { return };
     let snapshot = counts.current.load_full();
     let Some(policy) = snapshot.table.policy(name) else { return };
-    let Some(subject): Option<NamedSubject> = subject(counts, policy, &of, None, None) else { return };
+    let Some(subject): Option<NamedSubject> = subject(counts, policy, &of, None, (None, None)) else {
+        return;
+    };
     let now_ns = clock::now_ns();
     let charges =
         counts.limiter.inspect().windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);

@@ -61,10 +61,11 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
     let mut charges = Vec::new();
     for policy in counted.filter(is_asked).take(asked.limit) {
         let (tier, from) = tier(counts, policy, &asked);
-        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), tier.as_deref());
-        let own =
-            subject.as_ref().map(|it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns));
-        let own = own.unwrap_or_default();
+        let anchor = asked.seen.get(&*policy.name).and_then(|seen| seen.anchor);
+        let known = (tier.as_deref(), anchor);
+        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), known);
+        let windows = |it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns);
+        let own = subject.as_ref().map(windows).unwrap_or_default();
         let name = own.first().and_then(|charge| policy.tier_of(charge.window.into()));
         let from = match &tier {
             Some(tier) if name != Some(tier.as_str()) => TierFrom::Default,
@@ -108,11 +109,16 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let ends_at = (row.penalty_ns > 0).then(|| wall.after(Duration::from_nanos(row.penalty_ns)));
         let penalty =
             row.policy.penalty.map(|_| PenaltyShown { node: snapshot.node.name.to_string(), ends_at });
-        let windows = Some(windows.collect());
         let (consumer, tenant) = (subject.consumer(), subject.tenant());
         let outranked = counts.limiter.overrides().outranked(row.policy, consumer, tenant, now_ns);
         let outranked = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why)).collect();
-        PolicyUsage { tier: row.tier, penalty, outranked, windows, ..PolicyUsage::of(row.policy) }
+        PolicyUsage {
+            tier: row.tier,
+            penalty,
+            outranked,
+            windows: Some(windows.collect()),
+            ..PolicyUsage::of(row.policy)
+        }
     };
     rows.into_iter().map(shown).collect()
 }
@@ -124,8 +130,8 @@ fn tier(counts: &Counts, policy: &Policy, asked: &UsageQuestion) -> (Option<Stri
         CountHolder::Tenant(_) => None,
     };
     let seen = || {
-        let label = asked.seen.get(&*policy.name)?;
-        let window = policy.windows.iter().position(|window| *window.label == **label)?;
+        let seen = asked.seen.get(&*policy.name)?;
+        let window = policy.windows.iter().position(|window| *window.label == *seen.label)?;
         policy.tier_of(window).map(str::to_owned)
     };
     match (assigned, &asked.tier) {
@@ -138,13 +144,14 @@ fn tier(counts: &Counts, policy: &Policy, asked: &UsageQuestion) -> (Option<Stri
     }
 }
 
-/// The holder as a subject of a policy; `None` if the policy counts by more than it.
+/// The holder as a subject of a policy, with its tier and the day on which its own months begin as far as they are known;
+/// `None` if the policy counts by more than it.
 pub(super) fn subject(
     counts: &Counts,
     policy: &Policy,
     holder: &CountHolder,
     tenant: Option<&str>,
-    tier: Option<&str>,
+    (tier, anchor): (Option<&str>, Option<u64>),
 ) -> Option<NamedSubject> {
     let own = holder.dimension();
     let is_known = |by: &Dimension| *by == own || *by == Dimension::Tenant && tenant.is_some();
@@ -158,6 +165,8 @@ pub(super) fn subject(
     if let (CountHolder::Consumer(_), Some(tenant)) = (holder, tenant) {
         named.push(("tenant".to_owned(), tenant.to_owned()));
     }
+    let own_months = policy.anchor_claim.iter().zip(anchor);
+    named.extend(own_months.map(|(claim, day)| (claim.to_string(), day.to_string())));
     let subject = NamedSubject::new(policy, SubjectValues::Dimensions(named), tier, None).ok()?;
     Some(subject.with_identity(|identity| counts.limiter.assignments().apply(identity)))
 }

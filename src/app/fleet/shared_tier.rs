@@ -18,7 +18,7 @@ use control::admin::ExplainRequest;
 use limit::Plan;
 use limiter::global::{self, Global};
 use limiter::local::Table;
-use limiter::{Fleet, Limiter};
+use limiter::{Fleet, Limiter, PenaltyExchange};
 use metrics::Metrics;
 use policy::AuthMethodId;
 
@@ -60,7 +60,9 @@ pub(crate) fn limiter(
     let link = Arc::clone(&global) as Arc<dyn limiter::Link>;
     let fleet = Fleet::new(link, config.limits.memory - own_bytes_of(config)).salted(&salt(config));
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(own_bytes), fleet));
-    let sweeping = thread.runtime.spawn(sweep(Arc::clone(&limiter)));
+    let sharing = share_penalties(PenaltyExchange::new(&limiter, global.shared_values()));
+    let sweeping = sweep(Arc::clone(&limiter));
+    let sweeping = thread.runtime.spawn(async { _ = tokio::join!(sweeping, sharing) });
     Ok((Arc::clone(&limiter), Some(SharedTier { global, limiter, sweeping, thread })))
 }
 
@@ -150,6 +152,7 @@ fn random_salt() -> [u8; 16] {
 pub(crate) fn share(table: &mut policy::RouteTable, limiter: &Limiter) {
     let Some(fleet) = limiter.fleet() else { return };
     let plans = fleet.plans();
+    fleet.share_penalties(table.policies().iter().any(|policy| policy.penalty.is_some()));
     table.share(|policy, quota, sharing| {
         plans.id(Plan { policy: policy.name.as_ref().into(), quota: *quota, sharing })
     });
@@ -249,9 +252,26 @@ async fn sweep(limiter: Arc<Limiter>) {
     }
 }
 
+/// Exchanges penalties with the fleet, without end.
+async fn share_penalties(mut exchange: PenaltyExchange) {
+    let mut is_refused = false;
+    loop {
+        tokio::time::sleep(PENALTIES_EVERY).await;
+        let answer = exchange.turn().await;
+        // A Redis that does not answer has log lines already.
+        let refusal = answer.err().filter(|error| matches!(error, global::SharedValueError::Refused(_)));
+        if let Some(error) = refusal.as_ref().filter(|_| !is_refused) {
+            tracing::warn!(%error, "penalties are not shared with the other nodes");
+        }
+        is_refused = refusal.is_some();
+    }
+}
+
 /// The local table gets one eighth of `limits.memory`, the leases the rest.
 const OWN_PART: usize = 8;
 const SWEEP_EVERY: Duration = Duration::from_millis(50);
+/// A penalty holds on all nodes after two of these, one to report it and one to hear of it.
+const PENALTIES_EVERY: Duration = Duration::from_millis(400);
 /// The pause between two batches of returned leases, and two looks for their answers.
 const RELEASE_EVERY: Duration = Duration::from_millis(5);
 /// How long a start waits for Redis before it goes on without: a gateway must start while Redis is down.

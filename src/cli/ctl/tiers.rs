@@ -21,12 +21,12 @@ pub(super) enum Command {
         /// The policy, or * for those with `limit = "tier"`
         #[arg(value_name = "POLICY")]
         resource: String,
-        /// Units per window
-        #[arg(long, value_parser = whole_number)]
-        limit: u64,
+        /// Units per window; without --window, a limit as in gateway.toml: 10_000/month
+        #[arg(long)]
+        limit: String,
         /// The length of the window in seconds
         #[arg(long, value_name = "SECONDS", value_parser = whole_number)]
-        window: u64,
+        window: Option<u64>,
         /// The burst as a multiple of the limit; default: 1.2
         #[arg(long, value_name = "FACTOR")]
         burst: Option<f64>,
@@ -68,9 +68,11 @@ impl Command {
             Command::Show { tier, resource } => Call::get(&["v1", "tiers", tier, resource], View::Row),
             Command::Put { tier, resource, limit, window, burst, algorithm, careful } => {
                 let path = ["v1", "tiers", tier, resource];
+                let units = window.map(|_| whole_number(limit)).transpose().map_err(anyhow::Error::msg)?;
                 Call::change(Method::PUT, &path, careful, View::Row).body([
-                    ("limit-value", Some(json!(limit))),
-                    ("window-seconds", Some(json!(window))),
+                    ("limit", window.is_none().then(|| json!(limit))),
+                    ("limit-value", units.map(|units| json!(units))),
+                    ("window-seconds", window.map(|window| json!(window))),
                     ("burst-multiplier", burst.map(|burst| json!(burst))),
                     ("algorithm", algorithm.as_ref().map(|word| json!(word))),
                 ])

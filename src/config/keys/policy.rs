@@ -54,6 +54,9 @@ sections! {
         "time-zone": Text, Means("UTC");
         /// the day on which a month begins, such as a billing day. In a shorter month, 29 to 31 mean its last day
         "anchor": Number(1, 31), Means("1");
+        /// the claim that names this day for each client, from 1 to 31: a claim of its JWT, or of its entry in a file of
+        /// keys. `anchor` applies to clients without a valid one
+        "anchor-claim": Text;
         /// for a leaky bucket: the longest wait. The queue holds at most the requests that drain in that time
         "max-delay": Time(MS);
         /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400
@@ -89,8 +92,8 @@ sections! {
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
         /// the header that [marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);
-        /// [longer refusals](penalty.md) for clients that ignore `Retry-After`. Each node remembers penalties on its
-        /// own, even with `[redis]`, until it restarts; other nodes apply only the limit
+        /// [longer refusals](penalty.md) for clients that ignore `Retry-After`. With `[redis]`, all nodes share them;
+        /// otherwise each node remembers its own until it restarts
         "penalty": Table(&PENALTY);
         /// when [a key is hot](../../hot-keys.md#when-a-key-is-hot), and what happens then
         "hot-keys": Table(&HOT_KEYS), Defaults;
@@ -130,7 +133,8 @@ sections! {
         /// units to reserve until the cost is known: a number, or fields of the request body; the first that is present
         /// counts (`"body:max_tokens"`)
         "estimate": Any(&[Number(1, COST_MAX), Texts]), Means("`default`");
-        /// up to 8 fields of a JSON response, or of events of a stream, that are added up: `"usage.total_tokens"`
+        /// up to 8 fields of a JSON response, or of events of a stream, that are added up: `"usage.total_tokens"`, or
+        /// `"usage.*.tokens"` for all elements of a list
         "response-json": Texts;
         /// bytes of the request body per unit
         "request-bytes": Size(1, UNIT_BYTES_MAX);

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use policy::definition::{Actual, CostDefinition, MeasuredUnits};
-use policy::json::JsonPath;
+use policy::json::{JsonPath, PathError};
 
 use crate::load::report::quoted;
 use crate::load::text::Text;
@@ -73,7 +73,8 @@ impl ResponseCost {
                         "write `response-json = \"usage.total_tokens\"`",
                     );
                 }
-                self.json = texts.iter().filter_map(|text| path(text, &text.text)).collect();
+                let parse = |text: &Text<'_>| path(text, JsonPath::parse_with_lists(&text.text));
+                self.json = texts.iter().filter_map(parse).collect();
             }
             "request-bytes" => self.measured.request_bytes = bytes(),
             "response-bytes" => self.measured.response_bytes = bytes(),
@@ -127,12 +128,12 @@ fn body_path(text: &Text<'_>) -> Option<JsonPath> {
         text.wrong(format!("{} is not a valid `estimate`", text.shown()), "write a number or `body:FIELD`");
         return None;
     };
-    path(text, field)
+    path(text, JsonPath::parse(field))
 }
 
 /// A path in JSON, which is all of a text or its end.
-fn path(text: &Text<'_>, written: &str) -> Option<JsonPath> {
-    JsonPath::parse(written)
+fn path(text: &Text<'_>, parsed: Result<JsonPath, PathError>) -> Option<JsonPath> {
+    parsed
         .map_err(|error| {
             let message = format!("{} is not a path in JSON: {error}", text.shown());
             text.wrong(message, "write names with dots between, for example `usage.total_tokens`");

@@ -81,6 +81,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         (policy.windows, policy.tiers) = tiers::divide(&table, &limit, &base, tiers, rows);
         time_zone::warn_if_unused(&table, &policy.windows);
     }
+    policy.anchor_claim = table.value("anchor-claim").and_then(|claim| claim.text()).map(|text| text.text);
     if let Some(matches) = table.table("match") {
         policy.matches = read_matches(matches);
     }

@@ -78,9 +78,11 @@ pub(crate) fn warn_if_unused(table: &Table<'_>, windows: &[Quota]) {
         return;
     }
     let is_month = |window: &Quota| CalendarKeys::of(window).anchor.is_some();
-    if let Some(anchor) = table.value("anchor").filter(|_| !windows.iter().any(is_month)) {
-        let message = "`anchor` changes nothing: no limit is by the calendar month";
-        anchor.warn(message, "write `month` in the limit, or leave `anchor` out");
+    for key in ["anchor", "anchor-claim"] {
+        if let Some(anchor) = table.value(key).filter(|_| !windows.iter().any(is_month)) {
+            let message = format!("`{key}` changes nothing: no limit is by the calendar month");
+            anchor.warn(message, format!("write `month` in the limit, or leave `{key}` out"));
+        }
     }
     let text = table.value("time-zone").and_then(|zone| zone.text());
     if let Some(text) = text.filter(|_| windows.iter().all(|window| window.calendar().is_none())) {

@@ -116,10 +116,19 @@ pub struct UsageQuestion {
     pub tier: Option<String>,
     /// By the name of a policy the window that it was last seen to decide about the holder by: its tier, if nothing else
     /// says which.
-    pub seen: BTreeMap<String, String>,
+    pub seen: BTreeMap<String, SeenWindow>,
     /// Policies whose names come behind this one.
     pub after: Option<String>,
     pub limit: usize,
+}
+
+/// A window that was seen to decide about a holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenWindow {
+    /// Its name in `RateLimit`.
+    pub label: String,
+    /// The day on which the holder's own months begin.
+    pub anchor: Option<u64>,
 }
 
 /// How much of one policy has been used.
@@ -136,7 +145,7 @@ pub struct PolicyUsage {
     pub replaces: Option<String>,
     /// The tier whose windows are shown, if they depend on it.
     pub tier: Option<TierShown>,
-    /// The penalty that is in force at the node that answers, if the policy has a rule for penalties; others may have others.
+    /// The penalty that is in force, as the node that answers knows it, if the policy has a rule for penalties.
     #[serde(serialize_with = "in_force")]
     pub penalty: Option<PenaltyShown>,
     /// Ids of overrides that match and give way to the one in force, each with the reason.
@@ -192,7 +201,7 @@ pub enum TierFrom {
     Assumed,
 }
 
-/// A penalty as one node remembers it.
+/// A penalty as one node knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PenaltyShown {
@@ -280,6 +289,8 @@ pub enum GrantOutcome {
     NoPolicy,
     /// The policy is by tier, and this gateway does not know the consumer's: none was assigned.
     NoTier,
+    /// Months begin on a day of the consumer's own, which this gateway does not know.
+    OwnMonths,
     NoRedis,
 }
 

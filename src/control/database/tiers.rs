@@ -26,7 +26,7 @@ pub struct TierLimit {
     pub window_seconds: NonZeroU64,
     /// The burst as a multiple of the limit.
     pub burst_multiplier: f64,
-    /// The algorithm's word; `null`: the policy's own.
+    /// The algorithm's word, or `calendar-month` and the like for a window of the calendar; `null`: the policy's own.
     pub algorithm: Option<String>,
     /// When it was made.
     pub created_at: Time,
@@ -123,5 +123,7 @@ fn check(new: &NewTierLimit) -> Result<(), Error> {
     Ok(())
 }
 
+/// What stands before the unit of a window of the calendar, in the place of an algorithm.
+pub const BY_CALENDAR: &str = "calendar-";
 /// The default of [`TierLimit::burst_multiplier`], as the column has it.
 pub const BURST_MULTIPLIER: f64 = 1.2;

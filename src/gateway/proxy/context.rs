@@ -205,7 +205,8 @@ impl RequestContext {
         if let Some(mut held) = self.held.take() {
             let (table, limiter) = (&self.view.snapshot.table, &self.services.shared.limiter);
             let count = |charge: &Charge, cost| self.count_cost(charge, cost);
-            held.answered(table, limiter, (status, answer), clock::now_ns(), count);
+            let slots = &self.services.compressions;
+            held.answered(table, limiter, (status, answer), slots, clock::now_ns(), count);
             self.held = Some(held);
         }
     }

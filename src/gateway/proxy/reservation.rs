@@ -171,11 +171,13 @@ impl Reservation {
     }
 
     /// Notes what the head of the upstream's answer says. Where it says a cost, that takes the place of the estimate.
+    /// `slots` are those of the worker's codecs.
     pub fn answered(
         &mut self,
         table: &RouteTable,
         limiter: &Arc<Limiter>,
         (status, headers): (StatusCode, &HeaderMap),
+        slots: &Rc<()>,
         now_ns: u64,
         count: impl Fn(&Charge, CostOutcome),
     ) {
@@ -193,10 +195,11 @@ impl Reservation {
         let is_error = status.is_client_error() || status.is_server_error();
         let readable = self.answer_paths.as_ref().map(|paths| (paths, Readable::of(headers)));
         let reader = match readable {
-            Some((paths, Readable::Yes(form))) => Some(Rc::new(AnswerReader::new(paths, form))),
+            Some((paths, Readable::Yes(form, coding))) => AnswerReader::new(paths, (form, coding), slots),
             _ => None,
         };
-        let is_encoded = matches!(readable, Some((_, Readable::Encoded)));
+        let reader = reader.map(Rc::new);
+        let is_encoded = reader.is_none() && readable.is_some_and(|(_, readable)| readable != Readable::No);
         self.answer = AnswerState::Begun { is_error, is_encoded, reader };
     }
 
@@ -262,7 +265,9 @@ impl Reservation {
         match sum {
             Some(units) => (CostOutcome::Known, Some(units)),
             None if *is_error => (CostOutcome::Waived, Some(0)),
-            None if *is_encoded => (CostOutcome::Encoded, None),
+            None if *is_encoded || reader.as_ref().is_some_and(|reader| reader.is_lost()) => {
+                (CostOutcome::Encoded, None)
+            }
             None if reader.as_ref().is_some_and(|reader| !reader.is_whole()) => (CostOutcome::Cut, None),
             None => (CostOutcome::Absent, None),
         }

@@ -197,6 +197,11 @@ proptest! {
         let at_s = change.filter(|at_s| *at_s >= 0).unwrap_or(at_s);
         let calendar = Calendar::new(unit, zone, 0).anchored(anchor);
         let index = calendar.index_at(at_s);
+        // The window that is known from before, of which there is one per calendar, beside the plain way.
+        prop_assert_eq!((index, calendar.index_at(at_s)), (calendar.find_index_at(at_s), index));
+        for index in index - 1..index + 3 {
+            prop_assert_eq!(calendar.start_s(index), calendar.find_start_s(index));
+        }
         prop_assert!(calendar.start_s(index) <= at_s && at_s < calendar.start_s(index + 1));
         prop_assert!(calendar.index_at(at_s + 1) - index <= 2 && calendar.index_at(at_s + 1) >= index);
         let length_s = calendar.start_s(index + 1) - calendar.start_s(index);

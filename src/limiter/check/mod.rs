@@ -273,8 +273,7 @@ impl Check<'_> {
         if self.charges.is_empty() {
             return None;
         }
-        // Before `route_tenant` changes the keys, because penalties are recorded on this node only, under the unrouted
-        // key.
+        // Before `route_tenant` changes the keys, because a client has one penalty, whichever shard has its limit.
         self.penalties = self.policies.penalty_checks(&self.charges);
         limiter.route_tenant(&mut self.charges, subject.tenant());
         self.charge_routed(limiter, |policies| ClientAddress::from(policies.client_of(subject)))
@@ -323,7 +322,7 @@ impl Check<'_> {
         let now_ns = self.begun_ns;
         // A refusal because Redis is down must not count against the client.
         if !self.penalties.is_empty() && !self.decision.is_redis_down {
-            self.watch(&limiter.table);
+            self.watch(limiter);
         }
         if !self.looks.is_empty() {
             self.return_looks(limiter);

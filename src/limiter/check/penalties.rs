@@ -1,6 +1,7 @@
 //! Penalties: refuses clients that have one before any charge is decided, and records denials after one.
 //!
-//! Each node records penalties on its own, also for refusals that Redis decided: they are not shared with the fleet.
+//! Each node decides by its own table. The nodes of a fleet tell each other of denials and penalties afterwards
+//! (`fleet_penalties.rs`).
 
 use crate::Limiter;
 use crate::check::Check;
@@ -22,7 +23,7 @@ impl Check<'_> {
             if told_ns > 0 {
                 penalty.wait_ns = match looks.contains(&penalty.part) {
                     true => told_ns,
-                    false => limiter.table.note_denial(penalty.key, &penalty.rule, told_ns, *now_ns),
+                    false => note_denial(limiter, penalty, told_ns, *now_ns),
                 };
                 kept_out.add(penalty.refuses());
             }
@@ -46,7 +47,7 @@ impl Check<'_> {
 
     /// Records the refusals of policies that have a `penalty`, but not of what only `looks`. If that begins a penalty, the
     /// decision names its longer wait.
-    pub(crate) fn watch(&mut self, table: &Table) {
+    pub(crate) fn watch(&mut self, limiter: &Limiter) {
         let Check { charges, penalties, looks, decision, begun_ns: now_ns, .. } = self;
         let mut begins = decision.kept_out != TrialSet::NONE;
         for penalty in penalties.iter_mut().filter(|it| it.wait_ns == 0 && !looks.contains(&it.part)) {
@@ -56,7 +57,7 @@ impl Check<'_> {
             });
             // Not a cost that never fits, because it has no wait that the client could have ignored.
             if let Some(told_ns) = own.filter_map(|(_, outcome)| outcome.retry_after_ns()).max() {
-                penalty.wait_ns = table.note_denial(penalty.key, &penalty.rule, told_ns, *now_ns);
+                penalty.wait_ns = note_denial(limiter, penalty, told_ns, *now_ns);
                 begins |= penalty.wait_ns > 0;
             }
         }
@@ -64,6 +65,15 @@ impl Check<'_> {
             decision.impose(charges, penalties);
         }
     }
+}
+
+/// Counts a denial of a client that was told to wait `told_ns`, on this node and for the fleet. Returns for how long it is
+/// penalised, nanoseconds; 0: not at all.
+fn note_denial(limiter: &Limiter, penalty: &PenaltyCheck, told_ns: u64, now_ns: u64) -> u64 {
+    if let Some(shared) = &limiter.shared {
+        shared.penalties.add(penalty, told_ns);
+    }
+    limiter.table.change_penalty(penalty.key, now_ns, |record| record.denied(&penalty.rule, told_ns, now_ns))
 }
 
 /// Whether a policy refuses the client for a penalty. Nothing is counted.

@@ -124,6 +124,21 @@ impl SharedValues {
         Ok(found)
     }
 
+    /// Runs a script on the keys of these names, the first shard's.
+    pub(crate) async fn run(
+        &self,
+        script: &str,
+        names: &[String],
+        arguments: &[Vec<u8>],
+    ) -> Result<Value, SharedValueError> {
+        let mut run = redis::cmd("EVAL");
+        run.arg(script).arg(names.len());
+        for name in names {
+            run.arg(self.name(name));
+        }
+        self.call(run.arg(arguments)).await
+    }
+
     /// Takes a value away.
     ///
     /// # Errors

@@ -139,7 +139,8 @@ impl Inspection<'_> {
 
     /// How long a penalty would last after one more denial of a client that is told to wait `told_ns`. Nothing is counted.
     pub fn foresee_penalty(&self, penalty: &PenaltyCheck, told_ns: u64, now_ns: u64) -> u64 {
-        self.limiter.table.foresee_denial(penalty.key, &penalty.rule, told_ns, now_ns)
+        let record = self.limiter.table.penalty_record(penalty.key).unwrap_or_default();
+        record.denied(&penalty.rule, told_ns, now_ns).wait_ns(now_ns)
     }
 
     /// For how much longer this node keeps the subject of these charges out for a penalty, nanoseconds; 0: it has none. The

@@ -351,7 +351,7 @@ mod tests {
         let rule = Penalty::new(2, SECOND, 2, 60);
         let key = charge(Algorithm::TokenBucket, 9, 1).key;
         for _ in 0..3 {
-            table.note_denial(key, &rule, 10 * SECOND, NOW);
+            table.change_penalty(key, NOW, |record| record.denied(&rule, 10 * SECOND, NOW));
         }
         let wait_ns = table.penalty_ns(key, NOW);
         assert!(wait_ns > 0);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Table;
 use super::slots::{Entry, SlotGuard};
 use limit::penalty::Record;
-use limit::{Key, Penalty, Quota};
+use limit::{Key, Quota};
 
 /// For each place, until when any of its keys is penalised, nanoseconds. Keys share places, so the time may be another
 /// key's; a time that is over proves that no key of the place is penalised.
@@ -44,30 +44,27 @@ impl Table {
         if self.penalised.of(key).load(Ordering::Relaxed) <= now_ns {
             return 0;
         }
-        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT);
-        slot.map_or(0, |slot| Record::from_words(slot.state()).wait_ns(now_ns))
+        self.penalty_record(key).map_or(0, |record| record.wait_ns(now_ns))
     }
 
-    /// Counts a denial of a client that was told to wait `told_ns`. Returns for how long it is penalised, nanoseconds; 0:
-    /// not at all.
-    pub fn note_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
+    /// What this node knows of a client's denials.
+    pub(crate) fn penalty_record(&self, key: Key) -> Option<Record> {
+        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT)?;
+        Some(Record::from_words(slot.state()))
+    }
+
+    /// Changes what this node knows of a client's denials. Returns for how long it is penalised, nanoseconds; 0: not at all.
+    pub(crate) fn change_penalty(&self, key: Key, now_ns: u64, change: impl FnOnce(Record) -> Record) -> u64 {
         let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
             return 0;
         };
-        let record = Record::from_words(slot.state()).denied(rule, told_ns, now_ns);
+        let record = change(Record::from_words(slot.state()));
         slot.set_state(record.into_words(), Quota::NO_FINGERPRINT);
         let wait_ns = record.wait_ns(now_ns);
         if wait_ns > 0 {
             self.penalised.of(key).fetch_max(now_ns.saturating_add(wait_ns), Ordering::Relaxed);
         }
         wait_ns
-    }
-
-    /// What `note_denial` would return. Nothing is counted.
-    pub fn foresee_denial(&self, key: Key, rule: &Penalty, told_ns: u64, now_ns: u64) -> u64 {
-        let slot = self.slots.find(key).filter(|slot| slot.fingerprint() == Quota::NO_FINGERPRINT);
-        let record = slot.map_or_else(Record::default, |slot| Record::from_words(slot.state()));
-        record.denied(rule, told_ns, now_ns).wait_ns(now_ns)
     }
 
     #[cold]
@@ -91,7 +88,7 @@ const PLACES: usize = 4_096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use limit::{Algorithm, Charge};
+    use limit::{Algorithm, Charge, Penalty};
     use std::num::NonZeroU64;
 
     const SECOND: u64 = 1_000_000_000;
@@ -112,7 +109,10 @@ mod tests {
 
     fn penalise(table: &Table, key: Key) -> u64 {
         let rule = Penalty::new(2, SECOND, 2, 60);
-        (0..3).map(|_| table.note_denial(key, &rule, 10 * SECOND, NOW)).max().unwrap_or(0)
+        (0..3)
+            .map(|_| table.change_penalty(key, NOW, |record| record.denied(&rule, 10 * SECOND, NOW)))
+            .max()
+            .unwrap_or(0)
     }
 
     #[test]

@@ -7,13 +7,14 @@ use super::errors::{CompileErrors, check_names};
 use super::options::{CompileOptions, DIMENSIONS_MAX, TIERS_MAX, WINDOWS_MAX};
 use crate::counting::exempt::Exemptions;
 use crate::counting::rules::{CostRule, CostRules, PolicyMatches, PolicyRules};
-use crate::counting::{self, Policy, RetryMemory, TierWindows, Tiers, Window};
+use crate::counting::{self, PlannedQuota, Policy, RetryMemory, TierWindows, Tiers, Window};
 use crate::definition;
+use crate::definition::Dimension;
 use crate::error::{DefinitionProblem, PolicyField};
 use crate::keys::key::KeyMaker;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
-use limit::{Algorithm, PolicyId, Quota};
+use limit::{Algorithm, CalendarUnit, PolicyId, Quota};
 
 pub(super) fn compile(
     policies: &[definition::PolicyDefinition],
@@ -78,6 +79,7 @@ fn policy_of(
         shadow: policy.shadow,
         count_denied: policy.count_denied,
         penalty: policy.penalty,
+        anchor_claim: policy.anchor_claim.clone().map(Dimension::Claim),
         hot_keys: policy.hot_keys,
         overshoot: policy.overshoot(policy.overshoot_ppm),
         when_down: policy.when_down,
@@ -158,6 +160,7 @@ fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String
         Window {
             quota: *quota,
             plan: None,
+            anchored: anchored(quota).filter(|_| policy.anchor_claim.is_some()).unwrap_or_default(),
             label: unique.into(),
             item: item.into(),
             before: None,
@@ -165,6 +168,12 @@ fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String
         }
     });
     windows.collect()
+}
+
+/// A quota of the calendar month with each day as the first of its months.
+fn anchored(quota: &Quota) -> Option<Box<[PlannedQuota]>> {
+    let calendar = quota.calendar().filter(|calendar| calendar.unit() == CalendarUnit::Month)?;
+    Some((1..=31).map(|day| (quota.on_calendar(calendar.anchored(day)), None)).collect())
 }
 
 fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut CompileErrors) -> CostRules {

@@ -49,6 +49,8 @@ pub struct Policy {
     pub count_denied: bool,
     /// The penalty for clients that ignore `Retry-After`.
     pub penalty: Option<Penalty>,
+    /// The claim that says on which day the months of a client begin.
+    pub anchor_claim: Option<Dimension>,
     /// From when on one of its keys is hot, and what is done then.
     pub hot_keys: HotKeyRules,
     /// How much more than a window a fleet may admit, as a fraction of it. 0: nothing, so Redis decides every request.
@@ -76,6 +78,8 @@ pub struct Window {
     pub label: Box<str>,
     /// Its plan if the fleet shares it; `None`: this node alone counts.
     pub plan: Option<PlanId>,
+    /// The same for clients whose months begin on a day of their own, from the first day to the 31st; empty if none do.
+    pub anchored: Box<[PlannedQuota]>,
     /// Its item of `RateLimit-Policy`: `"search-1h";q=1000;w=3600`; of the calendar, that of the window in which it was made.
     pub item: Box<str>,
     /// The window that counts beside it by the algorithm of before.
@@ -83,6 +87,9 @@ pub struct Window {
     /// If it is such a window itself.
     pub(super) outgoing: Option<Box<OutgoingWindow>>,
 }
+
+/// A quota, and its plan if the fleet shares it.
+pub type PlannedQuota = (Quota, Option<PlanId>);
 
 #[derive(Clone, Debug)]
 pub(super) struct Tiers {
@@ -125,9 +132,36 @@ pub struct MissingDimension<'t> {
     pub dimension: &'t Dimension,
 }
 
+/// The day on which the months of a client begin, as its identity says; the policy's own day without one from 1 to 31.
+fn anchor_of(policy: &Policy, subject: &impl Subject) -> Option<usize> {
+    let mut text = Encoded::new();
+    subject.write(policy.anchor_claim.as_ref()?, &mut text);
+    std::str::from_utf8(&text).ok()?.parse().ok()
+}
+
+/// The day on which the months of a charge of this policy begin, if it is its client's own.
+pub fn own_anchor(policy: &Policy, charge: &Charge) -> Option<u8> {
+    let quotas = [charge.quota, policy.windows[usize::from(charge.window)].quota];
+    let [own, usual] = quotas.map(|quota| quota.calendar().map(|calendar| calendar.anchor()));
+    own.filter(|_| own != usual)
+}
+
 /// Whether responses describe the window of a charge of this policy.
 pub fn is_shown(policy: &Policy, charge: &Charge) -> bool {
     !charge.shadow && !policy.is_hidden
+}
+
+impl Window {
+    /// Its quotas: that of the policy, and those of clients whose months begin on a day of their own.
+    pub fn quotas(&self) -> impl Iterator<Item = Quota> {
+        std::iter::once(self.quota).chain(self.anchored.iter().map(|(quota, _)| *quota))
+    }
+
+    /// Its quota and its plan for a client whose months begin on this day.
+    fn of_day(&self, day: Option<usize>) -> PlannedQuota {
+        let own = day.and_then(|day| self.anchored.get(day.checked_sub(1)?));
+        own.copied().unwrap_or((self.quota, self.plan))
+    }
 }
 
 impl Policy {
@@ -223,9 +257,9 @@ impl Policy {
     }
 
     /// Whether its decision does not depend on the identity at all, so that it can be asked before authentication. A policy by
-    /// tier depends on it, and so does one that recognises retries.
+    /// tier depends on it, and so does one that recognises retries, or has months of the client's own.
     pub fn is_blind(&self) -> bool {
-        self.tiers.is_none() && self.idempotency.is_none()
+        self.tiers.is_none() && self.idempotency.is_none() && self.anchor_claim.is_none()
     }
 
     /// The penalty to check for a request whose first charge of this policy is `charge`; `None` if the policy has none.
@@ -272,9 +306,10 @@ impl Policy {
         // Keys go by the place in the tier, so that a client whose tier changes keeps what it has used under the same
         // algorithm.
         let first = range.start;
+        let day = anchor_of(self, subject);
         let charge = |key, window: &Window, number: usize| Charge {
             key,
-            quota: window.quota,
+            quota: window.of_day(day).0,
             cost,
             policy: self.id,
             // This never saturates, because a policy has far fewer windows than that.
@@ -284,7 +319,7 @@ impl Policy {
             is_overridden: false,
             part: 0,
             trial,
-            plan: window.plan,
+            plan: window.of_day(day).1,
         };
         for (number, window) in self.windows[range].iter().enumerate() {
             let key = self.keys.key(number, &values);

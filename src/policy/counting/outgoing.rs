@@ -100,6 +100,7 @@ impl Policy {
                 windows.push(Window {
                     quota,
                     plan: None,
+                    anchored: Box::default(),
                     item: item(&label, &quota, 0).into(),
                     label,
                     before: None,

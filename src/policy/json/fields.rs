@@ -62,7 +62,7 @@ impl JsonFields {
 impl FieldProgress {
     fn add(&mut self, value: JsonValue<'_>) {
         let (text, number) = match value {
-            JsonValue::Word("null") | JsonValue::Nothing => {
+            JsonValue::Word("null") | JsonValue::List | JsonValue::Nothing => {
                 self.is_void_once = true;
                 return;
             }

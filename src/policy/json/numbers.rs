@@ -21,7 +21,15 @@ pub enum AnswerForm {
 #[derive(Clone, Debug)]
 pub struct Numbers {
     reader: NumberReader,
-    last: SmallVec<[Option<u64>; 4]>,
+    /// For each path whether its numbers are added up, whether a list has begun since the last one, and what there is.
+    found: SmallVec<[PathNumber; 4]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct PathNumber {
+    adds_up: bool,
+    begins: bool,
+    number: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -33,27 +41,39 @@ enum NumberReader {
 impl Numbers {
     /// Before an answer of this form.
     pub fn new(paths: Arc<[JsonPath]>, form: AnswerForm) -> Numbers {
-        let last = SmallVec::from_elem(None, paths.len());
+        let none = |path: &JsonPath| PathNumber {
+            adds_up: path.adds_up_at().is_some(),
+            begins: false,
+            number: None,
+        };
+        let found = paths.iter().map(none).collect();
         let reader = match form {
             AnswerForm::Documents => NumberReader::Documents(Scanner::new(paths)),
             AnswerForm::Events => NumberReader::Events(Box::new(EventScanner::new(&paths))),
         };
-        Numbers { reader, last }
+        Numbers { reader, found }
     }
 
-    /// Reads the next piece. A later number takes the place of an earlier one at its path; what is no number, or a negative
-    /// one, does not.
+    /// Reads the next piece. A later number takes the place of an earlier one at its path, or is added to those of the same
+    /// list; what is no number, or a negative one, does not.
     pub fn push(&mut self, bytes: &[u8]) {
-        let last = &mut self.last;
+        let paths = &mut self.found;
         let found = |index: usize, value: JsonValue<'_>| {
+            let path = &mut paths[index];
             let number = match value {
+                JsonValue::List => {
+                    path.begins = true;
+                    None
+                }
                 JsonValue::Number(text) => units(text),
                 // The most there is, because whoever writes a longer number must not be charged less than for a large
                 // one.
                 JsonValue::LongNumber { is_negative: false } => Some(u64::MAX),
                 _ => None,
             };
-            last[index] = number.or(last[index]);
+            let Some(number) = number else { return };
+            let before = if path.adds_up && !std::mem::take(&mut path.begins) { path.number } else { None };
+            path.number = Some(before.map_or(number, |before| before.saturating_add(number)));
         };
         match &mut self.reader {
             NumberReader::Documents(scanner) => scanner.push(bytes, found),
@@ -61,9 +81,9 @@ impl Numbers {
         }
     }
 
-    /// For each path the last number so far.
-    pub fn last(&self) -> &[Option<u64>] {
-        &self.last
+    /// The last number at the path of this index, or the sum of the last list there.
+    pub fn last(&self, index: usize) -> Option<u64> {
+        self.found.get(index)?.number
     }
 }
 
@@ -72,7 +92,7 @@ mod tests {
     use super::*;
 
     fn paths(paths: &[&str]) -> Arc<[JsonPath]> {
-        paths.iter().map(|path| JsonPath::parse(path).expect("a path")).collect()
+        paths.iter().map(|path| JsonPath::parse_with_lists(path).expect("a path")).collect()
     }
 
     /// What is found in it whole, which must be what is found in any two pieces, and byte by byte.
@@ -81,7 +101,7 @@ mod tests {
         let found = |pieces: &[&[u8]]| {
             let mut numbers = fresh.clone();
             pieces.iter().for_each(|piece| numbers.push(piece));
-            numbers.last().to_vec()
+            (0..wanted.len()).map(|index| numbers.last(index)).collect::<Vec<_>>()
         };
         let whole = found(&[text.as_bytes()]);
         for cut in 0..text.len() {
@@ -98,6 +118,38 @@ mod tests {
 
     fn of_events(text: &str) -> Option<u64> {
         read(&["usage.total_tokens"], AnswerForm::Events, text)[0]
+    }
+
+    #[test]
+    fn numbers_of_a_list_are_added_up_and_the_last_list_counts() {
+        let of = |path: &str, text: &str| read(&[path], AnswerForm::Documents, text)[0];
+        let parts = r#"{"usage":[{"tokens":3},{"tokens":4},{"other":9},{"tokens":null}]}"#;
+        assert_eq!([of("usage.*.tokens", parts), of("usage.tokens", parts)], [Some(7), Some(4)]);
+        // Each document, or element of the list that is a stream, has a list of its own.
+        for stream in [
+            format!("{parts}\n{{\"usage\":[{{\"tokens\":5}}]}}"),
+            format!("[{parts},{{\"usage\":[{{\"tokens\":5}}]}}]"),
+        ] {
+            assert_eq!(of("usage.*.tokens", &stream), Some(5), "{stream}");
+        }
+        assert_eq!(
+            of("usage.*.tokens", &format!("{parts}{{\"usage\":[]}}")),
+            Some(7),
+            "an empty list says nothing"
+        );
+        assert_eq!(of("*.n", r#"[{"n":1},{"n":2},{"n":[3,4]}]"#), Some(10));
+        assert_eq!(of("usage.*", r#"{"usage":[1,[2,3],4]}"#), Some(10));
+        assert_eq!(of("a.*.b.*.c", r#"{"a":[{"b":[{"c":1},{"c":2}]},{"b":[{"c":3}]}]}"#), Some(6));
+        let large = format!("{{\"usage\":[{}]}}", ["18446744073709551615", "7"].join(","));
+        assert_eq!(of("usage.*", &large), Some(u64::MAX));
+        // No list is where the path has one.
+        for text in
+            [r#"{"usage":{"tokens":3}}"#, r#"[{"usage":{"tokens":3}}]"#, r#"{"usage":{"tokens":[3]}}"#]
+        {
+            assert_eq!(of("usage.*.tokens", text), None, "{text}");
+        }
+        let events = format!("data: {parts}\n\ndata: {{\"usage\":[{{\"tokens\":1}},{{\"tokens\":1}}]}}\n\n");
+        assert_eq!(read(&["usage.*.tokens"], AnswerForm::Events, &events), [Some(2)]);
     }
 
     #[test]

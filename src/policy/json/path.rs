@@ -4,12 +4,16 @@ use std::fmt;
 
 /// A path as in `usage.total_tokens`: the names of objects. It has at least one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct JsonPath(Box<[Box<str>]>);
+pub struct JsonPath {
+    names: Box<[Box<str>]>,
+    /// The places of `*`, each by the names before it: the elements of a list there are added up.
+    lists: Box<[u8]>,
+}
 
 /// Why a text is not a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
-    /// Nothing stands before, between or behind its dots.
+    /// Nothing stands before, between or behind its dots, or it has nothing but `*`.
     #[error("a name is empty")]
     Empty,
     /// It is deeper than [`NAMES_MAX`].
@@ -26,33 +30,58 @@ impl JsonPath {
     /// # Errors
     /// If a name is empty or too long, or there are too many.
     pub fn parse(text: &str) -> Result<JsonPath, PathError> {
-        let names: Box<[Box<str>]> = text.split('.').map(Box::from).collect();
-        if names.iter().any(|name| name.is_empty()) {
+        JsonPath::of(text.split('.').map(Box::from).collect(), Box::default())
+    }
+
+    /// The same with `*` for the elements of a list, whose numbers are added up: `usage.*.tokens`.
+    ///
+    /// # Errors
+    /// As [`JsonPath::parse`].
+    pub fn parse_with_lists(text: &str) -> Result<JsonPath, PathError> {
+        let (mut names, mut lists) = (Vec::new(), Vec::new());
+        for part in text.split('.') {
+            match part {
+                "*" => lists.push(u8::try_from(names.len()).map_err(|_| PathError::Deep)?),
+                name => names.push(Box::from(name)),
+            }
+        }
+        JsonPath::of(names.into(), lists.into())
+    }
+
+    fn of(names: Box<[Box<str>]>, lists: Box<[u8]>) -> Result<JsonPath, PathError> {
+        if names.is_empty() || names.iter().any(|name| name.is_empty()) {
             return Err(PathError::Empty);
         }
-        if names.len() > NAMES_MAX {
+        if names.len() + lists.len() > NAMES_MAX {
             return Err(PathError::Deep);
         }
         if names.iter().any(|name| name.len() > NAME_BYTES_MAX) {
             return Err(PathError::Long);
         }
-        Ok(JsonPath(names))
+        Ok(JsonPath { names, lists })
     }
 
     pub fn names(&self) -> &[Box<str>] {
-        &self.0
+        &self.names
+    }
+
+    /// How many names stand before its first `*`; `None` if it has none.
+    pub fn adds_up_at(&self) -> Option<usize> {
+        self.lists.first().map(|names| usize::from(*names))
     }
 }
 
 impl fmt::Display for JsonPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, name) in self.0.iter().enumerate() {
-            if index > 0 {
-                formatter.write_str(".")?;
+        let mut lists = self.lists.iter().peekable();
+        let mut parts = Vec::new();
+        for before in 0..=self.names.len() {
+            while lists.next_if(|list| usize::from(**list) == before).is_some() {
+                parts.push("*");
             }
-            formatter.write_str(name)?;
+            parts.extend(self.names.get(before).map(|name| &**name));
         }
-        Ok(())
+        formatter.write_str(&parts.join("."))
     }
 }
 
@@ -73,6 +102,16 @@ mod tests {
         for empty in ["", ".", "a.", ".a", "a..b"] {
             assert_eq!(JsonPath::parse(empty), Err(PathError::Empty), "{empty:?}");
         }
+        for text in ["usage.*.tokens", "*.usage.tokens", "usage.*", "a.*.*.b"] {
+            let path = JsonPath::parse_with_lists(text).expect("a path");
+            assert_eq!((path.to_string().as_str(), path.adds_up_at().is_some()), (text, true));
+        }
+        assert_eq!(JsonPath::parse_with_lists("*.a.*").map(|path| path.adds_up_at()), Ok(Some(0)));
+        assert_eq!(JsonPath::parse("a.*").map(|path| path.adds_up_at()), Ok(None), "a name");
+        assert_eq!(
+            ["*", "*.*", "a..*"].map(JsonPath::parse_with_lists),
+            [const { Err(PathError::Empty) }; 3]
+        );
         assert_eq!(JsonPath::parse(&["a"; 17].join(".")), Err(PathError::Deep));
         assert_eq!(JsonPath::parse(&"a".repeat(129)), Err(PathError::Long));
     }

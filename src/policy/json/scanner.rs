@@ -24,6 +24,8 @@ pub enum JsonValue<'b> {
     Text(&'b str),
     /// `true`, `false` or `null`.
     Word(&'static str),
+    /// The list that the first `*` of the path stands for begins.
+    List,
     /// Nothing that is read: an object, an array, a string that is too long or no text, or an object on the way that does
     /// not lead to the path's end.
     Nothing,
@@ -105,7 +107,7 @@ enum ScannerState {
 
 impl Scanner {
     /// A scanner that looks for these paths, before the first of any number of documents. Each element of a list on the way, and of
-    /// one around a document, is looked at as if it stood there alone.
+    /// one around a document, is looked at as if it stood there alone, and nothing is found where a path has `*` and no list is.
     pub fn new(paths: Arc<[JsonPath]>) -> Scanner {
         Scanner::before(paths, false)
     }
@@ -229,6 +231,18 @@ impl Scanner {
         usize::from(self.depth) - self.arrays.count_ones() as usize
     }
 
+    /// Whether the open bracket behind so many objects is an array's.
+    fn is_in_list(&self, mut objects: usize) -> bool {
+        for bracket in (0..self.depth).rev() {
+            let is_array = self.arrays >> bracket & 1 == 1;
+            if objects == 0 {
+                return is_array;
+            }
+            objects -= usize::from(!is_array);
+        }
+        false
+    }
+
     fn is_in_array(&self) -> bool {
         self.arrays & 1 == 1
     }
@@ -247,6 +261,11 @@ impl Scanner {
             let leads_on =
                 if is_array { !self.is_of_one } else { self.paths[index].names().len() >= objects };
             if leads_on {
+                // A list in a list is part of it.
+                let begins_list = is_array && self.arrays >> 1 & 1 == 0;
+                if begins_list && self.paths[index].adds_up_at() == Some(objects) {
+                    found(index, JsonValue::List);
+                }
                 self.followed[index] = PathProgress { depth: self.depth, is_told: false };
                 self.is_followed = true;
             } else {
@@ -448,7 +467,9 @@ impl Scanner {
     /// Hands on a value that is no object and no array. A path that goes beyond it has nothing here.
     fn hand_on(&mut self, value: JsonValue<'_>, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         for index in self.hits.iter().map(|index| usize::from(*index)) {
-            let is_end = self.paths[index].names().len() == self.objects();
+            let path = &self.paths[index];
+            let is_end = path.names().len() == self.objects()
+                && path.adds_up_at().is_none_or(|names| self.is_in_list(names));
             self.followed[index].is_told = true;
             found(index, if is_end { value } else { JsonValue::Nothing });
         }

@@ -23,7 +23,8 @@ pub enum SubjectValues {
     /// The values of all dimensions of the policy, in their order, with `:` between them.
     Key(String),
     /// Each by the name of its dimension. `consumer`, `tenant` and `ip` may be there although the policy does not count by
-    /// them: they decide which override applies, and what stands in the place of a dimension that is missing.
+    /// them: they decide which override applies, and what stands in the place of a dimension that is missing. So may the
+    /// claim that says when months begin.
     Dimensions(Vec<(String, String)>),
 }
 
@@ -140,7 +141,7 @@ fn of_key(policy: &Policy, key: &str) -> Result<Vec<(Dimension, String)>, Subjec
 
 fn of_names(policy: &Policy, named: Vec<(String, String)>) -> Result<Vec<(Dimension, String)>, SubjectError> {
     let dimension = |name: &str| {
-        let own = policy.by.iter().find(|by| by.to_string() == name).cloned();
+        let own = policy.by.iter().chain(&policy.anchor_claim).find(|by| by.to_string() == name).cloned();
         own.or(match name {
             "consumer" => Some(Dimension::Consumer),
             "tenant" => Some(Dimension::Tenant),

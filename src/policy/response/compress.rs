@@ -44,6 +44,11 @@ impl Coding {
         }
     }
 
+    /// The coding that a field names.
+    pub fn named(name: &str) -> Option<Coding> {
+        Coding::ALL.into_iter().find(|coding| coding.is(name))
+    }
+
     fn is(self, name: &str) -> bool {
         // Both names, because `x-gzip` is an alias (RFC 9110 section 8.4.1.3).
         name.eq_ignore_ascii_case(self.name())

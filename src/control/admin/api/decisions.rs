@@ -137,6 +137,9 @@ pub struct DecidedWindow {
     /// A penalty refused, because the client kept sending instead of waiting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub penalty: Option<bool>,
+    /// The day on which the client's own months begin, if `anchor-claim` named it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub anchor: Option<u8>,
 }
 
 pub(super) fn describe(document: &mut Document) {

@@ -11,25 +11,33 @@ use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
+use super::reading::fields::Flaw;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
-use crate::database::tiers::{BURST_MULTIPLIER, key};
+use crate::database::tiers::{BURST_MULTIPLIER, BY_CALENDAR, key};
 use crate::database::{self, NewTierLimit, TierLimit};
 use base::units::DURATION_MAX;
+use limit::Algorithm;
+use policy::counting::shorthand;
 
 /// A tier's limit to write.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(extend("examples" = [json!({ "limit-value": 1000, "window-seconds": 60, "algorithm": "token-bucket" })]))]
+#[schemars(extend("examples" = [
+    json!({ "limit-value": 1000, "window-seconds": 60, "algorithm": "token-bucket" }),
+    json!({ "limit": "10_000/month" }),
+]))]
 struct TierLimitBody {
-    /// Units per window.
+    /// The limit as in gateway.toml, in place of `limit-value`, `window-seconds` and `burst-multiplier`.
+    limit: Option<String>,
+    /// Units per window. Required without `limit`.
     #[schemars(range(min = 1, max = LIMIT_MAX))]
-    limit_value: NonZeroU64,
-    /// The length of a window.
+    limit_value: Option<NonZeroU64>,
+    /// The length of a window. Required without `limit`.
     #[schemars(range(min = 1, max = DURATION_MAX.as_secs()))]
-    window_seconds: NonZeroU64,
+    window_seconds: Option<NonZeroU64>,
     /// Default: 1.2
     #[schemars(range(min = 0.000_001, max = 1_000.0))]
     burst_multiplier: Option<f64>,
@@ -88,8 +96,7 @@ pub(in crate::admin) async fn put(
     PathValues([tier, resource]): PathValues<2>,
     body: JsonBody,
 ) -> Answer {
-    let TierLimitBody { limit_value, window_seconds, burst_multiplier, algorithm } = body.read()?;
-    let new = NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm };
+    let new = body.read::<TierLimitBody>()?.of(tier, resource)?;
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
     // Asked before it is written, because then it is a tier.
     let hint = change.of_new_tier(&new.tier);
@@ -126,6 +133,59 @@ pub(in crate::admin) async fn delete(
     Ok(answer::json(&json!({ "hint": hint })))
 }
 
+impl TierLimitBody {
+    /// The row of a tier's limit for a resource.
+    fn of(self, tier: String, resource: String) -> Result<NewTierLimit, AdminRefusal> {
+        let TierLimitBody { limit, limit_value, window_seconds, burst_multiplier, algorithm } = self;
+        let wrong = |name, detail: &str| Err(AdminRefusal::Unusable(vec![Flaw::in_body(name, detail)]));
+        let Some(limit) = limit else {
+            return match (limit_value, window_seconds) {
+                (Some(limit_value), Some(window_seconds)) => Ok(NewTierLimit {
+                    tier,
+                    resource,
+                    limit_value,
+                    window_seconds,
+                    burst_multiplier,
+                    algorithm,
+                }),
+                (None, _) => wrong("limit-value", MISSING),
+                (_, None) => wrong("window-seconds", MISSING),
+            };
+        };
+        if limit_value.is_some() || window_seconds.is_some() || burst_multiplier.is_some() {
+            return wrong(
+                "limit",
+                "cannot be combined with `limit-value`, `window-seconds` or `burst-multiplier`",
+            );
+        }
+        let read = match shorthand::parse(&limit) {
+            Ok(read) => read,
+            Err(error) => return wrong("limit", &error.to_string()),
+        };
+        let quota = read.window;
+        if !read.by.is_empty() || quota.algorithm() == Algorithm::Concurrency {
+            return wrong("limit", "must be one window over time, without `by`");
+        }
+        if quota.calendar().is_some() && algorithm.is_some() {
+            return wrong("algorithm", "a window of the calendar is always a fixed window: leave it out");
+        }
+        let unit = quota.calendar().map(|calendar| calendar.unit());
+        let seconds = unit.map_or(quota.period_ns().get() / 1_000_000_000, |unit| unit.days() * 86_400);
+        let Some(window_seconds) = NonZeroU64::new(seconds) else {
+            return wrong("limit", "must have a period of a second or more");
+        };
+        let burst = quota.burst().get() as f64 / quota.limit().get() as f64;
+        Ok(NewTierLimit {
+            tier,
+            resource,
+            limit_value: quota.limit(),
+            window_seconds,
+            burst_multiplier: Some(burst),
+            algorithm: unit.map(|unit| format!("{BY_CALENDAR}{}", unit.word())).or(algorithm),
+        })
+    }
+}
+
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {
     Proposal::Tier { tier: tier.to_owned(), resource: resource.to_owned(), limit }
 }
@@ -142,8 +202,12 @@ fn shown(new: &NewTierLimit, hint: Option<String>) -> Value {
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no limit of this tier for this resource");
 
+<<<<<<< HEAD
 /// How many consumers are named that still have a deleted tier.
 const CONSUMERS_SHOWN: i64 = 10;
 
+=======
+const MISSING: &str = "is missing: write it, or `limit`";
+>>>>>>> w12-pen
 /// A higher limit is refused, because it is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;

@@ -245,6 +245,9 @@ pub(in crate::admin) async fn grant(
             GrantOutcome::NoTier => {
                 return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", NO_TIER)]));
             }
+            GrantOutcome::OwnMonths => {
+                return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", OWN_MONTHS)]));
+            }
             GrantOutcome::NoRedis => return Err(AdminRefusal::NoRedis),
         };
         if is_dry {
@@ -294,5 +297,7 @@ const NOT_ALONE: &str =
     "the policy counts by more dimensions than this: reset its counts, or add an override for a while";
 const NO_TIER: &str = "the policy's limit depends on the tier, and this consumer has none assigned: assign one, or reset the \
      policy's counts";
+const OWN_MONTHS: &str = "each consumer's months begin on a day of its own (`anchor-claim`): reset the policy's counts, or \
+     add an override for a while";
 /// How often a grant is prepared anew because another change came between.
 const ATTEMPTS_MAX: usize = 4;

@@ -20,7 +20,9 @@ use super::operations::Document;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
-use crate::admin::counts::{CountHolder, CountSource, PolicyUsage, TierFrom, UsageQuestion, WindowUsage};
+use crate::admin::counts::{
+    CountHolder, CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage,
+};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::{AdminState, FleetNodes};
 use crate::database::Time;
@@ -143,7 +145,7 @@ fn check_names(state: &AdminState, policy: Option<&str>, tier: Option<&str>) -> 
 }
 
 /// By the name of each policy the window that decided last about the consumer.
-fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
+fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, SeenWindow> {
     let time = |decision: &Value| decision["time"].as_str().unwrap_or_default().to_owned();
     let mut decisions: Vec<&Value> = refusals.iter().chain(newest).collect();
     decisions.sort_by_key(|decision| std::cmp::Reverse(time(decision)));
@@ -151,7 +153,8 @@ fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
     let windows = decisions.iter().flat_map(|decision| decision["windows"].as_array().into_iter().flatten());
     for window in windows {
         if let (Some(policy), Some(label)) = (window["policy"].as_str(), window["window"].as_str()) {
-            seen.entry(policy.to_owned()).or_insert_with(|| label.to_owned());
+            let window = SeenWindow { label: label.to_owned(), anchor: window["anchor"].as_u64() };
+            seen.entry(policy.to_owned()).or_insert(window);
         }
     }
     seen
@@ -161,7 +164,7 @@ fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, String> {
 /// others there are: they tell nothing. If it has met none, or one is asked about, all are told.
 fn met(
     mut all: Vec<PolicyUsage>,
-    seen: &BTreeMap<String, String>,
+    seen: &BTreeMap<String, SeenWindow>,
     is_asked: bool,
 ) -> (Vec<PolicyUsage>, usize) {
     let is_touched = |window: &WindowUsage| {
@@ -270,7 +273,8 @@ fn keeps_out(policy: &PolicyUsage, window: &WindowUsage) -> bool {
     is_in_force && !policy.is_shadow && window.period_seconds.is_some()
 }
 
-/// The penalties of this node, and those that refusals of others tell of, because each node remembers its own.
+/// The penalties that hold on this node, and those that refusals of others tell of, because while Redis is away each node has
+/// its own.
 fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refusals: &[Value]) -> Vec<Line> {
     let now = Time::now();
     let ruled = || own.iter().chain(tenants).filter_map(|policy| Some((policy, policy.penalty.as_ref()?)));
@@ -289,12 +293,13 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
         .collect();
     let here = ruled().map(|(_, penalty)| penalty.node.clone()).next();
     if let (true, Some(node)) = (lines.is_empty(), &here) {
-        let elsewhere =
-            if is_fleet { "; each node keeps its own penalties, and its refusals show them" } else { "" };
+        let elsewhere = if is_fleet { "; those of other nodes hold here within a second" } else { "" };
         lines.push(("penalty", format!("none is in force on node {node}{elsewhere}")));
     }
     let is_shown = |node: &str, name: &str| {
-        here.as_deref() == Some(node) && ruled().any(|(policy, _)| policy.policy == *name)
+        ruled().any(|(policy, penalty)| {
+            policy.policy == *name && (here.as_deref() == Some(node) || penalty.ends_at.is_some())
+        })
     };
     let mut told = Vec::new();
     for refusal in refusals {

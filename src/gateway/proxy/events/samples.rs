@@ -129,6 +129,7 @@ pub fn sampled_windows<'s, S: Subject + 's>(
             age_ns: provenance.age_ns,
             overridden,
             is_penalty: check.keeps_out(charge),
+            anchor: policy::counting::own_anchor(policy, charge),
         }
     };
     (decided.into_iter().take(WINDOWS_MAX).map(window).collect(), left_out)

@@ -2,33 +2,63 @@
 //! hands it each piece; the request's reservation asks it when the request is over.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 
+use crate::proxy::response::body_decoder::BodyDecoder;
 use policy::json::{AnswerForm, JsonPath, Numbers};
+use policy::response::compress::Coding;
 
 /// The reader of one answer. The body and the reservation share it.
 #[derive(Debug)]
 pub struct AnswerReader {
     paths: Arc<[JsonPath]>,
     numbers: RefCell<Numbers>,
+    decoder: Option<RefCell<BodyDecoder>>,
     is_whole: Cell<bool>,
+    /// The rest cannot be decoded.
+    is_lost: Cell<bool>,
 }
 
 impl AnswerReader {
-    /// A reader of an answer of this form.
-    pub fn new(paths: &Arc<[JsonPath]>, form: AnswerForm) -> AnswerReader {
-        let numbers = RefCell::new(Numbers::new(Arc::clone(paths), form));
-        AnswerReader { paths: Arc::clone(paths), numbers, is_whole: Cell::new(false) }
+    /// A reader of an answer of this form, and of this coding with one of the worker's `slots`; `None` if none is free.
+    pub fn new(
+        paths: &Arc<[JsonPath]>,
+        (form, coding): (AnswerForm, Option<Coding>),
+        slots: &Rc<()>,
+    ) -> Option<AnswerReader> {
+        let decoder = match coding {
+            None => None,
+            Some(coding) => Some(RefCell::new(BodyDecoder::new(coding, slots)?)),
+        };
+        Some(AnswerReader {
+            paths: Arc::clone(paths),
+            numbers: RefCell::new(Numbers::new(Arc::clone(paths), form)),
+            decoder,
+            is_whole: Cell::new(false),
+            is_lost: Cell::new(false),
+        })
     }
 
     pub fn push(&self, data: Option<&Bytes>) {
-        if let Some(data) = data {
-            self.numbers.borrow_mut().push(data);
+        let Some(data) = data.filter(|_| !self.is_lost()) else { return };
+        let mut numbers = self.numbers.borrow_mut();
+        match &self.decoder {
+            None => numbers.push(data),
+            Some(decoder) => {
+                let decoded = decoder.borrow_mut().push(data, |text| numbers.push(text));
+                self.is_lost.set(decoded.is_err());
+            }
         }
+    }
+
+    /// Whether a part of the answer could not be decoded.
+    pub fn is_lost(&self) -> bool {
+        self.is_lost.get()
     }
 
     /// The last piece has come from the server.
@@ -42,19 +72,19 @@ impl AnswerReader {
     }
 
     /// The sum of the last numbers at these paths. `None` if there is none, or one is missing in an answer that was
-    /// cut, because it might have come.
+    /// cut or cannot be decoded, because it might have come.
     pub fn sum(&self, paths: &[JsonPath]) -> Option<u64> {
         let numbers = self.numbers.borrow();
         let of = |path: &JsonPath| {
             let index = self.paths.binary_search(path).ok()?;
-            *numbers.last().get(index)?
+            numbers.last(index)
         };
         let (mut sum, mut found) = (0u64, 0);
         for units in paths.iter().filter_map(of) {
             sum = sum.saturating_add(units);
             found += 1;
         }
-        let is_enough = if self.is_whole() { found > 0 } else { found == paths.len() };
+        let is_enough = if self.is_whole() && !self.is_lost() { found > 0 } else { found == paths.len() };
         is_enough.then_some(sum)
     }
 }
@@ -62,9 +92,9 @@ impl AnswerReader {
 /// What the fields of an answer say of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readable {
-    /// It is JSON, or a stream of it.
-    Yes(AnswerForm),
-    /// It is in a coding, although none was asked for.
+    /// It is JSON, or a stream of it, perhaps in a coding, although none was asked for.
+    Yes(AnswerForm, Option<Coding>),
+    /// It is in a coding that is not read, or in several.
     Encoded,
     /// It is something else, which is not read.
     No,
@@ -73,21 +103,22 @@ pub enum Readable {
 impl Readable {
     /// What an answer with these fields is.
     pub fn of(headers: &HeaderMap) -> Readable {
-        let is_plain = |coding: &http::HeaderValue| {
-            let coding = coding.as_bytes().trim_ascii();
-            coding.is_empty() || coding.eq_ignore_ascii_case(b"identity")
+        let lines = headers.get_all(CONTENT_ENCODING).iter().map(|line| line.to_str().unwrap_or("?"));
+        let names = lines.flat_map(|line| line.split(',')).map(str::trim);
+        let mut codings = names.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"));
+        let coding = match (codings.next().map(Coding::named), codings.next()) {
+            (None, _) => None,
+            (Some(Some(coding)), None) => Some(coding),
+            _ => return Readable::Encoded,
         };
-        if !headers.get_all(CONTENT_ENCODING).iter().all(is_plain) {
-            return Readable::Encoded;
-        }
         let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         match kind.as_str() {
-            "text/event-stream" => Readable::Yes(AnswerForm::Events),
+            "text/event-stream" => Readable::Yes(AnswerForm::Events, coding),
             "application/json" | "application/jsonl" | "application/x-ndjson" | "application/ndjson" => {
-                Readable::Yes(AnswerForm::Documents)
+                Readable::Yes(AnswerForm::Documents, coding)
             }
-            kind if kind.ends_with("+json") => Readable::Yes(AnswerForm::Documents),
+            kind if kind.ends_with("+json") => Readable::Yes(AnswerForm::Documents, coding),
             _ => Readable::No,
         }
     }
@@ -109,21 +140,30 @@ mod tests {
             }
             Readable::of(&headers)
         };
-        let documents = Readable::Yes(AnswerForm::Documents);
+        let documents = Readable::Yes(AnswerForm::Documents, None);
         assert_eq!(of("application/json", &[]), documents);
         assert_eq!(of("Application/Problem+JSON ; charset=utf-8", &["identity"]), documents);
         assert_eq!(of("application/x-ndjson", &[""]), documents);
-        assert_eq!(of("text/event-stream; charset=utf-8", &[]), Readable::Yes(AnswerForm::Events));
+        assert_eq!(of("text/event-stream; charset=utf-8", &[]), Readable::Yes(AnswerForm::Events, None));
         assert_eq!([of("text/html", &[]), of("", &[])], [Readable::No; 2]);
-        assert_eq!(of("application/json", &["gzip"]), Readable::Encoded);
-        assert_eq!(of("application/json", &["identity", "br"]), Readable::Encoded);
+        for (codings, coding) in [
+            (&["X-Gzip"][..], Coding::Gzip),
+            (&["identity", "br"], Coding::Brotli),
+            (&["zstd, "], Coding::Zstd),
+        ] {
+            assert_eq!(of("application/json", codings), Readable::Yes(AnswerForm::Documents, Some(coding)));
+        }
+        for codings in [&["deflate"][..], &["gzip", "br"], &["gzip, gzip"]] {
+            assert_eq!(of("application/json", codings), Readable::Encoded);
+        }
     }
 
     #[test]
     fn a_sum_waits_for_all_its_numbers_until_the_answer_is_whole() {
         let paths: Arc<[JsonPath]> =
             ["a", "b", "c"].map(|path| JsonPath::parse(path).expect("a path")).into();
-        let reader = AnswerReader::new(&paths, AnswerForm::Documents);
+        let form = (AnswerForm::Documents, None);
+        let reader = AnswerReader::new(&paths, form, &Rc::default()).expect("a reader");
         assert_eq!(reader.sum(&paths[..2]), None);
         reader.push(Some(&Bytes::from_static(b"{\"a\":3,")));
         assert_eq!([reader.sum(&paths[..2]), reader.sum(&paths[..1])], [None, Some(3)]);

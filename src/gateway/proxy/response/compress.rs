@@ -11,6 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 
 use crate::proxy::context::RequestContext;
+use crate::proxy::response::body_decoder::COMPRESSIONS_MAX;
 use crate::proxy::response::response_body::ResponseBody;
 use crate::proxy::services::Services;
 use crate::service::overload::PressureStep;
@@ -155,9 +156,6 @@ fn has(headers: &HeaderMap, name: &HeaderName, item: &str) -> bool {
     items.any(|it| it.trim().eq_ignore_ascii_case(item))
 }
 
-/// Bodies that one worker compresses at a time; answers beyond go out as they are. Each has tables of
-/// one to two megabytes, of brotli at its highest level three and a half.
-const COMPRESSIONS_MAX: usize = 128;
 /// Answers without content, and parts of one.
 const FORMLESS: [StatusCode; 3] =
     [StatusCode::NO_CONTENT, StatusCode::RESET_CONTENT, StatusCode::PARTIAL_CONTENT];

@@ -2,6 +2,7 @@
 
 pub(super) mod answer_fields;
 pub mod answer_reader;
+pub(super) mod body_decoder;
 pub mod compress;
 pub mod compressed_body;
 pub(super) mod early_hints;

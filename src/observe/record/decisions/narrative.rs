@@ -114,7 +114,7 @@ fn is_in_flight(window: &Value) -> bool {
 
 fn by(window: &Value) -> String {
     let by = match window["tier"].as_str().unwrap_or_default() {
-        "local" if window["penalty"] == true => "by this node: each has its own penalties",
+        "local" if window["penalty"] == true => "by its penalty",
         "hot" => "by this node's local count, because the key is hot",
         "lease" => "from this node's lease",
         "redis" => "by Redis",

@@ -62,6 +62,8 @@ pub struct SampledWindow {
     pub overridden: Option<Box<str>>,
     /// Whether a penalty refused, because the client kept sending instead of waiting.
     pub is_penalty: bool,
+    /// The day on which the client's own months begin.
+    pub anchor: Option<u8>,
 }
 
 impl SampledWindow {
@@ -176,6 +178,9 @@ impl SampledWindow {
         }
         if self.is_penalty {
             add("penalty", SampleValue::Flag(true));
+        }
+        if let Some(day) = self.anchor {
+            add("anchor", SampleValue::Number(day.into()));
         }
     }
 }

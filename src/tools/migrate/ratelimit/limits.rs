@@ -92,7 +92,7 @@ impl Reading<'_> {
             "by",
             array(self.counted_by(descriptor, path).iter().map(|key| text(&format!("entry:{key}")))),
         );
-        policy.key("limit", text(&format!("{units}/{}", seconds(period))));
+        policy.key("limit", text(&format!("{units}/{}", period_text(&unit, multiplier, period))));
         policy.key("algorithm", text("fixed-window"));
         policy.key("overshoot", 0);
         if is_shadow {
@@ -140,6 +140,12 @@ impl Reading<'_> {
         }
         unique
     }
+}
+
+/// A period; that of the calendar for a month or a year, because whoever writes one means it.
+fn period_text(unit: &str, multiplier: u64, period_seconds: u64) -> String {
+    let is_of_calendar = multiplier == 1 && ["month", "year"].contains(&unit);
+    if is_of_calendar { unit.to_owned() } else { seconds(period_seconds) }
 }
 
 /// Whether a number of that service, which has 32 bits, is larger.

@@ -22,7 +22,7 @@ use super::yaml_file;
 pub(super) const EVERYWHERE: &[&str] = &[
     "A refused request spends nothing of its descriptors' limits; in the service each one counts it.",
     "An entry is identified by its key and its value, not by both joined: `a_b` with `c` is not `a` with `b_c`.",
-    "A week begins on Thursday and a month has 30 days, as in the service, unless it is set to calendar months.",
+    "A week begins on Thursday, as in the service. A month and a year follow the calendar in UTC; in the service they have 30 and 365 days.",
     "Redis decides every request (`overshoot = 0`), as in the service; while Redis is down, nodes decide without it and may admit up \
      to 5 % more.",
     "While Redis is down, each node enforces its share of a limit. The service then admits everything; `when-redis-down = \"allow\"` admits up to ten times the limit for each client address.",

@@ -267,10 +267,12 @@ fn units_are_windows_as_long_as_there() {
         .map(|unit| format!("- {{ key: {unit}, rate_limit: {{ unit: {unit}, requests_per_unit: 3 }} }}\n"))
         .collect();
     let imported = ImportResult::of(&format!(
-        "{lines}- {{ key: ten, rate_limit: {{ unit: minute, unit_multiplier: 10, requests_per_unit: 3 }} }}\n"
+        "{lines}- {{ key: ten, rate_limit: {{ unit: minute, unit_multiplier: 10, requests_per_unit: 3 }} }}\n\
+         - {{ key: two, rate_limit: {{ unit: month, unit_multiplier: 2, requests_per_unit: 3 }} }}\n"
     ));
-    let said = units.iter().chain(&["ten"]).map(|unit| imported.one(&format!("{unit}=1")));
-    assert_eq!(said.collect::<Vec<_>>(), ["3/s", "3/m", "3/h", "3/d", "3/7d", "3/30d", "3/365d", "3/10m"]);
+    let said = units.iter().chain(&["ten", "two"]).map(|unit| imported.one(&format!("{unit}=1")));
+    let expected = ["3/s", "3/m", "3/h", "3/d", "3/7d", "3/month", "3/year", "3/10m", "3/60d"];
+    assert_eq!(said.collect::<Vec<_>>(), expected);
 }
 
 #[test]
