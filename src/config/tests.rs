@@ -1640,6 +1640,24 @@ fn policies_are_checked() {
             "remove `burst` from the limit",
         ),
         (
+            "[policy.a]\nby = []\nlimit = \"100/day burst 10\"",
+            "`burst` needs a token bucket or a leaky bucket",
+            "3:9",
+            "or write a period in `d`: `100/1d burst 10`",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = { pro = 5 }",
+            "`limit.pro` must be",
+            "3:17",
+            "write `pro = \"100/m\"`",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\nhost = \"a.example b.example\"",
+            "list several as `host = [\"a.example\", \"b.example\"]`",
+            "3:8",
+            "",
+        ),
+        (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nalgorithm = \"sliding-logs\"",
             "`sliding-logs` is not a value of `algorithm`",
             "4:13",
@@ -2339,7 +2357,7 @@ fn what_is_wrong_together_is_checked() {
         ),
         (
             "[policy.a]\nby = [\"ip\", \"param:id\"]\nlimit = \"5/s\"\n[[route]]\nto = \"echo\"\nlimit = \"a\"",
-            "no route with this policy has a parameter `id` in its path",
+            "no route with this policy has a parameter `id` in its path: write one like `/{id}`",
             "2:13",
             "",
         ),

@@ -193,9 +193,9 @@ pub enum DefinitionProblem {
     #[error("`{name}` frames messages, so only the gateway may set it")]
     FramingHeader { name: String },
     /// A dimension that no route provides.
-    #[error("no route with this policy has a parameter `{name}` in its path")]
+    #[error("no route with this policy has a parameter `{name}` in its path: write one like `/{{{name}}}`")]
     ParamNowhere { name: String },
-    #[error("`by` names the dimension twice")]
+    #[error("`by` names the dimension twice: name it once")]
     DimensionTwice,
     /// A request that could never be admitted.
     #[error(

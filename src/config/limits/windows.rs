@@ -164,7 +164,10 @@ pub(crate) fn window(
             let is_bucket = matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
             if has_burst && (window.calendar().is_some() || !is_bucket) {
                 let way_on = match window.calendar() {
-                    Some(calendar) => format!("write a period in `d`: `{}d`", calendar.unit().days()),
+                    Some(calendar) => {
+                        let (limit, days, burst) = (window.limit(), calendar.unit().days(), window.burst());
+                        format!("write a period in `d`: `{limit}/{days}d burst {burst}`")
+                    }
                     None => "remove `algorithm`".to_owned(),
                 };
                 text.wrong(

@@ -29,8 +29,12 @@ pub enum Error {
     Star,
     #[error("a host must have neither scheme nor port: the listener decides those")]
     SchemeOrPort,
-    #[error("a host must not contain `{0}`; write names beyond ASCII as `xn--…`")]
+    #[error("a host must not contain `{0}`")]
     Character(char),
+    #[error("a host must not contain `{0}`; write names beyond ASCII as `xn--…`")]
+    BeyondAscii(char),
+    #[error("a host contains a blank or comma; list several as `host = [\"a.example\", \"b.example\"]`")]
+    Several,
     /// Two dots in a row, or one in front.
     #[error("a label of the host is empty; for all hosts below one write `*.example.com`")]
     EmptyLabel,
@@ -65,7 +69,11 @@ impl HostPattern {
         if let Some(wrong) =
             rest.chars().find(|char| !(char.is_ascii_alphanumeric() || "-_.".contains(*char)))
         {
-            return Err(Error::Character(wrong));
+            return Err(match wrong {
+                ' ' | ',' => Error::Several,
+                _ if wrong.is_ascii() => Error::Character(wrong),
+                _ => Error::BeyondAscii(wrong),
+            });
         }
         if rest.split('.').any(str::is_empty) {
             return Err(Error::EmptyLabel);
@@ -204,7 +212,9 @@ mod tests {
         assert_eq!(HostPattern::parse("*a.com"), Err(Error::Star));
         assert_eq!(HostPattern::parse("a.com:80"), Err(Error::SchemeOrPort));
         assert_eq!(HostPattern::parse("http://a.com"), Err(Error::SchemeOrPort));
-        assert_eq!(HostPattern::parse("b\u{fc}ro.de"), Err(Error::Character('\u{fc}')));
+        assert_eq!(HostPattern::parse("b\u{fc}ro.de"), Err(Error::BeyondAscii('\u{fc}')));
+        assert_eq!(HostPattern::parse("a.com b.com"), Err(Error::Several));
+        assert_eq!(HostPattern::parse("a_b%.com"), Err(Error::Character('%')));
         assert_eq!(HostPattern::parse("a..com"), Err(Error::EmptyLabel));
         assert_eq!(HostPattern::parse("*..com"), Err(Error::EmptyLabel));
     }
