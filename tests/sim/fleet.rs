@@ -103,6 +103,8 @@ struct Node {
 /// A request that waits.
 struct Request {
     key: usize,
+    /// Its number among those of its key.
+    number: u64,
     cost: u64,
     since_ns: u64,
     decision: Decision,
@@ -295,31 +297,31 @@ impl<'a> Fleet<'a> {
         }
         let cost = self.scene.traffic.cost(&self.random);
         self.judge.offered(key, node, cost, self.now_ns);
-        self.ledger.offered(key, cost, self.now_ns);
+        let number = self.ledger.offered(key, cost, self.now_ns);
         let here = &mut self.nodes[node];
         let charges = here.charges(self.scene, key, cost);
         let mut decision = Decision::default();
         let now_ns = here.local_ns(self.now_ns);
         match here.limiter.decide(&charges, ClientAddress::default(), now_ns, &mut decision) {
             Some(waiting) => {
-                here.waiting.push(Request { key, cost, since_ns: self.now_ns, decision, waiting });
+                here.waiting.push(Request { key, number, cost, since_ns: self.now_ns, decision, waiting });
                 self.judge.waited(key);
                 self.push(self.now_ns + DEADLINE_NS, What::Deadline { node });
             }
-            None => self.decided(key, cost, &decision),
+            None => self.decided(key, number, cost, &decision),
         }
         self.carry(node);
         self.expect_arrival(key);
     }
 
-    fn decided(&mut self, key: usize, cost: u64, decision: &Decision) {
+    fn decided(&mut self, key: usize, number: u64, cost: u64, decision: &Decision) {
         if decision.tier == DecidingTier::Fallback {
             self.judge.fell_back();
         }
         if decision.is_admitted() {
             self.judge.admitted(key, cost, self.now_ns);
         }
-        self.ledger.decided(key, cost, decision, self.now_ns);
+        self.ledger.decided(key, number, cost, decision, self.now_ns);
     }
 
     /// Compares what is left everywhere with what one exact limit would have left.
@@ -419,9 +421,9 @@ impl<'a> Fleet<'a> {
                 done.push(here.waiting.swap_remove(index));
             }
         }
-        for Request { key, cost, mut decision, waiting, .. } in done {
+        for Request { key, number, cost, mut decision, waiting, .. } in done {
             waiting.resume(local_ns, &mut decision);
-            self.decided(key, cost, &decision);
+            self.decided(key, number, cost, &decision);
         }
     }
 

@@ -11,6 +11,8 @@ pub struct Ledger {
     plans: Vec<Arc<Plan>>,
     /// By key, then by window.
     accounts: Vec<Vec<Account>>,
+    /// Requests by key.
+    asked: Vec<u64>,
     requests: u64,
     operations: u64,
     /// Units that exact windows admit, and that were admitted.
@@ -27,6 +29,9 @@ struct Account {
     admitted: u64,
     /// Units of the window that were admitted when it refused first, and what it could have admitted by then.
     first_refusal: Option<(f64, f64)>,
+    /// Which request was the first that was refused, and the first that an exact window refuses.
+    refused_at: Option<u64>,
+    exact_refused_at: Option<u64>,
     /// Units that should be left and are not.
     lost: f64,
     /// Units that nodes still hold.
@@ -42,6 +47,8 @@ pub struct Books {
     pub held: f64,
     /// What had been admitted of what a window of 100 units and more has when it refused first, percent; the least of all.
     pub first_refusal: f64,
+    /// The first refused request's place among the requests, percent of its place in front of an exact window; the least of all.
+    pub place: f64,
     /// Admitted less than exact windows do, and more, percent of what these admit.
     pub short: f64,
     pub over: f64,
@@ -58,6 +65,7 @@ impl Books {
             lost: most(|books| books.lost),
             held: most(|books| books.held),
             first_refusal: mean(|books| books.first_refusal),
+            place: mean(|books| books.place),
             short: mean(|books| books.short),
             over: mean(|books| books.over),
             operations: mean(|books| books.operations),
@@ -68,15 +76,29 @@ impl Books {
 impl Ledger {
     pub fn new(plans: &[Arc<Plan>], keys: usize) -> Ledger {
         let accounts = vec![vec![Account::default(); plans.len()]; keys];
-        Ledger { plans: plans.to_vec(), accounts, requests: 0, operations: 0, exact: 0, admitted: 0 }
+        Ledger {
+            plans: plans.to_vec(),
+            accounts,
+            asked: vec![0; keys],
+            requests: 0,
+            operations: 0,
+            exact: 0,
+            admitted: 0,
+        }
     }
 
-    pub fn offered(&mut self, key: usize, cost: u64, now_ns: u64) {
+    /// Returns the request's number among those of its key.
+    pub fn offered(&mut self, key: usize, cost: u64, now_ns: u64) -> u64 {
         self.requests += 1;
+        self.asked[key] += 1;
+        let number = self.asked[key];
         let accounts = self.accounts[key].iter_mut().zip(&self.plans);
         let taken: Vec<(&mut Account, State, bool)> = accounts
             .map(|(account, plan)| {
                 let (state, outcome) = account.instead.take(&plan.quota, cost, BEGIN_NS + now_ns);
+                if !outcome.is_admitted() {
+                    account.exact_refused_at.get_or_insert(number);
+                }
                 (account, state, outcome.is_admitted())
             })
             .collect();
@@ -84,13 +106,14 @@ impl Ledger {
             self.exact += cost;
             taken.into_iter().for_each(|(account, state, _)| account.instead = state);
         }
+        number
     }
 
     pub fn operation(&mut self) {
         self.operations += 1;
     }
 
-    pub fn decided(&mut self, key: usize, cost: u64, decision: &Decision, now_ns: u64) {
+    pub fn decided(&mut self, key: usize, number: u64, cost: u64, decision: &Decision, now_ns: u64) {
         let at_ns = BEGIN_NS + now_ns;
         if decision.is_admitted() {
             self.admitted += cost;
@@ -102,6 +125,9 @@ impl Ledger {
                 continue;
             }
             let is_refused = decision.outcomes.get(window).is_some_and(|outcome| !outcome.is_admitted());
+            if is_refused {
+                account.refused_at = Some(account.refused_at.map_or(number, |first| first.min(number)));
+            }
             if is_refused && account.first_refusal.is_none() {
                 let left = left_of(plan, account.behind, at_ns);
                 let admitted = account.admitted as f64;
@@ -128,11 +154,18 @@ impl Ledger {
             self.accounts.iter().flat_map(|key| key.iter().zip(&large)).filter(|(_, is_large)| **is_large);
         let part = |(admitted, whole): (f64, f64)| 100.0 * admitted / whole.max(1.0);
         let refusals = large_accounts.filter_map(|(account, _)| account.first_refusal.map(part));
+        let places = self.accounts.iter().zip(&self.asked).flat_map(|(accounts, asked)| {
+            accounts.iter().zip(&large).filter(|(_, is_large)| **is_large).filter_map(|(account, _)| {
+                let exact = account.exact_refused_at.unwrap_or(*asked);
+                Some(100.0 * account.refused_at? as f64 / exact as f64)
+            })
+        });
         let of_exact = |units: u64| 100.0 * units as f64 / self.exact.max(1) as f64;
         Books {
             lost: accounts().map(|account| account.lost).fold(0.0, f64::max),
             held: accounts().map(|account| account.held).fold(0.0, f64::max),
             first_refusal: refusals.fold(100.0, f64::min),
+            place: places.fold(100.0, f64::min),
             short: of_exact(self.exact.saturating_sub(self.admitted)),
             over: of_exact(self.admitted.saturating_sub(self.exact)),
             operations: self.operations as f64 / self.requests.max(1) as f64,
