@@ -202,12 +202,10 @@ fn shown(new: &NewTierLimit, hint: Option<String>) -> Value {
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no limit of this tier for this resource");
 
-<<<<<<< HEAD
 /// How many consumers are named that still have a deleted tier.
 const CONSUMERS_SHOWN: i64 = 10;
 
-=======
 const MISSING: &str = "is missing: write it, or `limit`";
->>>>>>> w12-pen
+
 /// A higher limit is refused, because it is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;
