@@ -17,7 +17,8 @@ fuzz_target!(|input: &[u8]| {
     whole.push(text);
     let mut pieces = Numbers::new(Arc::clone(&PATHS), form);
     text.chunks(usize::from(kind >> 1) + 1).for_each(|piece| pieces.push(piece));
-    assert_eq!(whole.last(), pieces.last(), "pieces say the same");
+    let found = |numbers: &Numbers| (0..PATHS.len()).map(|path| numbers.last(path)).collect::<Vec<_>>();
+    assert_eq!(found(&whole), found(&pieces), "pieces say the same");
     if is_beyond_bounds(text) {
         return;
     }
@@ -25,7 +26,8 @@ fuzz_target!(|input: &[u8]| {
         AnswerForm::Documents => vec![text.to_vec()],
         AnswerForm::Events => events(text),
     };
-    for (path, &found) in PATHS.iter().zip(whole.last()) {
+    // serde_json is asked for the last number, not for sums of lists.
+    for (path, found) in PATHS.iter().zip(found(&whole)).filter(|(path, _)| path.adds_up_at().is_none()) {
         let mut expected = None;
         // In what is broken more may be found than serde_json hands on, so nothing is compared.
         if documents.iter().all(|document| read(document, path, &mut expected)) {
@@ -35,7 +37,9 @@ fuzz_target!(|input: &[u8]| {
 });
 
 static PATHS: LazyLock<Arc<[JsonPath]>> = LazyLock::new(|| {
-    ["usage.total_tokens", "usage", "a", "a.b.c"].map(|path| JsonPath::parse(path).expect("a path")).into()
+    ["usage.total_tokens", "usage", "a", "a.b.c", "usage.*.tokens", "a.*"]
+        .map(|path| JsonPath::parse_with_lists(path).expect("a path"))
+        .into()
 });
 
 /// Deeper JSON and longer numbers are not read.
