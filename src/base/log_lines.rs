@@ -53,7 +53,7 @@ mod tests {
     fn each_reason_of_an_outage_is_said_once() {
         let mut outage = Outage::default();
         assert!(!outage.end() && !outage.goes_on());
-        let mut said = |reason| outage.is_news(reason);
+        let mut said = |reason: &str| outage.is_news(reason);
         assert_eq!(["refused", "timeout", "refused", "timeout"].map(&mut said), [true, true, false, false]);
         assert_eq!((0..100).filter(|number| said(&number.to_string())).count(), REASONS_MAX - 2);
         assert!(outage.goes_on() && outage.end() && !outage.end());

@@ -45,6 +45,7 @@ fn lateness_is_one_line_in_the_log_and_its_end_another() {
     assert_eq!((late(), in_time()), (1, 0));
     toxic.delay(Duration::ZERO);
     eventually("its end is told", || (in_time() == 1).then_some(()));
+    assert_eq!(lines("round_trip="), 1, "the round trip that is known then is still the one of before");
     assert_eq!((late(), metric("sluicegate_redis_in_time")), (1, 1.0));
     eventually("the way is known to be shorter", || {
         (metric("sluicegate_redis_round_trip_seconds") < round_trip).then_some(())

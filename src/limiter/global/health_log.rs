@@ -90,7 +90,7 @@ fn log_lateness(shared: &RoutingState, now_ns: u64) {
             let advice = "requests do not wait for it; raise `deadline` of [redis] above the round trip";
             tracing::warn!(shard, ?round_trip, ?deadline, advice, "Redis answers after the deadline");
         } else {
-            tracing::info!(shard, ?round_trip, ?deadline, "Redis answers within the deadline again");
+            tracing::info!(shard, ?deadline, "Redis answers within the deadline again");
         }
     }
 }
