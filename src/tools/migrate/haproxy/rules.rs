@@ -171,8 +171,8 @@ impl<'d> Reading<'d> {
             }
             let first = common.clone().then(bounds);
             if first.is_closed && !common.is_closed || first.allows_otherwise(&backend) {
-                let why = "its section, its backend and its rules allow different addresses; the route is closed (501) until you \
-                           rewrite it with one `allow`";
+                let why = "its section, its backend and its rules allow different addresses; the route is closed (501) \
+                           until you rewrite it with one `allow`";
                 self.draft.notes.left_out(&route.place, &what, why);
             }
             let common = first.then(backend);
@@ -187,8 +187,8 @@ impl<'d> Reading<'d> {
             parts.retain(|part| !routes.iter().any(|(first, _)| order::covers(first, part)));
             for mut part in parts.into_iter().chain(whole) {
                 if part.is_closed() {
-                    let why = "some of the paths that it changes cannot be written as a `rewrite`; their routes are closed (501) until you \
-                         rewrite them";
+                    let why =
+                        "some paths that it changes cannot be written as a `rewrite`: they are closed (501)";
                     self.draft.notes.left_out(&prefix.place, &prefix.what, why);
                 } else {
                     common.apply(&mut part);
@@ -582,7 +582,8 @@ impl<'d> Reading<'d> {
             // Nothing to close then, because paths of rules have no parameters: those that are no part of each other
             // share no request.
             let Some(mut part) = order::shared(&answer, route) else { continue };
-            let why = "a rule of a backend responds itself; its requests are closed (501) until you write a route for them";
+            let why =
+                "a rule of a backend responds itself; its requests are closed (501) until you rewrite it";
             self.draft.notes.left_out(&backend.place, &what, why);
             part.close();
             outer.routes.push(AclRoute::forwarding(part, what, Common::default()));

@@ -47,15 +47,14 @@ impl<'d> Reading<'d> {
         }
         if common.ways > 1 && common.ways_for_anybody < common.ways {
             let place = self.place(route);
-            let why = "Kong requires every credential, the gateway one of those in `auth`; the route is closed (501) until you rewrite it \
-                       with the one that decides";
+            let why = "Kong requires every credential, here one is enough; the route is closed (501) until you rewrite it";
             self.draft.notes.left_out(&place, "several ways to authenticate", why);
             common.is_closed = true;
         }
         if !common.groups.is_empty() && !common.has_groups {
             let place = self.place(route);
-            let why = "only API keys have groups here; the route is closed (501) until you rewrite it: `require` can ask for claims of \
-                       a token";
+            let why =
+                "only API keys have groups; the route is closed (501) until you rewrite it with `require`";
             self.draft.notes.left_out(&place, "acl", why);
             common.is_closed = true;
         }
