@@ -196,10 +196,8 @@ mod tests {
         let add = |number: usize| penalties.queue().add(Key::new(number as u128), denial);
         (0..2 * UNREPORTED_MAX).for_each(add);
         add(0);
-        assert_eq!(
-            (penalties.queue().order.len(), penalties.queue().denials.len()),
-            (UNREPORTED_MAX, UNREPORTED_MAX)
-        );
+        let waiting = |queue: &ReportQueue| [queue.order.len(), queue.denials.len()];
+        assert_eq!(waiting(&penalties.queue()), [UNREPORTED_MAX; 2]);
         let reports = penalties.take(&table, NOW);
         let counts: Vec<_> = reports.iter().map(|(key, denials, _)| (key.bits(), denials.count)).collect();
         assert_eq!((counts.len(), counts[0], counts[1]), (REPORTS_MAX, (0, 2), (1, 1)));

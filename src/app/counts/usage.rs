@@ -88,6 +88,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
             let shown =
                 found.as_deref().map(|found| OverrideView::of(found, row.policy, &account.charge, now_ns));
             let usual = window(row.policy, account, wall);
+            let hot_key = counts.limiter.inspect().hot_instead_of(row.policy, &account.charge);
             let refuses_all = found.as_deref().is_some_and(Override::refuses_all);
             let usual = if refuses_all { WindowUsage { limit: 0, remaining: 0, ..usual } } else { usual };
             WindowUsage {
@@ -98,27 +99,18 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
                     account.charge.window,
                     now_ns,
                 ),
-                hot_key: counts
-                    .limiter
-                    .inspect()
-                    .hot_instead_of(row.policy, &account.charge)
-                    .map(|instead_of| HotKeyUsage { instead_of }),
+                hot_key: hot_key.map(|instead_of| HotKeyUsage { instead_of }),
                 ..usual
             }
         });
         let ends_at = (row.penalty_ns > 0).then(|| wall.after(Duration::from_nanos(row.penalty_ns)));
         let penalty =
             row.policy.penalty.map(|_| PenaltyShown { node: snapshot.node.name.to_string(), ends_at });
+        let windows = Some(windows.collect());
         let (consumer, tenant) = (subject.consumer(), subject.tenant());
         let outranked = counts.limiter.overrides().outranked(row.policy, consumer, tenant, now_ns);
         let outranked = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why)).collect();
-        PolicyUsage {
-            tier: row.tier,
-            penalty,
-            outranked,
-            windows: Some(windows.collect()),
-            ..PolicyUsage::of(row.policy)
-        }
+        PolicyUsage { tier: row.tier, penalty, outranked, windows, ..PolicyUsage::of(row.policy) }
     };
     rows.into_iter().map(shown).collect()
 }

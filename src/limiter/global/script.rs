@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
 
-    /// Scripts that are called on their own: membership, and the moves of keys after a ring has changed.
-    const SEPARATE: [&str; 3] = ["membership.lua", "ring.lua", "leave.lua"];
+    /// Scripts that are called on their own: membership, penalties, and the moves of keys after a ring has changed.
+    const SEPARATE: [&str; 4] = ["membership.lua", "penalties.lua", "ring.lua", "leave.lua"];
 
     #[test]
     fn every_file_is_in_the_script() {
