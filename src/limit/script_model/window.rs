@@ -46,6 +46,7 @@ impl Record {
     /// The record as it is stored and read back: some numbers are floats.
     fn packed(self, r: &RenewalNumbers) -> Record {
         Record {
+            since_us: if r.is_whole { 0.0 } else { self.since_us },
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
             out: float(self.out),
@@ -68,11 +69,16 @@ struct Open {
 
 impl Open {
     fn spent(&self, r: &RenewalNumbers) -> f64 {
+        self.aging(r) + self.record.current
+    }
+
+    /// What the window before counts for, which becomes free until this one ends.
+    fn aging(&self, r: &RenewalNumbers) -> f64 {
         let s = &self.record;
         if !r.is_sliding {
-            return s.current;
+            return 0.0;
         }
-        s.previous * ((self.window_ends_us - s.at_us) / self.period_us) + s.current
+        s.previous * ((self.window_ends_us - s.at_us) / self.period_us)
     }
 
     /// Time until `units` are left if no node spends any, microseconds.
@@ -90,6 +96,22 @@ impl Open {
             return (ends_us - self.period_us * ((most - s.current) / s.previous)).ceil().max(1.0);
         }
         ends_us + (self.period_us - self.period_us * (most / s.current)).ceil().max(0.0)
+    }
+
+    /// How long a lease lasts: its units are spent or too old before the window ends.
+    fn lasts_us(&self, r: &RenewalNumbers) -> f64 {
+        let age_us = if r.is_whole { 0.0 } else { (r.epoch_us / 5.0).floor() };
+        (self.ends_us.min(self.window_ends_us - age_us) - self.record.at_us).max(0.0)
+    }
+
+    /// For how long a node denies on its own when it is out of units.
+    fn deny_us(&self, r: &RenewalNumbers, demand: f64, lasts_us: f64) -> f64 {
+        let deny_us = self.wait_us(r, 1.0);
+        if !r.is_whole || !r.is_sliding {
+            return deny_us;
+        }
+        let useful_us = self.wait_us(r, least_useful(demand));
+        if useful_us < lasts_us { useful_us } else { deny_us.min(lasts_us) }
     }
 
     /// Books what a lease returns or owes, in the window in which it was granted.
@@ -148,10 +170,12 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     } else if !is_new {
         s.out_before = (s.out_before - r.spent + r.delta - r.keep).max(0.0);
     }
+    let mut rate = if is_first || !r.is_whole { 0.0 } else { r.rate };
     if r.release {
         if !is_first {
             s.wanted = (s.wanted - r.reported).max(0.0);
             s.nodes = (s.nodes - 1.0).max(0.0);
+            s.previous += rate * (open.period_us / 1e6);
         }
         *saved = Some(s.packed(r));
         return GrantNumbers {
@@ -171,41 +195,87 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
         }
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
-    let (served, extra, lasts_us) = lend(&mut open, r, demand);
+    let lasts_us = open.lasts_us(r);
+    let (served, extra, later) = lend(&mut open, r, demand, rate, lasts_us);
+    let s = &mut open.record;
+    if later > 0.0 {
+        s.previous = (s.previous - later * (open.period_us / lasts_us)).max(0.0);
+        rate += later / (lasts_us / 1e6);
+    }
+    s.current += served + extra + later;
+    s.out += extra + later;
     let tokens = served + extra;
-    let deny_us = open.wait_us(r, 1.0);
+    let deny_us = open.deny_us(r, demand, lasts_us);
     let dearest = r.costs.iter().copied().fold(1.0, f64::max);
     let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
     *saved = Some(open.record.packed(r));
-    GrantNumbers { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
+    GrantNumbers { epoch: open.number, tokens, rate, lasts_us, deny_us, level, wait_us }
 }
 
-/// Units for waiting requests, units for future ones, and for how long they may be spent.
-fn lend(open: &mut Open, r: &RenewalNumbers, demand: f64) -> (f64, f64, f64) {
-    let left = r.limit - open.spent(r);
-    let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
-    let s = &mut open.record;
-    let mut share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
+/// Units for waiting requests, units for future ones, and those of them that become free only until the window ends.
+fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) -> (f64, f64, f64) {
+    let (left, s) = (r.limit - open.spent(r), &open.record);
+    let served = r.served(left.floor());
+    let is_vain = served < r.pending && !(r.is_whole && r.costs.is_empty());
+    if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN || is_vain {
+        return (served, 0.0, 0.0);
+    }
+    let told = if r.is_whole && r.epoch != open.number { s.wanted - demand } else { 0.0 };
+    let share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand, told);
+    let left_s = lasts_us / 1e6;
+    let (extra, later) = if r.is_whole {
+        part(r, left, open.aging(r), share, demand, r.keep + rate * left_s, left_s)
+    } else {
+        (extra(open, r, left, share, demand, left_s), 0.0)
+    };
+    let is_little = !r.costs.is_empty() && extra < r.pending;
+    if is_little { (served, 0.0, 0.0) } else { (served, extra, later) }
+}
+
+/// Of a window that is lent whole: units for future requests, and units that become free until it ends.
+fn part(
+    r: &RenewalNumbers,
+    left: f64,
+    coming: f64,
+    share: f64,
+    demand: f64,
+    held: f64,
+    left_s: f64,
+) -> (f64, f64) {
+    let (expected, least) = (demand * left_s, least_useful(demand));
+    let doubt = expected.sqrt();
+    let now = ((left * share).max(least) - r.pending).min(left.floor() - r.pending).max(0.0);
+    let sure = (expected - 1.5 * doubt - held).max(0.0);
+    let mut most = now + coming * share;
+    if sure < most {
+        most = (sure + most) / 2.0;
+    }
+    let need = (1.2 * expected + 2.0 * doubt - held).min(most.max(least)).max(0.0);
+    let mut later = (coming * share).min(need - (2.0 * doubt).min(now).min(need));
+    if later < 1.0 {
+        later = 0.0;
+    }
+    ((need - later).min(now).floor(), later)
+}
+
+/// Fewer units than this are not worth a message.
+fn least_useful(demand: f64) -> f64 {
+    (demand * 0.02 + 2.0).min(8.0)
+}
+
+/// Of another window: units for future requests.
+fn extra(open: &Open, r: &RenewalNumbers, left: f64, mut share: f64, demand: f64, left_s: f64) -> f64 {
+    let s = &open.record;
     if share >= 0.25 {
         share /= 2.0;
     }
-    let lasts_us = (ends_us - s.at_us).max(0.0);
-    let left_s = lasts_us / 1e6;
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
-    let mut need = (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
-    if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN {
-        need = 0.0;
-    }
+    let need = (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
     let lendable =
         (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(left / LENT_SHARE) - s.out - s.out_before;
-    let whole = left.floor();
-    let most = (left * share + dither - r.pending).min(lendable).min(whole - r.pending);
-    let served = r.served(whole);
-    let extra = r.useful(need.min(most).floor().max(0.0), served);
-    s.current += served + extra;
-    s.out += extra;
-    (served, extra, lasts_us)
+    let most = (left * share + dither - r.pending).min(lendable).min(left.floor() - r.pending);
+    need.min(most).floor().max(0.0)
 }
 
 /// The end of the millisecond in which the epoch of this number began, at the last time before `now_us` that the number
@@ -263,7 +333,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         None => starts_us + period_us,
         Some(_) => r.window_start_us(period_us, index + 1.0),
     };
-    let mut begins_us = s.at_us - s.since_us;
+    let mut begins_us = if r.is_whole { (index - ahead) * period_us } else { s.at_us - s.since_us };
     if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         (s.wanted_before, s.nodes_before) = if turns <= 1.0 { (s.wanted, s.nodes) } else { (0.0, 0.0) };
