@@ -483,7 +483,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     -- If the level is so high that five units or more may be lent, no other node misses them.
     is_thin = demand * epoch_s < 1 or not (level / 100 >= 5 or is_greedy(wanted, wanted_before))
   else
-    share = lease_share(wanted, wanted_before, nodes, nodes_before, demand, 0)
+    share = lease_share(lease_wanted(wanted, wanted_before, nodes, nodes_before), nodes, nodes_before, demand)
     local add = lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
     promised, out, rate = promised + add, out - add * (since_us / 1e6), rate + add
     -- A node with little demand would return units for future requests, so it gets none.

@@ -56,16 +56,13 @@ local function lease_packed(at_us, since_us, until_s)
   return since_us + lease_since * stays_s
 end
 
--- A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
--- epoch's and this epoch's. Two bounds let it fall quickly after a rush: the demand reported in this epoch plus the
--- last epoch's for the part of the fleet that has not reported yet, and the demand if all nodes wanted as much as those
--- that have reported. `served`: the demand of others that have had their share.
-local function lease_share(wanted, wanted_before, nodes, nodes_before, demand, served)
-  local now, before, most = nodes, nodes_before, nodes_before
+-- The fleet's demand: the higher of the last epoch's and this epoch's. Two bounds let it fall quickly after a rush: the
+-- demand reported in this epoch plus the last epoch's for the part of the fleet that has not reported yet, and the demand
+-- if all nodes wanted as much as those that have reported.
+local function lease_wanted(wanted, wanted_before, nodes, nodes_before)
+  local now, before = nodes, nodes_before
   if 1 > now then now = 1 end
   if 1 > before then before = 1 end
-  if nodes > most then most = nodes end
-  if 1 > most then most = 1 end
   local silent, times, all = 1 - nodes / before, nodes_before / now, wanted_before
   if 0 > silent then silent = 0 end
   if 1 > times then times = 1 end
@@ -73,7 +70,14 @@ local function lease_share(wanted, wanted_before, nodes, nodes_before, demand, s
   local known, alike = wanted + wanted_before * silent, wanted * times
   if known < all then all = known end
   if alike < all then all = alike end
-  local share = demand / (all - served)
+  return all
+end
+
+-- A node's share of what all want, at least half of an even share.
+local function lease_share(all, nodes, nodes_before, demand)
+  local most, share = nodes_before, demand / all
+  if nodes > most then most = nodes end
+  if 1 > most then most = 1 end
   if 1 < share then share = 1 end
   if 0.5 / most > share then share = 0.5 / most end
   return share
@@ -218,31 +222,66 @@ local function window_extra(at_us, left, out, out_before, share, demand, pending
 end
 
 -- Of a window that is lent whole: units for future requests, and units that become free until it ends. A node gets what it
--- needs almost certainly out of its share, and half of the rest of that, because another may need more than it expects.
--- `coming`: what becomes free; `held`: what the node has for the rest of the window; `least`: fewer are not worth a message.
-local function window_part(left, coming, share, demand, pending, held, least, left_s)
-  local expected, now, later = demand * left_s, left * share, coming * share
-  local doubt, rest = sqrt(expected), left - left % 1 - pending
-  local need, sure = 1.2 * expected + 2 * doubt - held, expected - 1.5 * doubt - held
+-- needs almost certainly, and a part of the rest of its share, because another may need more than it expects.
+--   left, coming  units that are left, and that become free and are not lent
+--   wanted, spare what all nodes are expected to want until the window ends, and what is left if those want it who have not
+--                 had their share
+--   share, part   a node's share of what those want, and of what all want
+--   least         fewer are not worth a message
+local function window_part(left, coming, wanted, spare, share, part, demand, pending, keep, rate, least, left_s)
+  local expected, held, later, now = demand * left_s, keep + rate * left_s, coming * share, left * share
+  local doubt, rest, least_apart = sqrt(expected), left - left % 1 - pending, part < 0.2 and 100 or 40
+  -- What nodes have not spent of a rate when the window ends is lost, a unit or more each: they share little first come, first
+  -- served.
+  if limit * part < least_apart or rate == 0 and later < 10 then later = 0 end
+  if expected < least then least = expected end
   if least > now then now = least end
   now = now - pending
   if rest < now then now = rest end
   if 0 > now then now = 0 end
+  local sure, need = expected - 1.5 * doubt - held, 1.2 * expected + 2 * doubt - held
   if 0 > sure then sure = 0 end
-  local most = now + later
-  if sure < most then most = (sure + most) / 2 end
+  if 0 > spare then spare = 0 end
+  local most, fair = now + later, expected + spare * part - held
+  if fair < most then most = fair end
+  if sure < most then most = sure + (most - sure) * (0.5 + 0.5 * min(spare / wanted, 1)) end
   if least > most then most = least end
   if most < need then need = most end
   if 0 > need then need = 0 end
-  -- What becomes free is for requests that are expected, units at once are for when more come.
-  local extra = 2 * doubt
+  -- Units at once are for a while only, because other nodes miss them if traffic moves.
+  local soon = max(demand * (epoch_us / 8e6), 64)
+  if expected < soon then soon = expected end
+  local slack = 2 * sqrt(soon)
+  local extra = slack
   if now < extra then extra = now end
   if need < extra then extra = need end
   if need - extra < later then later = need - extra end
   if 1 > later then later = 0 end
+  rate = rate + later / left_s
+  local at_once = 1.2 * soon + slack - keep - rate * (soon / demand)
+  if least > at_once then at_once = least end
   extra = need - later
   if now < extra then extra = now end
+  if at_once < extra then extra = at_once end
   return extra - extra % 1, later
+end
+
+-- How long a node denies on its own when a window that is lent whole leaves it nothing.
+local function window_deny(spent, current, previous, all, share, demand, rate, least, lasts_us, gone_us)
+  local wait_us, is_short
+  if is_sliding then
+    local due = refill * share
+    if demand < due then due = demand end
+    -- When the window ends, the node asks anyway.
+    wait_us = min(window_wait(spent, current, previous, lasts_us, max(least, 1)), lasts_us)
+    is_short = rate < 0.5 * due and all < 9 * refill
+  else
+    wait_us = window_wait(spent, current, previous, lasts_us, 1)
+    is_short = current - all * (gone_us / 1e6) > limit / 20
+  end
+  -- Others hold what this node lacks, and return it if their traffic has gone.
+  if is_short then return min(wait_us, floor(period_us / 20)) end
+  return wait_us
 end
 
 local function window_lease_renew(key, epoch, demand, reported, rate, pending, spent, delta, keep, is_release, costs)
@@ -297,15 +336,16 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
   if begins_us + epoch_us < until_us then until_us = begins_us + epoch_us end
   local lasts_us, extra, later, served = until_us - at_us, 0, 0, lease_served(left - left % 1, pending, costs)
   if 0 > lasts_us then lasts_us = 0 end
-  local left_s, least = lasts_us / 1e6, demand * 0.02 + 2
-  if 8 < least then least = 8 end
+  local left_s, all = lasts_us / 1e6, lease_wanted(wanted, wanted_before, nodes, nodes_before)
+  local share, least = lease_share(all, nodes, nodes_before, demand), 0
+  if is_whole then least = min(demand * 0.02 + 2, 8, limit / 50, limit * share / 10) end
   -- A node with little demand would return units for future requests, so it gets none. Nor does any node if a waiting
   -- request is refused or, if requests have costs of their own, if they are fewer than the waiting ones cost together.
   if lasts_us ~= 0 and not (demand * epoch_s < 1) and (served == pending or is_whole and not costs) then
-    local told = is_whole and is_first and wanted - demand or 0
-    local share = lease_share(wanted, wanted_before, nodes, nodes_before, demand, told)
     if is_whole then
-      extra, later = window_part(left, aging, share, demand, pending, keep + rate * left_s, least, left_s)
+      local unserved = is_first and all - (wanted - demand) or all
+      extra, later = window_part(left, aging, all * left_s, left + aging - unserved * left_s,
+        lease_share(unserved, nodes, nodes_before, demand), share, demand, pending, keep, rate, least, left_s)
     else
       extra = window_extra(at_us, left, out, out_before, share, demand, pending, keep, left_s)
     end
@@ -318,12 +358,11 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
   -- Units that requests wait for are spent at once, so only the others count as out.
   current, out = current + (served + extra + later), out + (extra + later)
   spent = aging + current
-  local deny_us, wait_us = window_wait(spent, current, previous, ends_us - at_us, 1), 0
-  if is_whole and is_sliding then
-    -- Fewer units are not worth a message, and in the next window the node asks anyway.
-    local useful_us = window_wait(spent, current, previous, ends_us - at_us, least)
-    if useful_us < lasts_us then deny_us = useful_us end
-    if lasts_us < deny_us then deny_us = lasts_us end
+  local deny_us, wait_us = 0, 0
+  if is_whole then
+    deny_us = window_deny(spent, current, previous, all, share, demand, rate, least, lasts_us, at_us - starts_us)
+  else
+    deny_us = window_wait(spent, current, previous, ends_us - at_us, 1)
   end
   if served < pending then
     -- The wait is that of the costliest waiting request, so that its client is not told to retry too early.

@@ -2,7 +2,7 @@
 
 use super::bucket::number_of;
 use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
-use super::{float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack};
+use super::{float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
 use crate::lease_messages::LentWindow;
 
 /// The record that Redis keeps of one key.
@@ -104,14 +104,31 @@ impl Open {
         (self.ends_us.min(self.window_ends_us - age_us) - self.record.at_us).max(0.0)
     }
 
-    /// For how long a node denies on its own when it is out of units.
-    fn deny_us(&self, r: &RenewalNumbers, demand: f64, lasts_us: f64) -> f64 {
-        let deny_us = self.wait_us(r, 1.0);
-        if !r.is_whole || !r.is_sliding {
-            return deny_us;
+    /// What all nodes want, units a second.
+    fn wanted(&self) -> f64 {
+        let s = &self.record;
+        wanted_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes])
+    }
+
+    fn share(&self, all: f64, demand: f64) -> f64 {
+        share_of(all, [self.record.nodes_before, self.record.nodes], demand)
+    }
+
+    /// For how long a node denies on its own when a window leaves it nothing.
+    fn deny_us(&self, r: &RenewalNumbers, demand: f64, rate: f64) -> f64 {
+        if !r.is_whole {
+            return self.wait_us(r, 1.0);
         }
-        let useful_us = self.wait_us(r, least_useful(demand));
-        if useful_us < lasts_us { useful_us } else { deny_us.min(lasts_us) }
+        let (s, lasts_us, all) = (&self.record, self.lasts_us(r), self.wanted());
+        let (wait_us, is_short) = if r.is_sliding {
+            let share = self.share(all, demand);
+            let wait_us = self.wait_us(r, least_useful(r, demand, share).max(1.0)).min(lasts_us);
+            (wait_us, rate < 0.5 * (r.refill * share).min(demand) && all < 9.0 * r.refill)
+        } else {
+            let gone_s = (s.at_us - self.window_starts_us) / 1e6;
+            (self.wait_us(r, 1.0), s.current - all * gone_s > r.limit / 20.0)
+        };
+        if is_short { wait_us.min((self.period_us / 20.0).floor()) } else { wait_us }
     }
 
     /// Books what a lease returns or owes, in the window in which it was granted.
@@ -196,7 +213,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
     let lasts_us = open.lasts_us(r);
-    let (served, extra, later) = lend(&mut open, r, demand, rate, lasts_us);
+    let (served, extra, later) = lend(&open, r, demand, rate, lasts_us);
     let s = &mut open.record;
     if later > 0.0 {
         s.previous = (s.previous - later * (open.period_us / lasts_us)).max(0.0);
@@ -205,7 +222,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     s.current += served + extra + later;
     s.out += extra + later;
     let tokens = served + extra;
-    let deny_us = open.deny_us(r, demand, lasts_us);
+    let deny_us = open.deny_us(r, demand, rate);
     let dearest = r.costs.iter().copied().fold(1.0, f64::max);
     let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
@@ -215,53 +232,77 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
 
 /// Units for waiting requests, units for future ones, and those of them that become free only until the window ends.
 fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) -> (f64, f64, f64) {
-    let (left, s) = (r.limit - open.spent(r), &open.record);
+    let (left, s, left_s) = (r.limit - open.spent(r), &open.record, lasts_us / 1e6);
     let served = r.served(left.floor());
     let is_vain = served < r.pending && !(r.is_whole && r.costs.is_empty());
     if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN || is_vain {
         return (served, 0.0, 0.0);
     }
-    let told = if r.is_whole && r.epoch != open.number { s.wanted - demand } else { 0.0 };
-    let share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand, told);
-    let left_s = lasts_us / 1e6;
+    let all = open.wanted();
+    let part = open.share(all, demand);
     let (extra, later) = if r.is_whole {
-        part(r, left, open.aging(r), share, demand, r.keep + rate * left_s, left_s)
+        let unserved = if r.epoch == open.number { all } else { all - (s.wanted - demand) };
+        let coming = open.aging(r);
+        let spare = left + coming - unserved * left_s;
+        Divided { left, coming, wanted: all * left_s, spare, share: open.share(unserved, demand), part }
+            .part_of(r, demand, rate, left_s)
     } else {
-        (extra(open, r, left, share, demand, left_s), 0.0)
+        (extra(open, r, left, part, demand, left_s), 0.0)
     };
     let is_little = !r.costs.is_empty() && extra < r.pending;
     if is_little { (served, 0.0, 0.0) } else { (served, extra, later) }
 }
 
-/// Of a window that is lent whole: units for future requests, and units that become free until it ends.
-fn part(
-    r: &RenewalNumbers,
+/// What there is of a window that is lent whole.
+struct Divided {
+    /// Units that are left, and that become free and are not lent.
     left: f64,
     coming: f64,
+    /// What all nodes are expected to want until the window ends, and what is left if those want it who have not had their
+    /// share.
+    wanted: f64,
+    spare: f64,
+    /// A node's share of what those want, and of what all want.
     share: f64,
-    demand: f64,
-    held: f64,
-    left_s: f64,
-) -> (f64, f64) {
-    let (expected, least) = (demand * left_s, least_useful(demand));
-    let doubt = expected.sqrt();
-    let now = ((left * share).max(least) - r.pending).min(left.floor() - r.pending).max(0.0);
-    let sure = (expected - 1.5 * doubt - held).max(0.0);
-    let mut most = now + coming * share;
-    if sure < most {
-        most = (sure + most) / 2.0;
-    }
-    let need = (1.2 * expected + 2.0 * doubt - held).min(most.max(least)).max(0.0);
-    let mut later = (coming * share).min(need - (2.0 * doubt).min(now).min(need));
-    if later < 1.0 {
-        later = 0.0;
-    }
-    ((need - later).min(now).floor(), later)
+    part: f64,
 }
 
-/// Fewer units than this are not worth a message.
-fn least_useful(demand: f64) -> f64 {
-    (demand * 0.02 + 2.0).min(8.0)
+impl Divided {
+    /// Units for a node's future requests, and those that become free until the window ends, which is in `left_s`.
+    fn part_of(&self, r: &RenewalNumbers, demand: f64, mut rate: f64, left_s: f64) -> (f64, f64) {
+        let (expected, held) = (demand * left_s, r.keep + rate * left_s);
+        let (doubt, least) = (expected.sqrt(), least_useful(r, demand, self.part).min(expected));
+        let mut later = self.coming * self.share;
+        // What nodes have not spent of a rate when the window ends is lost, a unit or more each: they share little first come,
+        // first served.
+        let least_apart = if self.part < 0.2 { 100.0 } else { 40.0 };
+        if r.limit * self.part < least_apart || rate == 0.0 && later < 10.0 {
+            later = 0.0;
+        }
+        let now =
+            ((self.left * self.share).max(least) - r.pending).min(self.left.floor() - r.pending).max(0.0);
+        let sure = (expected - 1.5 * doubt - held).max(0.0);
+        let mut most = (now + later).min(expected + self.spare.max(0.0) * self.part - held);
+        if sure < most {
+            most = sure + (most - sure) * (0.5 + 0.5 * (self.spare.max(0.0) / self.wanted).min(1.0));
+        }
+        let need = (1.2 * expected + 2.0 * doubt - held).min(most.max(least)).max(0.0);
+        // Units at once are for a while only, because other nodes miss them if traffic moves.
+        let soon = expected.min((demand * (r.epoch_us / 8e6)).max(MANY));
+        let slack = 2.0 * soon.sqrt();
+        later = later.min(need - slack.min(now).min(need));
+        if later < 1.0 {
+            later = 0.0;
+        }
+        rate += later / left_s;
+        let at_once = (1.2 * soon + slack - r.keep - rate * (soon / demand)).max(0.0);
+        ((need - later).min(now).min(at_once.max(least)).floor(), later)
+    }
+}
+
+/// Fewer units than this are not worth a message. `share`: the node's of the limit.
+fn least_useful(r: &RenewalNumbers, demand: f64, share: f64) -> f64 {
+    (demand * 0.02 + 2.0).min(8.0).min(r.limit / 50.0).min(r.limit * share / 10.0)
 }
 
 /// Of another window: units for future requests.
@@ -357,3 +398,5 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
 /// A node with a demand below this many units an epoch is granted only what requests wait for, because it would return
 /// the rest.
 const THIN: f64 = 1.0;
+/// A node is granted units for so many requests at least.
+const MANY: f64 = 64.0;
