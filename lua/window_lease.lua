@@ -228,21 +228,23 @@ end
 --                 had their share
 --   share, part   a node's share of what those want, and of what all want
 --   least         fewer are not worth a message
-local function window_part(left, coming, wanted, spare, share, part, demand, pending, keep, rate, least, left_s)
+local function window_part(left, coming, wanted, spare, share, part, demand, pending, keep, rate, least, left_s, costs)
   local expected, held, later, now = demand * left_s, keep + rate * left_s, coming * share, left * share
   local doubt, rest, least_apart = sqrt(expected), left - left % 1 - pending, part < 0.2 and 100 or 40
   -- What nodes have not spent of a rate when the window ends is lost, a unit or more each: they share little first come, first
   -- served.
   if limit * part < least_apart or rate == 0 and later < 10 then later = 0 end
-  if expected < least then least = expected end
+  -- Of requests with costs of their own none is certain to fit into what a node holds.
+  local certain = costs and 0 or expected
+  if certain < least then least = certain end
   if least > now then now = least end
   now = now - pending
   if rest < now then now = rest end
   if 0 > now then now = 0 end
-  local sure, need = expected - 1.5 * doubt - held, 1.2 * expected + 2 * doubt - held
+  local sure, need = certain - 1.5 * doubt - held, 1.2 * expected + 2 * doubt - held
   if 0 > sure then sure = 0 end
   if 0 > spare then spare = 0 end
-  local most, fair = now + later, expected + spare * part - held
+  local most, fair = now + later, certain + spare * part - held
   if fair < most then most = fair end
   if sure < most then most = sure + (most - sure) * (0.5 + 0.5 * min(spare / wanted, 1)) end
   if least > most then most = least end
@@ -345,7 +347,8 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
     if is_whole then
       local unserved = is_first and all - (wanted - demand) or all
       extra, later = window_part(left, aging, all * left_s, left + aging - unserved * left_s,
-        lease_share(unserved, nodes, nodes_before, demand), share, demand, pending, keep, rate, least, left_s)
+        lease_share(unserved, nodes, nodes_before, demand), share, demand, pending, keep, rate, least, left_s,
+        costs)
     else
       extra = window_extra(at_us, left, out, out_before, share, demand, pending, keep, left_s)
     end

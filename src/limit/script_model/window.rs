@@ -244,7 +244,7 @@ fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) 
         let unserved = if r.epoch == open.number { all } else { all - (s.wanted - demand) };
         let coming = open.aging(r);
         let spare = left + coming - unserved * left_s;
-        Divided { left, coming, wanted: all * left_s, spare, share: open.share(unserved, demand), part }
+        Portion { left, coming, wanted: all * left_s, spare, share: open.share(unserved, demand), part }
             .part_of(r, demand, rate, left_s)
     } else {
         (extra(open, r, left, part, demand, left_s), 0.0)
@@ -254,7 +254,7 @@ fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) 
 }
 
 /// What there is of a window that is lent whole.
-struct Divided {
+struct Portion {
     /// Units that are left, and that become free and are not lent.
     left: f64,
     coming: f64,
@@ -267,11 +267,13 @@ struct Divided {
     part: f64,
 }
 
-impl Divided {
+impl Portion {
     /// Units for a node's future requests, and those that become free until the window ends, which is in `left_s`.
     fn part_of(&self, r: &RenewalNumbers, demand: f64, mut rate: f64, left_s: f64) -> (f64, f64) {
         let (expected, held) = (demand * left_s, r.keep + rate * left_s);
-        let (doubt, least) = (expected.sqrt(), least_useful(r, demand, self.part).min(expected));
+        // Of requests with costs of their own none is certain to fit into what a node holds.
+        let certain = if r.costs.is_empty() { expected } else { 0.0 };
+        let (doubt, least) = (expected.sqrt(), least_useful(r, demand, self.part).min(certain));
         let mut later = self.coming * self.share;
         // What nodes have not spent of a rate when the window ends is lost, a unit or more each: they share little first come,
         // first served.
@@ -281,8 +283,8 @@ impl Divided {
         }
         let now =
             ((self.left * self.share).max(least) - r.pending).min(self.left.floor() - r.pending).max(0.0);
-        let sure = (expected - 1.5 * doubt - held).max(0.0);
-        let mut most = (now + later).min(expected + self.spare.max(0.0) * self.part - held);
+        let sure = (certain - 1.5 * doubt - held).max(0.0);
+        let mut most = (now + later).min(certain + self.spare.max(0.0) * self.part - held);
         if sure < most {
             most = sure + (most - sure) * (0.5 + 0.5 * (self.spare.max(0.0) / self.wanted).min(1.0));
         }
