@@ -429,7 +429,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   is_release, is_ahead, costs)
   if plan ~= at_hand then lease_adopt(plan) end
   if is_window then
-    return window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs)
+    return window_lease_renew(key, epoch, demand, reported, rate, pending, spent, delta, keep, is_release, costs)
   end
   local saved, open = heads[key] == nil and values[key] or string_of(key), lease_open
   if saved and #saved == 44 then saved = lease_of_exact(saved) end
@@ -483,7 +483,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     -- If the level is so high that five units or more may be lent, no other node misses them.
     is_thin = demand * epoch_s < 1 or not (level / 100 >= 5 or is_greedy(wanted, wanted_before))
   else
-    share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
+    share = lease_share(lease_wanted(wanted, wanted_before, nodes, nodes_before), nodes, nodes_before, demand)
     local add = lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
     promised, out, rate = promised + add, out - add * (since_us / 1e6), rate + add
     -- A node with little demand would return units for future requests, so it gets none.

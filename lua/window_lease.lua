@@ -1,15 +1,21 @@
 -- A lease on a fixed or a sliding window: units that a node may spend on its own until the epoch, or the window, ends.
 --
--- window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs) is called by
--- lease_renew (lease.lua), with the same arguments and results. A window does not refill at a rate, so the whole grant
--- is units. This file also has what buckets and windows share, beginning with the numbers of the current plan.
+-- window_lease_renew(key, epoch, demand, reported, rate, pending, spent, delta, keep, is_release, costs) is called by
+-- lease_renew (lease.lua), with the same arguments and results. This file also has what buckets and windows share,
+-- beginning with the numbers of the current plan.
+--
+-- A short window is lent whole: its epoch is the window, and a lease ends when the window does. As the window before ages,
+-- units become free at a rate, which is lent as well: what has still to become free of a part of `previous` moves to
+-- `current`, so that the spent part of the limit remains the same and from then on falls by so much less. Of other windows
+-- the whole grant is units.
 --
 -- The record, 64 bytes: at_us; current, previous: units granted in this window and spent in the one before (doubles);
 -- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
 -- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
 -- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under:
--- limit, period_ns (doubles). A window may be one of the calendar (arithmetic.lua). An epoch never crosses a window's end. A changed limit leaves the units as they are; under
--- a changed period, what is spent counts in the present window. A record of an exact window is read too.
+-- limit, period_ns (doubles). A window may be one of the calendar (arithmetic.lua). An epoch never crosses a window's end. A
+-- changed limit leaves the units as they are; under a changed period, what is spent counts in the present window. A record
+-- of an exact window is read too.
 --
 -- Its twin is src/limit/script_model/window.rs, operation for operation; a test compares them bit by bit. lease.lua
 -- says why steps are skipped and functions hardly called.
@@ -18,7 +24,7 @@ local sqrt = math.sqrt
 
 -- The numbers of the current plan. Upvalues cost a third of what table fields do, and most renewals of a call have the
 -- same plan.
-local at_hand, is_window, is_sliding
+local at_hand, is_window, is_sliding, is_whole
 local limit, burst, refill, per_epoch, period_ns, period_us, epoch_us, epoch_s, fifth_us, lent_min
 -- What records of it end in.
 local lease_tail
@@ -31,14 +37,15 @@ local function lease_adopt(plan)
   refill, period_us = limit * 1e9 / period_ns, floor(period_ns / 1000)
   lease_tail = is_window and pack('<d', period_ns) or pack('<ddd', limit, period_ns, burst)
   epoch_s, fifth_us = epoch_us / 1e6, epoch_us / 5
+  is_whole = is_window and epoch_us >= period_us
   per_epoch = refill * epoch_s
   -- All nodes together may hold units for future requests that refill in two epochs, or a hundredth of what is left if
   -- that is more.
   lent_min = per_epoch * 2
 end
 
--- A window's epoch lasts half a second at most, which is 19 bits of microseconds. The bits above hold for how long the key is
--- kept.
+-- An epoch that is not its window lasts half a second at most, which is 19 bits of microseconds. The bits above hold for how
+-- long the key is kept.
 local lease_since = 2 ^ 19
 
 local function lease_packed(at_us, since_us, until_s)
@@ -49,16 +56,13 @@ local function lease_packed(at_us, since_us, until_s)
   return since_us + lease_since * stays_s
 end
 
--- A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
--- epoch's and this epoch's. Two bounds let it fall quickly after a rush: the demand reported in this epoch plus the
--- last epoch's for the part of the fleet that has not reported yet, and the demand if all nodes wanted as much as those
--- that have reported.
-local function lease_share(wanted, wanted_before, nodes, nodes_before, demand)
-  local now, before, most = nodes, nodes_before, nodes_before
+-- The fleet's demand: the higher of the last epoch's and this epoch's. Two bounds let it fall quickly after a rush: the
+-- demand reported in this epoch plus the last epoch's for the part of the fleet that has not reported yet, and the demand
+-- if all nodes wanted as much as those that have reported.
+local function lease_wanted(wanted, wanted_before, nodes, nodes_before)
+  local now, before = nodes, nodes_before
   if 1 > now then now = 1 end
   if 1 > before then before = 1 end
-  if nodes > most then most = nodes end
-  if 1 > most then most = 1 end
   local silent, times, all = 1 - nodes / before, nodes_before / now, wanted_before
   if 0 > silent then silent = 0 end
   if 1 > times then times = 1 end
@@ -66,7 +70,14 @@ local function lease_share(wanted, wanted_before, nodes, nodes_before, demand)
   local known, alike = wanted + wanted_before * silent, wanted * times
   if known < all then all = known end
   if alike < all then all = alike end
-  local share = demand / all
+  return all
+end
+
+-- A node's share of what all want, at least half of an even share.
+local function lease_share(all, nodes, nodes_before, demand)
+  local most, share = nodes_before, demand / all
+  if nodes > most then most = nodes end
+  if 1 > most then most = 1 end
   if 1 < share then share = 1 end
   if 0.5 / most > share then share = 0.5 / most end
   return share
@@ -155,7 +166,7 @@ local function window_open(saved)
     previous = index - then_index == 1 and current or 0
     current = 0
   end
-  local begins_us = at_us - since_us
+  local begins_us = is_whole and then_index * period_us or at_us - since_us
   if is_new or to_us >= begins_us + epoch_us then
     local turns = (to_us - begins_us) / epoch_us
     turns = turns - turns % 1
@@ -177,6 +188,7 @@ end
 local function window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes,
   nodes_before, until_s, ends_us)
   local need_us = ends_us + period_us - at_us + 200000
+  if is_whole then since_us = 0 end
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, 0) end
   heads[key] = pack('<dddffffI4HHdd', at_us, current, previous, wanted, wanted_before, out, out_before,
     lease_packed(at_us, since_us, until_s), nodes, nodes_before, limit, period_ns)
@@ -209,7 +221,72 @@ local function window_extra(at_us, left, out, out_before, share, demand, pending
   return extra - extra % 1
 end
 
-local function window_lease_renew(key, epoch, demand, reported, pending, spent, delta, keep, is_release, costs)
+-- Of a window that is lent whole: units for future requests, and units that become free until it ends. A node gets what it
+-- needs almost certainly, and a part of the rest of its share, because another may need more than it expects.
+--   left, coming  units that are left, and that become free and are not lent
+--   wanted, spare what all nodes are expected to want until the window ends, and what is left if those want it who have not
+--                 had their share
+--   share, part   a node's share of what those want, and of what all want
+--   least         fewer are not worth a message
+local function window_part(left, coming, wanted, spare, share, part, demand, pending, keep, rate, least, left_s, costs)
+  local expected, held, later, now = demand * left_s, keep + rate * left_s, coming * share, left * share
+  local doubt, rest, least_apart = sqrt(expected), left - left % 1 - pending, part < 0.2 and 100 or 40
+  -- What nodes have not spent of a rate when the window ends is lost, a unit or more each: they share little first come, first
+  -- served.
+  if limit * part < least_apart or rate == 0 and later < 10 then later = 0 end
+  -- Of requests with costs of their own none is certain to fit into what a node holds.
+  local certain = costs and 0 or expected
+  if certain < least then least = certain end
+  if least > now then now = least end
+  now = now - pending
+  if rest < now then now = rest end
+  if 0 > now then now = 0 end
+  local sure, need = certain - 1.5 * doubt - held, 1.2 * expected + 2 * doubt - held
+  if 0 > sure then sure = 0 end
+  if 0 > spare then spare = 0 end
+  local most, fair = now + later, certain + spare * part - held
+  if fair < most then most = fair end
+  if sure < most then most = sure + (most - sure) * (0.5 + 0.5 * min(spare / wanted, 1)) end
+  if least > most then most = least end
+  if most < need then need = most end
+  if 0 > need then need = 0 end
+  -- Units at once are for a while only, because other nodes miss them if traffic moves.
+  local soon = max(demand * (epoch_us / 8e6), 64)
+  if expected < soon then soon = expected end
+  local slack = 2 * sqrt(soon)
+  local extra = slack
+  if now < extra then extra = now end
+  if need < extra then extra = need end
+  if need - extra < later then later = need - extra end
+  if 1 > later then later = 0 end
+  rate = rate + later / left_s
+  local at_once = 1.2 * soon + slack - keep - rate * (soon / demand)
+  if least > at_once then at_once = least end
+  extra = need - later
+  if now < extra then extra = now end
+  if at_once < extra then extra = at_once end
+  return extra - extra % 1, later
+end
+
+-- How long a node denies on its own when a window that is lent whole leaves it nothing.
+local function window_deny(spent, current, previous, all, share, demand, rate, least, lasts_us, gone_us)
+  local wait_us, is_short
+  if is_sliding then
+    local due = refill * share
+    if demand < due then due = demand end
+    -- When the window ends, the node asks anyway.
+    wait_us = min(window_wait(spent, current, previous, lasts_us, max(least, 1)), lasts_us)
+    is_short = rate < 0.5 * due and all < 9 * refill
+  else
+    wait_us = window_wait(spent, current, previous, lasts_us, 1)
+    is_short = current - all * (gone_us / 1e6) > limit / 20
+  end
+  -- Others hold what this node lacks, and return it if their traffic has gone.
+  if is_short then return min(wait_us, floor(period_us / 20)) end
+  return wait_us
+end
+
+local function window_lease_renew(key, epoch, demand, reported, rate, pending, spent, delta, keep, is_release, costs)
   local at_us, current, previous, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s,
     starts_us, ends_us = window_open(heads[key] == nil and values[key] or string_of(key))
   local begins_ms = begins_us / 1000
@@ -235,10 +312,13 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
     out_before = out_before - spent + delta - keep
     if 0 > out_before then out_before = 0 end
   end
+  if is_first or not is_whole then rate = 0 end
+  if is_release and not is_first then
+    wanted, nodes, previous = max(wanted - reported, 0), max(nodes - 1, 0), previous + rate * (period_us / 1e6)
+  end
   -- The spent part of the limit: the last window counts by the share of it that still overlaps.
   local aging = is_sliding and previous * ((ends_us - at_us) / period_us) or 0
   if is_release then
-    if not is_first then wanted, nodes = max(wanted - reported, 0), max(nodes - 1, 0) end
     window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
       until_s, ends_us)
     return number, 0, 0, 0, 0, limit - (aging + current), 0
@@ -253,21 +333,40 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
   wanted = wanted + demand - reported
   if demand > wanted then wanted = demand end
   -- A lease ends early enough that its units are spent or too old before the window ends.
-  local left, until_us = limit - (aging + current), ends_us - (fifth_us - fifth_us % 1)
+  local left, until_us = limit - (aging + current), ends_us
+  if not is_whole then until_us = ends_us - (fifth_us - fifth_us % 1) end
   if begins_us + epoch_us < until_us then until_us = begins_us + epoch_us end
-  local lasts_us, extra, served = until_us - at_us, 0, lease_served(left - left % 1, pending, costs)
+  local lasts_us, extra, later, served = until_us - at_us, 0, 0, lease_served(left - left % 1, pending, costs)
   if 0 > lasts_us then lasts_us = 0 end
+  local left_s, all = lasts_us / 1e6, lease_wanted(wanted, wanted_before, nodes, nodes_before)
+  local share, least = lease_share(all, nodes, nodes_before, demand), 0
+  if is_whole then least = min(demand * 0.02 + 2, 8, limit / 50, limit * share / 10) end
   -- A node with little demand would return units for future requests, so it gets none. Nor does any node if a waiting
   -- request is refused or, if requests have costs of their own, if they are fewer than the waiting ones cost together.
-  if served == pending and lasts_us ~= 0 and not (demand * epoch_s < 1) then
-    local share = lease_share(wanted, wanted_before, nodes, nodes_before, demand)
-    extra = window_extra(at_us, left, out, out_before, share, demand, pending, keep, lasts_us / 1e6)
-    if costs and extra < pending then extra = 0 end
+  if lasts_us ~= 0 and not (demand * epoch_s < 1) and (served == pending or is_whole and not costs) then
+    if is_whole then
+      local unserved = is_first and all - (wanted - demand) or all
+      extra, later = window_part(left, aging, all * left_s, left + aging - unserved * left_s,
+        lease_share(unserved, nodes, nodes_before, demand), share, demand, pending, keep, rate, least, left_s,
+        costs)
+    else
+      extra = window_extra(at_us, left, out, out_before, share, demand, pending, keep, left_s)
+    end
+    if costs and extra < pending then extra, later = 0, 0 end
+  end
+  if later > 0 then
+    previous, rate = max(previous - later * (period_us / lasts_us), 0), rate + later / left_s
+    aging = previous * ((ends_us - at_us) / period_us)
   end
   -- Units that requests wait for are spent at once, so only the others count as out.
-  current, out = current + (served + extra), out + extra
+  current, out = current + (served + extra + later), out + (extra + later)
   spent = aging + current
-  local deny_us, wait_us = window_wait(spent, current, previous, ends_us - at_us, 1), 0
+  local deny_us, wait_us = 0, 0
+  if is_whole then
+    deny_us = window_deny(spent, current, previous, all, share, demand, rate, least, lasts_us, at_us - starts_us)
+  else
+    deny_us = window_wait(spent, current, previous, ends_us - at_us, 1)
+  end
   if served < pending then
     -- The wait is that of the costliest waiting request, so that its client is not told to retry too early.
     local dearest = 1
@@ -278,5 +377,5 @@ local function window_lease_renew(key, epoch, demand, reported, pending, spent, 
   end
   window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
     until_s, ends_us)
-  return number, served + extra, 0, lasts_us, deny_us, limit - spent, wait_us
+  return number, served + extra, rate, lasts_us, deny_us, limit - spent, wait_us
 end

@@ -23,6 +23,18 @@ impl Plan {
     pub fn mark(&self) -> u8 {
         *b"TFSLQC".get(usize::from(self.quota.algorithm().number()) - 1).unwrap_or(&b'C')
     }
+
+    /// Whether a lease lasts until its window ends.
+    pub(crate) fn is_lent_whole(&self) -> bool {
+        self.quota.algorithm() != Algorithm::TokenBucket
+            && self.sharing.epoch_ns >= self.quota.period_ns().get()
+    }
+
+    /// A lease's age: how long after its end its units may still be spent, nanoseconds. Older ones are only returned.
+    #[inline]
+    pub fn age_ns(&self) -> u64 {
+        if self.is_lent_whole() { 0 } else { self.sharing.epoch_ns / 5 }
+    }
 }
 
 /// How exactly a fleet keeps a window together, and what happens without Redis.
@@ -53,25 +65,25 @@ impl Sharing {
     /// burst included). 0 is exact.
     ///
     /// Where overshoot comes from: a bucket's level in Redis and the unspent units of all nodes are one burst together,
-    /// so its leases overshoot nothing; only the unit that a node may owe does, `spare` of them in all. A fixed window
-    /// counts units when it lends them, and they are spent in that window or not at all. A sliding window counts a unit
-    /// when it is lent, but it may be spent up to a lease's life and age later, so what is lent in that time may be too
-    /// much.
+    /// so its leases overshoot nothing; only the unit that a node may owe does, `spare` of them in all. A fixed or a
+    /// sliding window counts units when it lends them, and they are spent in that window or not at all.
     ///
     /// A lease lasts at most an eighth of a window, or half of the time in which a bucket's burst or period refills, so
     /// that no node keeps units for long that it does not need, and half a second; a second and a half if that is little
-    /// of what a bucket holds, and much refills in it or much is lent out of its level. If that is under `EPOCH_MIN_NS`,
-    /// or the limit is so small that a lease would hold nothing, the window is exact.
+    /// of what a bucket holds, and much refills in it or much is lent out of its level. A window of up to `WHOLE_MAX_NS` is
+    /// lent until it ends, because a node asks at least once in each; what becomes free of it may be spent as much earlier as
+    /// the question was on its way. If that is under `EPOCH_MIN_NS`, or the limit is so
+    /// small that a lease would hold nothing, the window is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
         let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
+        let is_short = quota.period_ns().get() <= WHOLE_MAX_NS;
         let epoch_ns = match quota.algorithm() {
             _ if overshoot <= 0.0 || quota.is_few() => return exact,
-            Algorithm::SlidingWindow => (overshoot * period_ns / (1.0 + AGE_SHARE)).min(period_ns / 8.0),
             // Shorter under a small burst, because what accrues to nodes that do not spend it must not outgrow the
             // burst.
             Algorithm::TokenBucket => period_ns / 2.0 * (quota.capacity() as f64 / limit).min(1.0),
-            Algorithm::FixedWindow => period_ns / 8.0,
+            Algorithm::FixedWindow | Algorithm::SlidingWindow => period_ns / if is_short { 1.0 } else { 8.0 },
             // Logs, queues and permits are exact by nature, because no part of them can be lent.
             Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
         };
@@ -79,7 +91,11 @@ impl Sharing {
         let is_long = quota.algorithm() == Algorithm::TokenBucket
             && epoch_ns >= LONG_MIN_NS
             && (limit * EPOCH_MAX_NS as f64 >= SMALL * period_ns || is_lent_by_level(quota));
-        let most_ns = if is_long { EPOCH_LONG_NS } else { EPOCH_MAX_NS };
+        let most_ns = match (is_long, is_short && quota.algorithm() != Algorithm::TokenBucket) {
+            (true, _) => EPOCH_LONG_NS,
+            (_, true) => WHOLE_MAX_NS,
+            _ => EPOCH_MAX_NS,
+        };
         // Whole ticks, in which Redis counts the epochs of buckets.
         let epoch_ns = (epoch_ns as u64 / TICK_NS * TICK_NS).min(most_ns);
         if epoch_ns < EPOCH_MIN_NS || quota.capacity() < UNITS_MIN {
@@ -108,7 +124,6 @@ impl Sharing {
             Algorithm::TokenBucket if nodes <= self.spare => f64::from(nodes) + drift,
             // Otherwise only nodes whose lease is two units or more may, which are at most half of the units lent.
             Algorithm::TokenBucket => f64::from(self.spare).min(per_life / 2.0) + drift,
-            Algorithm::SlidingWindow => per_life * (1.0 + AGE_SHARE) + drift,
             _ => drift,
         };
         // Every node that spends may spend its share, on top of the leases it held.
@@ -132,12 +147,6 @@ impl Sharing {
     pub fn is_exact(&self) -> bool {
         self.epoch_ns == 0
     }
-
-    /// A lease's age: how long after its end its units may still be spent, nanoseconds. Older ones are only returned.
-    #[inline]
-    pub fn age_ns(&self) -> u64 {
-        self.epoch_ns / 5
-    }
 }
 
 fn is_lent_by_level(quota: &Quota) -> bool {
@@ -145,8 +154,6 @@ fn is_lent_by_level(quota: &Quota) -> bool {
     per_life < SMALL && quota.capacity() >= LONG_UNITS_MIN
 }
 
-/// A lease's age as a fraction of its life.
-const AGE_SHARE: f64 = 0.2;
 /// How far two clocks drift apart, as a fraction of the time.
 const DRIFT: f64 = 5e-4;
 /// A window that never admits this many units at once gets no leases.
@@ -159,6 +166,8 @@ const TICK_NS: u64 = 4_000;
 pub const EPOCH_MIN_NS: u64 = 50_000_000;
 /// The longest life of a lease, nanoseconds.
 pub const EPOCH_MAX_NS: u64 = 500_000_000;
+/// The longest window that is lent until it ends.
+const WHOLE_MAX_NS: u64 = 1_000_000_000;
 /// The longest of a bucket that holds a minute of refill, which half of is `LONG_MIN_NS`.
 const EPOCH_LONG_NS: u64 = 1_500_000_000;
 const LONG_MIN_NS: f64 = 30e9;

@@ -101,6 +101,30 @@ fn a_leased_limit_is_kept_by_all_gateways_and_asked_for_now_and_then() {
 }
 
 #[test]
+fn a_window_of_a_second_is_asked_for_now_and_then() {
+    let redis = Redis::start(&[]);
+    for algorithm in ["fixed-window", "sliding-window"] {
+        let policy = format!("limit = \"1000/s\"\nalgorithm = \"{algorithm}\"");
+        let nodes = [node(&redis, &policy), node(&redis, &policy)];
+        let mut clients = nodes.each_ref().map(Gateway::client);
+        let (mut admitted, mut asked, begin) = (0, 0, Instant::now());
+        while begin.elapsed() < Duration::from_secs(3) {
+            admitted += clients.iter_mut().map(ask).filter(|status| *status == 200).count();
+            asked += clients.len();
+            thread::sleep(Duration::from_millis(5));
+        }
+        let operations: f64 =
+            nodes.iter().map(|node| node.metric("sluicegate_redis_operations_total", &[])).sum();
+        assert_eq!(admitted, asked, "{algorithm}");
+        // A node that has just begun asks for its first requests; a busy machine asks for little.
+        assert!(
+            operations < (asked as f64 / 10.0).max(60.0),
+            "{algorithm}: {operations} operations for {asked} requests"
+        );
+    }
+}
+
+#[test]
 fn a_gateway_that_stops_gives_its_lease_back() {
     let redis = Redis::start(&[]);
     let policy = "limit = \"2000/m\"\novershoot = \"5%\"";

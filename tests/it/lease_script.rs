@@ -172,7 +172,7 @@ fn with(record: &[u8], at: usize, bytes: &[u8]) -> Vec<u8> {
 /// So many units a second.
 fn second_of(algorithm: Algorithm, limit: u64) -> Arc<Plan> {
     let quota = quota(algorithm, limit, 1_000_000, limit);
-    let sharing = Sharing { epoch_ns: 125_000_000, spare: 0, when_down: WhenDown::Local };
+    let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
     Arc::new(Plan { policy: "test".into(), quota, sharing })
 }
 
@@ -314,7 +314,13 @@ impl History {
         let period_ns = pick(&[1, 10, 60, 86_400]) * 1_000_000_000;
         let epoch_ns = match algorithm {
             Algorithm::TokenBucket => pick(&[50_000_000, 333_332_000, 500_000_000, 1_500_000_000]),
-            _ => pick(&[50_000_000, 100_000_000, 333_333_000, 500_000_000]),
+            // At last a window of up to a second that is lent until it ends.
+            _ => pick(&[
+                50_000_000,
+                100_000_000,
+                333_333_000,
+                if period_ns == 1_000_000_000 { period_ns } else { 500_000_000 },
+            ]),
         };
         let positive = |number| std::num::NonZeroU64::new(number).expect("none of them is zero");
         let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));

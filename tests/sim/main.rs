@@ -6,7 +6,7 @@
 //! `--table` prints the results of all traffic over 20, 100 and 200 nodes beside the goals, and fails where one is
 //! missed by more than is known. `--long` does the same for what people configure most: windows of a minute to a day,
 //! several of them, costs, thin traffic; units that get lost count most there. `--slow` plays stores that answer later
-//! than a request waits. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
+//! than a request waits, and `--windows` fixed and sliding windows of a second. `--only Hoard` plays one kind of traffic; `--nodes N`, `--limit N` (units a second) and
 //! `--burst N` another fleet or limit,
 //! `--exact` one that lends nothing; `--seconds N` says how long each. `--detail` prints a line a key or scene, with
 //! what operations were sent for.
@@ -18,6 +18,7 @@ mod long;
 mod scenes;
 mod slow;
 mod traffic;
+mod windows;
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
     let number = |name: &str, default: u64| given(name).unwrap_or(default);
     let misses = if is_asked("--slow") {
         slow::table(number("--seed", 1), word("--only").map(String::as_str))
+    } else if is_asked("--windows") {
+        windows::table(number("--seed", 1), word("--only").map(String::as_str))
     } else if is_asked("--long") {
         long::table(number("--seed", 1), word("--only").map(String::as_str))
     } else if is_asked("--table") {

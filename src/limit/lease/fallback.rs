@@ -132,11 +132,12 @@ impl Lease {
     fn begin(&mut self, plan: &Plan, ceiling: &Ceiling, now_ns: u64) {
         let end_ns = self.0.end_ns();
         // What a renewal in flight has told Redis that it keeps is not too old to be spent.
-        let is_held =
-            self.0.epoch() != 0 && (now_ns <= end_ns + plan.sharing.age_ns() || self.0.has(Flag::InFlight));
+        let is_held = self.0.epoch() != 0 && (now_ns <= end_ns + plan.age_ns() || self.0.has(Flag::InFlight));
         let held = if is_held { self.held(now_ns) } else { self.0.balance().min(0) };
         let is_recent = self.0.epoch() != 0 && now_ns <= end_ns + plan.sharing.epoch_ns;
-        let rate = if is_recent { self.0.rate() } else { 0.0 };
+        // What became free of a window went to its node only until that ended.
+        let is_bucket = plan.quota.algorithm() == Algorithm::TokenBucket;
+        let rate = if is_recent && is_bucket { self.0.rate() } else { 0.0 };
         let is_denied = now_ns < self.0.deny_until_ns();
         // A key that Redis has said nothing about gets a burst; another at most what Redis said was left.
         let endowment = match self.0.has(Flag::Known) {

@@ -154,7 +154,7 @@ impl Lease {
     #[inline]
     pub fn take_again(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         let (price, end_ns) = (fixed(cost), self.0.end_ns());
-        if now_ns <= end_ns + plan.sharing.age_ns() && self.0.epoch() != 0 {
+        if now_ns <= end_ns + plan.age_ns() && self.0.epoch() != 0 {
             let left = self.held(now_ns).saturating_sub(price);
             if left.saturating_add(self.advanced(now_ns, lead_ns)) >= 0 {
                 self.0.set_balance(self.0.balance().saturating_sub(price));
@@ -355,7 +355,7 @@ impl Lease {
         if self.0.has(Flag::Fallback) {
             return seconds(gone_ns) * rate_of(&plan.quota) >= plan.quota.capacity() as f64;
         }
-        gone_ns > plan.sharing.age_ns() && (0..UNIT).contains(&self.0.balance())
+        gone_ns > plan.age_ns() && (0..UNIT).contains(&self.0.balance())
     }
 
     /// What is left of the limit in the whole fleet as far as this node knows, units, and nanoseconds until it is
@@ -451,7 +451,7 @@ impl Lease {
 
 /// Overdraws a unit. Units too old to be spent do not pay for it, because the bucket may have refilled in their place.
 fn owe_one(lease: &mut Lease, plan: &Plan, now_ns: u64) {
-    let is_aged = now_ns > lease.0.end_ns() + plan.sharing.age_ns();
+    let is_aged = now_ns > lease.0.end_ns() + plan.age_ns();
     if is_aged && lease.held(now_ns) > 0 && !lease.0.has(Flag::InFlight) {
         lease.0.raise(Flag::Owing);
     }

@@ -667,14 +667,16 @@ proptest! {
     }
 
     /// The whole scheme in one property: whatever few nodes ask and whenever, with renewals that are lost on either
-    /// way, a bucket behind them all refuses nothing of what they admit, or has it within the time of a unit: what a node
+    /// way, a limit behind them all refuses nothing of what they admit, or has it within the time of a unit: what a node
     /// accrued while its answer was lost may be a part of a unit more.
     #[test]
-    fn leases_never_admit_more_than_one_bucket(
+    fn leases_never_admit_more_than_one_limit(
         steps in prop::collection::vec((0usize..4, 0u64..120_000, 1u64..9, 0u8..20), 1..400),
-        limit in prop::sample::select(vec![20u64, 200, 2_000, 20_000]), bursts in 1u64..4,
+        algorithm in prop::sample::select(vec![Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow]),
+        limit in prop::sample::select(vec![40u64, 200, 2_000, 20_000]), bursts in 1u64..4,
     ) {
         let mut plan = (*plan_of(limit, SECOND, limit * bursts / 2, 0)).clone();
+        plan.quota = quota::tests::quota(algorithm, limit, SECOND, limit * bursts / 2);
         plan.sharing = Sharing::new(&plan.quota, 1e-9, WhenDown::Local);
         prop_assert!(!plan.sharing.is_exact());
         let plan = Arc::new(plan);

@@ -152,7 +152,7 @@ impl Lease {
     /// prolong what was held; requests that wait for the grant have the time of an answer to spend it.
     fn ended_ns(&self, plan: &Plan, sent_ns: u64) -> u64 {
         let latest_ns = if self.0.epoch() == 0 { 0 } else { self.0.end_ns().min(sent_ns) };
-        latest_ns.max(sent_ns.saturating_add(ANSWER_NS).saturating_sub(plan.sharing.age_ns()))
+        latest_ns.max(sent_ns.saturating_add(ANSWER_NS).saturating_sub(plan.age_ns()))
     }
 
     /// No answer came to a renewal. If Redis certainly did not get it (`is_unheard`), everything is reported again. Else
@@ -203,7 +203,7 @@ impl Lease {
                 && self.0.unseen_ns(now_ns) >= SPARSE_NS
                 && self.0.unreported_ns(now_ns) >= HELD_BACK_NS;
         }
-        if self.0.epoch() == 0 || now_ns > self.0.end_ns() + plan.sharing.age_ns() {
+        if self.0.epoch() == 0 || now_ns > self.0.end_ns() + plan.age_ns() {
             // A return without an answer left it without an epoch.
             if self.0.epoch() == 0 && now_ns < self.0.end_ns() + HELD_BACK_NS {
                 return false;
@@ -366,7 +366,7 @@ impl Lease {
     /// Takes debts and units beyond `need` out of the balance, to report them. Returns (debts less returns, units kept).
     fn take_surplus(&mut self, plan: &Plan, need: Option<f64>, now_ns: u64) -> (f64, f64) {
         let held = self.held(now_ns);
-        let is_aged = now_ns > self.0.end_ns() + plan.sharing.age_ns();
+        let is_aged = now_ns > self.0.end_ns() + plan.age_ns();
         let need = need.filter(|_| !is_aged && self.0.epoch() != 0);
         let keep_max = need.map_or(0, |need| (need * UNIT as f64) as i64);
         let kept = held.clamp(0, keep_max);

@@ -1,7 +1,7 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
 use super::{DEEPEST, EXACT, GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers, STAYS_MAX};
-use super::{float, is_count, is_plan, ns, pack, share_of, unpack};
+use super::{float, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
 use crate::lease_messages::LentWindow;
 
 /// The record that Redis keeps of one key.
@@ -183,7 +183,8 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let (rate, reported) = if is_first { (0.0, 0.0) } else { (r.rate, r.reported) };
     s.nodes = (s.nodes + f64::from(u8::from(is_first))).min(65535.0);
     s.wanted = (s.wanted + demand - reported).max(demand);
-    let share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
+    let nodes = [s.nodes_before, s.nodes];
+    let share = share_of(wanted_of([s.wanted_before, s.wanted], nodes), nodes, demand);
     let mut n = Node { demand, share, rate, is_first, left_s };
     lease_rate(&mut s, r, &mut n);
     let (tokens, part) = lease_tokens(&mut s, r, &n, is_aged);

@@ -74,6 +74,8 @@ fn ns(us: f64) -> u64 {
 #[derive(Clone, Debug, Default)]
 struct RenewalNumbers {
     is_sliding: bool,
+    /// A window that is lent until it ends.
+    is_whole: bool,
     limit: f64,
     period_ns: f64,
     refill: f64,
@@ -163,6 +165,7 @@ impl RenewalNumbers {
         let quota = &plan.quota;
         RenewalNumbers {
             is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
+            is_whole: plan.is_lent_whole(),
             epoch_us: (plan.sharing.epoch_ns / 1_000) as f64,
             edges: quota.calendar().map(|calendar| {
                 let edges = calendar.edges(Duration::from_micros(now_us));
@@ -257,14 +260,17 @@ fn float(number: f64) -> f64 {
     f64::from(number as f32)
 }
 
-/// A node's share of the fleet's demand, at least half of an even share. The fleet's demand is the higher of the last
-/// epoch's and this epoch's. Two bounds let it fall quickly after a rush: the demand reported in this epoch plus the
-/// last epoch's for the part of the fleet that has not reported yet, and the demand if all nodes wanted as much as
-/// those that have reported.
-fn share_of(wanted: [f64; 2], nodes: [f64; 2], demand: f64) -> f64 {
+/// The fleet's demand: the higher of the last epoch's and this epoch's. Two bounds let it fall quickly after a rush: the
+/// demand reported in this epoch plus the last epoch's for the part of the fleet that has not reported yet, and the demand
+/// if all nodes wanted as much as those that have reported.
+fn wanted_of(wanted: [f64; 2], nodes: [f64; 2]) -> f64 {
     let silent = (1.0 - nodes[1] / nodes[0].max(1.0)).max(0.0);
     let alike = wanted[1] * (nodes[0] / nodes[1].max(1.0)).max(1.0);
-    let all = wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent).min(alike);
+    wanted[0].max(wanted[1]).min(wanted[1] + wanted[0] * silent).min(alike)
+}
+
+/// A node's share of what all want, at least half of an even share.
+fn share_of(all: f64, nodes: [f64; 2], demand: f64) -> f64 {
     (demand / all).min(1.0).max(0.5 / nodes[0].max(nodes[1]).max(1.0))
 }
 

@@ -2,7 +2,7 @@
 
 use super::bucket::number_of;
 use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
-use super::{float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack};
+use super::{float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
 use crate::lease_messages::LentWindow;
 
 /// The record that Redis keeps of one key.
@@ -46,6 +46,7 @@ impl Record {
     /// The record as it is stored and read back: some numbers are floats.
     fn packed(self, r: &RenewalNumbers) -> Record {
         Record {
+            since_us: if r.is_whole { 0.0 } else { self.since_us },
             wanted: float(self.wanted),
             wanted_before: float(self.wanted_before),
             out: float(self.out),
@@ -68,11 +69,16 @@ struct Open {
 
 impl Open {
     fn spent(&self, r: &RenewalNumbers) -> f64 {
+        self.aging(r) + self.record.current
+    }
+
+    /// What the window before counts for, which becomes free until this one ends.
+    fn aging(&self, r: &RenewalNumbers) -> f64 {
         let s = &self.record;
         if !r.is_sliding {
-            return s.current;
+            return 0.0;
         }
-        s.previous * ((self.window_ends_us - s.at_us) / self.period_us) + s.current
+        s.previous * ((self.window_ends_us - s.at_us) / self.period_us)
     }
 
     /// Time until `units` are left if no node spends any, microseconds.
@@ -90,6 +96,39 @@ impl Open {
             return (ends_us - self.period_us * ((most - s.current) / s.previous)).ceil().max(1.0);
         }
         ends_us + (self.period_us - self.period_us * (most / s.current)).ceil().max(0.0)
+    }
+
+    /// How long a lease lasts: its units are spent or too old before the window ends.
+    fn lasts_us(&self, r: &RenewalNumbers) -> f64 {
+        let age_us = if r.is_whole { 0.0 } else { (r.epoch_us / 5.0).floor() };
+        (self.ends_us.min(self.window_ends_us - age_us) - self.record.at_us).max(0.0)
+    }
+
+    /// What all nodes want, units a second.
+    fn wanted(&self) -> f64 {
+        let s = &self.record;
+        wanted_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes])
+    }
+
+    fn share(&self, all: f64, demand: f64) -> f64 {
+        share_of(all, [self.record.nodes_before, self.record.nodes], demand)
+    }
+
+    /// For how long a node denies on its own when a window leaves it nothing.
+    fn deny_us(&self, r: &RenewalNumbers, demand: f64, rate: f64) -> f64 {
+        if !r.is_whole {
+            return self.wait_us(r, 1.0);
+        }
+        let (s, lasts_us, all) = (&self.record, self.lasts_us(r), self.wanted());
+        let (wait_us, is_short) = if r.is_sliding {
+            let share = self.share(all, demand);
+            let wait_us = self.wait_us(r, least_useful(r, demand, share).max(1.0)).min(lasts_us);
+            (wait_us, rate < 0.5 * (r.refill * share).min(demand) && all < 9.0 * r.refill)
+        } else {
+            let gone_s = (s.at_us - self.window_starts_us) / 1e6;
+            (self.wait_us(r, 1.0), s.current - all * gone_s > r.limit / 20.0)
+        };
+        if is_short { wait_us.min((self.period_us / 20.0).floor()) } else { wait_us }
     }
 
     /// Books what a lease returns or owes, in the window in which it was granted.
@@ -148,10 +187,12 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     } else if !is_new {
         s.out_before = (s.out_before - r.spent + r.delta - r.keep).max(0.0);
     }
+    let mut rate = if is_first || !r.is_whole { 0.0 } else { r.rate };
     if r.release {
         if !is_first {
             s.wanted = (s.wanted - r.reported).max(0.0);
             s.nodes = (s.nodes - 1.0).max(0.0);
+            s.previous += rate * (open.period_us / 1e6);
         }
         *saved = Some(s.packed(r));
         return GrantNumbers {
@@ -171,41 +212,113 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
         }
     }
     s.wanted = (s.wanted + demand - reported).max(demand);
-    let (served, extra, lasts_us) = lend(&mut open, r, demand);
+    let lasts_us = open.lasts_us(r);
+    let (served, extra, later) = lend(&open, r, demand, rate, lasts_us);
+    let s = &mut open.record;
+    if later > 0.0 {
+        s.previous = (s.previous - later * (open.period_us / lasts_us)).max(0.0);
+        rate += later / (lasts_us / 1e6);
+    }
+    s.current += served + extra + later;
+    s.out += extra + later;
     let tokens = served + extra;
-    let deny_us = open.wait_us(r, 1.0);
+    let deny_us = open.deny_us(r, demand, rate);
     let dearest = r.costs.iter().copied().fold(1.0, f64::max);
     let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
     *saved = Some(open.record.packed(r));
-    GrantNumbers { epoch: open.number, tokens, rate: 0.0, lasts_us, deny_us, level, wait_us }
+    GrantNumbers { epoch: open.number, tokens, rate, lasts_us, deny_us, level, wait_us }
 }
 
-/// Units for waiting requests, units for future ones, and for how long they may be spent.
-fn lend(open: &mut Open, r: &RenewalNumbers, demand: f64) -> (f64, f64, f64) {
-    let left = r.limit - open.spent(r);
-    let ends_us = open.ends_us.min(open.window_ends_us - (r.epoch_us / 5.0).floor());
-    let s = &mut open.record;
-    let mut share = share_of([s.wanted_before, s.wanted], [s.nodes_before, s.nodes], demand);
+/// Units for waiting requests, units for future ones, and those of them that become free only until the window ends.
+fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) -> (f64, f64, f64) {
+    let (left, s, left_s) = (r.limit - open.spent(r), &open.record, lasts_us / 1e6);
+    let served = r.served(left.floor());
+    let is_vain = served < r.pending && !(r.is_whole && r.costs.is_empty());
+    if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN || is_vain {
+        return (served, 0.0, 0.0);
+    }
+    let all = open.wanted();
+    let part = open.share(all, demand);
+    let (extra, later) = if r.is_whole {
+        let unserved = if r.epoch == open.number { all } else { all - (s.wanted - demand) };
+        let coming = open.aging(r);
+        let spare = left + coming - unserved * left_s;
+        Portion { left, coming, wanted: all * left_s, spare, share: open.share(unserved, demand), part }
+            .part_of(r, demand, rate, left_s)
+    } else {
+        (extra(open, r, left, part, demand, left_s), 0.0)
+    };
+    let is_little = !r.costs.is_empty() && extra < r.pending;
+    if is_little { (served, 0.0, 0.0) } else { (served, extra, later) }
+}
+
+/// What there is of a window that is lent whole.
+struct Portion {
+    /// Units that are left, and that become free and are not lent.
+    left: f64,
+    coming: f64,
+    /// What all nodes are expected to want until the window ends, and what is left if those want it who have not had their
+    /// share.
+    wanted: f64,
+    spare: f64,
+    /// A node's share of what those want, and of what all want.
+    share: f64,
+    part: f64,
+}
+
+impl Portion {
+    /// Units for a node's future requests, and those that become free until the window ends, which is in `left_s`.
+    fn part_of(&self, r: &RenewalNumbers, demand: f64, mut rate: f64, left_s: f64) -> (f64, f64) {
+        let (expected, held) = (demand * left_s, r.keep + rate * left_s);
+        // Of requests with costs of their own none is certain to fit into what a node holds.
+        let certain = if r.costs.is_empty() { expected } else { 0.0 };
+        let (doubt, least) = (expected.sqrt(), least_useful(r, demand, self.part).min(certain));
+        let mut later = self.coming * self.share;
+        // What nodes have not spent of a rate when the window ends is lost, a unit or more each: they share little first come,
+        // first served.
+        let least_apart = if self.part < 0.2 { 100.0 } else { 40.0 };
+        if r.limit * self.part < least_apart || rate == 0.0 && later < 10.0 {
+            later = 0.0;
+        }
+        let now =
+            ((self.left * self.share).max(least) - r.pending).min(self.left.floor() - r.pending).max(0.0);
+        let sure = (certain - 1.5 * doubt - held).max(0.0);
+        let mut most = (now + later).min(certain + self.spare.max(0.0) * self.part - held);
+        if sure < most {
+            most = sure + (most - sure) * (0.5 + 0.5 * (self.spare.max(0.0) / self.wanted).min(1.0));
+        }
+        let need = (1.2 * expected + 2.0 * doubt - held).min(most.max(least)).max(0.0);
+        // Units at once are for a while only, because other nodes miss them if traffic moves.
+        let soon = expected.min((demand * (r.epoch_us / 8e6)).max(MANY));
+        let slack = 2.0 * soon.sqrt();
+        later = later.min(need - slack.min(now).min(need));
+        if later < 1.0 {
+            later = 0.0;
+        }
+        rate += later / left_s;
+        let at_once = (1.2 * soon + slack - r.keep - rate * (soon / demand)).max(0.0);
+        ((need - later).min(now).min(at_once.max(least)).floor(), later)
+    }
+}
+
+/// Fewer units than this are not worth a message. `share`: the node's of the limit.
+fn least_useful(r: &RenewalNumbers, demand: f64, share: f64) -> f64 {
+    (demand * 0.02 + 2.0).min(8.0).min(r.limit / 50.0).min(r.limit * share / 10.0)
+}
+
+/// Of another window: units for future requests.
+fn extra(open: &Open, r: &RenewalNumbers, left: f64, mut share: f64, demand: f64, left_s: f64) -> f64 {
+    let s = &open.record;
     if share >= 0.25 {
         share /= 2.0;
     }
-    let lasts_us = (ends_us - s.at_us).max(0.0);
-    let left_s = lasts_us / 1e6;
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
-    let mut need = (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
-    if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN {
-        need = 0.0;
-    }
+    let need = (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
     let lendable =
         (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(left / LENT_SHARE) - s.out - s.out_before;
-    let whole = left.floor();
-    let most = (left * share + dither - r.pending).min(lendable).min(whole - r.pending);
-    let served = r.served(whole);
-    let extra = r.useful(need.min(most).floor().max(0.0), served);
-    s.current += served + extra;
-    s.out += extra;
-    (served, extra, lasts_us)
+    let most = (left * share + dither - r.pending).min(lendable).min(left.floor() - r.pending);
+    need.min(most).floor().max(0.0)
 }
 
 /// The end of the millisecond in which the epoch of this number began, at the last time before `now_us` that the number
@@ -263,7 +376,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         None => starts_us + period_us,
         Some(_) => r.window_start_us(period_us, index + 1.0),
     };
-    let mut begins_us = s.at_us - s.since_us;
+    let mut begins_us = if r.is_whole { (index - ahead) * period_us } else { s.at_us - s.since_us };
     if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
         let turns = ((now_us - begins_us) / r.epoch_us).floor();
         (s.wanted_before, s.nodes_before) = if turns <= 1.0 { (s.wanted, s.nodes) } else { (0.0, 0.0) };
@@ -287,3 +400,5 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
 /// A node with a demand below this many units an epoch is granted only what requests wait for, because it would return
 /// the rest.
 const THIN: f64 = 1.0;
+/// A node is granted units for so many requests at least.
+const MANY: f64 = 64.0;

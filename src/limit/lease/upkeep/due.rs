@@ -18,7 +18,7 @@ impl Lease {
         if self.is_fallback() {
             return Some(self.fallback_due_ns(plan, now_ns));
         }
-        let aged_ns = self.0.end_ns().saturating_add(plan.sharing.age_ns()).saturating_add(1);
+        let aged_ns = self.0.end_ns().saturating_add(plan.age_ns()).saturating_add(1);
         let denied_until_ns = self.0.deny_until_ns();
         let quiet_ns = |arrivals: f64, least_ns: u64| (arrivals / self.0.demand() * 1e9).max(least_ns as f64);
         let denial_ns = match now_ns < denied_until_ns {
