@@ -98,10 +98,7 @@ impl<'c> Value<'c> {
                 _ => {}
             }
         }
-        match self.key.split('.').any(|part| part == "limit") {
-            true => format!("write `{key} = \"100/m\"`"),
-            false => "write a text in quotes".to_owned(),
-        }
+        if key == "limit" { "write `limit = \"100/m\"`" } else { "write a text in quotes" }.to_owned()
     }
 
     /// What is written at a key whose texts have a form, for a number there, which is surely a port, or for anything else.
