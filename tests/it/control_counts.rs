@@ -600,8 +600,10 @@ fn a_reset_at_one_node_of_a_fleet_is_one_at_all_within_five_seconds() {
 #[test]
 fn a_reset_at_one_node_of_a_fleet_ends_a_penalty_at_all() {
     let redis = Redis::start(&[]);
-    let nodes =
-        fleet(Some(&redis), "limit = \"1/h\"\npenalty = { after = 2, within = \"1m\", factor = 9, max = \"9h\" }");
+    let nodes = fleet(
+        Some(&redis),
+        "limit = \"1/h\"\npenalty = { after = 2, within = \"1m\", factor = 9, max = \"9h\" }",
+    );
     let is_penalised = |node: &Node| {
         let usage = node.ask("read-1", "GET", "/v1/usage/consumer/ann?policy=fleet", &Value::Null).json();
         usage["items"][0]["penalty"]["ends-at"].is_string()

@@ -26,8 +26,9 @@ pub(super) fn snapshot(
     salt: &[u8; 16],
 ) -> Snapshot {
     shared_tier::share(&mut table, limiter);
-    limiter
-        .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().flat_map(|window| window.quotas())));
+    limiter.declare(
+        table.policies().iter().flat_map(|policy| policy.windows.iter().flat_map(|window| window.quotas())),
+    );
     let policy_series = |policy: &Policy| {
         let series = metrics.policy(&policy.name);
         if policy.replaces().is_some() || policy.is_changing() {
