@@ -1640,6 +1640,12 @@ fn policies_are_checked() {
             "remove `burst` from the limit",
         ),
         (
+            "[policy.a]\nby = [\"consumer\"]\nlimit = \"9/month\"\nanchor-claim = \"claim:day\"",
+            "this is not the name of a claim",
+            "4:16",
+            "write `anchor-claim = \"day\"`",
+        ),
+        (
             "[policy.a]\nby = []\nlimit = \"100/day burst 10\"",
             "`burst` needs a token bucket or a leaky bucket",
             "3:9",

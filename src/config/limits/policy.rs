@@ -81,7 +81,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         (policy.windows, policy.tiers) = tiers::divide(&table, &limit, &base, tiers, rows);
         time_zone::warn_if_unused(&table, &policy.windows);
     }
-    policy.anchor_claim = table.value("anchor-claim").and_then(|claim| claim.text()).map(|text| text.text);
+    policy.anchor_claim = table.value("anchor-claim").and_then(|claim| claim_name(&claim.text()?));
     if let Some(matches) = table.table("match") {
         policy.matches = read_matches(matches);
     }
@@ -125,6 +125,17 @@ fn read_cost(value: &Value<'_>, policy: &mut PolicyDefinition) {
             "move the limit of requests in flight to a policy of its own, without this cost",
         );
     }
+}
+
+/// The name of a claim, which has no prefix here, as it has where other things may stand beside it.
+fn claim_name(text: &Text<'_>) -> Option<String> {
+    let name = text.text.strip_prefix("claim:").unwrap_or(&text.text);
+    if name.is_empty() || name != text.text {
+        let example = if name.is_empty() { "billing-day" } else { name };
+        text.wrong("this is not the name of a claim", format!("write `anchor-claim = \"{example}\"`"));
+        return None;
+    }
+    Some(name.to_owned())
 }
 
 /// A name that may stand in a header as it is written.

@@ -39,7 +39,7 @@ struct TierLimitBody {
     #[schemars(range(min = 1, max = DURATION_MAX.as_secs()))]
     window_seconds: Option<NonZeroU64>,
     /// Default: 1.2
-    #[schemars(range(min = 0.000_001, max = 1_000.0))]
+    #[schemars(range(min = 0.000_001, max = BURST_MULTIPLIER_MAX))]
     burst_multiplier: Option<f64>,
     /// A word of `algorithm` in gateway.toml.
     #[schemars(extend("enum" = [
@@ -166,6 +166,10 @@ impl TierLimitBody {
         if !read.by.is_empty() || quota.algorithm() == Algorithm::Concurrency {
             return wrong("limit", "must be one window over time, without `by`");
         }
+        let is_bucket = matches!(algorithm.as_deref(), None | Some("token-bucket" | "leaky-bucket"));
+        if read.has_burst && (quota.calendar().is_some() || !is_bucket) {
+            return wrong("limit", "needs a token bucket or a leaky bucket for its `burst`");
+        }
         if quota.calendar().is_some() && algorithm.is_some() {
             return wrong("algorithm", "a window of the calendar is always a fixed window: leave it out");
         }
@@ -175,6 +179,13 @@ impl TierLimitBody {
             return wrong("limit", "must have a period of a second or more");
         };
         let burst = quota.burst().get() as f64 / quota.limit().get() as f64;
+        if quota.limit().get() > LIMIT_MAX || seconds > DURATION_MAX.as_secs() || burst > BURST_MULTIPLIER_MAX
+        {
+            return wrong(
+                "limit",
+                "must allow at most 1000000000 units, in at most 366 days, with a `burst` of at most 1000 times that",
+            );
+        }
         Ok(NewTierLimit {
             tier,
             resource,
@@ -209,3 +220,4 @@ const MISSING: &str = "is missing: write it, or `limit`";
 
 /// A higher limit is refused, because it is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;
+const BURST_MULTIPLIER_MAX: f64 = 1_000.0;
