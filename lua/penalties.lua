@@ -36,6 +36,10 @@ for i = 2, #KEYS do
     -- After 17 any length has grown beyond a day.
     for _ = 1, math.min(strikes, 17) do length = math.min(length * factor, most) end
     began, ends, count = now, now + length * 1000, count % (after + 1)
+    -- The node has counted these denials, too, and its penalty is the one that the client was told.
+    if left > 0 and (factor == 1 or own * factor > length and length * factor > own) then
+      ends, length = now + left, own
+    end
   end
   -- By less than a second it only seems to be longer, because reports take time.
   local is_told = strikes > 0

@@ -76,7 +76,8 @@ impl ReportQueue {
     fn add(&mut self, key: Key, denials: Denials) {
         if let Some(known) = self.denials.get_mut(&key) {
             let count = known.count.saturating_add(denials.count);
-            *known = Denials { count, ..denials };
+            // The first wait is that of the limit; later ones may be those of the penalty that it began.
+            *known = Denials { count, told_ns: known.told_ns, ..denials };
         } else if self.order.len() < UNREPORTED_MAX {
             self.denials.insert(key, denials);
             self.order.push_back(key);

@@ -182,6 +182,25 @@ fn four_nodes_count_refusals_together() {
 }
 
 #[test]
+fn a_burst_of_refusals_on_one_node_is_penalised_as_without_a_fleet() {
+    let redis = Redis::start(&[]);
+    let policy =
+        "limit = \"1/h\"\novershoot = 0\npenalty = { after = 3, within = \"1h\", factor = 2, max = \"1d\" }";
+    let nodes: [Gateway; 2] = fleet(&redis, policy);
+    let alone = gateway(policy);
+    for (number, requests) in [5, 6, 8, 9, 13, 21].into_iter().enumerate() {
+        let client = format!("192.0.2.{number}");
+        for node in [&alone, &nodes[0]] {
+            (0..requests).for_each(|_| drop(ask(node, &client)));
+        }
+        eventually("both nodes keep it out for as long as one alone does", || {
+            let told = left(&alone, &client);
+            nodes.iter().all(|node| (left(node, &client) - told).abs() < 60.0).then_some(())
+        });
+    }
+}
+
+#[test]
 fn a_penalty_that_began_without_redis_holds_on_all_nodes_once_it_is_back() {
     let mut redis = Redis::start(&[]);
     let nodes: [Gateway; 2] = fleet(&redis, HOURLY);
