@@ -54,9 +54,7 @@ impl SharedValues {
         if self.call(&take).await? == Value::Okay {
             return Ok(true);
         }
-        let mut keep = redis::cmd("EVAL");
-        keep.arg(KEEP).arg(1).arg(self.name(name)).arg(holder).arg(millis);
-        Ok(self.call(&keep).await? == Value::Int(1))
+        Ok(self.call(self.eval(KEEP, &[name]).arg(holder).arg(millis)).await? == Value::Int(1))
     }
 
     /// Gives back a lock, if this holder has it.
@@ -64,9 +62,7 @@ impl SharedValues {
     /// # Errors
     /// If Redis cannot say.
     pub async fn give_back(&self, name: &str, holder: &str) -> Result<(), SharedValueError> {
-        let mut give_back = redis::cmd("EVAL");
-        give_back.arg(GIVE_BACK).arg(1).arg(self.name(name)).arg(holder);
-        self.call(&give_back).await.map(drop)
+        self.call(self.eval(GIVE_BACK, &[name]).arg(holder)).await.map(drop)
     }
 
     /// Leaves a value for so long.
@@ -101,9 +97,8 @@ impl SharedValues {
         value: &[u8],
         lasts: Duration,
     ) -> Result<(), SharedValueError> {
-        let mut put = redis::cmd("EVAL");
-        put.arg(PUT_BESIDE).arg(1).arg(self.name(name)).arg(own).arg(value).arg(millis(lasts));
-        self.call(&put).await.map(drop)
+        let mut put = self.eval(PUT_BESIDE, &[name]);
+        self.call(put.arg(own).arg(value).arg(millis(lasts))).await.map(drop)
     }
 
     /// The values that were left under a name, each with who left it.
@@ -111,9 +106,8 @@ impl SharedValues {
     /// # Errors
     /// If Redis cannot say.
     pub async fn all_beside(&self, name: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SharedValueError> {
-        let mut all = redis::cmd("EVAL");
-        all.arg(ALL_BESIDE).arg(1).arg(self.name(name)).arg(BESIDE_MAX);
-        let Value::Array(values) = self.call(&all).await? else { return Ok(Vec::new()) };
+        let answer = self.call(self.eval(ALL_BESIDE, &[name]).arg(BESIDE_MAX)).await?;
+        let Value::Array(values) = answer else { return Ok(Vec::new()) };
         let mut values = values.into_iter();
         let mut found = Vec::new();
         while let (Some(Value::BulkString(own)), Some(Value::BulkString(value))) =
@@ -131,12 +125,7 @@ impl SharedValues {
         names: &[String],
         arguments: &[Vec<u8>],
     ) -> Result<Value, SharedValueError> {
-        let mut run = redis::cmd("EVAL");
-        run.arg(script).arg(names.len());
-        for name in names {
-            run.arg(self.name(name));
-        }
-        self.call(run.arg(arguments)).await
+        self.call(self.eval(script, names).arg(arguments)).await
     }
 
     /// Takes a value away.
@@ -145,6 +134,16 @@ impl SharedValues {
     /// If Redis cannot say.
     pub async fn remove(&self, name: &str) -> Result<(), SharedValueError> {
         self.call(redis::cmd("DEL").arg(self.name(name))).await.map(drop)
+    }
+
+    /// A call of a script on the keys of these names, without its arguments.
+    fn eval(&self, script: &str, names: &[impl AsRef<str>]) -> Cmd {
+        let mut eval = redis::cmd("EVAL");
+        eval.arg(script).arg(names.len());
+        for name in names {
+            eval.arg(self.name(name.as_ref()));
+        }
+        eval
     }
 
     fn name(&self, name: &str) -> Vec<u8> {
