@@ -21,10 +21,7 @@ pub struct BodyDecoder {
 impl BodyDecoder {
     /// A decoder of this coding, with one of the worker's slots for codecs; `None` if none is free.
     pub fn new(coding: Coding, slots: &Rc<()>) -> Option<BodyDecoder> {
-        // The bound itself counts as free, because the services have one themselves.
-        if Rc::strong_count(slots) > COMPRESSIONS_MAX {
-            return None;
-        }
+        let slot = codec_slot(slots)?;
         let codec: Box<dyn DecodeV2> = match coding {
             Coding::Zstd => {
                 Box::new(ZstdDecoder::new_with_params(&[DParameter::window_log_max(WINDOW_LOG_MAX)]))
@@ -32,7 +29,7 @@ impl BodyDecoder {
             Coding::Brotli => Box::new(BrotliDecoder::new()),
             Coding::Gzip => Box::new(GzipDecoder::new()),
         };
-        Some(BodyDecoder { codec, is_behind_member: false, _slot: Rc::clone(slots) })
+        Some(BodyDecoder { codec, is_behind_member: false, _slot: slot })
     }
 
     /// Decodes the next piece, and hands on what it says.
@@ -69,9 +66,15 @@ impl fmt::Debug for BodyDecoder {
     }
 }
 
+/// One of a worker's slots for codecs; `None` if none is free.
+pub fn codec_slot(slots: &Rc<()>) -> Option<Rc<()>> {
+    // The bound itself counts as free, because the services have one themselves.
+    (Rc::strong_count(slots) <= COMPRESSIONS_MAX).then(|| Rc::clone(slots))
+}
+
 /// Bodies that one worker compresses at a time; answers beyond go out as they are. Each has tables of
 /// one to two megabytes, of brotli at its highest level three and a half.
-pub const COMPRESSIONS_MAX: usize = 128;
+const COMPRESSIONS_MAX: usize = 128;
 /// The window of zstd: 8 MiB, which every decoder has (RFC 8878 section 3.1.1.1.2). That of brotli is at most 16 MiB.
 const WINDOW_LOG_MAX: u32 = 23;
 const BUFFER_BYTES: usize = 8 * 1024;

@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, Version};
 
 use crate::proxy::context::RequestContext;
-use crate::proxy::response::body_decoder::COMPRESSIONS_MAX;
+use crate::proxy::response::body_decoder::codec_slot;
 use crate::proxy::response::response_body::ResponseBody;
 use crate::proxy::services::Services;
 use crate::service::overload::PressureStep;
@@ -64,11 +64,9 @@ impl CompressionTerms {
             return answer;
         }
         add_vary(answer.headers_mut());
-        let slots = &self.services.compressions;
-        // The bound itself counts as free, because the services have one themselves.
-        let is_free = Rc::strong_count(slots) <= COMPRESSIONS_MAX;
-        let has_room = is_free && self.services.shared.overload.step() == PressureStep::Normal;
-        let Some(coding) = self.choice.coding.filter(|_| has_room) else { return answer };
+        let is_calm = self.services.shared.overload.step() == PressureStep::Normal;
+        let slot = codec_slot(&self.services.compressions).filter(|_| is_calm);
+        let (Some(coding), Some(slot)) = (self.choice.coding, slot) else { return answer };
         let headers = answer.headers_mut();
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(coding.0.name()));
         headers.remove(CONTENT_LENGTH);
@@ -79,7 +77,7 @@ impl CompressionTerms {
         {
             tag.insert(weak);
         }
-        answer.map(|body| body.compressed(coding, Rc::clone(slots)))
+        answer.map(|body| body.compressed(coding, slot))
     }
 
     /// Whether this answer is sent in another coding to clients that accept one.
