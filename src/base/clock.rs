@@ -83,6 +83,11 @@ pub fn unix() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The same in whole seconds, as certificates and tokens have it.
+pub fn unix_s() -> i64 {
+    i64::try_from(unix().as_secs()).unwrap_or(i64::MAX)
+}
+
 /// The value of `Date` now (RFC 9110 section 6.6.1). Each thread formats it once a second.
 pub fn http_date() -> HeaderValue {
     DATE.with_borrow_mut(|date| date.at(unix()))

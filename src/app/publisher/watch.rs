@@ -57,7 +57,7 @@ impl Watch {
             listeners: of_listeners(&config.listeners),
             upstreams: of_upstreams(&kept.upstreams),
             auth: of_auth(&kept.auth),
-            looked: now(),
+            looked: clock::unix_s(),
         }
     }
 
@@ -74,7 +74,7 @@ impl Watch {
         self.read_errors(&config.error_pages, snapshot, told);
         self.read_upstreams(&kept.upstreams, listeners.expiries(), told);
         self.read_auth(&kept.auth, told).await;
-        let now = now();
+        let now = clock::unix_s();
         listeners.expiries().warn(std::mem::replace(&mut self.looked, now), now);
     }
 
@@ -172,10 +172,6 @@ impl Watch {
             }
         }
     }
-}
-
-fn now() -> i64 {
-    i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX)
 }
 
 fn of_errors(pages: &[ErrorPage]) -> Stamps<()> {

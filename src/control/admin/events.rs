@@ -57,7 +57,7 @@ impl Body for EventStreamBody {
         if self.draining.as_mut().poll(cx).is_pending() {
             ready!(self.due.as_mut().poll(cx));
         }
-        let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
+        let now = clock::unix_s();
         if self.expires.is_some_and(|expires| expires <= now) {
             self.is_over = true;
             return Poll::Ready(None);

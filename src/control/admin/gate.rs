@@ -197,7 +197,7 @@ impl EndpointGate {
         }
         // The least role of all methods first, so that a client without it does not learn them.
         let least = self.operations.iter().map(|operation| operation.role_of(request)).min();
-        let now = i64::try_from(clock::unix().as_secs()).unwrap_or(i64::MAX);
+        let now = clock::unix_s();
         access.check(least.ok_or(AdminRefusal::NoSuchPage)?, headers, vouched, now)?;
         let method = if request.method() == Method::HEAD { &Method::GET } else { request.method() };
         let operation = self.operations.iter().find(|operation| operation.method == *method);
