@@ -517,7 +517,7 @@ impl RequestExplanation {
                 limit.sentence(),
             ));
             let worst = limit.charge.quota.worst_period();
-            let anchor = limit.months().map(|calendar| calendar.anchor()).filter(|day| *day != 1);
+            let anchor = limit.anchor().filter(|day| *day != 1);
             lines.extend(anchor.map(|day| format!("         months begin on day {day}")));
             lines.extend(worst.map(|(units, why)| format!("         at most {units} in one period: {why}")));
             let charged =

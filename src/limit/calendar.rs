@@ -217,7 +217,7 @@ impl Calendar {
     /// The same with months that begin on this day, from 1 to 31; 29 to 31 are the last day of a shorter month. Other windows
     /// have no such day.
     pub fn anchored(&self, anchor: u8) -> &'static Calendar {
-        let anchor = if self.unit == CalendarUnit::Month { anchor.clamp(1, 31) } else { 1 };
+        let anchor = if self.is_monthly() { anchor.clamp(1, 31) } else { 1 };
         Calendar::known(self.unit, self.zone, anchor, self.origin_s)
     }
 
@@ -229,6 +229,11 @@ impl Calendar {
     fn known(unit: CalendarUnit, zone: &'static Zone, anchor: u8, origin_s: u64) -> &'static Calendar {
         let latest = LatestWindow::default();
         interned(&CALENDARS, Calendar { unit, zone, anchor, origin_s, latest })
+    }
+
+    /// Whether its windows are months, which alone begin on a day of choice.
+    pub fn is_monthly(&self) -> bool {
+        self.unit == CalendarUnit::Month
     }
 
     /// The day on which months begin.

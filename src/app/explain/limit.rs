@@ -6,7 +6,7 @@ use crate::views::{override_view, redis_view};
 use base::clock;
 use gateway::service::refusal::{LimitExceeded, Refusal, Violation};
 use limit::lease_messages::{LentWindow, WindowBalance, WindowRecord};
-use limit::{Algorithm, Answer, Calendar, CalendarUnit, Charge, Outcome, PenaltyCheck, Side, TrialSet};
+use limit::{Algorithm, Answer, Calendar, Charge, Outcome, PenaltyCheck, Side, TrialSet};
 use limiter::{Check, Decider, Forecast, Limiter, RedisView};
 use policy::definition::{Actual, LimitOrigin};
 use policy::{Policy, RouteTable};
@@ -198,7 +198,7 @@ impl Limit {
             "limit": self.limit,
             "period-at-most": self.charge.quota.worst_period().map(|(units, _)| units),
             "cost": self.cost,
-            "anchor": self.months().map(Calendar::anchor),
+            "anchor": self.anchor(),
             "tier": self.tier,
             "from": self.origin.word(),
             "override": self.overridden.as_ref().map(override_view::OverrideView::to_json),
@@ -290,9 +290,9 @@ impl Limit {
         self.is_estimate = true;
     }
 
-    /// The calendar of a limit by the month.
-    pub(super) fn months(&self) -> Option<&'static Calendar> {
-        self.charge.quota.calendar().filter(|calendar| calendar.unit() == CalendarUnit::Month)
+    /// The day on which the months of a limit by the month begin.
+    pub(super) fn anchor(&self) -> Option<u8> {
+        self.charge.quota.calendar().filter(|calendar| calendar.is_monthly()).map(Calendar::anchor)
     }
 
     fn is_timed(&self) -> bool {

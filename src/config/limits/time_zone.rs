@@ -3,7 +3,7 @@
 use base::{clock, words};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use limit::{Calendar, CalendarUnit, Quota, Zone};
+use limit::{Calendar, Quota, Zone};
 
 use crate::load::text::Text;
 use crate::reader::Table;
@@ -30,7 +30,7 @@ impl CalendarKeys {
     /// What a window has.
     pub(crate) fn of(window: &Quota) -> CalendarKeys {
         let calendar = window.calendar();
-        let anchor = calendar.filter(|calendar| calendar.unit() == CalendarUnit::Month).map(Calendar::anchor);
+        let anchor = calendar.filter(|calendar| calendar.is_monthly()).map(Calendar::anchor);
         CalendarKeys { zone: calendar.map(Calendar::zone), anchor }
     }
 
@@ -101,6 +101,7 @@ mod tests {
     use std::time::Duration;
 
     use jiff::civil::Date;
+    use limit::CalendarUnit;
     use limit::calendar::Edges;
 
     use super::*;

@@ -14,7 +14,7 @@ use crate::error::{DefinitionProblem, PolicyField};
 use crate::keys::key::KeyMaker;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
-use limit::{Algorithm, CalendarUnit, PolicyId, Quota};
+use limit::{Algorithm, PolicyId, Quota};
 
 pub(super) fn compile(
     policies: &[definition::PolicyDefinition],
@@ -172,7 +172,7 @@ fn windows_of(policy: &definition::PolicyDefinition, labels: &mut HashSet<String
 
 /// A quota of the calendar month with each day as the first of its months.
 fn anchored(quota: &Quota) -> Option<Box<[PlannedQuota]>> {
-    let calendar = quota.calendar().filter(|calendar| calendar.unit() == CalendarUnit::Month)?;
+    let calendar = quota.calendar().filter(|calendar| calendar.is_monthly())?;
     Some((1..=31).map(|day| (quota.on_calendar(calendar.anchored(day)), None)).collect())
 }
 
