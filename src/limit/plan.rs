@@ -72,18 +72,18 @@ impl Sharing {
     /// that no node keeps units for long that it does not need, and half a second; a second and a half if that is little
     /// of what a bucket holds, and much refills in it or much is lent out of its level. A window of up to `WHOLE_MAX_NS` is
     /// lent until it ends, because a node asks at least once in each; what becomes free of it may be spent as much earlier as
-    /// the question was on its way. If that is under `EPOCH_MIN_NS`, or the limit is so
-    /// small that a lease would hold nothing, the window is exact.
+    /// the question was on its way. If that is under `EPOCH_MIN_NS`, or the limit is so small that a lease would hold nothing,
+    /// the window is exact.
     pub fn new(quota: &Quota, overshoot: f64, when_down: WhenDown) -> Sharing {
         let exact = Sharing { epoch_ns: 0, spare: 0, when_down };
         let (limit, period_ns) = (quota.limit().get() as f64, quota.period_ns().get() as f64);
-        let is_short = quota.period_ns().get() <= WHOLE_MAX_NS;
+        let is_whole = quota.algorithm() != Algorithm::TokenBucket && quota.period_ns().get() <= WHOLE_MAX_NS;
         let epoch_ns = match quota.algorithm() {
             _ if overshoot <= 0.0 || quota.is_few() => return exact,
             // Shorter under a small burst, because what accrues to nodes that do not spend it must not outgrow the
             // burst.
             Algorithm::TokenBucket => period_ns / 2.0 * (quota.capacity() as f64 / limit).min(1.0),
-            Algorithm::FixedWindow | Algorithm::SlidingWindow => period_ns / if is_short { 1.0 } else { 8.0 },
+            Algorithm::FixedWindow | Algorithm::SlidingWindow => period_ns / if is_whole { 1.0 } else { 8.0 },
             // Logs, queues and permits are exact by nature, because no part of them can be lent.
             Algorithm::SlidingLog | Algorithm::LeakyBucket | Algorithm::Concurrency => return exact,
         };
@@ -91,7 +91,7 @@ impl Sharing {
         let is_long = quota.algorithm() == Algorithm::TokenBucket
             && epoch_ns >= LONG_MIN_NS
             && (limit * EPOCH_MAX_NS as f64 >= SMALL * period_ns || is_lent_by_level(quota));
-        let most_ns = match (is_long, is_short && quota.algorithm() != Algorithm::TokenBucket) {
+        let most_ns = match (is_long, is_whole) {
             (true, _) => EPOCH_LONG_NS,
             (_, true) => WHOLE_MAX_NS,
             _ => EPOCH_MAX_NS,
