@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::limits::tier_table;
 use super::load::report::{Source, SourceKind};
+use policy::definition::BY_CALENDAR;
 
 /// A policy or a tier's limit beside those of the files. It goes before what a file says of the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl RowDocument {
         let TierRow { tier, resource, limit, window_seconds, burst_multiplier, algorithm } = row;
         // To the nearest unit, so that 1.2 times 5 is 6; one at least. What is too large becomes the largest there is.
         let burst = ((limit.get() as f64 * burst_multiplier).round() as u64).max(1);
-        let unit = algorithm.and_then(|algorithm| algorithm.strip_prefix("calendar-"));
+        let unit = algorithm.and_then(|algorithm| algorithm.strip_prefix(BY_CALENDAR));
         let period = unit.map_or_else(|| format!("{window_seconds}s"), str::to_owned);
         let mut keys = json!({
             "tier": tier, "resource": resource, "limit": format!("{limit}/{period}"), "burst": burst,

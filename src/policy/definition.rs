@@ -656,3 +656,6 @@ impl Default for CostDefinition {
 }
 
 pub const HTTPS_PORT: u16 = 443;
+/// What stands before the unit of a window of the calendar where a row of the database names an algorithm, because such a window
+/// has no other.
+pub const BY_CALENDAR: &str = "calendar-";

@@ -131,9 +131,12 @@ impl AdminRefusal {
     pub(super) fn of_row(error: database::Error, not_found: AdminRefusal) -> AdminRefusal {
         if error == database::Error::NotFound { not_found } else { error.into() }
     }
-}
 
-impl AdminRefusal {
+    /// A value of one field of the body that can be read and does not fit what is there by now.
+    pub(super) fn in_field(name: &str, detail: impl Into<String>) -> AdminRefusal {
+        AdminRefusal::Unusable(vec![Flaw::in_body(name, detail)])
+    }
+
     /// The same without places, because the body was read in other words than those it was written in.
     pub(super) fn of_whole(mut self) -> AdminRefusal {
         if let AdminRefusal::Invalid(flaws) = &mut self {

@@ -123,7 +123,5 @@ fn check(new: &NewTierLimit) -> Result<(), Error> {
     Ok(())
 }
 
-/// What stands before the unit of a window of the calendar, in the place of an algorithm.
-pub const BY_CALENDAR: &str = "calendar-";
 /// The default of [`TierLimit::burst_multiplier`], as the column has it.
 pub const BURST_MULTIPLIER: f64 = 1.2;

@@ -19,7 +19,7 @@ use super::answer;
 use super::answer::Answer;
 use super::page::{ListPage, PageQuery};
 use super::reading::conditions::{expected, idempotency_key};
-use super::reading::fields::{BodyFields, Flaw};
+use super::reading::fields::BodyFields;
 use super::reading::query::Query;
 use crate::admin::control::{ControlPlane, Proposal, Writes};
 use crate::admin::gate::RequestAuthor;
@@ -72,7 +72,7 @@ impl ChangeRequest {
         if tiers.iter().any(|known| known == tier) {
             return Ok(());
         }
-        Err(AdminRefusal::Unusable(vec![Flaw::in_body("tier", words::unknown("tier", tier, &tiers))]))
+        Err(AdminRefusal::in_field("tier", words::unknown("tier", tier, &tiers)))
     }
 
     /// What may be a mistake in the name of a tier, if none of this name is in force.

@@ -15,7 +15,7 @@ use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
-use super::reading::fields::{BodyFields, Flaw};
+use super::reading::fields::BodyFields;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::{BoundedText, DurationText, Name, Reason};
@@ -303,7 +303,7 @@ impl OverrideBody {
             OverrideType::Unlimited => OverrideKind::Unlimited,
         };
         let subject = self.subject.map(|subject| subject_of(&subject.0)).transpose();
-        let subject = subject.map_err(|told| AdminRefusal::Unusable(vec![Flaw::in_body("subject", told)]))?;
+        let subject = subject.map_err(|told| AdminRefusal::in_field("subject", told))?;
         Ok(NewOverride {
             subject,
             user_id: text(self.user_id),
@@ -382,16 +382,16 @@ fn must_have_effect(state: &AdminState, new: &NewOverride) -> Result<(), AdminRe
     }
     let by = if new.tenant_id.is_some() { "`consumer` or `tenant`" } else { "`consumer`" };
     let detail = state.counts.uncounted(policy, by);
-    Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
+    Err(AdminRefusal::in_field("policy", detail))
 }
 
 /// Refuses an end that is over, because then the client's clock is wrong, or its time zone.
 pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRefusal> {
     match end {
-        Some(end) if end <= now => Err(AdminRefusal::Unusable(vec![Flaw::in_body(
+        Some(end) if end <= now => Err(AdminRefusal::in_field(
             "expires-at",
             format!("`expires-at` has passed: the gateway's clock shows {now}"),
-        )])),
+        )),
         _ => Ok(()),
     }
 }

@@ -11,16 +11,16 @@ use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
-use super::reading::fields::Flaw;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
-use crate::database::tiers::{BURST_MULTIPLIER, BY_CALENDAR, key};
+use crate::database::tiers::{BURST_MULTIPLIER, key};
 use crate::database::{self, NewTierLimit, TierLimit};
 use base::units::DURATION_MAX;
 use limit::Algorithm;
 use policy::counting::shorthand;
+use policy::definition::BY_CALENDAR;
 
 /// A tier's limit to write.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -137,64 +137,60 @@ impl TierLimitBody {
     /// The row of a tier's limit for a resource.
     fn of(self, tier: String, resource: String) -> Result<NewTierLimit, AdminRefusal> {
         let TierLimitBody { limit, limit_value, window_seconds, burst_multiplier, algorithm } = self;
-        let wrong = |name, detail: &str| Err(AdminRefusal::Unusable(vec![Flaw::in_body(name, detail)]));
-        let Some(limit) = limit else {
-            return match (limit_value, window_seconds) {
-                (Some(limit_value), Some(window_seconds)) => Ok(NewTierLimit {
-                    tier,
-                    resource,
-                    limit_value,
-                    window_seconds,
-                    burst_multiplier,
-                    algorithm,
-                }),
-                (None, _) => wrong("limit-value", MISSING),
-                (_, None) => wrong("window-seconds", MISSING),
+        let (limit_value, window_seconds, burst_multiplier, algorithm) =
+            match (limit, limit_value, window_seconds) {
+                (Some(limit), None, None) if burst_multiplier.is_none() => of_text(&limit, algorithm)?,
+                (Some(_), ..) => {
+                    return Err(AdminRefusal::in_field(
+                        "limit",
+                        "cannot be combined with `limit-value`, `window-seconds` or `burst-multiplier`",
+                    ));
+                }
+                (None, Some(units), Some(seconds)) => (units, seconds, burst_multiplier, algorithm),
+                (None, None, _) => return Err(AdminRefusal::in_field("limit-value", MISSING)),
+                (None, _, None) => return Err(AdminRefusal::in_field("window-seconds", MISSING)),
             };
-        };
-        if limit_value.is_some() || window_seconds.is_some() || burst_multiplier.is_some() {
-            return wrong(
-                "limit",
-                "cannot be combined with `limit-value`, `window-seconds` or `burst-multiplier`",
-            );
-        }
-        let read = match shorthand::parse(&limit) {
-            Ok(read) => read,
-            Err(error) => return wrong("limit", &error.to_string()),
-        };
-        let quota = read.window;
-        if !read.by.is_empty() || quota.algorithm() == Algorithm::Concurrency {
-            return wrong("limit", "must be one window over time, without `by`");
-        }
-        let is_bucket = matches!(algorithm.as_deref(), None | Some("token-bucket" | "leaky-bucket"));
-        if read.has_burst && (quota.calendar().is_some() || !is_bucket) {
-            return wrong("limit", "needs a token bucket or a leaky bucket for its `burst`");
-        }
-        if quota.calendar().is_some() && algorithm.is_some() {
-            return wrong("algorithm", "a window of the calendar is always a fixed window: leave it out");
-        }
-        let unit = quota.calendar().map(|calendar| calendar.unit());
-        let seconds = unit.map_or(quota.period_ns().get() / 1_000_000_000, |unit| unit.days() * 86_400);
-        let Some(window_seconds) = NonZeroU64::new(seconds) else {
-            return wrong("limit", "must have a period of a second or more");
-        };
-        let burst = quota.burst().get() as f64 / quota.limit().get() as f64;
-        if quota.limit().get() > LIMIT_MAX || seconds > DURATION_MAX.as_secs() || burst > BURST_MULTIPLIER_MAX
-        {
-            return wrong(
-                "limit",
-                "must allow at most 1000000000 units, in at most 366 days, with a `burst` of at most 1000 times that",
-            );
-        }
-        Ok(NewTierLimit {
-            tier,
-            resource,
-            limit_value: quota.limit(),
-            window_seconds,
-            burst_multiplier: Some(burst),
-            algorithm: unit.map(|unit| format!("{BY_CALENDAR}{}", unit.word())).or(algorithm),
-        })
+        Ok(NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm })
     }
+}
+
+/// Units, seconds, burst and algorithm of a limit as in gateway.toml.
+fn of_text(
+    limit: &str,
+    algorithm: Option<String>,
+) -> Result<(NonZeroU64, NonZeroU64, Option<f64>, Option<String>), AdminRefusal> {
+    let wrong = |detail: &str| Err(AdminRefusal::in_field("limit", detail));
+    let read = shorthand::parse(limit).map_err(|error| AdminRefusal::in_field("limit", error.to_string()))?;
+    let quota = read.window;
+    if !read.by.is_empty() || quota.algorithm() == Algorithm::Concurrency {
+        return wrong("must be one window over time, without `by`");
+    }
+    let is_bucket = matches!(algorithm.as_deref(), None | Some("token-bucket" | "leaky-bucket"));
+    if read.has_burst && (quota.calendar().is_some() || !is_bucket) {
+        return wrong("needs a token bucket or a leaky bucket for its `burst`");
+    }
+    if quota.calendar().is_some() && algorithm.is_some() {
+        return Err(AdminRefusal::in_field(
+            "algorithm",
+            "a window of the calendar is always a fixed window: leave it out",
+        ));
+    }
+    let unit = quota.calendar().map(|calendar| calendar.unit());
+    let seconds = unit.map_or(quota.period_ns().get() / 1_000_000_000, |unit| unit.days() * 86_400);
+    let Some(seconds) = NonZeroU64::new(seconds) else {
+        return wrong("must have a period of a second or more");
+    };
+    let burst = quota.burst().get() as f64 / quota.limit().get() as f64;
+    if quota.limit().get() > LIMIT_MAX
+        || seconds.get() > DURATION_MAX.as_secs()
+        || burst > BURST_MULTIPLIER_MAX
+    {
+        return wrong(
+            "must allow at most 1000000000 units, in at most 366 days, with a `burst` of at most 1000 times that",
+        );
+    }
+    let algorithm = unit.map(|unit| format!("{BY_CALENDAR}{}", unit.word())).or(algorithm);
+    Ok((quota.limit(), seconds, Some(burst), algorithm))
 }
 
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {

@@ -14,7 +14,6 @@ use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
-use super::reading::fields::Flaw;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::{BoundedText, Name, Reason};
@@ -240,13 +239,13 @@ pub(in crate::admin) async fn grant(
         let after = match (state.counts.grant)(grant).await {
             GrantOutcome::Carried(after) => after,
             GrantOutcome::NoPolicy => {
-                return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", NOT_ALONE)]));
+                return Err(AdminRefusal::in_field("policy", NOT_ALONE));
             }
             GrantOutcome::NoTier => {
-                return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", NO_TIER)]));
+                return Err(AdminRefusal::in_field("policy", NO_TIER));
             }
             GrantOutcome::OwnMonths => {
-                return Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", OWN_MONTHS)]));
+                return Err(AdminRefusal::in_field("policy", OWN_MONTHS));
             }
             GrantOutcome::NoRedis => return Err(AdminRefusal::NoRedis),
         };
@@ -280,7 +279,7 @@ fn check_policy(state: &AdminState, holder: &CountHolder, policy: &str) -> Resul
         return Ok(());
     }
     let detail = state.counts.uncounted(policy, &format!("`{dimension}`"));
-    Err(AdminRefusal::Unusable(vec![Flaw::in_body("policy", detail)]))
+    Err(AdminRefusal::in_field("policy", detail))
 }
 
 fn new_reset(holder: CountHolder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
