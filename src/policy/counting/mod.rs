@@ -307,19 +307,22 @@ impl Policy {
         // algorithm.
         let first = range.start;
         let day = anchor_of(self, subject);
-        let charge = |key, window: &Window, number: usize| Charge {
-            key,
-            quota: window.of_day(day).0,
-            cost,
-            policy: self.id,
-            // This never saturates, because a policy has far fewer windows than that.
-            window: u16::try_from(number).unwrap_or(u16::MAX),
-            shadow,
-            count_denied: self.count_denied,
-            is_overridden: false,
-            part: 0,
-            trial,
-            plan: window.of_day(day).1,
+        let charge = |key, window: &Window, number: usize| {
+            let (quota, plan) = window.of_day(day);
+            Charge {
+                key,
+                quota,
+                cost,
+                policy: self.id,
+                // This never saturates, because a policy has far fewer windows than that.
+                window: u16::try_from(number).unwrap_or(u16::MAX),
+                shadow,
+                count_denied: self.count_denied,
+                is_overridden: false,
+                part: 0,
+                trial,
+                plan,
+            }
         };
         for (number, window) in self.windows[range].iter().enumerate() {
             let key = self.keys.key(number, &values);
