@@ -11,8 +11,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use base::clock;
-use base::ids::IdVec;
+use base::{clock, ids::IdVec, log_lines::Outage};
 use config::Config;
 use control::admin::ExplainRequest;
 use limit::Plan;
@@ -254,16 +253,17 @@ async fn sweep(limiter: Arc<Limiter>) {
 
 /// Exchanges penalties with the fleet, without end.
 async fn share_penalties(mut exchange: PenaltyExchange) {
-    let mut is_refused = false;
+    let mut outage = Outage::default();
     loop {
         tokio::time::sleep(PENALTIES_EVERY).await;
-        let answer = exchange.turn().await;
-        // A Redis that does not answer has log lines already.
-        let refusal = answer.err().filter(|error| matches!(error, global::SharedValueError::Refused(_)));
-        if let Some(error) = refusal.as_ref().filter(|_| !is_refused) {
-            tracing::warn!(%error, "penalties are not shared with the other nodes");
+        match exchange.turn().await {
+            Err(error @ global::SharedValueError::Refused(_)) if outage.is_news(&error.to_string()) => {
+                tracing::warn!(%error, "penalties are not shared with the other nodes");
+            }
+            // A Redis that does not answer has log lines already.
+            Err(_) => {}
+            Ok(()) => _ = outage.end(),
         }
-        is_refused = refusal.is_some();
     }
 }
 
