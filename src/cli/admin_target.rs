@@ -70,9 +70,11 @@ impl AdminTarget {
         if let Some(place) = &self.place {
             return Ok(AdminClient::new(self.shown_to(place.clone())?, self.token()?, within));
         }
-        let loaded = config::load(file).map_err(Errors::without_warnings).context(
-            "without a valid configuration file, name the gateway with --url, and its token with SLUICEGATE_TOKEN",
-        )?;
+        let loaded = config::load(file).map_err(Errors::without_warnings).with_context(|| {
+            format!(
+                "without a valid configuration file, name the gateway with --url, and its token with {TOKEN_VARIABLE}"
+            )
+        })?;
         let admin = loaded.config.admin.context(
             "gateway.toml turns the admin listener off (`admin = false`): turn it on, or name a gateway with --url",
         )?;
