@@ -16,9 +16,10 @@
 -- keys.lua), in ticks of four microseconds, because an epoch may have more than 19 bits of these; nodes, nodes_before: how
 -- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). at_us is in such ticks,
 -- too: its lowest bits are one more than how many epochs have ended, up to two, since the bucket last refilled in place of
--- units too old to be spent (older scripts write 0). Then the last bytes of wanted and wanted_before are for how long the
--- bucket refilled in those epochs, in 255ths of one; the rest of the time it was full. Promised rates are paid in advance:
--- the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all
+-- units too old to be spent (older scripts write 0). The last byte of out_before is 164, or 165 if the bucket has been full since
+-- it last refused; then those of wanted, wanted_before and promised count for how long the bucket did not refill in this
+-- epoch and in the last because it was full, in 4096ths of an epoch: two times 12 bits, the upper four of each in promised.
+-- Promised rates are paid in advance: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all
 -- at once.
 --
 -- What was spent stays spent under a changed plan, in units. A record that holds more than a lower limit goes on under
@@ -32,14 +33,27 @@
 
 local byte = string.byte
 
--- Of the record at hand: that count of epochs, and for how long the bucket refilled in this epoch and in the last.
-local calm, open, open_before
+-- Of the record at hand: that count of epochs, for how long the bucket was full in this epoch and in the last, and whether it
+-- has been full since it last refused.
+local calm, full, full_before, is_unrefused
 
-local function lease_counted(open)
-  local part = open % 1
-  if part > 0 then open = open - part + 1 end
-  if 255 < open then return 255 end
-  return open
+local function lease_counted(parts)
+  if 0 > parts then return 0 end
+  if 4095 < parts then return 4095 end
+  return parts - parts % 1
+end
+
+-- A rate whose last bits note the count of its time, so that what the bucket was full before is known when the node reports;
+-- never more than the rate.
+local function lease_noting(rate)
+  local bits, noted = unpack_from('<I4', pack('<f', rate)), full
+  if bits < 4096 then return 0 end
+  local part = noted % 1
+  if part > 0 then noted = noted - part + 1 end
+  noted = bits - bits % 4096 + lease_counted(noted)
+  if noted > bits then noted = noted - 4096 end
+  noted = unpack_from('<f', pack('<I4', noted))
+  return noted
 end
 
 -- Drops from the units that nodes held too long those in whose place the bucket has refilled; `held`: what others hold.
@@ -61,12 +75,11 @@ local function lease_fill(level, promised, out, from_us, to_us)
   if 0 > inflow then inflow = 0 end
   local lasts_s = (to_us - from_us) / 1e6
   level = level + inflow * lasts_s
-  if level < cap then
-    open = open + lasts_s / epoch_s * 255
-    return level
-  end
-  lasts_s = lasts_s - (level - cap) / refill
-  if lasts_s > 0 then open = open + lasts_s / epoch_s * 255 end
+  if level < cap then return level end
+  local full_s = (level - cap) / refill
+  if full_s > 0 then is_unrefused = true end
+  -- Without a unit that nodes hold, nothing is spent without telling.
+  if out >= 1 then full = full + full_s / epoch_s * 4096 end
   return cap
 end
 
@@ -105,7 +118,7 @@ local function lease_open(saved, is_release)
   local to_us = now_us - now_us % 4
   local at_us, level, promised, wanted, wanted_before = to_us, burst, 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s, is_aged = 0, 0, 0, 0, 0, 0, false
-  calm, open, open_before = 0, 0, 0
+  calm, full, full_before, is_unrefused = 0, 0, 0, not saved
   if saved and #saved ~= 68 then
     -- A record of another kind of limit counts as an empty bucket.
     level = 0
@@ -115,9 +128,13 @@ local function lease_open(saved, is_release)
       unpack_from('<ddfffffI4HH', saved)
     since_us, calm = packed % lease_since * 4, at_us % 4
     at_us = at_us - calm
-    -- An older script says nothing of it: as if the bucket had refilled all the time.
-    open, open_before = 255, 255
-    if calm > 0 then calm, open, open_before = calm - 1, byte(saved, 21), byte(saved, 25) end
+    if calm > 0 then calm = calm - 1 end
+    local mark = byte(saved, 33)
+    is_unrefused = mark == 165
+    if is_unrefused or mark == 164 then
+      local high = byte(saved, 17)
+      full, full_before = byte(saved, 21) + high % 16 * 256, byte(saved, 25) + (high - high % 16) * 16
+    end
     local at_s = at_us / 1e6
     local stays_s = (packed - packed % lease_since) / lease_since
     until_s = at_s - at_s % 1 + stays_s
@@ -150,7 +167,7 @@ local function lease_open(saved, is_release)
     out_before = lease_drop_refilled(level, lent, out_before) + lent
     wanted_before, nodes_before = wanted, nodes
     wanted, promised, nodes, out = 0, 0, 0, 0
-    open_before, open = lease_counted(open), 0
+    full_before, full = lease_counted(full), 0
     level = lease_advance(level, 0, 0, out_before, turn_us, ends_us, to_us)
     local turns = (to_us - begins_us) / epoch_us
     turns = turns - turns % 1
@@ -169,9 +186,11 @@ local function lease_save(key, at_us, level, promised, wanted, wanted_before, ou
   if part > 0 then need_us = need_us - part + 1 end
   need_us = need_us + epoch_us * 2 + 200000
   if not (now_us + need_us <= until_s * 1e6) then until_s = kept_until(key, until_s, need_us, min(need_us, 6e8)) end
-  open = lease_counted(open)
-  heads[key] = pack('<ddfBc3Bc3ffI4HHddd', at_us + calm + 1, level, promised, open, sub(pack('<f', wanted), 2), open_before,
-    sub(pack('<f', wanted_before), 2), out, out_before, lease_packed(at_us, ticks - ticks % 1, until_s), nodes,
+  full, full_before = lease_counted(full), lease_counted(full_before)
+  local low, low_before = full % 256, full_before % 256
+  heads[key] = pack('<ddBc3Bc3Bc3fBc3I4HHddd', at_us + calm + 1, level, (full - low) / 256 + (full_before - low_before) / 16,
+    sub(pack('<f', promised), 2), low, sub(pack('<f', wanted), 2), low_before, sub(pack('<f', wanted_before), 2), out,
+    is_unrefused and 165 or 164, sub(pack('<f', out_before), 2), lease_packed(at_us, ticks - ticks % 1, until_s), nodes,
     nodes_before, limit, period_ns, burst)
 end
 
@@ -188,7 +207,7 @@ local function lease_open_changed(saved, is_release, plan)
   at_us, level, promised, wanted, wanted_before, out, out_before, begins_us, nodes, nodes_before, until_s, is_aged =
     lease_open(saved, is_release)
   if not at_us then return lease_adopt(plan) end
-  open, open_before = 255, 255
+  full, full_before = 0, 0
   local less, smaller, slower, since_s = old_burst - new_burst, 1, 1, (at_us - begins_us) / 1e6
   if less > 0 then smaller = new_burst / old_burst end
   if new_refill < refill then slower = new_refill / refill end
@@ -241,16 +260,20 @@ end
 
 -- The part of the level that a node may take. A small share is tripled: if each node took only its share, the last
 -- units of a level would go out in ever smaller parts, each a message.
-local function lease_part(share)
-  if not (share < 0.25) then return share / 2 end
-  local part = share * 3
-  if 0.25 < part then return 0.25 end
+-- `most`: what it is at most.
+local function lease_part(share, most)
+  local part = share / 2
+  if share < 0.25 then
+    part = share * 3
+    if 0.25 < part then part = 0.25 end
+  end
+  if most < part then return most end
   return part
 end
 
 -- Units for future requests, out of the level, as long as nodes do not hold too many unspent.
 local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, demand, share, rate, pending, hint, keep,
-  left_s, is_small)
+  left_s, is_small, part_max)
   local ahead_s, expected = 4 / demand, 0
   if 0.1 > ahead_s then ahead_s = 0.1 end
   if left_s < ahead_s then ahead_s = left_s end
@@ -305,7 +328,7 @@ local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, 
     -- needs in a fiftieth of a second, at most eight.
     local least = demand * 0.02 + 2
     if 8 < least then least = 8 end
-    most = level * lease_part(share) + at_us % 1000 / 1000
+    most = level * lease_part(share, part_max) + at_us % 1000 / 1000
     if least > most then most = least end
   end
   local extra = beyond + slack
@@ -333,7 +356,8 @@ end
 
 -- The same for all other limits. Units go to the node that asks first, but a node waits at least until a fiftieth of a
 -- second's share is there, or a flooded node would ask at every round trip.
-local function lease_deny(level, promised, wanted, wanted_before, nodes, demand, share, rate, is_first, left_s)
+local function lease_deny(level, promised, wanted, wanted_before, nodes, demand, share, rate, is_first, left_s,
+  part_max)
   local due = refill * share
   -- A node that wants three even shares or more leaves the last unit of each other node alone: it is not worth a
   -- message to it.
@@ -345,7 +369,7 @@ local function lease_deny(level, promised, wanted, wanted_before, nodes, demand,
   if left_s > 0.8 * epoch_s then owned = max(owned, min(refill, 1.3 * wanted_before)) end
   local unowned = refill - owned
   local wait_s = 1e9
-  if unowned > 0 then wait_s = max(2 - level * lease_part(share), 1) / (unowned * share) end
+  if unowned > 0 then wait_s = max(2 - level * lease_part(share, part_max), 1) / (unowned * share) end
   -- A new node asks again soon. So does one that has much less than its share because others have not returned theirs
   -- yet, but not before eight units are due, and not if demand is so high that nothing will be returned.
   local is_short = rate < 0.5 * min(due, demand) and due * epoch_s >= 4 and wanted < 9 * refill
@@ -406,23 +430,32 @@ local function lease_refilled(number, epoch, since_us)
   return (gone_us + since_us - 1.2 * epoch_us - 9000) / 1e6
 end
 
--- What is refilled now because the bucket was too full when it accrued: of what a node's rate has made good of its
--- spending (`refilled`), all but what accrued while the bucket refilled anyway. Of a lease that is not of this epoch or the
+-- Refills now what was due while the bucket was full: as much as a node says that would have refilled in place of what it spent
+-- (`refilled`), if the bucket was full for so long since the node's last report. Of a lease that is not of this epoch or the
 -- last, and of one too old to be spent, nothing. Returns the level.
-local function lease_made_good(level, promised, out, out_before, since_us, begins_us, is_first, is_aged, epoch, rate,
+local function lease_make_good(level, promised, out, out_before, since_us, begins_us, is_first, is_aged, epoch, rate,
   refilled)
-  local parts, unspent = open, out + promised * (since_us / 1e6)
+  local before, since, noted, unspent = 0, full, unpack_from('<I4', pack('<f', rate)) % 4096, out + promised * (since_us / 1e6)
   if is_first then
     local before_ms = (begins_us - epoch_us) / 1000
     if is_aged or epoch ~= (before_ms - before_ms % 1) % 16777215 + 1 then return level end
-    parts = open_before
+    before = full_before - noted
+    if 0 > before then before = 0 end
+  else
+    since = since - noted
+    if 0 > since then since = 0 end
   end
   if not is_aged then unspent = unspent + out_before end
   if 0 > unspent then unspent = 0 end
-  local units, room = refilled - rate * (parts / 255 * epoch_s), burst - unspent - level
+  local part, units, room = refill * epoch_s / 4096, refilled, burst - unspent - level
+  if (before + since) * part < units then units = (before + since) * part end
   if room < units then units = room end
-  if units > 0 then return level + units end
-  return level
+  if not (units > 0) then return level end
+  local parts = units / part
+  if parts < before then before = parts end
+  full_before, parts = full_before - before, parts - before
+  if parts > 0 then full = full - parts end
+  return level + units
 end
 
 local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hint, spent, refilled, delta, keep,
@@ -449,7 +482,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   level, out, out_before = lease_settle(level, promised, out, out_before, since_us, is_first, is_aged, spent, delta,
     keep, is_release and rate * left_s or 0, in_place)
   if refilled > 0 and not is_release then
-    level = lease_made_good(level, promised, out, out_before, since_us, begins_us, is_first, is_aged, epoch, rate, refilled)
+    level = lease_make_good(level, promised, out, out_before, since_us, begins_us, is_first, is_aged, epoch, rate, refilled)
   end
   if is_release then
     if not is_first then
@@ -478,34 +511,44 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   -- A limit is small if so little refills in an epoch that leases would hold units which other nodes need. Then units
   -- go to the node that asks first, and no node has a share or a rate.
   local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
+  local part_max, is_unlent = 1, false
   if nodes_before > count then count = nodes_before end
   if is_small then
     -- If the level is so high that five units or more may be lent, no other node misses them.
     is_thin = demand * epoch_s < 1 or not (level / 100 >= 5 or is_greedy(wanted, wanted_before))
   else
     share = lease_share(lease_wanted(wanted, wanted_before, nodes, nodes_before), nodes, nodes_before, demand)
-    local add = lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
-    promised, out, rate = promised + add, out - add * (since_us / 1e6), rate + add
+    -- No node may hold what the others will need, as long as the bucket has not refused since it was full, and of the last
+    -- units none holds any: Redis decides each request.
+    if is_unrefused and count <= 10 then
+      if nodes > 1 then part_max = 0.5 / count end
+      is_unlent = level < min(8 * (count - 1), burst / 2)
+    end
+    local add = is_unlent and 0 or lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
+    local noted = lease_noting(rate + add)
+    add = noted - rate
+    promised, out, rate = promised + add, out - add * (since_us / 1e6), noted
     -- A node with little demand would return units for future requests, so it gets none.
     is_thin = demand * epoch_s < 0.4 and hint == 0
   end
   local extra, served = 0, lease_served(level - level % 1, pending, costs)
   -- No units for future requests if a waiting one is refused and, if requests have costs of their own, none below what
   -- the waiting ones cost together.
-  if not is_thin and served == pending then
+  if not is_thin and not is_unlent and served == pending then
     local unspent = out + promised * (since_us / 1e6)
     if not is_aged then unspent = unspent + out_before end
     extra = lease_extra(at_us, level, unspent, wanted, wanted_before, count, demand, share, rate, pending, hint, keep,
-      left_s, is_small)
+      left_s, is_small, part_max)
     if costs and extra < pending then extra = 0 end
   end
   -- Units that requests wait for are spent at once, so only the others count as out.
   level, out = level - (served + extra), out + extra
-  local deny_us
+  if served < pending then is_unrefused = false end
+  local deny_us = 0
   if is_small then
     deny_us = lease_deny_small(level, wanted, wanted_before)
-  else
-    deny_us = lease_deny(level, promised, wanted, wanted_before, count, demand, share, rate, is_first, left_s)
+  elseif not (is_unlent and is_unrefused) then
+    deny_us = lease_deny(level, promised, wanted, wanted_before, count, demand, share, rate, is_first, left_s, part_max)
   end
   lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
     until_s)

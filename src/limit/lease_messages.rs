@@ -106,8 +106,8 @@ pub struct Renewal {
     pub hint: f64,
     /// Units it has spent since its last report, no more than it has, and without those that requests waited for.
     pub spent: f64,
-    /// How many of these its rate has made good since, while there was room for them. If the bucket was too full to refill
-    /// then, because nobody had said yet what was spent, it refills now.
+    /// How many of these would have refilled since, had Redis known. As far as the bucket was too full to refill then, it
+    /// refills now.
     pub refilled: f64,
     /// Units it spent without holding them, less those it gives back.
     pub delta: f64,

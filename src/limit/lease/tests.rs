@@ -888,8 +888,9 @@ fn a_renewal_tells_how_much_of_what_was_spent_has_refilled_since() {
     let even: Vec<(u64, u64)> = (1..=30).map(|tenth| (tenth * 10, 1)).collect();
     for (spends, least, most) in [
         (even.as_slice(), 25.0, 30.0),
-        (&[(1, 15)], 12.0, 15.0),
-        (&[(150, 15)], 12.0, 15.0),
+        // What is kept of it is rounded down to a 256th of what the bucket refills.
+        (&[(1, 15)], 11.0, 15.0),
+        (&[(150, 15)], 11.0, 15.0),
         (&[(299, 40)], 0.0, 1.0),
         (&[], 0.0, 0.0),
     ] {

@@ -375,26 +375,32 @@ impl Lease {
     }
 }
 
-/// How much of `spent` the lease's rate has made good since the last report, while there was room for it: what accrued,
-/// less the most that was held above what was held then. A single bucket would have refilled as much, because units
-/// that accrue before others are spent find it full.
+/// How much of `spent` would have refilled since the last report if Redis had known of it: what was due to this node, less the
+/// most that was due before it was spent, because that would have found the bucket full.
 fn refilled(lease: &mut Lease, plan: &Plan, spent: f64, now_ns: u64) -> f64 {
-    if lease.0.epoch() == 0 || lease.0.has(Flag::Fallback) {
+    if lease.0.epoch() == 0 || lease.0.has(Flag::Fallback) || lease.0.rate() == 0.0 {
         return 0.0;
     }
     note_held(lease, plan, lease.held(now_ns), now_ns);
-    let accrued = lease.0.rate() * seconds(lease.0.reported_before_ns(now_ns.min(lease.0.end_ns())));
-    (accrued - lease.0.excess()).min(spent).max(0.0)
+    // The rates of all leases are the limit's at most. Those of first leases are much less, but until others have reported too
+    // Redis knows for how long the bucket was full, and gives nobody more than was due then.
+    let rate = if lease.0.has(Flag::Fresh) { super::rate_of(&plan.quota) } else { lease.0.rate() };
+    let due = rate * seconds(lease.0.reported_before_ns(now_ns.min(lease.0.end_ns())));
+    (due - lease.0.excess()).min(spent).max(0.0)
 }
 
-/// Notes the most that is held, before a request spends of it.
+/// Notes the most that was due to this node beyond what it has spent, before a request spends more.
 #[inline]
 pub(super) fn note_held(lease: &mut Lease, plan: &Plan, held: i64, now_ns: u64) {
     let mut excess = held as f64 / UNIT as f64 - lease.0.last_grant();
-    if lease.0.has(Flag::InFlight) {
-        // The rate that is granted counts from when it was asked for, and is at most the limit's.
-        let since_ns = lease.0.unreported_ns(now_ns) + words::REPORT_STEP_NS;
-        excess += super::rate_of(&plan.quota) * seconds(since_ns);
+    // In flight, the rate that is granted counts from when it was asked for, and is at most the limit's.
+    let unheld = match (lease.0.has(Flag::Fresh), lease.0.has(Flag::InFlight)) {
+        (true, _) => super::rate_of(&plan.quota) - lease.0.rate(),
+        (false, true) => super::rate_of(&plan.quota),
+        (false, false) => 0.0,
+    };
+    if unheld > 0.0 {
+        excess += unheld * seconds(lease.0.unreported_ns(now_ns) + words::REPORT_STEP_NS);
     }
     if excess > lease.0.excess() {
         lease.0.set_excess(excess);

@@ -18,10 +18,12 @@ pub(super) struct Record {
     /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
-    /// For how long the bucket refilled in this epoch, and in the last, in parts of an epoch (`OPEN_PARTS`): the rest of the
-    /// time it was full, units of nodes included.
-    open: f64,
-    open_before: f64,
+    /// For how long the bucket did not refill in this epoch, and in the last, because it was full with what nodes held: parts of
+    /// an epoch (`FULL_PARTS`), less what refilled after all.
+    full: f64,
+    full_before: f64,
+    /// It has been full since it last refused.
+    is_unrefused: bool,
     /// Time since the epoch began; in a record that is stored, in ticks.
     since_us: f64,
     /// How many epochs have ended, up to two, since the bucket last refilled in place of units too old to be spent.
@@ -56,18 +58,25 @@ impl Record {
         }
     }
 
-    /// What is refilled now because the bucket was too full when it accrued: of what a node's rate has made good of its
-    /// spending, all but what accrued while the bucket refilled anyway. Of a lease that is not of this epoch or the last,
-    /// and of one too old to be spent, nothing.
-    fn made_good(&self, r: &RenewalNumbers, is_first: bool, is_aged: bool, ends_us: f64) -> f64 {
+    /// Refills now what was due while the bucket was full: as much as a node says that would have refilled in place of what it
+    /// spent, if the bucket was full for so long since the node's last report. Of a lease that is not of this epoch or the
+    /// last, and of one too old to be spent, nothing.
+    fn make_good(&mut self, r: &RenewalNumbers, is_first: bool, is_aged: bool, ends_us: f64) {
         let is_old = is_first && (is_aged || r.epoch != number_of(ends_us - 2.0 * r.epoch_us));
         if r.refilled <= 0.0 || r.release || is_old {
-            return 0.0;
+            return;
         }
-        let parts = if is_first { self.open_before } else { self.open };
-        let open_s = parts / OPEN_PARTS * (r.epoch_us / 1e6);
+        let noted = note_of(r.rate);
+        let (before, since) = match is_first {
+            true => ((self.full_before - noted).max(0.0), self.full),
+            false => (0.0, (self.full - noted).max(0.0)),
+        };
+        let part = r.refill * (r.epoch_us / 1e6) / FULL_PARTS;
         let room = r.burst - self.unspent(is_aged).max(0.0) - self.level;
-        (r.refilled - r.rate * open_s).min(room).max(0.0)
+        let units = r.refilled.min((before + since) * part).min(room).max(0.0);
+        self.level += units;
+        self.full_before -= (units / part).min(before);
+        self.full -= (units / part - before).max(0.0);
     }
 
     /// Whether a script may have written it. A bucket is full before its key expires, `stays_s` after the record's second;
@@ -85,14 +94,16 @@ impl Record {
 
     /// The record as it is stored and read back: some numbers are floats.
     fn packed(self, r: &RenewalNumbers) -> Record {
-        let open = self.open.ceil().min(OPEN_PARTS);
+        let [full, full_before] = [self.full, self.full_before].map(whole_parts);
+        let high = (full / 256.0).floor() + (full_before / 256.0).floor() * 16.0;
         Record {
-            promised: float(self.promised),
-            wanted: counting(self.wanted, open),
-            wanted_before: counting(self.wanted_before, self.open_before),
-            open,
+            promised: counting(self.promised, high),
+            wanted: counting(self.wanted, full % 256.0),
+            wanted_before: counting(self.wanted_before, full_before % 256.0),
+            full,
+            full_before,
             out: float(self.out),
-            out_before: float(self.out_before),
+            out_before: counting(self.out_before, FULL_MARK + f64::from(u8::from(self.is_unrefused))),
             plan: [r.limit, r.period_ns, r.burst],
             since_us: (self.since_us / TICK_US).floor(),
             ..self
@@ -118,9 +129,11 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     let [promised, wanted, wanted_before, out, out_before] = floats;
     let mark_us = at_us.rem_euclid(TICK_US);
     let (at_us, calm) = (at_us - mark_us, (mark_us - MARK_US).max(0.0));
-    let count =
-        |demand: f64| if mark_us > 0.0 { f64::from((demand as f32).to_bits() & 0xff) } else { OPEN_PARTS };
-    let [open, open_before] = [wanted, wanted_before].map(count);
+    let [high, full, full_before, mark] = [promised, wanted, wanted_before, out_before]
+        .map(|number| f64::from((number as f32).to_bits() & 0xff));
+    let (full, full_before) = (full + high % 16.0 * 256.0, full_before + (high / 16.0).floor() * 256.0);
+    let is_counted = [FULL_MARK, FULL_MARK + 1.0].contains(&mark);
+    let [full, full_before] = [full, full_before].map(|parts| if is_counted { parts } else { 0.0 });
     let saved = Record {
         at_us,
         calm,
@@ -128,8 +141,9 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
         promised,
         wanted,
         wanted_before,
-        open,
-        open_before,
+        full,
+        full_before,
+        is_unrefused: mark == FULL_MARK + 1.0,
         out,
         out_before,
         since_us,
@@ -156,7 +170,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     settle(&mut s, r, is_first, is_aged, ends_us);
-    s.level += s.made_good(r, is_first, is_aged, ends_us);
+    s.make_good(r, is_first, is_aged, ends_us);
     if r.release {
         if !is_first {
             s.promised = 0f64.max(s.promised - r.rate);
@@ -185,10 +199,15 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     s.wanted = (s.wanted + demand - reported).max(demand);
     let nodes = [s.nodes_before, s.nodes];
     let share = share_of(wanted_of([s.wanted_before, s.wanted], nodes), nodes, demand);
-    let mut n = Node { demand, share, rate, is_first, left_s };
+    let known = s.nodes.max(s.nodes_before);
+    let is_divided = s.is_unrefused && !r.is_small() && known <= FEW_NODES;
+    let is_unlent = is_divided && s.level < (LAST_UNITS * (known - 1.0)).min(r.burst / 2.0);
+    let mut n = Node { demand, share, rate, is_first, left_s, is_divided, is_unlent };
     lease_rate(&mut s, r, &mut n);
     let (tokens, part) = lease_tokens(&mut s, r, &n, is_aged);
-    let deny_us = lease_deny(&s, r, &n, part);
+    s.is_unrefused &= tokens >= r.pending;
+    let is_served = is_unlent && s.is_unrefused;
+    let deny_us = if is_served { 0.0 } else { lease_deny(&s, r, &n, part) };
     let rate = n.rate;
     *saved = Some(s.packed(r));
     GrantNumbers {
@@ -211,7 +230,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let old = r.clone().under([limit, period_ns], burst);
     let mut open = open(saved, now_us, &old);
     let (less, s) = (burst - r.burst, &mut open.record);
-    (s.open, s.open_before) = (OPEN_PARTS, OPEN_PARTS);
+    (s.full, s.full_before) = (0.0, 0.0);
     let smaller = if less > 0.0 { r.burst / burst } else { 1.0 };
     let slower = if r.refill < old.refill { r.refill / old.refill } else { 1.0 };
     // Of what they hold, nodes keep a share as large as that of the limit; the rest is here. What is too old to be spent may
@@ -224,7 +243,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     if period_ns == r.period_ns && s.level + freed - less < -DEEPEST * r.burst {
         // No limit was ever that far above this one: nothing is left.
         let mut nothing = self::open(None, now_us, r);
-        nothing.record.level = 0.0;
+        (nothing.record.level, nothing.record.is_unrefused) = (0.0, false);
         return nothing;
     }
     if less > 0.0 && period_ns == r.period_ns && s.level + freed < less {
@@ -241,7 +260,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
 
 fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let mut now_us = now_us - now_us % TICK_US;
-    let mut s = Record { at_us: now_us, level: r.burst, ..Record::default() };
+    let mut s = Record { at_us: now_us, level: r.burst, is_unrefused: true, ..Record::default() };
     if let Some(saved) = saved {
         s = Record { since_us: saved.since_us * TICK_US, ..saved };
         if s.at_us > now_us + 2.0 * r.epoch_us {
@@ -268,7 +287,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
         s.calm = (s.calm + turns).min(CALM_MAX);
         (s.wanted_before, s.nodes_before) = (s.wanted, s.nodes);
         (s.wanted, s.promised, s.nodes, s.out) = (0.0, 0.0, 0.0, 0.0);
-        (s.open_before, s.open) = (s.open.ceil().min(OPEN_PARTS), 0.0);
+        (s.full_before, s.full) = (whole_parts(s.full), 0.0);
         advance(&mut s, r, ends_us, now_us);
         begins_us += turns * r.epoch_us;
         if turns > 1.0 {
@@ -351,7 +370,9 @@ fn fill(s: &mut Record, r: &RenewalNumbers, out: f64, to_us: f64) {
     let lasts_s = (to_us - s.at_us) / 1e6;
     let filled = s.level + (r.refill - s.promised).max(0.0) * lasts_s;
     let full_s = if filled < cap { 0.0 } else { (filled - cap) / r.refill };
-    s.open += (lasts_s - full_s).max(0.0) / (r.epoch_us / 1e6) * OPEN_PARTS;
+    s.is_unrefused |= full_s > 0.0;
+    // Without a unit that nodes hold, nothing is spent without telling.
+    s.full += if out >= 1.0 { full_s / (r.epoch_us / 1e6) * FULL_PARTS } else { 0.0 };
     s.level = cap.min(filled);
     s.at_us = to_us;
 }
@@ -364,12 +385,19 @@ struct Node {
     is_first: bool,
     /// Time left of the epoch.
     left_s: f64,
+    /// The bucket has not refused since it was full, and its nodes are few: so none may hold what the others will need.
+    is_divided: bool,
+    /// And what is left is so little that Redis decides each request: no node is refused while others hold units.
+    is_unlent: bool,
 }
 
 fn lease_rate(s: &mut Record, r: &RenewalNumbers, n: &mut Node) {
+    if r.is_small() {
+        return;
+    }
     let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
     let mut target = (pool * n.share).min(1.3 * n.demand + 0.5 / (r.epoch_us / 1e6));
-    if (target - n.rate) * n.left_s < 1.5 || r.is_small() {
+    if (target - n.rate) * n.left_s < 1.5 || n.is_unlent {
         target = n.rate;
     }
     let all = s.wanted_before.max(s.wanted);
@@ -378,9 +406,11 @@ fn lease_rate(s: &mut Record, r: &RenewalNumbers, n: &mut Node) {
         free *= 0.5;
     }
     let add = (target - n.rate).min(free).max(0.0);
+    let rate = noting(n.rate + add, s.full);
+    let add = rate - n.rate;
     s.promised += add;
     s.out -= add * (s.since_us / 1e6);
-    n.rate += add;
+    n.rate = rate;
 }
 
 fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> (f64, f64) {
@@ -407,6 +437,7 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
     }
     beyond = beyond.max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
     let part = if n.share >= 0.25 { n.share / 2.0 } else { (n.share * 3.0).min(0.25) };
+    let part = if n.is_divided && s.nodes > 1.0 { part.min(0.5 / s.nodes.max(s.nodes_before)) } else { part };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
     let mut most = (s.level * part + dither).max((n.demand * 0.02 + 2.0).min(8.0));
@@ -416,7 +447,7 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
         most = s.level * 0.5;
         is_thin = expected < THIN_SMALL || !(is_high || is_greedy(s, r));
     }
-    let wanted = if is_thin { 0.0 } else { beyond + slack };
+    let wanted = if is_thin || n.is_unlent { 0.0 } else { beyond + slack };
     let lendable = lendable - s.unspent(is_aged).max(0.0);
     let extra = wanted.min(most - r.pending).min(lendable).min(whole - r.pending).floor().max(0.0);
     let served = r.served(whole);
@@ -483,13 +514,40 @@ const TICK_US: f64 = 4.0;
 /// `MARK_US` more, because older scripts write 0 there.
 const CALM_MAX: f64 = 2.0;
 const MARK_US: f64 = 1.0;
-/// What an epoch is divided into to count for how long a bucket refilled. These counts replace the last bytes of the two
-/// demands, which are estimates, so that older scripts read the record, too.
-const OPEN_PARTS: f64 = 255.0;
+/// What an epoch is divided into to count for how long a bucket was full, and the highest count. Two counts of 12 bits replace
+/// the last bytes of three numbers that need not be so precise; in that of a fourth, `FULL_MARK` says so, and one more that the
+/// bucket has been full since it last refused.
+const FULL_PARTS: f64 = 4096.0;
+const FULL_MARK: f64 = 164.0;
 
-/// A demand as it is read back: its float, with a count for the last byte.
-fn counting(demand: f64, count: f64) -> f64 {
-    f64::from(f32::from_bits((demand as f32).to_bits() & !0xff | count as u32))
+fn whole_parts(parts: f64) -> f64 {
+    parts.floor().clamp(0.0, FULL_PARTS - 1.0)
+}
+
+/// A rate whose last bits note the count of its time, so that what the bucket was full before is known when the node reports;
+/// never more than the rate.
+fn noting(rate: f64, full: f64) -> f64 {
+    let bits = (rate as f32).to_bits();
+    if bits < NOTES {
+        return 0.0;
+    }
+    let noted = bits - bits % NOTES + full.ceil().clamp(0.0, FULL_PARTS - 1.0) as u32;
+    f64::from(f32::from_bits(if noted > bits { noted - NOTES } else { noted }))
+}
+
+fn note_of(rate: f64) -> f64 {
+    f64::from((rate as f32).to_bits() % NOTES)
+}
+
+const NOTES: u32 = 4096;
+
+/// Of how many nodes the last units are not lent, and how many units for each other one: about what it holds.
+const FEW_NODES: f64 = 10.0;
+const LAST_UNITS: f64 = 8.0;
+
+/// A number as it is read back: its float, with a count for the last byte.
+fn counting(number: f64, count: f64) -> f64 {
+    f64::from(f32::from_bits((number as f32).to_bits() & !0xff | count as u32))
 }
 
 /// Fewer units than this an epoch are too little to look for what has refilled in place of old leases.

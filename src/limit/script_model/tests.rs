@@ -136,27 +136,97 @@ fn units_of_an_old_lease_come_back_unless_the_bucket_may_have_refilled_since() {
     }
 }
 
-/// What nodes hold and the level are one burst, so a full bucket does not refill before a node has told what it spent. What it
-/// has spent evenly refills then; not what the bucket has refilled already.
+/// A bucket that `nodes` nodes lease, of which one has been granted `pending` units at once, and their grants.
+fn leased(plan: &Arc<Plan>, nodes: u64, pending: u64) -> (ScriptModel, Vec<Grant>) {
+    let mut model = ScriptModel::default();
+    let grants = (0..nodes)
+        .map(|node| model.renew(&wants(plan, 800.0, if node == 0 { pending } else { 1 }), NOW + node));
+    let grants = grants.collect();
+    (model, grants)
+}
+
+/// What a node says that it spent, and would have refilled since.
+fn tells(plan: &Arc<Plan>, held: &Grant, units: f64) -> Renewal {
+    let Grant { epoch, rate, .. } = *held;
+    Renewal { epoch, rate, reported: 800.0, spent: units, refilled: units, ..wants(plan, 800.0, 0) }
+}
+
+/// What is left and lent of a bucket.
+fn total(model: &ScriptModel, plan: &Plan, now_us: u64) -> f64 {
+    let (lent, _) = look(&model.to_bytes().expect("kept"), plan, now_us).expect("read");
+    lent.level + lent.out
+}
+
+/// What nodes hold and the level are one burst, so a full bucket does not refill before a node has told what it spent. Then it
+/// refills as much as it would have, and no more than was due while it was full.
 #[test]
 fn what_a_node_has_spent_of_a_full_bucket_refills_when_it_tells_and_no_more() {
     let plan = plan(1_000, 1_000);
-    for (pending, refilled_s) in [(1, 0.1), (50, 0.05), (400, 0.0)] {
-        let mut model = ScriptModel::default();
-        let held = model.renew(&wants(&plan, 800.0, pending), NOW);
-        let spent = held.rate * 0.1;
-        let (epoch, rate) = (held.epoch, held.rate);
-        let tells = Renewal { epoch, rate, reported: 800.0, spent, ..wants(&plan, 800.0, 0) };
+    for (pending, full_s) in [(1, 0.1), (80, 0.02), (400, 0.0)] {
+        let (model, grants) = leased(&plan, 1, pending);
+        let spent = grants[0].rate * 0.1;
+        let told = tells(&plan, &grants[0], spent);
         let level = |refilled: f64| {
             let mut model = model.clone();
-            model.renew(&Renewal { release: false, refilled, ..tells.clone() }, NOW + 100_000);
-            let (lent, _) = look(&model.to_bytes().expect("kept"), &plan, NOW + 100_000).expect("read");
-            lent.level + lent.out
+            model.renew(&Renewal { refilled, ..told.clone() }, NOW + 100_000);
+            total(&model, &plan, NOW + 100_000)
         };
         let more = level(spent) - level(0.0);
-        assert!((more - rate * refilled_s).abs() < rate * 0.005, "{pending}: {more} of {spent}");
+        assert!((more - spent.min(1_000.0 * full_s)).abs() < 0.5, "{pending}: {more} of {spent}");
         assert!(level(1e6) <= 1_000.0 + 1e-3, "{pending}");
     }
+}
+
+/// What was due while the bucket was full is refilled once, whoever tells first: in this epoch, and in the next of the last one.
+#[test]
+fn what_was_due_to_a_full_bucket_refills_once() {
+    let plan = plan(1_000, 1_000);
+    for (told_us, due) in [(100_000, 100.0), (500_100, 500.0)] {
+        let (mut model, grants) = leased(&plan, 4, 1);
+        let told = NOW + told_us;
+        let before = total(&model, &plan, told);
+        let mut all = 0.0;
+        for held in &grants {
+            let spent = held.tokens - 1.0 + held.rate * told_us.min(500_000) as f64 / 1e6;
+            all += spent;
+            model.renew(&tells(&plan, held, spent), told);
+        }
+        assert!(all > due, "{all}");
+        let refilled = total(&model, &plan, told) - before + all;
+        assert!((due * 0.95..=due + 0.1).contains(&refilled), "{refilled} of {due} after {told_us} us");
+    }
+}
+
+/// A node that has reported since is not given again what was due before its report.
+#[test]
+fn what_was_due_before_a_report_is_not_given_after_it() {
+    let plan = plan(1_000, 1_000);
+    let (mut model, grants) = leased(&plan, 1, 1);
+    let held = model.renew(&tells(&plan, &grants[0], 0.0), NOW + 200_000);
+    let level = |refilled: f64| {
+        let mut model = model.clone();
+        model.renew(&Renewal { refilled, ..tells(&plan, &held, 90.0) }, NOW + 250_000);
+        total(&model, &plan, NOW + 250_000)
+    };
+    let more = level(90.0) - level(0.0);
+    assert!((more - 50.0).abs() < 1.0, "{more} of 50");
+}
+
+/// The last units of a bucket that has not refused since it was full are not lent: a node that holds none is served while there
+/// are any. After a refusal they are lent again, or nodes over their limit would ask for every request.
+#[test]
+fn the_last_units_are_not_lent_until_the_first_refusal() {
+    let plan = plan(1_000, 1_000);
+    let (mut model, _) = leased(&plan, 4, 1);
+    let level = model.renew(&wants(&plan, 250.0, 0), NOW + 10).level;
+    let low = model.renew(&wants(&plan, 250.0, level as u64 - 20), NOW + 11);
+    assert!(low.tokens >= level - 21.0 && (19.0..22.0).contains(&low.level) && low.deny_ns == 0, "{low:?}");
+    let last = model.renew(&wants(&plan, 250.0, 1), NOW + 12);
+    assert!(last.tokens == 1.0 && last.deny_ns == 0, "{last:?}");
+    let refused = model.renew(&wants(&plan, 250.0, 30), NOW + 13);
+    assert!(refused.tokens < 30.0 && refused.deny_ns > 0, "{refused:?}");
+    let later = model.renew(&wants(&plan, 250.0, 1), NOW + 200_000);
+    assert!(later.tokens > 1.0, "{later:?}");
 }
 
 /// A renewal sent in one epoch that arrives in the next counts as the node's first there, so its rate is promised anew.
@@ -292,7 +362,7 @@ fn who_is_short_by_chance_asks_again_before_the_epoch_ends() {
         }
         let Grant { epoch, rate, .. } = held;
         let again = Renewal { epoch, rate, reported: demand, ..wants(&plan, demand, 0) };
-        model.renew(&Renewal { delta: held.level, ..again.clone() }, NOW + 500_020);
+        model.renew(&Renewal { delta: held.level, pending: 1, ..again.clone() }, NOW + 500_020);
         model.renew(&again, NOW + 500_021).deny_ns
     };
     assert_eq!(denied_of(110.0), 400_000_000);
@@ -350,7 +420,8 @@ fn a_grant_near_the_limit_has_a_reserve_and_the_last_units_are_not_one_nodes() {
 fn a_flooded_node_does_not_ask_each_round_trip_for_what_has_refilled() {
     let plan = plan(10_000, 10_000);
     let mut model = ScriptModel::default();
-    model.renew(&wants(&plan, 100_000.0, 9_990), NOW);
+    // The first request is served, and the second refused.
+    model.renew(&Renewal { costs: [9_990, 20].into(), ..wants(&plan, 100_000.0, 10_010) }, NOW);
     // A key without earlier reports may promise at most half of its refill, so 5,000 units a second come to the level.
     let flooded = model.renew(&wants(&plan, 100_000.0, 0), NOW + 1_000);
     assert!(flooded.level > 1.0 && flooded.deny_ns == 20_000_000, "{flooded:?}");
