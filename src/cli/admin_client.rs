@@ -249,6 +249,19 @@ pub(super) async fn secured(place: &TlsOptions) -> anyhow::Result<TlsStream<TcpS
     Ok(stream)
 }
 
+/// The target of a request: a path and its query, the values of which may have any characters.
+pub(super) fn target<V: AsRef<[u8]>>(
+    path: &str,
+    query: impl IntoIterator<Item = (&'static str, V)>,
+) -> String {
+    let mut target = path.to_owned();
+    for (name, value) in query {
+        target.push(if target.contains('?') { '&' } else { '?' });
+        target += &format!("{name}={}", encoded(value));
+    }
+    target
+}
+
 /// A text as it stands in a path or in a query.
 pub(super) fn encoded(value: impl AsRef<[u8]>) -> String {
     let mut encoded = String::new();

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
-use super::admin_client::{AdminClient, encoded};
+use super::admin_client::{self, AdminClient, encoded};
 use super::admin_target::AdminTarget;
 use super::check::EXIT_CONFIG;
 use app::explain_from_outside;
@@ -225,23 +225,16 @@ impl fmt::Display for NoExplanation {
 
 /// The request target of the admin listener's /v1/explain.
 fn target(asked: &ExplainRequest) -> String {
-    let mut target = format!(
-        "/v1/explain?method={}&url={}",
-        encoded(asked.method.as_str()),
-        encoded(asked.url.to_string())
-    );
-    if let Some(from) = asked.from {
-        let from = if from == NO_ADDRESS { "unix".to_owned() } else { from.to_string() };
-        target.push_str(&format!("&from={}", encoded(from)));
-    }
-    if asked.all {
-        target.push_str("&all=true");
-    }
-    for (name, value) in &asked.headers {
-        let header = [name.as_str().as_bytes(), b":", value.as_bytes()].concat();
-        target.push_str(&format!("&header={}", encoded(&header)));
-    }
-    target
+    let mut query: Vec<(&str, Vec<u8>)> =
+        vec![("method", asked.method.as_str().into()), ("url", asked.url.to_string().into())];
+    let from = asked.from.map(|from| if from == NO_ADDRESS { "unix".to_owned() } else { from.to_string() });
+    query.extend(from.map(|from| ("from", from.into())));
+    query.extend(asked.all.then(|| ("all", "true".into())));
+    let header = |(name, value): (&HeaderName, &HeaderValue)| {
+        ("header", [name.as_str().as_bytes(), b":", value.as_bytes()].concat())
+    };
+    query.extend(asked.headers.iter().map(header));
+    admin_client::target("/v1/explain", query)
 }
 
 /// How long to wait for the answer: so long, because `--all` over a million routes takes seconds.

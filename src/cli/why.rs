@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use super::admin_client::encoded;
+use super::admin_client::{encoded, target};
 use super::admin_target::AdminTarget;
 use base::words::plain_lines;
 use control::admin;
@@ -41,15 +41,9 @@ pub fn run(arguments: &Arguments, file: &Path, out: &mut dyn Write, _: &mut dyn 
 
 impl Arguments {
     fn target(&self) -> String {
-        let mut target = format!("/v1/why/{}", encoded(&self.consumer));
         let given = [("policy", &self.policy), ("tenant", &self.tenant), ("tier", &self.tier)];
-        for (name, value) in given {
-            if let Some(value) = value {
-                target.push(if target.contains('?') { '&' } else { '?' });
-                target += &format!("{name}={}", encoded(value));
-            }
-        }
-        target
+        let given = given.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        target(&format!("/v1/why/{}", encoded(&self.consumer)), given)
     }
 }
 

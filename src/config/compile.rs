@@ -4,9 +4,7 @@
 //! The table's keys are not salted here: the process that serves requests has its own salt ([`RouteTable::salted`]).
 
 use policy::definition::PolicyDefinition;
-use policy::error::{
-    DefinitionPlace, DefinitionProblem, Direction, DomainField, Error, HeaderChange, PolicyField, RouteField,
-};
+use policy::error::{DefinitionPlace, DefinitionProblem, Error};
 use policy::{CompileOptions, RouteTable};
 
 use super::load::report::{DefinitionSpans, Finding, Subject, error_in, quoted};
@@ -32,15 +30,15 @@ pub(super) fn compile(
     };
     table(config).map_err(|errors| {
         let errors = errors.iter().filter(is_worth_telling);
-        errors.map(|error| finding(config, error.place, &error.problem, places)).collect()
+        errors.map(|error| finding(config, error, places)).collect()
     })
 }
 
 fn subject(place: DefinitionPlace) -> Subject {
     match place {
-        DefinitionPlace::Route { route, .. } => Subject::Route(route.index()),
-        DefinitionPlace::Policy { policy, .. } => Subject::Policy(policy.index()),
-        DefinitionPlace::Domain { domain, .. } => Subject::Domain(domain.index()),
+        DefinitionPlace::Route(route) => Subject::Route(route.index()),
+        DefinitionPlace::Policy(policy) => Subject::Policy(policy.index()),
+        DefinitionPlace::Domain(domain) => Subject::Domain(domain.index()),
     }
 }
 
@@ -109,18 +107,9 @@ fn dependence(problem: &DefinitionProblem) -> Prerequisite {
     }
 }
 
-fn finding(
-    config: &Config,
-    place: DefinitionPlace,
-    problem: &DefinitionProblem,
-    places: &DefinitionSpans,
-) -> Finding {
-    let subject = subject(place);
-    let field = match place {
-        DefinitionPlace::Route { field, .. } => route_key(field),
-        DefinitionPlace::Policy { field, .. } => policy_key(field),
-        DefinitionPlace::Domain { field, .. } => domain_key(config, subject, field),
-    };
+fn finding(config: &Config, error: &Error, places: &DefinitionSpans) -> Finding {
+    let Error { place, key, problem } = error;
+    let subject = subject(*place);
     let other = match (subject, problem) {
         (
             Subject::Route(_),
@@ -131,9 +120,9 @@ fn finding(
         (Subject::Domain(_), DefinitionProblem::RuleTwice { .. }) => Some(subject),
         _ => None,
     };
-    let other_field = match problem {
+    let other_key = match problem {
         DefinitionProblem::RuleTwice { other } => format!("descriptors[{other}].entries"),
-        _ => field.clone(),
+        _ => key.clone(),
     };
     let hint = match (subject, problem) {
         (Subject::Policy(index), DefinitionProblem::CostAboveCapacity { capacity, .. }) => {
@@ -141,8 +130,8 @@ fn finding(
         }
         _ => String::new(),
     };
-    let finding = error_in(config, places, subject, &field, &problem.to_string(), &hint);
-    match other.and_then(|other| places.find(other, &other_field)) {
+    let finding = error_in(config, places, subject, key, &problem.to_string(), &hint);
+    match other.and_then(|other| places.find(other, &other_key)) {
         Some(place) => finding.beside(place, "the other"),
         None => finding,
     }
@@ -155,66 +144,4 @@ fn of_tier(policy: &PolicyDefinition, capacity: u64) -> String {
     let Some(part) = smallest.and_then(|window| policy.part_of(window)) else { return String::new() };
     let from = part.origin.sentence().map(|from| format!(", {from}")).unwrap_or_default();
     format!("the limit of the tier {}{from}", quoted(&part.name))
-}
-
-/// The key of a route's field, as gateway.toml spells it.
-fn route_key(field: RouteField) -> String {
-    match field {
-        RouteField::Name => "name".to_owned(),
-        RouteField::Host(index) => format!("host[{index}]"),
-        RouteField::Path => "path".to_owned(),
-        RouteField::Header(_) => "match".to_owned(),
-        RouteField::Limit(index) => format!("limit[{index}]"),
-        RouteField::Auth(index) => format!("auth[{index}]"),
-        RouteField::Upstream => "to".to_owned(),
-        RouteField::Sticky => "sticky".to_owned(),
-        RouteField::Mirror => "mirror".to_owned(),
-        RouteField::Rewrite => "rewrite".to_owned(),
-        RouteField::RespondHeader(_) => "respond.headers".to_owned(),
-        RouteField::RespondBody => "respond.body".to_owned(),
-        RouteField::Redirect => "redirect".to_owned(),
-        RouteField::Change { direction, change, .. } => {
-            let headers = match direction {
-                Direction::Request => "headers",
-                Direction::Response => "response-headers",
-            };
-            let list = match change {
-                HeaderChange::Remove => "remove",
-                HeaderChange::Set => "set",
-                HeaderChange::Add => "add",
-            };
-            format!("{headers}.{list}")
-        }
-    }
-}
-
-/// The key of a policy's field, as gateway.toml spells it.
-fn policy_key(field: PolicyField) -> String {
-    match field {
-        PolicyField::Name => "name".to_owned(),
-        PolicyField::Replaces => "replaces".to_owned(),
-        PolicyField::Rollout => "rollout".to_owned(),
-        PolicyField::By(index) => format!("by[{index}]"),
-        PolicyField::Window(index) => format!("limit[{index}]"),
-        PolicyField::MatchPath => "match.path".to_owned(),
-        PolicyField::CostDefault => "cost.default".to_owned(),
-        PolicyField::CostRule(_) => "cost".to_owned(),
-        PolicyField::CostMax => "cost.max".to_owned(),
-    }
-}
-
-/// The key of a domain's field, as gateway.toml spells it.
-fn domain_key(config: &Config, domain: Subject, field: DomainField) -> String {
-    match field {
-        DomainField::Name => "name".to_owned(),
-        DomainField::Entries(rule) => format!("descriptors[{rule}].entries"),
-        DomainField::InsteadOf(rule) => format!("descriptors[{rule}].instead-of"),
-        DomainField::Limit { rule, index } => format!("descriptors[{rule}].limit[{index}]"),
-        DomainField::Given { rule, index } => {
-            let Subject::Domain(domain) = domain else { return format!("descriptors[{rule}].dimensions") };
-            let rule_of = config.domains.get(domain).and_then(|domain| domain.rules.get(rule));
-            let given = rule_of.and_then(|rule| rule.given.get(index)).map(|(given, _)| given.to_string());
-            format!("descriptors[{rule}].dimensions.{}", given.unwrap_or_default())
-        }
-    }
 }

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
-use super::error::{DefinitionProblem, Error, PolicyField, RouteField};
+use super::error::{DefinitionProblem, Error};
 use super::list_field::join_items;
 use super::matching::domain;
 use super::matching::host::Hosts;
@@ -141,12 +141,12 @@ fn joined<'p>(paths: impl Iterator<Item = &'p JsonPath>) -> Option<Arc<[JsonPath
 fn check_counts(routes: usize, policies: usize, errors: &mut CompileErrors) {
     if policies > POLICIES_MAX {
         let problem = DefinitionProblem::TooMany { what: "policies", max: POLICIES_MAX };
-        errors.policy(PolicyId::new(POLICIES_MAX as u32), PolicyField::Name, problem);
+        errors.policy(PolicyId::new(POLICIES_MAX as u32), "name", problem);
     }
     if routes > ROUTES_MAX {
         errors.route(
             RouteId::new(ROUTES_MAX as u32),
-            RouteField::Name,
+            "name",
             DefinitionProblem::TooMany { what: "routes", max: ROUTES_MAX },
         );
     }
@@ -192,7 +192,7 @@ fn check_params(
             });
             let is_used_without = has.next() == Some(false) && has.all(|has| !has);
             if is_used_without {
-                errors.policy(id, PolicyField::By(number), DefinitionProblem::ParamNowhere { name });
+                errors.policy(id, format!("by[{number}]"), DefinitionProblem::ParamNowhere { name });
             }
         }
     }
@@ -227,14 +227,8 @@ mod tests {
         assert_eq!(said(ROUTES_MAX, POLICIES_MAX), []);
         let [route, policy] = [(ROUTES_MAX + 1, 0), (0, POLICIES_MAX + 1)]
             .map(|(routes, policies)| said(routes, policies).pop().expect("there is one too many"));
-        assert_eq!(
-            route.place,
-            DefinitionPlace::Route { route: RouteId::new(1_000_000), field: RouteField::Name }
-        );
-        assert_eq!(
-            policy.place,
-            DefinitionPlace::Policy { policy: PolicyId::new(4_000_000), field: PolicyField::Name }
-        );
+        assert_eq!((route.place, &*route.key), (DefinitionPlace::Route(RouteId::new(1_000_000)), "name"));
+        assert_eq!((policy.place, &*policy.key), (DefinitionPlace::Policy(PolicyId::new(4_000_000)), "name"));
         assert_eq!(policy.to_string(), "there are more than 4000000 policies");
     }
 }

@@ -1,6 +1,7 @@
 //! Routes and policies as a configuration defines them, before they are compiled. Any source can fill these plain values:
 //! a file today, a database later. References are still names here; `compile` resolves them.
 
+use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
@@ -463,6 +464,27 @@ impl Dimension {
     pub fn is_of_strangers(&self) -> bool {
         !self.needs_identity() && !matches!(self, Dimension::Body(_))
     }
+
+    /// Its number in keys, which stays for ever, its word, and the name behind that, empty if it needs none.
+    pub(crate) fn parts(&self) -> (u8, &'static str, Cow<'_, str>) {
+        let (number, word, name) = match self {
+            Dimension::Consumer => (0, "consumer", ""),
+            Dimension::Tenant => (1, "tenant", ""),
+            Dimension::Ip => (2, "ip", ""),
+            Dimension::Route => (3, "route", ""),
+            Dimension::Method => (4, "method", ""),
+            Dimension::Header(name) => (5, "header", name.as_str()),
+            Dimension::Query(name) => (6, "query", name.as_str()),
+            Dimension::Param(name) => (7, "param", name.as_str()),
+            Dimension::Claim(name) => (8, "claim", name.as_str()),
+            Dimension::Host => (9, "host", ""),
+            Dimension::Body(path) => return (10, "body", path.to_string().into()),
+            Dimension::Entry(key) => (11, "entry", key.as_str()),
+            Dimension::Cookie(name) => (12, "cookie", name.as_str()),
+            Dimension::Path => (13, "path", ""),
+        };
+        (number, word, name.into())
+    }
 }
 
 impl PolicyDefinition {
@@ -520,21 +542,9 @@ impl PolicyDefinition {
 impl std::fmt::Display for Dimension {
     /// As the configuration writes it: `ip`, `header:x-api-key`.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Dimension::Consumer => formatter.write_str("consumer"),
-            Dimension::Tenant => formatter.write_str("tenant"),
-            Dimension::Ip => formatter.write_str("ip"),
-            Dimension::Route => formatter.write_str("route"),
-            Dimension::Method => formatter.write_str("method"),
-            Dimension::Host => formatter.write_str("host"),
-            Dimension::Header(name) => write!(formatter, "header:{name}"),
-            Dimension::Query(name) => write!(formatter, "query:{name}"),
-            Dimension::Param(name) => write!(formatter, "param:{name}"),
-            Dimension::Claim(name) => write!(formatter, "claim:{name}"),
-            Dimension::Body(path) => write!(formatter, "body:{path}"),
-            Dimension::Entry(key) => write!(formatter, "entry:{key}"),
-            Dimension::Cookie(name) => write!(formatter, "cookie:{name}"),
-            Dimension::Path => formatter.write_str("path"),
+        match self.parts() {
+            (_, word, name) if name.is_empty() => formatter.write_str(word),
+            (_, word, name) => write!(formatter, "{word}:{name}"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Errors in definitions, with index and field, so that `config` can point at the line. It knows no files.
+//! Errors in definitions, with index and key, so that `config` can point at the line. It knows no files.
 
 use super::matching::domain::definition::DomainId;
 use super::matching::{domain, host, pattern};
@@ -10,98 +10,17 @@ use limit::PolicyId;
 #[error("{problem}")]
 pub struct Error {
     pub place: DefinitionPlace,
+    /// The key of the definition as gateway.toml spells it: `limit[1]`, `response-headers.set`. Numbers are indices into
+    /// the definition's lists.
+    pub key: String,
     pub problem: DefinitionProblem,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefinitionPlace {
-    Route { route: RouteId, field: RouteField },
-    Policy { policy: PolicyId, field: PolicyField },
-    Domain { domain: DomainId, field: DomainField },
-}
-
-/// A field of a route definition; numbers are indices into lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RouteField {
-    Name,
-    Host(usize),
-    Path,
-    Header(usize),
-    Limit(usize),
-    Auth(usize),
-    /// `action`: the upstreams' names and weights.
-    Upstream,
-    /// `action`: what a caller keeps its upstream by.
-    Sticky,
-    /// `action`: where copies go.
-    Mirror,
-    /// `action`: the rewritten path.
-    Rewrite,
-    /// `action`: a header of a fixed answer.
-    RespondHeader(usize),
-    /// `action`: the body of a fixed answer.
-    RespondBody,
-    /// `action`: where a redirect goes.
-    Redirect,
-    /// `request_headers` or `response_headers`.
-    Change {
-        direction: Direction,
-        change: HeaderChange,
-        index: usize,
-    },
-}
-
-/// Whose headers are changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    Request,
-    Response,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeaderChange {
-    Remove,
-    Set,
-    Add,
-}
-
-/// A field of a policy definition; numbers are indices into lists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyField {
-    Name,
-    By(usize),
-    Window(usize),
-    /// `matches`: the path.
-    MatchPath,
-    /// `cost`: the default.
-    CostDefault,
-    /// `cost`: a rule.
-    CostRule(usize),
-    /// `cost`: the most a field may say.
-    CostMax,
-    Replaces,
-    /// `replaces`: its `rollout`.
-    Rollout,
-}
-
-/// A field of a domain definition; numbers are indices into lists, the first of them that of the rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DomainField {
-    Name,
-    /// `rules`: the entries.
-    Entries(usize),
-    /// `rules`: the rules that do not count beside it.
-    InsteadOf(usize),
-    /// `rules`: a policy.
-    Limit {
-        rule: usize,
-        index: usize,
-    },
-    /// `rules`: what the entries say beside themselves.
-    Given {
-        rule: usize,
-        index: usize,
-    },
+    Route(RouteId),
+    Policy(PolicyId),
+    Domain(DomainId),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

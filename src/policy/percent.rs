@@ -22,11 +22,9 @@ pub fn is_well_formed(raw: &str) -> bool {
 pub fn decode(raw: &str, plus: Plus) -> impl Iterator<Item = u8> {
     let mut rest = raw.as_bytes();
     std::iter::from_fn(move || {
-        if let [b'%', high, low, tail @ ..] = rest
-            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
-        {
-            rest = tail;
-            return Some(high << 4 | low);
+        if let Some(byte) = decoded(rest, 0) {
+            rest = &rest[3..];
+            return Some(byte);
         }
         let (&byte, tail) = rest.split_first()?;
         rest = tail;
@@ -50,24 +48,19 @@ pub fn normalise(text: &str) -> Result<String, usize> {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {
-        if byte != b'%' {
-            if is_path_byte(byte) {
-                out.push(char::from(byte))
-            } else {
-                push_encoded(byte, &mut out)
+        let (byte, stays, length) = match byte {
+            b'%' => {
+                let byte = decoded(bytes, at).ok_or(at)?;
+                (byte, is_unreserved(byte), 3)
             }
-            at += 1;
-            continue;
-        }
-        let digit = |offset: usize| bytes.get(at + offset).copied().and_then(hex);
-        let (Some(high), Some(low)) = (digit(1), digit(2)) else { return Err(at) };
-        let decoded = high << 4 | low;
-        if is_unreserved(decoded) {
-            out.push(char::from(decoded))
+            byte => (byte, is_path_byte(byte), 1),
+        };
+        if stays {
+            out.push(char::from(byte))
         } else {
-            push_encoded(decoded, &mut out)
+            push_encoded(byte, &mut out)
         }
-        at += 3;
+        at += length;
     }
     Ok(out)
 }
@@ -79,7 +72,15 @@ fn push_encoded(byte: u8, out: &mut String) {
     out.push(char::from(DIGITS[usize::from(byte & 15)]));
 }
 
-pub(super) fn hex(digit: u8) -> Option<u8> {
+/// The byte that `%XY` at this offset stands for, where there is one.
+pub(super) fn decoded(bytes: &[u8], at: usize) -> Option<u8> {
+    match bytes.get(at..)? {
+        [b'%', high, low, ..] => Some(hex(*high)? << 4 | hex(*low)?),
+        _ => None,
+    }
+}
+
+fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 

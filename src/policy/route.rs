@@ -192,34 +192,21 @@ impl Route {
 
     /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
-        let rewrite = match &self.action {
-            Action::Forward { rewrite, .. } => rewrite.as_ref(),
-            _ => None,
-        };
-        let fixed = match &self.action {
-            Action::Respond(fixed) => Some(fixed),
-            _ => None,
-        };
-        let location = match &self.action {
-            Action::Redirect { to, .. } => Some(to),
-            _ => None,
-        };
-        let to = match &self.action {
-            Action::Forward { to, .. } => Some(to),
-            _ => None,
-        };
-        let headers = self.request_headers.claims().chain(self.response_headers.claims());
         let required = self.access.require.iter().flat_map(|require| &require.claims);
         let required = required.map(|(name, _)| name.as_str());
-        let body = fixed.into_iter().flat_map(|fixed| fixed.body.claims());
-        let fixed = fixed.into_iter().flat_map(|fixed| &fixed.headers);
-        let fixed = fixed.flat_map(|(_, template)| template.claims()).chain(body);
-        let fixed = fixed.chain(location.into_iter().flat_map(Location::claims));
-        headers
-            .chain(fixed)
-            .chain(rewrite.into_iter().flat_map(Rewrite::claims))
-            .chain(required)
-            .chain(to.into_iter().flat_map(Destination::claims))
+        let headers = self.request_headers.claims().chain(self.response_headers.claims());
+        let action: Vec<&str> = match &self.action {
+            Action::Forward { to, rewrite } => {
+                to.claims().chain(rewrite.iter().flat_map(Rewrite::claims)).collect()
+            }
+            Action::Respond(fixed) => {
+                let headers = fixed.headers.iter().flat_map(|(_, template)| template.claims());
+                headers.chain(fixed.body.claims()).collect()
+            }
+            Action::Redirect { to, .. } => to.claims().collect(),
+            Action::Echo | Action::RedirectHttps(_) => Vec::new(),
+        };
+        required.chain(headers).chain(action)
     }
 
     /// The path to send upstream, without the query: that stays as it came.

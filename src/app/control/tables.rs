@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::keys;
-use crate::counts::{Counts, resets};
+use crate::counts::{Clocks, Counts, resets};
 use auth::IssuedKeys;
 use auth::keys::digest_bytes;
 use base::clock;
@@ -153,18 +153,8 @@ enum OverrideTarget {
     Unlimited(NamedValue, u64),
 }
 
-/// Both clocks at one moment, because a row ends by the wall clock, requests read the monotonic one.
-#[derive(Clone, Copy)]
-struct Clocks {
-    now_ns: u64,
-    wall: Time,
-}
-
+// A row ends by the wall clock, and requests read the monotonic one.
 impl Clocks {
-    fn now() -> Clocks {
-        Clocks { now_ns: clock::now_ns(), wall: Time::now() }
-    }
-
     /// By how much one clock has moved beside the other since, microseconds.
     fn apart_us(self, before: Clocks) -> u64 {
         let walked_us = i128::from(self.now_ns) / 1_000 - i128::from(before.now_ns) / 1_000;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use tokio::task::yield_now;
 
-use super::join_all::{SendFuture, all};
 use super::sources::{Clocks, Counts};
 use crate::explain::{blocked, lacking, look_ahead, seconds};
 use base::{clock, words};
@@ -150,22 +150,20 @@ fn begin<'t>(limiter: &Arc<Limiter>, ready: Ready<'t>) -> Step<'t> {
 /// Waits for Redis, no longer than a request would, and completes the checks.
 async fn wait<'t>(counts: &Counts, table: &'t RouteTable, steps: Vec<Step<'t>>) -> Vec<Step<'t>> {
     let limiter = &counts.limiter;
-    let waits = steps.into_iter().map(|step| -> SendFuture<'_, Step<'t>> {
-        Box::pin(async move {
-            match step {
-                Step::Waits(ready, mut check, pending) => {
-                    limiter.finish(pending, &ready.subject, &mut check).await;
-                    Step::Decided(ready, check)
-                }
-                Step::Looks(ready) => {
-                    let when = (ready.now_ns, ready.wall);
-                    Step::Told(look_ahead(table, limiter, ready.chosen, &ready.subject, when).await)
-                }
-                Step::Told(_) | Step::Decided(..) => step,
+    let waits = steps.into_iter().map(|step| async move {
+        match step {
+            Step::Waits(ready, mut check, pending) => {
+                limiter.finish(pending, &ready.subject, &mut check).await;
+                Step::Decided(ready, check)
             }
-        })
+            Step::Looks(ready) => {
+                let when = (ready.now_ns, ready.wall);
+                Step::Told(look_ahead(table, limiter, ready.chosen, &ready.subject, when).await)
+            }
+            Step::Told(_) | Step::Decided(..) => step,
+        }
     });
-    all(waits.collect()).await
+    join_all(waits).await
 }
 
 fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {

@@ -2,7 +2,6 @@
 //! snapshot as requests.
 
 mod checks;
-mod join_all;
 pub(super) mod resets;
 mod sources;
 mod usage;

@@ -29,8 +29,8 @@ pub(crate) struct Counts {
 /// of every decision.
 #[derive(Clone, Copy)]
 pub(crate) struct Clocks {
-    pub(super) now_ns: u64,
-    pub(super) wall: Time,
+    pub(crate) now_ns: u64,
+    pub(crate) wall: Time,
 }
 
 impl Clocks {

@@ -86,7 +86,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let found = counts.limiter.overrides().of(row.policy, subject.consumer(), subject.tenant(), now_ns);
         let windows = own.iter().map(|account| {
             let shown =
-                found.as_deref().map(|found| OverrideView::of(found, row.policy, &account.charge, now_ns));
+                found.as_ref().map(|found| OverrideView::of(found, row.policy, &account.charge, now_ns));
             let usual = window(row.policy, account, wall);
             let hot_key = counts.limiter.inspect().hot_instead_of(row.policy, &account.charge);
             let refuses_all = found.as_deref().is_some_and(Override::refuses_all);

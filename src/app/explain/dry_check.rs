@@ -1,6 +1,7 @@
 //! What a check of one subject would come to, with nothing spent: the windows that it would be charged to, without a request
 //! and a route around them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::limit::{Limit, limits, penalise, refusal, without_request};
@@ -83,7 +84,7 @@ pub(crate) fn lacking(dimension: &str) -> CheckResult {
 }
 
 /// An override refuses the subject.
-pub(crate) fn blocked(by: &Override, now_ns: u64, wall: Time) -> CheckResult {
+pub(crate) fn blocked(by: &Arc<Override>, now_ns: u64, wall: Time) -> CheckResult {
     let left_ns = by.left_ns(now_ns);
     CheckResult::Refused {
         remaining: Some(0),

@@ -3,8 +3,11 @@
 //! Polling sees renames and replaced symbolic links, by which certificate tools and mounted secrets change files;
 //! inotify would need a watch on every directory along the link.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
+
+use crate::read_files::FileReader;
 
 /// Metadata of a file. If any of it changes, the file has changed.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,29 +18,23 @@ struct Stamp {
     bytes: u64,
 }
 
-/// The stamps of each part's files, by the part's name or id.
-#[derive(Debug)]
-pub(crate) struct Stamps<K>(Vec<(K, Vec<Stamp>)>);
+/// The stamps of each part's files.
+#[derive(Debug, Default)]
+pub(crate) struct Stamps(BTreeMap<FileReader, Vec<Stamp>>);
 
-impl<K> Default for Stamps<K> {
-    fn default() -> Stamps<K> {
-        Stamps(Vec::new())
-    }
-}
-
-impl<K: PartialEq> Stamps<K> {
+impl Stamps {
     /// Takes the stamps of these parts' files.
-    pub(crate) fn of<'f>(parts: impl Iterator<Item = (K, Vec<&'f Path>)>) -> Stamps<K> {
-        let stamps = |(part, files): (K, Vec<&Path>)| (part, files.into_iter().map(stamp).collect());
-        Stamps(parts.map(stamps).collect())
+    pub(crate) fn of<'f>(parts: impl IntoIterator<Item = (FileReader, Vec<&'f Path>)>) -> Stamps {
+        let parts = parts.into_iter();
+        Stamps(parts.map(|(part, files)| (part, files.into_iter().map(stamp).collect())).collect())
     }
 
     /// The parts whose stamps differ in `now`. Keeps `now` for the next comparison, so that a broken file is reported
     /// once.
-    pub(crate) fn changed(&mut self, now: Stamps<K>) -> Vec<&K> {
+    pub(crate) fn changed(&mut self, now: Stamps) -> Vec<FileReader> {
         let before = std::mem::replace(&mut self.0, now.0);
-        let changed = self.0.iter().filter(|stamps| !before.contains(stamps));
-        changed.map(|(part, _)| part).collect()
+        let changed = self.0.iter().filter(|(part, stamps)| before.get(part) != Some(stamps));
+        changed.map(|(part, _)| part.clone()).collect()
     }
 }
 

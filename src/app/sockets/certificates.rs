@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::server::ProducesTickets;
@@ -121,6 +121,13 @@ impl CertificateExpiry {
         });
         certificates.iter().map(CertificateExpiry::of).chain(lists).collect()
     }
+}
+
+/// The files of what a listener presents and of what it verifies clients by.
+pub(crate) fn files<'f>(certs: &'f [CertificatePair], client_auth: Option<&'f ClientAuth>) -> Vec<&'f Path> {
+    let pairs = certs.iter().flat_map(|pair| [pair.cert.as_path(), pair.key.as_path()]);
+    let clients = client_auth.into_iter().flat_map(|auth| [Some(auth.ca.as_path()), auth.crl.as_deref()]);
+    pairs.chain(clients.flatten()).collect()
 }
 
 /// The TLS side of a listener.

@@ -1,6 +1,5 @@
 //! The files behind TLS of a listener that a single task accepts on: read at the start, and again when they change.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::publisher::stamps::Stamps;
 use crate::read_files::{FileReader, OutdatedFiles};
-use crate::sockets::certificates::{CertificateExpiry, Expiries};
+use crate::sockets::certificates::{self, CertificateExpiry, Expiries};
 use crate::sockets::listening::Role;
 use net::tls::{self, ServerCertificate, TlsPolicy};
 
@@ -22,7 +21,7 @@ pub(crate) struct Tls {
     role: Role,
     files: Arc<tls::TlsFiles>,
     settings: Settings,
-    stamps: Stamps<()>,
+    stamps: Stamps,
     expiries: Expiries,
 }
 
@@ -33,7 +32,7 @@ impl Tls {
     /// If one cannot be used.
     pub(crate) fn read(role: Role, files: &tls::TlsFiles, expiries: &Expiries) -> Result<Tls, tls::Error> {
         // Before they are read, so that a change meanwhile is seen later.
-        let stamps = stamps(files);
+        let stamps = stamps(role, files);
         let settings = Arc::new(ArcSwap::new(settings(role, files, expiries)?));
         Ok(Tls { role, files: Arc::new(files.clone()), settings, stamps, expiries: expiries.clone() })
     }
@@ -47,12 +46,14 @@ impl Tls {
         tokio::spawn(async move {
             loop {
                 sleep(EVERY).await;
-                let files = Arc::clone(&self.files);
-                let Ok(now) = tokio::task::spawn_blocking(move || stamps(&files)).await else { continue };
+                let (role, files) = (self.role, Arc::clone(&self.files));
+                let Ok(now) = tokio::task::spawn_blocking(move || stamps(role, &files)).await else {
+                    continue;
+                };
                 if self.stamps.changed(now).is_empty() {
                     continue;
                 }
-                let (role, files, expiries) = (self.role, Arc::clone(&self.files), self.expiries.clone());
+                let (files, expiries) = (Arc::clone(&self.files), self.expiries.clone());
                 match tokio::task::spawn_blocking(move || settings(role, &files, &expiries)).await {
                     Ok(Ok(settings)) => {
                         self.settings.store(settings);
@@ -91,11 +92,8 @@ fn part(role: Role) -> FileReader {
     }
 }
 
-fn stamps(files: &tls::TlsFiles) -> Stamps<()> {
-    let pairs = files.certs.iter().flat_map(|pair| [pair.cert.as_path(), pair.key.as_path()]);
-    let clients = files.client_auth.iter().flat_map(|auth| [Some(auth.ca.as_path()), auth.crl.as_deref()]);
-    let files: Vec<&Path> = pairs.chain(clients.flatten()).collect();
-    Stamps::of(std::iter::once(((), files)))
+fn stamps(role: Role, files: &tls::TlsFiles) -> Stamps {
+    Stamps::of([(part(role), certificates::files(&files.certs, files.client_auth.as_ref()))])
 }
 
 /// How often the files are looked at.

@@ -5,7 +5,7 @@ use http::header::{IF_MATCH, IF_NONE_MATCH};
 use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Map, Value};
 
-use crate::admin_client::encoded;
+use crate::admin_client::{encoded, target};
 use base::units;
 
 /// A request to the admin API.
@@ -121,12 +121,7 @@ impl Call {
     /// The path with its query; `after` is the cursor of a page.
     pub(super) fn target(&self, after: Option<&str>) -> String {
         let given = self.query.iter().map(|(name, value)| (*name, value.as_str()));
-        let mut target = self.path.clone();
-        for (name, value) in given.chain(after.map(|after| ("after", after))) {
-            target.push(if target.contains('?') { '&' } else { '?' });
-            target += &format!("{name}={}", encoded(value));
-        }
-        target
+        target(&self.path, given.chain(after.map(|after| ("after", after))))
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::admin_client::{AdminClient, encoded};
+use crate::admin_client::{self, AdminClient, encoded};
 use control::admin::{DecisionList, HotKeyList};
 
 #[derive(Debug)]
@@ -84,7 +84,7 @@ fn answer(client: &AdminClient, question: &Question) -> String {
     let target = match question {
         Question::Refusal(id) => format!("/v1/decisions/{}", encoded(id)),
         Question::Explain(method, url) => {
-            format!("/v1/explain?method={}&url={}", encoded(method), encoded(url))
+            admin_client::target("/v1/explain", [("method", method), ("url", url)])
         }
     };
     match client.read(&target) {

@@ -4,9 +4,7 @@ use toml::value::Datetime;
 
 use auth::mtls::CertificateName;
 use auth::{entries, keys};
-use control::admin::{
-    self, AdminRole, BearerToken, Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret,
-};
+use control::admin::{self, AdminRole, BearerToken, Config, NamedCertificate, OWN_TOKEN_NAME, digest_of};
 use net::listening::Bind;
 use net::tls::Demand;
 
@@ -80,9 +78,9 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
 }
 
 /// The tokens of others than the admin. One that is wrong is reported and left out.
-fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
-    let mut found: Vec<NamedToken> = Vec::new();
-    let own = own.map(|text| BearerToken::of_text(OWN_TOKEN_NAME, text, AdminRole::Admin, None).digest);
+fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<BearerToken> {
+    let mut found: Vec<BearerToken> = Vec::new();
+    let own = own.map(|text| digest_of(text));
     for value in &bounded(value, "tokens") {
         let Some((token, name)) = named_token(value) else { continue };
         // An error, because the audit tells tokens apart by their names.
@@ -90,7 +88,7 @@ fn tokens(value: &Value<'_>, own: Option<&String>) -> Vec<NamedToken> {
             let message = format!("{} is the name of another token", name.shown());
             name.wrong(message, "write another: the audit identifies operators by name");
         }
-        if found.iter().map(NamedToken::digest).chain(own).any(|other| other == token.digest()) {
+        if found.iter().map(|other| other.digest).chain(own).any(|other| other == token.digest) {
             value.wrong("another token has the same secret", "write another: the audit names operators");
         }
         found.push(token);
@@ -109,13 +107,15 @@ fn bounded<'c>(value: &Value<'c>, what: &str) -> Vec<Value<'c>> {
     written
 }
 
-fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
+fn named_token<'c>(value: &Value<'c>) -> Option<(BearerToken, Text<'c>)> {
     let table = value.table()?;
     let name = audit_name(&table);
     let (plain, hashed) = (table.value("token"), table.value("digest"));
-    let secret = match (&plain, &hashed) {
-        (Some(plain), None) => plain.text().map(|text| TokenSecret::Text(text.secret())),
-        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(TokenSecret::Digest),
+    let known = match (&plain, &hashed) {
+        (Some(plain), None) => {
+            plain.text().map(|text| text.secret()).map(|text| (digest_of(&text), Some(text)))
+        }
+        (None, Some(hashed)) => hashed.text().and_then(|text| digest(&text)).map(|digest| (digest, None)),
         (Some(_), Some(hashed)) => {
             hashed.wrong_key("a token has `token` or `digest`, not both", "remove one");
             None
@@ -133,7 +133,8 @@ fn named_token<'c>(value: &Value<'c>) -> Option<(NamedToken, Text<'c>)> {
         None => None,
         Some(read) => Some(read?),
     };
-    Some((NamedToken { name: name.text.clone(), secret: secret?, role: role?, expires }, name))
+    let (digest, text) = known?;
+    Some((BearerToken { name: name.text.clone(), digest, text, role: role?, expires }, name))
 }
 
 /// The certificates of clients. One that is wrong is reported and left out.

@@ -54,11 +54,14 @@ pub struct AccessRules {
 }
 
 /// A bearer token, and what it proves.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct BearerToken {
     /// The name of its bearer, for the audit.
     pub name: String,
+    /// Its SHA-256.
     pub digest: [u8; SHA256_OUTPUT_LEN],
+    /// The token itself, if the configuration has it.
+    pub text: Option<String>,
     pub role: AdminRole,
     pub expires: Option<i64>,
 }
@@ -163,15 +166,21 @@ impl CertificateHolder {
 
 impl BearerToken {
     pub fn of_text(name: &str, text: &str, role: AdminRole, expires: Option<i64>) -> BearerToken {
-        let mut sha256 = [0; SHA256_OUTPUT_LEN];
-        sha256.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
-        BearerToken { name: name.to_owned(), digest: sha256, role, expires }
+        let (name, digest) = (name.to_owned(), digest_of(text));
+        BearerToken { name, digest, text: Some(text.to_owned()), role, expires }
     }
+}
+
+/// The SHA-256 by which a token is known.
+pub fn digest_of(text: &str) -> [u8; SHA256_OUTPUT_LEN] {
+    let mut sha256 = [0; SHA256_OUTPUT_LEN];
+    sha256.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
+    sha256
 }
 
 impl fmt::Debug for BearerToken {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BearerToken { name, digest: _, role, expires } = self;
+        let BearerToken { name, digest: _, text: _, role, expires } = self;
         let mut shown = formatter.debug_struct("Token");
         shown.field("name", name).field("role", role).field("expires", expires).finish_non_exhaustive()
     }

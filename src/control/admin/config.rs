@@ -1,9 +1,5 @@
 //! The configuration of the admin listener, and the rules for clients that follow from it.
 
-use std::fmt;
-
-use aws_lc_rs::digest::SHA256_OUTPUT_LEN;
-
 use super::access::{AccessRules, AdminRole, BearerToken};
 use super::host::canonical as canonical_host;
 use auth::mtls::CertificateName;
@@ -15,7 +11,7 @@ pub struct Config {
     pub bind: Bind,
     /// The bearer token of the admin, who is named `token`. Never logged.
     pub token: Option<String>,
-    pub tokens: Vec<NamedToken>,
+    pub tokens: Vec<BearerToken>,
     /// Hosts that requests may name beside loopback's if there is no token, in the form of
     /// [`canonical_host`](super::canonical_host).
     pub hosts: Vec<String>,
@@ -34,32 +30,6 @@ pub struct NamedCertificate {
     pub role: AdminRole,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NamedToken {
-    /// The name of its bearer, for the audit.
-    pub name: String,
-    pub secret: TokenSecret,
-    pub role: AdminRole,
-    pub expires: Option<i64>,
-}
-
-/// What a gateway knows of a token.
-#[derive(Clone, PartialEq, Eq)]
-pub enum TokenSecret {
-    Text(String),
-    /// Its SHA-256.
-    Digest([u8; SHA256_OUTPUT_LEN]),
-}
-
-impl fmt::Debug for TokenSecret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            TokenSecret::Text(_) => "Text(_)",
-            TokenSecret::Digest(_) => "Digest(_)",
-        })
-    }
-}
-
 impl Config {
     /// Whether clients need a token or a certificate for every page but the probes'.
     pub fn asks_for_credentials(&self) -> bool {
@@ -68,10 +38,7 @@ impl Config {
 
     /// A token that this program can send to read from its own listener, if it knows any.
     pub fn own_token(&self) -> Option<&str> {
-        let named = self.tokens.iter().find_map(|token| match &token.secret {
-            TokenSecret::Text(text) => Some(text.as_str()),
-            TokenSecret::Digest(_) => None,
-        });
+        let named = self.tokens.iter().find_map(|token| token.text.as_deref());
         self.token.as_deref().or(named)
     }
 
@@ -96,25 +63,10 @@ impl Config {
         };
         let own =
             self.token.iter().map(|text| BearerToken::of_text(OWN_TOKEN_NAME, text, AdminRole::Admin, None));
-        let tokens = own.chain(self.tokens.iter().map(NamedToken::token)).collect();
+        // Without its text, which nobody needs to recognise it.
+        let tokens = own.chain(self.tokens.iter().cloned());
+        let tokens = tokens.map(|token| BearerToken { text: None, ..token }).collect();
         AccessRules { tokens, certificates: self.certificates.clone(), without_token, hosts }
-    }
-}
-
-impl NamedToken {
-    /// Its SHA-256: what tells it from others.
-    pub fn digest(&self) -> [u8; SHA256_OUTPUT_LEN] {
-        self.token().digest
-    }
-
-    fn token(&self) -> BearerToken {
-        let NamedToken { name, secret, role, expires } = self;
-        match secret {
-            TokenSecret::Text(text) => BearerToken::of_text(name, text, *role, *expires),
-            TokenSecret::Digest(digest) => {
-                BearerToken { name: name.clone(), digest: *digest, role: *role, expires: *expires }
-            }
-        }
     }
 }
 

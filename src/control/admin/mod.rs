@@ -34,11 +34,11 @@ mod state;
 mod tests;
 mod watched_stream;
 
-pub use access::{AccessRules, AdminRole, BearerToken};
+pub use access::{AccessRules, AdminRole, BearerToken, digest_of};
 pub use api::decisions::{DecidedWindow, DecisionItem, DecisionList};
 pub use api::hot_keys::{FleetKey, HotFleet, HotKey, HotKeyList, HotMinute};
 pub use api::reading::bodies;
-pub use config::{Config, NamedCertificate, NamedToken, OWN_TOKEN_NAME, TokenSecret};
+pub use config::{Config, NamedCertificate, OWN_TOKEN_NAME};
 pub use control::{
     Applied, ByMinute, Check, ControlPlane, MinutesQuery, MinutesReader, Proposal, UsageMinutes, Writes,
 };

@@ -160,40 +160,54 @@ fn details(flaws: &[Flaw]) -> String {
 }
 
 impl AdminRefusal {
-    fn status(&self) -> StatusCode {
+    /// The status, and the field that tells a client what to do about it.
+    fn answer(&self) -> (StatusCode, Option<(HeaderName, HeaderValue)>) {
+        let asks = |scheme| Some((WWW_AUTHENTICATE, HeaderValue::from_static(scheme)));
+        let again = |seconds: u16| Some((RETRY_AFTER, seconds.into()));
         match self {
-            AdminRefusal::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+            AdminRefusal::WrongHost => (StatusCode::MISDIRECTED_REQUEST, None),
             AdminRefusal::TwoAuthorizations
             | AdminRefusal::BodyBroken
             | AdminRefusal::Explain(_)
             | AdminRefusal::Encoding
-            | AdminRefusal::Invalid(_) => StatusCode::BAD_REQUEST,
+            | AdminRefusal::Invalid(_) => (StatusCode::BAD_REQUEST, None),
             AdminRefusal::NoSuchPage
             | AdminRefusal::NoSuchKey
             | AdminRefusal::NotFound(_)
-            | AdminRefusal::UnknownName(_) => StatusCode::NOT_FOUND,
-            AdminRefusal::NoToken
-            | AdminRefusal::WrongToken
-            | AdminRefusal::TokenExpired
-            | AdminRefusal::CertificateExpired => StatusCode::UNAUTHORIZED,
-            AdminRefusal::ReadOnly | AdminRefusal::RoleTooLow { .. } => StatusCode::FORBIDDEN,
-            AdminRefusal::OnlyRead(_) | AdminRefusal::Method(_) | AdminRefusal::OneByOne(..) => {
-                StatusCode::METHOD_NOT_ALLOWED
+            | AdminRefusal::UnknownName(_) => (StatusCode::NOT_FOUND, None),
+            AdminRefusal::NoToken | AdminRefusal::CertificateExpired => {
+                (StatusCode::UNAUTHORIZED, asks("Bearer"))
+            }
+            // RFC 6750 section 3.1: the error for a token that has expired, or is invalid for other reasons.
+            AdminRefusal::WrongToken | AdminRefusal::TokenExpired => {
+                (StatusCode::UNAUTHORIZED, asks("Bearer error=\"invalid_token\""))
+            }
+            AdminRefusal::ReadOnly | AdminRefusal::RoleTooLow { .. } => (StatusCode::FORBIDDEN, None),
+            AdminRefusal::OnlyRead(allow)
+            | AdminRefusal::Method(allow)
+            | AdminRefusal::OneByOne(_, allow) => {
+                (StatusCode::METHOD_NOT_ALLOWED, Some((ALLOW, allow.clone())))
             }
             AdminRefusal::Busy
-            | AdminRefusal::TooManyStreams
             | AdminRefusal::NotReached
             | AdminRefusal::NoRedis
-            | AdminRefusal::Overtaken => StatusCode::SERVICE_UNAVAILABLE,
-            AdminRefusal::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            AdminRefusal::NoDatabase | AdminRefusal::NoMinutes => StatusCode::NOT_IMPLEMENTED,
-            AdminRefusal::OneNodeOnly | AdminRefusal::Ambiguous => StatusCode::CONFLICT,
-            AdminRefusal::NoRandomness => StatusCode::INTERNAL_SERVER_ERROR,
-            AdminRefusal::Changed(_) => StatusCode::PRECONDITION_FAILED,
-            AdminRefusal::Unusable(_) | AdminRefusal::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
-            AdminRefusal::Database(error) => of_database(error).0,
-            AdminRefusal::BodyTooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            AdminRefusal::BodyTooLate => StatusCode::REQUEST_TIMEOUT,
+            | AdminRefusal::Overtaken => (StatusCode::SERVICE_UNAVAILABLE, again(1)),
+            // Later, because places come free when somebody closes a page, which may take a while.
+            AdminRefusal::TooManyStreams => (StatusCode::SERVICE_UNAVAILABLE, again(10)),
+            AdminRefusal::ContentType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, None),
+            AdminRefusal::NoDatabase | AdminRefusal::NoMinutes => (StatusCode::NOT_IMPLEMENTED, None),
+            AdminRefusal::OneNodeOnly | AdminRefusal::Ambiguous => (StatusCode::CONFLICT, None),
+            AdminRefusal::NoRandomness => (StatusCode::INTERNAL_SERVER_ERROR, None),
+            AdminRefusal::Changed(version) => {
+                (StatusCode::PRECONDITION_FAILED, version.map(|version| (ETAG, etag(version))))
+            }
+            AdminRefusal::Unusable(_) | AdminRefusal::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, None),
+            AdminRefusal::Database(error) => {
+                let (status, after) = of_database(error);
+                (status, after.and_then(again))
+            }
+            AdminRefusal::BodyTooLarge(_) => (StatusCode::PAYLOAD_TOO_LARGE, None),
+            AdminRefusal::BodyTooLate => (StatusCode::REQUEST_TIMEOUT, None),
         }
     }
 
@@ -214,58 +228,13 @@ impl AdminRefusal {
         };
         flaws.iter().map(place).collect()
     }
-
-    /// The field that tells a client what to do about it.
-    fn field(self) -> Option<(HeaderName, HeaderValue)> {
-        match self {
-            AdminRefusal::NoToken | AdminRefusal::CertificateExpired => {
-                Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer")))
-            }
-            // RFC 6750 section 3.1: the error for a token that has expired, or is invalid for other reasons.
-            AdminRefusal::WrongToken | AdminRefusal::TokenExpired => {
-                Some((WWW_AUTHENTICATE, HeaderValue::from_static("Bearer error=\"invalid_token\"")))
-            }
-            AdminRefusal::OnlyRead(allow)
-            | AdminRefusal::Method(allow)
-            | AdminRefusal::OneByOne(_, allow) => Some((ALLOW, allow)),
-            AdminRefusal::Busy
-            | AdminRefusal::NotReached
-            | AdminRefusal::NoRedis
-            | AdminRefusal::Overtaken => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
-            // Later, because places come free when somebody closes a page, which may take a while.
-            AdminRefusal::TooManyStreams => Some((RETRY_AFTER, HeaderValue::from_static("10"))),
-            AdminRefusal::Changed(version) => version.map(|version| (ETAG, etag(version))),
-            AdminRefusal::Database(error) => of_database(&error).1.map(|after| (RETRY_AFTER, after.into())),
-            AdminRefusal::WrongHost
-            | AdminRefusal::TwoAuthorizations
-            | AdminRefusal::NoSuchPage
-            | AdminRefusal::ReadOnly
-            | AdminRefusal::RoleTooLow { .. }
-            | AdminRefusal::BodyTooLarge(_)
-            | AdminRefusal::BodyTooLate
-            | AdminRefusal::BodyBroken
-            | AdminRefusal::Explain(_)
-            | AdminRefusal::Encoding
-            | AdminRefusal::NoSuchKey
-            | AdminRefusal::Invalid(_)
-            | AdminRefusal::Unusable(_)
-            | AdminRefusal::ContentType
-            | AdminRefusal::NoDatabase
-            | AdminRefusal::NoMinutes
-            | AdminRefusal::OneNodeOnly
-            | AdminRefusal::NotFound(_)
-            | AdminRefusal::UnknownName(_)
-            | AdminRefusal::Ambiguous
-            | AdminRefusal::NoRandomness
-            | AdminRefusal::KeyReused => None,
-        }
-    }
 }
 
 impl IntoResponse for AdminRefusal {
     fn into_response(self) -> Response<Body> {
-        let mut response = reply::problem(self.status(), self.to_string(), self.places());
-        if let Some((name, value)) = self.field() {
+        let (status, field) = self.answer();
+        let mut response = reply::problem(status, self.to_string(), self.places());
+        if let Some((name, value)) = field {
             response.headers_mut().insert(name, value);
         }
         response

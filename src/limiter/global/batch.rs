@@ -9,13 +9,11 @@ use tokio::task::AbortHandle;
 use base::clock;
 use limit::lease_messages::{LinkError, Op, Reply};
 
+use super::link::Done;
 use super::name::Names;
 use super::script::Script;
 use super::shard::ShardId;
 use super::wire;
-
-/// Called once with the answer and the time it came, nanoseconds.
-pub type Done = Box<dyn FnOnce(Result<Reply, LinkError>, u64) + Send>;
 
 /// One operation with its callback, from `Global::send` until it is answered.
 pub(super) struct Entry {

@@ -151,13 +151,7 @@ impl SlotMap {
 
 /// Asks one server for its map.
 async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>, ConnectError> {
-    let patience = connector.patience();
-    let asked = async {
-        let connection = connector.plain(&server).await?;
-        Ok(connection.call(redis::cmd("CLUSTER").arg("SLOTS")).await?)
-    };
-    let slots =
-        tokio::time::timeout(patience, asked).await.unwrap_or(Err(ConnectError::Timeout(patience)))?;
+    let slots = connector.plain(&server).await?.ask(redis::cmd("CLUSTER").arg("SLOTS")).await?;
     let ranges = ranges(&slots, &server).filter(|ranges| !ranges.is_empty());
     ranges
         .ok_or_else(|| ConnectError::Probe(format!("{server} reports no slots: is it part of the cluster?")))

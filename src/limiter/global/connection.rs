@@ -199,6 +199,14 @@ impl Connector {
             .unwrap_or(Err(ConnectError::Timeout(CONNECT_WITHIN)))
     }
 
+    /// The kept connection, if it is open and still leads to this server; else a new one as [`Connector::plain`] opens it.
+    pub(super) async fn again(&self, kept: Option<Connection>, server: &Server) -> Option<Connection> {
+        match kept.filter(|kept| kept.is_open() && kept.server == *server) {
+            Some(kept) => Some(kept),
+            None => self.plain(server).await.ok(),
+        }
+    }
+
     /// What the server says of itself; `None` if it fails or our user may not ask.
     pub(super) async fn look(&self, connection: &Connection) -> Option<ServerInfo> {
         Some(ServerInfo::of(&self.info(connection).await?))
@@ -232,11 +240,6 @@ impl Connector {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long a question that is not an operation may take.
-    pub(super) fn patience(&self) -> Duration {
-        CONNECT_WITHIN
-    }
-
     /// The script that every connection loads.
     pub(super) fn script(&self) -> &Script {
         &self.script
@@ -252,6 +255,12 @@ impl Connection {
     /// Sends a command and waits for its reply without a limit; deadlines are the pipeline's.
     pub(super) async fn call(&self, command: &Cmd) -> RedisResult<Value> {
         self.redis.clone().send_packed_command(command).await?.extract_error()
+    }
+
+    /// Sends a command that is no operation, and waits as long as a connection may take to open.
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, ConnectError> {
+        let answer = tokio::time::timeout(CONNECT_WITHIN, self.call(command)).await;
+        Ok(answer.map_err(|_| ConnectError::Timeout(CONNECT_WITHIN))??)
     }
 
     /// Sends a command with `ASKING`: this node of a cluster takes it although the slot is still moving to it.
@@ -394,8 +403,9 @@ fn trust(config: &Config) -> Result<rustls::ClientConfig, ConnectError> {
 /// leaves no entry in the ACL log.
 const MAY_ASK: &str =
     "if not redis.acl_check_cmd then return 2 end return redis.acl_check_cmd('INFO') and 1 or 0";
-/// How long opening a connection may take. To a limiter with a deadline of milliseconds a slower server is down.
-const CONNECT_WITHIN: Duration = Duration::from_millis(300);
+/// How long opening a connection may take, or a question that is not an operation. To a limiter with a deadline of
+/// milliseconds a slower server is down.
+pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 /// How long its TLS handshake may, so that it and not the whole is said to be what nobody answered.
 const HANDSHAKE_WITHIN: Duration = Duration::from_millis(200);
 /// How long one address may be silent before the next is tried as well.

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind, Value};
+use redis::{PushInfo, PushKind};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -33,28 +33,17 @@ pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop:
         }
         let named = sentinels.agreed(&connector).await;
         let (Some(named), Some(found)) = (named, node.place()) else { continue };
+        // A promoted replica is found before the sentinels name it, and for a moment they still name the old primary, which
+        // is unreachable or says that it is a replica. An error does not rule a server out.
         if (&named.host, named.port) == (&found.0.host, found.0.port) {
             logged = None;
-        } else if may_be_primary(&connector, &named).await {
+        } else if sentinel::is_primary(&connector, &named).await.unwrap_or(true) {
             if logged.as_ref() != Some(&named) {
                 tracing::info!(node = node.name, server = %named, "sentinels name another primary: connecting to it");
             }
             node.moves.send_modify(|moves| *moves += 1);
             logged = Some(named);
         }
-    }
-}
-
-/// Whether the named server should be followed. A promoted replica is found before the sentinels name it, and for a
-/// moment they still name the old primary, which is unreachable or says that it is a replica.
-async fn may_be_primary(connector: &Connector, named: &Server) -> bool {
-    let Ok(connection) = connector.plain(named).await else { return false };
-    let asked = redis::cmd("ROLE");
-    match tokio::time::timeout(connector.patience(), connection.call(&asked)).await {
-        Ok(Ok(Value::Array(role))) => sentinel::says_primary(&role),
-        // An error does not rule the server out, because our user may lack the right to ask for the role.
-        Ok(Ok(_) | Err(_)) => true,
-        Err(_) => false,
     }
 }
 
@@ -65,9 +54,9 @@ async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
         let connection = sentinel::open(&connector, &server, Some(pushed)).await;
         let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
         if let Ok(connection) = &connection
-            && is_answered(connection, &subscribe, connector.patience()).await
+            && connection.ask(&subscribe).await.is_ok()
         {
-            hear(connection, &mut pushes, &hint, connector.patience()).await;
+            hear(connection, &mut pushes, &hint).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -75,12 +64,7 @@ async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
 
 /// Passes on what a sentinel announces until it is gone. Because a sentinel whose host is lost closes nothing, a quiet
 /// one is asked whether it is there.
-async fn hear(
-    connection: &Connection,
-    pushes: &mut mpsc::UnboundedReceiver<PushInfo>,
-    hint: &Notify,
-    patience: Duration,
-) {
+async fn hear(connection: &Connection, pushes: &mut mpsc::UnboundedReceiver<PushInfo>, hint: &Notify) {
     loop {
         match tokio::time::timeout(QUIET, pushes.recv()).await {
             Ok(None) => return,
@@ -89,16 +73,10 @@ async fn hear(
                 PushKind::Message => hint.notify_one(),
                 _ => {}
             },
-            Err(_) if is_answered(connection, &redis::cmd("PING"), patience).await => {}
+            Err(_) if connection.ask(&redis::cmd("PING")).await.is_ok() => {}
             Err(_) => return,
         }
     }
-}
-
-/// Whether a server answers this in time, and not with an error.
-async fn is_answered(connection: &Connection, asked: &redis::Cmd, patience: Duration) -> bool {
-    let answer = tokio::time::timeout(patience, connection.call(asked));
-    answer.await.is_ok_and(|answer| answer.is_ok())
 }
 
 /// How often sentinels are asked, and how soon a lost subscription is opened again.
@@ -113,9 +91,7 @@ mod tests {
 
     use super::*;
     use crate::global::config::Login;
-    use crate::global::connection::login;
-
-    const PATIENCE: Duration = Duration::from_secs(2);
+    use crate::global::connection::{CONNECT_WITHIN, login};
 
     /// A connection to a sentinel that answers so many questions, announces a change after each, and then falls silent.
     async fn sentinel(answers: usize) -> (Connection, mpsc::UnboundedReceiver<PushInfo>) {
@@ -148,15 +124,13 @@ mod tests {
             let (connection, mut pushes) = sentinel(answers).await;
             let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
             let (begun, hint) = (Instant::now(), Notify::new());
-            assert_eq!(is_answered(&connection, &subscribe, PATIENCE).await, answers > 0);
+            assert_eq!(connection.ask(&subscribe).await.is_ok(), answers > 0);
             if answers > 0 {
-                let heard = tokio::time::timeout(
-                    Duration::from_secs(3_600),
-                    hear(&connection, &mut pushes, &hint, PATIENCE),
-                );
+                let heard =
+                    tokio::time::timeout(Duration::from_secs(3_600), hear(&connection, &mut pushes, &hint));
                 assert!(heard.await.is_ok(), "it is waited for without end");
                 // One question for each quiet while, and one that is not answered.
-                let most = QUIET * (2 * answers as u32) + PATIENCE;
+                let most = QUIET * (2 * answers as u32) + CONNECT_WITHIN;
                 assert!(begun.elapsed() <= most, "{answers}: {:?}", begun.elapsed());
             }
             let is_hinted = tokio::time::timeout(Duration::ZERO, hint.notified()).await.is_ok();

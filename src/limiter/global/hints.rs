@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{PushInfo, PushKind, Value};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::Global;
 use super::condition::Condition;
@@ -117,13 +117,12 @@ async fn publish_to(
     let place = node.place()?;
     let kept = kept.filter(|connection| connection.is_open() && connection.server == place.0);
     if let Some(connection) = kept
-        && let Ok(Ok(_)) = timeout(connector.patience(), connection.call(publish)).await
+        && connection.ask(publish).await.is_ok()
     {
         return Some(connection);
     }
     let connection = connector.plain(&place.0).await.ok()?;
-    let answer = timeout(connector.patience(), connection.call(publish)).await;
-    matches!(answer, Ok(Ok(_))).then_some(connection)
+    connection.ask(publish).await.is_ok().then_some(connection)
 }
 
 /// The servers of the shards that answer, in the order of the shards.
@@ -180,7 +179,7 @@ impl Listener {
             return Ok(End::Refused);
         }
         let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).to_owned();
-        match self.answer(&connection, &subscribe).await {
+        match connection.ask(&subscribe).await {
             Ok(_) => {}
             Err(ConnectError::Redis(error)) if Condition::of(&error) == Some(Condition::Refusing) => {
                 self.refused(&connection);
@@ -209,7 +208,7 @@ impl Listener {
                 _ = look.tick() => {
                     let is_elsewhere = self.place().is_some_and(|place| place != connection.server);
                     // Asked, because a connection that is cut without a word looks like one on which nothing happens.
-                    if is_elsewhere || self.answer(connection, &redis::cmd("PING")).await.is_err() {
+                    if is_elsewhere || connection.ask(&redis::cmd("PING")).await.is_err() {
                         return;
                     }
                 }
@@ -224,7 +223,7 @@ impl Listener {
     /// Whether our user may tell and listen, as far as the server can say: before version 7 it can only be tried.
     async fn may_use(&mut self, connection: &Connection) -> Result<bool, ConnectError> {
         let ask = redis::cmd("EVAL").arg(MAY_USE).arg(0).arg(&self.channel).to_owned();
-        let may = self.answer(connection, &ask).await? != Value::Int(0);
+        let may = connection.ask(&ask).await? != Value::Int(0);
         if !may {
             self.refused(connection);
         }
@@ -241,12 +240,6 @@ impl Listener {
                 "Redis does not allow this node to publish and subscribe: it polls for changes"
             );
         }
-    }
-
-    async fn answer(&self, connection: &Connection, command: &redis::Cmd) -> Result<Value, ConnectError> {
-        let patience = self.shared.connector.patience();
-        let answer = timeout(patience, connection.call(command)).await;
-        Ok(answer.map_err(|_| ConnectError::Timeout(patience))??)
     }
 }
 

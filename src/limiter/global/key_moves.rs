@@ -20,7 +20,7 @@ use limit::{Key, Plan};
 
 use super::batch::Entry;
 use super::config::WeightedServer;
-use super::connection::Connection;
+use super::connection::{CONNECT_WITHIN, Connection};
 use super::ring::{Ring, RingServer};
 use super::routes::RoutingState;
 use super::shard::ShardId;
@@ -150,10 +150,9 @@ impl Moves {
     async fn bring_all(&self, shared: &RoutingState, keys: Vec<MovedKey>) {
         for MovedKey { key, name, from } in keys {
             let bring = self.bring(shared, from, shared.shard(key), &name);
-            let patience = shared.connector.patience();
             // If a key cannot be moved in time, its operation is sent anyway, and the next operation on the key tries
             // again.
-            if tokio::time::timeout(patience, bring).await.is_ok_and(|brought| brought.is_some()) {
+            if tokio::time::timeout(CONNECT_WITHIN, bring).await.is_ok_and(|brought| brought.is_some()) {
                 let mut brought = self.brought.lock().unwrap_or_else(PoisonError::into_inner);
                 if brought.len() >= BROUGHT_MAX {
                     brought.clear();
@@ -222,8 +221,7 @@ async fn ask_one(moves: &Moves, shared: &RoutingState, shard: ShardId) -> Option
     let mut asked = redis::cmd("EVAL");
     let name = shared.names.own(None, "ring");
     asked.arg(RING).arg(1).arg(name).arg(&moves.layout).arg(clock::unix().as_secs());
-    let answer = tokio::time::timeout(shared.connector.patience(), connection.call(&asked)).await;
-    redis::from_redis_value(answer.ok()?.ok()?).ok()
+    redis::from_redis_value(connection.ask(&asked).await.ok()?).ok()
 }
 
 const RING: &str = include_str!("../../../lua/ring.lua");

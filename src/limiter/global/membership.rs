@@ -16,7 +16,7 @@ use base::clock;
 use base::rendezvous;
 use limit::Key;
 
-use super::connection::Connection;
+use super::connection::{ConnectError, Connection};
 use super::routes::RoutingState;
 use super::shard::ShardId;
 
@@ -128,7 +128,9 @@ impl Membership {
         match self.ask(index, is_there).await {
             Some(Ok(nodes)) => ReportAnswer::Nodes(nodes),
             // Not connected anew, because the server has answered and would answer the same again.
-            Some(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
+            Some(Err(ConnectError::Redis(error)))
+                if !error.is_io_error() && !error.is_connection_dropped() =>
+            {
                 let shard = &self.shared.shards[self.places[index].shard];
                 // The outage of a shard that is away has a log line already.
                 if shard.is_closed() {
@@ -144,21 +146,19 @@ impl Membership {
         }
     }
 
-    async fn ask(&mut self, index: usize, is_there: bool) -> Option<Result<Vec<u64>, RedisError>> {
+    async fn ask(&mut self, index: usize, is_there: bool) -> Option<Result<Vec<u64>, ConnectError>> {
         let shared = Arc::clone(&self.shared);
         let place = &mut self.places[index];
         let shard = &shared.shards[place.shard];
         let node = shared.nodes.load().get(shard.place()).cloned()?;
         let found = node.place()?;
-        if place.connection.as_ref().is_none_or(|connection| connection.server != found.0) {
-            place.connection = shared.connector.plain(&found.0).await.ok();
-        }
-        let connection = place.connection.clone()?;
+        place.connection = shared.connector.again(place.connection.take(), &found.0).await;
+        let connection = place.connection.as_ref()?;
         let mut command = redis::cmd("EVAL");
         command.arg(SCRIPT).arg(1).arg(shared.names.own(shard.tag.as_deref(), "nodes"));
         command.arg(format!("{:x}", shared.incarnation)).arg(u8::from(is_there));
-        let answer = tokio::time::timeout(shared.connector.patience(), connection.call(&command)).await;
-        let names = answer.ok()?.and_then(|value| redis::from_redis_value(value).map_err(RedisError::from));
+        let answer = connection.ask(&command).await;
+        let names = answer.and_then(|value| Ok(redis::from_redis_value(value).map_err(RedisError::from)?));
         let number = |name: String| u64::from_str_radix(&name, 16).unwrap_or_default();
         Some(names.map(|names: Vec<String>| names.into_iter().map(number).collect()))
     }

@@ -16,7 +16,7 @@ use base::clock;
 use base::ids::IdVec;
 use base::random::Random;
 
-use super::connection::Connection;
+use super::connection::{CONNECT_WITHIN, ConnectError, Connection};
 use super::node::Node;
 use super::routes::RoutingState;
 use super::shard::{NodeId, ShardId};
@@ -136,19 +136,19 @@ struct Answer {
 async fn read(shared: Arc<RoutingState>, node: Arc<Node>, kept: Option<Connection>) -> Option<Answer> {
     let server = node.place()?.0.clone();
     let connector = &shared.connector;
-    let connection = match kept.filter(|kept| kept.server == server && kept.is_open()) {
-        Some(kept) => kept,
-        None => connector.plain(&server).await.ok()?,
-    };
-    let info = tokio::time::timeout(connector.patience(), connector.info(&connection)).await.ok()?;
+    let connection = connector.again(kept, &server).await?;
+    let info = tokio::time::timeout(CONNECT_WITHIN, connector.info(&connection)).await.ok()?;
     let mut found = Vec::new();
     for shard in shared.shards_of(&node) {
         let mut mark = redis::cmd("EVAL");
         mark.arg(MARK).arg(1).arg(shared.names.own(shared.shards[shard].tag.as_deref(), "marker"));
         mark.arg(format!("{:x}", Random::seeded().next())).arg(MARKER_LASTS_MS);
-        let answer = tokio::time::timeout(connector.patience(), connection.call(&mark)).await.ok()?;
-        // A shard that has just moved, or a server that may not be written to: it is looked at again later.
-        found.extend(answer.ok().and_then(|marker| Some((shard, redis::from_redis_value(marker).ok()?))));
+        match connection.ask(&mark).await {
+            Ok(marker) => found.extend(redis::from_redis_value(marker).ok().map(|marker| (shard, marker))),
+            Err(ConnectError::Timeout(_)) => return None,
+            // A shard that has just moved, or a server that may not be written to: it is looked at again later.
+            Err(_) => {}
+        }
     }
     let reading = info.map(|info| Reading::of(&info, server.login.db));
     Some(Answer { node, connection, reading, found })

@@ -93,7 +93,7 @@ impl Sentinels {
             asked.spawn(async move {
                 for (host, port) in replicas(&connector, &sentinel, &master).await.unwrap_or_default() {
                     let server = Server { host, port, login: login.clone(), ..sentinel };
-                    if is_primary(&connector, &server).await {
+                    if is_primary(&connector, &server).await == Some(true) {
                         return Some(server);
                     }
                 }
@@ -149,10 +149,7 @@ impl Votes {
 async fn named(connector: &Connector, server: &Server, master: &str) -> Result<Address, ConnectError> {
     let connection = open(connector, server, None).await?;
     let question = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(master).to_owned();
-    let patience = connector.patience();
-    let asked = tokio::time::timeout(patience, connection.call(&question)).await;
-    let answer = asked.map_err(|_| ConnectError::Timeout(patience))??;
-    redis::from_redis_value(answer).map_err(|_| {
+    redis::from_redis_value(connection.ask(&question).await?).map_err(|_| {
         ConnectError::Io(io::Error::new(io::ErrorKind::NotFound, "a sentinel does not know this name"))
     })
 }
@@ -161,19 +158,24 @@ async fn named(connector: &Connector, server: &Server, master: &str) -> Result<A
 async fn replicas(connector: &Connector, server: &Server, master: &str) -> Option<Vec<Address>> {
     let connection = open(connector, server, None).await.ok()?;
     let question = redis::cmd("SENTINEL").arg("REPLICAS").arg(master).to_owned();
-    let asked = tokio::time::timeout(connector.patience(), connection.call(&question));
-    let answer: Vec<HashMap<String, String>> = redis::from_redis_value(asked.await.ok()?.ok()?).ok()?;
+    let answer = connection.ask(&question).await.ok()?;
+    let answer: Vec<HashMap<String, String>> = redis::from_redis_value(answer).ok()?;
     let address = |replica: &HashMap<String, String>| {
         Some((replica.get("ip")?.clone(), replica.get("port")?.parse().ok()?))
     };
     Some(answer.iter().filter_map(address).collect())
 }
 
-async fn is_primary(connector: &Connector, server: &Server) -> bool {
-    let Ok(connection) = connector.plain(server).await else { return false };
-    let question = redis::cmd("ROLE");
-    let role = tokio::time::timeout(connector.patience(), connection.call(&question)).await;
-    matches!(role, Ok(Ok(Value::Array(role))) if says_primary(&role))
+/// Whether a server says that it is the primary; `None` if it answers, and not that. Our user may lack the right to ask.
+pub(super) async fn is_primary(connector: &Connector, server: &Server) -> Option<bool> {
+    let Ok(connection) = connector.plain(server).await else { return Some(false) };
+    match connection.ask(&redis::cmd("ROLE")).await {
+        Ok(Value::Array(role)) => {
+            Some(matches!(role.first(), Some(Value::BulkString(word)) if word == b"master"))
+        }
+        Err(ConnectError::Timeout(_)) => Some(false),
+        Ok(_) | Err(_) => None,
+    }
 }
 
 /// Connects to a sentinel. Because most have no password although the primary has one, the login is tried without one
@@ -184,19 +186,13 @@ pub(super) async fn open(
     pushes: Option<mpsc::UnboundedSender<PushInfo>>,
 ) -> Result<Connection, ConnectError> {
     let anonymous = Server { login: Login::default(), ..server.clone() };
-    if let Ok(connection) = connector.listening(&anonymous, pushes.clone()).await {
-        let ping = redis::cmd("PING");
-        let answer = tokio::time::timeout(connector.patience(), connection.call(&ping));
-        if answer.await.is_ok_and(|answer| answer.is_ok()) {
-            return Ok(connection);
-        }
+    if let Ok(connection) = connector.listening(&anonymous, pushes.clone()).await
+        && connection.ask(&redis::cmd("PING")).await.is_ok()
+    {
+        return Ok(connection);
     }
     let login = Login { db: 0, ..server.login.clone() };
     connector.listening(&Server { login, ..server.clone() }, pushes).await
-}
-
-pub(super) fn says_primary(role: &[Value]) -> bool {
-    matches!(role.first(), Some(Value::BulkString(word)) if word == b"master")
 }
 
 /// How long after one answer the other sentinels are waited for.

@@ -11,7 +11,7 @@ use tokio::sync::Mutex;
 
 use super::Global;
 use super::config::Server;
-use super::connection::{Connection, ServerInfo};
+use super::connection::{ConnectError, Connection, ServerInfo};
 use super::routes::RoutingState;
 use base::clock;
 
@@ -160,21 +160,17 @@ impl SharedValues {
     async fn call(&self, command: &Cmd) -> Result<Value, SharedValueError> {
         // Held during the call, because calls are few, and their order is the caller's.
         let mut kept = self.connection.lock().await;
-        let connection = match self.connected(kept.take()).await {
-            Some(connection) => connection,
-            None => return Err(SharedValueError::Away),
-        };
-        let answer = tokio::time::timeout(self.shared.connector.patience(), connection.call(command)).await;
-        match answer {
-            Ok(Ok(value)) => {
+        let connection = self.connected(kept.take()).await.ok_or(SharedValueError::Away)?;
+        match connection.ask(command).await {
+            Ok(value) => {
                 *kept = Some(connection);
                 Ok(value)
             }
-            Ok(Err(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
+            Err(ConnectError::Redis(error)) if !error.is_io_error() && !error.is_connection_dropped() => {
                 // The next call looks for the server anew, because a primary that has become a replica refuses writes.
                 Err(SharedValueError::Refused(error.to_string()))
             }
-            Ok(Err(_)) | Err(_) => Err(SharedValueError::Away),
+            Err(_) => Err(SharedValueError::Away),
         }
     }
 
@@ -188,10 +184,7 @@ impl SharedValues {
                 None => return None,
             }
         };
-        match kept.filter(|connection| connection.server == found.0 && connection.is_open()) {
-            Some(connection) => Some(connection),
-            None => self.shared.connector.plain(&found.0).await.ok(),
-        }
+        self.shared.connector.again(kept, &found.0).await
     }
 }
 

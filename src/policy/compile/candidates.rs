@@ -6,7 +6,7 @@ use super::errors::CompileErrors;
 use crate::counting::Policy;
 use crate::counting::candidate::CandidateOf;
 use crate::definition;
-use crate::error::{DefinitionProblem, PolicyField, RouteField};
+use crate::error::DefinitionProblem;
 use crate::route::RouteId;
 use limit::{PolicyId, Trial};
 
@@ -26,14 +26,14 @@ pub(super) fn join(
     for (policy, id) in definitions.iter().zip((0..).map(PolicyId::new)) {
         let Some(replaces) = &policy.replaces else { continue };
         match replaced(id, definitions, &by_name, &candidates) {
-            Err(problem) => errors.policy(id, PolicyField::Replaces, problem),
+            Err(problem) => errors.policy(id, "replaces", problem),
             Ok(replaced) => {
                 candidates.insert(replaced, id);
                 link(policies, (id, replaced), replaces);
             }
         }
         if policy.shadow && replaces.rollout_ppm > 0 {
-            errors.policy(id, PolicyField::Rollout, DefinitionProblem::RolloutOfShadow);
+            errors.policy(id, "rollout", DefinitionProblem::RolloutOfShadow);
         }
     }
     check_routes(definitions, routes, (&by_name, &candidates), errors);
@@ -106,7 +106,7 @@ fn check_routes(
                     name: name.clone(),
                     replaces: replaces.policy.clone(),
                 };
-                errors.route(id, RouteField::Limit(number), problem);
+                errors.route(id, format!("limit[{number}]"), problem);
             }
             tried += usize::from(candidates.contains_key(policy));
             if tried == Trial::MAX + 1 {
@@ -114,7 +114,7 @@ fn check_routes(
                     what: "policies of one route that have a candidate",
                     max: Trial::MAX,
                 };
-                errors.route(id, RouteField::Limit(number), problem);
+                errors.route(id, format!("limit[{number}]"), problem);
             }
         }
     }

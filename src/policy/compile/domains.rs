@@ -7,7 +7,7 @@ use super::candidates;
 use super::errors::{CompileErrors, check_names};
 use crate::counting::Policy;
 use crate::definition::{self, Dimension};
-use crate::error::{DefinitionProblem, DomainField, RouteField};
+use crate::error::DefinitionProblem;
 use crate::matching::domain::definition::{
     DescriptorSlot, DomainDefinition as Written, EntryMatch, RuleDefinition as WrittenRule,
     VerdictDefinition as WrittenVerdict,
@@ -27,7 +27,7 @@ pub(super) fn compile(
     errors: &mut CompileErrors,
 ) -> Vec<CompiledDomain> {
     check_names(domains.iter().map(|domain| &*domain.name).zip((0..).map(DomainId::new)), |id, problem| {
-        errors.domain(id, DomainField::Name, problem);
+        errors.domain(id, "name", problem);
     });
     if domains.is_empty() {
         return Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn check_routes(
             let Some(dimension) = of_entries.get(name.as_str()) else { continue };
             let problem =
                 DefinitionProblem::EntryOnRoute { name: name.clone(), dimension: dimension.clone() };
-            errors.route(id, RouteField::Limit(number), problem);
+            errors.route(id, format!("limit[{number}]"), problem);
         }
     }
 }
@@ -95,6 +95,11 @@ impl<'d> DomainNames<'d> {
     }
 }
 
+/// A key of a rule, below its domain.
+fn rule_key(rule: RuleId, key: &str) -> String {
+    format!("descriptors[{}].{key}", rule.index())
+}
+
 fn domain_of(
     domain: &Written,
     id: DomainId,
@@ -105,17 +110,16 @@ fn domain_of(
     let named: Vec<&str> = domain.rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
     let mut rules = Vec::with_capacity(domain.rules.len());
     for (rule, own) in domain.rules.iter().zip((0..).map(RuleId::new)) {
-        let mut wrong =
-            |field: fn(usize) -> DomainField, problem| errors.domain(id, field(own.index()), problem);
+        let mut wrong = |key: &str, problem| errors.domain(id, rule_key(own, key), problem);
         if let Err(problem) = plant(&mut tree, rule, own) {
-            wrong(DomainField::Entries, problem);
+            wrong("entries", problem);
         }
         for name in rule.instead_of.iter().filter(|name| !named.contains(&name.as_str())) {
             let hint = did_you_mean(name, &named).map(|hint| format!("; {hint}")).unwrap_or_default();
-            wrong(DomainField::InsteadOf, DefinitionProblem::UnknownRule { name: name.clone(), hint });
+            wrong("instead-of", DefinitionProblem::UnknownRule { name: name.clone(), hint });
         }
         if let Some(own) = rule.name.as_ref().filter(|own| rule.instead_of.contains(own)) {
-            wrong(DomainField::InsteadOf, DefinitionProblem::InsteadOfItself { name: own.clone() });
+            wrong("instead-of", DefinitionProblem::InsteadOfItself { name: own.clone() });
         }
         rules.push(rule_of(rule, (id, own), names, errors));
     }
@@ -183,8 +187,8 @@ fn rule_of(
     let mut policies: Vec<PolicyId> = Vec::new();
     let mut tried = 0;
     for (index, name) in limits.iter().enumerate() {
-        let field = DomainField::Limit { rule: id.index(), index };
-        let mut wrong = |problem| errors.domain(domain, field, problem);
+        let key = rule_key(id, &format!("limit[{index}]"));
+        let mut wrong = |problem| errors.domain(domain, key.as_str(), problem);
         let Some(&policy) = names.by_name.get(name.as_str()) else {
             wrong(DefinitionProblem::UnknownPolicy { name: name.clone() });
             continue;
@@ -213,11 +217,9 @@ fn rule_of(
     };
     // Only if all policies are known, because a missing one may be what uses it.
     let is_known = policies.len() == limits.len();
-    for (index, (given, _)) in
-        rule.given.iter().enumerate().filter(|(_, (given, _))| is_known && !used(given))
-    {
+    for (given, _) in rule.given.iter().filter(|(given, _)| is_known && !used(given)) {
         let problem = DefinitionProblem::GivenInVain { dimension: given.to_string() };
-        errors.domain(domain, DomainField::Given { rule: id.index(), index }, problem);
+        errors.domain(domain, rule_key(id, &format!("dimensions.{given}")), problem);
     }
     let tier =
         given.iter().find(|(given, _)| *given == DescriptorSlot::Tier).map(|(_, template)| template.clone());
@@ -246,18 +248,18 @@ fn given_of(
 ) -> Vec<(DescriptorSlot, DescriptorTemplate)> {
     let keys = keys_of(rule);
     let mut all = Vec::with_capacity(rule.given.len());
-    for (index, (given, text)) in rule.given.iter().enumerate() {
-        let field = DomainField::Given { rule: id.index(), index };
+    for (given, text) in &rule.given {
+        let key_of_given = rule_key(id, &format!("dimensions.{given}"));
         let template = match DescriptorTemplate::parse(text) {
             Ok(template) => template,
             Err(error) => {
-                errors.domain(domain, field, error);
+                errors.domain(domain, key_of_given.as_str(), error);
                 // Empty, so that no second error is about what it would have given.
                 DescriptorTemplate::default()
             }
         };
         for key in template.keys().filter(|key| !keys.contains(key)) {
-            errors.domain(domain, field, unknown_entry(key, &keys));
+            errors.domain(domain, key_of_given.as_str(), unknown_entry(key, &keys));
         }
         all.push((given.clone(), template));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::error::{DefinitionPlace, DefinitionProblem, DomainField, Error, PolicyField, RouteField};
+use crate::error::{DefinitionPlace, DefinitionProblem, Error};
 use crate::matching::domain::definition::DomainId;
 use crate::route::RouteId;
 use limit::PolicyId;
@@ -13,16 +13,20 @@ pub(super) struct CompileErrors {
 }
 
 impl CompileErrors {
-    pub fn route(&mut self, route: RouteId, field: RouteField, problem: impl Into<DefinitionProblem>) {
-        self.found.push(Error { place: DefinitionPlace::Route { route, field }, problem: problem.into() });
+    pub fn route(&mut self, id: RouteId, key: impl Into<String>, problem: impl Into<DefinitionProblem>) {
+        self.add(DefinitionPlace::Route(id), key.into(), problem.into());
     }
 
-    pub fn policy(&mut self, policy: PolicyId, field: PolicyField, problem: impl Into<DefinitionProblem>) {
-        self.found.push(Error { place: DefinitionPlace::Policy { policy, field }, problem: problem.into() });
+    pub fn policy(&mut self, id: PolicyId, key: impl Into<String>, problem: impl Into<DefinitionProblem>) {
+        self.add(DefinitionPlace::Policy(id), key.into(), problem.into());
     }
 
-    pub fn domain(&mut self, domain: DomainId, field: DomainField, problem: impl Into<DefinitionProblem>) {
-        self.found.push(Error { place: DefinitionPlace::Domain { domain, field }, problem: problem.into() });
+    pub fn domain(&mut self, id: DomainId, key: impl Into<String>, problem: impl Into<DefinitionProblem>) {
+        self.add(DefinitionPlace::Domain(id), key.into(), problem.into());
+    }
+
+    fn add(&mut self, place: DefinitionPlace, key: String, problem: DefinitionProblem) {
+        self.found.push(Error { place, key, problem });
     }
 }
 

@@ -10,7 +10,7 @@ use crate::counting::rules::{CostRule, CostRules, PolicyMatches, PolicyRules};
 use crate::counting::{self, PlannedQuota, Policy, RetryMemory, TierWindows, Tiers, Window};
 use crate::definition;
 use crate::definition::Dimension;
-use crate::error::{DefinitionProblem, PolicyField};
+use crate::error::DefinitionProblem;
 use crate::keys::key::KeyMaker;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
@@ -22,7 +22,7 @@ pub(super) fn compile(
     errors: &mut CompileErrors,
 ) -> Vec<Option<Policy>> {
     check_names(policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)), |id, problem| {
-        errors.policy(id, PolicyField::Name, problem);
+        errors.policy(id, "name", problem);
     });
     let mut labels = HashSet::new();
     let numbered = policies.iter().zip((0..).map(PolicyId::new));
@@ -38,12 +38,12 @@ fn policy_of(
 ) -> Option<Policy> {
     for (dimension, by) in policy.by.iter().enumerate() {
         if policy.by[..dimension].contains(by) {
-            errors.policy(id, PolicyField::By(dimension), DefinitionProblem::DimensionTwice);
+            errors.policy(id, format!("by[{dimension}]"), DefinitionProblem::DimensionTwice);
         }
     }
     if policy.by.len() > DIMENSIONS_MAX {
         let problem = DefinitionProblem::TooMany { what: "dimensions", max: DIMENSIONS_MAX };
-        errors.policy(id, PolicyField::By(DIMENSIONS_MAX), problem);
+        errors.policy(id, format!("by[{DIMENSIONS_MAX}]"), problem);
         return None;
     }
     let tiers = policy.tiers.as_ref();
@@ -51,18 +51,18 @@ fn policy_of(
         .map_or(policy.windows.len(), |tiers| tiers.parts.iter().map(|part| part.windows).max().unwrap_or(0));
     if tiers.is_some_and(|tiers| tiers.parts.len() > TIERS_MAX) {
         let problem = DefinitionProblem::TooMany { what: "tiers", max: TIERS_MAX };
-        errors.policy(id, PolicyField::Window(0), problem);
+        errors.policy(id, "limit[0]", problem);
         return None;
     }
     if most > WINDOWS_MAX {
         let problem = DefinitionProblem::TooMany { what: "windows", max: WINDOWS_MAX };
-        errors.policy(id, PolicyField::Window(WINDOWS_MAX), problem);
+        errors.policy(id, format!("limit[{WINDOWS_MAX}]"), problem);
         return None;
     }
     let path = match policy.matches.path.as_deref().map(Pattern::parse).transpose() {
         Ok(path) => path,
         Err(error) => {
-            errors.policy(id, PolicyField::MatchPath, error);
+            errors.policy(id, "match.path", error);
             None
         }
     };
@@ -180,15 +180,11 @@ fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut Com
     let capacity = policy.windows.iter().map(Quota::capacity).min().unwrap_or(u64::MAX);
     let default = policy.cost.default.get();
     if default > capacity {
-        errors.policy(
-            id,
-            PolicyField::CostDefault,
-            DefinitionProblem::CostAboveCapacity { cost: default, capacity },
-        );
+        errors.policy(id, "cost.default", DefinitionProblem::CostAboveCapacity { cost: default, capacity });
     }
     let max = policy.cost.max.map_or(capacity, NonZeroU64::get);
     if max > capacity {
-        errors.policy(id, PolicyField::CostMax, DefinitionProblem::CostAboveCapacity { cost: max, capacity });
+        errors.policy(id, "cost.max", DefinitionProblem::CostAboveCapacity { cost: max, capacity });
     }
     let written = &policy.cost;
     let compiled = |rules: Vec<CostRule>| CostRules {
@@ -201,17 +197,16 @@ fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut Com
         has_max: written.max.is_some(),
     };
     let mut rules: Vec<CostRule> = Vec::new();
-    for (number, (method, path, units)) in policy.cost.rules.iter().enumerate() {
-        let field = PolicyField::CostRule(number);
+    for (method, path, units) in &policy.cost.rules {
         if *units > capacity {
-            errors.policy(id, field, DefinitionProblem::CostAboveCapacity { cost: *units, capacity });
+            errors.policy(id, "cost", DefinitionProblem::CostAboveCapacity { cost: *units, capacity });
         }
         match Pattern::parse(path) {
             Ok(path) => {
                 rules.push(CostRule { methods: Methods::new(method.as_slice()), path, units: *units })
             }
             Err(error) => {
-                errors.policy(id, field, error);
+                errors.policy(id, "cost", error);
                 return compiled(Vec::new());
             }
         }
@@ -219,7 +214,7 @@ fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut Com
         let same =
             |rule: &CostRule| rule.path.cmp_specific(&this.path).is_eq() && rule.methods == this.methods;
         if let Some(other) = earlier.iter().position(same) {
-            errors.policy(id, field, DefinitionProblem::CostTwice { other });
+            errors.policy(id, "cost", DefinitionProblem::CostTwice { other });
         }
     }
     // The most specific first, so that the first path that fits is the one that counts.

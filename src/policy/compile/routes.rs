@@ -11,7 +11,7 @@ use crate::definition::{self, Dimension};
 use crate::destination::{
     Affinity, ChoiceId, Destination, Mirror, UpstreamChoice, UpstreamId, UpstreamShare,
 };
-use crate::error::{DefinitionProblem, Direction, HeaderChange, RouteField};
+use crate::error::DefinitionProblem;
 use crate::matching::host::HostPattern;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
@@ -32,7 +32,7 @@ pub(super) fn compile(
     errors: &mut CompileErrors,
 ) -> Vec<Option<Route>> {
     check_names(routes.iter().map(|route| &*route.name).zip((0..).map(RouteId::new)), |id, problem| {
-        errors.route(id, RouteField::Name, problem);
+        errors.route(id, "name", problem);
     });
     let names = RouteNames {
         policies: policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)).collect(),
@@ -62,21 +62,21 @@ fn route_of(
     errors: &mut CompileErrors,
 ) -> Option<Route> {
     let hosts = hosts_of(route, id, errors);
-    let pattern = Pattern::parse(&route.path).map_err(|error| errors.route(id, RouteField::Path, error)).ok();
+    let pattern = Pattern::parse(&route.path).map_err(|error| errors.route(id, "path", error)).ok();
     let headers = header_matches_of(route, id, errors);
     let policies = limits_of(route, id, names, errors);
     let methods = Methods::new(&route.methods);
     let access = access_of(&route.access, &methods, id, names, errors);
     let (hosts, pattern) = (hosts?, pattern?);
     let action = action_of(&route.action, id, &pattern, names, errors)?;
-    let mut changes = |changes, direction| changes_of(changes, id, direction, &pattern, errors);
+    let mut changes = |changes, key| changes_of(changes, id, key, &pattern, errors);
     Some(Route {
         id,
         name: route.name.as_str().into(),
         action,
         policies,
-        request_headers: changes(&route.request_headers, Direction::Request),
-        response_headers: changes(&route.response_headers, Direction::Response),
+        request_headers: changes(&route.request_headers, "headers"),
+        response_headers: changes(&route.response_headers, "response-headers"),
         body_bytes_max: route.body_bytes_max,
         upgrade: route.upgrade,
         holds: false,
@@ -110,7 +110,7 @@ fn hosts_of(
         match HostPattern::parse(text) {
             Ok(host) if hosts.contains(&host) => {}
             Ok(host) => hosts.push(host),
-            Err(error) => errors.route(id, RouteField::Host(number), error),
+            Err(error) => errors.route(id, format!("host[{number}]"), error),
         }
     }
     (hosts.is_empty() == route.hosts.is_empty()).then(|| hosts.into())
@@ -122,16 +122,16 @@ fn header_matches_of(
     errors: &mut CompileErrors,
 ) -> Box<[HeaderMatch]> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
-    for (number, header) in route.headers.iter().enumerate() {
+    for header in &route.headers {
         let value = match header.value.as_deref() {
             Some(value) if header.name == HOST => match HostPattern::parse(value) {
                 Ok(HostPattern::Exact(host)) => Some(host.into_boxed_bytes()),
                 Ok(HostPattern::Wildcard(_)) => {
-                    errors.route(id, RouteField::Header(number), DefinitionProblem::HostWildcard);
+                    errors.route(id, "match", DefinitionProblem::HostWildcard);
                     continue;
                 }
                 Err(error) => {
-                    errors.route(id, RouteField::Header(number), error);
+                    errors.route(id, "match", error);
                     continue;
                 }
             },
@@ -148,7 +148,7 @@ fn header_matches_of(
             }
             Some(_) => {
                 let problem = DefinitionProblem::HeaderNeverMatches { name: header.name.to_string() };
-                errors.route(id, RouteField::Header(number), problem);
+                errors.route(id, "match", problem);
             }
         }
     }
@@ -171,7 +171,7 @@ fn limits_of(
             Some(_) => DefinitionProblem::PolicyTwice { name: name.clone() },
             None => DefinitionProblem::UnknownPolicy { name: name.clone() },
         };
-        errors.route(id, RouteField::Limit(number), problem);
+        errors.route(id, format!("limit[{number}]"), problem);
     }
     policies.into()
 }
@@ -191,7 +191,7 @@ fn access_of(
             Some(_) => {}
             None => {
                 let problem = DefinitionProblem::UnknownAuth { name: name.clone() };
-                errors.route(id, RouteField::Auth(number), problem);
+                errors.route(id, format!("auth[{number}]"), problem);
             }
         }
     }
@@ -213,7 +213,7 @@ fn action_of(
     match action {
         definition::ActionDefinition::Forward { to, rewrite } => {
             let rewrite = rewrite.as_deref().map(|text| Rewrite::parse(text, pattern)).transpose();
-            let rewrite = rewrite.map_err(|error| errors.route(id, RouteField::Rewrite, error));
+            let rewrite = rewrite.map_err(|error| errors.route(id, "rewrite", error));
             let to = destination_of(to, id, pattern, names, errors);
             Some(Action::Forward { to, rewrite: rewrite.unwrap_or(None) })
         }
@@ -225,7 +225,7 @@ fn action_of(
         definition::ActionDefinition::Redirect { to, status } => match Location::parse(to, pattern) {
             Ok(to) => Some(Action::Redirect { to, status: *status }),
             Err(error) => {
-                errors.route(id, RouteField::Redirect, error);
+                errors.route(id, "redirect", error);
                 None
             }
         },
@@ -239,22 +239,21 @@ fn respond_of(
     errors: &mut CompileErrors,
 ) -> Option<Action> {
     let mut headers = Vec::with_capacity(respond.headers.len());
-    for (number, (name, text)) in respond.headers.iter().enumerate() {
-        let field = RouteField::RespondHeader(number);
+    for (name, text) in &respond.headers {
         if changes::is_framing(name) {
-            errors.route(id, field, DefinitionProblem::FramingHeader { name: name.to_string() });
+            errors.route(id, "respond.headers", DefinitionProblem::FramingHeader { name: name.to_string() });
             continue;
         }
         match HeaderTemplate::parse(text, pattern) {
             Ok(template) => headers.push((name.clone(), template)),
-            Err(error) => errors.route(id, field, error),
+            Err(error) => errors.route(id, "respond.headers", error),
         }
     }
     let kind = respond.headers.iter().find(|(name, _)| *name == CONTENT_TYPE);
     let body = match CompiledBody::parse(&respond.body, kind.map(|(_, text)| text.as_str()), pattern) {
         Ok(body) => body,
         Err(error) => {
-            errors.route(id, RouteField::RespondBody, error);
+            errors.route(id, "respond.body", error);
             return None;
         }
     };
@@ -286,15 +285,15 @@ fn destination_of(
             Some(_) => DefinitionProblem::UpstreamTwice { name: name.clone() },
             None => DefinitionProblem::UnknownUpstream { name: name.clone() },
         };
-        errors.route(id, RouteField::Upstream, problem);
+        errors.route(id, "to", problem);
     }
     if to.parts.iter().all(|part| part.weight == 0) {
-        errors.route(id, RouteField::Upstream, DefinitionProblem::NoWeight);
+        errors.route(id, "to", DefinitionProblem::NoWeight);
     }
     if let Some(Dimension::Param(name)) = &to.sticky
         && pattern.param(name).is_none()
     {
-        errors.route(id, RouteField::Sticky, DefinitionProblem::ParamNotInPath { name: name.clone() });
+        errors.route(id, "sticky", DefinitionProblem::ParamNotInPath { name: name.clone() });
     }
     let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, id, names, errors));
     // Where there is none any will do, because an error has been reported.
@@ -324,28 +323,28 @@ fn mirror_of(
         Some(_) => DefinitionProblem::MirrorIsUpstream { name: name.clone() },
         None => DefinitionProblem::UnknownUpstream { name: name.clone() },
     };
-    errors.route(id, RouteField::Mirror, problem);
+    errors.route(id, "mirror", problem);
     None
 }
 
 fn changes_of(
     written: &definition::HeaderChangesDefinition,
     id: RouteId,
-    direction: Direction,
+    key: &str,
     pattern: &Pattern,
     errors: &mut CompileErrors,
 ) -> HeaderChanges {
-    let mut check = |change, index, name: &http::HeaderName| {
+    let mut check = |change, name: &http::HeaderName| {
         if changes::is_framing(name) {
             let problem = DefinitionProblem::FramingHeader { name: name.to_string() };
-            errors.route(id, RouteField::Change { direction, change, index }, problem);
+            errors.route(id, format!("{key}.{change}"), problem);
         }
     };
-    written.remove.iter().enumerate().for_each(|(index, name)| check(HeaderChange::Remove, index, name));
-    written.set.iter().enumerate().for_each(|(index, (name, _))| check(HeaderChange::Set, index, name));
-    written.add.iter().enumerate().for_each(|(index, (name, _))| check(HeaderChange::Add, index, name));
-    let mut compiled = |change, list: &[(http::HeaderName, String)]| {
-        let templates = list.iter().enumerate().filter_map(|(index, (name, text))| {
+    written.remove.iter().for_each(|name| check("remove", name));
+    written.set.iter().for_each(|(name, _)| check("set", name));
+    written.add.iter().for_each(|(name, _)| check("add", name));
+    let mut compiled = |change: &str, list: &[(http::HeaderName, String)]| {
+        let templates = list.iter().filter_map(|(name, text)| {
             let is_host = |template: &HeaderTemplate| match template {
                 HeaderTemplate::Fixed(value) => *name != HOST || changes::names_host(value),
                 HeaderTemplate::Made(_) => true,
@@ -353,18 +352,17 @@ fn changes_of(
             let template = HeaderTemplate::parse(text, pattern);
             let template = template
                 .and_then(|made| if is_host(&made) { Ok(made) } else { Err(template::Error::NotHost) });
-            let field = RouteField::Change { direction, change, index };
             template
                 .map(|template| (name.clone(), template))
-                .map_err(|error| errors.route(id, field, error))
+                .map_err(|error| errors.route(id, format!("{key}.{change}"), error))
                 .ok()
         });
         templates.collect()
     };
     HeaderChanges {
         remove: written.remove.clone().into(),
-        set: compiled(HeaderChange::Set, &written.set),
-        add: compiled(HeaderChange::Add, &written.add),
+        set: compiled("set", &written.set),
+        add: compiled("add", &written.add),
         always: written.always,
     }
 }

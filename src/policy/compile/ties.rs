@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use http::HeaderName;
 
 use super::errors::CompileErrors;
-use crate::error::{DefinitionProblem, RouteField};
+use crate::error::DefinitionProblem;
 use crate::matching::tree::Tree;
 use crate::route::{HeaderMatch, Route};
 
@@ -31,7 +31,7 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Comp
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                errors.route(later.id, RouteField::Path, problem);
+                errors.route(later.id, "path", problem);
             }
         }
     }
@@ -166,7 +166,7 @@ mod tests {
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                Some((DefinitionPlace::Route { route: later.id, field: RouteField::Path }, problem))
+                Some((DefinitionPlace::Route(later.id), problem))
             });
             prop_assert_eq!(found, expected.collect::<Vec<_>>());
         }

@@ -241,19 +241,32 @@ impl Policy {
             return None;
         }
         let values = self.keys.encode(subject).ok()?;
-        Some(Charge {
-            key: self.keys.memory(&values, &key),
-            quota: memory.quota,
-            cost: 1,
+        let charge = self.charge_on(self.keys.memory(&values, &key), 0, (memory.quota, memory.plan), trial);
+        Some(Charge { cost: 1, count_denied: false, ..charge })
+    }
+
+    /// A charge of 0 units on a key.
+    fn charge_on(
+        &self,
+        key: Key,
+        window: usize,
+        (quota, plan): PlannedQuota,
+        trial: Option<Trial>,
+    ) -> Charge {
+        Charge {
+            key,
+            quota,
+            cost: 0,
             policy: self.id,
-            window: 0,
+            // This never saturates, because a policy has far fewer windows than that.
+            window: u16::try_from(window).unwrap_or(u16::MAX),
             shadow: self.is_shadow(trial),
-            count_denied: false,
+            count_denied: self.count_denied,
             is_overridden: false,
             part: 0,
             trial,
-            plan: memory.plan,
-        })
+            plan,
+        }
     }
 
     /// Whether its decision does not depend on the identity at all, so that it can be asked before authentication. A policy by
@@ -307,22 +320,9 @@ impl Policy {
         // algorithm.
         let first = range.start;
         let day = anchor_of(self, subject);
-        let charge = |key, window: &Window, number: usize| {
-            let (quota, plan) = window.of_day(day);
-            Charge {
-                key,
-                quota,
-                cost,
-                policy: self.id,
-                // This never saturates, because a policy has far fewer windows than that.
-                window: u16::try_from(number).unwrap_or(u16::MAX),
-                shadow,
-                count_denied: self.count_denied,
-                is_overridden: false,
-                part: 0,
-                trial,
-                plan,
-            }
+        let charge = |key, window: &Window, number: usize| Charge {
+            cost,
+            ..self.charge_on(key, number, window.of_day(day), trial)
         };
         for (number, window) in self.windows[range].iter().enumerate() {
             let key = self.keys.key(number, &values);
@@ -346,19 +346,10 @@ impl Policy {
     /// `None` if their number differs, or a value for `ip` is not an address.
     pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
         let encoded = self.keys.encode_written(values)?;
-        let charge = |(number, window): (usize, &Window)| Charge {
-            key: AlgorithmBits::of(window.quota.algorithm())
-                .applied(self.keys.key(self.place(number), &encoded)),
-            quota: window.quota,
-            cost: 0,
-            policy: self.id,
-            window: u16::try_from(number).unwrap_or(u16::MAX),
-            shadow: self.shadow,
-            count_denied: self.count_denied,
-            is_overridden: false,
-            part: 0,
-            trial: None,
-            plan: window.plan,
+        let charge = |(number, window): (usize, &Window)| {
+            let key = self.keys.key(self.place(number), &encoded);
+            let key = AlgorithmBits::of(window.quota.algorithm()).applied(key);
+            self.charge_on(key, number, (window.quota, window.plan), None)
         };
         Some(self.windows.iter().enumerate().map(charge).collect())
     }

@@ -148,10 +148,8 @@ fn read_cost(headers: &HeaderMap, name: &HeaderName, max: u64) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    // It saturates, so that a number too long for 64 bits is cut like any other that is too large.
-    let units =
-        digits.iter().fold(0u64, |sum, digit| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
-    Some(units.min(max))
+    // A number too long for 64 bits is cut like any other that is too large.
+    Some(std::str::from_utf8(digits).ok()?.parse().unwrap_or(u64::MAX).min(max))
 }
 
 /// The value of a field that came once; otherwise none, because two could say different things.

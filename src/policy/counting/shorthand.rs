@@ -332,46 +332,29 @@ const CONCURRENT: [&str; 8] = [
 /// # Errors
 /// Where it is none.
 pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
-    let found = || text.to_owned();
-    let name_of = |kind, name: &str| match name.is_empty() {
-        true => Err(ShorthandProblem::DimensionName { found: found(), kind }),
-        false => Ok(name.to_owned()),
-    };
-    match text.split_once(':') {
-        None => match text {
-            "consumer" => Ok(Dimension::Consumer),
-            "tenant" => Ok(Dimension::Tenant),
-            "ip" => Ok(Dimension::Ip),
-            "route" => Ok(Dimension::Route),
-            "method" => Ok(Dimension::Method),
-            "host" => Ok(Dimension::Host),
-            "header" | "cookie" | "query" | "param" | "claim" | "body" | "entry" => {
-                Err(ShorthandProblem::DimensionName { found: found(), kind: kind_of(text) })
-            }
-            _ => Err(ShorthandProblem::UnknownDimension { found: found() }),
-        },
-        Some(("header", name)) => {
-            let wrong = |_| ShorthandProblem::DimensionName { found: found(), kind: "header" };
-            let name = http::HeaderName::from_bytes(name.as_bytes()).map_err(wrong)?;
-            // The normalised host counts instead, because the field has many spellings, and over HTTP/2 it may be
-            // absent.
-            Ok(if name == http::header::HOST { Dimension::Host } else { Dimension::Header(name) })
-        }
+    let (word, name) = text.split_once(':').map_or((text, None), |(word, name)| (word, Some(name)));
+    let token = || http::HeaderName::from_bytes(name?.as_bytes()).ok();
+    let named = || name.filter(|name| !name.is_empty()).map(str::to_owned);
+    let (kind, found) = match (word, name) {
+        ("consumer", None) => return Ok(Dimension::Consumer),
+        ("tenant", None) => return Ok(Dimension::Tenant),
+        ("ip", None) => return Ok(Dimension::Ip),
+        ("route", None) => return Ok(Dimension::Route),
+        ("method", None) => return Ok(Dimension::Method),
+        ("host", None) => return Ok(Dimension::Host),
+        // The normalised host counts instead, because the field has many spellings, and over HTTP/2 it may be absent.
+        ("header", Some(_)) if token() == Some(http::header::HOST) => return Ok(Dimension::Host),
+        ("header", _) => ("header", token().map(Dimension::Header)),
         // It is checked like a name of a header field, because both are tokens.
-        Some(("cookie", name)) if http::HeaderName::from_bytes(name.as_bytes()).is_ok() => {
-            Ok(Dimension::Cookie(name.to_owned()))
-        }
-        Some(("cookie", _)) => Err(ShorthandProblem::DimensionName { found: found(), kind: "cookie" }),
-        Some(("query", name)) => name_of("query", name).map(Dimension::Query),
-        Some(("param", name)) => name_of("param", name).map(Dimension::Param),
-        Some(("claim", name)) => name_of("claim", name).map(Dimension::Claim),
-        Some(("entry", key)) => name_of("entry", key).map(Dimension::Entry),
-        Some(("body", path)) => {
-            let wrong = |_| ShorthandProblem::DimensionName { found: found(), kind: "body" };
-            JsonPath::parse(path).map(Dimension::Body).map_err(wrong)
-        }
-        Some(_) => Err(ShorthandProblem::UnknownDimension { found: found() }),
-    }
+        ("cookie", _) => ("cookie", token().and_then(|_| named()).map(Dimension::Cookie)),
+        ("query", _) => ("query", named().map(Dimension::Query)),
+        ("param", _) => ("param", named().map(Dimension::Param)),
+        ("claim", _) => ("claim", named().map(Dimension::Claim)),
+        ("entry", _) => ("entry", named().map(Dimension::Entry)),
+        ("body", _) => ("body", name.and_then(|path| JsonPath::parse(path).ok()).map(Dimension::Body)),
+        _ => return Err(ShorthandProblem::UnknownDimension { found: text.to_owned() }),
+    };
+    found.ok_or_else(|| ShorthandProblem::DimensionName { found: text.to_owned(), kind })
 }
 
 /// Reads one dimension that a choice of an upstream or a server may stay by: those of policies, and `path`.
@@ -380,18 +363,6 @@ pub fn dimension(text: &str) -> Result<Dimension, ShorthandProblem> {
 /// Where it is none.
 pub fn dimension_of_choice(text: &str) -> Result<Dimension, ShorthandProblem> {
     if text == "path" { Ok(Dimension::Path) } else { dimension(text) }
-}
-
-fn kind_of(text: &str) -> &'static str {
-    match text {
-        "header" => "header",
-        "cookie" => "cookie",
-        "query" => "query",
-        "claim" => "claim",
-        "body" => "body",
-        "entry" => "entry",
-        _ => "param",
-    }
 }
 
 /// The text and how far it is read.

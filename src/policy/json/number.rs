@@ -2,37 +2,25 @@
 
 use std::borrow::Cow;
 
+use serde::de::IgnoredAny;
+
 /// The units that a JSON number says: a fraction counts as a whole unit, and what is beyond `u64` as its most. `None` if it
 /// is negative, or no number of JSON (RFC 8259, section 6).
 pub fn units(text: &[u8]) -> Option<u64> {
-    let (digits, rest) = text.split_at(text.iter().take_while(|byte| byte.is_ascii_digit()).count());
-    if !is_whole(digits) {
-        return None;
-    }
-    if rest.is_empty() {
-        let add = |sum: u64, digit: &u8| sum.saturating_mul(10).saturating_add(u64::from(digit - b'0'));
-        return Some(digits.iter().fold(0, add));
-    }
-    if !is_tail(rest) {
-        return None;
-    }
-    let number: f64 = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let text = number(text).filter(|text| !text.starts_with('-'))?;
     // Rounded up, so that a part of a unit is not free; `as` stops at the most a u64 holds.
-    Some(number.ceil() as u64)
+    text.parse().ok().or_else(|| Some(text.parse::<f64>().ok()?.ceil() as u64))
 }
 
 /// The one text of all spellings of a JSON number: `7`, `7.0`, `7e0` and `70e-1` are `7`. Whole numbers of 64 bits
 /// are told apart exactly; others are what a reader in double precision finds, as most are, because otherwise they
 /// could be varied in digits that it does not see. `None` if it is no number of JSON, or too large for such a reader.
 pub fn canonical(text: &[u8]) -> Option<Cow<'_, str>> {
-    let size = text.strip_prefix(b"-").unwrap_or(text);
-    let (digits, rest) = size.split_at(size.iter().take_while(|byte| byte.is_ascii_digit()).count());
-    if !is_whole(digits) || !(rest.is_empty() || is_tail(rest)) {
-        return None;
-    }
-    let text = std::str::from_utf8(text).ok()?;
+    let text = number(text)?;
+    let size = text.strip_prefix('-').unwrap_or(text);
+    let (digits, rest) = size.split_at(size.find(['.', 'e', 'E']).unwrap_or(size.len()));
     if rest.is_empty() && digits.len() <= WHOLE_DIGITS_MAX {
-        return Some(Cow::Borrowed(if digits == b"0" { "0" } else { text }));
+        return Some(Cow::Borrowed(if digits == "0" { "0" } else { text }));
     }
     if let Some(whole) = whole(digits, rest) {
         let sign = if size.len() < text.len() && whole > 0 { "-" } else { "" };
@@ -45,11 +33,10 @@ pub fn canonical(text: &[u8]) -> Option<Cow<'_, str>> {
 }
 
 /// The size of a number in these digits and this tail, if it is whole and fits 64 bits.
-fn whole(digits: &[u8], tail: &[u8]) -> Option<u64> {
-    let tail = std::str::from_utf8(tail).ok()?;
+fn whole(digits: &str, tail: &str) -> Option<u64> {
     let (fraction, exponent) = tail.split_once(['e', 'E']).unwrap_or((tail, "0"));
     let fraction = fraction.strip_prefix('.').unwrap_or(fraction);
-    let all = [std::str::from_utf8(digits).ok()?, fraction].concat();
+    let all = [digits, fraction].concat();
     let significant = all.trim_end_matches('0');
     if significant.is_empty() {
         return Some(0);
@@ -63,28 +50,10 @@ fn whole(digits: &[u8], tail: &[u8]) -> Option<u64> {
 /// A whole number of so many digits stays as it is, because it always fits 64 bits.
 const WHOLE_DIGITS_MAX: usize = 19;
 
-/// Digits without a leading zero.
-fn is_whole(digits: &[u8]) -> bool {
-    matches!(digits, [b'0'] | [b'1'..=b'9', ..])
-}
-
-/// A fraction, an exponent, or both.
-fn is_tail(text: &[u8]) -> bool {
-    let behind_digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let rest = match text {
-        [b'.', fraction @ ..] => match behind_digits(fraction) {
-            0 => return false,
-            count => &fraction[count..],
-        },
-        rest => rest,
-    };
-    match rest {
-        [] => true,
-        [b'e' | b'E', b'+' | b'-', digits @ ..] | [b'e' | b'E', digits @ ..] => {
-            !digits.is_empty() && behind_digits(digits) == digits.len()
-        }
-        _ => false,
-    }
+/// The text if it is a number of JSON. Of what a scanner takes for one, no other text is JSON.
+fn number(text: &[u8]) -> Option<&str> {
+    serde_json::from_slice::<IgnoredAny>(text).ok()?;
+    std::str::from_utf8(text).ok()
 }
 
 #[cfg(test)]

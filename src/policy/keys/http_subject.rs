@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::slice;
 
-use base::identity::Claim;
+use base::identity::{Claim, Identity};
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderName};
 
@@ -114,16 +114,8 @@ impl Subject for HttpSubject<'_> {
         self.facts.client_ip
     }
 
-    fn tier(&self) -> Option<&str> {
-        self.facts.identity.tier.as_deref()
-    }
-
-    fn consumer(&self) -> Option<&str> {
-        self.facts.identity.consumer.as_deref()
-    }
-
-    fn tenant(&self) -> Option<&str> {
-        self.facts.identity.tenant.as_deref()
+    fn identity(&self) -> Option<&Identity> {
+        Some(self.facts.identity)
     }
 
     fn cost(&self, rules: &PolicyRules) -> u64 {

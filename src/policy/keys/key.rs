@@ -22,9 +22,8 @@ use std::net::IpAddr;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::definition::{Dimension, Missing};
-use crate::keys::credential::push_value;
+use crate::keys::named_value;
 use crate::keys::subject::{Encoded, Subject};
-use crate::matching::host;
 use crate::request::counted_address;
 use limit::{Algorithm, Key};
 
@@ -141,9 +140,7 @@ impl KeyMaker {
             out.extend_from_slice(&[0; LENGTH_BYTES]);
             match dimension {
                 Dimension::Ip => self.write_address(value.parse().ok()?, &mut out),
-                Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
-                Dimension::Header(name) => push_value(name, value.as_bytes(), &mut out),
-                _ => out.extend_from_slice(value.as_bytes()),
+                _ => named_value::write(dimension, value, &mut out),
             }
             let head = ((out.len() - start - LENGTH_BYTES) as u64) << 1;
             out[start..start + LENGTH_BYTES].copy_from_slice(&head.to_le_bytes());
@@ -210,28 +207,9 @@ fn prefix(policy: &str, window: u16, by: &[Dimension]) -> Vec<u8> {
     let count = u16::try_from(by.len()).expect("a compiled policy has at most 65,535 dimensions");
     out.extend_from_slice(&count.to_le_bytes());
     for dimension in by {
-        let (kind, name) = match dimension {
-            Dimension::Consumer => (0, ""),
-            Dimension::Tenant => (1, ""),
-            Dimension::Ip => (2, ""),
-            Dimension::Route => (3, ""),
-            Dimension::Method => (4, ""),
-            Dimension::Header(name) => (5, name.as_str()),
-            Dimension::Query(name) => (6, name.as_str()),
-            Dimension::Param(name) => (7, name.as_str()),
-            Dimension::Claim(name) => (8, name.as_str()),
-            Dimension::Host => (9, ""),
-            Dimension::Entry(key) => (11, key.as_str()),
-            Dimension::Cookie(name) => (12, name.as_str()),
-            Dimension::Path => (13, ""),
-            Dimension::Body(path) => {
-                out.push(10);
-                push_text(&path.to_string(), &mut out);
-                continue;
-            }
-        };
+        let (kind, _, name) = dimension.parts();
         out.push(kind);
-        push_text(name, &mut out);
+        push_text(&name, &mut out);
     }
     out
 }

@@ -109,24 +109,12 @@ impl Subject for NamedSubject {
         self.values.iter().any(|(by, _)| *by == Dimension::Ip).then_some(self.address)
     }
 
-    fn tier(&self) -> Option<&str> {
-        self.identity.tier.as_deref()
-    }
-
-    fn consumer(&self) -> Option<&str> {
-        self.identity.consumer.as_deref()
-    }
-
-    fn tenant(&self) -> Option<&str> {
-        self.identity.tenant.as_deref()
+    fn identity(&self) -> Option<&Identity> {
+        Some(&self.identity)
     }
 
     fn cost(&self, rules: &PolicyRules) -> u64 {
         self.cost.map_or(rules.cost.default, NonZeroU64::get)
-    }
-
-    fn write_idempotency_key(&self, _: &PolicyRules, _: &mut Encoded) -> bool {
-        false
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use base::identity::Identity;
 use smallvec::SmallVec;
 
 use crate::counting::rules::PolicyRules;
@@ -33,18 +34,31 @@ pub trait Subject {
         Some(self.address())
     }
 
+    /// Who it is; `None` if nothing is said of that.
+    fn identity(&self) -> Option<&Identity> {
+        None
+    }
+
     /// The tier whose windows apply.
-    fn tier(&self) -> Option<&str>;
+    fn tier(&self) -> Option<&str> {
+        self.identity()?.tier.as_deref()
+    }
 
     /// The name of the client, as authenticated.
-    fn consumer(&self) -> Option<&str>;
+    fn consumer(&self) -> Option<&str> {
+        self.identity()?.consumer.as_deref()
+    }
 
     /// The tenant whose keys may have a shard of their own.
-    fn tenant(&self) -> Option<&str>;
+    fn tenant(&self) -> Option<&str> {
+        self.identity()?.tenant.as_deref()
+    }
 
     /// Units that a policy with these rules charges it; 0: the policy does not apply.
     fn cost(&self, rules: &PolicyRules) -> u64;
 
     /// Appends that by which a policy with these rules recognises a retry; `false`: nothing does.
-    fn write_idempotency_key(&self, rules: &PolicyRules, out: &mut Encoded) -> bool;
+    fn write_idempotency_key(&self, _rules: &PolicyRules, _out: &mut Encoded) -> bool {
+        false
+    }
 }

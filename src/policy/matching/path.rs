@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use crate::percent;
-use crate::percent::{Plus, hex, is_path_byte, is_unreserved};
+use crate::percent::{Plus, decoded, is_path_byte, is_unreserved};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.text())]
@@ -169,15 +169,6 @@ fn resolved(path: &str) -> String {
         out.push('/');
     }
     out
-}
-
-/// The byte that `%XY` at this offset stands for, where there is one.
-fn decoded(path: &[u8], at: usize) -> Option<u8> {
-    if path.get(at) != Some(&b'%') {
-        return None;
-    }
-    let digit = |offset: usize| path.get(at + offset).copied().and_then(hex);
-    Some(digit(1)? << 4 | digit(2)?)
 }
 
 fn is_digits(path: &[u8], at: usize) -> bool {

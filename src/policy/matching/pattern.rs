@@ -213,46 +213,16 @@ impl Pattern {
 
     /// Whether a path matches. Looks at no more of it than the pattern has segments.
     pub fn matches(&self, path: &str) -> bool {
-        if !path.starts_with('/') {
-            return false;
-        }
-        let mut at = FIRST;
-        for segment in &self.segments {
-            if let PatternSegment::Rest { begin, .. } = segment {
-                return path.get(at..).unwrap_or("").starts_with(&**begin);
-            }
-            if is_end(path, at) {
-                return false;
-            }
-            let (found, next) = split(path, at);
-            let matches = match segment {
-                PatternSegment::Literal(text) => found == &**text,
-                PatternSegment::Param(_) | PatternSegment::Rest { .. } => !found.is_empty(),
-            };
-            if !matches {
-                return false;
-            }
-            at = next;
-        }
-        is_end(path, at)
+        let end = || self.segments.iter().try_fold(FIRST, |at, segment| segment.behind(path, at));
+        path.starts_with('/') && end().is_some_and(|end| is_end(path, end))
     }
 
     /// How many of its segments match a path from the left: for operators, who may have meant it.
     pub fn common_segments(&self, path: &str) -> usize {
-        let mut at = FIRST;
+        let mut at = Some(FIRST);
         let matching = self.segments.iter().take_while(|segment| {
-            if let PatternSegment::Rest { begin, .. } = segment {
-                return path.get(at..).unwrap_or("").starts_with(&**begin);
-            }
-            if is_end(path, at) {
-                return false;
-            }
-            let (found, next) = split(path, at);
-            at = next;
-            match segment {
-                PatternSegment::Literal(text) => found == &**text,
-                PatternSegment::Param(_) | PatternSegment::Rest { .. } => !found.is_empty(),
-            }
+            at = at.and_then(|at| segment.behind(path, at));
+            at.is_some()
         });
         matching.count()
     }
@@ -304,6 +274,22 @@ impl PatternSegment {
             PatternSegment::Literal(_) => None,
             PatternSegment::Param(name) | PatternSegment::Rest { name, .. } => Some(name),
         }
+    }
+
+    /// The place behind what it takes of a path there; `None` if it does not match.
+    fn behind(&self, path: &str, at: usize) -> Option<usize> {
+        if let PatternSegment::Rest { begin, .. } = self {
+            return path.get(at..).unwrap_or("").starts_with(&**begin).then_some(path.len());
+        }
+        if is_end(path, at) {
+            return None;
+        }
+        let (found, behind) = split(path, at);
+        let matches = match self {
+            PatternSegment::Literal(text) => found == &**text,
+            PatternSegment::Param(_) | PatternSegment::Rest { .. } => !found.is_empty(),
+        };
+        matches.then_some(behind)
     }
 
     fn shape(&self) -> Shape<'_> {

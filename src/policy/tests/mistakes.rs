@@ -10,18 +10,16 @@ use crate::definition::{
     ActionDefinition, DestinationDefinition, HeaderChangesDefinition, MatchesDefinition, PolicyDefinition,
     RespondDefinition, RouteDefinition,
 };
-use crate::error::{
-    DefinitionPlace, DefinitionProblem, Direction, Error, HeaderChange, PolicyField, RouteField,
-};
+use crate::error::{DefinitionPlace, DefinitionProblem, Error};
 use crate::matching::{host, pattern};
 use limit::PolicyId;
 
-fn at_route(index: u32, field: RouteField, problem: DefinitionProblem) -> Error {
-    Error { place: DefinitionPlace::Route { route: RouteId::new(index), field }, problem }
+fn at_route(index: u32, key: &str, problem: DefinitionProblem) -> Error {
+    Error { place: DefinitionPlace::Route(RouteId::new(index)), key: key.to_owned(), problem }
 }
 
-fn at_policy(index: u32, field: PolicyField, problem: DefinitionProblem) -> Error {
-    Error { place: DefinitionPlace::Policy { policy: PolicyId::new(index), field }, problem }
+fn at_policy(index: u32, key: &str, problem: DefinitionProblem) -> Error {
+    Error { place: DefinitionPlace::Policy(PolicyId::new(index)), key: key.to_owned(), problem }
 }
 
 fn mistakes(routes: &[RouteDefinition], policies: &[PolicyDefinition]) -> Vec<Error> {
@@ -40,10 +38,9 @@ fn a_fixed_host_that_is_none_is_a_mistake() {
     for host in ["a.example", "A.example.:8443", "[::1]", "{host}", "{tenant}.example"] {
         assert_eq!(setting(host), None, "{host}");
     }
-    let field = RouteField::Change { direction: Direction::Request, change: HeaderChange::Set, index: 0 };
     for host in ["a b", "[", "a@b", "a:b", "http://a.example"] {
         let problem = DefinitionProblem::Template(crate::template::Error::NotHost);
-        assert_eq!(setting(host), Some(vec![at_route(0, field, problem)]), "{host}");
+        assert_eq!(setting(host), Some(vec![at_route(0, "headers.set", problem)]), "{host}");
     }
 }
 
@@ -74,22 +71,21 @@ fn all_mistakes_of_routes_come_at_once() {
     };
     let third = RouteDefinition { action: ActionDefinition::Respond(respond), ..route("", "/c") };
     let framing = |name: &str| DefinitionProblem::FramingHeader { name: name.into() };
-    let change = |change, index| RouteField::Change { direction: Direction::Response, change, index };
     let found = mistakes(&[bad, second, third], &[policy("p", &["1/s"])]);
     let expected = [
-        at_route(1, RouteField::Name, DefinitionProblem::DuplicateName { name: "one".into(), other: 0 }),
-        at_route(2, RouteField::Name, DefinitionProblem::EmptyName),
-        at_route(0, RouteField::Host(1), DefinitionProblem::Host(host::Error::SchemeOrPort)),
-        at_route(0, RouteField::Path, DefinitionProblem::Pattern(pattern::Error::NoSlash)),
-        at_route(0, RouteField::Header(1), DefinitionProblem::HeaderNeverMatches { name: "x".into() }),
-        at_route(0, RouteField::Limit(1), DefinitionProblem::UnknownPolicy { name: "q".into() }),
-        at_route(0, RouteField::Limit(2), DefinitionProblem::PolicyTwice { name: "p".into() }),
-        at_route(1, RouteField::Rewrite, DefinitionProblem::Template(crate::template::Error::NoSlash)),
-        at_route(1, RouteField::Upstream, DefinitionProblem::UnknownUpstream { name: "ordres".into() }),
-        at_route(1, change(HeaderChange::Remove, 0), framing("content-length")),
-        at_route(1, change(HeaderChange::Set, 1), framing("connection")),
-        at_route(1, change(HeaderChange::Add, 0), framing("te")),
-        at_route(2, RouteField::RespondHeader(0), framing("content-length")),
+        at_route(1, "name", DefinitionProblem::DuplicateName { name: "one".into(), other: 0 }),
+        at_route(2, "name", DefinitionProblem::EmptyName),
+        at_route(0, "host[1]", DefinitionProblem::Host(host::Error::SchemeOrPort)),
+        at_route(0, "path", DefinitionProblem::Pattern(pattern::Error::NoSlash)),
+        at_route(0, "match", DefinitionProblem::HeaderNeverMatches { name: "x".into() }),
+        at_route(0, "limit[1]", DefinitionProblem::UnknownPolicy { name: "q".into() }),
+        at_route(0, "limit[2]", DefinitionProblem::PolicyTwice { name: "p".into() }),
+        at_route(1, "rewrite", DefinitionProblem::Template(crate::template::Error::NoSlash)),
+        at_route(1, "to", DefinitionProblem::UnknownUpstream { name: "ordres".into() }),
+        at_route(1, "response-headers.remove", framing("content-length")),
+        at_route(1, "response-headers.set", framing("connection")),
+        at_route(1, "response-headers.add", framing("te")),
+        at_route(2, "respond.headers", framing("content-length")),
     ];
     assert_eq!(found, expected);
 }
@@ -109,15 +105,15 @@ fn all_mistakes_of_policies_come_at_once() {
     second.matches = MatchesDefinition { methods: vec![], path: Some("/a?b".into()) };
     let above = |cost| DefinitionProblem::CostAboveCapacity { cost, capacity: 20 };
     let expected = [
-        at_policy(1, PolicyField::Name, DefinitionProblem::DuplicateName { name: "a".into(), other: 0 }),
-        at_policy(0, PolicyField::CostDefault, above(21)),
-        at_policy(0, PolicyField::CostRule(1), above(21)),
-        at_policy(0, PolicyField::CostRule(2), DefinitionProblem::CostTwice { other: 0 }),
-        at_policy(0, PolicyField::CostRule(3), DefinitionProblem::Pattern(pattern::Error::NoSlash)),
-        at_policy(1, PolicyField::By(1), DefinitionProblem::DimensionTwice),
+        at_policy(1, "name", DefinitionProblem::DuplicateName { name: "a".into(), other: 0 }),
+        at_policy(0, "cost.default", above(21)),
+        at_policy(0, "cost", above(21)),
+        at_policy(0, "cost", DefinitionProblem::CostTwice { other: 0 }),
+        at_policy(0, "cost", DefinitionProblem::Pattern(pattern::Error::NoSlash)),
+        at_policy(1, "by[1]", DefinitionProblem::DimensionTwice),
         at_policy(
             1,
-            PolicyField::MatchPath,
+            "match.path",
             DefinitionProblem::Pattern(pattern::Error::NotPath { offset: 2, found: '?' }),
         ),
     ];
@@ -128,7 +124,7 @@ fn all_mistakes_of_policies_come_at_once() {
 fn a_parameter_that_no_route_of_a_policy_has_is_a_mistake() {
     let by_id = policy("p", &["5/s by ip param:id"]);
     let using = |name: &str, path: &str| RouteDefinition { limits: vec!["p".into()], ..route(name, path) };
-    let expected = at_policy(0, PolicyField::By(1), DefinitionProblem::ParamNowhere { name: "id".into() });
+    let expected = at_policy(0, "by[1]", DefinitionProblem::ParamNowhere { name: "id".into() });
     assert_eq!(mistakes(&[using("a", "/a/{x}"), using("b", "/b")], std::slice::from_ref(&by_id)), [expected]);
     assert!(compile(&[using("a", "/a/{id}"), using("b", "/b")], std::slice::from_ref(&by_id)).is_ok());
     assert!(compile(&[route("a", "/a")], &[by_id]).is_ok());
@@ -171,7 +167,7 @@ fn routes_that_match_the_same_requests_tie() {
     let found = mistakes(&[base, route("c", "/c"), other], &[]);
     let (name, other_name) = ("b".into(), "a".into());
     let expected = DefinitionProblem::Tie { name, other: 0, other_name, method_any: true };
-    assert_eq!(found, [at_route(2, RouteField::Path, expected)]);
+    assert_eq!(found, [at_route(2, "path", expected)]);
     assert_eq!(
         found[0].to_string(),
         "the routes `b` and `a` match the same requests just as specifically; give one of them another host, path, `methods`, or one more header"

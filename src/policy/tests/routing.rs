@@ -298,7 +298,7 @@ fn without_ties(
         };
         let mut dropped = BTreeSet::new();
         for error in errors {
-            let (DefinitionPlace::Route { route, .. }, DefinitionProblem::Tie { other, .. }) =
+            let (DefinitionPlace::Route(route), DefinitionProblem::Tie { other, .. }) =
                 (error.place, error.problem)
             else {
                 panic!("only ties are expected");

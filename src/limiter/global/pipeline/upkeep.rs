@@ -11,7 +11,7 @@ use redis::Cmd;
 use limit::lease_messages::LinkError;
 
 use super::super::batch::{Batch, Entry, LOST_NS};
-use super::super::connection::{ConnectError, Connection};
+use super::super::connection::{CONNECT_WITHIN, ConnectError, Connection};
 use super::super::shard::ShardId;
 use super::connection_state::REPLACE_NS;
 use super::{Pipeline, SILENT_NS};
@@ -124,7 +124,7 @@ impl Pipeline {
             let connector = Arc::clone(&self.shared.connector);
             self.link.abouts.spawn(async move {
                 let look = connector.look(&connection);
-                let about = tokio::time::timeout(connector.patience(), look).await.ok().flatten();
+                let about = tokio::time::timeout(CONNECT_WITHIN, look).await.ok().flatten();
                 (connection.server, about)
             });
         }

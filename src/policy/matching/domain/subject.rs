@@ -72,24 +72,12 @@ impl Subject for DescriptorSubject<'_> {
         entries.find_map(|it| address(it.value))
     }
 
-    fn tier(&self) -> Option<&str> {
-        self.identity.as_ref()?.tier.as_deref()
-    }
-
-    fn consumer(&self) -> Option<&str> {
-        self.identity.as_ref()?.consumer.as_deref()
-    }
-
-    fn tenant(&self) -> Option<&str> {
-        self.identity.as_ref()?.tenant.as_deref()
+    fn identity(&self) -> Option<&Identity> {
+        self.identity.as_deref()
     }
 
     fn cost(&self, rules: &PolicyRules) -> u64 {
         self.cost.map_or(rules.cost.default, NonZeroU64::get)
-    }
-
-    fn write_idempotency_key(&self, _: &PolicyRules, _: &mut Encoded) -> bool {
-        false
     }
 }
 

@@ -15,7 +15,7 @@ use crate::counting::shorthand;
 use crate::definition::{
     CandidateDefinition, Dimension, Missing, PolicyDefinition, RouteDefinition, TierPart, TiersDefinition,
 };
-use crate::error::{DefinitionPlace, DefinitionProblem, DomainField, Error, RouteField};
+use crate::error::{DefinitionPlace, DefinitionProblem, Error};
 use crate::{CompileOptions, HttpSubject, RouteId, RouteTable, RoutingFacts, Subject};
 use base::identity::Identity;
 use limit::{Charge, Side};
@@ -367,12 +367,10 @@ fn mistakes(
     routes: &[RouteDefinition],
     policies: &[PolicyDefinition],
     rules: Vec<RuleDefinition>,
-) -> Vec<(DomainField, String)> {
+) -> Vec<(String, String)> {
     let errors = compile(routes, policies, rules).expect_err("mistakes");
     let of_domain = |error: Error| match error.place {
-        DefinitionPlace::Domain { domain, field } if domain.index() == 0 => {
-            (field, error.problem.to_string())
-        }
+        DefinitionPlace::Domain(domain) if domain.index() == 0 => (error.key, error.problem.to_string()),
         place => panic!("{place:?}: {}", error.problem),
     };
     errors.into_iter().map(of_domain).collect()
@@ -405,8 +403,8 @@ fn all_mistakes_of_rules_come_at_once() {
             ..rule("kind=self", &[])
         },
     ];
-    let limit = |index| DomainField::Limit { rule: 0, index };
-    let given = |index| DomainField::Given { rule: 1, index };
+    let limit = |index| format!("descriptors[0].limit[{index}]");
+    let given = |name| format!("descriptors[1].dimensions.{name}");
     let expected = [
         (
             limit(0),
@@ -428,20 +426,29 @@ fn all_mistakes_of_rules_come_at_once() {
         (limit(4), "no policy is called `plane`"),
         (limit(6), "the policy `plain` is named twice; it would be charged twice"),
         (
-            given(0),
+            given("consumer"),
             "a brace has no counterpart; write the key of an entry in braces, for example `{user_id}`",
         ),
-        (given(1), "the rule has no entry `shopp`; did you mean `shop`?"),
-        (given(3), "`{}` names no entry; write its key, for example `{user_id}`"),
-        (given(2), "no policy of the rule counts by `route`"),
-        (DomainField::Entries(2), "another rule matches the same descriptors; leave one out"),
+        (given("tenant"), "the rule has no entry `shopp`; did you mean `shop`?"),
+        (given("ip"), "`{}` names no entry; write its key, for example `{user_id}`"),
+        (given("route"), "no policy of the rule counts by `route`"),
+        ("descriptors[2].entries".to_owned(), "another rule matches the same descriptors; leave one out"),
         (
-            DomainField::Entries(3),
+            "descriptors[3].entries".to_owned(),
             "more than 4 entries need a fixed order: write `entries = [{ a = \"*\" }, { b = \"*\" }]`",
         ),
-        (DomainField::Entries(4), "a rule needs `entries`; write `entries = { remote_address = \"*\" }`"),
-        (DomainField::InsteadOf(5), "no rule of this domain has the name `reads`; did you mean `read`?"),
-        (DomainField::InsteadOf(7), "`self` is the rule's own name; a rule cannot replace itself"),
+        (
+            "descriptors[4].entries".to_owned(),
+            "a rule needs `entries`; write `entries = { remote_address = \"*\" }`",
+        ),
+        (
+            "descriptors[5].instead-of".to_owned(),
+            "no rule of this domain has the name `reads`; did you mean `read`?",
+        ),
+        (
+            "descriptors[7].instead-of".to_owned(),
+            "`self` is the rule's own name; a rule cannot replace itself",
+        ),
     ];
     let expected = expected.map(|(field, text)| (field, text.to_owned()));
     assert_eq!(mistakes(&[], &policies, rules), expected);
@@ -459,17 +466,14 @@ fn a_route_cannot_count_by_entries_and_a_rule_names_no_candidate() {
         DefinitionProblem::EntryOnRoute { name: "by-user".to_owned(), dimension: "entry:user".to_owned() };
     assert_eq!(
         found,
-        [Error {
-            place: DefinitionPlace::Route { route: RouteId::new(0), field: RouteField::Limit(1) },
-            problem
-        }]
+        [Error { place: DefinitionPlace::Route(RouteId::new(0)), key: "limit[1]".to_owned(), problem }]
     );
 
     let replaces = Some(CandidateDefinition { policy: "by-ip".to_owned(), rollout_ppm: 0 });
     let new = PolicyDefinition { replaces, ..policy("new", "3/m by ip") };
     let found = mistakes(&[], &[policies[1].clone(), new], vec![rule("remote_address=*", &["new"])]);
     let text = "`new` is a candidate of `by-ip`; name `by-ip`, and the candidate decides beside it";
-    assert_eq!(found, [(DomainField::Limit { rule: 0, index: 0 }, text.to_owned())]);
+    assert_eq!(found, [("descriptors[0].limit[0]".to_owned(), text.to_owned())]);
 }
 
 /// The rule that the walk finds, told from the rules alone.
