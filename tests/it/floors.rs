@@ -163,11 +163,6 @@ const FUNCTION_LINES_MAX: usize = 70;
 const LONG_FUNCTIONS: &[(&str, &str, usize)] = &[
     // A table of endpoints.
     ("control/admin/routes.rs", "control", 156),
-    ("gateway/proxy/forward.rs", "forward", 80),
-    ("gateway/proxy/pipeline.rs", "pass", 88),
-    ("gateway/proxy/pipeline.rs", "serve", 109),
-    ("gateway/server/http1.rs", "drive", 74),
-    ("gateway/server/http2.rs", "drive", 71),
     // A `match` that is the table of refusals.
     ("gateway/service/problem.rs", "of", 80),
     // A `match` over HAProxy's words.
