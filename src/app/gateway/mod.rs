@@ -431,7 +431,7 @@ fn services(
         challenges: Arc::clone(publisher.listeners.challenges()),
         gathered: Arc::new(BufferBudget::of_gathered()),
         copies: Arc::new(BufferBudget::of_copies()),
-        refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
+        refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.word())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         calls: metrics.calls(),
         auth_verifications: metrics.auth_verifications.clone(),

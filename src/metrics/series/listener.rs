@@ -9,57 +9,28 @@ use crate::families::Families;
 #[derive(Debug)]
 pub struct ListenerSeries(Cells<{ slot::SLOTS }>);
 
-/// Why a connection was closed as soon as it was accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusedConnection {
-    /// The listener has as many as it may.
-    Connections,
-    /// The client's address has as many as it may.
-    ConnectionsPerIp,
-    /// Memory runs out.
-    Overload,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionDeadline {
-    /// The TLS handshake took too long.
-    Handshake,
-    /// A request's head took too long.
-    Header,
-    /// No request came.
-    Idle,
-    /// A body, or the reader of an answer, stood still.
-    BodyStall,
-}
-
-impl RefusedConnection {
-    pub(crate) const ALL: [RefusedConnection; 3] =
-        [RefusedConnection::Connections, RefusedConnection::ConnectionsPerIp, RefusedConnection::Overload];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            RefusedConnection::Connections => "max-connections",
-            RefusedConnection::ConnectionsPerIp => "max-connections-per-ip",
-            RefusedConnection::Overload => "overload",
-        }
+words! {
+    /// Why a connection was closed as soon as it was accepted.
+    pub enum RefusedConnection {
+        /// The listener has as many as it may.
+        Connections: "max-connections",
+        /// The client's address has as many as it may.
+        ConnectionsPerIp: "max-connections-per-ip",
+        /// Memory runs out.
+        Overload: "overload",
     }
 }
 
-impl ConnectionDeadline {
-    pub(crate) const ALL: [ConnectionDeadline; 4] = [
-        ConnectionDeadline::Handshake,
-        ConnectionDeadline::Header,
-        ConnectionDeadline::Idle,
-        ConnectionDeadline::BodyStall,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            ConnectionDeadline::Handshake => "handshake",
-            ConnectionDeadline::Header => "header",
-            ConnectionDeadline::Idle => "idle",
-            ConnectionDeadline::BodyStall => "body-stall",
-        }
+words! {
+    pub enum ConnectionDeadline {
+        /// The TLS handshake took too long.
+        Handshake: "handshake",
+        /// A request's head took too long.
+        Header: "header",
+        /// No request came.
+        Idle: "idle",
+        /// A body, or the reader of an answer, stood still.
+        BodyStall: "body-stall",
     }
 }
 
@@ -148,9 +119,8 @@ pub(crate) fn families(
         "Connections closed at once because of a limit on connections or of overload",
         None,
         listeners.iter().flat_map(|(name, listener)| {
-            RefusedConnection::ALL.map(|refused| {
-                ([("listener", &**name), ("cap", refused.label())], listener.refusals(refused))
-            })
+            RefusedConnection::ALL
+                .map(|refused| ([("listener", &**name), ("cap", refused.word())], listener.refusals(refused)))
         }),
     )?;
     families.counters(
@@ -171,7 +141,7 @@ pub(crate) fn families(
         None,
         listeners.iter().flat_map(|(name, listener)| {
             ConnectionDeadline::ALL.map(|deadline| {
-                ([("listener", &**name), ("deadline", deadline.label())], listener.deadlines(deadline))
+                ([("listener", &**name), ("deadline", deadline.word())], listener.deadlines(deadline))
             })
         }),
     )

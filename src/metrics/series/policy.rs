@@ -14,136 +14,72 @@ pub struct PolicySeries {
     is_compared: AtomicBool,
 }
 
-/// What became of a cost that is known only when its request has been answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CostOutcome {
-    /// The answer said it, or it was measured.
-    Known,
-    /// The answer was whole and did not say it: the estimate stays.
-    Absent,
-    /// The answer broke off, its client left, or none came: the estimate stays.
-    Cut,
-    /// The answer was in a coding that is not read: the estimate stays.
-    Encoded,
-    /// The upstream answered with an error that said none, or was never asked: nothing is charged.
-    Waived,
-}
-
-/// Who decided a request for a policy, the nearest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DecidingTier {
-    /// This node, by its own table or a lease.
-    #[default]
-    Local,
-    Global,
-    /// This node, because Redis did not answer.
-    Fallback,
-}
-
-impl DecidingTier {
-    pub(crate) const ALL: [DecidingTier; 3] =
-        [DecidingTier::Local, DecidingTier::Global, DecidingTier::Fallback];
-
-    /// As metrics, logs and problems have it.
-    pub fn label(self) -> &'static str {
-        match self {
-            DecidingTier::Local => "local",
-            DecidingTier::Global => "global",
-            DecidingTier::Fallback => "fallback",
-        }
+words! {
+    /// What became of a cost that is known only when its request has been answered.
+    pub enum CostOutcome {
+        /// The answer said it, or it was measured.
+        Known: "known",
+        /// The answer was whole and did not say it: the estimate stays.
+        Absent: "absent",
+        /// The answer broke off, its client left, or none came: the estimate stays.
+        Cut: "cut",
+        /// The answer was in a coding that is not read: the estimate stays.
+        Encoded: "encoded",
+        /// The upstream answered with an error that said none, or was never asked: nothing is charged.
+        Waived: "waived",
     }
 }
 
-/// What a policy decided of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyDecision {
-    Admitted,
-    /// A window was over: the request was refused.
-    Denied,
-    /// A window was over, but the policy is in shadow: the request passed.
-    ShadowDenied,
-    /// A dimension of the key was absent, and the policy refuses that.
-    MissingRejected,
-    /// A penalty denied the request, because the client did not wait when it was told to.
-    Penalised,
-    /// A penalty would have denied it, but the policy is in shadow.
-    ShadowPenalised,
-    /// The policy exempts the client: nothing was charged.
-    Exempt,
-}
-
-impl PolicyDecision {
-    pub(crate) const ALL: [PolicyDecision; 7] = [
-        PolicyDecision::Admitted,
-        PolicyDecision::Denied,
-        PolicyDecision::ShadowDenied,
-        PolicyDecision::MissingRejected,
-        PolicyDecision::Penalised,
-        PolicyDecision::ShadowPenalised,
-        PolicyDecision::Exempt,
-    ];
-
-    pub(crate) const fn label(self) -> &'static str {
-        match self {
-            PolicyDecision::Admitted => "admitted",
-            PolicyDecision::Denied => "denied",
-            PolicyDecision::ShadowDenied => "shadow-denied",
-            PolicyDecision::MissingRejected => "missing-rejected",
-            PolicyDecision::Penalised => "penalised",
-            PolicyDecision::ShadowPenalised => "shadow-penalised",
-            PolicyDecision::Exempt => "exempt",
-        }
+words! {
+    /// Who decided a request for a policy, the nearest first.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum DecidingTier {
+        /// This node, by its own table or a lease.
+        #[default]
+        Local: "local",
+        Global: "global",
+        /// This node, because Redis did not answer.
+        Fallback: "fallback",
     }
 }
 
-impl CostOutcome {
-    pub(crate) const ALL: [CostOutcome; 5] = [
-        CostOutcome::Known,
-        CostOutcome::Absent,
-        CostOutcome::Cut,
-        CostOutcome::Encoded,
-        CostOutcome::Waived,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            CostOutcome::Known => "known",
-            CostOutcome::Absent => "absent",
-            CostOutcome::Cut => "cut",
-            CostOutcome::Encoded => "encoded",
-            CostOutcome::Waived => "waived",
-        }
+words! {
+    /// What a policy decided of a request.
+    pub enum PolicyDecision {
+        Admitted: "admitted",
+        /// A window was over: the request was refused.
+        Denied: "denied",
+        /// A window was over, but the policy is in shadow: the request passed.
+        ShadowDenied: "shadow-denied",
+        /// A dimension of the key was absent, and the policy refuses that.
+        MissingRejected: "missing-rejected",
+        /// A penalty denied the request, because the client did not wait when it was told to.
+        Penalised: "penalised",
+        /// A penalty would have denied it, but the policy is in shadow.
+        ShadowPenalised: "shadow-penalised",
+        /// The policy exempts the client: nothing was charged.
+        Exempt: "exempt",
     }
 }
 
-/// How a candidate compares with the policy that it is to replace, or an algorithm with that of before, of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
-    /// Both would admit it, or both would deny it.
-    Agreed,
-    /// The policy in force (or the algorithm of before) would deny it, the candidate (or the algorithm of now) would not.
-    OnlyOldDenies,
-    OnlyNewDenies,
+words! {
+    /// How a candidate compares with the policy that it is to replace, or an algorithm with that of before, of one request.
+    pub enum Comparison {
+        /// Both would admit it, or both would deny it.
+        Agreed: "agreed",
+        /// The policy in force (or the algorithm of before) would deny it, the candidate (or the algorithm of now) would not.
+        OnlyOldDenies: "only-old-denies",
+        OnlyNewDenies: "only-new-denies",
+    }
 }
 
 impl Comparison {
-    pub(crate) const ALL: [Comparison; 3] =
-        [Comparison::Agreed, Comparison::OnlyOldDenies, Comparison::OnlyNewDenies];
-
     /// Of whether each of them would deny it.
     pub fn of(old_denies: bool, new_denies: bool) -> Comparison {
         match (old_denies, new_denies) {
             (true, false) => Comparison::OnlyOldDenies,
             (false, true) => Comparison::OnlyNewDenies,
             (true, true) | (false, false) => Comparison::Agreed,
-        }
-    }
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Comparison::Agreed => "agreed",
-            Comparison::OnlyOldDenies => "only-old-denies",
-            Comparison::OnlyNewDenies => "only-new-denies",
         }
     }
 }
@@ -210,7 +146,7 @@ pub(crate) fn families(
         None,
         policies.iter().flat_map(|(name, policy)| {
             PolicyDecision::ALL.map(|decision| {
-                ([("policy", &**name), ("outcome", decision.label())], policy.decisions(decision))
+                ([("policy", &**name), ("outcome", decision.word())], policy.decisions(decision))
             })
         }),
     )?;
@@ -221,7 +157,7 @@ pub(crate) fn families(
         None,
         compared.flat_map(|(name, policy)| {
             Comparison::ALL.map(|outcome| {
-                ([("policy", &**name), ("outcome", outcome.label())], policy.comparisons(outcome))
+                ([("policy", &**name), ("outcome", outcome.word())], policy.comparisons(outcome))
             })
         }),
     )?;
@@ -231,7 +167,7 @@ pub(crate) fn families(
         None,
         policies.iter().flat_map(|(name, policy)| {
             DecidingTier::ALL
-                .map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
+                .map(|tier| ([("policy", &**name), ("tier", tier.word())], policy.decisions_by(tier)))
         }),
     )?;
     // The others have no series of them, because few policies have costs that are known later.
@@ -241,8 +177,7 @@ pub(crate) fn families(
         "Costs that are known only from the response, by outcome",
         None,
         policies.iter().filter(|(_, policy)| has_costs(policy)).flat_map(|(name, policy)| {
-            CostOutcome::ALL
-                .map(|cost| ([("policy", &**name), ("outcome", cost.label())], policy.costs(cost)))
+            CostOutcome::ALL.map(|cost| ([("policy", &**name), ("outcome", cost.word())], policy.costs(cost)))
         }),
     )
 }

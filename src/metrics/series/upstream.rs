@@ -14,43 +14,44 @@ use crate::histogram::HistogramReading;
 #[derive(Debug)]
 pub struct UpstreamSeries(Cells<{ slot::SLOTS }>);
 
-/// How one try to have a request answered by an upstream server ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExchangeOutcome {
-    Answered,
-    /// No connection could be made (refused, unreachable, TLS failed).
-    ConnectFailed,
-    /// Nor within the connect deadline.
-    ConnectTimeout,
-    /// The server's name has no address.
-    Unresolved,
-    /// No connection came free in time, or too many waited for one.
-    PoolExhausted,
-    /// No answer's head within the response deadline.
-    ResponseTimeout,
-    /// The answer's body stood still for too long.
-    StallTimeout,
-    /// The whole exchange took too long.
-    TotalTimeout,
-    /// The server broke the connection before the answer was whole.
-    Reset,
-    /// What came is not an HTTP answer, or not one that may be passed on.
-    BadAnswer,
-    ClientGone,
-    /// Another try of the same request was answered first.
-    Cancelled,
+words! {
+    /// How one try to have a request answered by an upstream server ended.
+    pub enum ExchangeOutcome {
+        Answered: "answered",
+        /// No connection could be made (refused, unreachable, TLS failed).
+        ConnectFailed: "connect-failed",
+        /// Nor within the connect deadline.
+        ConnectTimeout: "connect-timeout",
+        /// The server's name has no address.
+        Unresolved: "unresolved",
+        /// No connection came free in time, or too many waited for one.
+        PoolExhausted: "pool-exhausted",
+        /// No answer's head within the response deadline.
+        ResponseTimeout: "response-timeout",
+        /// The answer's body stood still for too long.
+        StallTimeout: "stall-timeout",
+        /// The whole exchange took too long.
+        TotalTimeout: "total-timeout",
+        /// The server broke the connection before the answer was whole.
+        Reset: "reset",
+        /// What came is not an HTTP answer, or not one that may be passed on.
+        BadAnswer: "bad-answer",
+        ClientGone: "client-gone",
+        /// Another try of the same request was answered first.
+        Cancelled: "cancelled",
+    }
 }
 
-/// A version of IP, as the addresses of a name may have both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum IpVersion {
-    V4,
-    V6,
+words! {
+    /// A version of IP, as the addresses of a name may have both.
+    #[derive(PartialOrd, Ord)]
+    pub enum IpVersion {
+        V4: "ipv4",
+        V6: "ipv6",
+    }
 }
 
 impl IpVersion {
-    pub const ALL: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
-
     pub fn of(address: SocketAddr) -> IpVersion {
         if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }
     }
@@ -61,81 +62,20 @@ impl IpVersion {
             IpVersion::V6 => IpVersion::V4,
         }
     }
-
-    /// As metrics, logs and the admin listener have it.
-    pub fn word(self) -> &'static str {
-        match self {
-            IpVersion::V4 => "ipv4",
-            IpVersion::V6 => "ipv6",
-        }
-    }
 }
 
-/// What became of a copy that was to go to a mirror.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MirrorOutcome {
-    Answered,
-    /// None came, or not in time.
-    Failed,
-    /// It was not sent: too many others were on their way, or memory was short.
-    TooMany,
-    /// It was not sent: the request's body is too large.
-    TooLarge,
-    /// It was not sent: the request's body broke off, or its first server did not take all of it.
-    Incomplete,
-}
-
-impl MirrorOutcome {
-    const ALL: [MirrorOutcome; 5] = [
-        MirrorOutcome::Answered,
-        MirrorOutcome::Failed,
-        MirrorOutcome::TooMany,
-        MirrorOutcome::TooLarge,
-        MirrorOutcome::Incomplete,
-    ];
-
-    fn label(self) -> &'static str {
-        match self {
-            MirrorOutcome::Answered => "answered",
-            MirrorOutcome::Failed => "failed",
-            MirrorOutcome::TooMany => "too-many",
-            MirrorOutcome::TooLarge => "too-large",
-            MirrorOutcome::Incomplete => "incomplete",
-        }
-    }
-}
-
-impl ExchangeOutcome {
-    pub(crate) const ALL: [ExchangeOutcome; 12] = [
-        ExchangeOutcome::Answered,
-        ExchangeOutcome::ConnectFailed,
-        ExchangeOutcome::ConnectTimeout,
-        ExchangeOutcome::Unresolved,
-        ExchangeOutcome::PoolExhausted,
-        ExchangeOutcome::ResponseTimeout,
-        ExchangeOutcome::StallTimeout,
-        ExchangeOutcome::TotalTimeout,
-        ExchangeOutcome::Reset,
-        ExchangeOutcome::BadAnswer,
-        ExchangeOutcome::ClientGone,
-        ExchangeOutcome::Cancelled,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            ExchangeOutcome::Answered => "answered",
-            ExchangeOutcome::ConnectFailed => "connect-failed",
-            ExchangeOutcome::ConnectTimeout => "connect-timeout",
-            ExchangeOutcome::Unresolved => "unresolved",
-            ExchangeOutcome::PoolExhausted => "pool-exhausted",
-            ExchangeOutcome::ResponseTimeout => "response-timeout",
-            ExchangeOutcome::StallTimeout => "stall-timeout",
-            ExchangeOutcome::TotalTimeout => "total-timeout",
-            ExchangeOutcome::Reset => "reset",
-            ExchangeOutcome::BadAnswer => "bad-answer",
-            ExchangeOutcome::ClientGone => "client-gone",
-            ExchangeOutcome::Cancelled => "cancelled",
-        }
+words! {
+    /// What became of a copy that was to go to a mirror.
+    pub enum MirrorOutcome {
+        Answered: "answered",
+        /// None came, or not in time.
+        Failed: "failed",
+        /// It was not sent: too many others were on their way, or memory was short.
+        TooMany: "too-many",
+        /// It was not sent: the request's body is too large.
+        TooLarge: "too-large",
+        /// It was not sent: the request's body broke off, or its first server did not take all of it.
+        Incomplete: "incomplete",
     }
 }
 
@@ -235,7 +175,7 @@ pub(crate) fn families(
         None,
         used.iter().flat_map(|(name, upstream)| {
             ExchangeOutcome::ALL.map(|exchange| {
-                ([("upstream", &**name), ("outcome", exchange.label())], upstream.exchanges(exchange))
+                ([("upstream", &**name), ("outcome", exchange.word())], upstream.exchanges(exchange))
             })
         }),
     )?;
@@ -283,7 +223,7 @@ fn mirrors(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_
         None,
         used.iter().flat_map(|(name, upstream)| {
             MirrorOutcome::ALL
-                .map(|result| ([("upstream", &**name), ("result", result.label())], upstream.mirrors(result)))
+                .map(|result| ([("upstream", &**name), ("result", result.word())], upstream.mirrors(result)))
         }),
     )
 }

@@ -53,10 +53,10 @@ fn entry<'r>(services: &Services, event: &'r FinishedRequest<'_>) -> record::Acc
         values: &request.shown,
         status: event.status,
         grpc_status: outcome.grpc_status,
-        reason: event.reason.map_or("", Reason::code),
+        reason: event.reason.map_or("", Reason::word),
         cause: outcome.cause.map_or("", Cause::word),
         decision: event.verdict.map_or(record::LoggedDecision::None, |verdict| decision(table, verdict)),
-        decided: event.verdict.map_or("", |verdict| verdict.tier.label()),
+        decided: event.verdict.map_or("", |verdict| verdict.tier.word()),
         left: event.left,
         upstream,
         server,
@@ -107,7 +107,7 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
         tls: conn.tls,
         sni: conn.sni.as_bytes(),
         status: event.status,
-        reason: event.reason.code(),
+        reason: event.reason.word(),
         ..record::AccessEntry::default()
     };
     services.log.write(&snapshot.sampler, &snapshot.style, &entry);
@@ -126,7 +126,7 @@ pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
         listener: event.listener,
         client: Some(event.ends.announced_peer.to_canonical()),
         peer: Some(event.ends.tcp_peer.to_canonical()),
-        reason: Reason::TlsHandshake.code(),
+        reason: Reason::TlsHandshake.word(),
         cause: event.cause.word(),
         ..record::AccessEntry::default()
     };
