@@ -197,7 +197,6 @@ const WIDE_TYPES: &[(&str, &str, usize)] = &[
     ("config/reader/mod.rs", "Value", 36),
     ("control/database/handle.rs", "Database", 35),
     ("gateway/proxy/attempt/mod.rs", "UpstreamAttempt", 36),
-    ("gateway/service/activity.rs", "Activity", 43),
     ("limit/lease/mod.rs", "Lease", 62),
     ("limiter/local/mod.rs", "Table", 36),
     ("net/wire/http2/meter/mod.rs", "Meter", 40),

@@ -69,9 +69,9 @@ pub async fn handle(
     answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
     answer_fields::tell_node(&served.last_view().snapshot, &connection, answer.headers_mut());
     load_shedding::shed(&served.shared.overload, &connection, version, &mut answer);
-    connection.activity.answer(match version {
+    connection.activity.answer.set(match version {
         Version::HTTP_10 => {
-            announce_close(&mut answer, connection.activity.is_in_message());
+            announce_close(&mut answer, connection.activity.in_message.get());
             AnswerProgress::Begun
         }
         Version::HTTP_11 if is_unbounded(&answer) => AnswerProgress::Chunked,

@@ -59,7 +59,7 @@ pub async fn serve<S: Service>(
         stream = match stream {
             ClientStream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
                 Ok(tcp) => {
-                    let awaited = AwaitedHead::Next(conn.facts.activity.last_status());
+                    let awaited = AwaitedHead::Next(conn.facts.activity.last_status.get());
                     let ends =
                         ClientAddresses { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
                     return IdleConnection::of(
@@ -126,7 +126,7 @@ async fn drive<S: Service>(
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, Some(IDLE_AFTER), None);
     let (drain, cuts) = (pin!(conn.facts.drain.idle_closes.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
-    conn.facts.activity.mind_presence();
+    conn.facts.activity.minds_presence.set(true);
     let mut presence = Presence::There;
     let end = std::future::poll_fn(|cx| {
         loop {
@@ -145,8 +145,8 @@ async fn drive<S: Service>(
             if let Some(fault) = conn.facts.activity.due_fault() {
                 return Poll::Ready(ConnectionEnd::Refused(fault));
             }
-            if conn.facts.activity.presence() != presence {
-                presence = conn.facts.activity.presence();
+            if conn.facts.activity.presence.get() != presence {
+                presence = conn.facts.activity.presence.get();
                 timer.wait(presence.look_after());
             }
             if presence == Presence::Gone {
@@ -155,7 +155,7 @@ async fn drive<S: Service>(
             match ready!(timer.poll(&conn.facts.activity, cx)) {
                 // The look itself happens in `TrackedStream::poll_flush`, because hyper reads nothing while it answers
                 // a request, but flushes at every poll.
-                Expiry::Presence => conn.facts.activity.ask_presence(),
+                Expiry::Presence => conn.facts.activity.asks_presence.set(true),
                 expiry => return Poll::Ready(ConnectionEnd::Expired(expiry)),
             }
         }

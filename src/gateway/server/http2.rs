@@ -153,7 +153,7 @@ impl<S: Service> ConnectionTask<S> {
     /// that sent one would read an HTTP/1.1 answer as frames.
     pub fn may_be_preface(&self, fault: FramingFault) -> bool {
         let is_sniffed = self.facts.tls.is_empty() && self.facts.config.http2;
-        fault == FramingFault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
+        fault == FramingFault::OtherProtocol && is_sniffed && self.facts.activity.last_status.get() == 0
     }
 
     /// Handles an error of hyper's: logs a refusal if the client broke the protocol or a budget, and nothing if it left.
