@@ -178,7 +178,7 @@ fn verdict(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
     let Some(verdict) = event.verdict else { return };
     let table = &event.snapshot.table;
     let policy = &table.policies()[verdict.policy.index()].name;
-    attributes.text("sluicegate.decision", access_log::decision(table, verdict).word().as_bytes());
+    attributes.text("sluicegate.decision", access_log::decision(table, verdict).0.as_bytes());
     attributes.text("sluicegate.policy", policy.as_bytes());
     attributes.text("sluicegate.decided", verdict.tier.word().as_bytes());
     if let Some(left) = event.left {
