@@ -1,11 +1,10 @@
 //! Decisions of one policy: how they came out, and who made them.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cells::{Cells, WorkerToken};
-use crate::families::Families;
+use crate::families::{Families, LabelledSeries};
 
 #[derive(Debug)]
 pub struct PolicySeries {
@@ -107,10 +106,6 @@ impl PolicySeries {
         self.cells.count(worker, COMPARISONS_FIRST + comparison as usize);
     }
 
-    pub(crate) fn comparisons(&self, comparison: Comparison) -> u64 {
-        self.cells.total(COMPARISONS_FIRST + comparison as usize)
-    }
-
     /// A request whose cost was to be known later is over.
     pub fn reconciled(&self, worker: &WorkerToken, cost: CostOutcome) {
         self.cells.count(worker, COSTS_FIRST + cost as usize);
@@ -130,55 +125,40 @@ impl PolicySeries {
             PolicyDecision::ALL.into_iter().filter(|decision| *decision != PolicyDecision::MissingRejected);
         about_keys.map(|decision| self.decisions(decision)).fold(0, u64::wrapping_add)
     }
-
-    pub(crate) fn decisions_by(&self, tier: DecidingTier) -> u64 {
-        self.cells.total(PolicyDecision::ALL.len() + tier as usize)
-    }
 }
 
 pub(crate) fn families(
-    policies: &[(Box<str>, Arc<PolicySeries>)],
+    policies: &[LabelledSeries<PolicySeries>],
     families: &mut Families<'_>,
 ) -> fmt::Result {
-    families.counters(
-        "decisions",
-        "Decisions of each policy, by outcome",
-        None,
-        policies.iter().flat_map(|(name, policy)| {
-            PolicyDecision::ALL.map(|decision| {
-                ([("policy", &**name), ("outcome", decision.word())], policy.decisions(decision))
-            })
-        }),
+    families.counters_of_each(
+        ("decisions", "Decisions of each policy, by outcome"),
+        ["policy", "outcome"],
+        policies,
+        |policy| PolicyDecision::ALL.map(|decision| (decision.word(), policy.decisions(decision))),
     )?;
-    let compared = policies.iter().filter(|(_, policy)| policy.is_compared.load(Ordering::Relaxed));
-    families.counters(
-        "comparisons",
-        "Comparisons of each candidate or changed algorithm with what it replaces",
-        None,
-        compared.flat_map(|(name, policy)| {
-            Comparison::ALL.map(|outcome| {
-                ([("policy", &**name), ("outcome", outcome.word())], policy.comparisons(outcome))
-            })
-        }),
+    let count = |policy: &PolicySeries, slot| policy.cells.total(slot);
+    families.counters_of_each(
+        ("comparisons", "Comparisons of each candidate or changed algorithm with what it replaces"),
+        ["policy", "outcome"],
+        policies.iter().filter(|(_, policy)| policy.is_compared.load(Ordering::Relaxed)),
+        |it| Comparison::ALL.map(|one| (one.word(), count(it, COMPARISONS_FIRST + one as usize))),
     )?;
-    families.counters(
-        "decisions_by",
-        "Decisions of each policy, by where they were made",
-        None,
-        policies.iter().flat_map(|(name, policy)| {
-            DecidingTier::ALL
-                .map(|tier| ([("policy", &**name), ("tier", tier.word())], policy.decisions_by(tier)))
-        }),
+    families.counters_of_each(
+        ("decisions_by", "Decisions of each policy, by where they were made"),
+        ["policy", "tier"],
+        policies,
+        |it| {
+            DecidingTier::ALL.map(|tier| (tier.word(), count(it, PolicyDecision::ALL.len() + tier as usize)))
+        },
     )?;
     // The others have no series of them, because few policies have costs that are known later.
     let has_costs = |policy: &PolicySeries| CostOutcome::ALL.iter().any(|cost| policy.costs(*cost) > 0);
-    families.counters(
-        "costs",
-        "Costs that are known only from the response, by outcome",
-        None,
-        policies.iter().filter(|(_, policy)| has_costs(policy)).flat_map(|(name, policy)| {
-            CostOutcome::ALL.map(|cost| ([("policy", &**name), ("outcome", cost.word())], policy.costs(cost)))
-        }),
+    families.counters_of_each(
+        ("costs", "Costs that are known only from the response, by outcome"),
+        ["policy", "outcome"],
+        policies.iter().filter(|(_, policy)| has_costs(policy)),
+        |policy| CostOutcome::ALL.map(|cost| (cost.word(), policy.costs(cost))),
     )
 }
 

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use crate::cells::{Cells, WorkerToken};
-use crate::families::Families;
+use crate::families::{Families, LabelledSeries};
 use crate::grid::{CELLS, cell};
 use crate::histogram::HistogramReading;
 
@@ -131,126 +130,59 @@ impl UpstreamSeries {
         self.0.count(worker, slot::MIRRORED_FIRST + result as usize);
     }
 
-    fn mirrors(&self, result: MirrorOutcome) -> u64 {
-        self.0.total(slot::MIRRORED_FIRST + result as usize)
-    }
-
-    pub(crate) fn exchanges(&self, exchange: ExchangeOutcome) -> u64 {
-        self.0.total(slot::EXCHANGES_FIRST + exchange as usize)
-    }
-
     pub(crate) fn first_bytes(&self) -> HistogramReading {
         HistogramReading { cells: self.0.totals(slot::CELLS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
-    }
-
-    pub(crate) fn connects(&self) -> u64 {
-        self.0.total(slot::CONNECTS)
-    }
-
-    pub(crate) fn connect_failures(&self) -> u64 {
-        self.0.total(slot::CONNECT_FAILURES)
-    }
-
-    pub(crate) fn retries(&self) -> u64 {
-        self.0.total(slot::RETRIES)
-    }
-
-    pub(crate) fn retries_refused(&self) -> u64 {
-        self.0.total(slot::RETRIES_REFUSED)
-    }
-
-    pub(crate) fn is_used(&self) -> bool {
-        self.0.is_used()
     }
 }
 
 pub(crate) fn families(
-    upstreams: &[(Box<str>, Arc<UpstreamSeries>)],
+    upstreams: &[LabelledSeries<UpstreamSeries>],
     families: &mut Families<'_>,
 ) -> fmt::Result {
-    let used: Vec<_> = upstreams.iter().filter(|(_, upstream)| upstream.is_used()).collect();
-    families.counters(
-        "upstream_exchanges",
-        "Attempts to send a request to an upstream, by how they ended",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            ExchangeOutcome::ALL.map(|exchange| {
-                ([("upstream", &**name), ("outcome", exchange.word())], upstream.exchanges(exchange))
-            })
-        }),
+    let used = || upstreams.iter().filter(|(_, upstream)| upstream.0.is_used());
+    families.counters_of_each(
+        ("upstream_exchanges", "Attempts to send a request to an upstream, by how they ended"),
+        ["upstream", "outcome"],
+        used(),
+        |it| ExchangeOutcome::ALL.map(|one| (one.word(), it.0.total(slot::EXCHANGES_FIRST + one as usize))),
     )?;
     families.distributions(
         "upstream_first_byte",
         "Time from sending a request's head to receiving the head of the response",
-        used.iter().map(|(name, upstream)| {
+        used().map(|(name, upstream)| {
             ([("upstream", &**name)], upstream.first_bytes().distribution(BTreeMap::new()))
         }),
     )?;
-    families.counters(
-        "upstream_retries",
-        "Retries sent, and retries that the budget did not allow",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            [
-                ([("upstream", &**name), ("result", "sent")], upstream.retries()),
-                ([("upstream", &**name), ("result", "over-budget")], upstream.retries_refused()),
-            ]
-        }),
+    families.counters_of_each(
+        ("upstream_retries", "Retries sent, and retries that the budget did not allow"),
+        ["upstream", "result"],
+        used(),
+        |it| [("sent", it.0.total(slot::RETRIES)), ("over-budget", it.0.total(slot::RETRIES_REFUSED))],
     )?;
-    hedges(&used, families)?;
-    mirrors(&used, families)?;
-    connections(&used, families)
-}
-
-fn hedges(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
-    let counts = |upstream: &UpstreamSeries| {
-        [("won", upstream.0.total(slot::HEDGES_WON)), ("lost", upstream.0.total(slot::HEDGES_LOST))]
-    };
-    families.counters(
-        "upstream_hedges",
-        "Hedged requests, by whether the second server was faster than the first",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            counts(upstream).map(|(result, count)| ([("upstream", &**name), ("result", result)], count))
-        }),
-    )
-}
-
-fn mirrors(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
-    families.counters(
-        "upstream_mirrored",
-        "Copies of requests for an upstream that is a mirror, by outcome",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            MirrorOutcome::ALL
-                .map(|result| ([("upstream", &**name), ("result", result.word())], upstream.mirrors(result)))
-        }),
-    )
-}
-
-fn connections(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
-    families.counters(
-        "upstream_connects",
-        "Connections made to an upstream",
-        None,
-        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connects())),
+    families.counters_of_each(
+        ("upstream_hedges", "Hedged requests, by whether the second server was faster than the first"),
+        ["upstream", "result"],
+        used(),
+        |it| [("won", it.0.total(slot::HEDGES_WON)), ("lost", it.0.total(slot::HEDGES_LOST))],
     )?;
-    families.counters(
-        "upstream_connect_failures",
-        "Connections to an upstream that failed",
-        None,
-        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connect_failures())),
+    families.counters_of_each(
+        ("upstream_mirrored", "Copies of requests for an upstream that is a mirror, by outcome"),
+        ["upstream", "result"],
+        used(),
+        |it| MirrorOutcome::ALL.map(|one| (one.word(), it.0.total(slot::MIRRORED_FIRST + one as usize))),
     )?;
-    families.counters(
-        "upstream_family_fallbacks",
-        "Requests sent over the other IP version, because a connection over this one hung or failed",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            IpVersion::ALL.map(|version| {
-                let count = upstream.0.total(slot::AROUND_FIRST + version as usize);
-                ([("upstream", &**name), ("family", version.word())], count)
-            })
-        }),
+    let made = ("upstream_connects", "Connections made to an upstream");
+    families.counter_of_each(made, "upstream", used(), |it| it.0.total(slot::CONNECTS))?;
+    let failed = ("upstream_connect_failures", "Connections to an upstream that failed");
+    families.counter_of_each(failed, "upstream", used(), |it| it.0.total(slot::CONNECT_FAILURES))?;
+    families.counters_of_each(
+        (
+            "upstream_family_fallbacks",
+            "Requests sent over the other IP version, because a connection over this one hung or failed",
+        ),
+        ["upstream", "family"],
+        used(),
+        |it| IpVersion::ALL.map(|one| (one.word(), it.0.total(slot::AROUND_FIRST + one as usize))),
     )
 }
 
