@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use metrics::{self, AccessLog, Metrics, RequestCounts};
-use observe::record::{
-    AccessConfig, AccessEntry, LineLog, LogFormat, LoggedDecision, Sink, StatusSampler, Style,
-};
+use observe::record::{AccessConfig, AccessEntry, LineLog, LogFormat, Sink, StatusSampler, Style};
 use serde_json::json;
 
 fn line(criterion: &mut Criterion) {
@@ -76,7 +74,7 @@ fn entry(path: &[u8]) -> AccessEntry<'_> {
         path,
         route: "orders",
         status: 200,
-        decision: LoggedDecision::Admitted,
+        decision: "admitted",
         upstream: "orders",
         server: "10.0.1.10:8080",
         total_us: Some(1_234),

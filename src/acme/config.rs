@@ -1,8 +1,8 @@
 //! What a certificate is ordered for, of whom, and where it is kept. `config` fills it from the file.
 
-use std::fmt;
 use std::path::PathBuf;
 
+use base::secret::Secret;
 use net::trust::Trust;
 
 /// A certificate that is ordered by ACME.
@@ -21,17 +21,7 @@ pub struct Config {
     /// The folder for the account, the certificate and the record of attempts.
     pub state: PathBuf,
     /// What the nodes of a fleet share the certificate under. `None`: each node orders its own.
-    pub secret: Option<AcmeSecret>,
-}
-
-/// A text that `Debug` does not show.
-#[derive(Clone, PartialEq, Eq)]
-pub struct AcmeSecret(pub String);
-
-impl fmt::Debug for AcmeSecret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Secret")
-    }
+    pub secret: Option<Secret>,
 }
 
 /// How control of a name is proved.

@@ -6,7 +6,7 @@ use std::fmt;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use aws_lc_rs::hmac;
 
-use super::config::AcmeSecret;
+use base::secret::Secret;
 
 /// Seals and opens under one secret (AES-256-GCM, a random nonce in front).
 pub(super) struct Seal(RandomizedNonceKey);
@@ -20,7 +20,7 @@ impl fmt::Debug for Seal {
 impl Seal {
     /// A key is made of the secret, so that it may be of any length and be used for something else, too. `None` if the
     /// cryptographic library has none, which it never says.
-    pub(super) fn new(secret: &AcmeSecret) -> Option<Seal> {
+    pub(super) fn new(secret: &Secret) -> Option<Seal> {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.0.as_bytes());
         let key = hmac::sign(&secret, PURPOSE);
         RandomizedNonceKey::new(&AES_256_GCM, key.as_ref()).ok().map(Seal)
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     fn seal(secret: &str) -> Seal {
-        Seal::new(&AcmeSecret(secret.to_owned())).expect("the library has AES")
+        Seal::new(&Secret(secret.to_owned())).expect("the library has AES")
     }
 
     #[test]

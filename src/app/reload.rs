@@ -6,31 +6,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::control::{Control, Policies};
-use super::logs::Logs;
 use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Changes, Publisher};
 use super::service_manager;
 use super::views::last_reload::LastReload;
 use config::{self, Errors, Files, Report, RowDocument};
-use metrics::Metrics;
-
-/// Who is told what came of a reload, beside the log.
-#[derive(Clone, Copy)]
-pub(super) struct ReloadReports<'t> {
-    pub(super) metrics: &'t Metrics,
-    pub(super) last: &'t LastReload,
-}
 
 /// Reads the file again and publishes it.
 pub(super) async fn reload(
     path: &Path,
     publisher: &mut Publisher,
     control: Option<&Control>,
-    logs: &Logs,
-    told: ReloadReports<'_>,
+    last: &LastReload,
 ) {
     // Logs are reopened, too, because log rotation often sends SIGHUP, as it does to most servers.
-    if let Err(error) = logs.reopen() {
+    if let Err(error) = publisher.process.logs.reopen() {
         tracing::error!(%error, "a log cannot be reopened, the old file stays in use");
     }
     service_manager::reloading();
@@ -42,19 +32,15 @@ pub(super) async fn reload(
         Err(error) => Err(error),
     };
     service_manager::ready();
-    told.metrics.file_read(published.is_ok());
+    publisher.process.metrics.file_read(published.is_ok());
     match published {
-        Ok(changes) => {
-            told.metrics.reload_succeeded();
-            told.last.succeeded(&changes);
-            say_applied(publisher, changes, "reloaded");
-        }
+        Ok(changes) => succeeded(publisher, changes, last, "reloaded"),
         Err(error) => {
-            told.metrics.reload_failed();
+            publisher.process.metrics.reload_failed();
             let error = without_warnings(error);
             let why = super::error_chain(&error);
             tracing::error!("not reloaded, the old configuration stays: {why}");
-            told.last.failed(&error, why);
+            last.failed(&error, why);
         }
     }
 }
@@ -67,8 +53,10 @@ fn without_warnings(error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// Logs what is in force now, and apart from it what waits for a restart.
-fn say_applied(publisher: &Publisher, changes: Changes, what: &str) {
+/// Counts and logs what is in force now, and logs apart from it what waits for a restart.
+fn succeeded(publisher: &Publisher, changes: Changes, last: &LastReload, what: &str) {
+    publisher.process.metrics.reload_succeeded();
+    last.succeeded(&changes);
     let (waiting, all) = (publisher.waiting(), changes.settings.len());
     let (generation, changes) = (publisher.published, changes.applied());
     tracing::info!(generation, %changes, "{what}");
@@ -96,20 +84,18 @@ async fn read(path: PathBuf, has_rows: bool) -> anyhow::Result<Files> {
 
 /// Publishes the policies of the database and its tier table, which have changed, beside the files as they are in
 /// force, because an edit waits for its SIGHUP.
-pub(super) async fn follow(publisher: &mut Publisher, control: &Control, told: ReloadReports<'_>) {
+pub(super) async fn follow(publisher: &mut Publisher, control: &Control, last: &LastReload) {
     match publish(control.files(), publisher, Some(control)).await {
         Ok(changes) => {
-            told.metrics.reload_succeeded();
-            told.last.succeeded(&changes);
-            say_applied(publisher, changes, "the policies and tiers of the database are in force");
+            succeeded(publisher, changes, last, "the policies and tiers of the database are in force");
         }
         Err(error) => {
             let error = without_warnings(error);
             let why = super::error_chain(&error);
             // Once, however often it is tried again.
             if control.refused(why.clone()) {
-                told.metrics.reload_failed();
-                told.last.failed(&error, why.clone());
+                publisher.process.metrics.reload_failed();
+                last.failed(&error, why.clone());
                 tracing::error!(
                     "changed policies or tiers of the database are stored and not in force, because a file that \
                      gateway.toml names cannot be used: correct it, the gateway tries again: {why}"

@@ -9,6 +9,7 @@ pub mod ids;
 pub mod log_lines;
 pub mod random;
 pub mod rendezvous;
+pub mod secret;
 pub mod sharded_map;
 pub mod units;
 pub mod whole_file;

@@ -5,10 +5,11 @@ use std::fmt::{self, Debug, Write};
 use std::io::IsTerminal;
 
 use tracing::field::Field;
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{self, Writer};
+use tracing_subscriber::layer::SubscriberExt;
 
 use base::words;
 
@@ -19,21 +20,24 @@ pub(super) fn start(level: &str) {
     // resolve, have those events in bounded form; an operator who wants the warnings names the crate in `log.level`,
     // which overrides this.
     let level = format!("h2=error,hickory_net=error,{level}");
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter =
+        config::log_filter(&level).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let ansi = std::io::stderr().is_terminal();
     // Ignored, because another one is there already only in a process that is no gateway.
     let _ = tracing::subscriber::set_global_default(log(filter, ansi, std::io::stderr));
 }
 
 fn log(
-    filter: EnvFilter,
+    filter: Targets,
     ansi: bool,
     writer: impl for<'a> MakeWriter<'a> + Send + Sync + 'static,
 ) -> impl tracing::Subscriber + Send + Sync {
     // Errors are not logged, because a line that cannot be written would be reported by a macro that panics then.
-    let log = tracing_subscriber::fmt().log_internal_errors(false);
-    let log = log.with_env_filter(filter).with_ansi(ansi).with_writer(writer);
-    log.fmt_fields(format::debug_fn(field).delimited(" ")).finish()
+    let lines = tracing_subscriber::fmt::layer().log_internal_errors(false);
+    let lines = lines.with_ansi(ansi).with_writer(writer);
+    let lines = lines.fmt_fields(format::debug_fn(field).delimited(" "));
+    // They have no level of their own: the greatest of both would be asked for at every event of every crate.
+    tracing_subscriber::registry().with(lines).with(filter)
 }
 
 /// Writes one field. The library writes them in the same form, and lets line breaks through.
@@ -123,7 +127,10 @@ mod tests {
     fn logged(ansi: bool, tell: impl FnOnce()) -> String {
         let kept = LogBuffer::default();
         let writer = kept.clone();
-        tracing::subscriber::with_default(log(EnvFilter::new("info"), ansi, move || writer.clone()), tell);
+        tracing::subscriber::with_default(
+            log(Targets::new().with_default(LevelFilter::INFO), ansi, move || writer.clone()),
+            tell,
+        );
         let bytes = kept.0.lock().expect("nobody fails").clone();
         String::from_utf8(bytes).expect("text")
     }

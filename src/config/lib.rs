@@ -46,6 +46,7 @@ pub use load::definition::{Definition, LoadedConfig};
 pub use load::files::Files;
 pub use load::mask::{MASK, is_secret_name};
 pub use load::report::{Errors, Report, Subject};
+pub use process::log::log_filter;
 pub use process::node::{NODE_NAME_BYTES_MAX, is_node_name};
 pub use row_document::{RowDocument, TierRow};
 

@@ -2492,6 +2492,12 @@ fn the_process_is_checked() {
         ("[log]\nlevel = \"inof\"", "`inof` is not a value of `level`", "2:9", "did you mean `info`?"),
         ("[log]\nlevel = \"a=b=c,\"", "`a=b=c,` is not a log level", "2:9", "info,gateway::proxy=debug"),
         (
+            "[log]\nlevel = \"info,h2[conn]=debug\"",
+            "`info,h2[conn]=debug` is not a log level",
+            "2:9",
+            "write a level",
+        ),
+        (
             "[log]\naccess = { to = \"stduot\" }",
             "the access log cannot be written to `stduot`",
             "2:17",

@@ -1,6 +1,7 @@
 //! What parts of the process write at a scrape: whole families of samples, whatever the format they are shown in.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::histogram::{Distribution, Histogram};
 
@@ -11,6 +12,9 @@ pub struct Families<'e> {
 
 /// Labels of one sample: names and values.
 pub type Labels<'l, const N: usize> = [(&'static str, &'l str); N];
+
+/// A series, and the name that its label has.
+pub(super) type LabelledSeries<S> = (Box<str>, Arc<S>);
 
 /// A unit; the names of its metrics end with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +76,32 @@ impl<'e> Families<'e> {
     ) -> fmt::Result {
         let samples = samples.into_iter().map(|(labels, count)| (labels, MetricValue::Number(count.into())));
         self.family(MetricKind::Counter, name, help, unit, samples)
+    }
+
+    /// A counter of each series, which `label` tells apart by their names.
+    pub(super) fn counter_of_each<'s, S: 's>(
+        &mut self,
+        (name, help): (&str, &str),
+        label: &'static str,
+        series: impl IntoIterator<Item = &'s LabelledSeries<S>>,
+        count: impl Fn(&S) -> u64,
+    ) -> fmt::Result {
+        let samples = series.into_iter().map(|(name, series)| ([(label, &**name)], count(series)));
+        self.counters(name, help, None, samples)
+    }
+
+    /// Counters of each series, which a second label tells apart by a word for each.
+    pub(super) fn counters_of_each<'s, S: 's, const N: usize>(
+        &mut self,
+        (name, help): (&str, &str),
+        [label, second]: [&'static str; 2],
+        series: impl IntoIterator<Item = &'s LabelledSeries<S>>,
+        counts: impl Fn(&S) -> [(&'static str, u64); N],
+    ) -> fmt::Result {
+        let samples = series.into_iter().flat_map(|(name, series)| {
+            counts(series).map(|(word, count)| ([(label, &**name), (second, word)], count))
+        });
+        self.counters(name, help, None, samples)
     }
 
     pub fn gauges<'l, const N: usize, V: Into<MetricNumber>>(

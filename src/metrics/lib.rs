@@ -7,6 +7,9 @@
 //! It reads no clock, and no limiter key or client value ever becomes a label: names come from the configuration only, and
 //! their number is bounded. Exemplars alone have the ids of requests.
 
+#[macro_use]
+mod words;
+
 mod cells;
 mod exemplars;
 mod exposition;

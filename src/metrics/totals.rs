@@ -34,7 +34,7 @@ pub const DECISIONS: [&str; 7] = {
     let mut words = [""; PolicyDecision::ALL.len()];
     let mut index = 0;
     while index < words.len() {
-        words[index] = PolicyDecision::ALL[index].label();
+        words[index] = PolicyDecision::ALL[index].word();
         index += 1;
     }
     words

@@ -125,7 +125,7 @@ impl FetchClient {
                 return Err(Error::Plain(host.to_owned()));
             }
             let tcp = self.reach(host, port.unwrap_or(80)).await.map_err(io)?;
-            return talk(tcp, request, host, self.protocol).await;
+            return talk(Box::new(tcp), request, host, self.protocol).await;
         }
         let name = ServerName::try_from(self.trust.name(host).to_owned());
         let name = name.map_err(|_| Error::Url(host.to_owned()))?;
@@ -138,7 +138,8 @@ impl FetchClient {
             tls.alpn_protocols = vec![b"h2".to_vec()];
         }
         let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
-        talk(connector.connect(name, tcp).await.map_err(io)?, request, host, self.protocol).await
+        let stream = connector.connect(name, tcp).await.map_err(io)?;
+        talk(Box::new(stream), request, host, self.protocol).await
     }
 }
 
@@ -154,9 +155,13 @@ impl FetchClient {
     }
 }
 
+/// A connection, in the clear or not. In a box, because HTTP would be compiled for each of the two.
+trait FetchStream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> FetchStream for T {}
+
 /// One request and its answer over a connection that ends with it.
 async fn talk<B>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Box<dyn FetchStream>,
     mut request: Request<B>,
     host: &str,
     protocol: FetchProtocol,
@@ -217,7 +222,7 @@ where
 
 /// The same over HTTP/2; trailers become fields of the answer.
 async fn over_http2<B>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Box<dyn FetchStream>,
     request: Request<B>,
 ) -> Result<Response<Bytes>, ConnectionFailure>
 where

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base::secret::Secret;
 use net::trust::Trust;
 use policy::definition::Dimension;
 use policy::retry::{Retry, Statuses};
@@ -262,7 +263,7 @@ impl Balance {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StickyConfig {
     pub cookie: String,
-    pub secret: StickySecret,
+    pub secret: Secret,
     /// How long clients keep it. `None`: for a session of their own.
     pub max_age: Option<Duration>,
     /// The paths that clients send it to.
@@ -278,7 +279,7 @@ impl StickyConfig {
     pub fn new(cookie: String) -> StickyConfig {
         StickyConfig {
             cookie,
-            secret: StickySecret(String::new()),
+            secret: Secret(String::new()),
             max_age: None,
             path: "/".to_owned(),
             same_site: SameSite::default(),
@@ -297,16 +298,6 @@ pub enum SameSite {
     Strict,
     /// Always sent.
     None,
-}
-
-/// A text that `Debug` does not show.
-#[derive(Clone, PartialEq, Eq)]
-pub struct StickySecret(pub String);
-
-impl std::fmt::Debug for StickySecret {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Secret")
-    }
 }
 
 /// What is spoken to an upstream.

@@ -92,7 +92,7 @@ mod tests {
     use http::header::COOKIE;
 
     use super::*;
-    use crate::config::StickySecret;
+    use base::secret::Secret;
 
     const FIRST: ServerIndex = ServerIndex::new(0);
 
@@ -102,7 +102,7 @@ mod tests {
 
     fn config(secret: &str) -> config::StickyConfig {
         config::StickyConfig {
-            secret: StickySecret(secret.to_owned()),
+            secret: Secret(secret.to_owned()),
             ..config::StickyConfig::new("at".to_owned())
         }
     }

@@ -31,7 +31,7 @@ impl Gateway {
         if end == End::Stop {
             service_manager::stopping();
         }
-        let heard = self.logs.clone();
+        let heard = self.publisher.process.logs.clone();
         let signals = tokio::spawn(async move { while_draining(&mut signals, &heard, end).await });
         if end == End::Stop && !shutdown.ready_delay.is_zero() {
             for worker in &self.shared.commands {
@@ -72,12 +72,11 @@ impl Gateway {
         signals.abort();
         let _ = signals.await;
         self.decisions.end().await;
-        // The publisher owns references to the logs and the exporter, which only their last owner can close.
-        drop(self.publisher);
-        if let Some(exporter) = Arc::into_inner(self.exporter) {
+        let (logs, exporter) = self.publisher.end();
+        if let Some(exporter) = Arc::into_inner(exporter) {
             exporter.close(SPANS_WAIT).await;
         }
-        let dropped = self.logs.close(LOG_WAIT);
+        let dropped = logs.close(LOG_WAIT);
         if dropped > 0 {
             tracing::warn!(dropped, "log lines were lost: a log was written too slowly during the stop");
         }

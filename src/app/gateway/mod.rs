@@ -20,6 +20,7 @@ use super::control::{Control, Policies};
 use super::counts::{Clocks, Counts};
 use super::decisions;
 use super::envoy::Rls;
+use super::fleet::shared_tier::SharedTier;
 use super::fleet::{node_name, shared_tier};
 use super::hot_keys::HotKeys;
 use super::lines::say;
@@ -41,28 +42,23 @@ use config::Config;
 use control::admin::{self, ProcessPhase, Readiness};
 use gateway::proxy::request::buffered_body::BufferBudget;
 use gateway::proxy::services;
-use gateway::server::worker::WorkerResources;
+use gateway::server::worker::{WorkerCommand, WorkerResources};
 use gateway::service::overload::Overload;
 use gateway::service::reason::Reason;
 use gateway::workers;
-use metrics::Metrics;
-use metrics::hot_keys;
 use metrics::usage;
-use observe::record::decisions::SampleMemory;
-use observe::trace::{Exporter, SpanQueue};
+use metrics::{Metrics, WorkerToken};
+use observe::trace::Exporter;
 use upstream::dns::Dns;
 
 /// Everything that lives as long as the process.
 pub(super) struct Gateway {
     config_path: PathBuf,
     publisher: Publisher,
-    metrics: Arc<Metrics>,
     workers: Vec<JoinHandle<()>>,
     shared: Arc<WorkerResources>,
     utilisation: Arc<Utilisation>,
-    logs: Logs,
     decisions: decisions::SampleWriters,
-    exporter: Arc<Exporter>,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::AdminState>)>,
     /// The admin listener, once it answers.
@@ -73,9 +69,8 @@ pub(super) struct Gateway {
     grpc_serving: Option<listening::Serving>,
     /// What a successor is told.
     program: Program,
-    salt: [u8; 16],
     table_bytes: usize,
-    shared_tier: Option<shared_tier::SharedTier>,
+    shared_tier: Option<SharedTier>,
     control: Option<Control>,
     /// Gathers heavy keys each second.
     watching: Option<tokio::task::JoinHandle<()>>,
@@ -111,102 +106,52 @@ impl Gateway {
         let grpc_threads = if config.grpc.is_some() { count } else { 0 };
         let (metrics, mut cells) = Metrics::new(count + grpc_threads);
         let grpc_cells = cells.split_off(count);
-        let logs = Logs::open(config, &metrics)?;
-        let samples = Arc::new(SampleMemory::default());
-        let exporter = Exporter::start(Arc::new(Dns::new(config.dns.clone())).connect(), &metrics.spans);
-        exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
-        let exporter = Arc::new(exporter);
-        let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::channel(COMMANDS)).unzip();
-        let process = Process {
-            limiter,
-            metrics: Arc::clone(&metrics),
-            overload: Arc::new(Overload::new(config.overload.clone())),
-            logs: logs.clone(),
-            samples: Arc::clone(&samples),
-            exporter: Arc::clone(&exporter),
-            commands: senders.clone(),
-            fleet_values: shared_tier
-                .as_ref()
-                .map(|tier| Arc::new(tier.fleet_values()) as Arc<dyn acme::FleetValues>),
-            salt,
-        };
+        let (process, receivers, shared_tier) = process(config, metrics, count, (table_bytes, salt))?;
         let publisher = Publisher::new(process, config)?;
-        let shared = Arc::new(WorkerResources {
-            overload: Arc::clone(&publisher.process.overload),
-            panics: metrics.panics.clone(),
-            accept_errors: metrics.accept_errors.clone(),
-            turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
-            commands: senders.into(),
-        });
+        let Process { metrics, samples, logs, .. } = &publisher.process;
         let usage = usage_of(config);
         let hot_keys =
-            config.limits.hot_keys.then(|| HotKeys::new(&publisher, &metrics, shared_tier.as_ref()));
-        let gatherers = Gatherers {
-            usage: usage.clone(),
-            decisions: Arc::clone(&samples),
-            hot_keys: hot_keys.as_ref().map(HotKeys::gathered),
-            spans: exporter.spans().clone(),
-        };
-        let services = Arc::new(services(&publisher, &metrics, gatherers, count));
-        let workers = workers::spawn(&shared, &services, &logs.access, cells, receivers)
-            .context("cannot start a worker")?;
-        register(&metrics, &publisher);
+            config.limits.hot_keys.then(|| HotKeys::new(&publisher, metrics, shared_tier.as_ref()));
+        let services = services(&publisher, usage.clone(), hot_keys.as_ref());
+        let (shared, workers) = start_workers(&publisher.process, services, cells, receivers)?;
         let utilisation = Utilisation::new(&shared);
-        show_utilisation(&metrics, &publisher, &utilisation);
-        if let Some(shared_tier) = &shared_tier {
-            shared_tier.show(&metrics);
-        }
-        let readiness = Readiness::default();
-        let admin = config.admin.clone();
+        register(&publisher, &utilisation, shared_tier.as_ref());
+        let (readiness, last_reload) = (Readiness::default(), LastReload::default());
         let counts = Counts {
             current: Arc::clone(&publisher.current),
             limiter: Arc::clone(&publisher.process.limiter),
-            metrics: Arc::clone(&metrics),
+            metrics: Arc::clone(metrics),
             usage,
             hot_keys: hot_keys.clone(),
             clocks: takes_time.then(Clocks::now),
         };
-        let grpc = Rls::new(config.grpc.as_ref(), &counts, &readiness, grpc_cells, &samples);
+        let grpc = Rls::new(config.grpc.as_ref(), &counts, &readiness, grpc_cells, samples);
         let control = Control::start(config, &counts, shared_tier.as_ref(), prepared.issued());
-        let control_shown = control.as_ref().map(|control| control.for_operators());
-        let last_reload = LastReload::default();
-        let live = live::Sources {
-            metrics: Arc::clone(&metrics),
-            current: Arc::clone(&publisher.current),
-            text: Arc::clone(&publisher.text),
-            readiness: readiness.clone(),
-            last_reload: last_reload.clone(),
-            database: control.as_ref().map(Control::sentence),
-            redis: shared_tier.as_ref().map(shared_tier::SharedTier::status),
-        };
+        let shown = (readiness.clone(), last_reload.clone());
+        let live = live_sources(&publisher, shown, control.as_ref(), shared_tier.as_ref());
         let fleet = shared_tier.as_ref().map(|tier| live::Fleet::new(tier.shared_values()));
         let telling = fleet.clone().map(|fleet| tokio::spawn(fleet.follow(live.clone())));
-        let (live, shown) = ((live, fleet), (control_shown, &samples));
-        let state = admin_state::state(&counts, &readiness, &publisher, live, shown, admin.as_ref());
-        let state = Arc::new(state);
+        let admin = config.admin.clone().map(|admin| {
+            let control = control.as_ref().map(Control::for_operators);
+            let state = admin_state::state(&counts, &publisher, (live, fleet), control, &admin);
+            (admin, Arc::new(state))
+        });
         let recorded = control.as_ref().filter(|_| config.decisions.in_database);
         let database = recorded.map(Control::database);
-        let following = decisions::SampleWriters::start(&samples, &logs.decisions, database, &metrics);
+        let decisions = decisions::SampleWriters::start(samples, &logs.decisions, database, metrics);
         Ok(Gateway {
             config_path: path.to_owned(),
             publisher,
-            decisions: following,
-            logs,
-            metrics,
+            decisions,
             workers,
             shared,
             utilisation,
-            exporter,
             readiness,
-            admin: admin.map(|admin| (admin, state)),
+            admin,
             admin_serving: None,
             grpc,
             grpc_serving: None,
             program,
-            salt,
             table_bytes,
             shared_tier,
             control,
@@ -290,7 +235,7 @@ impl Gateway {
             self.predecessor = predecessor.serving(&self.publisher.process.limiter)?;
             self.publisher.listeners.own_files();
             self.admin_serving.iter().chain(&self.grpc_serving).for_each(listening::Serving::own_file);
-            self.metrics.upgrade_succeeded();
+            self.publisher.process.metrics.upgrade_succeeded();
         }
         service_manager::ready();
         say(format_args!("ready (process {})", std::process::id()));
@@ -303,7 +248,7 @@ impl Gateway {
 
     /// Handles signals, and watches files, memory and the control plane, until a signal ends the service.
     async fn attend(&mut self, signals: &mut Signals) -> End {
-        let mut upkeep = Upkeep::new(&self.shared, &self.utilisation, &self.logs);
+        let mut upkeep = Upkeep::new(&self.shared, &self.utilisation, &self.publisher.process.logs);
         let mut watch = tokio::time::interval(FILES_EVERY);
         watch.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut policies = self.control.as_ref().map(Control::policies);
@@ -313,7 +258,7 @@ impl Gateway {
                     SignalRequest::Reload => Due::Reload,
                     SignalRequest::Stop => return End::Stop,
                     SignalRequest::Reopen => {
-                        reopen(&self.logs);
+                        reopen(&self.publisher.process.logs);
                         continue;
                     }
                     SignalRequest::Upgrade => match self.hand_over(signals, &mut upkeep).await {
@@ -334,20 +279,19 @@ impl Gateway {
     /// Publishes what is due. A stop signal drops that midway: what is in force can be drained.
     async fn publish(&mut self, due: Due, signals: &mut Signals, upkeep: &mut Upkeep) -> Option<End> {
         let (publisher, path) = (&mut self.publisher, &self.config_path);
-        let (logs, control) = (&self.logs, self.control.as_ref());
-        let told = reload::ReloadReports { metrics: &self.metrics, last: &self.last_reload };
+        let (control, last) = (self.control.as_ref(), &self.last_reload);
         let work = async {
             match due {
-                Due::Reload => reload::reload(path, publisher, control, logs, told).await,
+                Due::Reload => reload::reload(path, publisher, control, last).await,
                 Due::Policies => {
                     if let Some(control) = control {
-                        reload::follow(publisher, control, told).await;
+                        reload::follow(publisher, control, last).await;
                     }
                 }
                 Due::Files => {
                     publisher.read_changed_files().await;
                     if let Some(control) = control.filter(|control| control.is_stuck()) {
-                        reload::follow(publisher, control, told).await;
+                        reload::follow(publisher, control, last).await;
                     }
                     if let Err(error) = publisher.end_changes().await {
                         tracing::error!(%error, "policies whose algorithm changed still count by the previous algorithm, \
@@ -423,42 +367,103 @@ fn usage_of(config: &Config) -> Option<Arc<usage::UsageCollector>> {
     (most > 0).then(|| Arc::new(usage::UsageCollector::new(most)))
 }
 
-/// What workers leave for others to gather.
-struct Gatherers {
-    usage: Option<Arc<usage::UsageCollector>>,
-    decisions: Arc<SampleMemory>,
-    hot_keys: Option<Arc<hot_keys::KeyCollector>>,
-    spans: SpanQueue,
+/// The parts of the process that a publication changes, where each worker hears its commands, and the tier that a fleet
+/// shares.
+fn process(
+    config: &Config,
+    metrics: Arc<Metrics>,
+    workers: usize,
+    (table_bytes, salt): (usize, [u8; 16]),
+) -> anyhow::Result<(Process, Vec<mpsc::Receiver<WorkerCommand>>, Option<SharedTier>)> {
+    let logs = Logs::open(config, &metrics)?;
+    let exporter = Exporter::start(Arc::new(Dns::new(config.dns.clone())).connect(), &metrics.spans);
+    exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
+    let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
+    let (commands, receivers) = (0..workers).map(|_| mpsc::channel(COMMANDS)).unzip();
+    let fleet_values = shared_tier.as_ref().map(|tier| Arc::new(tier.fleet_values()) as Arc<_>);
+    let process = Process {
+        limiter,
+        metrics,
+        overload: Arc::new(Overload::new(config.overload.clone())),
+        logs,
+        samples: Arc::default(),
+        exporter: Arc::new(exporter),
+        commands,
+        fleet_values,
+        salt,
+    };
+    Ok((process, receivers, shared_tier))
+}
+
+/// Starts the workers, which share these services, and returns what they share with the control runtime.
+fn start_workers(
+    process: &Process,
+    services: services::SharedServices,
+    cells: Vec<WorkerToken>,
+    receivers: Vec<mpsc::Receiver<WorkerCommand>>,
+) -> anyhow::Result<(Arc<WorkerResources>, Vec<JoinHandle<()>>)> {
+    let count = receivers.len();
+    let shared = Arc::new(WorkerResources {
+        overload: Arc::clone(&process.overload),
+        panics: process.metrics.panics.clone(),
+        accept_errors: process.metrics.accept_errors.clone(),
+        turns: (0..count).map(|_| AtomicU64::new(0)).collect(),
+        busy_ns: (0..count).map(|_| AtomicU64::new(0)).collect(),
+        loads: (0..count).map(|_| AtomicUsize::new(0)).collect(),
+        commands: process.commands.iter().cloned().collect(),
+    });
+    let workers = workers::spawn(&shared, &Arc::new(services), &process.logs.access, cells, receivers)
+        .context("cannot start a worker")?;
+    Ok((shared, workers))
 }
 
 /// What every worker serves requests with.
 fn services(
     publisher: &Publisher,
-    metrics: &Metrics,
-    gatherers: Gatherers,
-    workers: usize,
+    usage: Option<Arc<usage::UsageCollector>>,
+    hot_keys: Option<&HotKeys>,
 ) -> services::SharedServices {
+    let Process { metrics, overload, limiter, samples, exporter, commands, .. } = &publisher.process;
     services::SharedServices {
         current: Arc::clone(&publisher.current),
-        overload: Arc::clone(&publisher.process.overload),
-        limiter: Arc::clone(&publisher.process.limiter),
+        overload: Arc::clone(overload),
+        limiter: Arc::clone(limiter),
         challenges: Arc::clone(publisher.listeners.challenges()),
         gathered: Arc::new(BufferBudget::of_gathered()),
         copies: Arc::new(BufferBudget::of_copies()),
-        refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
+        refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.word())).collect(),
         causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
         calls: metrics.calls(),
         auth_verifications: metrics.auth_verifications.clone(),
-        usage: gatherers.usage,
-        decisions: gatherers.decisions,
-        hot_keys: gatherers.hot_keys,
-        spans: gatherers.spans,
-        workers,
+        usage,
+        decisions: Arc::clone(samples),
+        hot_keys: hot_keys.map(HotKeys::gathered),
+        spans: exporter.spans().clone(),
+        workers: commands.len(),
+    }
+}
+
+/// What a summary of the process for those who watch it is made of.
+fn live_sources(
+    publisher: &Publisher,
+    (readiness, last_reload): (Readiness, LastReload),
+    control: Option<&Control>,
+    shared_tier: Option<&SharedTier>,
+) -> live::Sources {
+    live::Sources {
+        metrics: Arc::clone(&publisher.process.metrics),
+        current: Arc::clone(&publisher.current),
+        text: Arc::clone(&publisher.text),
+        readiness,
+        last_reload,
+        database: control.map(Control::sentence),
+        redis: shared_tier.map(SharedTier::status),
     }
 }
 
 /// Registers the parts of the process that write metric families of their own at each scrape.
-fn register(metrics: &Metrics, publisher: &Publisher) {
+fn register(publisher: &Publisher, utilisation: &Arc<Utilisation>, shared_tier: Option<&SharedTier>) {
+    let metrics = &publisher.process.metrics;
     let current = Arc::clone(&publisher.current);
     metrics.register(move |families| upstream::families::collect(&current.load().upstreams, families));
     let expiries = publisher.listeners.expiries().clone();
@@ -470,16 +475,16 @@ fn register(metrics: &Metrics, publisher: &Publisher) {
     metrics.register(move |families| overload.collect(families));
     let limiter = Arc::clone(&publisher.process.limiter);
     metrics.register(move |families| limiter.table().collect(families));
-}
-
-/// Shows how much of what this node has is in use. The metrics hold what shows it, which must not hold them.
-fn show_utilisation(metrics: &Arc<Metrics>, publisher: &Publisher, utilisation: &Arc<Utilisation>) {
     let (current, utilisation) = (Arc::clone(&publisher.current), Arc::clone(utilisation));
+    // Weak, because the metrics hold what is registered.
     let own = Arc::downgrade(metrics);
     metrics.register(move |families| match own.upgrade() {
         Some(metrics) => utilisation.collect(&current.load().listeners, &metrics, families),
         None => Ok(()),
     });
+    if let Some(shared_tier) = shared_tier {
+        shared_tier.show(metrics);
+    }
 }
 
 fn reopen(logs: &Logs) {

@@ -31,7 +31,7 @@ impl Gateway {
                 },
                 asked = signals.next() => match asked {
                     SignalRequest::Reload => say("upgrading, SIGHUP is ignored"),
-                    SignalRequest::Reopen => reopen(&self.logs),
+                    SignalRequest::Reopen => reopen(&self.publisher.process.logs),
                     SignalRequest::Upgrade => refuse_upgrade("an upgrade is under way"),
                     SignalRequest::Stop => {
                         report.end(false, "the process received a stop signal during the upgrade");
@@ -53,7 +53,7 @@ impl Gateway {
         let (names, servers) = (self.publisher.names(), self.publisher.servers());
         let Shutdown { upgrade, drain, .. } = self.publisher.config.shutdown.clone();
         let within = upgrade.min(WITHIN_MAX);
-        let (salt, table_bytes) = (self.salt, self.table_bytes);
+        let (salt, table_bytes) = (self.publisher.process.salt, self.table_bytes);
         Ok(Handover { sockets, limiter, salt, table_bytes, names, servers, within, drain })
     }
 
@@ -74,7 +74,7 @@ impl Gateway {
 
     fn not_upgraded(&self, report: UpgradeRequester, error: &anyhow::Error) -> Option<End> {
         let error = error_chain(error);
-        self.metrics.upgrade_failed();
+        self.publisher.process.metrics.upgrade_failed();
         tracing::error!("not upgraded, this process continues to serve: {}", in_one_line(&error));
         report
             .end(false, &format!("not upgraded, process {} continues to serve: {error}", std::process::id()));

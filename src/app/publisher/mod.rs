@@ -117,6 +117,11 @@ impl Publisher {
         })
     }
 
+    /// Ends everything but the logs and the exporter, which only their last owner can close.
+    pub(super) fn end(self) -> (Logs, Arc<Exporter>) {
+        (self.process.logs, self.process.exporter)
+    }
+
     /// What is known of the names of upstreams' servers, for a successor.
     pub(super) fn names(&self) -> Vec<RememberedAddress> {
         let mut names: Vec<RememberedAddress> =

@@ -7,10 +7,10 @@ use crate::views::override_view::OverrideView;
 use crate::views::redis_view;
 use base::clock;
 use limit::lease_messages::WindowBalance;
-use limit::{Algorithm, Charge, View};
+use limit::{Algorithm, Charge, Outcome, View};
 use limiter::{Limiter, RedisView};
-use policy::RouteTable;
 use policy::definition::Dimension;
+use policy::{Policy, RouteTable};
 
 /// A key as one node sees it.
 pub(crate) struct Key {
@@ -65,17 +65,7 @@ pub(crate) fn key(
         .zip(left)
         .zip(overrides.into_iter().chain(std::iter::repeat(None)))
         .map(|((charge, left), overridden)| {
-            // A concurrency limit counts requests in flight and has no period.
-            let period_ns = Some(charge.quota.period_at_ns(clock::unix()));
-            let period_ns = period_ns.filter(|_| charge.quota.algorithm() != Algorithm::Concurrency);
-            let mut shown = json!({
-                "window": policy.windows[usize::from(charge.window)].label,
-                "limit": charge.quota.limit(),
-                "capacity": charge.quota.capacity(),
-                "period-seconds": period_ns.map(|period_ns| period_ns as f64 / 1e9),
-                "remaining": left.remaining,
-                "reset-seconds": left.reset_ns as f64 / 1e9,
-            });
+            let mut shown = window(policy, charge, left);
             if let Some(own) = inspection.hot_instead_of(policy, charge) {
                 shown["hot-key"] = json!({ "instead-of": own });
             } else if let Some(tier) = policy.tier_of(charge.window.into()) {
@@ -100,6 +90,27 @@ pub(crate) fn key(
     if penalty_ns > 0 {
         shown["penalty"] = json!({ "node": node, "ends-in-seconds": penalty_ns as f64 / 1e9 });
     }
+    show_trial(policy, table, values, &mut shown);
+    Some(Key { charges, windows, shown })
+}
+
+/// A window of a policy: its quota, and what is left of it.
+fn window(policy: &Policy, charge: &Charge, left: Outcome) -> Value {
+    // A concurrency limit counts requests in flight and has no period.
+    let period_ns = Some(charge.quota.period_at_ns(clock::unix()));
+    let period_ns = period_ns.filter(|_| charge.quota.algorithm() != Algorithm::Concurrency);
+    json!({
+        "window": policy.windows[usize::from(charge.window)].label,
+        "limit": charge.quota.limit(),
+        "capacity": charge.quota.capacity(),
+        "period-seconds": period_ns.map(|period_ns| period_ns as f64 / 1e9),
+        "remaining": left.remaining,
+        "reset-seconds": left.reset_ns as f64 / 1e9,
+    })
+}
+
+/// Shows which policy is compared with this one, and which of the two decides about the key.
+fn show_trial(policy: &Policy, table: &RouteTable, values: &[String], shown: &mut Value) {
     let candidate = policy.tried().map(|candidate| &table.policies()[candidate.index()]);
     if let Some(candidate) = candidate {
         shown["candidate"] = (*candidate.name).into();
@@ -109,7 +120,6 @@ pub(crate) fn key(
         shown["replaces"] = (*replaces.name).into();
         shown["decides"] = policy.decides_about_key(values).into();
     }
-    Some(Key { charges, windows, shown })
 }
 
 /// Replaces what this node remembers by what Redis says. A node with a lease keeps its own number, because its lease is

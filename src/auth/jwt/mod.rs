@@ -25,6 +25,7 @@ use super::entries::{self, text};
 use super::request::{AuthRequest, MethodAnswer, PendingCheck};
 use base::cause::Cause;
 use base::identity::Identity;
+use base::secret::Secret;
 use keyset::{KeySet, Signature};
 use remote::RemoteKeys;
 pub use rules::{ClaimNaming, ClaimRules};
@@ -45,21 +46,11 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySetSource {
     /// A secret shared with the issuer.
-    Secret(JwtSecret),
+    Secret(Secret),
     /// A JWK set, or public keys in PEM.
     File(PathBuf),
     /// A JWK set that the issuer publishes.
     Url(Box<remote::Config>),
-}
-
-/// A text that is never shown.
-#[derive(Clone, PartialEq, Eq)]
-pub struct JwtSecret(pub String);
-
-impl std::fmt::Debug for JwtSecret {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Secret")
-    }
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -200,7 +191,7 @@ impl Verifier {
 
 fn read(config: &Config) -> Result<KeySet, Error> {
     match &config.source {
-        KeySetSource::Secret(JwtSecret(secret)) => {
+        KeySetSource::Secret(Secret(secret)) => {
             KeySet::of_secret(secret, &config.algorithms).map_err(Error::Secret)
         }
         KeySetSource::File(path) => KeySet::of_text(&text(path)?, &config.algorithms)

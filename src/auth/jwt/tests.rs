@@ -44,7 +44,7 @@ fn verifier(keys: KeySet, algorithms: &[Algorithm], rules: ClaimRules) -> Verifi
     };
     let config = Config {
         places: vec![CredentialSource::Bearer],
-        source: KeySetSource::Secret(JwtSecret(SECRET.to_owned())),
+        source: KeySetSource::Secret(Secret(SECRET.to_owned())),
         algorithms: algorithms.to_vec(),
         rules,
         naming,

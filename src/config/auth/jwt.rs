@@ -9,7 +9,8 @@ use crate::upstream::trust;
 use auth::MethodKind;
 use auth::credential_source::CredentialSource;
 use auth::jwt::remote;
-use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, JwtSecret, KeySetSource};
+use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, KeySetSource};
+use base::secret::Secret;
 use base::words::listed;
 use net::trust::Trust;
 
@@ -79,7 +80,7 @@ fn source(table: &Table<'_>) -> Option<KeySetSource> {
         (None, false, Some(secret)) => {
             let text = secret.text()?;
             text.warn_if_plain();
-            Some(KeySetSource::Secret(JwtSecret(text.text)))
+            Some(KeySetSource::Secret(Secret(text.text)))
         }
         (jwks, has_file, secret) => {
             let hint = match jwks.is_some() || has_file || secret.is_some() {

@@ -3,7 +3,8 @@
 
 use std::path::PathBuf;
 
-use acme::config::{AcmeSecret, Config, NAMES_MAX, STATE_UNWRITTEN};
+use acme::config::{Config, NAMES_MAX, STATE_UNWRITTEN};
+use base::secret::Secret;
 use net::tls;
 use net::trust::Trust;
 
@@ -82,7 +83,7 @@ fn ordered(table: Table<'_>) -> Option<Config> {
     let state = table.value("state").and_then(|value| value.path());
     let state = state.unwrap_or_else(|| PathBuf::from(STATE_UNWRITTEN));
     let secret = table.value("secret").and_then(|value| value.text());
-    let secret = secret.map(|text| AcmeSecret(sticky::secret(&text)));
+    let secret = secret.map(|text| Secret(sticky::secret(&text)));
     Some(Config { directory: directory?, names: names?, email, trust, challenge, state, secret })
 }
 

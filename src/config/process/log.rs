@@ -2,7 +2,7 @@
 
 use http::HeaderName;
 use http::uri::Authority;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::{ParseError, Targets};
 
 use auth::credential_source::CredentialSource;
 use observe::record::decisions::DecisionsConfig;
@@ -46,6 +46,15 @@ pub(crate) fn read(
     (log_level, access_log, decisions)
 }
 
+/// What the process's own log shows: a level, or levels of modules.
+///
+/// # Errors
+/// If a directive is not one.
+pub fn log_filter(directives: &str) -> Result<Targets, ParseError> {
+    let directives: Vec<&str> = directives.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
+    directives.join(",").parse()
+}
+
 /// A level, or directives as `tracing` reads them: `info,gateway::proxy=debug`.
 fn directives(text: &Text<'_>) -> Option<String> {
     // Checked here, because `tracing` reads an unknown word as a module's name: a misspelt level would silence the log.
@@ -53,8 +62,8 @@ fn directives(text: &Text<'_>) -> Option<String> {
         let levels = LEVELS.map(|level| (level, ()));
         return text.choice(&levels).map(|()| text.text.clone());
     }
-    match EnvFilter::builder().parse(&text.text) {
-        Ok(_) => {
+    match log_filter(&text.text) {
+        Ok(_) if !text.text.contains('[') => {
             let names = text.text.split(',').filter_map(|one| one.trim().split(['=', ':', '[']).next());
             let parts: Vec<&str> = PARTS.split(' ').collect();
             let is_part = |name: &str| parts.contains(&name) || LEVELS.contains(&&*name.to_ascii_lowercase());
@@ -66,7 +75,7 @@ fn directives(text: &Text<'_>) -> Option<String> {
             }
             Some(text.text.clone())
         }
-        Err(_) => {
+        Ok(_) | Err(_) => {
             let hint = "write a level, or directives such as `info,gateway::proxy=debug`";
             text.wrong(format!("{} is not a log level", text.shown()), hint);
             None

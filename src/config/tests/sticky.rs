@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{config, each_says, load, reads_the_same};
-use upstream::config::{SameSite, StickyConfig, StickySecret};
+use base::secret::Secret;
+use upstream::config::{SameSite, StickyConfig};
 
 const UPSTREAM: &str = "[upstream.u]\nservers = \"http://a\"\nsticky = ";
 
@@ -14,8 +15,7 @@ fn sticky(table: &str) -> StickyConfig {
 
 #[test]
 fn a_sticky_cookie_is_read_and_its_secret_is_never_shown() {
-    let least =
-        StickyConfig { secret: StickySecret("hunter2".to_owned()), ..StickyConfig::new("at".to_owned()) };
+    let least = StickyConfig { secret: Secret("hunter2".to_owned()), ..StickyConfig::new("at".to_owned()) };
     assert_eq!(sticky("{ cookie = \"at\", secret = \"${SECRET}\" }"), least);
     assert_eq!(
         sticky(

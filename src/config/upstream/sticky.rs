@@ -3,7 +3,8 @@
 use crate::keys::upstream::SITES;
 use crate::load::text::Text;
 use crate::reader::Value;
-use upstream::config::{SameSite, StickyConfig, StickySecret};
+use base::secret::Secret;
+use upstream::config::{SameSite, StickyConfig};
 
 /// Reads the table. `None` if it has no cookie or no secret.
 pub(crate) fn read(value: &Value<'_>) -> Option<StickyConfig> {
@@ -13,7 +14,7 @@ pub(crate) fn read(value: &Value<'_>) -> Option<StickyConfig> {
     let secret = secret.map(|value| value.text());
     let mut sticky = StickyConfig::new(name.unwrap_or_default());
     if let Some(Some(text)) = secret {
-        sticky.secret = StickySecret(self::secret(&text));
+        sticky.secret = Secret(self::secret(&text));
     }
     table.duration_if("max-age", &mut sticky.max_age);
     table.word("same-site", &SITES, &mut sticky.same_site);

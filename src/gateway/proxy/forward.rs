@@ -91,6 +91,43 @@ impl UpstreamRequest<'_, '_> {
         traceparent
     }
 
+    /// The head to send, and the protocol that it asks to switch to, if it does.
+    ///
+    /// # Errors
+    /// If the switch may not be asked for, or the rewritten path is not a valid one.
+    #[inline]
+    fn head(
+        &self,
+        context: &RequestContext,
+        uri: &Uri,
+        mut headers: HeaderMap,
+        has_body: bool,
+        wants_trailers: bool,
+        h2: bool,
+    ) -> Result<(RequestHead, Option<HeaderValue>), Refusal> {
+        let upgrade = if self.route.upgrade && !h2 {
+            let asked = (self.version, &context.facts.method);
+            upgrade::asked_for(asked, &headers, self.present, has_body)?
+        } else {
+            None
+        };
+        if !h2 && self.present.cookie {
+            headers::join_cookies(&mut headers);
+        }
+        let traceparent = self.rewrite_headers(&mut headers, context);
+        if wants_trailers && h2 {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+        if let Some(protocol) = &upgrade {
+            headers.insert(CONNECTION, UPGRADE_TOKEN);
+            headers.insert(UPGRADE, protocol.clone());
+        }
+        let target = self.target(uri);
+        let target = target.ok_or(Refusal::Malformed("the rewritten path is not a valid path"))?;
+        let method = context.facts.method.clone();
+        Ok((RequestHead { method, target, headers, traceparent }, upgrade))
+    }
+
     /// The path and query to send. A rewritten path is normalised again, because the end of a value and the text after it
     /// may together form a dot segment or a double encoding. `None` if it has no valid form.
     fn target(&self, uri: &Uri) -> Option<PathAndQuery> {
@@ -147,7 +184,7 @@ pub async fn forward(
     outbound: &UpstreamRequest<'_, '_>,
     picked: PickedUpstream,
     uri: Uri,
-    mut headers: HeaderMap,
+    headers: HeaderMap,
     mut body: RequestBody,
 ) -> Response<ResponseBody> {
     let view = Rc::clone(&context.view);
@@ -158,32 +195,11 @@ pub async fn forward(
     let h2 = pool.upstream.config.http == UpstreamVersion::H2;
     context.attempts.allowed = allowed(&context, outbound.route, pool, &headers);
     let wants_trailers = headers::accepts_trailers(&headers, outbound.present);
-    let upgrade = if outbound.route.upgrade && !h2 {
-        let has_body = !matches!(body, RequestBody::Empty);
-        let asked = (outbound.version, &context.facts.method);
-        match upgrade::asked_for(asked, &headers, outbound.present, has_body) {
-            Ok(upgrade) => upgrade,
-            Err(refusal) => return reply::refuse(context, &refusal),
-        }
-    } else {
-        None
+    let has_body = !matches!(body, RequestBody::Empty);
+    let (mut head, upgrade) = match outbound.head(&context, &uri, headers, has_body, wants_trailers, h2) {
+        Ok(head) => head,
+        Err(refusal) => return reply::refuse(context, &refusal),
     };
-    if !h2 && outbound.present.cookie {
-        headers::join_cookies(&mut headers);
-    }
-    let traceparent = outbound.rewrite_headers(&mut headers, &context);
-    if wants_trailers && h2 {
-        headers.insert(TE, HeaderValue::from_static("trailers"));
-    }
-    if let Some(protocol) = &upgrade {
-        headers.insert(CONNECTION, UPGRADE_TOKEN);
-        headers.insert(UPGRADE, protocol.clone());
-    }
-    let Some(target) = outbound.target(&uri) else {
-        return reply::refuse(context, &Refusal::Malformed("the rewritten path is not a valid path"));
-    };
-    let method = context.facts.method.clone();
-    let mut head = RequestHead { method, target, headers, traceparent };
     let wish = ServerPreference { kept: named, key, avoid: None };
     let mut attempt = UpstreamAttempt {
         pool: Rc::clone(pool),

@@ -228,29 +228,16 @@ pub fn is_portable(name: &HeaderName, value: &HeaderValue) -> Result<(), &'stati
 
 /// Which bytes a token may have (RFC 9110 section 5.6.2).
 const TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
+    let (mut table, marks) = ([false; 256], b"!#$%&'*+-.^_`|~");
     let mut byte = 0;
     while byte < 128 {
-        let is_letter = (byte as u8).is_ascii_alphanumeric();
-        table[byte] = is_letter
-            || matches!(
-                byte as u8,
-                b'!' | b'#'
-                    | b'$'
-                    | b'%'
-                    | b'&'
-                    | b'\''
-                    | b'*'
-                    | b'+'
-                    | b'-'
-                    | b'.'
-                    | b'^'
-                    | b'_'
-                    | b'`'
-                    | b'|'
-                    | b'~'
-            );
+        table[byte] = (byte as u8).is_ascii_alphanumeric();
         byte += 1;
+    }
+    let mut mark = 0;
+    while mark < marks.len() {
+        table[marks[mark] as usize] = true;
+        mark += 1;
     }
     table
 };

@@ -232,7 +232,7 @@ fn limited(table: &RouteTable, check: &Check<'_>, random: u64) -> LimitExceeded 
                 is_hidden: policy.is_hidden,
                 quota: charge.quota,
                 retry_after_seconds: outcome.retry_after_ns().map(|wait| jittered(wait, random)),
-                decided: decision.tier.label(),
+                decided: decision.tier.word(),
                 is_penalty: check.is_penalised(charge.policy),
             }
         })

@@ -3,12 +3,14 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::Body;
 use hyper::body::Incoming;
@@ -28,6 +30,7 @@ use super::response::reply;
 use super::response::response_body::ResponseBody;
 use super::response::{answer_fields, compress};
 use super::services::Services;
+use super::snapshot::Snapshot;
 use super::{context, headers, limits, load_shedding, sticky};
 use crate::service::activity::AnswerProgress;
 use crate::service::conn::Conn;
@@ -66,9 +69,9 @@ pub async fn handle(
     answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
     answer_fields::tell_node(&served.last_view().snapshot, &connection, answer.headers_mut());
     load_shedding::shed(&served.shared.overload, &connection, version, &mut answer);
-    connection.activity.answer(match version {
+    connection.activity.answer.set(match version {
         Version::HTTP_10 => {
-            announce_close(&mut answer, connection.activity.is_in_message());
+            announce_close(&mut answer, connection.activity.in_message.get());
             AnswerProgress::Begun
         }
         Version::HTTP_11 if is_unbounded(&answer) => AnswerProgress::Chunked,
@@ -131,74 +134,36 @@ async fn serve(
     let view = Rc::clone(&context.view);
     let snapshot = &*view.snapshot;
 
-    context.facts.shown = snapshot.shown.values(&head.headers);
-    authenticate::hide_parameters(&mut context);
-    let client = client::find(&snapshot.client_ip, conn.peer.ip, &head.headers);
-    context.facts.client = client.ip;
-    let (request_id, own_id) = headers::request_id(&head.headers, client.trusted_peer, || services.random());
-    context.facts.request_id = request_id;
     let present = HeadersPresent::of(&head.headers);
-    if let Some(tracer) = &snapshot.tracer {
-        let headers = &mut head.headers;
-        let trace = tracer.begin(headers, present.trace, client.trusted_peer, own_id, || services.random());
-        if trace.sampled.is_some() && client.trusted_peer {
-            let asked = client::asked(&snapshot.client_ip, conn.peer.ip, &head.headers);
-            context.facts.asked = (asked != ForwardedTarget::default()).then(|| Box::new(asked));
+    let client = recognise(&mut context, (&services, snapshot), &mut head.headers, present);
+    let doubt = match admit(&mut context, &mut head, present) {
+        Ok(doubt) => doubt,
+        Err(refusal) => {
+            // As it was sent, for the log, because it may be what is refused.
+            context.facts.authority = headers::authority(&head.uri, &head.headers);
+            return reply::refuse(context, &refusal);
         }
-        context.trace = Some(trace);
-    }
-    if present.accept {
-        context.facts.form = ErrorForm::of(&head.headers);
-    }
-    let validated = validate::head(&head, present, &conn.config.max, conn.config.underscores)
-        .and_then(|()| validate::normalise(&mut head.uri));
-    let validated = validated.and_then(|doubt| context.weigh(&head).map(|()| doubt));
-    let doubt =
-        match validated.and_then(|doubt| load_shedding::admit(&services.shared.overload).map(|()| doubt)) {
-            Ok(doubt) => doubt,
-            Err(refusal) => {
-                // As it was sent, for the log, because it may be what is refused.
-                context.facts.authority = headers::authority(&head.uri, &head.headers);
-                return reply::refuse(context, &refusal);
-            }
-        };
+    };
     let authority = headers::authority(&head.uri, &head.headers);
     context.facts.authority = authority.clone();
     let host = validate::host(&authority);
     if let (true, Err(refusal)) = (conn.config.sni_strict, validate::sni(&conn.sni, &host)) {
         return reply::refuse(context, &refusal);
     }
-    if conn.tls.is_empty()
-        && head.uri.path().starts_with(acme::PATH)
-        && let Some(text) = services.shared.challenges.text(head.uri.path())
-    {
-        return reply::challenge(context, text);
-    }
-    let asks_server = validate::asks_server(&head);
-    if let Some(redirect) = conn.config.redirect_https.as_ref().filter(|_| !asks_server) {
-        let location = validate::https_location(&host, redirect, &head.uri);
-        return reply::redirect(context, location, redirect.status);
-    }
-
-    if let Err(refusal) = limits::admit_address(&mut context, client.ip) {
-        return reply::refuse(context, &refusal);
-    }
-    if asks_server {
-        return reply::server_options(context);
-    }
-
-    let facts = RoutingFacts {
-        method: &head.method,
-        host: &host,
-        path: head.uri.path(),
-        query: head.uri.query(),
-        headers: &head.headers,
-        client_ip: client.ip,
-        trusted_peer: client.trusted_peer,
-        identity: &NOBODY,
-        refused: false,
-        body: None,
+    let mut context = match answer_unrouted(context, &head, &host) {
+        ControlFlow::Continue(context) => context,
+        ControlFlow::Break(answer) => return answer,
     };
+
+    let arrived = AcceptedHead {
+        client,
+        present,
+        host: &host,
+        method: &head.method,
+        uri: &head.uri,
+        version: head.version,
+    };
+    let facts = arrived.facts(&head.headers);
     if let Some(method) = cors::preflight(&head.method, &head.headers)
         && let Ok(asked) = route(&snapshot.table, &RoutingFacts { method: &method, ..facts }, doubt)
         && let Some(cors) = &asked.route.access.cors
@@ -210,14 +175,6 @@ async fn serve(
         Err(refusal) => return reply::refuse(context, &refusal),
     };
     context.facts.route = Some(found.route.id);
-    let arrived = AcceptedHead {
-        client,
-        present,
-        host: &host,
-        method: &head.method,
-        uri: &head.uri,
-        version: head.version,
-    };
     let Some(cors) = &found.route.access.cors else {
         return pass(context, &found, arrived, head.headers, incoming).await;
     };
@@ -226,6 +183,77 @@ async fn serve(
     // On refusals, too, because without these fields a script cannot read a 401 or a 429 and sees only a network error.
     cors.tell(granted, response.headers_mut());
     response
+}
+
+/// Notes who sends the request: its address, its ids, and the form in which it wants to be told of errors.
+fn recognise(
+    context: &mut RequestContext,
+    (services, snapshot): (&Services, &Snapshot),
+    headers: &mut HeaderMap,
+    present: HeadersPresent,
+) -> RequestClient {
+    let peer = context.conn.peer.ip;
+    context.facts.shown = snapshot.shown.values(headers);
+    authenticate::hide_parameters(context);
+    let client = client::find(&snapshot.client_ip, peer, headers);
+    context.facts.client = client.ip;
+    let (request_id, own_id) = headers::request_id(headers, client.trusted_peer, || services.random());
+    context.facts.request_id = request_id;
+    if let Some(tracer) = &snapshot.tracer {
+        let trace = tracer.begin(headers, present.trace, client.trusted_peer, own_id, || services.random());
+        if trace.sampled.is_some() && client.trusted_peer {
+            let asked = client::asked(&snapshot.client_ip, peer, headers);
+            context.facts.asked = (asked != ForwardedTarget::default()).then(|| Box::new(asked));
+        }
+        context.trace = Some(trace);
+    }
+    if present.accept {
+        context.facts.form = ErrorForm::of(headers);
+    }
+    client
+}
+
+/// Validates the head, normalises its target, and sheds it if memory is short. Returns why servers may read its path in
+/// different ways, if they may.
+fn admit(
+    context: &mut RequestContext,
+    head: &mut Parts,
+    present: HeadersPresent,
+) -> Result<Option<path::Error>, Refusal> {
+    let config = &context.conn.config;
+    validate::head(head, present, &config.max, config.underscores)?;
+    let doubt = validate::normalise(&mut head.uri)?;
+    context.weigh(head)?;
+    load_shedding::admit(&context.services.shared.overload)?;
+    Ok(doubt)
+}
+
+/// Answers what needs no route: a challenge of ACME, a request in the clear that belongs on HTTPS, one from an address
+/// that sends too many, and `OPTIONS *`.
+fn answer_unrouted(
+    mut context: Box<RequestContext>,
+    head: &Parts,
+    host: &str,
+) -> ControlFlow<Response<ResponseBody>, Box<RequestContext>> {
+    if context.conn.tls.is_empty()
+        && head.uri.path().starts_with(acme::PATH)
+        && let Some(text) = context.services.shared.challenges.text(head.uri.path())
+    {
+        return ControlFlow::Break(reply::challenge(context, text));
+    }
+    let asks_server = validate::asks_server(head);
+    if let Some(redirect) = context.conn.config.redirect_https.as_ref().filter(|_| !asks_server) {
+        let (location, status) = (validate::https_location(host, redirect, &head.uri), redirect.status);
+        return ControlFlow::Break(reply::redirect(context, location, status));
+    }
+    let client = context.facts.client;
+    if let Err(refusal) = limits::admit_address(&mut context, client) {
+        return ControlFlow::Break(reply::refuse(context, &refusal));
+    }
+    if asks_server {
+        return ControlFlow::Break(reply::server_options(context));
+    }
+    ControlFlow::Continue(context)
 }
 
 /// The route that matches a request. A path that servers read in different ways (`doubt`) is refused unless the route
@@ -275,33 +303,39 @@ struct AcceptedHead<'r> {
     version: Version,
 }
 
+impl<'r> AcceptedHead<'r> {
+    /// What routes and policies see of it while nobody is authenticated and nothing of its body is read.
+    fn facts<'h>(&self, headers: &'h HeaderMap) -> RoutingFacts<'r, 'h> {
+        RoutingFacts {
+            method: self.method,
+            host: self.host,
+            path: self.uri.path(),
+            query: self.uri.query(),
+            headers,
+            client_ip: self.client.ip,
+            trusted_peer: self.client.trusted_peer,
+            identity: &NOBODY,
+            refused: false,
+            body: None,
+        }
+    }
+}
+
 /// Authenticates the client, decides the limits, and lets the route answer.
 async fn pass(
     mut context: Box<RequestContext>,
     found: &RouteMatch<'_, '_>,
     arrived: AcceptedHead<'_>,
-    mut headers: HeaderMap,
+    headers: HeaderMap,
     incoming: ReceivedBody,
 ) -> Response<ResponseBody> {
-    let AcceptedHead { client, present, host, method, uri, version } = arrived;
-    let (route, conn) = (found.route, Rc::clone(&context.conn));
-    let facts = RoutingFacts {
-        method,
-        host,
-        path: uri.path(),
-        query: uri.query(),
-        headers: &headers,
-        client_ip: client.ip,
-        trusted_peer: client.trusted_peer,
-        identity: &NOBODY,
-        refused: false,
-        body: None,
-    };
-    if !route.access.addresses.admit(client.ip) {
+    let route = found.route;
+    let facts = arrived.facts(&headers);
+    if !route.access.addresses.admit(facts.client_ip) {
         return refused(context, &Refusal::AddressDenied, found, &facts);
     }
     let passed = authenticate::identify(&mut context, found, &facts).await;
-    let body_max = route.body_bytes_max.unwrap_or(conn.config.max.body_bytes);
+    let body_max = route.body_bytes_max.unwrap_or(context.conn.config.max.body_bytes);
     if passed.refusal.is_none() && incoming.size_hint().lower() > body_max {
         return refused(context, &Refusal::BodyTooLarge, found, &facts);
     }
@@ -351,18 +385,10 @@ async fn pass(
     }
     let body = body.open(&mut context, body_max);
     let picked = choose(&context, found, &facts);
-    let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
-    let tls = !conn.tls.is_empty();
-    let wanted = route.compress.as_ref().map(|rules| {
-        compress::ignore_false_range(&mut headers);
-        CompressionTerms::of(rules, &context, &headers)
-    });
+    let AcceptedHead { client, present, uri, version, .. } = arrived;
+    let tls = !context.conn.tls.is_empty();
     let outbound = UpstreamRequest { client, present, route, picked, values, tls, version };
-    let mut response = answer(context, &outbound, uri, headers, body).await;
-    route.response_headers.apply(response.headers_mut(), &values);
-    fields.insert(response.headers_mut(), keeps_names(&conn));
-    let Some(wanted) = wanted else { return response };
-    wanted.apply(response)
+    answer(context, &outbound, uri, headers, body, fields).await
 }
 
 /// A request's body before it is sent anywhere.
@@ -408,27 +434,38 @@ fn choose(
     Some(choice.choose(&HttpSubject::new(found, facts), turn, is_usable))
 }
 
-/// Runs the route's action for an admitted request.
+/// Answers an admitted request: hides its credentials, runs the route's action, and completes the answer's fields.
 async fn answer(
     context: Box<RequestContext>,
     outbound: &UpstreamRequest<'_, '_>,
-    uri: Uri,
-    headers: HeaderMap,
+    uri: &Uri,
+    mut headers: HeaderMap,
     body: RequestBody,
+    fields: RateLimitFields,
 ) -> Response<ResponseBody> {
-    match &outbound.route.action {
-        Action::Respond(fixed) => reply::respond(context, fixed, &outbound.values),
+    let (route, values, conn) = (outbound.route, &outbound.values, Rc::clone(&context.conn));
+    let uri = authenticate::hide_credentials(&context.view, route, uri, &mut headers);
+    let wanted = route.compress.as_ref().map(|rules| {
+        compress::ignore_false_range(&mut headers);
+        CompressionTerms::of(rules, &context, &headers)
+    });
+    let mut response = match &route.action {
+        Action::Respond(fixed) => reply::respond(context, fixed, values),
         Action::RedirectHttps(redirect) => {
-            let location = validate::https_location(outbound.values.host, redirect, &uri);
+            let location = validate::https_location(values.host, redirect, &uri);
             reply::redirect(context, location, redirect.status)
         }
-        Action::Redirect { to, status } => reply::redirect(context, to.render(&outbound.values), *status),
+        Action::Redirect { to, status } => reply::redirect(context, to.render(values), *status),
         Action::Echo => forward::echo(context, outbound, &uri, headers, body),
         Action::Forward { to, .. } => {
             let picked = outbound.picked.unwrap_or(PickedUpstream { upstream: to.upstream, key: None });
             forward::forward(context, outbound, picked, uri, headers, body).await
         }
-    }
+    };
+    route.response_headers.apply(response.headers_mut(), values);
+    fields.insert(response.headers_mut(), keeps_names(&conn));
+    let Some(wanted) = wanted else { return response };
+    wanted.apply(response)
 }
 
 /// Refuses a request of a route before it is answered. What the route says of the fields of its answers holds of this one,

@@ -301,7 +301,7 @@ pub(super) mod tests {
             copies: Arc::new(BufferBudget::of_copies()),
             causes: Cause::ALL.iter().map(|cause| metrics.cause(cause.word())).collect(),
             calls: metrics.calls(),
-            refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.code())).collect(),
+            refusals: Reason::ALL.iter().map(|reason| metrics.refusal(reason.word())).collect(),
             auth_verifications: metrics.auth_verifications.clone(),
             usage: None,
             decisions: Arc::default(),

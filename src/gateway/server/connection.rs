@@ -86,7 +86,7 @@ impl<S: Service> ConnectionTask<S> {
     ///
     /// Returns whether the client was sent an answer.
     pub fn broken(&self, error: &hyper::Error) -> bool {
-        let status = self.facts.activity.last_status();
+        let status = self.facts.activity.last_status.get();
         let is_answered = error.is_parse() && status != 0;
         if is_answered {
             self.refuse_unread(Version::HTTP_11, problem::reason_of_parse_status(status), status);

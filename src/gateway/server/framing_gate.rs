@@ -40,7 +40,7 @@ impl FramingGate {
     pub fn new(io: TrackedStream, activity: Rc<Activity>, head_bytes_max: usize) -> FramingGate {
         FramingGate {
             io,
-            ended_before: activity.exchanges_ended(),
+            ended_before: activity.exchanges_ended.get(),
             activity,
             framing: Framing::default(),
             head_bytes_max,
@@ -76,7 +76,7 @@ impl FramingGate {
     /// Waits for the answer to a request to switch the protocol: what follows is HTTP only if the answer refuses it.
     fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.framing.is_held() {
-            if self.activity.exchanges_ended() - self.ended_before < self.framing.heads() {
+            if self.activity.exchanges_ended.get() - self.ended_before < self.framing.heads() {
                 self.activity.wake_at_end(cx.waker());
                 return Poll::Pending;
             }
@@ -89,7 +89,7 @@ impl FramingGate {
     fn scan(&mut self, buf: &mut ReadBuf<'_>, before: usize) {
         let fresh = &buf.filled()[before..];
         let ScanProgress { passed, whole, end } = self.framing.scan(fresh);
-        self.activity.read_within(self.framing.is_in_message());
+        self.activity.in_message.set(self.framing.is_in_message());
         match end {
             ScanEnd::Bytes => {}
             ScanEnd::Upgrade => {
@@ -98,8 +98,8 @@ impl FramingGate {
                 kept.extend_from_slice(&self.kept);
                 self.kept = kept.freeze();
             }
-            ScanEnd::Head(fault) => self.activity.refuse_head(fault),
-            ScanEnd::Body(fault) => self.activity.refuse_body(fault),
+            ScanEnd::Head(fault) => self.activity.head_fault.set(Some(fault)),
+            ScanEnd::Body(fault) => self.activity.body_fault.set(Some(fault)),
         }
         if whole > 0 && !self.head.is_empty() {
             // The head that had begun is whole now.
@@ -107,8 +107,8 @@ impl FramingGate {
             self.ready = self.head.split().freeze();
         }
         self.head.extend_from_slice(&fresh[whole..passed]);
-        if self.head.len() > self.head_bytes_max && self.activity.head_fault().is_none() {
-            self.activity.refuse_head(self.framing.too_long());
+        if self.head.len() > self.head_bytes_max && self.activity.head_fault.get().is_none() {
+            self.activity.head_fault.set(Some(self.framing.too_long()));
         }
         buf.set_filled(if self.ready.is_empty() { before + whole } else { before });
         self.fill(buf);
@@ -128,10 +128,10 @@ impl AsyncRead for FramingGate {
         let before = buf.filled().len();
         this.fill(buf);
         while buf.filled().len() == before {
-            if let Some(fault) = this.activity.body_fault() {
+            if let Some(fault) = this.activity.body_fault.get() {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, fault)));
             }
-            if this.activity.head_fault().is_some() {
+            if this.activity.head_fault.get().is_some() {
                 // Pending without a waker, because the connection checks for a fault after every poll of hyper.
                 return Poll::Pending;
             }

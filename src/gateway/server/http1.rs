@@ -21,6 +21,7 @@ use super::stream::{ClientStream, TrackedStream};
 use super::timer::{ConnectionTimer, Expiry};
 use super::{late_body, linger, prelude, tunnel};
 use crate::service::activity::Presence;
+use crate::service::config::Sizes;
 use crate::service::problem::RefusalProblem;
 use crate::service::refusal::Refusal;
 use crate::service::{ClientAddresses, Service};
@@ -58,7 +59,7 @@ pub async fn serve<S: Service>(
         stream = match stream {
             ClientStream::Plain(socket) if ahead.is_empty() => match socket.into_tcp() {
                 Ok(tcp) => {
-                    let awaited = AwaitedHead::Next(conn.facts.activity.last_status());
+                    let awaited = AwaitedHead::Next(conn.facts.activity.last_status.get());
                     let ends =
                         ClientAddresses { tcp_peer: conn.facts.tcp_peer, announced_peer: conn.facts.peer.ip };
                     return IdleConnection::of(
@@ -113,18 +114,6 @@ async fn drive<S: Service>(
     stream: ClientStream,
     ahead: Bytes,
 ) -> Option<ConnectionWait> {
-    let mut builder = http1::Builder::new();
-    // Only if it differs, because told a number, even its own, hyper fills two arrays of that many fields before it
-    // reads a head: a twentieth of all instructions of a small request.
-    if conn.facts.config.max.headers != HYPER_HEADERS_MAX {
-        builder.max_headers(conn.facts.config.max.headers);
-    }
-    builder
-        .half_close(true)
-        .auto_date_header(false)
-        .header_read_timeout(None)
-        .max_header_size(conn.facts.config.max.header_bytes)
-        .max_buf_size(conn.facts.config.max.header_bytes.max(MIN_BUFFER_BYTES));
     let began = (!ahead.is_empty()).then(clock::instant);
     let io = TrackedStream::new(stream, ahead, Rc::clone(&conn.facts.activity));
     let io = FramingGate::new(io, Rc::clone(&conn.facts.activity), conn.facts.config.max.header_bytes);
@@ -133,11 +122,11 @@ async fn drive<S: Service>(
     }
     let service =
         service_fn(|request| Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request, None));
-    let mut served = builder.serve_connection(TokioIo::new(io), service);
+    let mut served = builder(&conn.facts.config.max).serve_connection(TokioIo::new(io), service);
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, Some(IDLE_AFTER), None);
     let (drain, cuts) = (pin!(conn.facts.drain.idle_closes.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
-    conn.facts.activity.mind_presence();
+    conn.facts.activity.minds_presence.set(true);
     let mut presence = Presence::There;
     let end = std::future::poll_fn(|cx| {
         loop {
@@ -156,8 +145,8 @@ async fn drive<S: Service>(
             if let Some(fault) = conn.facts.activity.due_fault() {
                 return Poll::Ready(ConnectionEnd::Refused(fault));
             }
-            if conn.facts.activity.presence() != presence {
-                presence = conn.facts.activity.presence();
+            if conn.facts.activity.presence.get() != presence {
+                presence = conn.facts.activity.presence.get();
                 timer.wait(presence.look_after());
             }
             if presence == Presence::Gone {
@@ -166,7 +155,7 @@ async fn drive<S: Service>(
             match ready!(timer.poll(&conn.facts.activity, cx)) {
                 // The look itself happens in `TrackedStream::poll_flush`, because hyper reads nothing while it answers
                 // a request, but flushes at every poll.
-                Expiry::Presence => conn.facts.activity.ask_presence(),
+                Expiry::Presence => conn.facts.activity.asks_presence.set(true),
                 expiry => return Poll::Ready(ConnectionEnd::Expired(expiry)),
             }
         }
@@ -181,6 +170,23 @@ async fn drive<S: Service>(
     }
     let left = conclude(conn, end, parts.io.into_inner(), parts.read_buf, draining).await;
     left.map(|(stream, ahead)| ConnectionWait::Message(stream, ahead))
+}
+
+/// hyper as a listener's limits say.
+fn builder(max: &Sizes) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    // Only if it differs, because told a number, even its own, hyper fills two arrays of that many fields before it
+    // reads a head: a twentieth of all instructions of a small request.
+    if max.headers != HYPER_HEADERS_MAX {
+        builder.max_headers(max.headers);
+    }
+    builder
+        .half_close(true)
+        .auto_date_header(false)
+        .header_read_timeout(None)
+        .max_header_size(max.header_bytes)
+        .max_buf_size(max.header_bytes.max(MIN_BUFFER_BYTES));
+    builder
 }
 
 /// Finishes a connection that hyper does not drive any more: answers what is left to answer and closes it, or returns it

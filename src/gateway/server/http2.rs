@@ -53,17 +53,6 @@ async fn drive<S: Service>(
     io: prelude::http2::ReplayStream,
     meter: Rc<RefCell<Meter>>,
 ) {
-    let max = &conn.facts.config.max;
-    let mut builder = http2::Builder::new(LocalExecutor);
-    builder
-        .auto_date_header(false)
-        .max_concurrent_streams(max.streams)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_send_buf_size(SEND_BUFFER_BYTES)
-        .max_header_list_size(header_list_bytes_max(max))
-        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
-        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
     conn.facts.frames.get_or_init(|| Rc::clone(&meter));
     let service = service_fn(|request: Request<Incoming>| {
         let stream = meter.borrow_mut().accepted();
@@ -71,7 +60,7 @@ async fn drive<S: Service>(
         let answer = || Rc::clone(&conn.worker.service).answer(Rc::clone(&conn.facts), request, stream);
         Box::into_pin(in_place::boxed(answer))
     });
-    let mut served = pin!(builder.serve_connection(TokioIo::new(io), service));
+    let mut served = pin!(builder(&conn.facts.config.max).serve_connection(TokioIo::new(io), service));
     let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
     let (drain, cuts) = (pin!(conn.facts.drain.leaves.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
@@ -120,7 +109,22 @@ async fn drive<S: Service>(
     }
 }
 
-/// The SETTINGS that hyper will send first, made from the same values that [`drive`] configures it with.
+/// hyper as a listener's limits say.
+fn builder(max: &config::Sizes) -> http2::Builder<LocalExecutor> {
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .auto_date_header(false)
+        .max_concurrent_streams(max.streams)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_send_buf_size(SEND_BUFFER_BYTES)
+        .max_header_list_size(header_list_bytes_max(max))
+        .max_pending_accept_reset_streams(UNREAD_RESETS_MAX)
+        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
+    builder
+}
+
+/// The SETTINGS that hyper will send first, made from the same values that [`builder`] configures it with.
 fn announced(max: &config::Sizes) -> Vec<u8> {
     prelude::http2::settings(&[
         (prelude::http2::MAX_CONCURRENT_STREAMS, max.streams),
@@ -149,7 +153,7 @@ impl<S: Service> ConnectionTask<S> {
     /// that sent one would read an HTTP/1.1 answer as frames.
     pub fn may_be_preface(&self, fault: FramingFault) -> bool {
         let is_sniffed = self.facts.tls.is_empty() && self.facts.config.http2;
-        fault == FramingFault::OtherProtocol && is_sniffed && self.facts.activity.last_status() == 0
+        fault == FramingFault::OtherProtocol && is_sniffed && self.facts.activity.last_status.get() == 0
     }
 
     /// Handles an error of hyper's: logs a refusal if the client broke the protocol or a budget, and nothing if it left.

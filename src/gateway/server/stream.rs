@@ -117,10 +117,10 @@ impl TrackedStream {
     /// section 7.1 allows leading zeros). Within a body of known length there is no such byte: there, a client that ends
     /// its side counts as gone unless more of the body can be sent soon.
     fn look_for_client(&mut self, cx: &mut Context<'_>) {
-        let known = self.activity.presence();
-        let moved = self.activity.moved();
+        let known = self.activity.presence.get();
+        let moved = self.activity.moved.get();
         let has_moved = moved != std::mem::replace(&mut self.moved_seen, moved);
-        let is_asked = self.activity.take_presence_question();
+        let is_asked = self.activity.asks_presence.take();
         if !is_asked && (known != Presence::There || self.stream.tcp().poll_read_ready(cx).is_pending()) {
             return;
         }
@@ -136,7 +136,7 @@ impl TrackedStream {
             Presence::Doubted { looks, moved } => Presence::Doubted { looks: looks - 1, moved },
             Presence::Silent | Presence::Gone => known,
         };
-        self.activity.set_presence(presence);
+        self.activity.presence.set(presence);
     }
 
     /// What the runtime knows of the socket, without a system call.
@@ -152,13 +152,13 @@ impl TrackedStream {
     /// Sends a byte to a client that has ended its side, unless something has just been sent (`has_moved`), which makes
     /// a client that has closed reset the connection as well.
     fn probe(&mut self, has_moved: bool, cx: &mut Context<'_>) -> Presence {
-        let begin: &[u8] = match self.activity.answer_at_hand() {
+        let begin: &[u8] = match self.activity.answer.get() {
             AnswerProgress::Awaited => HEAD_BEGIN,
             AnswerProgress::Chunked => CHUNK_BEGIN,
             AnswerProgress::Begun if has_moved => return Presence::Silent,
             AnswerProgress::Begun => {
                 let looks = if self.activity.is_long_answer() { LOOKS } else { 0 };
-                return Presence::Doubted { looks, moved: self.activity.moved() };
+                return Presence::Doubted { looks, moved: self.activity.moved.get() };
             }
         };
         match Pin::new(&mut self.stream).poll_write(cx, begin) {
@@ -187,7 +187,7 @@ impl AsyncRead for TrackedStream {
         }
         let before = buf.filled().len();
         let polled = Pin::new(&mut this.stream).poll_read(cx, buf);
-        this.activity.set_read_blocked(polled.is_pending());
+        this.activity.read_blocked.set(polled.is_pending());
         ready!(polled)?;
         this.activity.on_read(buf.filled().len() - before);
         Poll::Ready(Ok(()))
@@ -199,7 +199,7 @@ impl AsyncWrite for TrackedStream {
         let this = self.get_mut();
         let sent = usize::from(this.is_begun);
         let polled = Pin::new(&mut this.stream).poll_write(cx, &buf[sent.min(buf.len())..]);
-        this.activity.set_write_blocked(polled.is_pending());
+        this.activity.write_blocked.set(polled.is_pending());
         let count = ready!(polled)? + sent;
         this.is_begun = false;
         this.activity.on_write(buf, count);
@@ -210,8 +210,8 @@ impl AsyncWrite for TrackedStream {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.stream).poll_flush(cx);
         // TLS and the outbox hold what does not go out; as long as they do, the client is not reading.
-        this.activity.set_write_blocked(polled.is_pending());
-        if polled.is_ready() && this.activity.is_presence_minded() && this.activity.is_busy() {
+        this.activity.write_blocked.set(polled.is_pending());
+        if polled.is_ready() && this.activity.minds_presence.get() && this.activity.is_busy() {
             this.look_for_client(cx);
         }
         polled
@@ -236,7 +236,7 @@ impl AsyncWrite for TrackedStream {
             Some(bytes) => Pin::new(&mut this.stream).poll_write(cx, bytes),
             None => Pin::new(&mut this.stream).poll_write_vectored(cx, bufs),
         };
-        this.activity.set_write_blocked(polled.is_pending());
+        this.activity.write_blocked.set(polled.is_pending());
         let count = ready!(polled)?;
         this.activity.on_write(bufs.first().map_or(&[], |first| first), count);
         Poll::Ready(Ok(count))

@@ -110,15 +110,15 @@ impl<'a> ConnectionTimer<'a> {
             (ConnectionPhase::Busy, Some(_)) if let Some(since) = activity.rest_since() => {
                 (since + LATE_AFTER).clamp(now + PERIOD_MIN, now + self.period)
             }
-            (ConnectionPhase::Busy, Some(_)) => now + self.period.min(activity.presence().look_after()),
+            (ConnectionPhase::Busy, Some(_)) => now + self.period.min(activity.presence.get().look_after()),
             _ => now + self.period,
         }
     }
 
     fn look(&mut self, activity: &Activity, now: Instant) -> Option<Expiry> {
         let past = |since: Instant, limit: Duration| now.saturating_duration_since(since) >= limit;
-        if activity.moved() != self.moved || !activity.is_owed() {
-            self.moved = activity.moved();
+        if activity.moved.get() != self.moved || !activity.is_owed() {
+            self.moved = activity.moved.get();
             self.moved_at = now;
         } else if past(self.moved_at, self.timeouts.body_stall) {
             return Some(Expiry::Stall);
@@ -133,10 +133,10 @@ impl<'a> ConnectionTimer<'a> {
         }
         match activity.phase() {
             ConnectionPhase::Busy => activity.rest_since().and_then(|since| {
-                (!activity.is_write_blocked() && past(since, LATE_AFTER)).then_some(Expiry::Rest)
+                (!activity.write_blocked.get() && past(since, LATE_AFTER)).then_some(Expiry::Rest)
             }),
             // Not idle, because the client has not read everything yet; the stall above bounds that.
-            _ if activity.is_write_blocked() => None,
+            _ if activity.write_blocked.get() => None,
             ConnectionPhase::Idle(since) if past(since, self.timeouts.idle) => Some(Expiry::Idle),
             ConnectionPhase::Idle(since) if self.idle_after.is_some_and(|after| past(since, after)) => {
                 Some(Expiry::IdleConnection)
@@ -161,10 +161,10 @@ impl ConnectionTimer<'_> {
         if activity.is_owed() && self.idle_after.is_some() && !is_due {
             return false;
         }
-        self.owed = (now, activity.moved());
+        self.owed = (now, activity.moved.get());
         activity.is_owed()
             && self.idle_after.is_some()
-            && activity.moved().wrapping_sub(moved) < OWED_BYTES_MIN
+            && activity.moved.get().wrapping_sub(moved) < OWED_BYTES_MIN
     }
 }
 

@@ -235,10 +235,10 @@ impl Drop for TunnelledRequest {
 
 /// Ready when no byte has moved for this time, or for a quarter more: it looks that often.
 async fn is_idle(activity: &Activity, time: Duration) {
-    let (mut moved, mut still) = (activity.moved(), 0);
+    let (mut moved, mut still) = (activity.moved.get(), 0);
     while still < LOOKS {
         sleep(time / LOOKS).await;
-        let has_moved = std::mem::replace(&mut moved, activity.moved()) != activity.moved();
+        let has_moved = std::mem::replace(&mut moved, activity.moved.get()) != activity.moved.get();
         still = if has_moved { 0 } else { still + 1 };
     }
 }

@@ -20,20 +20,32 @@ pub struct Activity {
     heads: Cell<usize>,
     heading: Cell<bool>,
     since: Cell<Instant>,
-    moved: Cell<u64>,
-    read_blocked: Cell<bool>,
-    write_blocked: Cell<bool>,
-    last_status: Cell<u16>,
-    ended: Cell<u64>,
+    /// Bytes that have moved either way, modulo 2^64: a change means progress.
+    pub moved: Cell<u64>,
+    /// Whether the last read had to wait for bytes.
+    pub read_blocked: Cell<bool>,
+    /// Whether the last write had to wait for room in the client's socket.
+    pub write_blocked: Cell<bool>,
+    /// The status of the last answer that hyper gave on its own, to a head that it could not parse; 0 if none.
+    pub last_status: Cell<u16>,
+    /// Requests that have ended so far.
+    pub exchanges_ended: Cell<u64>,
     at_end: RefCell<Option<Waker>>,
-    head_fault: Cell<Option<FramingFault>>,
-    body_fault: Cell<Option<FramingFault>>,
-    in_message: Cell<bool>,
-    answer: Cell<AnswerProgress>,
-    presence: Cell<Presence>,
-    asks_presence: Cell<bool>,
-    /// Off over HTTP/2: there, a client that ends its side of the connection is gone.
-    minds_presence: Cell<bool>,
+    /// What has come is not a valid head. The requests before it are still answered; see [`Activity::due_fault`].
+    pub head_fault: Cell<Option<FramingFault>>,
+    /// The rest of a request's body cannot be read.
+    pub body_fault: Cell<Option<FramingFault>>,
+    /// Over HTTP/1: whether the bytes read so far end within a message. An answer that is complete before its request ends
+    /// the connection then.
+    pub in_message: Cell<bool>,
+    pub answer: Cell<AnswerProgress>,
+    /// What the last check of the client has found.
+    pub presence: Cell<Presence>,
+    /// Makes the stream check the client at its next flush.
+    pub asks_presence: Cell<bool>,
+    /// Makes the stream check whether clients that wait for an answer are still connected. Off over HTTP/2: there, a
+    /// client that ends its side of the connection is gone.
+    pub minds_presence: Cell<bool>,
     /// [`Activity::moved`] when the last request began.
     moved_before: Cell<u64>,
 }
@@ -104,7 +116,7 @@ impl Activity {
             read_blocked: Cell::new(false),
             write_blocked: Cell::new(false),
             last_status: Cell::new(0),
-            ended: Cell::new(0),
+            exchanges_ended: Cell::new(0),
             at_end: RefCell::new(None),
             head_fault: Cell::new(None),
             body_fault: Cell::new(None),
@@ -140,76 +152,13 @@ impl Activity {
         self.moved_before.set(self.moved.get());
     }
 
-    /// Over HTTP/1: whether the bytes read so far end within a message.
-    pub fn read_within(&self, is_in_message: bool) {
-        self.in_message.set(is_in_message);
-    }
-
-    /// Over HTTP/1: whether a part of the current message has not been read. An answer that is complete before its
-    /// request ends the connection then.
-    pub fn is_in_message(&self) -> bool {
-        self.in_message.get()
-    }
-
-    /// Sets how far the answer has come.
-    pub fn answer(&self, answer: AnswerProgress) {
-        self.answer.set(answer);
-    }
-
-    /// Makes the stream check whether clients that wait for an answer are still connected.
-    pub fn mind_presence(&self) {
-        self.minds_presence.set(true);
-    }
-
-    /// Makes the stream check the client at its next flush.
-    pub fn ask_presence(&self) {
-        self.asks_presence.set(true);
-    }
-
-    pub fn is_presence_minded(&self) -> bool {
-        self.minds_presence.get()
-    }
-
-    /// Whether a check was asked for since the last call.
-    pub fn take_presence_question(&self) -> bool {
-        self.asks_presence.take()
-    }
-
-    /// Reports what a check has found.
-    pub fn set_presence(&self, presence: Presence) {
-        self.presence.set(presence);
-    }
-
-    pub fn answer_at_hand(&self) -> AnswerProgress {
-        self.answer.get()
-    }
-
-    /// Whether the last read had to wait for bytes.
-    pub fn set_read_blocked(&self, is_blocked: bool) {
-        self.read_blocked.set(is_blocked);
-    }
-
-    /// Whether the last write had to wait for room.
-    pub fn set_write_blocked(&self, is_blocked: bool) {
-        self.write_blocked.set(is_blocked);
-    }
-
-    pub fn presence(&self) -> Presence {
-        self.presence.get()
-    }
-
     pub fn end_exchange(&self, now: Instant) {
         self.exchanges.set(self.exchanges.get().saturating_sub(1));
         self.since.set(now);
-        self.ended.set(self.ended.get() + 1);
+        self.exchanges_ended.set(self.exchanges_ended.get() + 1);
         if let Some(waker) = self.at_end.take() {
             waker.wake();
         }
-    }
-
-    /// Requests that have ended so far.
-    pub fn exchanges_ended(&self) -> u64 {
-        self.ended.get()
     }
 
     /// Wakes once when the next request ends.
@@ -217,29 +166,9 @@ impl Activity {
         self.at_end.replace(Some(waker.clone()));
     }
 
-    /// What has come is not a valid head. The requests before it are still answered.
-    pub fn refuse_head(&self, fault: FramingFault) {
-        self.head_fault.set(Some(fault));
-    }
-
-    /// The fault of a head, even while requests before it are answered.
-    pub fn head_fault(&self) -> Option<FramingFault> {
-        self.head_fault.get()
-    }
-
-    /// The rest of a request's body cannot be read.
-    pub fn refuse_body(&self, fault: FramingFault) {
-        self.body_fault.set(Some(fault));
-    }
-
-    /// The fault that ended a request's body.
-    pub fn body_fault(&self) -> Option<FramingFault> {
-        self.body_fault.get()
-    }
-
     /// The fault of a head, once everything before it is answered and sent.
     pub fn due_fault(&self) -> Option<FramingFault> {
-        self.head_fault.get().filter(|_| !self.is_busy() && !self.is_write_blocked())
+        self.head_fault.get().filter(|_| !self.is_busy() && !self.write_blocked.get())
     }
 
     pub fn is_busy(&self) -> bool {
@@ -307,21 +236,6 @@ impl Activity {
     /// Whether much of the current answer has been sent already: then the next piece is likely to come soon.
     pub fn is_long_answer(&self) -> bool {
         self.moved.get().wrapping_sub(self.moved_before.get()) >= LONG_ANSWER_BYTES
-    }
-
-    /// Whether bytes wait for room in the client's socket.
-    pub fn is_write_blocked(&self) -> bool {
-        self.write_blocked.get()
-    }
-
-    /// Bytes that have moved either way, modulo 2^64: a change means progress.
-    pub fn moved(&self) -> u64 {
-        self.moved.get()
-    }
-
-    /// The status of the last answer that hyper gave on its own, to a head that it could not parse; 0 if none.
-    pub fn last_status(&self) -> u16 {
-        self.last_status.get()
     }
 
     /// A head began at `now`. Called for bytes that were read before the stream reported to this activity.

@@ -246,7 +246,7 @@ impl<'r> RefusalProblem<'r> {
     }
 
     fn text(&self, id: &HeaderValue) -> Bytes {
-        let mut text = format!("{}\n\n{} ({})\n", self.status, self.detail, self.reason.code());
+        let mut text = format!("{}\n\n{} ({})\n", self.status, self.detail, self.reason.word());
         if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
             text.push_str(&format!("request {id}\n"));
         }
@@ -263,7 +263,7 @@ impl<'r> RefusalProblem<'r> {
         );
         // Escaped, because names of policies stand in it, which the operator chose.
         push_html(&self.detail.replace('`', ""), &mut page);
-        page.push_str(&format!("</p>\n<p><small>{}", self.reason.code()));
+        page.push_str(&format!("</p>\n<p><small>{}", self.reason.word()));
         if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
             page.push_str(", request ");
             push_html(id, &mut page);
@@ -280,7 +280,7 @@ impl<'r> RefusalProblem<'r> {
             "title": self.status.canonical_reason().unwrap_or("Error"),
             "status": self.status.as_u16(),
             "detail": self.detail,
-            "reason": self.reason.code(),
+            "reason": self.reason.word(),
         });
         if let (false, Ok(id)) = (id.is_empty(), id.to_str()) {
             problem["request-id"] = id.into();

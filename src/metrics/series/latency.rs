@@ -57,7 +57,7 @@ impl Latency {
         families.distributions(
             "decision_duration",
             "How long decisions on limits took, by where they were made; one of sixteen that need no wait is measured",
-            used.map(|(tier, distribution)| ([("tier", tier.label())], distribution)),
+            used.map(|(tier, distribution)| ([("tier", tier.word())], distribution)),
         )
     }
 }

@@ -1,65 +1,35 @@
 //! Connections of one listener: let in, refused, and what ended them.
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::cells::{Cells, WorkerToken};
-use crate::families::Families;
+use crate::families::{Families, LabelledSeries};
 
 #[derive(Debug)]
 pub struct ListenerSeries(Cells<{ slot::SLOTS }>);
 
-/// Why a connection was closed as soon as it was accepted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RefusedConnection {
-    /// The listener has as many as it may.
-    Connections,
-    /// The client's address has as many as it may.
-    ConnectionsPerIp,
-    /// Memory runs out.
-    Overload,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnectionDeadline {
-    /// The TLS handshake took too long.
-    Handshake,
-    /// A request's head took too long.
-    Header,
-    /// No request came.
-    Idle,
-    /// A body, or the reader of an answer, stood still.
-    BodyStall,
-}
-
-impl RefusedConnection {
-    pub(crate) const ALL: [RefusedConnection; 3] =
-        [RefusedConnection::Connections, RefusedConnection::ConnectionsPerIp, RefusedConnection::Overload];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            RefusedConnection::Connections => "max-connections",
-            RefusedConnection::ConnectionsPerIp => "max-connections-per-ip",
-            RefusedConnection::Overload => "overload",
-        }
+words! {
+    /// Why a connection was closed as soon as it was accepted.
+    pub enum RefusedConnection {
+        /// The listener has as many as it may.
+        Connections: "max-connections",
+        /// The client's address has as many as it may.
+        ConnectionsPerIp: "max-connections-per-ip",
+        /// Memory runs out.
+        Overload: "overload",
     }
 }
 
-impl ConnectionDeadline {
-    pub(crate) const ALL: [ConnectionDeadline; 4] = [
-        ConnectionDeadline::Handshake,
-        ConnectionDeadline::Header,
-        ConnectionDeadline::Idle,
-        ConnectionDeadline::BodyStall,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            ConnectionDeadline::Handshake => "handshake",
-            ConnectionDeadline::Header => "header",
-            ConnectionDeadline::Idle => "idle",
-            ConnectionDeadline::BodyStall => "body-stall",
-        }
+words! {
+    pub enum ConnectionDeadline {
+        /// The TLS handshake took too long.
+        Handshake: "handshake",
+        /// A request's head took too long.
+        Header: "header",
+        /// No request came.
+        Idle: "idle",
+        /// A body, or the reader of an answer, stood still.
+        BodyStall: "body-stall",
     }
 }
 
@@ -113,67 +83,44 @@ impl ListenerSeries {
     pub(crate) fn refusals(&self, refused: RefusedConnection) -> u64 {
         self.0.total(slot::REFUSED_FIRST + refused as usize)
     }
-
-    pub(crate) fn handshake_failures(&self) -> u64 {
-        self.0.total(slot::HANDSHAKE_FAILURES)
-    }
-
-    pub(crate) fn announcement_failures(&self) -> u64 {
-        self.0.total(slot::ANNOUNCEMENT_FAILURES)
-    }
-
-    pub(crate) fn deadlines(&self, deadline: ConnectionDeadline) -> u64 {
-        self.0.total(slot::DEADLINES_FIRST + deadline as usize)
-    }
 }
 
 pub(crate) fn families(
-    listeners: &[(Box<str>, Arc<ListenerSeries>)],
+    listeners: &[LabelledSeries<ListenerSeries>],
     families: &mut Families<'_>,
 ) -> fmt::Result {
-    families.counters(
-        "connections_accepted",
-        "Connections accepted and served",
-        None,
-        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.accepted())),
-    )?;
+    let accepted = ("connections_accepted", "Connections accepted and served");
+    families.counter_of_each(accepted, "listener", listeners, ListenerSeries::accepted)?;
     families.gauges(
         "connections_open",
         "Connections open",
         None,
         listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.open())),
     )?;
-    families.counters(
-        "connections_refused",
-        "Connections closed at once because of a limit on connections or of overload",
-        None,
-        listeners.iter().flat_map(|(name, listener)| {
-            RefusedConnection::ALL.map(|refused| {
-                ([("listener", &**name), ("cap", refused.label())], listener.refusals(refused))
-            })
-        }),
+    families.counters_of_each(
+        (
+            "connections_refused",
+            "Connections closed at once because of a limit on connections or of overload",
+        ),
+        ["listener", "cap"],
+        listeners,
+        |it| RefusedConnection::ALL.map(|refused| (refused.word(), it.refusals(refused))),
     )?;
-    families.counters(
-        "handshake_failures",
-        "TLS handshakes that failed",
-        None,
-        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.handshake_failures())),
-    )?;
-    families.counters(
+    let handshakes = ("handshake_failures", "TLS handshakes that failed");
+    families.counter_of_each(handshakes, "listener", listeners, |it| it.0.total(slot::HANDSHAKE_FAILURES))?;
+    let unannounced = (
         "proxy_protocol_failures",
         "Connections closed because their PROXY protocol header was missing or invalid",
-        None,
-        listeners.iter().map(|(name, listener)| ([("listener", &**name)], listener.announcement_failures())),
-    )?;
-    families.counters(
-        "connection_deadlines",
-        "Connections closed by a deadline",
-        None,
-        listeners.iter().flat_map(|(name, listener)| {
-            ConnectionDeadline::ALL.map(|deadline| {
-                ([("listener", &**name), ("deadline", deadline.label())], listener.deadlines(deadline))
-            })
-        }),
+    );
+    families
+        .counter_of_each(unannounced, "listener", listeners, |it| it.0.total(slot::ANNOUNCEMENT_FAILURES))?;
+    families.counters_of_each(
+        ("connection_deadlines", "Connections closed by a deadline"),
+        ["listener", "deadline"],
+        listeners,
+        |it| {
+            ConnectionDeadline::ALL.map(|one| (one.word(), it.0.total(slot::DEADLINES_FIRST + one as usize)))
+        },
     )
 }
 

@@ -1,11 +1,10 @@
 //! Decisions of one policy: how they came out, and who made them.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cells::{Cells, WorkerToken};
-use crate::families::Families;
+use crate::families::{Families, LabelledSeries};
 
 #[derive(Debug)]
 pub struct PolicySeries {
@@ -14,136 +13,72 @@ pub struct PolicySeries {
     is_compared: AtomicBool,
 }
 
-/// What became of a cost that is known only when its request has been answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CostOutcome {
-    /// The answer said it, or it was measured.
-    Known,
-    /// The answer was whole and did not say it: the estimate stays.
-    Absent,
-    /// The answer broke off, its client left, or none came: the estimate stays.
-    Cut,
-    /// The answer was in a coding that is not read: the estimate stays.
-    Encoded,
-    /// The upstream answered with an error that said none, or was never asked: nothing is charged.
-    Waived,
-}
-
-/// Who decided a request for a policy, the nearest first.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DecidingTier {
-    /// This node, by its own table or a lease.
-    #[default]
-    Local,
-    Global,
-    /// This node, because Redis did not answer.
-    Fallback,
-}
-
-impl DecidingTier {
-    pub(crate) const ALL: [DecidingTier; 3] =
-        [DecidingTier::Local, DecidingTier::Global, DecidingTier::Fallback];
-
-    /// As metrics, logs and problems have it.
-    pub fn label(self) -> &'static str {
-        match self {
-            DecidingTier::Local => "local",
-            DecidingTier::Global => "global",
-            DecidingTier::Fallback => "fallback",
-        }
+words! {
+    /// What became of a cost that is known only when its request has been answered.
+    pub enum CostOutcome {
+        /// The answer said it, or it was measured.
+        Known: "known",
+        /// The answer was whole and did not say it: the estimate stays.
+        Absent: "absent",
+        /// The answer broke off, its client left, or none came: the estimate stays.
+        Cut: "cut",
+        /// The answer was in a coding that is not read: the estimate stays.
+        Encoded: "encoded",
+        /// The upstream answered with an error that said none, or was never asked: nothing is charged.
+        Waived: "waived",
     }
 }
 
-/// What a policy decided of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PolicyDecision {
-    Admitted,
-    /// A window was over: the request was refused.
-    Denied,
-    /// A window was over, but the policy is in shadow: the request passed.
-    ShadowDenied,
-    /// A dimension of the key was absent, and the policy refuses that.
-    MissingRejected,
-    /// A penalty denied the request, because the client did not wait when it was told to.
-    Penalised,
-    /// A penalty would have denied it, but the policy is in shadow.
-    ShadowPenalised,
-    /// The policy exempts the client: nothing was charged.
-    Exempt,
-}
-
-impl PolicyDecision {
-    pub(crate) const ALL: [PolicyDecision; 7] = [
-        PolicyDecision::Admitted,
-        PolicyDecision::Denied,
-        PolicyDecision::ShadowDenied,
-        PolicyDecision::MissingRejected,
-        PolicyDecision::Penalised,
-        PolicyDecision::ShadowPenalised,
-        PolicyDecision::Exempt,
-    ];
-
-    pub(crate) const fn label(self) -> &'static str {
-        match self {
-            PolicyDecision::Admitted => "admitted",
-            PolicyDecision::Denied => "denied",
-            PolicyDecision::ShadowDenied => "shadow-denied",
-            PolicyDecision::MissingRejected => "missing-rejected",
-            PolicyDecision::Penalised => "penalised",
-            PolicyDecision::ShadowPenalised => "shadow-penalised",
-            PolicyDecision::Exempt => "exempt",
-        }
+words! {
+    /// Who decided a request for a policy, the nearest first.
+    #[derive(Default, PartialOrd, Ord)]
+    pub enum DecidingTier {
+        /// This node, by its own table or a lease.
+        #[default]
+        Local: "local",
+        Global: "global",
+        /// This node, because Redis did not answer.
+        Fallback: "fallback",
     }
 }
 
-impl CostOutcome {
-    pub(crate) const ALL: [CostOutcome; 5] = [
-        CostOutcome::Known,
-        CostOutcome::Absent,
-        CostOutcome::Cut,
-        CostOutcome::Encoded,
-        CostOutcome::Waived,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            CostOutcome::Known => "known",
-            CostOutcome::Absent => "absent",
-            CostOutcome::Cut => "cut",
-            CostOutcome::Encoded => "encoded",
-            CostOutcome::Waived => "waived",
-        }
+words! {
+    /// What a policy decided of a request.
+    pub enum PolicyDecision {
+        Admitted: "admitted",
+        /// A window was over: the request was refused.
+        Denied: "denied",
+        /// A window was over, but the policy is in shadow: the request passed.
+        ShadowDenied: "shadow-denied",
+        /// A dimension of the key was absent, and the policy refuses that.
+        MissingRejected: "missing-rejected",
+        /// A penalty denied the request, because the client did not wait when it was told to.
+        Penalised: "penalised",
+        /// A penalty would have denied it, but the policy is in shadow.
+        ShadowPenalised: "shadow-penalised",
+        /// The policy exempts the client: nothing was charged.
+        Exempt: "exempt",
     }
 }
 
-/// How a candidate compares with the policy that it is to replace, or an algorithm with that of before, of one request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
-    /// Both would admit it, or both would deny it.
-    Agreed,
-    /// The policy in force (or the algorithm of before) would deny it, the candidate (or the algorithm of now) would not.
-    OnlyOldDenies,
-    OnlyNewDenies,
+words! {
+    /// How a candidate compares with the policy that it is to replace, or an algorithm with that of before, of one request.
+    pub enum Comparison {
+        /// Both would admit it, or both would deny it.
+        Agreed: "agreed",
+        /// The policy in force (or the algorithm of before) would deny it, the candidate (or the algorithm of now) would not.
+        OnlyOldDenies: "only-old-denies",
+        OnlyNewDenies: "only-new-denies",
+    }
 }
 
 impl Comparison {
-    pub(crate) const ALL: [Comparison; 3] =
-        [Comparison::Agreed, Comparison::OnlyOldDenies, Comparison::OnlyNewDenies];
-
     /// Of whether each of them would deny it.
     pub fn of(old_denies: bool, new_denies: bool) -> Comparison {
         match (old_denies, new_denies) {
             (true, false) => Comparison::OnlyOldDenies,
             (false, true) => Comparison::OnlyNewDenies,
             (true, true) | (false, false) => Comparison::Agreed,
-        }
-    }
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            Comparison::Agreed => "agreed",
-            Comparison::OnlyOldDenies => "only-old-denies",
-            Comparison::OnlyNewDenies => "only-new-denies",
         }
     }
 }
@@ -171,10 +106,6 @@ impl PolicySeries {
         self.cells.count(worker, COMPARISONS_FIRST + comparison as usize);
     }
 
-    pub(crate) fn comparisons(&self, comparison: Comparison) -> u64 {
-        self.cells.total(COMPARISONS_FIRST + comparison as usize)
-    }
-
     /// A request whose cost was to be known later is over.
     pub fn reconciled(&self, worker: &WorkerToken, cost: CostOutcome) {
         self.cells.count(worker, COSTS_FIRST + cost as usize);
@@ -194,56 +125,40 @@ impl PolicySeries {
             PolicyDecision::ALL.into_iter().filter(|decision| *decision != PolicyDecision::MissingRejected);
         about_keys.map(|decision| self.decisions(decision)).fold(0, u64::wrapping_add)
     }
-
-    pub(crate) fn decisions_by(&self, tier: DecidingTier) -> u64 {
-        self.cells.total(PolicyDecision::ALL.len() + tier as usize)
-    }
 }
 
 pub(crate) fn families(
-    policies: &[(Box<str>, Arc<PolicySeries>)],
+    policies: &[LabelledSeries<PolicySeries>],
     families: &mut Families<'_>,
 ) -> fmt::Result {
-    families.counters(
-        "decisions",
-        "Decisions of each policy, by outcome",
-        None,
-        policies.iter().flat_map(|(name, policy)| {
-            PolicyDecision::ALL.map(|decision| {
-                ([("policy", &**name), ("outcome", decision.label())], policy.decisions(decision))
-            })
-        }),
+    families.counters_of_each(
+        ("decisions", "Decisions of each policy, by outcome"),
+        ["policy", "outcome"],
+        policies,
+        |policy| PolicyDecision::ALL.map(|decision| (decision.word(), policy.decisions(decision))),
     )?;
-    let compared = policies.iter().filter(|(_, policy)| policy.is_compared.load(Ordering::Relaxed));
-    families.counters(
-        "comparisons",
-        "Comparisons of each candidate or changed algorithm with what it replaces",
-        None,
-        compared.flat_map(|(name, policy)| {
-            Comparison::ALL.map(|outcome| {
-                ([("policy", &**name), ("outcome", outcome.label())], policy.comparisons(outcome))
-            })
-        }),
+    let count = |policy: &PolicySeries, slot| policy.cells.total(slot);
+    families.counters_of_each(
+        ("comparisons", "Comparisons of each candidate or changed algorithm with what it replaces"),
+        ["policy", "outcome"],
+        policies.iter().filter(|(_, policy)| policy.is_compared.load(Ordering::Relaxed)),
+        |it| Comparison::ALL.map(|one| (one.word(), count(it, COMPARISONS_FIRST + one as usize))),
     )?;
-    families.counters(
-        "decisions_by",
-        "Decisions of each policy, by where they were made",
-        None,
-        policies.iter().flat_map(|(name, policy)| {
-            DecidingTier::ALL
-                .map(|tier| ([("policy", &**name), ("tier", tier.label())], policy.decisions_by(tier)))
-        }),
+    families.counters_of_each(
+        ("decisions_by", "Decisions of each policy, by where they were made"),
+        ["policy", "tier"],
+        policies,
+        |it| {
+            DecidingTier::ALL.map(|tier| (tier.word(), count(it, PolicyDecision::ALL.len() + tier as usize)))
+        },
     )?;
     // The others have no series of them, because few policies have costs that are known later.
     let has_costs = |policy: &PolicySeries| CostOutcome::ALL.iter().any(|cost| policy.costs(*cost) > 0);
-    families.counters(
-        "costs",
-        "Costs that are known only from the response, by outcome",
-        None,
-        policies.iter().filter(|(_, policy)| has_costs(policy)).flat_map(|(name, policy)| {
-            CostOutcome::ALL
-                .map(|cost| ([("policy", &**name), ("outcome", cost.label())], policy.costs(cost)))
-        }),
+    families.counters_of_each(
+        ("costs", "Costs that are known only from the response, by outcome"),
+        ["policy", "outcome"],
+        policies.iter().filter(|(_, policy)| has_costs(policy)),
+        |policy| CostOutcome::ALL.map(|cost| (cost.word(), policy.costs(cost))),
     )
 }
 

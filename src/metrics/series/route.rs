@@ -1,11 +1,10 @@
 //! Requests: those of one route, and those refused for one reason.
 
 use std::fmt;
-use std::sync::Arc;
 
 use crate::cells::{Cells, WorkerToken};
 use crate::exemplars::{Exemplar, Exemplars};
-use crate::families::{Families, MetricUnit};
+use crate::families::{Families, LabelledSeries, MetricUnit};
 use crate::grid::{CELLS, bucket, cell};
 use crate::histogram::{Durations, HistogramReading};
 
@@ -126,7 +125,7 @@ impl RouteTotals {
     }
 }
 
-pub(crate) fn families(routes: &[(Box<str>, Arc<RouteSeries>)], families: &mut Families<'_>) -> fmt::Result {
+pub(crate) fn families(routes: &[LabelledSeries<RouteSeries>], families: &mut Families<'_>) -> fmt::Result {
     let used: Vec<_> = routes.iter().filter(|(_, route)| route.is_used()).collect();
     let by_code: Vec<_> = used.iter().map(|(name, route)| (name, route.by_code())).collect();
     families.counters(
@@ -159,35 +158,23 @@ pub(crate) fn families(routes: &[(Box<str>, Arc<RouteSeries>)], families: &mut F
 }
 
 pub(crate) fn refusal_families(
-    refusals: &[(Box<str>, Arc<RefusalSeries>)],
-    causes: &[(Box<str>, Arc<RefusalSeries>)],
+    refusals: &[LabelledSeries<RefusalSeries>],
+    causes: &[LabelledSeries<RefusalSeries>],
     families: &mut Families<'_>,
 ) -> fmt::Result {
-    families.counters(
-        "refused_requests",
-        "Requests this gateway refused, by reason",
-        None,
-        refusals.iter().map(|(reason, refusal)| ([("reason", &**reason)], refusal.total())),
-    )?;
-    families.counters(
-        "causes",
-        "Refused credentials, certificates and connections, by what was wrong with them",
-        None,
-        causes.iter().map(|(cause, count)| ([("cause", &**cause)], count.total())),
-    )
+    let refused = ("refused_requests", "Requests this gateway refused, by reason");
+    families.counter_of_each(refused, "reason", refusals, RefusalSeries::total)?;
+    let wrong = ("causes", "Refused credentials, certificates and connections, by what was wrong with them");
+    families.counter_of_each(wrong, "cause", causes, RefusalSeries::total)
 }
 
 /// The family of calls of gRPC.
 pub(crate) fn call_families(
-    calls: &[(Box<str>, Arc<RefusalSeries>)],
+    calls: &[LabelledSeries<RefusalSeries>],
     families: &mut Families<'_>,
 ) -> fmt::Result {
-    families.counters(
-        "grpc_calls",
-        "gRPC calls, by the status that ended them",
-        None,
-        calls.iter().map(|(status, count)| ([("grpc_status", &**status)], count.total())),
-    )
+    let ended = ("grpc_calls", "gRPC calls, by the status that ended them");
+    families.counter_of_each(ended, "grpc_status", calls, RefusalSeries::total)
 }
 
 mod slot {

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use crate::cells::{Cells, WorkerToken};
-use crate::families::Families;
+use crate::families::{Families, LabelledSeries};
 use crate::grid::{CELLS, cell};
 use crate::histogram::HistogramReading;
 
@@ -14,43 +13,44 @@ use crate::histogram::HistogramReading;
 #[derive(Debug)]
 pub struct UpstreamSeries(Cells<{ slot::SLOTS }>);
 
-/// How one try to have a request answered by an upstream server ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExchangeOutcome {
-    Answered,
-    /// No connection could be made (refused, unreachable, TLS failed).
-    ConnectFailed,
-    /// Nor within the connect deadline.
-    ConnectTimeout,
-    /// The server's name has no address.
-    Unresolved,
-    /// No connection came free in time, or too many waited for one.
-    PoolExhausted,
-    /// No answer's head within the response deadline.
-    ResponseTimeout,
-    /// The answer's body stood still for too long.
-    StallTimeout,
-    /// The whole exchange took too long.
-    TotalTimeout,
-    /// The server broke the connection before the answer was whole.
-    Reset,
-    /// What came is not an HTTP answer, or not one that may be passed on.
-    BadAnswer,
-    ClientGone,
-    /// Another try of the same request was answered first.
-    Cancelled,
+words! {
+    /// How one try to have a request answered by an upstream server ended.
+    pub enum ExchangeOutcome {
+        Answered: "answered",
+        /// No connection could be made (refused, unreachable, TLS failed).
+        ConnectFailed: "connect-failed",
+        /// Nor within the connect deadline.
+        ConnectTimeout: "connect-timeout",
+        /// The server's name has no address.
+        Unresolved: "unresolved",
+        /// No connection came free in time, or too many waited for one.
+        PoolExhausted: "pool-exhausted",
+        /// No answer's head within the response deadline.
+        ResponseTimeout: "response-timeout",
+        /// The answer's body stood still for too long.
+        StallTimeout: "stall-timeout",
+        /// The whole exchange took too long.
+        TotalTimeout: "total-timeout",
+        /// The server broke the connection before the answer was whole.
+        Reset: "reset",
+        /// What came is not an HTTP answer, or not one that may be passed on.
+        BadAnswer: "bad-answer",
+        ClientGone: "client-gone",
+        /// Another try of the same request was answered first.
+        Cancelled: "cancelled",
+    }
 }
 
-/// A version of IP, as the addresses of a name may have both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum IpVersion {
-    V4,
-    V6,
+words! {
+    /// A version of IP, as the addresses of a name may have both.
+    #[derive(PartialOrd, Ord)]
+    pub enum IpVersion {
+        V4: "ipv4",
+        V6: "ipv6",
+    }
 }
 
 impl IpVersion {
-    pub const ALL: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
-
     pub fn of(address: SocketAddr) -> IpVersion {
         if address.is_ipv4() { IpVersion::V4 } else { IpVersion::V6 }
     }
@@ -61,81 +61,20 @@ impl IpVersion {
             IpVersion::V6 => IpVersion::V4,
         }
     }
-
-    /// As metrics, logs and the admin listener have it.
-    pub fn word(self) -> &'static str {
-        match self {
-            IpVersion::V4 => "ipv4",
-            IpVersion::V6 => "ipv6",
-        }
-    }
 }
 
-/// What became of a copy that was to go to a mirror.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MirrorOutcome {
-    Answered,
-    /// None came, or not in time.
-    Failed,
-    /// It was not sent: too many others were on their way, or memory was short.
-    TooMany,
-    /// It was not sent: the request's body is too large.
-    TooLarge,
-    /// It was not sent: the request's body broke off, or its first server did not take all of it.
-    Incomplete,
-}
-
-impl MirrorOutcome {
-    const ALL: [MirrorOutcome; 5] = [
-        MirrorOutcome::Answered,
-        MirrorOutcome::Failed,
-        MirrorOutcome::TooMany,
-        MirrorOutcome::TooLarge,
-        MirrorOutcome::Incomplete,
-    ];
-
-    fn label(self) -> &'static str {
-        match self {
-            MirrorOutcome::Answered => "answered",
-            MirrorOutcome::Failed => "failed",
-            MirrorOutcome::TooMany => "too-many",
-            MirrorOutcome::TooLarge => "too-large",
-            MirrorOutcome::Incomplete => "incomplete",
-        }
-    }
-}
-
-impl ExchangeOutcome {
-    pub(crate) const ALL: [ExchangeOutcome; 12] = [
-        ExchangeOutcome::Answered,
-        ExchangeOutcome::ConnectFailed,
-        ExchangeOutcome::ConnectTimeout,
-        ExchangeOutcome::Unresolved,
-        ExchangeOutcome::PoolExhausted,
-        ExchangeOutcome::ResponseTimeout,
-        ExchangeOutcome::StallTimeout,
-        ExchangeOutcome::TotalTimeout,
-        ExchangeOutcome::Reset,
-        ExchangeOutcome::BadAnswer,
-        ExchangeOutcome::ClientGone,
-        ExchangeOutcome::Cancelled,
-    ];
-
-    pub(crate) fn label(self) -> &'static str {
-        match self {
-            ExchangeOutcome::Answered => "answered",
-            ExchangeOutcome::ConnectFailed => "connect-failed",
-            ExchangeOutcome::ConnectTimeout => "connect-timeout",
-            ExchangeOutcome::Unresolved => "unresolved",
-            ExchangeOutcome::PoolExhausted => "pool-exhausted",
-            ExchangeOutcome::ResponseTimeout => "response-timeout",
-            ExchangeOutcome::StallTimeout => "stall-timeout",
-            ExchangeOutcome::TotalTimeout => "total-timeout",
-            ExchangeOutcome::Reset => "reset",
-            ExchangeOutcome::BadAnswer => "bad-answer",
-            ExchangeOutcome::ClientGone => "client-gone",
-            ExchangeOutcome::Cancelled => "cancelled",
-        }
+words! {
+    /// What became of a copy that was to go to a mirror.
+    pub enum MirrorOutcome {
+        Answered: "answered",
+        /// None came, or not in time.
+        Failed: "failed",
+        /// It was not sent: too many others were on their way, or memory was short.
+        TooMany: "too-many",
+        /// It was not sent: the request's body is too large.
+        TooLarge: "too-large",
+        /// It was not sent: the request's body broke off, or its first server did not take all of it.
+        Incomplete: "incomplete",
     }
 }
 
@@ -191,126 +130,59 @@ impl UpstreamSeries {
         self.0.count(worker, slot::MIRRORED_FIRST + result as usize);
     }
 
-    fn mirrors(&self, result: MirrorOutcome) -> u64 {
-        self.0.total(slot::MIRRORED_FIRST + result as usize)
-    }
-
-    pub(crate) fn exchanges(&self, exchange: ExchangeOutcome) -> u64 {
-        self.0.total(slot::EXCHANGES_FIRST + exchange as usize)
-    }
-
     pub(crate) fn first_bytes(&self) -> HistogramReading {
         HistogramReading { cells: self.0.totals(slot::CELLS_FIRST), sum_ns: self.0.total(slot::SUM_NS) }
-    }
-
-    pub(crate) fn connects(&self) -> u64 {
-        self.0.total(slot::CONNECTS)
-    }
-
-    pub(crate) fn connect_failures(&self) -> u64 {
-        self.0.total(slot::CONNECT_FAILURES)
-    }
-
-    pub(crate) fn retries(&self) -> u64 {
-        self.0.total(slot::RETRIES)
-    }
-
-    pub(crate) fn retries_refused(&self) -> u64 {
-        self.0.total(slot::RETRIES_REFUSED)
-    }
-
-    pub(crate) fn is_used(&self) -> bool {
-        self.0.is_used()
     }
 }
 
 pub(crate) fn families(
-    upstreams: &[(Box<str>, Arc<UpstreamSeries>)],
+    upstreams: &[LabelledSeries<UpstreamSeries>],
     families: &mut Families<'_>,
 ) -> fmt::Result {
-    let used: Vec<_> = upstreams.iter().filter(|(_, upstream)| upstream.is_used()).collect();
-    families.counters(
-        "upstream_exchanges",
-        "Attempts to send a request to an upstream, by how they ended",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            ExchangeOutcome::ALL.map(|exchange| {
-                ([("upstream", &**name), ("outcome", exchange.label())], upstream.exchanges(exchange))
-            })
-        }),
+    let used = || upstreams.iter().filter(|(_, upstream)| upstream.0.is_used());
+    families.counters_of_each(
+        ("upstream_exchanges", "Attempts to send a request to an upstream, by how they ended"),
+        ["upstream", "outcome"],
+        used(),
+        |it| ExchangeOutcome::ALL.map(|one| (one.word(), it.0.total(slot::EXCHANGES_FIRST + one as usize))),
     )?;
     families.distributions(
         "upstream_first_byte",
         "Time from sending a request's head to receiving the head of the response",
-        used.iter().map(|(name, upstream)| {
+        used().map(|(name, upstream)| {
             ([("upstream", &**name)], upstream.first_bytes().distribution(BTreeMap::new()))
         }),
     )?;
-    families.counters(
-        "upstream_retries",
-        "Retries sent, and retries that the budget did not allow",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            [
-                ([("upstream", &**name), ("result", "sent")], upstream.retries()),
-                ([("upstream", &**name), ("result", "over-budget")], upstream.retries_refused()),
-            ]
-        }),
+    families.counters_of_each(
+        ("upstream_retries", "Retries sent, and retries that the budget did not allow"),
+        ["upstream", "result"],
+        used(),
+        |it| [("sent", it.0.total(slot::RETRIES)), ("over-budget", it.0.total(slot::RETRIES_REFUSED))],
     )?;
-    hedges(&used, families)?;
-    mirrors(&used, families)?;
-    connections(&used, families)
-}
-
-fn hedges(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
-    let counts = |upstream: &UpstreamSeries| {
-        [("won", upstream.0.total(slot::HEDGES_WON)), ("lost", upstream.0.total(slot::HEDGES_LOST))]
-    };
-    families.counters(
-        "upstream_hedges",
-        "Hedged requests, by whether the second server was faster than the first",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            counts(upstream).map(|(result, count)| ([("upstream", &**name), ("result", result)], count))
-        }),
-    )
-}
-
-fn mirrors(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
-    families.counters(
-        "upstream_mirrored",
-        "Copies of requests for an upstream that is a mirror, by outcome",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            MirrorOutcome::ALL
-                .map(|result| ([("upstream", &**name), ("result", result.label())], upstream.mirrors(result)))
-        }),
-    )
-}
-
-fn connections(used: &[&(Box<str>, Arc<UpstreamSeries>)], families: &mut Families<'_>) -> fmt::Result {
-    families.counters(
-        "upstream_connects",
-        "Connections made to an upstream",
-        None,
-        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connects())),
+    families.counters_of_each(
+        ("upstream_hedges", "Hedged requests, by whether the second server was faster than the first"),
+        ["upstream", "result"],
+        used(),
+        |it| [("won", it.0.total(slot::HEDGES_WON)), ("lost", it.0.total(slot::HEDGES_LOST))],
     )?;
-    families.counters(
-        "upstream_connect_failures",
-        "Connections to an upstream that failed",
-        None,
-        used.iter().map(|(name, upstream)| ([("upstream", &**name)], upstream.connect_failures())),
+    families.counters_of_each(
+        ("upstream_mirrored", "Copies of requests for an upstream that is a mirror, by outcome"),
+        ["upstream", "result"],
+        used(),
+        |it| MirrorOutcome::ALL.map(|one| (one.word(), it.0.total(slot::MIRRORED_FIRST + one as usize))),
     )?;
-    families.counters(
-        "upstream_family_fallbacks",
-        "Requests sent over the other IP version, because a connection over this one hung or failed",
-        None,
-        used.iter().flat_map(|(name, upstream)| {
-            IpVersion::ALL.map(|version| {
-                let count = upstream.0.total(slot::AROUND_FIRST + version as usize);
-                ([("upstream", &**name), ("family", version.word())], count)
-            })
-        }),
+    let made = ("upstream_connects", "Connections made to an upstream");
+    families.counter_of_each(made, "upstream", used(), |it| it.0.total(slot::CONNECTS))?;
+    let failed = ("upstream_connect_failures", "Connections to an upstream that failed");
+    families.counter_of_each(failed, "upstream", used(), |it| it.0.total(slot::CONNECT_FAILURES))?;
+    families.counters_of_each(
+        (
+            "upstream_family_fallbacks",
+            "Requests sent over the other IP version, because a connection over this one hung or failed",
+        ),
+        ["upstream", "family"],
+        used(),
+        |it| IpVersion::ALL.map(|one| (one.word(), it.0.total(slot::AROUND_FIRST + one as usize))),
     )
 }
 

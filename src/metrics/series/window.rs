@@ -49,7 +49,7 @@ pub(crate) fn families(
                     ("policy", policy),
                     ("window", limit),
                     ("by", by),
-                    ("tier", tier.label()),
+                    ("tier", tier.word()),
                     ("outcome", outcome),
                 ];
                 (labels, window.total(tier, is_admitted))

@@ -56,7 +56,10 @@ pub struct AccessEntry<'a> {
     pub reason: &'static str,
     /// What exactly was wrong, if the reason leaves it open: one of a fixed set of words.
     pub cause: &'static str,
-    pub decision: LoggedDecision<'a>,
+    /// What the limits decided, in a word; empty without a decision.
+    pub decision: &'static str,
+    /// The policy that refused, would have, or exempts; empty if none did.
+    pub policy: &'a str,
     /// Where the limits were decided: `local`, `global` or `fallback`; empty without a decision.
     pub decided: &'static str,
     /// What is left of the limit that binds.
@@ -88,52 +91,6 @@ impl AccessEntry<'_> {
     /// The other end of the connection, if it is not the client itself.
     pub(super) fn other_end(&self) -> Option<IpAddr> {
         self.peer.filter(|_| self.peer != self.client)
-    }
-}
-
-/// The limiter's decision on a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LoggedDecision<'a> {
-    /// No policy applied, or the request was refused before its limits were decided.
-    #[default]
-    None,
-    Admitted,
-    /// This policy refused it.
-    Denied(&'a str),
-    /// This policy, in shadow, would have refused it.
-    ShadowDenied(&'a str),
-    /// This policy penalises the client, which kept sending instead of waiting for `Retry-After`.
-    Penalised(&'a str),
-    /// This policy, in shadow, would penalise the client.
-    ShadowPenalised(&'a str),
-    /// This policy exempts the client, and none refused it.
-    Exempt(&'a str),
-}
-
-impl<'a> LoggedDecision<'a> {
-    /// In one word; empty if there is none.
-    pub fn word(self) -> &'static str {
-        match self {
-            LoggedDecision::None => "",
-            LoggedDecision::Admitted => "admitted",
-            LoggedDecision::Denied(_) => "denied",
-            LoggedDecision::ShadowDenied(_) => "shadow-denied",
-            LoggedDecision::Penalised(_) => "penalised",
-            LoggedDecision::ShadowPenalised(_) => "shadow-penalised",
-            LoggedDecision::Exempt(_) => "exempt",
-        }
-    }
-
-    /// The policy that refused, would have, or exempts; empty if none did.
-    pub(super) fn policy(self) -> &'a str {
-        match self {
-            LoggedDecision::None | LoggedDecision::Admitted => "",
-            LoggedDecision::Denied(policy)
-            | LoggedDecision::ShadowDenied(policy)
-            | LoggedDecision::Penalised(policy)
-            | LoggedDecision::ShadowPenalised(policy)
-            | LoggedDecision::Exempt(policy) => policy,
-        }
     }
 }
 

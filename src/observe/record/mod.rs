@@ -23,7 +23,7 @@ use http::HeaderName;
 use http::header::{REFERER, USER_AGENT};
 
 pub use buffer::Buffer;
-pub use entry::{AccessEntry, LoggedDecision, RemainingLimit};
+pub use entry::{AccessEntry, RemainingLimit};
 pub use field::{FIELD_NAME_BYTES_MAX, FIELDS_MAX, LoggedField, QueryDetail};
 pub use format::{LogFormat, PATH_BYTES_MAX, push_address, shown_query};
 pub use log::{Error, LineLog, OpenSink};

@@ -64,26 +64,14 @@ pub struct HealthHandover {
     failures: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EjectReason {
-    /// Requests to it have failed in a row.
-    Failures,
-    /// More of its requests fail than of the others'.
-    SuccessRate,
-    /// Its answers take longer than the others'.
-    Latency,
-}
-
-impl EjectReason {
-    pub const ALL: [EjectReason; 3] = [EjectReason::Failures, EjectReason::SuccessRate, EjectReason::Latency];
-
-    /// As metrics and the admin listener have it.
-    pub fn word(self) -> &'static str {
-        match self {
-            EjectReason::Failures => "failures",
-            EjectReason::SuccessRate => "success-rate",
-            EjectReason::Latency => "latency",
-        }
+metrics::words! {
+    pub enum EjectReason {
+        /// Requests to it have failed in a row.
+        Failures: "failures",
+        /// More of its requests fail than of the others'.
+        SuccessRate: "success-rate",
+        /// Its answers take longer than the others'.
+        Latency: "latency",
     }
 }
 

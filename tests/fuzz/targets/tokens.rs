@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use auth::cache::Cache;
 use auth::credential_source::CredentialSource;
-use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, JwtSecret, KeySetSource};
+use auth::jwt::{Algorithm, ClaimNaming, ClaimRules, Config, KeySetSource};
 use auth::{self, AuthRequest, MethodAnswer, MethodKind};
 use aws_lc_rs::hmac;
 use base::identity::{Claim, Identity};
+use base::secret::Secret;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::{HeaderMap, HeaderValue};
@@ -56,7 +57,7 @@ const NOW: i64 = 1_700_000_000;
 static METHOD: LazyLock<auth::Method> = LazyLock::new(|| {
     let config = Config {
         places: vec![CredentialSource::Bearer],
-        source: KeySetSource::Secret(JwtSecret(SECRET.to_owned())),
+        source: KeySetSource::Secret(Secret(SECRET.to_owned())),
         algorithms: vec![Algorithm::HS256, Algorithm::ES256],
         rules: ClaimRules {
             issuers: Vec::new(),

@@ -9,6 +9,7 @@ use crate::service::reason::Reason;
 use base::cause::Cause;
 use base::clock;
 use limiter::Count;
+use metrics::PolicyDecision;
 use observe::record;
 use policy::RouteTable;
 
@@ -28,6 +29,7 @@ fn entry<'r>(services: &Services, event: &'r FinishedRequest<'_>) -> record::Acc
     });
     let us = |ns: u64| (ns > 0).then_some(ns / 1_000);
     let identity = request.identity.as_deref();
+    let (decision, policy) = event.verdict.map_or(("", ""), |verdict| decision(table, verdict));
     let steps = &attempts.steps;
     record::AccessEntry {
         time: services.unix(event.ended),
@@ -53,10 +55,11 @@ fn entry<'r>(services: &Services, event: &'r FinishedRequest<'_>) -> record::Acc
         values: &request.shown,
         status: event.status,
         grpc_status: outcome.grpc_status,
-        reason: event.reason.map_or("", Reason::code),
+        reason: event.reason.map_or("", Reason::word),
         cause: outcome.cause.map_or("", Cause::word),
-        decision: event.verdict.map_or(record::LoggedDecision::None, |verdict| decision(table, verdict)),
-        decided: event.verdict.map_or("", |verdict| verdict.tier.label()),
+        decision,
+        policy,
+        decided: event.verdict.map_or("", |verdict| verdict.tier.word()),
         left: event.left,
         upstream,
         server,
@@ -80,17 +83,14 @@ fn path(target: &Uri) -> &[u8] {
     }
 }
 
-pub(super) fn decision(table: &RouteTable, verdict: Count) -> record::LoggedDecision<'_> {
+/// What was decided, in a word, and the policy that did; an admission is no single policy's.
+pub(super) fn decision(table: &RouteTable, verdict: Count) -> (&'static str, &str) {
     let policy = &*table.policies()[verdict.policy.index()].name;
     match verdict.decision {
-        metrics::PolicyDecision::Admitted => record::LoggedDecision::Admitted,
-        metrics::PolicyDecision::ShadowDenied => record::LoggedDecision::ShadowDenied(policy),
-        metrics::PolicyDecision::Penalised => record::LoggedDecision::Penalised(policy),
-        metrics::PolicyDecision::ShadowPenalised => record::LoggedDecision::ShadowPenalised(policy),
-        metrics::PolicyDecision::Exempt => record::LoggedDecision::Exempt(policy),
-        metrics::PolicyDecision::Denied | metrics::PolicyDecision::MissingRejected => {
-            record::LoggedDecision::Denied(policy)
-        }
+        PolicyDecision::Admitted => (PolicyDecision::Admitted.word(), ""),
+        // Because the cause is told apart from it.
+        PolicyDecision::MissingRejected => (PolicyDecision::Denied.word(), policy),
+        decision => (decision.word(), policy),
     }
 }
 
@@ -107,7 +107,7 @@ pub fn unread_head(services: &Services, snapshot: &Snapshot, event: &UnreadHead<
         tls: conn.tls,
         sni: conn.sni.as_bytes(),
         status: event.status,
-        reason: event.reason.code(),
+        reason: event.reason.word(),
         ..record::AccessEntry::default()
     };
     services.log.write(&snapshot.sampler, &snapshot.style, &entry);
@@ -126,7 +126,7 @@ pub fn failed_handshake(services: &Services, event: &FailedHandshake<'_>) {
         listener: event.listener,
         client: Some(event.ends.announced_peer.to_canonical()),
         peer: Some(event.ends.tcp_peer.to_canonical()),
-        reason: Reason::TlsHandshake.code(),
+        reason: Reason::TlsHandshake.word(),
         cause: event.cause.word(),
         ..record::AccessEntry::default()
     };

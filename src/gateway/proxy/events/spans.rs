@@ -60,7 +60,7 @@ fn error(event: &FinishedRequest<'_>) -> Option<Cow<'static, str>> {
     let is_error = event.status >= 500 || of_grpc.is_some() || is_broken_off(event);
     match (event.reason, of_grpc) {
         _ if !is_error => None,
-        (Some(reason), _) => Some(reason.code().into()),
+        (Some(reason), _) => Some(reason.word().into()),
         (None, Some((_, word))) => Some((*word).into()),
         (None, None) => Some(event.status.to_string().into()),
     }
@@ -156,7 +156,7 @@ fn answer(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
         attributes.text("rpc.system", b"grpc");
         attributes.number("rpc.grpc.status_code", u64::from(status));
     }
-    attributes.text("sluicegate.reason", event.reason.map_or("", Reason::code).as_bytes());
+    attributes.text("sluicegate.reason", event.reason.map_or("", Reason::word).as_bytes());
     if let Some(cause) = event.outcome.cause {
         attributes.text("sluicegate.cause", cause.word().as_bytes());
     }
@@ -178,9 +178,9 @@ fn verdict(attributes: &mut Attributes<'_>, event: &FinishedRequest<'_>) {
     let Some(verdict) = event.verdict else { return };
     let table = &event.snapshot.table;
     let policy = &table.policies()[verdict.policy.index()].name;
-    attributes.text("sluicegate.decision", access_log::decision(table, verdict).word().as_bytes());
+    attributes.text("sluicegate.decision", access_log::decision(table, verdict).0.as_bytes());
     attributes.text("sluicegate.policy", policy.as_bytes());
-    attributes.text("sluicegate.decided", verdict.tier.label().as_bytes());
+    attributes.text("sluicegate.decided", verdict.tier.word().as_bytes());
     if let Some(left) = event.left {
         attributes.number("sluicegate.limit", left.limit);
         attributes.number("sluicegate.remaining", left.remaining);

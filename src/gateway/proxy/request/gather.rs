@@ -122,7 +122,7 @@ pub fn body_fault(context: &RequestContext) -> Option<Refusal> {
     if upload.too_large.get() {
         return Some(Refusal::BodyTooLarge);
     }
-    let fault = || context.conn.activity.body_fault().map_or(Refusal::ClientGone, Refusal::Framing);
+    let fault = || context.conn.activity.body_fault.get().map_or(Refusal::ClientGone, Refusal::Framing);
     upload.broken.get().then(fault)
 }
 

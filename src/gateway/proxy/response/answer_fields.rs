@@ -54,7 +54,7 @@ pub fn tell_node(snapshot: &Snapshot, conn: &Conn, headers: &mut HeaderMap) {
 /// Whether the HTTP/2 encoder may put fields that change with every answer into its table (RFC 7541 section 7.1.3), so that
 /// later answers refer to their names. One answer in [`NAMES_KEPT_EVERY`] does, because later entries push them out again.
 pub fn keeps_names(conn: &Conn) -> bool {
-    conn.activity.exchanges_ended().is_multiple_of(NAMES_KEPT_EVERY)
+    conn.activity.exchanges_ended.get().is_multiple_of(NAMES_KEPT_EVERY)
 }
 
 fn is_told(shown: FieldAudience, snapshot: &Snapshot, conn: &Conn) -> bool {

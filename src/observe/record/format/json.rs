@@ -10,7 +10,7 @@ use super::escape::{self, Escape};
 use super::names::FieldNames;
 use super::target;
 use super::value::{push_address, push_digits};
-use crate::record::{AccessEntry, LoggedDecision};
+use crate::record::AccessEntry;
 use base::hex;
 use base::identity::NO_ADDRESS;
 
@@ -120,12 +120,12 @@ fn push_verdict<N: FieldNames>(out: &mut Vec<u8>, entry: &AccessEntry<'_>) {
     push_number_if(out, N::GRPC_STATUS, entry.grpc_status.map(u64::from));
     push_word(out, N::REASON, entry.reason);
     push_word(out, N::CAUSE, entry.cause);
-    if entry.decision == LoggedDecision::None {
+    if entry.decision.is_empty() {
         return;
     }
-    push_word(out, N::DECISION, entry.decision.word());
+    push_word(out, N::DECISION, entry.decision);
     push_word(out, N::DECIDED, entry.decided);
-    push_text(out, N::POLICY, entry.decision.policy().as_bytes(), NAME_BYTES_MAX);
+    push_text(out, N::POLICY, entry.policy.as_bytes(), NAME_BYTES_MAX);
     if let Some(left) = entry.left {
         push_number(out, N::LIMIT, left.limit);
         push_number(out, N::REMAINING, left.remaining);
@@ -243,7 +243,8 @@ mod tests {
             grpc_status: Some(8),
             reason: "over-limit",
             cause: "token-expired",
-            decision: LoggedDecision::Denied("per-tenant"),
+            decision: "denied",
+            policy: "per-tenant",
             decided: "global",
             left: Some(RemainingLimit { limit: 100, remaining: 7 }),
             upstream: "orders",
@@ -297,7 +298,8 @@ mod tests {
             values: &values,
             status: 429,
             reason: "over-limit",
-            decision: LoggedDecision::Denied("per-tenant"),
+            decision: "denied",
+            policy: "per-tenant",
             left: Some(RemainingLimit { limit: 100, remaining: 0 }),
             server: "10.0.1.10:8080",
             total_us: Some(1_234),
@@ -442,7 +444,8 @@ mod tests {
             grpc_status: Some(u32::MAX),
             reason: "a-reason-of-common-length",
             cause: "a-cause-of-common-length",
-            decision: LoggedDecision::ShadowDenied(&text),
+            decision: "shadow-denied",
+            policy: &text,
             decided: "fallback",
             left: Some(RemainingLimit { limit: u64::MAX, remaining: u64::MAX }),
             upstream: &text,
@@ -482,7 +485,8 @@ mod tests {
                 path: &texts[4],
                 listener: &names[0],
                 route: &names[1],
-                decision: LoggedDecision::Denied(&names[2]),
+                decision: "denied",
+            policy: &names[2],
                 upstream: &names[3],
                 server: &names[4],
                 client: Some(client),

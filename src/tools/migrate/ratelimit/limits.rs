@@ -15,6 +15,12 @@ pub(super) struct Limit {
     pub(super) verdict: Verdict,
 }
 
+struct Rate {
+    requests: u64,
+    /// As gateway.toml writes it.
+    period: String,
+}
+
 impl Limit {
     pub(super) fn unlimited() -> Limit {
         Limit { name: None, instead_of: Vec::new(), verdict: Verdict::Unlimited }
@@ -51,31 +57,8 @@ impl Reading<'_> {
             }
             return Some(Verdict::Unlimited);
         }
-        if let Some(key) = RATE.iter().find(|key| exceeds_word(written, key)) {
-            self.refuse(written.line, format!("`{key}` is more than {}", u32::MAX));
-        }
-        let unit = written.word("unit").unwrap_or_default().to_ascii_lowercase();
-        let Some((_, unit_seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
-            self.left_out(
-                written,
-                &format!("unit: {unit}"),
-                "it is not a unit, so the service refuses the file; its requests are not limited",
-            );
-            return None;
-        };
-        let multiplier = written.count("unit_multiplier").unwrap_or(1);
-        // 0 if it is not written, because a number that nobody writes is nothing there.
-        let units = written.get("requests_per_unit").map_or(Some(0), Node::number);
-        let period = unit_seconds.checked_mul(multiplier).filter(|period| (1..=PERIOD_MAX).contains(period));
-        let (Some(units), Some(period)) = (units, period) else {
-            self.left_out(
-                written,
-                "rate_limit",
-                "its number of requests or its period is invalid; its requests are not limited",
-            );
-            return None;
-        };
-        match (units, is_shadow) {
+        let Rate { requests, period } = self.rate(written)?;
+        match (requests, is_shadow) {
             (0, false) => return Some(Verdict::Denied),
             (0, true) => {
                 self.differs(
@@ -92,7 +75,7 @@ impl Reading<'_> {
             "by",
             array(self.counted_by(descriptor, path).iter().map(|key| text(&format!("entry:{key}")))),
         );
-        policy.key("limit", text(&format!("{units}/{}", period_text(&unit, multiplier, period))));
+        policy.key("limit", text(&format!("{requests}/{period}")));
         policy.key("algorithm", text("fixed-window"));
         policy.key("overshoot", 0);
         if is_shadow {
@@ -101,6 +84,35 @@ impl Reading<'_> {
         let verdict = Verdict::Limited(policy.name.clone());
         self.draft.policies.push(policy);
         Some(verdict)
+    }
+
+    /// How many requests in which period. `None`, and said so, if the service would refuse the file.
+    fn rate(&mut self, written: &Node) -> Option<Rate> {
+        if let Some(key) = RATE.iter().find(|key| exceeds_word(written, key)) {
+            self.refuse(written.line, format!("`{key}` is more than {}", u32::MAX));
+        }
+        let unit = written.word("unit").unwrap_or_default().to_ascii_lowercase();
+        let Some((_, unit_seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
+            self.left_out(
+                written,
+                &format!("unit: {unit}"),
+                "it is not a unit, so the service refuses the file; its requests are not limited",
+            );
+            return None;
+        };
+        let multiplier = written.count("unit_multiplier").unwrap_or(1);
+        // 0 if it is not written, because a number that nobody writes is nothing there.
+        let requests = written.get("requests_per_unit").map_or(Some(0), Node::number);
+        let period = unit_seconds.checked_mul(multiplier).filter(|period| (1..=PERIOD_MAX).contains(period));
+        let (Some(requests), Some(period)) = (requests, period) else {
+            self.left_out(
+                written,
+                "rate_limit",
+                "its number of requests or its period is invalid; its requests are not limited",
+            );
+            return None;
+        };
+        Some(Rate { requests, period: period_text(&unit, multiplier, period) })
     }
 
     /// The keys whose values are counted apart, each once. One value alone needs no counting.

@@ -129,7 +129,7 @@ fn is_unrecognised(entry: &Entry<'_>) -> bool {
 /// Whether the request never came to limits, and would not under others: they decided nothing, and the reason is one that
 /// the gateway finds before them. A route or an address is another configuration's to refuse.
 fn was_refused_before_limits(entry: &Entry<'_>) -> bool {
-    let reason = Reason::ALL.into_iter().find(|reason| entry.reason.as_deref() == Some(reason.code()));
+    let reason = Reason::ALL.into_iter().find(|reason| entry.reason.as_deref() == Some(reason.word()));
     let is_before = matches!(
         reason,
         Some(
