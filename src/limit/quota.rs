@@ -186,6 +186,13 @@ impl Quota {
         self.period_ns == other.period_ns && self.calendar == other.calendar
     }
 
+    /// Whether windows of the other are of the same unit of the calendar and begin at other times: in another zone, or on
+    /// another day of the month.
+    pub fn is_shifted_to(&self, other: &Quota) -> bool {
+        let units = [self.calendar, other.calendar].map(|calendar| calendar.map(Calendar::unit));
+        units[0].is_some() && units[0] == units[1] && self.calendar != other.calendar
+    }
+
     /// The number of the fixed window in which the clock reads `now_ns`.
     #[inline]
     pub fn window_at(&self, now_ns: u64) -> u64 {
