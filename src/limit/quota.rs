@@ -125,6 +125,17 @@ impl Quota {
         self.of_units(multiplied(self.limit), multiplied(self.burst))
     }
 
+    /// The same window with room for what another admits.
+    #[must_use]
+    pub fn raised_to(self, other: &Quota) -> Quota {
+        let most = match self.algorithm {
+            Algorithm::SlidingLog => sliding_log::LIMIT_MAX,
+            _ => u64::MAX,
+        };
+        let raised = |own: NonZeroU64, to: u64| NonZeroU64::new(to.min(most)).map_or(own, |to| own.max(to));
+        self.of_units(raised(self.limit, other.limit.get()), raised(self.burst, other.capacity()))
+    }
+
     /// How many of `nodes` spend the quota in fallback: all, or as many as it has units. Which they are the key says.
     #[must_use]
     pub fn spenders(&self, nodes: u32) -> u32 {
