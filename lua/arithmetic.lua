@@ -14,9 +14,10 @@
 -- window_at(edges, period_us, at_us)     the number of the window of a time
 -- window_start(edges, period_us, index)  when the window of a number begins
 -- is_calendar(period_us)                 whether a record with this period is of the calendar
+-- day_us                                 a day: windows of the calendar are longer than their period by less
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
-local exact, deepest = 2 ^ 53, 2 ^ 20
+local exact, deepest, day_us = 2 ^ 53, 2 ^ 20, 86400e6
 
 local function is_count(a)
   return a >= 0 and a < exact
@@ -76,7 +77,7 @@ local function window_start(edges, period_us, index)
 end
 
 local function is_calendar(period_us)
-  return period_us > 1 and (period_us - 1) % 86400e6 == 0
+  return period_us > 1 and (period_us - 1) % day_us == 0
 end
 
 local function divisor(a, b)

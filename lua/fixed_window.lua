@@ -1,13 +1,15 @@
 -- Fixed window: a count that starts again at every multiple of the period, or where a window of the calendar begins.
 --
 -- KEYS  the key of one window, by its index: one string of 36 bytes: index, count 'd' each, until_s 'I4'; the plan it
---       was written under: limit, period_us 'd' each (see keys.lua). Of a window of the calendar, the time when it began is in
---       the place of the index, so that it is found again if the zone has changed
+--       was written under: limit, period_us 'd' each (see keys.lua). Of a window of the calendar 44 bytes: when it began and
+--       when it ends, 'd' each, are in the place of the index, so that it is found again under another zone or anchor
 -- ARGV  none of its own: a plan (limit, period_ns, edges)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, is_over, save (see take.lua),
 --         carried
 --
 -- A changed plan keeps what was spent. A count above the limit is a debt: each window that ends takes one limit of it.
+-- A window of another zone or anchor that reaches into the present one counts in this until it ends, so its key is kept for a
+-- period more. A refusal does not let a record count for longer: its window may be the right one for the next request.
 
 local fixed_window = {}
 
@@ -17,36 +19,37 @@ function fixed_window.prepare(plan)
   plan.tail = pack('<dd', plan.limit, plan.period_us)
 end
 
--- What a record says; `index` is nil if it is none. Of a window of the calendar, `index` is a time after its beginning, and
--- the last result one within it, whichever zone it had.
+-- What a record says; `index` is nil if it is none. Of a window of the calendar, `index` is a time within it, and the last result
+-- its end.
 local function read(saved)
-  local index, count, until_s, limit, period_us, within_us = nil, 0, 0, 0, 0, nil
+  local index, count, until_s, limit, period_us, ends_us = nil, 0, 0, 0, 0, nil
   if #saved == 36 then
     index, count, until_s, limit, period_us = unpack_from('<ddI4dd', saved)
-    within_us = is_calendar(period_us) and index + floor(period_us / 2)
+  elseif #saved == 44 then
+    index, ends_us, count, until_s, limit, period_us = unpack_from('<dddI4dd', saved)
   elseif #saved == 64 then
     -- Of leases (window_lease.lua).
-    index, count = unpack_from('<dd', saved)
+    index, count, ends_us = unpack_from('<ddd', saved)
     limit, period_us = unpack_from('<dd', saved, 49)
-    period_us = ceil(period_us / 1000)
-    within_us = is_calendar(period_us) and index
-    index, count = within_us or floor(index / period_us), ceil(count)
+    period_us, count = ceil(period_us / 1000), ceil(count)
+    if not is_calendar(period_us) then index, ends_us = floor(index / period_us), nil end
   end
   local is_record = index and is_count(index) and is_count(count) and is_plan(limit, period_us, limit)
+    and (not ends_us or is_calendar(period_us) and math.abs(ends_us - index) <= period_us + day_us)
   -- A count is over before its key expires.
-  if is_record and #saved == 36 and until_s < kept_last_s then
-    local begins_us, lasts_us = within_us and index or index * period_us, ceil(count / limit) * period_us
-    is_record = begins_us + lasts_us <= until_s * 1e6
+  if is_record and #saved ~= 64 and until_s < kept_last_s then
+    local first_us = ends_us or (index + 1) * period_us
+    is_record = first_us + (ceil(count / limit) - 1) * period_us <= until_s * 1e6
   end
-  return is_record and index or nil, count, until_s, limit, period_us, within_us
+  return is_record and index or nil, count, until_s, limit, period_us, ends_us
 end
 
 -- What window_lease.lua reads of a record: what is spent, of whose plan, as of when.
 function fixed_window.carried(state, saved)
-  local index, count, _, limit, period_us, within_us = read(saved)
+  local index, count, _, limit, period_us, ends_us = read(saved)
   if not index then return false end
   state.at_us, state.count, state.before, state.limit, state.period_us = index * period_us, count, 0, limit, period_us
-  if within_us then state.at_us, state.since_us = min(within_us, now_us), index end
+  if ends_us then state.at_us, state.before = max(index, min(ends_us - 1, now_us)), ends_us end
   return true
 end
 
@@ -55,17 +58,21 @@ function fixed_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
   if not saved then return end
-  local index, count, until_s, limit, period_us, within_us = read(saved)
+  local index, count, until_s, limit, period_us, ends_us = read(saved)
   -- A value that is no record counts as a spent window, so that a key cannot be reset by overwriting it.
   if not index then
     state.count, state.is_scaled = plan.limit, true
     return
   end
-  if within_us and period_us == plan.period_us then index = window_at(plan.edges, period_us, within_us) end
+  if ends_us and period_us == plan.period_us then
+    -- If the clock is not behind: the last window into which that of the record reaches.
+    index = window_at(plan.edges, period_us, index > now_us and index or min(now_us, ends_us - 1))
+    state.is_scaled = ends_us > window_start(plan.edges, period_us, index + 1)
+  end
   if limit ~= plan.limit or period_us ~= plan.period_us then
     local ended = plan.index - index
     if period_us ~= plan.period_us then
-      ended = floor(within_us and (now_us - index) / (period_us - 1) or floor(now_us / period_us) - index)
+      ended = ends_us and floor((now_us - ends_us) / (period_us - 1)) + 1 or floor(now_us / period_us) - index
     end
     count = max(0, count - max(0, ended) * limit)
     if limit > plan.limit and count > plan.limit and period_us == plan.period_us then
@@ -88,7 +95,7 @@ function fixed_window.open(state)
     if index == plan.index + 1 then
       state.index = index
     else
-      state.is_scaled = index > plan.index
+      state.is_scaled = state.is_scaled or index > plan.index
     end
   end
 end
@@ -138,11 +145,14 @@ end
 function fixed_window.save(state, reset_us)
   local key, plan, index = state.key, state.plan, state.index
   if state.count == 0 then return keep(key, false) end
-  if plan.edges then
-    index = window_start(plan.edges, plan.period_us, index)
-    reset_us = max(reset_us, index + ceil(state.count / plan.limit) * plan.period_us - now_us)
+  local edges, period_us, until_s = plan.edges, plan.period_us, state.until_s
+  if not edges then
+    return keep(key, pack('<ddI4', index, state.count, kept_until(key, until_s, reset_us, 0)), plan.tail)
   end
-  keep(key, pack('<ddI4', index, state.count, kept_until(key, state.until_s, reset_us, 0)), plan.tail)
+  local begins_us, ends_us = window_start(edges, period_us, index), window_start(edges, period_us, index + 1)
+  local last_us = max(reset_us, ends_us + (ceil(state.count / plan.limit) - 1) * period_us - now_us)
+  until_s = kept_until(key, until_s, last_us + period_us, 0)
+  keep(key, pack('<dddI4', begins_us, ends_us, state.count, until_s), plan.tail)
 end
 
 return fixed_window

@@ -13,9 +13,10 @@
 -- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
 -- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
 -- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under:
--- limit, period_ns (doubles). A window may be one of the calendar (arithmetic.lua). An epoch never crosses a window's end. A
--- changed limit leaves the units as they are; under a changed period, what is spent counts in the present window. A record
--- of an exact window is read too.
+-- limit, period_ns (doubles). A window may be one of the calendar (arithmetic.lua); in the place of `previous` is then the end of
+-- the window in which `current` was granted, so that a window of another zone or anchor that reaches into the present one counts
+-- in this (fixed_window.lua). An epoch never crosses a window's end. A changed limit leaves the units as they are; under a changed period, what is
+-- spent counts in the present window. A record of an exact window is read too.
 --
 -- Its twin is src/limit/script_model/window.rs, operation for operation; a test compares them bit by bit. lease.lua
 -- says why steps are skipped and functions hardly called.
@@ -104,26 +105,24 @@ end
 
 -- A record of an exact window, or one of another period: what is spent as of now. It keeps its window if that is the same.
 local function window_carried(saved)
-  local at_us, spent, before, old_limit, old_ns, since_us
+  local at_us, spent, before, old_limit, old_ns
   if #saved == 64 then
     at_us, spent, before = unpack_from('<ddd', saved)
     old_limit, old_ns = unpack_from('<dd', saved, 49)
     local is_record = is_plan(old_limit, old_ns / 1000, old_limit) and is_count(at_us) and is_count(spent)
     if not (is_record and is_count(before)) then return '' end
-    since_us = at_us
   else
     local state = {}
     if not module(is_sliding and 3 or 2).carried(state, saved) then return '' end
     at_us, spent, before, old_limit, old_ns = state.at_us, state.count, state.before, state.limit, state.period_us * 1000
-    since_us = state.since_us
   end
   if old_ns ~= period_ns then
     local old_us = floor(old_ns / 1000)
     local index, then_index = floor(now_us / old_us), floor(at_us / old_us)
-    if is_calendar(old_us) then index, then_index = floor((now_us - since_us) / (old_us - 1)), 0 end
+    if is_calendar(old_us) then index, then_index = floor((now_us - before) / (old_us - 1)) + 1, 0 end
     if index > then_index then spent, before = 0, index == then_index + 1 and spent or 0 end
     if is_sliding then spent = spent + before * (old_us - max(0, now_us - max(index, then_index) * old_us)) / old_us end
-    at_us, spent, before = now_us, min(spent, limit + max(0, spent - old_limit)), 0
+    at_us, spent, before = now_us, min(spent, limit + max(0, spent - old_limit)), at_hand.edges and now_us + 1 or 0
   end
   return pack('<dddffffI4HHdd', at_us, spent, before, 0, 0, 0, 0, 0, 0, 0, limit, period_ns)
 end
@@ -132,7 +131,7 @@ end
 -- ends.
 local function window_open(saved)
   if saved and #saved > 0 and sub(saved, 57) ~= lease_tail then saved = window_carried(saved) end
-  local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, 0, 0, 0
+  local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, at_hand.edges and now_us + 1 or 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s = 0, 0, 0, 0, 0, 0
   if saved and #saved ~= 64 then
     current = limit
@@ -142,7 +141,8 @@ local function window_open(saved)
       unpack_from('<dddffffI4HH', saved)
     if not (at_us >= 0 and at_us < exact and current >= 0 and current < exact and previous >= 0 and previous < exact
       and wanted >= 0 and wanted < exact and wanted_before >= 0 and wanted_before < exact and out >= 0 and out < exact
-      and out_before >= 0 and out_before < exact) then
+      and out_before >= 0 and out_before < exact
+      and (not at_hand.edges or math.abs(previous - at_us) <= period_us + day_us)) then
       return window_open('')
     end
     since_us = packed % lease_since
@@ -154,7 +154,7 @@ local function window_open(saved)
   local index, then_index, starts_us, ends_us = to_us / period_us, at_us / period_us, nil, nil
   if at_hand.edges then
     local edges = at_hand.edges
-    index, then_index = window_at(edges, period_us, to_us), window_at(edges, period_us, at_us)
+    index, then_index = window_at(edges, period_us, to_us), window_at(edges, period_us, min(previous - 1, to_us))
     starts_us, ends_us = window_start(edges, period_us, index), window_start(edges, period_us, index + 1)
   else
     index, then_index = index - index % 1, then_index - then_index % 1
@@ -163,7 +163,7 @@ local function window_open(saved)
   end
   local is_new = index - then_index >= 1
   if is_new then
-    previous = index - then_index == 1 and current or 0
+    previous = at_hand.edges and ends_us or index - then_index == 1 and current or 0
     current = 0
   end
   local begins_us = is_whole and then_index * period_us or at_us - since_us
@@ -305,6 +305,7 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
   elseif is_sliding and given_us >= starts_us - period_us then
     previous = max(previous + delta, 0)
   end
+  if at_hand.edges and (delta > 0 or ends_us < previous) then previous = ends_us end
   if not is_first then
     out = out - spent + delta
     if 0 > out then out = 0 end
@@ -358,6 +359,7 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
     previous, rate = max(previous - later * (period_us / lasts_us), 0), rate + later / left_s
     aging = previous * ((ends_us - at_us) / period_us)
   end
+  if at_hand.edges and served + extra + keep > 0 then previous = ends_us end
   -- Units that requests wait for are spent at once, so only the others count as out.
   current, out = current + (served + extra + later), out + (extra + later)
   spent = aging + current

@@ -197,13 +197,18 @@ fn methods_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpan
 fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     // Whether any route with the policy authenticates. Collected in one pass over the routes, because there may be a
     // million.
-    let mut used: HashMap<&str, bool> = HashMap::new();
+    // Whether any of its routes authenticates, and by a method that can give claims.
+    let mut used: HashMap<&str, (bool, bool)> = HashMap::new();
+    let open = config.auth.iter().filter(|method| matches!(method.kind, MethodKind::Anonymous(_)));
+    let open: HashSet<&str> = open.map(|method| &*method.name).collect();
     let matching = config.policies.iter().filter(|policy| policy.matches != MatchesDefinition::default());
     let mut unmet: HashMap<&str, &MatchesDefinition> =
         matching.map(|policy| (&*policy.name, &policy.matches)).collect();
     for route in &config.routes {
+        let has_claims = route.access.auth.iter().any(|method| !open.contains(method.as_str()));
         for name in &route.limits {
-            *used.entry(name).or_default() |= !route.access.auth.is_empty();
+            let used = used.entry(name).or_default();
+            (used.0, used.1) = (used.0 | !route.access.auth.is_empty(), used.1 | has_claims);
             if unmet.get(name.as_str()).is_some_and(|matches| may_match(matches, route)) {
                 unmet.remove(name.as_str());
             }
@@ -211,7 +216,7 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
     }
     for rule in config.domains.iter().flat_map(|domain| &domain.rules) {
         let VerdictDefinition::Limited(limits) = &rule.verdict else { continue };
-        limits.iter().for_each(|name| _ = used.entry(name).or_insert(true));
+        limits.iter().for_each(|name| _ = used.entry(name).or_insert((true, true)));
     }
     let is_open = config.routes.iter().any(|route| route.limits.is_empty()) && !ctx.has_errors();
     for (policy, fields) in config.policies.iter().zip(&places.policies) {
@@ -224,7 +229,11 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
         let place = fields.place("match").filter(|_| is_unmet && !ctx.has_errors());
         let message = "no route with this policy has such requests, so it never counts one";
         ctx.warn(place, message, "name a method and a path that one of its routes has");
-        let is_blind = used.get(policy.name.as_str()) == Some(&false);
+        let has_no_claims = used.get(policy.name.as_str()).is_some_and(|(_, has_claims)| !has_claims);
+        let place = fields.place("anchor-claim").filter(|_| has_no_claims && policy.anchor_claim.is_some());
+        let message = "no route with this limit has clients with claims, so `anchor` applies to all of them";
+        ctx.warn(place, message, "add `auth` to the routes, or leave `anchor-claim` out");
+        let is_blind = used.get(policy.name.as_str()).is_some_and(|(has_auth, _)| !has_auth);
         if let Some(place) = fields.place("by").filter(|_| is_blind)
             && policy.by.iter().any(Dimension::needs_identity)
         {

@@ -139,6 +139,10 @@ impl State {
     /// line up, the count goes into the new quota's current window. Permits keep their number, because each comes back on its
     /// own; nothing else becomes a permit. Of a state that does not fit, `outgrown` says so first.
     pub fn rescale(self, old: &Quota, new: &Quota, now_ns: u64) -> State {
+        if let (true, Some(calendar)) = (old.is_shifted_to(new), new.calendar()) {
+            let moved = self.counter().shifted(old, new, now_ns);
+            return State::from_counter(moved).rescale(&old.on_calendar(calendar), new, now_ns);
+        }
         if new.algorithm() == Algorithm::Concurrency {
             return if old.algorithm() == Algorithm::Concurrency { self } else { State::default() };
         }
@@ -162,6 +166,13 @@ impl State {
         let kept = spent.min(units(new_whole, new).saturating_add(debt));
         let kept = kept.div_ceil(1 << (GRAIN_BITS - shift_of(new)));
         State::with_used(new, (u64::try_from(kept).unwrap_or(u64::MAX), new_whole), now_ns)
+    }
+
+    /// Whether a refusal under another quota leaves the state as it is: in a window of another zone or anchor that ends no later
+    /// than the one of now, so that a request with another day in its claim does not let it count for longer.
+    pub fn stays_under(self, old: &Quota, new: &Quota, now_ns: u64) -> bool {
+        let ends_ns = |quota: &Quota, window: u64| quota.window_start_ns(window.saturating_add(1));
+        old.is_shifted_to(new) && ends_ns(old, self.counter().index) <= ends_ns(new, new.window_at(now_ns))
     }
 
     /// What a charge is told of a state that holds more than its lower limit of the same period: nothing is left until enough of

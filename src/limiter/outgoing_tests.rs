@@ -254,13 +254,47 @@ fn a_limit_that_changes_with_the_algorithm_is_that_of_now() {
     let raised = after(&before, counts(&["20/h"], Algorithm::FixedWindow), NOW);
     [&before, &raised].into_iter().for_each(|table| declare(&limiter, table));
     assert_eq!(admitted(&limiter, &raised, NOW, 30), 15);
-    // Another period is another limit: what was goes on as it was.
+    // Another period is another limit, which what was has room for.
     let other = after(&before, counts(&["20/m"], Algorithm::FixedWindow), NOW);
-    assert_eq!(other.policies()[0].windows[1].quota, before.policies()[0].windows[0].quota);
+    let raised = counts(&["20/h"], Algorithm::TokenBucket);
+    assert_eq!(other.policies()[0].windows[1].quota, raised.policies()[0].windows[0].quota);
+    let lower = after(&before, counts(&["5/m"], Algorithm::FixedWindow), NOW);
+    assert_eq!(lower.policies()[0].windows[1].quota, before.policies()[0].windows[0].quota);
     // What a log cannot hold stays as it was.
     let log = counts(&["10/h"], Algorithm::SlidingLog);
     let large = after(&log, counts(&["10000000000/h"], Algorithm::TokenBucket), NOW);
     assert_eq!(large.policies()[0].windows[1].quota, log.policies()[0].windows[0].quota);
+}
+
+/// As when a limit of a tier is put by mistake, and deleted.
+#[test]
+fn a_longer_period_of_before_counts_for_one_of_now_and_only_for_keys_that_it_counted() {
+    let limiter = limiter();
+    let month = || table(&[policy("p", "2/month by consumer")]);
+    let minute = || table(&[policy("p", "60/m burst 20 by consumer")]);
+    let before = month();
+    declare(&limiter, &before);
+    let asks = |table: &RouteTable, consumer, now_ns, times: usize| {
+        (0..times).filter(|_| check(&limiter, table, &job(consumer), now_ns).is_admitted()).count()
+    };
+    assert_eq!(asks(&before, "ann", NOW, 5), 2);
+    let mut now = after(&before, minute(), NOW);
+    declare(&limiter, &now);
+    assert_eq!(labels(&now), ["p", "p-before"]);
+    assert_eq!(asks(&now, "new", NOW, 30), 20, "as if there had been no month");
+    assert_eq!(asks(&now, "ann", NOW, 30), 20, "58 of 60 are left");
+    // Whatever is loaded meanwhile.
+    now = after(&now, minute(), NOW + 30 * SECOND);
+    assert_eq!(asks(&now, "ann", NOW + 30 * SECOND, 60), 20);
+    assert!(!now.has_over(NOW + 60 * SECOND - 1) && now.has_over(NOW + 60 * SECOND));
+    let over = now.without_over(NOW + 60 * SECOND);
+    assert_eq!(labels(&over), ["p"]);
+    assert_eq!(asks(&over, "ann", NOW + 60 * SECOND, 60), 20);
+    // Taken back, the month goes on with its count.
+    let again = after(&over, month(), NOW + 61 * SECOND);
+    declare(&limiter, &again);
+    assert_eq!(asks(&again, "ann", NOW + 61 * SECOND, 5), 0);
+    assert_eq!(asks(&again, "eve", NOW + 61 * SECOND, 5), 2);
 }
 
 #[test]
@@ -275,7 +309,7 @@ fn what_is_in_flight_does_not_count_on() {
     let before = counts(&["5/h"], Algorithm::TokenBucket);
     assert_eq!(admitted(&limiter, &before, NOW, 3), 3);
     let table = after(&before, flight(100), NOW);
-    assert_eq!(admitted(&limiter, &table, NOW, 9), 2, "but what is in flight now counts beside what was");
+    assert_eq!(admitted(&limiter, &table, NOW, 9), 9, "nor does anything beside it");
 }
 
 #[test]

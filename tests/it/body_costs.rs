@@ -369,6 +369,42 @@ fn a_compressed_answer_says_what_it_cost_and_passes_as_it_is() {
     }
 }
 
+/// The server ends a response in the middle of what it compresses, or of a list, or breaks it there.
+#[test]
+fn a_sum_of_which_a_part_is_missing_is_not_charged() {
+    let begun = "{\"usage\":[{\"tokens\":30},";
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(begun.as_bytes()).expect("memory takes it");
+    encoder.flush().expect("memory takes it");
+    let compressed = encoder.get_ref().clone();
+    let two = "cost = { response-json = [\"usage.*.tokens\", \"input\"], estimate = 100 }";
+    let input = "{\"input\":7,\"usage\":[{\"tokens\":1}]}\n";
+    let mut both = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    both.write_all(format!("{input}{begun}").as_bytes()).expect("memory takes it");
+    both.flush().expect("memory takes it");
+    let one = TOKENS.replace("usage.total_tokens", "usage.*.tokens");
+    for (policy, coding, body, missing, charged, outcome) in [
+        (one.as_str(), "gzip", compressed.clone(), 0, 100, "encoded"),
+        (one.as_str(), "gzip", compressed, 9, 100, "cut"),
+        (one.as_str(), "identity", begun.as_bytes().to_vec(), 0, 100, "absent"),
+        (one.as_str(), "identity", begun.as_bytes().to_vec(), 9, 100, "cut"),
+        (two, "gzip", both.get_ref().clone(), 0, 8, "known"),
+        (two, "identity", format!("{input}{begun}").into_bytes(), 9, 8, "known"),
+    ] {
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Encoding: {coding}\r\nContent-Length: {}\r\n\r\n",
+            body.len() + missing
+        );
+        let upstream = Upstream::answering([head.as_bytes(), &body].concat());
+        let gateway = before(&upstream, policy, "");
+        let mut client = gateway.client();
+        client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        client.head();
+        eventually("it is counted", || (costs(&gateway, outcome) == 1.0).then_some(()));
+        settles_to(&gateway, 1_000 - charged, &format!("{policy} {coding} {missing}"));
+    }
+}
+
 #[test]
 fn a_coding_that_is_not_read_is_charged_the_estimate() {
     for coding in ["gzip", "deflate"] {

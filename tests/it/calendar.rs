@@ -33,9 +33,20 @@ fn the_script_counts_as_the_table_does() {
     for (seed, unit) in (0..40).map(|seed| (seed, CalendarUnit::ALL[(seed % 4) as usize])) {
         let random = Random::new(seed + 1);
         let below = |bound: u64| random.next() % bound;
-        let (key, quota) = (format!("k{seed}"), limited(10, unit, store.zone));
+        let key = format!("k{seed}");
         let (mut state, mut now_us) = (State::default(), 1_772_000_000_000_000 + below(30_000_000_000_000));
+        let (mut of, mut quota) = (limited(10, unit, zone()), limited(10, unit, zone()));
+        (store.zone, store.anchor) = (zone(), 1);
         for step in 0..80 {
+            // Under which quota the table keeps the state, and that of now.
+            let is_shifted = below(4) == 0;
+            if is_shifted {
+                let hours = below(24).cast_signed() * 3_600 - 11 * 3_600;
+                store.zone =
+                    if below(2) == 0 { zone() } else { Zone::new("Test/Far", vec![(i64::MIN, hours)]) };
+                store.anchor = 1 + below(31) as u8;
+                quota = of.on_calendar(Calendar::new(unit, store.zone, 0).anchored(store.anchor));
+            }
             let before_us = now_us;
             let (_, ends_ns) = quota.window_around_ns(unix_us(now_us));
             now_us = match below(8) {
@@ -48,21 +59,26 @@ fn the_script_counts_as_the_table_does() {
             edges += u32::from(is_edge);
             let (cost, context) = (1 + below(4), format!("{unit:?} seed {seed} step {step} at {now_us}"));
             let part = part(quota, cost, 0);
+            let now_ns = now_us * 1_000;
             match below(6) {
                 0 => {
                     store.debit(&[&key], &[part], now_us);
-                    state = state.debit(&quota, cost, now_us * 1_000);
+                    state = state.rescale(&of, &quota, now_ns).debit(&quota, cost, now_ns);
+                    of = quota;
                 }
                 // Of a window that is over, only the script has carried the debt over by then.
-                1 if !is_edge => {
+                1 if !is_edge && !is_shifted => {
                     store.give_back(&[&key], &[part], before_us, now_us);
-                    state = state.give_back(&quota, cost, before_us * 1_000);
+                    state = state.rescale(&of, &quota, now_ns).give_back(&quota, cost, before_us * 1_000);
+                    of = quota;
                 }
                 _ => {}
             }
             let told = store.take(&[&key], &[part], now_us);
-            let (after, outcome) = state.take(&quota, cost, now_us * 1_000);
-            state = after;
+            let (after, outcome) = state.rescale(&of, &quota, now_ns).take(&quota, cost, now_ns);
+            if outcome.is_admitted() || !state.stays_under(&of, &quota, now_ns) {
+                (state, of) = (after, quota);
+            }
             assert_eq!(told.admitted, outcome.is_admitted(), "{context}");
             assert_eq!(told.parts[0].remaining, outcome.remaining, "{context}");
             let calendar = quota.calendar().expect("it is of one");
@@ -102,7 +118,7 @@ fn what_was_spent_stays_spent_under_another_zone_or_unit_until_it_ends() {
     assert_eq!(left(tokyo, "zone", month, 4, tokyo_us), 6);
     // Back again: in February for UTC, what counts is of March, and counts there, too.
     assert_eq!(left(Zone::utc(), "zone", month, 0, tokyo_us + 1), 6);
-    assert_eq!(left(Zone::utc(), "zone", month, 0, utc_us), 6);
+    assert_eq!(left(tokyo, "zone", month, 0, utc_us), 6);
     for (key, before, after) in [
         ("a", days(1), day),
         ("b", day, days(1)),
@@ -117,7 +133,6 @@ fn what_was_spent_stays_spent_under_another_zone_or_unit_until_it_ends() {
         let expected = if after == month { 2 } else { 10 };
         assert_eq!(left(Zone::utc(), key, after, 0, noon + 86_400_000_000), expected, "{key}");
     }
-    // What another unit counted is over 31 days after a month has begun, because the record does not say how long it was.
     let over_us = utc_us + 3 * 86_400_000_000;
     for (key, before) in [("g", month), ("h", day), ("i", days(1))] {
         assert_eq!(left(Zone::utc(), key, before, 7, noon), 3, "{key}");
@@ -130,6 +145,61 @@ fn what_was_spent_stays_spent_under_another_zone_or_unit_until_it_ends() {
     assert_eq!(left(Zone::utc(), "limit", of(5), 0, noon), 0);
     assert_eq!(left(Zone::utc(), "limit", month, 0, noon), 3);
     assert_eq!(left(Zone::utc(), "limit", of(5), 0, utc_us), 5);
+}
+
+/// 15 days of a month are more than half a window: that of before began long before that of now, or will begin long after it.
+#[test]
+fn another_anchor_or_zone_gives_no_fresh_quota_and_no_wait_beyond_the_window_of_now() {
+    let mut store = Store::start();
+    let (day_us, month) = (86_400_000_000, limited(10, CalendarUnit::Month, Zone::utc()));
+    // When March 2027 begins.
+    let march_us = 1_803_859_200_000_000_u64;
+    let mut told = |anchor, key: &str, cost, day: u64| {
+        store.anchor = anchor;
+        let at_us = march_us + day * day_us;
+        (store.take(&[key], &[part(month, cost, 0)], at_us).parts[0], at_us)
+    };
+    for (day, anchor, ends) in
+        [(22, 20, 50), (22, 16, 46), (3, 10, 9), (22, 28, 27), (1, 31, 30), (29, 30, 60)]
+    {
+        let key = format!("{day} {anchor}");
+        assert_eq!(told(1, &key, 10, day).0.remaining, 0, "{key}");
+        let (refused, at_us) = told(anchor, &key, 1, day);
+        let left_us = march_us + ends * day_us - at_us;
+        assert_eq!((refused.remaining, refused.reset_us), (0, left_us), "{key}");
+        assert_eq!(refused.wait_us, left_us.cast_signed(), "{key}");
+        // Until the window of now ends, whether that of before has ended or not.
+        assert!(told(anchor, &key, 1, ends - 1).0.wait_us > 0, "{key}");
+        assert_eq!(told(anchor, &key, 1, ends).0.remaining, 9, "{key}");
+    }
+}
+
+#[test]
+fn a_refusal_of_another_day_takes_no_unit_into_the_next_month() {
+    let mut store = Store::start();
+    let month = limited(10, CalendarUnit::Month, Zone::utc());
+    let april_us = 1_803_859_200_000_000_u64 + 31 * 86_400_000_000;
+    let mut left = |anchor, cost, at_us| {
+        store.anchor = anchor;
+        store.take(&["k"], &[part(month, cost, 0)], at_us).parts[0].remaining
+    };
+    assert_eq!(left(1, 10, april_us - 1_000_000), 0);
+    for anchor in 2..=31 {
+        assert_eq!(left(anchor, 1, april_us - 999_000), 0, "{anchor}");
+    }
+    assert_eq!(left(1, 1, april_us), 9);
+}
+
+/// A key is kept as long as it may count, and a period more in which it may count under another anchor.
+#[test]
+fn a_key_of_the_calendar_outlives_its_window_by_one() {
+    let mut store = Store::forgetful();
+    let now_us = now().as_micros() as u64;
+    let month = limited(10, CalendarUnit::Month, Zone::utc());
+    store.take(&["k"], &[part(month, 1, 0)], now_us);
+    let lives_ms: u64 = redis::cmd("PTTL").arg("k").query(&mut store.connection).expect("it is kept");
+    let needed_ms = (month.window_left_ns(unix_us(now_us)) / 1_000 + month.period_ns().get() / 1_000) / 1_000;
+    assert!((needed_ms - 60_000..needed_ms + 60_000).contains(&lives_ms), "{lives_ms} {needed_ms}");
 }
 
 #[test]
@@ -156,7 +226,8 @@ fn a_record_that_no_script_left_is_a_spent_month() {
     let (noon, ends_us) = (1_802_692_800_000_000, 1_803_859_200_000_000);
     store.take(&["k"], &[part(month, 7, 0)], noon);
     let record: Vec<u8> = redis::cmd("GET").arg("k").query(&mut store.connection).expect("it is kept");
-    for at in [0, 8, 20, 28] {
+    assert_eq!(record.len(), 44);
+    for at in [0, 8, 16, 28, 36] {
         for number in [f64::NAN, f64::INFINITY, -1.0, 1e15, 9e15, 1e300, -1e300] {
             let mut record = record.clone();
             record[at..at + 8].copy_from_slice(&number.to_le_bytes());
@@ -320,6 +391,50 @@ fn a_fleet_counts_anew_when_the_month_of_its_zone_begins() {
         let (wait_s, reset_s) = (refused.number("retry-after"), reset_of(&refused));
         assert!(reset_s <= wait_s + 3 && wait_s <= reset_s + 61, "{path}: {reset_s} {wait_s}");
         assert!((27 * 86_400..32 * 86_400).contains(&wait_s), "{path}: {wait_s}");
+    }
+}
+
+#[test]
+fn another_anchor_gives_a_fleet_no_fresh_quota_and_no_longer_wait() {
+    let redis = Redis::start(&[]);
+    let around = |day: u8| Calendar::new(CalendarUnit::Month, Zone::utc(), 0).anchored(day).around_s(now());
+    // The days of which the month began last, and of which it ends first: almost a month apart.
+    let young = (1..=31).max_by_key(|day| around(*day).0).expect("there are days");
+    let old = (1..=31).min_by_key(|day| around(*day).0).expect("there are days");
+    for (sharing, limit) in [("overshoot = 0", 20), ("", 300)] {
+        for (before, after) in [(old, young), (young, old)] {
+            let name = format!("p{limit}-{before}");
+            let config = |anchor: u8| {
+                format!(
+                    "[redis]\nurl = \"redis://{}\"\ndeadline = \"1s\"\n\
+                     [policy.{name}]\nby = [\"header:x-user\"]\nlimit = \"{limit}/month\"\nanchor = {anchor}\n{sharing}\n\
+                     [[route]]\npath = \"/\"\nlimit = \"{name}\"\nrespond = {{}}\n",
+                    redis.addr()
+                )
+            };
+            let nodes = [(); 2].map(|()| Gateway::start(&config(before)));
+            nodes.iter().for_each(|node| {
+                eventually("it is connected", || {
+                    (node.metric("sluicegate_redis_up", &[]) == 1.0).then_some(())
+                });
+            });
+            let admitted = |requests: usize| {
+                let admits = |turn: &usize| ask(&mut nodes[turn % 2].client(), "ann").status == 200;
+                (0..requests).filter(admits).count()
+            };
+            assert_eq!(admitted(2 * limit), limit, "{name}");
+            nodes.iter().for_each(|node| node.reload(&config(after)));
+            assert_eq!(admitted(20), 0, "{name}");
+            let left_s = around(after).1 - now().as_secs();
+            nodes.iter().for_each(|node| {
+                eventually("the window of now ends in time", || {
+                    let refused = ask(&mut node.client(), "ann");
+                    assert_eq!(refused.status, 429, "{name}");
+                    let is_right = |told_s: u64| (left_s - 60..=left_s + 61).contains(&told_s);
+                    (is_right(reset_of(&refused)) && is_right(refused.number("retry-after"))).then_some(())
+                });
+            });
+        }
     }
 }
 

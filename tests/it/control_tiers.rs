@@ -170,6 +170,63 @@ fn a_limit_as_in_the_file_may_be_of_the_calendar() {
     }
 }
 
+/// What is shown can be sent back, whatever limit it is.
+#[test]
+fn a_limit_is_put_as_it_is_shown() {
+    let node = Node::start();
+    let path = "/v1/tiers/pro/plain";
+    let ask = |method: &str, body: &Value| node.ask("admin-1", method, path, body);
+    for limit in [
+        json!({ "limit": "1000/day" }),
+        json!({ "limit": "1000/week" }),
+        json!({ "limit": "10_000/month" }),
+        json!({ "limit": "10_000/year" }),
+        json!({ "limit": "600/m" }),
+        json!({ "limit": "600/m burst 7" }),
+        json!({ "limit": "5/90s", "algorithm": "sliding-window" }),
+        json!({ "limit": "5/m burst 2", "algorithm": "leaky-bucket" }),
+        json!({ "limit-value": 3, "window-seconds": 86_400 }),
+        json!({ "limit-value": 3, "window-seconds": 1, "burst-multiplier": 2.5, "algorithm": "token-bucket" }),
+        json!({ "limit-value": 3, "window-seconds": 60, "algorithm": "fixed-window" }),
+        json!({ "limit-value": 3, "window-seconds": 60, "algorithm": "sliding-log" }),
+    ] {
+        assert_eq!(ask("PUT", &limit).status, 200, "{limit}");
+        let shown = ask("GET", &json!({})).json().clone();
+        let back = ask("PUT", &shown);
+        assert_eq!(back.status, 200, "{limit}: {back:?}");
+        let without = |row: &Value| {
+            let mut row = row.clone();
+            ["updated-at", "version"]
+                .iter()
+                .for_each(|key| drop(row.as_object_mut().map(|row| row.remove(*key))));
+            row
+        };
+        assert_eq!(without(&ask("GET", &json!({})).json()), without(&shown), "{limit}");
+    }
+    for wrong in [
+        json!({ "limit": "5/m", "tier": "free" }),
+        json!({ "limit": "5/m", "resource": "*" }),
+        json!({ "limit-value": 5, "window-seconds": 60, "algorithm": "calendar-month" }),
+        json!({ "limit-value": 5, "window-seconds": 60, "algorithm": "calendar-era" }),
+    ] {
+        let refused = ask("PUT", &wrong);
+        assert!(matches!(refused.status, 400 | 422), "{wrong}: {refused:?}");
+    }
+}
+
+/// A mistake that is taken back: whom it had not counted yet it does not concern.
+#[test]
+fn a_deleted_limit_of_the_calendar_refuses_no_new_client() {
+    let node = Node::start();
+    let get = |consumer: &str| {
+        node.0.client().request("GET", "/plain", &[&format!("X-Api-Key: {consumer}")], "").status
+    };
+    let put = node.ask("admin-1", "PUT", "/v1/tiers/pro/plain", &json!({ "limit": "1/month" }));
+    assert_eq!(put.status, 200, "{put:?}");
+    node.delete("pro/plain");
+    assert_eq!([0; 3].map(|_| get("bob")), [200; 3]);
+}
+
 #[test]
 fn it_goes_before_the_policy_of_the_database_and_behind_assignment_and_override() {
     let node = Node::start();

@@ -326,7 +326,8 @@ impl History {
         let quota = Quota::new(algorithm, positive(limit), positive(period_ns), positive(burst));
         let is_of_calendar = algorithm == Algorithm::FixedWindow && seed.is_multiple_of(3);
         let unit = CalendarUnit::ALL[pick(&[0, 1, 2, 3]) as usize];
-        let calendar = Calendar::new(unit, zone_of_edges(), 0);
+        let zone = if seed.is_multiple_of(9) { Zone::utc() } else { zone_of_edges() };
+        let calendar = Calendar::new(unit, zone, 0).anchored(1 + (seed % 31) as u8);
         let quota = if is_of_calendar { quota.on_calendar(calendar) } else { quota };
         let sharing = Sharing { epoch_ns, spare: 100, when_down: WhenDown::Local };
         let plan = Arc::new(Plan { policy: "test".into(), quota, sharing });

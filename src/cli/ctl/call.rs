@@ -27,6 +27,8 @@ pub(super) enum View {
     /// A list, by what it is of, whose rows each have several of the second: a line for each of them, beside what else a
     /// row has.
     Inner(&'static str, &'static str, &'static [Column]),
+    /// The limits of tiers.
+    Tiers,
     /// A row whose `error` says why there is no verdict.
     Verdict,
     /// A row: a line for each field that it has.

@@ -9,7 +9,7 @@ use http::{Method, Response, StatusCode};
 use serde_json::{Map, Value};
 
 use super::call::{Call, View};
-use super::table;
+use super::{table, tiers};
 use crate::admin_client::{AdminClient, with_token_remedy};
 use base::words;
 
@@ -47,6 +47,7 @@ pub(super) fn send(
         (false, View::Done(what)) => format!("{what}\n{}", table::row(&answer)),
         (false, View::List(of, columns)) => table::list(of, columns, &answer),
         (false, View::Inner(list, of, columns)) => table::list(list, columns, &table::flat(of, &answer)),
+        (false, View::Tiers) => tiers::list(&answer),
         (false, View::Verdict) if undecided.is_some() => String::new(),
         (false, View::Row | View::Verdict) => table::row(&answer),
     };

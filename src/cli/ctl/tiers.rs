@@ -1,9 +1,12 @@
 //! `sluicegate ctl tier`.
 
+use config::limits::limit_text;
 use http::Method;
-use serde_json::json;
+use policy::definition::BY_CALENDAR;
+use serde_json::{Map, Value, json};
 
 use super::call::{Call, ChangeOptions, Column, View, whole_number};
+use super::table;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -64,7 +67,7 @@ pub(super) enum Command {
 impl Command {
     pub(super) fn call(&self) -> anyhow::Result<Call> {
         Ok(match self {
-            Command::List => Call::get(&["v1", "tiers"], View::List("limits of tiers", COLUMNS)),
+            Command::List => Call::get(&["v1", "tiers"], View::Tiers),
             Command::Show { tier, resource } => Call::get(&["v1", "tiers", tier, resource], View::Row),
             Command::Put { tier, resource, limit, window, burst, algorithm, careful } => {
                 let path = ["v1", "tiers", tier, resource];
@@ -93,12 +96,55 @@ impl Command {
     }
 }
 
+/// The rows of a page, each with its limit as gateway.toml has it.
+pub(super) fn list(page: &Map<String, Value>) -> String {
+    let mut page = page.clone();
+    for row in page.get_mut("items").and_then(Value::as_array_mut).into_iter().flatten() {
+        row["limit"] = limit_of(row).into();
+    }
+    table::list("limits of tiers", COLUMNS, &page)
+}
+
+/// `10_000/month`; `None` if it is not a row of this version.
+fn limit_of(row: &Value) -> Option<String> {
+    let (units, seconds) = (row["limit-value"].as_u64()?, row["window-seconds"].as_u64()?);
+    let unit = row["algorithm"].as_str().and_then(|word| word.strip_prefix(BY_CALENDAR));
+    let period = unit.map_or_else(|| limit_text::show_period(seconds), str::to_owned);
+    Some(format!("{}/{period}", limit_text::show_units(units)))
+}
+
 const COLUMNS: &[Column] = &[
     ("TIER", "tier"),
     ("POLICY", "resource"),
-    ("LIMIT", "limit-value"),
-    ("WINDOW (S)", "window-seconds"),
+    ("LIMIT", "limit"),
     ("BURST", "burst-multiplier"),
     ("ALGORITHM", "algorithm"),
     ("CHANGED", "updated-at"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_listed_as_gateway_toml_has_it() {
+        let row = |units: u64, seconds: u64, algorithm: Option<&str>| {
+            json!({
+                "tier": "pro", "resource": "*", "limit-value": units, "window-seconds": seconds,
+                "burst-multiplier": 1.2, "algorithm": algorithm, "updated-at": "now",
+            })
+        };
+        let rows = [
+            row(10_000, 2_678_400, Some("calendar-month")),
+            row(1_000_000, 86_400, None),
+            row(600, 60, Some("fixed-window")),
+            row(5, 90, None),
+        ];
+        let page = json!({ "items": rows });
+        let Value::Object(page) = page else { return };
+        let listed = list(&page);
+        for limit in ["10_000/month", "1_000_000/d", "600/m", "5/90s"] {
+            assert!(listed.contains(&format!("pro   *       {limit} ")), "{listed}");
+        }
+    }
+}

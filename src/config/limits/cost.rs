@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use policy::definition::{Actual, CostDefinition, MeasuredUnits};
-use policy::json::{JsonPath, PathError};
+use policy::json::{self, JsonPath, PathError};
 
 use crate::load::report::quoted;
 use crate::load::text::Text;
@@ -73,7 +73,7 @@ impl ResponseCost {
                         "write `response-json = \"usage.total_tokens\"`",
                     );
                 }
-                let parse = |text: &Text<'_>| path(text, JsonPath::parse_with_lists(&text.text));
+                let parse = |text: &Text<'_>| path(text, &text.text, JsonPath::parse_with_lists);
                 self.json = texts.iter().filter_map(parse).collect();
             }
             "request-bytes" => self.measured.request_bytes = bytes(),
@@ -128,15 +128,24 @@ fn body_path(text: &Text<'_>) -> Option<JsonPath> {
         text.wrong(format!("{} is not a valid `estimate`", text.shown()), "write a number or `body:FIELD`");
         return None;
     };
-    path(text, JsonPath::parse(field))
+    path(text, field, JsonPath::parse)
 }
 
 /// A path in JSON, which is all of a text or its end.
-fn path(text: &Text<'_>, parsed: Result<JsonPath, PathError>) -> Option<JsonPath> {
-    parsed
+fn path(text: &Text<'_>, written: &str, parse: fn(&str) -> Result<JsonPath, PathError>) -> Option<JsonPath> {
+    parse(written)
         .map_err(|error| {
             let message = format!("{} is not a path in JSON: {error}", text.shown());
-            text.wrong(message, "write names with dots between, for example `usage.total_tokens`");
+            let meant = json::translated(written);
+            let prefix = text.text.strip_suffix(written).unwrap_or_default();
+            let hint = match parse(&meant).ok().filter(|_| error == PathError::Foreign) {
+                Some(path) if path.adds_up_at().is_some() => {
+                    format!("write `{prefix}{meant}`, where `*` adds up all elements of a list")
+                }
+                Some(_) if !meant.contains('*') => format!("write `{prefix}{meant}`"),
+                _ => "write names with dots between, for example `usage.total_tokens`".to_owned(),
+            };
+            text.wrong(message, hint);
         })
         .ok()
 }

@@ -5,6 +5,23 @@ use limit::{Algorithm, Quota};
 use super::{config, load};
 
 #[test]
+fn a_claim_that_no_client_can_have_is_warned_of() {
+    let file = |by: &str, auth: &str| {
+        format!(
+            "[auth.keys]\nkind = \"api-key\"\nkeys = {{ file = \"keys.toml\" }}\n[auth.open]\nkind = \"anonymous\"\n\
+             [policy.a]\nby = {by}\nlimit = \"9/month\"\nanchor-claim = \"day\"\n\
+             [[route]]\npath = \"/\"\nlimit = \"a\"\nrespond = {{}}\n{auth}"
+        )
+    };
+    let warned = |by: &str, auth: &str| {
+        let loaded = load(&[&file(by, auth)]).unwrap_or_else(|errors| panic!("{errors}"));
+        loaded.report.to_string().contains("has clients with claims")
+    };
+    assert!(warned("[\"ip\"]", "") && warned("[]", "") && warned("[\"ip\"]", "auth = \"open\""));
+    assert!(!warned("[\"ip\"]", "auth = \"keys\"") && !warned("[]", "auth = [\"keys\", \"open\"]"));
+}
+
+#[test]
 fn months_begin_on_the_anchor_of_the_tier_or_the_policy() {
     let read = config(
         r#"

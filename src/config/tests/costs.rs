@@ -139,6 +139,30 @@ fn costs_are_checked() {
             "usage.total",
         ),
         (
+            table("response-json = \"$.usage.total\""),
+            "`$.usage.total` is not a path in JSON: a path has no brackets, and does not begin with `$.` or `/`",
+            "4:26",
+            "write `usage.total`",
+        ),
+        (
+            table("response-json = \"/usage/total\""),
+            "`/usage/total` is not a path in JSON: a path has no brackets, and does not begin with `$.` or `/`",
+            "4:26",
+            "write `usage.total`",
+        ),
+        (
+            table("response-json = \"usage[0].total\""),
+            "`usage[0].total` is not a path in JSON: a path has no brackets, and does not begin with `$.` or `/`",
+            "4:26",
+            "write `usage.*.total`, where `*` adds up all elements of a list",
+        ),
+        (
+            table("estimate = \"body:$.max_tokens\""),
+            "`body:$.max_tokens` is not a path in JSON: a path has no brackets, and does not begin with `$.` or `/`",
+            "4:21",
+            "write `body:max_tokens`",
+        ),
+        (
             table("response-json = []"),
             "`response-json` takes from 1 to 8 paths",
             "4:26",

@@ -185,6 +185,39 @@ fn a_limit_of_the_calendar_is_whole_again_when_its_window_ends() {
     );
 }
 
+/// What was spent under another anchor, of which the window reaches into the present one, stays spent until this ends.
+#[test]
+fn another_anchor_gives_no_fresh_quota_and_no_wait_beyond_the_window_of_now() {
+    let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
+    let of = |anchor| quota(10, month.anchored(anchor));
+    let at = |day: i64| (date(2027, 3, 1) + day * DAY_S).unsigned_abs() * SECOND_NS;
+    for (day, anchor, ends) in
+        [(22, 20, 50), (22, 16, 46), (3, 10, 9), (22, 28, 27), (1, 31, 30), (29, 30, 60), (35, 15, 45)]
+    {
+        let spent = State::default().take(&of(1), 10, at(day.min(29))).0;
+        let told = |now| spent.rescale(&of(1), &of(anchor), now).take(&of(anchor), 1, now).1;
+        let wait = Answer::Later { retry_after_ns: at(ends) - at(day) };
+        assert_eq!(
+            (told(at(day)).answer(), told(at(day)).reset_ns),
+            (wait, at(ends) - at(day)),
+            "{day} {anchor}"
+        );
+        assert!(!told(at(ends) - 1).is_admitted(), "{day} {anchor}");
+        // Once a request has come after the change, or if the window of before has ended by then.
+        let kept = spent.rescale(&of(1), &of(anchor), at(day));
+        let spent = if spent.stays_under(&of(1), &of(anchor), at(day)) {
+            spent.rescale(&of(1), &of(anchor), at(ends))
+        } else {
+            kept
+        };
+        assert_eq!(spent.take(&of(anchor), 1, at(ends)).1.remaining, 9, "{day} {anchor}");
+    }
+    // Of a debt each window takes its limit.
+    let owing = State::default().debit(&of(1), 25, at(3)).rescale(&of(1), &of(15), at(40));
+    assert_eq!(owing.used(&of(15), at(40)).0, 25);
+    assert_eq!(owing.used(&of(15), at(45)).0, 15);
+}
+
 proptest! {
     /// Whatever the zone, each instant lies in the one window that its number names, and windows follow each other.
     #[test]

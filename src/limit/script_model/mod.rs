@@ -238,7 +238,7 @@ fn is_count(number: f64) -> bool {
 
 /// Whether a record with this period is of the calendar.
 fn is_calendar(period_us: f64) -> bool {
-    period_us > 1.0 && (period_us - 1.0) % 86_400e6 == 0.0
+    period_us > 1.0 && (period_us - 1.0) % DAY_US == 0.0
 }
 
 fn is_plan([limit, period_ns, burst]: [f64; 3]) -> bool {
@@ -248,6 +248,8 @@ fn is_plan([limit, period_ns, burst]: [f64; 3]) -> bool {
 
 /// Whole numbers below this are exact.
 const EXACT: f64 = (1_u64 << 53) as f64;
+/// A day: windows of the calendar are longer than their period by less.
+const DAY_US: f64 = 86_400e6;
 /// The most whole buckets that a debt may be.
 const DEEPEST: f64 = (1 << 20) as f64;
 /// Ticks since an epoch began are below this.

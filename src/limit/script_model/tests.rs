@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::lease_messages::Grant;
-use crate::{Algorithm, Key, Plan, Sharing, WhenDown, quota};
+use crate::{Algorithm, Calendar, CalendarUnit, Key, Plan, Sharing, WhenDown, Zone, quota};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 1_790_000_000_000_000;
@@ -532,4 +532,36 @@ fn what_was_spent_stays_spent_under_a_changed_limit() {
         assert!(model.renew(&wants(&old, 0.1, 11), now).tokens < 11.0);
         assert_eq!(left(&model, &higher).round(), left(&model, &old).round() + 1_000.0);
     }
+}
+
+/// 15 days of a month are more than half a window: a lease on it that was spent under another anchor gives no fresh one.
+#[test]
+fn what_was_spent_stays_spent_under_another_anchor_until_the_window_of_now_ends() {
+    let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
+    let of = |anchor| {
+        let quota = quota::tests::quota(Algorithm::FixedWindow, 100, SECOND, 100);
+        let quota = quota.on_calendar(month.anchored(anchor));
+        Arc::new(Plan { policy: "test".into(), quota, sharing: Sharing::new(&quota, 0.05, WhenDown::Local) })
+    };
+    // When March 2027 begins.
+    let at = |day: u64| 1_803_859_200_000_000 + day * 86_400_000_000;
+    for (spent, day, anchor, ends) in
+        [(1, 22, 20, 50), (17, 22, 16, 46), (3, 3, 10, 9), (1, 22, 28, 27), (1, 1, 31, 30), (29, 35, 15, 45)]
+    {
+        let mut model = ScriptModel::default();
+        model.renew(&wants(&of(1), 0.1, 100), at(spent));
+        let mut tokens = |anchor, at_us| {
+            let grant = model.renew(&wants(&of(anchor), 0.1, 1), at_us);
+            (grant.tokens, grant.wait_ns)
+        };
+        assert_eq!(tokens(anchor, at(day)), (0.0, (at(ends) - at(day)) * 1_000), "{day} {anchor}");
+        assert_eq!(tokens(anchor, at(ends) - 1).0, 0.0, "{day} {anchor}");
+        assert_eq!(tokens(anchor, at(ends)).0, 1.0, "{day} {anchor}");
+    }
+    // What is refused another day lets nothing count for longer.
+    let mut model = ScriptModel::default();
+    model.renew(&wants(&of(1), 0.1, 100), at(30));
+    (2..=31).for_each(|anchor| assert_eq!(model.renew(&wants(&of(anchor), 0.1, 1), at(30) + 1).tokens, 0.0));
+    assert_eq!(model.renew(&wants(&of(1), 0.1, 1), at(31) - 1).tokens, 0.0);
+    assert_eq!(model.renew(&wants(&of(1), 0.1, 1), at(31)).tokens, 1.0);
 }

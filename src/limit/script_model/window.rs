@@ -1,15 +1,16 @@
 //! The twin of lua/window_lease.lua: names, order of operations and rounding are the script's.
 
 use super::bucket::number_of;
+use super::{DAY_US, float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
 use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
-use super::{float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
 use crate::lease_messages::LentWindow;
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units granted in this window, and spent in the one before.
+    /// Units granted in this window, and spent in the one before; of the calendar, the end of the window in which `current` was
+    /// granted.
     current: f64,
     previous: f64,
     /// Demand reported in this epoch, and in the last, units a second.
@@ -35,11 +36,18 @@ impl Record {
         pack(&doubles, &floats, self.since_us, [self.nodes, self.nodes_before], &self.plan)
     }
 
+    /// One of which nothing is spent.
+    fn fresh(now_us: f64, r: &RenewalNumbers) -> Record {
+        Record { at_us: now_us, previous: r.edges.map_or(0.0, |_| now_us + 1.0), ..Record::default() }
+    }
+
     /// Whether a script may have written it.
     fn is_sound(&self, r: &RenewalNumbers) -> bool {
         let counts = [self.at_us, self.current, self.previous, self.wanted, self.wanted_before];
         let [limit, period_ns] = self.plan;
+        let is_near = (self.previous - self.at_us).abs() <= (r.period_ns / 1000.0).floor() + DAY_US;
         (period_ns == r.period_ns || is_plan([limit, period_ns, limit]))
+            && (r.edges.is_none() || period_ns != r.period_ns || is_near)
             && counts.into_iter().chain([self.out, self.out_before]).all(is_count)
     }
 
@@ -143,6 +151,9 @@ impl Open {
         } else if r.is_sliding && given_us >= starts_us - self.period_us {
             s.previous = (s.previous + delta).max(0.0);
         }
+        if r.edges.is_some() && (delta > 0.0 || self.window_ends_us < s.previous) {
+            s.previous = self.window_ends_us;
+        }
     }
 }
 
@@ -218,6 +229,9 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     if later > 0.0 {
         s.previous = (s.previous - later * (open.period_us / lasts_us)).max(0.0);
         rate += later / (lasts_us / 1e6);
+    }
+    if r.edges.is_some() && served + extra + r.keep > 0.0 {
+        s.previous = open.window_ends_us;
     }
     s.current += served + extra + later;
     s.out += extra + later;
@@ -341,7 +355,7 @@ fn carried(saved: Record, now_us: f64, r: &RenewalNumbers) -> Record {
     let period_us = (period_ns / 1000.0).floor();
     let (mut index, mut then) = ((now_us / period_us).floor(), (saved.at_us / period_us).floor());
     if is_calendar(period_us) {
-        (index, then) = (((now_us - saved.at_us) / (period_us - 1.0)).floor(), 0.0);
+        (index, then) = (((now_us - saved.previous) / (period_us - 1.0)).floor() + 1.0, 0.0);
     }
     let (mut spent, before) = match index - then {
         ..=0.0 => (saved.current, saved.previous),
@@ -351,12 +365,12 @@ fn carried(saved: Record, now_us: f64, r: &RenewalNumbers) -> Record {
     if r.is_sliding {
         spent += before * (period_us - (now_us - index.max(then) * period_us).max(0.0)) / period_us;
     }
-    Record { at_us: now_us, current: spent.min(r.limit + (spent - limit).max(0.0)), ..Record::default() }
+    Record { current: spent.min(r.limit + (spent - limit).max(0.0)), ..Record::fresh(now_us, r) }
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let mut now_us = now_us;
-    let mut s = Record { at_us: now_us, ..Record::default() };
+    let mut s = Record::fresh(now_us, r);
     if let Some(saved) = saved {
         s = carried(saved, now_us, r);
         if s.at_us > now_us + 2.0 * r.epoch_us {
@@ -366,16 +380,20 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     }
     let period_us = (r.period_ns / 1000.0).floor();
     let index = r.window_at(period_us, now_us);
-    let ahead = index - r.window_at(period_us, s.at_us);
+    let starts_us = r.window_start_us(period_us, index);
+    let (spent_us, window_ends_us) = match r.edges {
+        None => (s.at_us, starts_us + period_us),
+        Some(_) => ((s.previous - 1.0).min(now_us), r.window_start_us(period_us, index + 1.0)),
+    };
+    let ahead = index - r.window_at(period_us, spent_us);
     if ahead >= 1.0 {
-        s.previous = if ahead == 1.0 { s.current } else { 0.0 };
+        s.previous = match r.edges {
+            Some(_) => window_ends_us,
+            None if ahead == 1.0 => s.current,
+            None => 0.0,
+        };
         s.current = 0.0;
     }
-    let starts_us = r.window_start_us(period_us, index);
-    let window_ends_us = match r.edges {
-        None => starts_us + period_us,
-        Some(_) => r.window_start_us(period_us, index + 1.0),
-    };
     let mut begins_us = if r.is_whole { (index - ahead) * period_us } else { s.at_us - s.since_us };
     if ahead >= 1.0 || now_us >= begins_us + r.epoch_us {
         let turns = ((now_us - begins_us) / r.epoch_us).floor();

@@ -322,6 +322,9 @@ impl Table {
             return outcome;
         }
         let (state, outcome) = spend(self.state_in(&slot, charge, fingerprint, now_ns), charge, now_ns);
+        if slot.fingerprint() != fingerprint && !outcome.is_admitted() && self.stays(&slot, charge, now_ns) {
+            return outcome;
+        }
         slot.set_state(state.0, fingerprint);
         outcome
     }
@@ -350,6 +353,14 @@ impl Table {
     fn outgrown(&self, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let old = self.quotas.known().get(slot.fingerprint())?;
         State(slot.state()).outgrown(&old, &charge.quota, charge.cost, now_ns)
+    }
+
+    /// Whether a refusal leaves a slot under the quota of before; see [`State::stays_under`].
+    #[cold]
+    fn stays(&self, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> bool {
+        let old = self.quotas.known().get(slot.fingerprint());
+        let stays = |old: Quota| State(slot.state()).stays_under(&old, &charge.quota, now_ns);
+        !charge.count_denied && old.is_some_and(stays)
     }
 
     #[cold]

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 use std::thread;
 
 use super::*;
-use limit::{Algorithm, Answer, Key};
+use limit::{Algorithm, Answer, Calendar, CalendarUnit, Key, Zone};
 
 const SECOND: u64 = 1_000_000_000;
 const NOW: u64 = 3_600 * SECOND;
@@ -104,6 +104,27 @@ fn what_was_spent_stays_spent() {
             assert_eq!(table.peek(&charged(0, old), NOW).remaining, back, "{old:?}, {new:?}");
         }
     }
+}
+
+/// Whatever day a refused request has in its claim, a month's units are over with it.
+#[test]
+fn a_refusal_of_another_day_takes_no_unit_into_the_next_month() {
+    let table = Table::with_memory(1 << 20);
+    let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
+    let of = |anchor| charge(1, quota(Algorithm::FixedWindow, 3).on_calendar(month.anchored(anchor)));
+    table.declare((1..=31).map(|anchor| of(anchor).quota));
+    let february = 31 * 86_400 * SECOND;
+    (0..3).for_each(|_| assert!(table.take(&of(1), february - 2 * SECOND).outcome.is_admitted()));
+    for anchor in 2..=31 {
+        let refused = table.take(&of(anchor), february - SECOND).outcome;
+        assert!(!refused.is_admitted(), "{anchor}");
+        assert!(table.take(&of(1), february - SECOND).outcome.reset_ns <= SECOND, "{anchor}");
+    }
+    assert_eq!(table.take(&of(1), february).outcome.remaining, 2);
+    // A refusal that counts is a use.
+    let counted = Charge { cost: 3, count_denied: true, ..of(15) };
+    assert!(!table.take(&counted, february + SECOND).outcome.is_admitted());
+    assert_eq!(table.peek(&of(15), february + SECOND).remaining, 0);
 }
 
 #[test]

@@ -136,7 +136,11 @@ pub struct MissingDimension<'t> {
 fn anchor_of(policy: &Policy, subject: &impl Subject) -> Option<usize> {
     let mut text = Encoded::new();
     subject.write(policy.anchor_claim.as_ref()?, &mut text);
-    std::str::from_utf8(&text).ok()?.parse().ok()
+    std::str::from_utf8(&text)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?
+        .parse()
+        .ok()
 }
 
 /// The day on which the months of a charge of this policy begin, if it is its client's own.

@@ -67,7 +67,7 @@ impl Policy {
         let Some(own) = self.windows_of(tier).nth(place) else { return Vec::new() };
         let window = &self.windows[own];
         let (overshoot, when_down) = self.shared_as(own);
-        let until_ns = now_ns.saturating_add(counts_for_ns(window));
+        let until_ns = now_ns.saturating_add(counts_for_ns(&window.quota, window.plan.is_some()));
         let now = OutgoingWindow { of: 0, overshoot, when_down, until_ns };
         let earlier = self.before(window).filter_map(|(_, window)| {
             let outgoing = window.outgoing.as_deref()?;
@@ -78,6 +78,7 @@ impl Policy {
 
     /// Lets windows of the policy of this name that was in force before go on where the algorithm is another.
     pub(crate) fn count_on(&mut self, before: &Policy, now_ns: u64, is_free: &mut impl FnMut(&str) -> bool) {
+        let is_shared = before.windows.iter().any(|window| window.plan.is_some());
         let mut windows = Vec::from(std::mem::take(&mut self.windows));
         self.windows = windows.clone().into();
         for own in 0..self.own {
@@ -86,8 +87,9 @@ impl Policy {
             let of = u16::try_from(own).unwrap_or(u16::MAX);
             for (quota, outgoing) in before.counting_at(self.tier_of(own), self.place(own), now_ns) {
                 // What is in flight does not go on, because it has no period, and is given back to where it was
-                // taken.
-                let is_over = outgoing.until_ns <= now_ns || quota.algorithm() == Algorithm::Concurrency;
+                // taken. Nor does anything beside it.
+                let kinds = [quota.algorithm(), windows[own].quota.algorithm()];
+                let is_over = outgoing.until_ns <= now_ns || kinds.contains(&Algorithm::Concurrency);
                 let Ok(number) = u16::try_from(windows.len()) else { break };
                 if is_over || known.contains(&quota.algorithm()) {
                     continue;
@@ -95,6 +97,11 @@ impl Policy {
                 known.push(quota.algorithm());
                 windows[last].before = Some(number);
                 last = number.into();
+                let most_ns = match windows[own].quota.has_periods_of(&quota) {
+                    true => u64::MAX,
+                    false => counts_for_ns(&windows[own].quota, is_shared),
+                };
+                let until_ns = outgoing.until_ns.min(now_ns.saturating_add(most_ns));
                 let quota = quota_of(&quota, &windows[own].quota);
                 let label = label_of(&windows[own].label, is_free);
                 windows.push(Window {
@@ -104,7 +111,7 @@ impl Policy {
                     item: item(&label, &quota, 0).into(),
                     label,
                     before: None,
-                    outgoing: Some(Box::new(OutgoingWindow { of, ..outgoing })),
+                    outgoing: Some(Box::new(OutgoingWindow { of, until_ns, ..outgoing })),
                 });
             }
         }
@@ -123,25 +130,27 @@ impl Policy {
     }
 }
 
-/// How long it matters what a window has counted: one period, or until a bucket or a queue is whole again; in a fleet a little
-/// longer, because a change does not come to all nodes at once.
-fn counts_for_ns(window: &Window) -> u64 {
-    let quota = &window.quota;
+/// How long it matters what a window has counted: one period, or until a bucket or a queue is whole again; if a fleet shares it a
+/// little longer, because a change does not come to all nodes at once.
+fn counts_for_ns(quota: &Quota, is_shared: bool) -> u64 {
     let whole_ns =
         u128::from(quota.capacity()) * u128::from(quota.period_ns().get()) / u128::from(quota.limit().get());
     let whole_ns = u64::try_from(whole_ns).unwrap_or(u64::MAX);
-    let apart_ns = if window.plan.is_some() { CHANGE_NS } else { 0 };
+    let apart_ns = if is_shared { CHANGE_NS } else { 0 };
     quota.period_ns().get().max(whole_ns).saturating_add(apart_ns)
 }
 
 /// Within this a change is in force at all nodes of a fleet, nanoseconds.
 const CHANGE_NS: u64 = 5_000_000_000;
 
-/// What the algorithm of before allows: the limit of now, so that a limit that changes too takes hold at once, unless it is
-/// one of another period. A burst or a queue stays as it was, as a share of the limit.
+/// What the algorithm of before allows: the limit of now, so that a limit that changes too takes hold at once. A burst or a queue
+/// stays as it was, as a share of the limit. Of another period it has room for the limit of now, so that a key that it has not
+/// counted has that, and keeps its own period, so that it goes on if the change is taken back.
 fn quota_of(before: &Quota, now: &Quota) -> Quota {
-    let is_of_one_kind = now.algorithm() != Algorithm::Concurrency && now.has_periods_of(before);
-    if !is_of_one_kind || now.limit() == before.limit() {
+    if !now.has_periods_of(before) {
+        return before.raised_to(now);
+    }
+    if now.limit() == before.limit() {
         return *before;
     }
     let scaled = before.multiplied(now.limit().get() as f64 / before.limit().get() as f64);

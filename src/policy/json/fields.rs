@@ -62,10 +62,12 @@ impl JsonFields {
 impl FieldProgress {
     fn add(&mut self, value: JsonValue<'_>) {
         let (text, number) = match value {
-            JsonValue::Word("null") | JsonValue::List | JsonValue::Nothing => {
+            JsonValue::Word("null") | JsonValue::Nothing => {
                 self.is_void_once = true;
                 return;
             }
+            // Of paths with lists, which no field has.
+            JsonValue::List | JsonValue::ListEnd | JsonValue::Member { .. } => return,
             JsonValue::Word(text) | JsonValue::Text(text) => (Some(Cow::Borrowed(text)), None),
             JsonValue::Number(text) => (canonical(text), units(text)),
             JsonValue::LongNumber { is_negative } => (None, (!is_negative).then_some(u64::MAX)),

@@ -15,5 +15,5 @@ mod scanner;
 pub use fields::{JsonField, JsonFields};
 pub use number::units;
 pub use numbers::{AnswerForm, Numbers};
-pub use path::{JsonPath, NAME_BYTES_MAX, NAMES_MAX, PathError};
+pub use path::{JsonPath, NAME_BYTES_MAX, NAMES_MAX, PathError, translated};
 pub use scanner::{DEPTH_MAX, JsonValue, Scanner, TOKEN_BYTES_MAX};

@@ -21,15 +21,20 @@ pub enum AnswerForm {
 #[derive(Clone, Debug)]
 pub struct Numbers {
     reader: NumberReader,
-    /// For each path whether its numbers are added up, whether a list has begun since the last one, and what there is.
     found: SmallVec<[PathNumber; 4]>,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What there is at a path.
+#[derive(Clone, Debug)]
 struct PathNumber {
-    adds_up: bool,
-    begins: bool,
-    number: Option<u64>,
+    last: Option<u64>,
+    /// Of a path whose numbers are added up, the sum of the list that is open. It counts when the list has ended.
+    sum: Option<u64>,
+    /// For each name of such a path the sum before that member of the object that is open there, from which on a second one of
+    /// the name counts.
+    before: Box<[Option<u64>]>,
+    /// The place of the name that has come a second time, until a number comes, of which the first time counts for nothing.
+    again: Option<usize>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,15 +43,51 @@ enum NumberReader {
     Events(Box<EventScanner>),
 }
 
+impl PathNumber {
+    fn new(path: &JsonPath) -> PathNumber {
+        let names = path.adds_up_at().map_or(0, |_| path.names().len());
+        PathNumber { last: None, sum: None, before: vec![None; names].into(), again: None }
+    }
+
+    fn add(&mut self, value: JsonValue<'_>) {
+        let number = match value {
+            JsonValue::List => {
+                (self.sum, self.again) = (None, None);
+                return;
+            }
+            JsonValue::ListEnd => {
+                self.last = self.sum.or(self.last);
+                return;
+            }
+            JsonValue::Member { place, is_again } => return self.begin_member(place, is_again),
+            JsonValue::Number(text) => units(text),
+            // The most there is, because whoever writes a longer number must not be charged less than for a large one.
+            JsonValue::LongNumber { is_negative: false } => Some(u64::MAX),
+            _ => None,
+        };
+        let Some(number) = number else { return };
+        if self.before.is_empty() {
+            self.last = Some(number);
+            return;
+        }
+        let before = self.again.take().map_or(self.sum, |again| self.before[again]);
+        self.sum = Some(before.unwrap_or(0).saturating_add(number));
+    }
+
+    fn begin_member(&mut self, place: usize, is_again: bool) {
+        self.again = self.again.filter(|again| *again < place);
+        if !is_again {
+            self.before[place] = self.again.map_or(self.sum, |again| self.before[again]);
+        } else if self.again.is_none() {
+            self.again = Some(place);
+        }
+    }
+}
+
 impl Numbers {
     /// Before an answer of this form.
     pub fn new(paths: Arc<[JsonPath]>, form: AnswerForm) -> Numbers {
-        let none = |path: &JsonPath| PathNumber {
-            adds_up: path.adds_up_at().is_some(),
-            begins: false,
-            number: None,
-        };
-        let found = paths.iter().map(none).collect();
+        let found = paths.iter().map(PathNumber::new).collect();
         let reader = match form {
             AnswerForm::Documents => NumberReader::Documents(Scanner::new(paths)),
             AnswerForm::Events => NumberReader::Events(Box::new(EventScanner::new(&paths))),
@@ -54,27 +95,12 @@ impl Numbers {
         Numbers { reader, found }
     }
 
-    /// Reads the next piece. A later number takes the place of an earlier one at its path, or is added to those of the same
-    /// list; what is no number, or a negative one, does not.
+    /// Reads the next piece. A later number takes the place of an earlier one at its path, or is added to those of other elements
+    /// of the same list, whose sum counts when it ends; what is no number, or a negative one, does not, nor does a list without
+    /// a number.
     pub fn push(&mut self, bytes: &[u8]) {
         let paths = &mut self.found;
-        let found = |index: usize, value: JsonValue<'_>| {
-            let path = &mut paths[index];
-            let number = match value {
-                JsonValue::List => {
-                    path.begins = true;
-                    None
-                }
-                JsonValue::Number(text) => units(text),
-                // The most there is, because whoever writes a longer number must not be charged less than for a large
-                // one.
-                JsonValue::LongNumber { is_negative: false } => Some(u64::MAX),
-                _ => None,
-            };
-            let Some(number) = number else { return };
-            let before = if path.adds_up && !std::mem::take(&mut path.begins) { path.number } else { None };
-            path.number = Some(before.map_or(number, |before| before.saturating_add(number)));
-        };
+        let found = |index: usize, value: JsonValue<'_>| paths[index].add(value);
         match &mut self.reader {
             NumberReader::Documents(scanner) => scanner.push(bytes, found),
             NumberReader::Events(events) => events.push(bytes, found),
@@ -83,7 +109,7 @@ impl Numbers {
 
     /// The last number at the path of this index, or the sum of the last list there.
     pub fn last(&self, index: usize) -> Option<u64> {
-        self.found.get(index)?.number
+        self.found.get(index)?.last
     }
 }
 
@@ -137,6 +163,30 @@ mod tests {
             Some(7),
             "an empty list says nothing"
         );
+        // What breaks off in a list gives none of its numbers.
+        for (cut, sum) in [
+            (format!("{parts}{{\"usage\":[{{\"tokens\":5}}"), Some(7)),
+            ("{\"usage\":[{\"tokens\":5},{\"tokens\":6},".to_owned(), None),
+            ("{\"usage\":[{\"tokens\":5}]".to_owned(), Some(5)),
+            ("{\"usage\":[{\"tokens\":5},[1],{\"tokens\":nul}]}".to_owned(), None),
+        ] {
+            assert_eq!(of("usage.*.tokens", &cut), sum, "{cut}");
+        }
+        // Of members of one name the last counts, as everywhere.
+        for (path, text, sum) in [
+            ("u.*.t", r#"{"u":[{"t":3,"t":4},{"t":5}]}"#, Some(9)),
+            ("u.*.t", r#"{"u":[{"t":[3,7],"t":4},{"t":5,"x":{"t":1},"t":6}]}"#, Some(10)),
+            ("u.*.a.t", r#"{"u":[{"a":{"t":3},"a":{"t":4}},{"a":{"t":1,"t":2}}]}"#, Some(6)),
+            ("a.*.b.*.c", r#"{"a":[{"b":[{"c":1},{"c":2}],"b":[{"c":4,"c":3}]},{"b":[{"c":5}]}]}"#, Some(8)),
+            ("u.*.t", r#"{"u":[{"t":3},{"t":4}],"u":[{"t":5}]}"#, Some(5)),
+            ("*.t", r#"[{"t":1,"t":2},{"t":3}]"#, Some(5)),
+            // What is no number leaves that of before, as at a path without `*`.
+            ("u.t", r#"{"u":[{"t":3,"t":null}]}"#, Some(3)),
+            ("u.*.t", r#"{"u":[{"t":3,"t":null}]}"#, Some(3)),
+            ("u.*.a.t", r#"{"u":[{"a":{"t":3},"a":1},{"a":{"t":4}}]}"#, Some(7)),
+        ] {
+            assert_eq!(of(path, text), sum, "{path} {text}");
+        }
         assert_eq!(of("*.n", r#"[{"n":1},{"n":2},{"n":[3,4]}]"#), Some(10));
         assert_eq!(of("usage.*", r#"{"usage":[1,[2,3],4]}"#), Some(10));
         assert_eq!(of("a.*.b.*.c", r#"{"a":[{"b":[{"c":1},{"c":2}]},{"b":[{"c":3}]}]}"#), Some(6));

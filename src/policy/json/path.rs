@@ -16,6 +16,9 @@ pub enum PathError {
     /// Nothing stands before, between or behind its dots, or it has nothing but `*`.
     #[error("a name is empty")]
     Empty,
+    /// It is written as for JSONPath, jq or a JSON Pointer.
+    #[error("a path has no brackets, and does not begin with `$.` or `/`")]
+    Foreign,
     /// It is deeper than [`NAMES_MAX`].
     #[error("a path has at most {NAMES_MAX} names")]
     Deep,
@@ -30,6 +33,7 @@ impl JsonPath {
     /// # Errors
     /// If a name is empty or too long, or there are too many.
     pub fn parse(text: &str) -> Result<JsonPath, PathError> {
+        check_syntax(text)?;
         JsonPath::of(text.split('.').map(Box::from).collect(), Box::default())
     }
 
@@ -38,6 +42,7 @@ impl JsonPath {
     /// # Errors
     /// As [`JsonPath::parse`].
     pub fn parse_with_lists(text: &str) -> Result<JsonPath, PathError> {
+        check_syntax(text)?;
         let (mut names, mut lists) = (Vec::new(), Vec::new());
         for part in text.split('.') {
             match part {
@@ -69,6 +74,25 @@ impl JsonPath {
     pub fn adds_up_at(&self) -> Option<usize> {
         self.lists.first().map(|names| usize::from(*names))
     }
+}
+
+/// What is surely meant for another reader: `$.a`, `/a`, `a[0]`, `a["b"]`, `.a[]`.
+fn check_syntax(text: &str) -> Result<(), PathError> {
+    let is_pointer = text.starts_with('/');
+    let is_rooted =
+        text.strip_prefix('$').is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    let has_brackets = text.contains('[') && text.contains(']');
+    if is_pointer || is_rooted || has_brackets { Err(PathError::Foreign) } else { Ok(()) }
+}
+
+/// A path as it is written here, of one for JSONPath, jq or a JSON Pointer: each of its indices stands for a whole list.
+pub fn translated(text: &str) -> String {
+    let separators: &[char] = if text.starts_with('/') { &['/'] } else { &['.', '[', ']'] };
+    let text = text.strip_prefix('$').unwrap_or(text).replace("[]", "[*]");
+    let parts =
+        text.split(separators).map(|part| part.trim_matches(['"', '\''])).filter(|part| !part.is_empty());
+    let is_index = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+    parts.map(|part| if is_index(part) { "*" } else { part }).collect::<Vec<_>>().join(".")
 }
 
 impl fmt::Display for JsonPath {
@@ -108,6 +132,24 @@ mod tests {
         }
         assert_eq!(JsonPath::parse_with_lists("*.a.*").map(|path| path.adds_up_at()), Ok(Some(0)));
         assert_eq!(JsonPath::parse("a.*").map(|path| path.adds_up_at()), Ok(None), "a name");
+        for (foreign, here) in [
+            ("$.usage.total_tokens", "usage.total_tokens"),
+            ("$", ""),
+            ("$['usage']['total']", "usage.total"),
+            ("/usage/0/total", "usage.*.total"),
+            ("a[0]", "a.*"),
+            ("a[*].b", "a.*.b"),
+            ("$[*].b", "*.b"),
+            (".a[].b", "a.*.b"),
+            ("a[\"b\"].c", "a.b.c"),
+        ] {
+            let parsed = [JsonPath::parse(foreign), JsonPath::parse_with_lists(foreign)];
+            assert_eq!(parsed, [const { Err(PathError::Foreign) }; 2], "{foreign}");
+            assert_eq!(translated(foreign), here);
+        }
+        for name in ["$ref", "a/b", "$ref.x", "a.$", "x]", "@type", "a-b"] {
+            assert_eq!(JsonPath::parse(name).map(|path| path.to_string()), Ok(name.to_owned()));
+        }
         assert_eq!(
             ["*", "*.*", "a..*"].map(JsonPath::parse_with_lists),
             [const { Err(PathError::Empty) }; 3]

@@ -24,8 +24,12 @@ pub enum JsonValue<'b> {
     Text(&'b str),
     /// `true`, `false` or `null`.
     Word(&'static str),
-    /// The list that the first `*` of the path stands for begins.
+    /// The list that the first `*` of the path stands for begins,
     List,
+    /// and ends.
+    ListEnd,
+    /// Of a path with `*`, the member of its name at this place begins in an object; again, if it had one already.
+    Member { place: usize, is_again: bool },
     /// Nothing that is read: an object, an array, a string that is too long or no text, or an object on the way that does
     /// not lead to the path's end.
     Nothing,
@@ -64,6 +68,8 @@ struct PathProgress {
     depth: u8,
     /// Whether something was handed on since it last led into an object.
     is_told: bool,
+    /// One bit for each place of its names: whether the object that is open there had it.
+    had: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -261,12 +267,12 @@ impl Scanner {
             let leads_on =
                 if is_array { !self.is_of_one } else { self.paths[index].names().len() >= objects };
             if leads_on {
-                // A list in a list is part of it.
-                let begins_list = is_array && self.arrays >> 1 & 1 == 0;
-                if begins_list && self.paths[index].adds_up_at() == Some(objects) {
+                if self.is_list_of(index) {
                     found(index, JsonValue::List);
                 }
-                self.followed[index] = PathProgress { depth: self.depth, is_told: false };
+                let known = if is_array { u16::MAX } else { !(u16::MAX << (objects - 1)) };
+                let had = self.followed[index].had & known;
+                self.followed[index] = PathProgress { depth: self.depth, is_told: false, had };
                 self.is_followed = true;
             } else {
                 self.followed[index].is_told = true;
@@ -279,8 +285,18 @@ impl Scanner {
         self.state = if is_array { ScannerState::ValueOrEnd } else { ScannerState::NameOrEnd };
     }
 
+    /// Whether the innermost bracket is that of the list which the first `*` of a path stands for. A list in a list is part of it.
+    fn is_list_of(&self, index: usize) -> bool {
+        self.arrays & 3 == 1 && self.paths[index].adds_up_at() == Some(self.objects())
+    }
+
     fn leave(&mut self, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         let left = self.depth;
+        for index in 0..self.paths.len() {
+            if self.followed[index].depth == left && self.is_list_of(index) {
+                found(index, JsonValue::ListEnd);
+            }
+        }
         self.depth -= 1;
         self.arrays >>= 1;
         self.is_followed = false;
@@ -345,7 +361,7 @@ impl Scanner {
         if rest[end] == b'\\' {
             self.state = ScannerState::Escape { is_name };
         } else if is_name {
-            self.end_name();
+            self.end_name(found);
         } else {
             self.end_text(found);
         }
@@ -403,16 +419,21 @@ impl Scanner {
         1
     }
 
-    fn end_name(&mut self) {
+    fn end_name(&mut self, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         self.hits.clear();
         let is_text = self.keeps_token && !self.is_token_void && self.high.is_none();
         if is_text {
             let place = self.objects() - 1;
-            for (index, followed) in (0..).zip(&self.followed) {
-                let is_here = followed.depth == self.depth;
+            for (index, followed) in (0..).zip(&mut self.followed) {
+                let (is_here, path) = (followed.depth == self.depth, &self.paths[usize::from(index)]);
                 // This cannot be out of bounds, because a path that is followed to here has a name for here.
-                if is_here && *self.paths[usize::from(index)].names()[place].as_bytes() == *self.token {
+                if is_here && *path.names()[place].as_bytes() == *self.token {
                     self.hits.push(index);
+                    if path.adds_up_at().is_some() {
+                        let is_again = followed.had >> place & 1 == 1;
+                        followed.had |= 1 << place;
+                        found(usize::from(index), JsonValue::Member { place, is_again });
+                    }
                 }
             }
         }

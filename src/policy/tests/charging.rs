@@ -397,6 +397,43 @@ fn a_claim_counts_as_its_text_or_as_its_list_in_any_order() {
 }
 
 #[test]
+fn a_day_in_a_claim_is_an_integer_from_1_to_31_or_its_digits() {
+    let monthly =
+        PolicyDefinition { anchor_claim: Some("day".to_owned()), ..policy("p", &["5/month by consumer"]) };
+    let table = table(&[limited("r", "/", &["p"])], &[monthly]);
+    let anchor = |claim: Option<Claim>| {
+        let claims = claim.into_iter().map(|claim| ("day".into(), claim)).collect();
+        let identity = Identity { claims, ..Identity::default() };
+        let charged = charges(&table, &TestRequest { identity, ..TestRequest::new("GET /") });
+        let calendar = charged.expect("it is charged")[0].quota.calendar();
+        calendar.expect("it is of the calendar").anchor()
+    };
+    let one = |text: &str| anchor(Some(Claim::One(text.into())));
+    assert_eq!(["1", "7", "15", "31", "07"].map(one), [1, 7, 15, 31, 7]);
+    for none in [
+        "0",
+        "32",
+        "-1",
+        "+15",
+        "15.0",
+        "1e1",
+        " 15",
+        "15 ",
+        "",
+        "true",
+        "0x0f",
+        "99999999999999999999",
+        "１５",
+    ] {
+        assert_eq!(one(none), 1, "{none:?}");
+    }
+    let many =
+        |texts: &[&str]| anchor(Some(Claim::Many(texts.iter().map(|text| Box::from(*text)).collect())));
+    assert_eq!([many(&["15"]), many(&["15", "15"]), many(&["15", "16"]), many(&[])], [15, 15, 1, 1]);
+    assert_eq!(anchor(None), 1);
+}
+
+#[test]
 fn a_refused_client_is_charged_by_limits_that_need_no_identity() {
     let names = ["by-ip", "by-consumer", "all", "by-claim"];
     let limits = ["5/s by ip", "5/s by ip, consumer", "5/s", "5/s by claim:a"];

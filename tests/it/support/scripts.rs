@@ -63,8 +63,9 @@ pub struct Store {
     /// For what the scripts do not do.
     pub connection: redis::Connection,
     script: redis::Script,
-    /// Whose calendar the windows of the calendar follow.
+    /// Whose calendar the windows of the calendar follow, and the day on which its months begin.
     pub zone: &'static Zone,
+    pub anchor: u8,
     _directory: Directory,
 }
 
@@ -105,6 +106,7 @@ impl Store {
             connection,
             script: redis::Script::new(text),
             zone: Zone::utc(),
+            anchor: 1,
             _directory: directory,
         }
     }
@@ -141,7 +143,8 @@ impl Store {
             limit.on_calendar(Calendar::new(*unit, self.zone, 0)).period_ns().get() as f64 == period_ns
         };
         let unit = CalendarUnit::ALL.into_iter().find(is_of);
-        unit.map_or([-1.0; 5], |unit| numbers_of(Calendar::new(unit, self.zone, 0).edges(unix)))
+        let calendar = |unit| Calendar::new(unit, self.zone, 0).anchored(self.anchor);
+        unit.map_or([-1.0; 5], |unit| numbers_of(calendar(unit).edges(unix)))
     }
 
     fn told(&mut self, function: u8, keys: &[&str], parts: &[[f64; 6]], numbers: &[f64; 4]) -> Taken {

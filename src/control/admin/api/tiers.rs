@@ -16,9 +16,9 @@ use super::reading::query::Query;
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
 use crate::database::tiers::{BURST_MULTIPLIER, key};
-use crate::database::{self, NewTierLimit, TierLimit};
+use crate::database::{self, NewTierLimit, TierLimit, Time};
 use base::units::DURATION_MAX;
-use limit::Algorithm;
+use limit::{Algorithm, CalendarUnit};
 use policy::counting::shorthand;
 use policy::definition::BY_CALENDAR;
 
@@ -41,11 +41,25 @@ struct TierLimitBody {
     /// Default: 1.2
     #[schemars(range(min = 0.000_001, max = BURST_MULTIPLIER_MAX))]
     burst_multiplier: Option<f64>,
-    /// A word of `algorithm` in gateway.toml.
+    /// A word of `algorithm` in gateway.toml, or that of a window of the calendar.
     #[schemars(extend("enum" = [
-        "token-bucket", "sliding-window", "fixed-window", "sliding-log", "leaky-bucket", null,
+        "token-bucket", "sliding-window", "fixed-window", "sliding-log", "leaky-bucket", "calendar-day", "calendar-week",
+        "calendar-month", "calendar-year", null,
     ]))]
     algorithm: Option<String>,
+    /// As in the path. This and what follows may stay in a limit that is sent back as it was shown.
+    tier: Option<String>,
+    /// As in the path.
+    resource: Option<String>,
+    /// Ignored.
+    #[serde(rename = "created-at")]
+    _created_at: Option<Time>,
+    /// Ignored.
+    #[serde(rename = "updated-at")]
+    _updated_at: Option<Time>,
+    /// Ignored. `If-Match` says which version a change is for.
+    #[serde(rename = "version")]
+    _version: Option<i64>,
 }
 
 /// A tier's limit that is written.
@@ -136,7 +150,12 @@ pub(in crate::admin) async fn delete(
 impl TierLimitBody {
     /// The row of a tier's limit for a resource.
     fn of(self, tier: String, resource: String) -> Result<NewTierLimit, AdminRefusal> {
-        let TierLimitBody { limit, limit_value, window_seconds, burst_multiplier, algorithm } = self;
+        for (field, said, is) in [("tier", &self.tier, &tier), ("resource", &self.resource, &resource)] {
+            if said.as_ref().is_some_and(|said| said != is) {
+                return Err(AdminRefusal::in_field(field, "is another than that of the path"));
+            }
+        }
+        let TierLimitBody { limit, limit_value, window_seconds, burst_multiplier, algorithm, .. } = self;
         let (limit_value, window_seconds, burst_multiplier, algorithm) =
             match (limit, limit_value, window_seconds) {
                 (Some(limit), None, None) if burst_multiplier.is_none() => of_text(&limit, algorithm)?,
@@ -146,7 +165,17 @@ impl TierLimitBody {
                         "cannot be combined with `limit-value`, `window-seconds` or `burst-multiplier`",
                     ));
                 }
-                (None, Some(units), Some(seconds)) => (units, seconds, burst_multiplier, algorithm),
+                (None, Some(units), Some(seconds)) => {
+                    let unit = algorithm.as_deref().and_then(|word| word.strip_prefix(BY_CALENDAR));
+                    let longest = unit.and_then(CalendarUnit::of_word).map(seconds_of);
+                    if longest.is_some_and(|longest| longest != seconds.get()) {
+                        return Err(AdminRefusal::in_field(
+                            "window-seconds",
+                            "must be that of the longest such window of the calendar, or write `limit`",
+                        ));
+                    }
+                    (units, seconds, burst_multiplier, algorithm)
+                }
                 (None, None, _) => return Err(AdminRefusal::in_field("limit-value", MISSING)),
                 (None, _, None) => return Err(AdminRefusal::in_field("window-seconds", MISSING)),
             };
@@ -176,7 +205,7 @@ fn of_text(
         ));
     }
     let unit = quota.calendar().map(|calendar| calendar.unit());
-    let seconds = unit.map_or(quota.period_ns().get() / 1_000_000_000, |unit| unit.days() * 86_400);
+    let seconds = unit.map_or(quota.period_ns().get() / 1_000_000_000, seconds_of);
     let Some(seconds) = NonZeroU64::new(seconds) else {
         return wrong("must have a period of a second or more");
     };
@@ -191,6 +220,11 @@ fn of_text(
     }
     let algorithm = unit.map(|unit| format!("{BY_CALENDAR}{}", unit.word())).or(algorithm);
     Ok((quota.limit(), seconds, Some(burst), algorithm))
+}
+
+/// The longest window of the calendar, seconds.
+fn seconds_of(unit: CalendarUnit) -> u64 {
+    unit.days() * 86_400
 }
 
 fn proposal(tier: &str, resource: &str, limit: Option<NewTierLimit>) -> Proposal {

@@ -64,6 +64,9 @@ impl AnswerReader {
     /// The last piece has come from the server.
     pub fn end(&self) {
         self.is_whole.set(true);
+        if self.decoder.as_ref().is_some_and(|decoder| decoder.borrow().is_within()) {
+            self.is_lost.set(true);
+        }
     }
 
     /// Whether the answer has come to its end.

@@ -15,6 +15,8 @@ pub struct BodyDecoder {
     codec: Box<dyn DecodeV2>,
     /// Another member may follow (RFC 1952 section 2.2).
     is_behind_member: bool,
+    /// What has come ends within a member.
+    is_within: bool,
     _slot: Rc<()>,
 }
 
@@ -29,7 +31,7 @@ impl BodyDecoder {
             Coding::Brotli => Box::new(BrotliDecoder::new()),
             Coding::Gzip => Box::new(GzipDecoder::new()),
         };
-        Some(BodyDecoder { codec, is_behind_member: false, _slot: slot })
+        Some(BodyDecoder { codec, is_behind_member: false, is_within: false, _slot: slot })
     }
 
     /// Decodes the next piece, and hands on what it says.
@@ -48,6 +50,7 @@ impl BodyDecoder {
             }
             let mut output = WriteBuffer::new_initialized(&mut buffer);
             self.is_behind_member = self.codec.decode(&mut input, &mut output)?;
+            self.is_within = !self.is_behind_member;
             let length = output.written_len();
             read(&buffer[..length]);
             decoded += length;
@@ -57,6 +60,11 @@ impl BodyDecoder {
             is_full = length == BUFFER_BYTES && !self.is_behind_member;
         }
         Ok(())
+    }
+
+    /// Whether a body that ends here has been cut.
+    pub fn is_within(&self) -> bool {
+        self.is_within
     }
 }
 
@@ -132,6 +140,18 @@ mod tests {
         for (coding, encoded) in each(b"one ").into_iter().take(2) {
             let two = [&encoded[..], &encoded[..]].concat();
             assert_eq!(decoded(coding, &[&two]).expect("two members"), b"one one ", "{coding:?}");
+        }
+    }
+
+    #[test]
+    fn a_body_is_cut_anywhere_but_at_its_end() {
+        for (coding, encoded) in each(b"[1,2,3]") {
+            let mut decoder = BodyDecoder::new(coding, &Rc::default()).expect("a slot");
+            assert!(!decoder.is_within(), "nothing has come of a {coding:?} body");
+            for (at, byte) in encoded.iter().enumerate() {
+                decoder.push(&[*byte], |_| ()).expect("it is of the coding");
+                assert_eq!(decoder.is_within(), at + 1 < encoded.len(), "{coding:?} {at}");
+            }
         }
     }
 
