@@ -145,18 +145,32 @@ fn not_toml(text: &str, place: Range<usize>, message: &str) -> (String, String) 
     let hint = match line.contains(['\u{201c}', '\u{201d}', '\u{2018}', '\u{2019}']) {
         true => "write straight quotes, `\"`, in place of curly ones",
         false => match other_language(text) {
-            _ if ["string values", "invalid float"].iter().any(|begin| message.starts_with(begin)) => {
-                "write the value in quotes"
+            hint if !hint.is_empty() => hint,
+            _ if YES_OR_NO.iter().any(|word| line.ends_with(word)) => {
+                "write `true` or `false`, or a text in quotes"
             }
-            _ if message.starts_with("missing escaped") => "write `\\\\`, or the text in single quotes",
-            "" if line.contains(':') && !line.contains('=') => {
-                "write `KEY = VALUE`, or `[KEY]` for a section"
-            }
-            hint => hint,
+            _ => NOT_TOML.iter().find(|(begin, _)| message.starts_with(begin)).map_or("", |(_, hint)| hint),
         },
     };
     (format!("this is not TOML: {message}"), hint.to_owned())
 }
+
+/// How messages of the parser begin, and what to write.
+const NOT_TOML: [(&str, &str); 12] = [
+    ("string values", "write the value in quotes"),
+    ("invalid float", "write the value in quotes"),
+    ("missing escaped", "write `\\\\`, or the text in single quotes"),
+    ("key with no value", "write each line as `KEY = VALUE`, or `[KEY]` for a section"),
+    ("missing assignment", "write each as `KEY = VALUE`"),
+    ("invalid basic string", "end the text with `\"`, as it begins"),
+    ("invalid literal string", "end the text with `'`, as it begins, or write both as `\"`"),
+    ("unclosed table", "end the name of the section with `]`, or `]]`"),
+    ("missing comma between array", "write a comma between the two, or end the array with `]`"),
+    ("missing comma between key", "write a comma between the two, or end the table with `}`"),
+    ("unexpected key or value", "write each key on a line of its own, with nothing behind its value"),
+    ("invalid boolean", "write `true` or `false`"),
+];
+const YES_OR_NO: [&str; 4] = ["= yes", "= no", "= on", "= off"];
 
 /// What is said of a section whose line begins at `start`, or of a key there, that is written above already.
 fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, String) {

@@ -9,6 +9,7 @@ mod costs;
 mod database;
 mod exempt;
 mod features;
+mod foreign;
 mod keys;
 mod manual;
 mod mirror;
@@ -852,7 +853,12 @@ fn the_hint_of_a_bare_limit_and_of_another_language_can_be_followed() {
         (":8080 {\n  reverse_proxy a\n", "looks like nginx or Caddy"),
         ("frontend web\n    bind *:80\n", "looks like HAProxy"),
         ("listener main\n", "this is not TOML"),
-        ("[limits]\nmemory: 5\n", "write `KEY = VALUE`"),
+        ("[listener.a\nbind = 1\n", "end the name of the section with `]`"),
+        ("[log]\nlevel = \"info\n", "end the text with `\"`"),
+        ("[[route]]\nmethods = [\"GET\" \"POST\"]\n", "write a comma between the two"),
+        ("[[route]]\nto = \"a\"; path = \"/b\"\n", "each key on a line of its own"),
+        ("[[route]]\nupgrade = yes\n", "write `true` or `false`"),
+        ("[limits]\nmemory: 5\n", "write each line as `KEY = VALUE`"),
         ("[rls.a]\n[[rls]]\n", "write `[rls.NAME]` for each"),
         ("[listener.a]\nbind = 127.0.0.1:80\n", "write the value in quotes"),
         ("[listener.a]\nbind = localhost\n", "write the value in quotes"),
@@ -965,6 +971,32 @@ fn a_hint_that_is_followed_is_taken() {
     // A file, what is wrong in the place of the `@`, and what the hint has for it.
     for (file, wrong, meant) in [
         ("[redis]\ntopology = \"ring\"\n@", "", "ring = { shards = [{ url = \"redis://a\" }] }"),
+        ("[[route]]\nto = \"echo\"\nlimit = \"@\"", "10/s per ip", "10/s by ip"),
+        ("[[route]]\nto = \"echo\"\nlimit = \"@\"", "100 requests per minute per IP", "100 per minute by ip"),
+        ("[[route]]\nto = \"echo\"\nlimit = \"5/s by @\"", "X-Api-Key", "header:x-api-key"),
+        ("[policy.a]\nby = \"@\"\nlimit = \"1/s\"", "user", "consumer"),
+        ("[policy.a]\nby = []\nlimit = { default = \"1/s\", @ }", "pro = 5", "pro = \"5/m\""),
+        ("[policy.a]\nby = []\nlimit = \"1/s\"\nalgorithm = \"@\"", "gcra", "token-bucket"),
+        ("[listener.a]\nbind = \"unix:/a\"\n@", "mode = 660", "mode = \"0660\""),
+        ("[listener.a]\nbind = \"127.0.0.1:0\"\nhttp = \"@\"", "1.1", "http/1.1"),
+        (
+            "[listener.a]\nbind = \"127.0.0.1:0\"\nallow = @",
+            "\"10.0.0.1, 10.0.0.2\"",
+            "[\"10.0.0.1\", \"10.0.0.2\"]",
+        ),
+        (
+            "[upstream.a]\nservers = [@]",
+            "\"10.0.0.2:8080 weight=3\"",
+            "{ url = \"http://10.0.0.2:8080\", weight = 3 }",
+        ),
+        ("[upstream.a]\nservers = \"@\"", "server web1 10.0.0.1:80 check", "http://10.0.0.1:80"),
+        ("[upstream.a]\nservers = \"@\"", "tcp://10.0.0.1:80", "http://10.0.0.1:80"),
+        ("[upstream.a]\nservers = \"http://b\"\n@", "connect = \"2s\"", "timeouts = { connect = \"2s\" }"),
+        ("[upstream.a]\nservers = \"http://b\"\nbalance = \"@\"", "least_conn", "least-requests"),
+        ("[[route]]\nto = \"http://b\"\nheaders = { @ }", "X-A = \"b\"", "set = { X-A = \"b\" }"),
+        ("[[route]]\nto = \"echo\"\nhost = @", "\"a.example b.example\"", "[\"a.example\", \"b.example\"]"),
+        ("[[route]]\nto = \"echo\"\npath = \"@\"", "*", "/{*rest}"),
+        ("[auth.a]\nkind = \"api-key\"\nkeys = { file = \"a\" }\nin = \"@\"", "X-Key-Id", "header:x-key-id"),
         (
             "[redis]\ntopology = \"ring\"\n@",
             "shards = [\"redis://b\"]",
@@ -1420,7 +1452,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"10.0.0.1:80\"",
             "`10.0.0.1:80` is not an upstream's URL",
             "2:11",
-            "write it like `http://127.0.0.1:3000`",
+            "write `http://10.0.0.1:80`",
         ),
         ("[upstream.a]\nservers = \"http://a/b\"", "`http://a/b` has a path", "2:11", "`rewrite`"),
         (
@@ -1474,8 +1506,8 @@ fn upstreams_are_checked() {
             "`hash:consumer`",
         ),
         (
-            "[upstream.a]\nservers = \"http://a\"\nbalance = \"random\"",
-            "`random` is not a value of `balance`",
+            "[upstream.a]\nservers = \"http://a\"\nbalance = \"any\"",
+            "`any` is not a value of `balance`",
             "3:11",
             "write `p2c`, `round-robin`, `least-requests` or `hash:ip`",
         ),
@@ -1655,7 +1687,7 @@ fn policies_are_checked() {
             "[[route]]\nto = \"echo\"\nhost = \"a.example b.example\"",
             "`a.example b.example` is not a host",
             "3:8",
-            "list several as `host = [\"a.example\", \"b.example\"]`",
+            "write `[\"a.example\", \"b.example\"]`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s\"\nalgorithm = \"sliding-logs\"",
@@ -1821,9 +1853,48 @@ fn a_value_in_the_place_of_a_table_stands_for_one_of_its_keys() {
 }
 
 #[test]
+fn sections_of_another_program_are_told_with_what_is_in_them() {
+    let nginx =
+        "[[server]]\nlisten = 80\nserver_name = \"a\"\n[[server.location]]\nproxy_pass = \"http://b\"";
+    let traefik = "[http.routers.a]\nrule = \"Host(`a`)\"\n[http.services.a.loadBalancer]";
+    let kong = "[[services]]\nurl = \"http://a\"\n[[services.routes]]\npaths = [\"/a\"]";
+    let envoy = "[static_resources]\n[[static_resources.clusters]]\nlb_policy = \"LEAST_REQUEST\"";
+    let haproxy = "[frontend.web]\ndefault_backend = \"a\"\n[backend.a]\nserver = \"s1 10.0.0.1:80\"";
+    for (text, hints) in [
+        (
+            nginx,
+            &["`[listener.NAME]`", "write `bind = ", "write `host = ", "write `[[route]]`", "write `to = "][..],
+        ),
+        (
+            traefik,
+            &[
+                "`[listener.NAME]`",
+                "write `[[route]]`",
+                "write `host = ",
+                "write `[upstream.NAME]`",
+                "write `to = ",
+            ],
+        ),
+        (kong, &["`[upstream.NAME]`", "write `servers = ", "write `[[route]]`", "write `path = "]),
+        (envoy, &["`[listener.NAME]`", "write `[upstream.NAME]`", "write `balance = "]),
+        (haproxy, &["`[listener.NAME]`", "write `to = ", "`[upstream.NAME]`", "write `servers = "]),
+        ("[\"a.example.com\"]\nreverse_proxy = \"b\"", &["write `[[route]]` with `host", "write `to = "]),
+        ("[cors]\norigins = \"*\"", &["write `[route.cors]` below"]),
+        ("[limits.a]\nlimit = \"1/s\"\nby = \"ip\"", &["its keys are those of `[policy.NAME]`"]),
+    ] {
+        let said = said(text);
+        let mut rest = said.as_str();
+        for hint in hints {
+            rest = rest.split_once(hint).unwrap_or_else(|| panic!("{hint} is not in its place in {said}")).1;
+        }
+        assert_eq!(said.matches("error: ").count(), hints.len(), "{said}");
+    }
+}
+
+#[test]
 fn a_key_of_another_program_is_one_error() {
     for (text, hint) in [
-        ("[redis]\npassword = \"a\"", "write it in `url`"),
+        ("[redis]\npassword = \"a\"", "a login goes before the host"),
         ("[admin]\nport = 1", "write `bind = "),
         ("[listener.a]\nport = 1", "write `bind = "),
         ("[log]\nfile = \"/a\"", "write `access = { to = "),
@@ -1969,7 +2040,7 @@ fn routes_are_checked() {
             "[redis]\nurl = \"redis://a\"\nhost = \"b\"",
             "unknown key `host` in [redis]",
             "3:1",
-            "write it in `url`: `redis://USER:PASSWORD@HOST:6379/DATABASE`",
+            "write `url = \"redis://127.0.0.1:6379\"`",
         ),
         ("shutdown = \"30s\"", "`shutdown` must be a table, not a string", "1:12", "{ drain = \"30s\" }"),
         (
@@ -2250,7 +2321,7 @@ fn routes_are_checked() {
             "[[route]]\nto = \"echo\"\nauth = \"jwt\"",
             "no `[auth.<name>]` is called `jwt`",
             "3:8",
-            "write the name of an `[auth.<name>]`",
+            "write `[auth.jwt]` with",
         ),
         ("[[route]]\nto = \"echo\"\nmax-body = -1", "`max-body` is out of range", "3:12", "from 0 to"),
     ]);
@@ -2651,7 +2722,9 @@ fn includes_are_bounded() {
     let said = super::load(&directory.0.join("none.toml")).expect_err("it is not there").to_string();
     assert!(
         said.starts_with("error: cannot read ")
-            && said.ends_with("none.toml: No such file or directory (os error 2)")
+            && said.ends_with(
+                "none.toml: No such file or directory (os error 2): name another file with --config"
+            )
     );
 }
 

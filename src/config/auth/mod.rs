@@ -34,7 +34,7 @@ pub(super) fn read_all(documents: &[Table<'_>]) -> (Vec<Config>, Vec<report::Fie
 fn read(named: NamedTable<'_>) -> Option<Config> {
     let table = named.table;
     let Some(kind) = table.value("kind") else {
-        table.wrong("an authentication method needs `kind`", "write `kind = \"api-key\"`");
+        table.lacks(&["kind"], "an authentication method needs `kind`", "write `kind = \"api-key\"`");
         return None;
     };
     let read: fn(&Table<'_>) -> Option<MethodKind> = kind.choice(&KINDS)?;
@@ -148,7 +148,13 @@ fn place(text: &Text<'_>) -> Option<CredentialSource> {
         _ => None,
     };
     if found.is_none() {
-        let hint = "write `header:<name>`, `bearer` or `query:<name>`";
+        let name = text.text.rsplit(':').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let is_header =
+            !text.has_reference && name.contains('-') && http::HeaderName::try_from(&name).is_ok();
+        let hint = match is_header {
+            true => format!("write `header:{name}`"),
+            false => "write `header:<name>`, `bearer` or `query:<name>`".to_owned(),
+        };
         text.wrong(format!("a credential cannot be read from {}", text.shown()), hint);
     }
     found.iter().for_each(|place| text.spell(place));

@@ -33,6 +33,11 @@ impl Section {
     pub fn key(&self, name: &str) -> Option<&'static Key> {
         self.keys().find(|key| key.name == name)
     }
+
+    /// How many of these keys it has.
+    pub fn count_of(&self, keys: &[&str]) -> usize {
+        keys.iter().filter(|name| self.keys.iter().any(|key| key.name == **name && key.is_of_files())).count()
+    }
 }
 
 pub struct Key {
@@ -125,6 +130,17 @@ impl Kind {
         match self {
             Kind::Any(several) => several,
             one => std::slice::from_ref(one),
+        }
+    }
+
+    /// The tables that a value may be, or hold in an array or under names that the operator chooses.
+    pub fn sections(&self) -> Vec<&'static Section> {
+        match self {
+            Kind::Table(one) | Kind::Open(one, _) => vec![*one],
+            Kind::Tagged(several) => several.iter().map(|(_, one)| *one).collect(),
+            Kind::List(of) | Kind::Map(of) => of.sections(),
+            Kind::Any(several) => several.iter().flat_map(Kind::sections).collect(),
+            _ => Vec::new(),
         }
     }
 }

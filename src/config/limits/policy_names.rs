@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use crate::keys::foreign::foreign_value;
 use crate::limits::{policy, windows};
 use crate::load::context::ImpliedSection;
 use crate::load::report::{DefinitionSpans, Fields, quoted};
@@ -41,10 +42,9 @@ impl PolicyNames {
                 }
             } else {
                 let names: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
-                let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| {
-                    let hint = if text.text == "tier" { ONLY_OF_POLICIES } else { WRITE_LIMIT };
-                    hint.to_owned()
-                });
+                let foreign = || foreign_value("limit", &text.text, &[]);
+                let hint = words::did_you_mean(&text.text, &names)
+                    .unwrap_or_else(|| foreign().unwrap_or(WRITE_LIMIT).to_owned());
                 text.wrong(format!("there is no policy {}", text.called()), hint);
                 continue;
             };
@@ -92,5 +92,3 @@ fn is_shorthand(text: &str) -> bool {
 }
 
 const WRITE_LIMIT: &str = "write a limit such as `100/m by ip`, or the name of a `[policy.<name>]`";
-const ONLY_OF_POLICIES: &str =
-    "only a policy has limits by tier: write `limit = \"tier\"` in a `[policy.<name>]`, and its name here";

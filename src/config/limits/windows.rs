@@ -10,6 +10,7 @@ use policy::counting::shorthand;
 use policy::counting::shorthand::{Shorthand, ShorthandProblem};
 use policy::definition::Dimension;
 
+use crate::keys::foreign::foreign_value;
 use crate::keys::policy::ALGORITHMS;
 use crate::limits::limit_text;
 use crate::limits::time_zone::CalendarKeys;
@@ -90,9 +91,12 @@ fn no_dimension(text: &Text<'_>, names: &[&str], hint: &str) {
     let is_kind = names.iter().any(|name| name.strip_suffix(':') == Some(kind));
     // The balance of an upstream says what it does with the dimension.
     let hash = if text.key == "balance" { "hash:" } else { "" };
+    let foreign = || foreign_value(&text.key, &text.text, &[]).map(str::to_owned);
     let meant = match is_kind {
         true => Some(format!("write `{hash}{kind}:NAME`")),
-        false => words::did_you_mean(&text.text, names),
+        false => words::did_you_mean(&text.text, names)
+            .or_else(foreign)
+            .or_else(|| text.each().filter(|_| text.text.contains(','))),
     };
     text.wrong(format!("{} is not a dimension", text.shown()), meant.unwrap_or_else(|| hint.to_owned()));
 }

@@ -21,7 +21,8 @@ pub(crate) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec
     let text = match read(main) {
         Ok(text) => text,
         Err(reason) => {
-            let message = format!("cannot read {}: {reason}", main.display());
+            let message =
+                format!("cannot read {}: {reason}: name another file with --config", main.display());
             return (Vec::new(), vec![Finding::error(message)]);
         }
     };

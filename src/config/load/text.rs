@@ -7,9 +7,11 @@ use http::uri::Authority;
 
 use net::fetch;
 
+use crate::keys::foreign::foreign_value;
 use crate::load::context::{Context, Spelling};
 use crate::load::mask;
 use crate::load::report::{Finding, Hint, SourceKind, SourceSpan, quoted};
+use crate::printer::{self, array};
 use base::words::{did_you_mean, listed};
 
 /// A string with its references replaced.
@@ -151,6 +153,13 @@ impl Text<'_> {
         self.ctx.wrong(place, message, hint);
     }
 
+    /// What to write for several texts in one, in the place of which a list stands.
+    pub(crate) fn each(&self) -> Option<String> {
+        let words = self.text.split([',', ' ', ';', '|']).filter(|word| !word.is_empty());
+        let is_several = words.clone().count() > 1 && !self.has_reference;
+        is_several.then(|| format!("write `{}`", array(words.map(printer::text))))
+    }
+
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         self.choice_beside(choices, &[])
     }
@@ -162,9 +171,12 @@ impl Text<'_> {
             return Some(choice.clone());
         }
         let names: Vec<_> = choices.iter().map(|(name, _)| *name).chain(others.iter().copied()).collect();
+        let foreign = foreign_value(&self.key, word, &names).map(str::to_owned);
         let hint = match word {
             "h3" | "http/3" => Some(format!("HTTP/3 is not supported: write {}", listed(&names))),
-            _ => did_you_mean(word, &names).or_else(|| did_you_mean(&word.to_ascii_lowercase(), &names)),
+            _ => foreign
+                .or_else(|| did_you_mean(word, &names))
+                .or_else(|| did_you_mean(&word.to_ascii_lowercase(), &names)),
         };
         let hint = hint.unwrap_or_else(|| format!("write {}", listed(&names)));
         self.wrong(format!("{} is not a value of {}", self.shown(), quoted(&self.key)), hint);

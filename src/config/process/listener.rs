@@ -11,6 +11,7 @@ use net::tls::{self, Demand};
 use net::unix_socket::Rights;
 use policy::access::AddressRules;
 
+use crate::keys::foreign::foreign_value;
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
 use crate::load::context::{Context, ImpliedSection};
 use crate::load::report::{DefinitionSpans, Fields, SourceSpan, quoted};
@@ -238,7 +239,10 @@ pub(crate) fn network(text: &Text<'_>) -> Option<IpNet> {
         return Some(network);
     }
     let Ok(network) = text.text.parse::<IpNet>() else {
-        let hint = "write a range, for example `10.0.0.0/8` or `fd00::/8`, or one address";
+        let foreign = || foreign_value(&text.key, &text.text, &[]).map(str::to_owned);
+        let hint = foreign().or_else(|| text.each()).unwrap_or_else(|| {
+            "write a range, for example `10.0.0.0/8` or `fd00::/8`, or one address".to_owned()
+        });
         text.wrong(format!("{} is not an address or a range", text.shown()), hint);
         return None;
     };

@@ -134,6 +134,13 @@ fn sink_in_one(to: &Text<'_>, log: &str) -> Option<Sink> {
             to.wrong(format!("{log} cannot be written to {}", to.shown()), hint);
             return None;
         }
+        url if url.starts_with("file:") => {
+            to.wrong(
+                format!("{log} cannot be written to {}", to.shown()),
+                "write the path alone, without `file:`",
+            );
+            return None;
+        }
         path if path.contains('/') => return Some(Sink::File(text::path(to))),
         word => word,
     };
@@ -216,7 +223,8 @@ fn logged_headers(value: &Value<'_>, auth: &[auth::Config]) -> Vec<HeaderName> {
     let mut names: Vec<HeaderName> = Vec::new();
     for text in value.texts() {
         let name = HeaderName::from_bytes(text.text.as_bytes()).ok();
-        let Some(name) = name.filter(|name| name.as_str().len() <= FIELD_NAME_BYTES_MAX) else {
+        let is_taken = |name: &HeaderName| name.as_str().len() <= FIELD_NAME_BYTES_MAX && name != "*";
+        let Some(name) = name.filter(is_taken) else {
             text.wrong(format!("{} is not a header's name", text.shown()), "write it like `x-trace-id`");
             continue;
         };

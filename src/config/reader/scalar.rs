@@ -8,6 +8,7 @@ use toml::de::DeValue;
 
 use super::Value;
 use crate::keys::foreign::foreign_key;
+use crate::keys::policy::TIER_PART;
 use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::load::expand;
 use crate::load::mask;
@@ -53,16 +54,17 @@ impl<'c> Value<'c> {
             return value;
         }
         match (expected, self.value) {
-            (_, DeValue::Integer(_) | DeValue::Float(_)) if key == "limit" => {
+            (_, DeValue::Integer(_) | DeValue::Float(_)) if self.is_limit(key) => {
                 let number = self.value.as_integer();
                 let number = number.and_then(|it| u64::from_str_radix(it.as_str(), it.radix()).ok());
                 let number = number.filter(|number| *number > 0).unwrap_or(100);
-                format!("write its period, for example `limit = \"{number}/m\"`")
+                format!("write its period, for example `{key} = \"{number}/m\"`")
             }
             (_, _) if expected.contains("string") => self.as_text(key, number),
             (ON_OFF_OR_TABLE, _) => format!("write `{key} = true`, or `{{ … }}` {OTHER_KEYS}"),
             ("a table", _) => as_table(self, key),
-            ("an array", _) => format!("write `{key} = [ … ]`"),
+            ("an array", _) => foreign_key("not an array", key)
+                .map_or_else(|| format!("write `{key} = [ … ]`"), |(_, hint)| hint.to_owned()),
             ("true or false", DeValue::String(text)) if text.parse::<bool>().is_ok() => unquoted(),
             ("a whole number", DeValue::String(text)) if text.parse::<u64>().is_ok() => unquoted(),
             ("true or false", _) => "write `true` or `false`".to_owned(),
@@ -98,7 +100,18 @@ impl<'c> Value<'c> {
                 _ => {}
             }
         }
-        if key == "limit" { "write `limit = \"100/m\"`" } else { "write a text in quotes" }.to_owned()
+        match self.is_limit(key) {
+            true => format!("write `{key} = \"100/m\"`"),
+            false => {
+                foreign_key("not a text", key).map_or("write a text in quotes", |(_, hint)| hint).to_owned()
+            }
+        }
+    }
+
+    /// Whether it is a limit: under that key, or of a tier.
+    fn is_limit(&self, key: &str) -> bool {
+        key == "limit"
+            || self.kinds().any(|kind| matches!(kind, Kind::Table(one) if one.heading == TIER_PART.heading))
     }
 
     /// What is written at a key whose texts have a form, for a number there, which is surely a port, or for anything else.
@@ -108,7 +121,16 @@ impl<'c> Value<'c> {
         let is_text = is_list || self.kinds().any(|kind| matches!(kind, Kind::Text | Kind::Texts));
         let value = match key {
             "certs" if is_list => CERTS.to_owned(),
+            "servers" if self.value.is_table() || self.value.is_array() => {
+                return Some(
+                    "write `{ url = \"http://127.0.0.1:3000\", weight = 2 }` for each server".to_owned(),
+                );
+            }
             "servers" | "to" if is_list => format!("\"http://127.0.0.1:{}\"", port(3000)),
+            "bind" if self.value.is_array() => {
+                let hint = "write one address, and a `[listener.NAME]` for each other: `[::]:8080` stands for all of the machine";
+                return Some(hint.to_owned());
+            }
             "bind" | "grpc" if is_text => {
                 let port = port(8080);
                 return Some(format!(
@@ -116,7 +138,11 @@ impl<'c> Value<'c> {
                 ));
             }
             "redirect" if is_text => "\"https\"".to_owned(),
+            "path" if is_text && self.value.is_array() => {
+                return Some("write one path, and a `[[route]]` for each other".to_owned());
+            }
             "path" if is_text => "\"/api\"".to_owned(),
+            "mode" if is_text => format!("\"0{}\"", number.filter(|it| it.len() == 3).unwrap_or("660")),
             _ => return None,
         };
         Some(format!("write `{key} = {value}`"))
@@ -324,21 +350,13 @@ impl<'c> Value<'c> {
 
 /// The table that is meant by another value.
 fn as_table(value: &Value<'_>, key: &str) -> String {
-    let kinds = value.kinds().map(|kind| if let Kind::Map(of_each) = kind { *of_each } else { kind });
-    let sections: Vec<&Section> = kinds
-        .flat_map(|kind| match kind {
-            Kind::Table(one) | Kind::Open(one, _) => vec![*one],
-            Kind::Tagged(several) => several.iter().map(|(_, one)| *one).collect(),
-            _ => Vec::new(),
-        })
-        .collect();
+    let sections: Vec<&Section> = value.kinds().flat_map(Kind::sections).collect();
     let named = sections.first().and_then(|one| one.heading.strip_suffix(".<name>]"));
     if let Some(heading) = named {
-        return match sections.iter().any(|one| one.key(key).is_some()) {
+        let is_key = |one: &&Section| one.key(key).is_some() || foreign_key(one.heading, key).is_some();
+        return match sections.iter().any(is_key) {
+            _ if heading[1..] == *key => format!("write `{heading}.NAME]`: every such section needs a name"),
             true => format!("write `{heading}.NAME]` above it: every such section needs a name"),
-            false if heading[1..] == *key => {
-                format!("write `{heading}.NAME]`: every such section needs a name")
-            }
             false => format!("write `{heading}.{}]` with its keys below it", printer::key(key)),
         };
     }
@@ -354,7 +372,8 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
         }
         (DeValue::Array(_), Some(row)) => format!("write `{key} = {{ {} = [ … ] }}`", row.name),
         _ => match section.map(|one| keys_meant(value, one)).unwrap_or_default().join(", ") {
-            keys if keys.is_empty() => format!("write `{key} = {{ … }}` {OTHER_KEYS}"),
+            keys if keys.is_empty() => foreign_key("no key of a table", key)
+                .map_or_else(|| format!("write `{key} = {{ … }}` {OTHER_KEYS}"), |(_, hint)| hint.to_owned()),
             keys => format!("write `{key} = {{ {keys} }}`"),
         },
     }

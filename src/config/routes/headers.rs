@@ -117,7 +117,8 @@ fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
 }
 
 pub(crate) fn header_name_of(text: &Text<'_>) -> Option<HeaderName> {
-    let name = header_name(&text.text, |message, hint| text.wrong(message, hint))?;
+    let wrong = |message, hint: &str| text.wrong(message, text.each().unwrap_or_else(|| hint.to_owned()));
+    let name = header_name(&text.text, wrong)?;
     text.spell(&name);
     Some(name)
 }

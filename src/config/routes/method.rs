@@ -2,6 +2,7 @@
 
 use http::Method;
 
+use crate::keys::foreign::foreign_value;
 use crate::load::text::Text;
 use crate::reader::Value;
 use base::words::did_you_mean;
@@ -28,6 +29,8 @@ pub(crate) fn read(text: &Text<'_>) -> Option<Method> {
     match parse(&text.text) {
         Ok(method) => Some(method),
         Err(hint) => {
+            let foreign = foreign_value("methods", &text.text, &[]).map(str::to_owned);
+            let hint = foreign.or_else(|| text.each()).unwrap_or(hint);
             text.wrong(format!("{} is not a method", text.shown()), hint);
             None
         }
@@ -51,7 +54,6 @@ pub(crate) fn parse(text: &str) -> Result<Method, String> {
     let is_upper = !text.is_empty() && text.len() <= METHOD_BYTES_MAX && text == upper;
     match Method::from_bytes(text.as_bytes()) {
         Ok(method) if is_upper => Ok(method),
-        _ if text.contains([',', '|', ' ']) => Err("write a text for each: `[\"GET\", \"POST\"]`".to_owned()),
         _ => Err("write it like `GET`".to_owned()),
     }
 }

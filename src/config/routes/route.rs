@@ -16,6 +16,7 @@ use policy::definition::{
 };
 use policy::matching::host::HostPattern;
 
+use crate::keys::foreign::foreign_value;
 use crate::keys::route::PATH_ESCAPES;
 use crate::limits::policy_names::PolicyNames;
 use crate::limits::windows;
@@ -46,7 +47,11 @@ pub(crate) fn read_all(
     let mut reader = Reader { auth_names, compress, config, places, upstreams, policies, named };
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
-            value.wrong_key("`route` is a list of tables", "write `[[route]]` with two brackets");
+            let hint = match value.holds_tables() {
+                true => "write `[[route]]` for each, and `name` below it",
+                false => "write `[[route]]` with two brackets",
+            };
+            value.wrong_key("`route` is a list of tables", hint);
             continue;
         }
         for value in value.array().unwrap_or_default() {
@@ -275,13 +280,10 @@ impl Reader<'_> {
             let mut names: Vec<&str> =
                 self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
             names.extend(others);
-            let url = format!("http://{}", text.text);
-            let is_authority = || url.parse::<http::Uri>().is_ok_and(|url| url.port_u16().is_some());
-            let hint = words::did_you_mean(&text.text, &names).unwrap_or_else(|| match others {
-                _ if !text.has_reference && is_authority() => format!("write `{url}`"),
-                [] => "write a URL, or the name of an `[upstream.<name>]`".to_owned(),
-                _ => "write a URL, or the name of an `[upstream.<name>]`, or `echo`, which is built in"
-                    .to_owned(),
+            let meant = || upstream::url_meant(&text.text).filter(|_| !text.has_reference);
+            let hint = words::did_you_mean(&text.text, &names).or_else(meant).unwrap_or_else(|| {
+                let echo = if others.is_empty() { "" } else { ", or `echo`, which is built in" };
+                format!("write a URL, or the name of an `[upstream.<name>]`{echo}")
             });
             text.wrong(format!("there is no upstream {}", text.called()), hint);
             return None;
@@ -319,7 +321,10 @@ impl Reader<'_> {
         let mut auth: Vec<String> = Vec::new();
         for text in texts {
             if !names.contains(&text.text.as_str()) {
+                let foreign = || foreign_value("auth", &text.text, &[]).map(str::to_owned);
                 let hint = words::did_you_mean(&text.text, &names)
+                    .or_else(foreign)
+                    .or_else(|| text.each())
                     .unwrap_or_else(|| "write the name of an `[auth.<name>]`".to_owned());
                 text.wrong(format!("no `[auth.<name>]` is called {}", text.shown()), hint);
             } else if auth.contains(&text.text) {
@@ -387,7 +392,8 @@ fn host(text: &Text<'_>) -> Option<String> {
                 return Some(host.clone());
             }
             Err(error) => {
-                text.wrong(format!("{} is not a host", text.shown()), error.to_string());
+                let hint = text.each().unwrap_or_else(|| error.to_string());
+                text.wrong(format!("{} is not a host", text.shown()), hint);
                 return None;
             }
         },
@@ -401,8 +407,8 @@ fn path(value: &Value<'_>) -> Option<String> {
     if !text.text.starts_with('/') {
         let url = text.text.parse::<Uri>().ok().filter(|url| url.scheme().is_some() && value.key == "path");
         let host = url.as_ref().and_then(Uri::host);
-        // A hint of its own, because `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax.
-        let hint = match text.text.starts_with(['~', '^', '=', '@']) {
+        // A hint of its own, because `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax, and Traefik has rules in backticks.
+        let hint = match text.text.starts_with(['~', '^', '=', '@']) || text.text.contains(['`', '(']) {
             true => "write the path alone, with `{name}` for one segment and `{*rest}` at the end for all that follows; \
                      the gateway has no regular expressions"
                 .into(),
@@ -412,7 +418,11 @@ fn path(value: &Value<'_>) -> Option<String> {
                 show_text(host.unwrap_or_default()),
                 show_text(url.as_ref().map_or("/", Uri::path))
             )),
-            false => format!("write {}", quoted(&format!("/{}", text.text))).into(),
+            false => {
+                let rest = if text.text.ends_with("/*") || text.text == "*" { "{*rest}" } else { "" };
+                let begin = if rest.is_empty() { &*text.text } else { text.text.trim_end_matches('*') };
+                format!("write {}", quoted(&format!("/{begin}{rest}"))).into()
+            }
         };
         text.wrong(format!("{} does not start with `/`", text.shown()), hint);
         return None;

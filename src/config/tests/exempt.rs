@@ -43,7 +43,7 @@ fn exemptions_are_checked() {
             "[\"10.0.0.0/8\"]".to_owned(),
             "`exempt` must be a table, not an array",
             "6:10",
-            "write `exempt = { ip = [ … ] }`",
+            "write `exempt = { ip = [\"10.0.0.0/8\"] }`",
         ),
         ("{ ip = [] }".to_owned(), "`ip` is empty", "6:17", "list at least one"),
         ("{ consumer = [\"\"] }".to_owned(), "an empty text exempts nobody", "6:24", "leave it out"),
@@ -70,7 +70,7 @@ fn exemptions_are_checked() {
             "6:29",
             "without blanks",
         ),
-        ("{ ips = [\"10.0.0.0/8\"] }".to_owned(), "unknown key `ips` in `exempt`", "6:12", "`ip`"),
+        ("{ ips = [\"10.0.0.0/8\"] }".to_owned(), "unknown key `ips` in `exempt`", "6:12", "`ip = "),
     ];
     for (exempt, message, at, hint) in cases {
         each_says(&[(&format!("{POLICY}{exempt}"), message, at, hint)]);

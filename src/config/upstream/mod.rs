@@ -15,7 +15,7 @@ use upstream::config::{
 
 use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
 use super::limits::windows;
-use super::load::report::Fields;
+use super::load::report::{Fields, Hint};
 use super::load::sections;
 use super::load::sections::NamedTable;
 use super::load::text::Text;
@@ -182,7 +182,8 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         return Some(ConfiguredServer { tls: false, place: ServerLocation::Unix(path), weight: 1 });
     }
     let wrong = |message: &str, hint: &'static str| {
-        text.wrong(format!("{} {message}", text.shown()), hint);
+        let meant = if text.has_reference { None } else { url_meant(&text.text) };
+        text.wrong(format!("{} {message}", text.shown()), meant.map_or(Hint::from(hint), Hint::from));
         None
     };
     let (tls, authority) = match text.text.split_once("://") {
@@ -205,10 +206,18 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         );
         return None;
     }
-    if authority.contains(['/', '?', '#']) {
-        return wrong("has a path", "end it after the port; the route's `rewrite` changes paths");
+    if authority.contains([',', ' ']) {
+        return wrong("is more than one URL", "write one URL");
     }
-    let Ok(authority) = authority.parse::<http::uri::Authority>() else {
+    if authority.contains(['/', '?', '#']) {
+        let hint = "end it after the port; the route's `rewrite` changes paths";
+        text.wrong(format!("{} has a path", text.shown()), hint);
+        return None;
+    }
+    // No `$` and the like, which are variables of other programs.
+    let authority =
+        authority.parse::<http::uri::Authority>().ok().filter(|it| !it.as_str().contains(NOT_IN_HOSTS));
+    let Some(authority) = authority else {
         return wrong("is not an upstream's URL", "write it like `http://127.0.0.1:3000`");
     };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
@@ -230,6 +239,36 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     }
     Some(ConfiguredServer { tls, place: ServerLocation::Service(host), weight: 1 })
 }
+
+/// What to write for a server as other programs have them: without a scheme, with another one, with a weight or other words
+/// beside it, or several in one text. `None` if that is not clear.
+pub(super) fn url_meant(text: &str) -> Option<String> {
+    let url = |word: &str| {
+        let (scheme, rest) = word.split_once("://").unwrap_or(("http", word));
+        let authority = rest.split('/').next().unwrap_or_default();
+        let is_host = authority.contains(['.', ':']) && !authority.contains(NOT_IN_HOSTS);
+        let is_server =
+            is_host && authority.parse::<http::uri::Authority>().is_ok_and(|it| !it.host().is_empty());
+        let scheme = if matches!(scheme, "https" | "grpcs") { "https" } else { "http" };
+        is_server.then(|| format!("{scheme}://{authority}"))
+    };
+    let words: Vec<&str> = text.split([' ', '\t', ',']).filter(|word| !word.is_empty()).collect();
+    let urls: Vec<String> = words.iter().filter_map(|word| url(word)).collect();
+    let weight = words.iter().find_map(|word| word.strip_prefix("weight=")?.parse::<u16>().ok());
+    let is_h2 = ["grpc://", "grpcs://", "h2c://"].iter().any(|scheme| text.starts_with(scheme));
+    match (&*urls, weight) {
+        ([url], Some(weight)) => Some(format!("write `{{ url = \"{url}\", weight = {weight} }}`")),
+        ([url], None) if is_h2 => {
+            Some(format!("write `{url}`, and `http = \"h2\"` in its `[upstream.NAME]`"))
+        }
+        ([url], None) => Some(format!("write `{url}`")),
+        ([], _) => None,
+        (several, _) => Some(format!("write `{}`", array(several.iter().map(|url| show_text(url))))),
+    }
+}
+
+/// Characters that an authority may have, and no name of a host.
+const NOT_IN_HOSTS: [char; 8] = ['$', '=', '\'', '(', ')', '*', ';', '~'];
 
 /// Whether it reads like `_http._tcp.orders.internal` (RFC 2782).
 fn is_service(host: &str) -> bool {

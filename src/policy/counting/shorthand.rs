@@ -114,6 +114,9 @@ impl ShorthandProblem {
             ShorthandProblem::UnknownDimension { found } if matches!(&**found, "and" | "&" | "+") => {
                 "separate dimensions with commas, for example `by ip, route`"
             }
+            ShorthandProblem::UnknownDimension { found } if let Some(meant) = meant_dimension(found) => {
+                return Cow::Owned(format!("write `{meant}`"));
+            }
             ShorthandProblem::Empty | ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
@@ -254,6 +257,11 @@ const MULTIPLES: u64 = 86_400;
 
 /// What is wrong with a limit that another gateway would take, if it is clear what it means.
 fn foreign(text: &str) -> Option<Error> {
+    counted_per(text).or_else(|| spelt_otherwise(text))
+}
+
+/// The same of one without a second `per`.
+fn spelt_otherwise(text: &str) -> Option<Error> {
     let limit = text.split(" by ").next()?.trim_end();
     let parts = limit.split(',').map(str::trim);
     if limit.contains(',') && parts.clone().all(|part| read(part).is_ok()) {
@@ -314,6 +322,79 @@ fn foreign(text: &str) -> Option<Error> {
     read(&meant).ok()?;
     Some(Error { span, problem: ShorthandProblem::Foreign { message, meant } })
 }
+
+/// What is wrong with a limit whose dimension stands behind a second `per` or `/`: `10/s per ip`.
+fn counted_per(text: &str) -> Option<Error> {
+    let (limit, found) = [" per ", "/"].into_iter().find_map(|per| {
+        let (limit, found) = text.rsplit_once(per)?;
+        Some((limit.trim_end(), found)).filter(|(limit, _)| limit.contains("per ") || limit.contains('/'))
+    })?;
+    let by = meant_dimension(found).or_else(|| dimension(found).ok().map(|_| found.to_owned()))?;
+    let limit = match read(limit)
+        .err()
+        .map(|error| spelt_otherwise(limit).map_or(error.problem, |error| error.problem))
+    {
+        None => limit.to_owned(),
+        Some(ShorthandProblem::Foreign { meant, .. }) => meant,
+        Some(_) => return None,
+    };
+    let span = text.len() - found.len()..text.len();
+    let message = format!("`{found}` is what to count by, not a period");
+    Some(Error { span, problem: ShorthandProblem::Foreign { message, meant: format!("{limit} by {by}") } })
+}
+
+/// The dimension that is meant by a word of others, or by one in capitals.
+fn meant_dimension(text: &str) -> Option<String> {
+    let word = text.trim().to_ascii_lowercase();
+    let word = word.strip_prefix("each ").unwrap_or(&word);
+    let squeezed = word.replace(['-', '_', ' ', '$'], "");
+    let foreign = FOREIGN_DIMENSIONS.iter().find(|(words, _)| words.contains(&&*squeezed));
+    if let Some((_, meant)) = foreign {
+        return Some((*meant).to_owned());
+    }
+    let is_header =
+        word.contains('-') && !word.contains(':') && http::HeaderName::from_bytes(word.as_bytes()).is_ok();
+    let meant = if is_header { format!("header:{word}") } else { word.to_owned() };
+    (meant != text && dimension(&meant).is_ok()).then_some(meant)
+}
+
+/// Words of others, without `-`, `_`, blanks and `$`, and the dimension that each means.
+const FOREIGN_DIMENSIONS: [(&[&str], &str); 4] = [
+    (
+        &[
+            "client",
+            "clientip",
+            "address",
+            "ipaddress",
+            "addr",
+            "remoteaddr",
+            "binaryremoteaddr",
+            "remoteaddress",
+            "src",
+            "source",
+            "sourceip",
+            "ips",
+        ],
+        "ip",
+    ),
+    (
+        &[
+            "user",
+            "users",
+            "consumers",
+            "customer",
+            "clientid",
+            "apikey",
+            "key",
+            "token",
+            "credential",
+            "account",
+        ],
+        "consumer",
+    ),
+    (&["org", "organization", "organisation", "team", "tenants"], "tenant"),
+    (&["path", "uri", "url", "endpoint", "routes", "service"], "route"),
+];
 
 /// What others call requests in flight.
 const CONCURRENT: [&str; 8] = [
@@ -657,6 +738,14 @@ mod tests {
             ),
             ("300 a minute", "a minute", "`a` is not expected here", "300 per minute"),
             ("5/s burst=10 by ip", "burst=10", "a space separates `burst` from its number", "5/s burst 10"),
+            ("10/s per ip", "ip", "`ip` is what to count by, not a period", "10/s by ip"),
+            ("5/m/user", "user", "`user` is what to count by, not a period", "5/m by consumer"),
+            (
+                "9 requests per minute per X-Key-Id",
+                "X-Key-Id",
+                "`X-Key-Id` is what to count by, not a period",
+                "9 per minute by header:x-key-id",
+            ),
             ("32 in flight burst 3", "burst 3", "a limit of requests in flight has no burst", "32 in flight"),
             ("5/m in flight", "/m in flight", "a limit of requests in flight has no period", "5 in flight"),
         ] {
@@ -672,6 +761,21 @@ mod tests {
             let problem = parse(text).expect_err("it means nothing").problem;
             assert!(!matches!(problem, ShorthandProblem::Foreign { .. }), "{text}: {problem}");
         }
+    }
+
+    #[test]
+    fn a_dimension_in_words_of_others_is_told_as_it_is_written_here() {
+        for (word, meant) in [
+            ("IP", "ip"),
+            ("$remote_addr", "ip"),
+            ("api_key", "consumer"),
+            ("X-Tenant-Id", "header:x-tenant-id"),
+        ] {
+            let problem = dimension(word).expect_err("it is none");
+            assert_eq!(problem.hint(), format!("write `{meant}`"), "{word}");
+            assert!(dimension(meant).is_ok(), "{meant}");
+        }
+        assert!(dimension("fortnight").expect_err("it is none").hint().starts_with("write consumer, tenant"));
     }
 
     #[test]

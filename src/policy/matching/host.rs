@@ -29,7 +29,7 @@ pub enum Error {
     Star,
     #[error("a host must have neither scheme nor port: the listener decides those")]
     SchemeOrPort,
-    #[error("a host must not contain `{0}`")]
+    #[error("a host must not contain `{0}`: write a name such as `api.example.com`")]
     Character(char),
     #[error("a host must not contain `{0}`; write names beyond ASCII as `xn--…`")]
     BeyondAscii(char),
@@ -70,7 +70,8 @@ impl HostPattern {
             rest.chars().find(|char| !(char.is_ascii_alphanumeric() || "-_.".contains(*char)))
         {
             return Err(match wrong {
-                ' ' | ',' => Error::Several,
+                ',' => Error::Several,
+                _ if wrong.is_whitespace() => Error::Several,
                 _ if wrong.is_ascii() => Error::Character(wrong),
                 _ => Error::BeyondAscii(wrong),
             });
@@ -214,6 +215,7 @@ mod tests {
         assert_eq!(HostPattern::parse("http://a.com"), Err(Error::SchemeOrPort));
         assert_eq!(HostPattern::parse("b\u{fc}ro.de"), Err(Error::BeyondAscii('\u{fc}')));
         assert_eq!(HostPattern::parse("a.com b.com"), Err(Error::Several));
+        assert_eq!(HostPattern::parse("a.com\tb.com"), Err(Error::Several));
         assert_eq!(HostPattern::parse("a_b%.com"), Err(Error::Character('%')));
         assert_eq!(HostPattern::parse("a..com"), Err(Error::EmptyLabel));
         assert_eq!(HostPattern::parse("*..com"), Err(Error::EmptyLabel));
