@@ -150,6 +150,30 @@ pub fn own_anchor(policy: &Policy, charge: &Charge) -> Option<u8> {
     own.filter(|_| own != usual)
 }
 
+/// A charge of 0 units on a key.
+fn charge_on(
+    policy: &Policy,
+    key: Key,
+    window: usize,
+    (quota, plan): PlannedQuota,
+    trial: Option<Trial>,
+) -> Charge {
+    Charge {
+        key,
+        quota,
+        cost: 0,
+        policy: policy.id,
+        // This never saturates, because a policy has far fewer windows than that.
+        window: u16::try_from(window).unwrap_or(u16::MAX),
+        shadow: policy.is_shadow(trial),
+        count_denied: policy.count_denied,
+        is_overridden: false,
+        part: 0,
+        trial,
+        plan,
+    }
+}
+
 /// Whether responses describe the window of a charge of this policy.
 pub fn is_shown(policy: &Policy, charge: &Charge) -> bool {
     !charge.shadow && !policy.is_hidden
@@ -245,32 +269,8 @@ impl Policy {
             return None;
         }
         let values = self.keys.encode(subject).ok()?;
-        let charge = self.charge_on(self.keys.memory(&values, &key), 0, (memory.quota, memory.plan), trial);
+        let charge = charge_on(self, self.keys.memory(&values, &key), 0, (memory.quota, memory.plan), trial);
         Some(Charge { cost: 1, count_denied: false, ..charge })
-    }
-
-    /// A charge of 0 units on a key.
-    fn charge_on(
-        &self,
-        key: Key,
-        window: usize,
-        (quota, plan): PlannedQuota,
-        trial: Option<Trial>,
-    ) -> Charge {
-        Charge {
-            key,
-            quota,
-            cost: 0,
-            policy: self.id,
-            // This never saturates, because a policy has far fewer windows than that.
-            window: u16::try_from(window).unwrap_or(u16::MAX),
-            shadow: self.is_shadow(trial),
-            count_denied: self.count_denied,
-            is_overridden: false,
-            part: 0,
-            trial,
-            plan,
-        }
     }
 
     /// Whether its decision does not depend on the identity at all, so that it can be asked before authentication. A policy by
@@ -326,7 +326,7 @@ impl Policy {
         let day = anchor_of(self, subject);
         let charge = |key, window: &Window, number: usize| Charge {
             cost,
-            ..self.charge_on(key, number, window.of_day(day), trial)
+            ..charge_on(self, key, number, window.of_day(day), trial)
         };
         for (number, window) in self.windows[range].iter().enumerate() {
             let key = self.keys.key(number, &values);
@@ -353,7 +353,7 @@ impl Policy {
         let charge = |(number, window): (usize, &Window)| {
             let key = self.keys.key(self.place(number), &encoded);
             let key = AlgorithmBits::of(window.quota.algorithm()).applied(key);
-            self.charge_on(key, number, (window.quota, window.plan), None)
+            charge_on(self, key, number, (window.quota, window.plan), None)
         };
         Some(self.windows.iter().enumerate().map(charge).collect())
     }

@@ -22,8 +22,9 @@ use std::net::IpAddr;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::definition::{Dimension, Missing};
-use crate::keys::named_value;
+use crate::keys::credential::push_value;
 use crate::keys::subject::{Encoded, Subject};
+use crate::matching::host;
 use crate::request::counted_address;
 use limit::{Algorithm, Key};
 
@@ -140,7 +141,9 @@ impl KeyMaker {
             out.extend_from_slice(&[0; LENGTH_BYTES]);
             match dimension {
                 Dimension::Ip => self.write_address(value.parse().ok()?, &mut out),
-                _ => named_value::write(dimension, value, &mut out),
+                Dimension::Host => out.extend_from_slice(host::routed(value).as_bytes()),
+                Dimension::Header(name) => push_value(name, value.as_bytes(), &mut out),
+                _ => out.extend_from_slice(value.as_bytes()),
             }
             let head = ((out.len() - start - LENGTH_BYTES) as u64) << 1;
             out[start..start + LENGTH_BYTES].copy_from_slice(&head.to_le_bytes());
