@@ -63,7 +63,7 @@ impl Counter {
     }
 
     /// The counter in the windows of another zone or anchor: what was spent in a window that reaches into the present one
-    /// counts in this until it ends. Redis does the same (lua/fixed_window.lua).
+    /// counts in this until it ends, because a change hands out nothing. Redis does the same (lua/fixed_window.lua).
     pub(super) fn shifted(self, old: &Quota, new: &Quota, now_ns: u64) -> Counter {
         let last_ns = self.end_ns(old, 1).saturating_sub(1);
         Counter { index: new.window_at(last_ns.min(now_ns)), ..self }

@@ -125,17 +125,6 @@ impl Quota {
         self.of_units(multiplied(self.limit), multiplied(self.burst))
     }
 
-    /// The same window with room for what another admits.
-    #[must_use]
-    pub fn raised_to(self, other: &Quota) -> Quota {
-        let most = match self.algorithm {
-            Algorithm::SlidingLog => sliding_log::LIMIT_MAX,
-            _ => u64::MAX,
-        };
-        let raised = |own: NonZeroU64, to: u64| NonZeroU64::new(to.min(most)).map_or(own, |to| own.max(to));
-        self.of_units(raised(self.limit, other.limit.get()), raised(self.burst, other.capacity()))
-    }
-
     /// How many of `nodes` spend the quota in fallback: all, or as many as it has units. Which they are the key says.
     #[must_use]
     pub fn spenders(&self, nodes: u32) -> u32 {
@@ -195,13 +184,6 @@ impl Quota {
     /// Whether its windows are those of the other: of the same length and in the same places.
     pub fn has_periods_of(&self, other: &Quota) -> bool {
         self.period_ns == other.period_ns && self.calendar == other.calendar
-    }
-
-    /// Whether windows of the other are of the same unit of the calendar and begin at other times: in another zone, or on
-    /// another day of the month.
-    pub fn is_shifted_to(&self, other: &Quota) -> bool {
-        let units = [self.calendar, other.calendar].map(|calendar| calendar.map(Calendar::unit));
-        units[0].is_some() && units[0] == units[1] && self.calendar != other.calendar
     }
 
     /// The number of the fixed window in which the clock reads `now_ns`.

@@ -4,6 +4,7 @@
 //! everything left. A sliding log does not fit two words: it is a [`Log`](super::Log), and a `State` in its place counts
 //! as a sliding window.
 
+use super::calendar::Calendar;
 use super::fixed_window::Counter;
 use super::sliding_window::Pair;
 use super::small_window::{SmallWindow, Steps};
@@ -139,7 +140,7 @@ impl State {
     /// line up, the count goes into the new quota's current window. Permits keep their number, because each comes back on its
     /// own; nothing else becomes a permit. Of a state that does not fit, `outgrown` says so first.
     pub fn rescale(self, old: &Quota, new: &Quota, now_ns: u64) -> State {
-        if let (true, Some(calendar)) = (old.is_shifted_to(new), new.calendar()) {
+        if let Some(calendar) = shifted(old, new) {
             let moved = self.counter().shifted(old, new, now_ns);
             return State::from_counter(moved).rescale(&old.on_calendar(calendar), new, now_ns);
         }
@@ -172,7 +173,8 @@ impl State {
     /// than the one of now, so that a request with another day in its claim does not let it count for longer.
     pub fn stays_under(self, old: &Quota, new: &Quota, now_ns: u64) -> bool {
         let ends_ns = |quota: &Quota, window: u64| quota.window_start_ns(window.saturating_add(1));
-        old.is_shifted_to(new) && ends_ns(old, self.counter().index) <= ends_ns(new, new.window_at(now_ns))
+        shifted(old, new).is_some()
+            && ends_ns(old, self.counter().index) <= ends_ns(new, new.window_at(now_ns))
     }
 
     /// What a charge is told of a state that holds more than its lower limit of the same period: nothing is left until enough of
@@ -244,6 +246,13 @@ impl State {
     fn from_counter(counter: Counter) -> State {
         State([counter.index, counter.count])
     }
+}
+
+/// The calendar of a quota if windows of another are of the same unit and begin at other times: in another zone, or on another
+/// day of the month.
+fn shifted(old: &Quota, new: &Quota) -> Option<&'static Calendar> {
+    let (before, now) = (old.calendar()?, new.calendar()?);
+    (before.unit() == now.unit() && before != now).then_some(now)
 }
 
 /// Units to a fraction of 2^-64, of what an algorithm calls used.

@@ -400,6 +400,8 @@ fn a_sum_of_which_a_part_is_missing_is_not_charged() {
         let mut client = gateway.client();
         client.send("GET /a HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         client.head();
+        assert_eq!(client.bytes(body.len()), body);
+        drop(client);
         eventually("it is counted", || (costs(&gateway, outcome) == 1.0).then_some(()));
         settles_to(&gateway, 1_000 - charged, &format!("{policy} {coding} {missing}"));
     }

@@ -10,7 +10,7 @@ use crate::lease_messages::LentWindow;
 pub(super) struct Record {
     at_us: f64,
     /// Units granted in this window, and spent in the one before; of the calendar, the end of the window in which `current` was
-    /// granted.
+    /// granted, so that it is found again under another zone or anchor.
     current: f64,
     previous: f64,
     /// Demand reported in this epoch, and in the last, units a second.

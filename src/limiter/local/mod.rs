@@ -322,7 +322,11 @@ impl Table {
             return outcome;
         }
         let (state, outcome) = spend(self.state_in(&slot, charge, fingerprint, now_ns), charge, now_ns);
-        if slot.fingerprint() != fingerprint && !outcome.is_admitted() && self.stays(&slot, charge, now_ns) {
+        let kept = slot.fingerprint();
+        if kept != fingerprint
+            && !outcome.is_admitted()
+            && stays(self.quotas.known().get(kept), &slot, charge, now_ns)
+        {
             return outcome;
         }
         slot.set_state(state.0, fingerprint);
@@ -355,14 +359,6 @@ impl Table {
         State(slot.state()).outgrown(&old, &charge.quota, charge.cost, now_ns)
     }
 
-    /// Whether a refusal leaves a slot under the quota of before; see [`State::stays_under`].
-    #[cold]
-    fn stays(&self, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> bool {
-        let old = self.quotas.known().get(slot.fingerprint());
-        let stays = |old: Quota| State(slot.state()).stays_under(&old, &charge.quota, now_ns);
-        !charge.count_denied && old.is_some_and(stays)
-    }
-
     #[cold]
     fn rescaled(&self, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> State {
         match self.quotas.known().get(slot.fingerprint()) {
@@ -372,6 +368,13 @@ impl Table {
             None => State::spent(&charge.quota, now_ns),
         }
     }
+}
+
+/// Whether a refusal leaves a slot under the quota of before, because that ends first; see [`State::stays_under`].
+#[cold]
+fn stays(old: Option<Quota>, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> bool {
+    let stays = |old: Quota| State(slot.state()).stays_under(&old, &charge.quota, now_ns);
+    !charge.count_denied && old.is_some_and(stays)
 }
 
 #[inline(always)]

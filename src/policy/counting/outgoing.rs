@@ -87,7 +87,7 @@ impl Policy {
             let of = u16::try_from(own).unwrap_or(u16::MAX);
             for (quota, outgoing) in before.counting_at(self.tier_of(own), self.place(own), now_ns) {
                 // What is in flight does not go on, because it has no period, and is given back to where it was
-                // taken. Nor does anything beside it.
+                // taken. Nor does anything beside it, because there is no period for which it would count.
                 let kinds = [quota.algorithm(), windows[own].quota.algorithm()];
                 let is_over = outgoing.until_ns <= now_ns || kinds.contains(&Algorithm::Concurrency);
                 let Ok(number) = u16::try_from(windows.len()) else { break };
@@ -144,13 +144,11 @@ fn counts_for_ns(quota: &Quota, is_shared: bool) -> u64 {
 const CHANGE_NS: u64 = 5_000_000_000;
 
 /// What the algorithm of before allows: the limit of now, so that a limit that changes too takes hold at once. A burst or a queue
-/// stays as it was, as a share of the limit. Of another period it has room for the limit of now, so that a key that it has not
-/// counted has that, and keeps its own period, so that it goes on if the change is taken back.
+/// stays as it was, as a share of the limit. One of another period has room for the limit of now at least, so that a key that it
+/// has not counted has that, and keeps its own period, because its count goes on if the change is taken back.
 fn quota_of(before: &Quota, now: &Quota) -> Quota {
-    if !now.has_periods_of(before) {
-        return before.raised_to(now);
-    }
-    if now.limit() == before.limit() {
+    let is_enough = now.limit() < before.limit() && !now.has_periods_of(before);
+    if is_enough || now.limit() == before.limit() {
         return *before;
     }
     let scaled = before.multiplied(now.limit().get() as f64 / before.limit().get() as f64);

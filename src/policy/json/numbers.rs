@@ -28,7 +28,8 @@ pub struct Numbers {
 #[derive(Clone, Debug)]
 struct PathNumber {
     last: Option<u64>,
-    /// Of a path whose numbers are added up, the sum of the list that is open. It counts when the list has ended.
+    /// Of a path whose numbers are added up, the sum of the list that is open. It counts when the list has ended, because a part
+    /// is no sum.
     sum: Option<u64>,
     /// For each name of such a path the sum before that member of the object that is open there, from which on a second one of
     /// the name counts.

@@ -15,7 +15,7 @@ pub struct BodyDecoder {
     codec: Box<dyn DecodeV2>,
     /// Another member may follow (RFC 1952 section 2.2).
     is_behind_member: bool,
-    /// What has come ends within a member.
+    /// What has come ends within a member, so that more must follow.
     is_within: bool,
     _slot: Rc<()>,
 }
