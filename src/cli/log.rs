@@ -136,6 +136,13 @@ mod tests {
     }
 
     #[test]
+    fn events_below_every_level_are_told_apart_before_they_are_made() {
+        let filter = Targets::new().with_target("gateway::proxy", LevelFilter::DEBUG);
+        let log = log(filter.with_default(LevelFilter::INFO), false, io::sink);
+        assert_eq!(tracing::Subscriber::max_level_hint(&log), Some(LevelFilter::DEBUG));
+    }
+
+    #[test]
     fn no_value_begins_a_line_or_steers_a_terminal() {
         let forged = "slow\n2026-01-01T00:00:00.000000Z  INFO forged\x1b[31m\r\u{9b}2J\u{2028}";
         let shown = r"slow\n2026-01-01T00:00:00.000000Z  INFO forged\u{1b}[31m\r\u{9b}2J\u{2028}";

@@ -57,7 +57,7 @@ impl Reading<'_> {
             }
             return Some(Verdict::Unlimited);
         }
-        let Rate { requests, period } = self.rate(written)?;
+        let Rate { requests, period } = rate(self, written)?;
         match (requests, is_shadow) {
             (0, false) => return Some(Verdict::Denied),
             (0, true) => {
@@ -84,35 +84,6 @@ impl Reading<'_> {
         let verdict = Verdict::Limited(policy.name.clone());
         self.draft.policies.push(policy);
         Some(verdict)
-    }
-
-    /// How many requests in which period. `None`, and said so, if the service would refuse the file.
-    fn rate(&mut self, written: &Node) -> Option<Rate> {
-        if let Some(key) = RATE.iter().find(|key| exceeds_word(written, key)) {
-            self.refuse(written.line, format!("`{key}` is more than {}", u32::MAX));
-        }
-        let unit = written.word("unit").unwrap_or_default().to_ascii_lowercase();
-        let Some((_, unit_seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
-            self.left_out(
-                written,
-                &format!("unit: {unit}"),
-                "it is not a unit, so the service refuses the file; its requests are not limited",
-            );
-            return None;
-        };
-        let multiplier = written.count("unit_multiplier").unwrap_or(1);
-        // 0 if it is not written, because a number that nobody writes is nothing there.
-        let requests = written.get("requests_per_unit").map_or(Some(0), Node::number);
-        let period = unit_seconds.checked_mul(multiplier).filter(|period| (1..=PERIOD_MAX).contains(period));
-        let (Some(requests), Some(period)) = (requests, period) else {
-            self.left_out(
-                written,
-                "rate_limit",
-                "its number of requests or its period is invalid; its requests are not limited",
-            );
-            return None;
-        };
-        Some(Rate { requests, period: period_text(&unit, multiplier, period) })
     }
 
     /// The keys whose values are counted apart, each once. One value alone needs no counting.
@@ -152,6 +123,35 @@ impl Reading<'_> {
         }
         unique
     }
+}
+
+/// How many requests in which period. `None`, and said so, if the service would refuse the file.
+fn rate(reading: &mut Reading<'_>, written: &Node) -> Option<Rate> {
+    if let Some(key) = RATE.iter().find(|key| exceeds_word(written, key)) {
+        reading.refuse(written.line, format!("`{key}` is more than {}", u32::MAX));
+    }
+    let unit = written.word("unit").unwrap_or_default().to_ascii_lowercase();
+    let Some((_, unit_seconds)) = UNITS.iter().find(|(known, _)| *known == unit) else {
+        reading.left_out(
+            written,
+            &format!("unit: {unit}"),
+            "it is not a unit, so the service refuses the file; its requests are not limited",
+        );
+        return None;
+    };
+    let multiplier = written.count("unit_multiplier").unwrap_or(1);
+    // 0 if it is not written, because a number that nobody writes is nothing there.
+    let requests = written.get("requests_per_unit").map_or(Some(0), Node::number);
+    let period = unit_seconds.checked_mul(multiplier).filter(|period| (1..=PERIOD_MAX).contains(period));
+    let (Some(requests), Some(period)) = (requests, period) else {
+        reading.left_out(
+            written,
+            "rate_limit",
+            "its number of requests or its period is invalid; its requests are not limited",
+        );
+        return None;
+    };
+    Some(Rate { requests, period: period_text(&unit, multiplier, period) })
 }
 
 /// A period; that of the calendar for a month or a year, because whoever writes one means it.
