@@ -259,7 +259,8 @@ impl<'c> Value<'c> {
         let key = self.key.as_str();
         let message = format!("unknown key {} in {heading}", quoted(key));
         let foreign = foreign::meant(section, key, self.is_table());
-        let near = nearest(key, known).filter(|_| foreign.is_none());
+        let lower = key.to_ascii_lowercase().replace('_', "-");
+        let near = nearest(key, known).or_else(|| nearest(&lower, known)).filter(|_| foreign.is_none());
         let foreign = foreign.or_else(|| foreign::anywhere(key).filter(|_| near.is_none()));
         let meant = near.or(foreign.as_ref().map(|(meant, _)| *meant));
         let elsewhere = || {

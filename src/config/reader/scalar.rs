@@ -169,6 +169,11 @@ impl<'c> Value<'c> {
             );
             return None;
         }
+        let is_variable = |name: &str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        if text.strip_prefix('$').is_some_and(|name| !name.is_empty() && is_variable(name)) {
+            let message = format!("{} is this text itself, and not that of a variable", quoted(&self.key));
+            self.warn(message, "write `${NAME}` for the variable `NAME`");
+        }
         let expanded = expand::expand(text, directory, self.ctx.variables);
         if let Ok(expanded) = &expanded {
             self.ctx.secrets.borrow_mut().add(&expanded.secrets);
