@@ -13,6 +13,7 @@ pub(super) fn with_tip<'g>(
 ) -> Error {
     let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::InvalidSubcommand, _) if error.get(ContextKind::SuggestedSubcommand).is_none() => {
+            // All of them, because clap lists them only in its help.
             let at = given.fold(command, |at, word| at.find_subcommand(word).unwrap_or(at));
             let known = at.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
             Some(format!("write {}", listed(&known.collect::<Vec<_>>())))

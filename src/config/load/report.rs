@@ -285,7 +285,8 @@ impl Report {
         finding
     }
 
-    /// What a message quotes, to its last backtick, without the names before it that a file has in quotes.
+    /// What a message quotes, to its last backtick, without the names before it that a file has in
+    /// quotes, because those are not of a variable.
     fn not_of_files(&self, message: &str) -> Option<Range<usize>> {
         let (mut first, last) = (message.find('`')?, message.rfind('`')?);
         let is_of_file = |part: &str| {

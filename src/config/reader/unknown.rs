@@ -106,8 +106,8 @@ pub(crate) fn holds_tables(value: &Value<'_>) -> bool {
     value.value.as_table().is_some_and(|table| table.values().all(|value| value.get_ref().is_table()))
 }
 
-/// A longer text is not repeated.
+/// A longer text is not repeated, because its line is shown above the hint.
 const SHOWN_BYTES_MAX: usize = 100;
 
-/// How deep tables of other programs are looked into.
+/// How deep tables of other programs are looked into: so deep, because Traefik has names within names.
 const FOREIGN_DEPTH_MAX: usize = 4;

@@ -214,7 +214,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         text.wrong(format!("{} has a path", text.shown()), hint);
         return None;
     }
-    // No `$` and the like, which are variables of other programs.
+    // Without `$` and the like, because those are variables of other programs.
     let authority =
         authority.parse::<http::uri::Authority>().ok().filter(|it| !it.as_str().contains(NOT_IN_HOSTS));
     let Some(authority) = authority else {
