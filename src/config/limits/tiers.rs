@@ -218,6 +218,7 @@ fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
         entry.wrong_key(format!("{} cannot be the name of a tier", quoted(&entry.key)), sections::NAMES);
         return None;
     }
+    // An error of its own, because nobody would be in a tier of this name.
     let is_limit =
         || entry.is_string() && entry.text().is_some_and(|text| shorthand::parse(&text.text).is_ok());
     if let Some((_, hint)) = foreign_key("a tier", &entry.key).filter(|_| !entry.is_table() && !is_limit()) {

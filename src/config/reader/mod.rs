@@ -338,7 +338,8 @@ impl<'c> Value<'c> {
         Some(Table::new(self.ctx, self.key_place, entries, others).known(section, name))
     }
 
-    /// The rows of the word under `kind`. If there is no such word, those that fit most of the keys.
+    /// The rows of the word under `kind`. If there is no such word, those that fit most of
+    /// the keys, so that the others are told too.
     fn by_kind(
         &self,
         entries: &'c DeTable<'c>,

@@ -163,6 +163,7 @@ impl<'c> Value<'c> {
             );
             return None;
         }
+        // Only warned of, because a password may begin so.
         let is_variable = |name: &str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
         if text.strip_prefix('$').is_some_and(|name| !name.is_empty() && is_variable(name)) {
             let message = format!("{} is this text itself, and not that of a variable", quoted(&self.key));

@@ -404,7 +404,7 @@ fn alignments(usage: &[PolicyUsage]) -> Vec<Line> {
         .collect()
 }
 
-/// A time to the second: what lies behind it is of the clock that the windows are counted by.
+/// A time to the second, because what lies behind it is of the clock that the windows are counted by.
 fn in_seconds(Time(micros): Time) -> String {
     const SECOND: i64 = 1_000_000;
     let whole = micros.saturating_add(SECOND / 2) / SECOND * SECOND;
