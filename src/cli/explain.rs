@@ -25,7 +25,7 @@ use control::admin::{self, ExplainRequest};
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The method, such as GET
-    #[arg(required_unless_present = "request")]
+    #[arg(value_parser = method, required_unless_present = "request")]
     method: Option<Method>,
     /// The URL, or its path and query, or * with OPTIONS
     #[arg(value_parser = url, required_unless_present = "request")]
@@ -49,6 +49,10 @@ pub struct Arguments {
     all: bool,
     #[command(flatten)]
     whom: AdminTarget,
+}
+
+fn method(text: &str) -> Result<Method, &'static str> {
+    text.parse().map_err(|_| "write the method first: `explain GET /`")
 }
 
 fn url(text: &str) -> Result<Uri, &'static str> {

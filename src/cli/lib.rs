@@ -22,12 +22,14 @@ mod run;
 mod schema;
 #[cfg(feature = "replay")]
 mod suggest;
+mod tips;
 #[cfg(feature = "top")]
 mod top;
 mod upgrade;
 #[cfg(feature = "control")]
 mod why;
 
+use std::env;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -112,7 +114,10 @@ enum Command {
 /// Runs the command the process was started with. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 done except for
 /// what the output lists, 78 wrong configuration.
 pub fn main() -> ExitCode {
-    run(Arguments::parse()).map_or_else(|error| failed(&error), ExitCode::from)
+    let given: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let told = |error| tips::with_tip(error, &Arguments::command(), given.iter().map(String::as_str)).exit();
+    let arguments = Arguments::try_parse().unwrap_or_else(told);
+    run(arguments).map_or_else(|error| failed(&error), ExitCode::from)
 }
 
 fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {

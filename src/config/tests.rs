@@ -1114,6 +1114,17 @@ fn what_comes_up_later_finds_its_place() {
 }
 
 #[test]
+fn names_are_told_beside_a_text_that_a_variable_has() {
+    let route = |name: &str| {
+        format!("[[route]]\nname = \"{name}\"\npath = \"/${{PORT}}/{{{name}}}\"\nto = \"echo\"\n")
+    };
+    let said = said(&(route("a") + &route("b")));
+    assert!(said.starts_with("error: the routes `b` and `a` match the same requests"), "{said}");
+    let said = self::said("[[route]]\nname = \"a\"\npath = \"/${PORT}/{x\"\nto = \"echo\"");
+    assert!(!said.contains("8081"), "{said}");
+}
+
+#[test]
 fn what_no_file_holds_is_named_by_its_part() {
     let mut definition = defined(&["[[route]]\nto = \"echo\""]).expect("it is valid");
     definition.reject(Subject::Listener(0), "bind", "the port is taken", "choose another");
@@ -1872,7 +1883,7 @@ fn sections_of_another_program_are_told_with_what_is_in_them() {
                 "write `[[route]]`",
                 "write `host = ",
                 "write `[upstream.NAME]`",
-                "write `to = ",
+                "write `balance = ",
             ],
         ),
         (kong, &["`[upstream.NAME]`", "write `servers = ", "write `[[route]]`", "write `path = "]),

@@ -1,5 +1,6 @@
 //! `sluicegate ctl tier`.
 
+use anyhow::{anyhow, bail};
 use config::limits::limit_text;
 use http::Method;
 use policy::definition::BY_CALENDAR;
@@ -30,7 +31,7 @@ pub(super) enum Command {
         /// The length of the window in seconds
         #[arg(long, value_name = "SECONDS", value_parser = whole_number)]
         window: Option<u64>,
-        /// The burst as a multiple of the limit; default: 1.2
+        /// The burst as a multiple of the limit, beside --window; default: 1.2
         #[arg(long, value_name = "FACTOR")]
         burst: Option<f64>,
         /// token-bucket, sliding-window, fixed-window, sliding-log or leaky-bucket; default: the policy's
@@ -71,7 +72,14 @@ impl Command {
             Command::Show { tier, resource } => Call::get(&["v1", "tiers", tier, resource], View::Row),
             Command::Put { tier, resource, limit, window, burst, algorithm, careful } => {
                 let path = ["v1", "tiers", tier, resource];
-                let units = window.map(|_| whole_number(limit)).transpose().map_err(anyhow::Error::msg)?;
+                if burst.is_some() && window.is_none() {
+                    bail!(
+                        "--burst is a part of --limit, such as \"100/m burst 20\", or stands beside --window"
+                    );
+                }
+                let units = window.map(|_| whole_number(limit)).transpose();
+                let units = units
+                    .map_err(|hint| anyhow!("--limit beside --window: {hint}, or leave --window out"))?;
                 Call::change(Method::PUT, &path, careful, View::Row).body([
                     ("limit", window.is_none().then(|| json!(limit))),
                     ("limit-value", units.map(|units| json!(units))),
@@ -146,5 +154,20 @@ mod tests {
         for limit in ["10_000/month", "1_000_000/d", "600/m", "5/90s"] {
             assert!(listed.contains(&format!("pro   *       {limit} ")), "{listed}");
         }
+    }
+
+    #[test]
+    fn options_that_do_not_fit_together_are_named() {
+        let put = |limit: &str, window, burst| {
+            let (tier, resource, limit) = ("pro".to_owned(), "calls".to_owned(), limit.to_owned());
+            let careful = ChangeOptions::default();
+            Command::Put { tier, resource, limit, window, burst, algorithm: None, careful }.call()
+        };
+        let said = |limit, window, burst| put(limit, window, burst).expect_err("they do not fit").to_string();
+        assert!(
+            said("100/m", None, Some(2.0)).contains("such as \"100/m burst 20\", or stands beside --window")
+        );
+        assert!(said("100/m", Some(60), None).starts_with("--limit beside --window: write a whole number"));
+        assert!(put("100", Some(60), Some(2.0)).is_ok() && put("100/m burst 20", None, None).is_ok());
     }
 }

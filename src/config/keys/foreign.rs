@@ -68,7 +68,7 @@ pub(crate) fn meant(
             "it is a key of a policy: write it in `[policy.NAME]`, and `limit = \"NAME\"` at the route"
                 .into(),
         )),
-        // A host, as Caddy begins a site.
+        // A host, because Caddy begins a site with it.
         None if section.heading == ROOT.heading && is_table && key.contains(['.', ':']) => {
             Some(("route", "write `[[route]]` with `host = \"api.example.com\"` and `to`".into()))
         }
@@ -133,5 +133,5 @@ fn heading(row: &Key) -> Option<String> {
     }
 }
 
-/// A key of more sections says too little of what is meant.
+/// Not of more sections, because a key of so many says too little of what is meant.
 const HOMES_MAX: usize = 3;

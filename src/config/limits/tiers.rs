@@ -5,8 +5,10 @@ use std::cmp::Ordering;
 
 use base::words;
 use limit::{Algorithm, Quota, WhenDown, Zone};
+use policy::counting::shorthand;
 use policy::definition::{LimitOrigin, TierDefinition, TierPart, TiersDefinition};
 
+use crate::keys::foreign::foreign_key;
 use crate::keys::policy::{ALGORITHMS, WHEN_DOWN};
 use crate::limits::tier_table;
 use crate::limits::tier_table::{Row, TierTable};
@@ -214,6 +216,13 @@ fn of_own(limit: &Value<'_>, base: &Base<'_>) -> Vec<TierQuotas> {
 fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
     if !sections::is_name(&entry.key) {
         entry.wrong_key(format!("{} cannot be the name of a tier", quoted(&entry.key)), sections::NAMES);
+        return None;
+    }
+    // An error of its own, because nobody would be in a tier of this name.
+    let is_limit =
+        || entry.is_string() && entry.text().is_some_and(|text| shorthand::parse(&text.text).is_ok());
+    if let Some((_, hint)) = foreign_key("a tier", &entry.key).filter(|_| !entry.is_table() && !is_limit()) {
+        entry.wrong_key(format!("`{}` is not a tier with a limit", entry.key), hint);
         return None;
     }
     let mut part = base.part(&entry.key, base.origin);

@@ -3,6 +3,7 @@
 //! It only collects and shows. Secrets on a shown line are masked, and the text behind a `${...}` never gets in here.
 
 use std::fmt::{self, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -274,15 +275,30 @@ impl Report {
         let place = finding.place.as_ref().map(|(place, _)| place);
         let message = &mut finding.message;
         if place.and_then(written).is_some_and(|text| text.contains("${"))
-            && let (Some(first), Some(last)) = (message.find('`'), message.rfind('`'))
-            && first < last
+            && let Some(hidden) = self.not_of_files(message)
         {
-            message.replace_range(first + 1..last, "…");
+            message.replace_range(hidden, "…");
         }
         if message.contains(words::steers) {
             *message = message.escape_debug().to_string();
         }
         finding
+    }
+
+    /// What a message quotes, to its last backtick, without the names before it that a file has in
+    /// quotes, because those are not of a variable.
+    fn not_of_files(&self, message: &str) -> Option<Range<usize>> {
+        let (mut first, last) = (message.find('`')?, message.rfind('`')?);
+        let is_of_file = |part: &str| {
+            let quoted = format!("\"{part}\"");
+            self.sources.iter().any(|source| source.text.contains(&quoted))
+        };
+        while let Some((part, rest)) = message[first + 1..=last].split_once('`')
+            && is_of_file(part)
+        {
+            first = last + 1 - rest.len() + rest.find('`')?;
+        }
+        (first < last).then_some(first + 1..last)
     }
 
     fn show(&self, finding: &Finding) -> String {

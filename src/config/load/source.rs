@@ -33,7 +33,9 @@ pub(crate) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec
             Ok(text) => sources.push(source(file, text)),
             Err(reason) => {
                 let message = format!("cannot read {}: {reason}", file.display());
-                findings.push(Finding::error(message).at(place, "included here"));
+                findings.push(
+                    Finding::error(message).at(place, "included here: create it, or remove the `include`"),
+                );
             }
         }
     }

@@ -8,18 +8,15 @@ pub(crate) mod canonical;
 pub(crate) mod canonical_text;
 mod keys;
 pub(crate) mod scalar;
+pub(crate) mod unknown;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::keys::foreign;
 use super::keys::process::ROOT;
 use super::keys::{KeyDefault, Kind, Section};
 use super::load::context::{Checkpoint, Context};
-use super::load::mask;
-use super::load::report::{Fields, Finding, Hint, SourceSpan, quoted};
-use super::printer;
-use base::words::{listed, nearest};
+use super::load::report::{Fields, Finding, Hint, SourceSpan};
 
 /// A table, and what its keys may be.
 pub(super) struct Table<'c> {
@@ -120,7 +117,7 @@ impl<'c> Table<'c> {
                     let known = section.keys().filter(|key| is_known(&key.kind));
                     let known: Vec<_> = known.map(|key| key.name).collect();
                     let heading = section.heading.replace("<name>", name).replace("<key>", name);
-                    self.misspelt.extend(entry.unknown(section, &known, &heading));
+                    self.misspelt.extend(unknown::report(&entry, section, &known, &heading));
                 }
             }
             self.is_flawed = true;
@@ -254,92 +251,6 @@ impl<'c> Value<'c> {
         self.ctx.wrong(self.key_place, message, hint);
     }
 
-    /// Reports a key that a section does not have, called `heading`, and returns the known one that is meant.
-    fn unknown(&self, section: &Section, known: &[&'static str], heading: &str) -> Option<&'static str> {
-        let key = self.key.as_str();
-        let message = format!("unknown key {} in {heading}", quoted(key));
-        let foreign = foreign::meant(section, key, self.is_table());
-        let near = nearest(key, known).filter(|_| foreign.is_none());
-        let foreign = foreign.or_else(|| foreign::anywhere(key).filter(|_| near.is_none()));
-        let meant = near.or(foreign.as_ref().map(|(meant, _)| *meant));
-        let elsewhere = || {
-            let home = || foreign::home(section, key, &self.shown());
-            self.as_header(section).or_else(|| home().or_else(|| self.fitting()).filter(|_| !self.is_added()))
-        };
-        let hint = match (near, foreign) {
-            (Some(near), _) => Hint::from(format!("did you mean `{near}`?")),
-            (None, Some((_, hint))) => Hint::plain(hint.into_owned()),
-            (None, None) => elsewhere().unwrap_or_else(|| format!("it takes {}", listed(known))).into(),
-        };
-        self.wrong_key(message, hint);
-        if let Some(row) = meant.and_then(|meant| ROOT.key(meant)) {
-            let of_section = |one| self.foreign_within(one, FOREIGN_DEPTH_MAX);
-            row.kind.sections().into_iter().take(1).for_each(of_section);
-        }
-        meant
-    }
-
-    /// Where a header belongs in a section that has tables of them, if its key reads like the name of one.
-    fn as_header(&self, section: &Section) -> Option<String> {
-        let is_header =
-            self.key.contains('-') || self.key.starts_with(|first: char| first.is_ascii_uppercase());
-        let is_of_headers = |kind: &Kind| match kind {
-            Kind::Map(of) => of.each().iter().any(|one| matches!(one, Kind::Field(_))),
-            _ => false,
-        };
-        let row = section.keys().find(|row| is_header && is_of_headers(&row.kind))?;
-        Some(format!("write `{} = {{ {} = {} }}`", row.name, printer::key(&self.key), self.shown()))
-    }
-
-    /// The value as a hint may repeat it.
-    fn shown(&self) -> String {
-        let is_shown = |text: &str| text.len() < SHOWN_BYTES_MAX && !text.contains(['@', '$']);
-        match self.value {
-            DeValue::String(text) if is_shown(text) && !mask::is_secret_name(&self.key) => {
-                printer::text(text)
-            }
-            DeValue::Integer(number) => number.as_str().to_owned(),
-            DeValue::Boolean(is_on) => is_on.to_string(),
-            _ => "…".to_owned(),
-        }
-    }
-
-    /// The tables that it is, or that it is an array of.
-    fn tables(&self) -> Vec<&'c DeTable<'c>> {
-        match self.value {
-            DeValue::Table(table) => vec![table],
-            DeValue::Array(array) => array.iter().filter_map(|one| one.get_ref().as_table()).collect(),
-            _ => Vec::new(),
-        }
-    }
-
-    /// The section of the file whose keys its tables have, or those below them.
-    fn fitting(&self) -> Option<String> {
-        let tables = self.tables();
-        let below =
-            tables.iter().flat_map(|table| table.values()).filter_map(|value| value.get_ref().as_table());
-        let below: Vec<_> = below.collect();
-        [tables, below].into_iter().find_map(|tables| {
-            let keys = tables.into_iter().flat_map(DeTable::keys).map(|key| &**key.get_ref());
-            foreign::fitting(&keys.collect::<Vec<_>>())
-        })
-    }
-
-    /// Reports the keys of other programs in a table that stands for a section of ours.
-    fn foreign_within(&self, section: &'static Section, depth: usize) {
-        for table in self.tables().into_iter().filter(|_| depth > 0) {
-            for entry in Table::new(self.ctx, self.key_place, table, None).entries() {
-                let is_foreign = foreign::meant(section, &entry.key, entry.is_table())
-                    .or_else(|| foreign::anywhere(&entry.key))
-                    .is_some();
-                match is_foreign && section.key(&entry.key).is_none() {
-                    true => drop(entry.unknown(section, &[], &quoted(&self.key))),
-                    false => entry.foreign_within(section, depth - 1),
-                }
-            }
-        }
-    }
-
     /// Reports an error at a place of the caller's choice, and points at another that matters.
     pub(super) fn wrong_beside(
         &self,
@@ -371,11 +282,6 @@ impl<'c> Value<'c> {
 
     pub(super) fn is_table(&self) -> bool {
         self.value.is_table()
-    }
-
-    /// Whether it is a table of nothing but tables.
-    pub(super) fn holds_tables(&self) -> bool {
-        self.value.as_table().is_some_and(|table| table.values().all(|value| value.get_ref().is_table()))
     }
 
     pub(super) fn is_empty_array(&self) -> bool {
@@ -432,7 +338,8 @@ impl<'c> Value<'c> {
         Some(Table::new(self.ctx, self.key_place, entries, others).known(section, name))
     }
 
-    /// The rows of the word under `kind`. If there is no such word, those that fit most of the keys.
+    /// The rows of the word under `kind`. If there is no such word, those that fit most of
+    /// the keys, so that the others are told too.
     fn by_kind(
         &self,
         entries: &'c DeTable<'c>,
@@ -451,9 +358,3 @@ impl<'c> Value<'c> {
 fn place_in(file: usize, span: std::ops::Range<usize>) -> SourceSpan {
     SourceSpan { file, start: span.start, end: span.end }
 }
-
-/// A longer text is not repeated.
-const SHOWN_BYTES_MAX: usize = 100;
-
-/// How deep tables of other programs are looked into.
-const FOREIGN_DEPTH_MAX: usize = 4;

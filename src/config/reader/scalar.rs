@@ -54,7 +54,7 @@ impl<'c> Value<'c> {
             return value;
         }
         match (expected, self.value) {
-            (_, DeValue::Integer(_) | DeValue::Float(_)) if self.is_limit(key) => {
+            (_, DeValue::Integer(_) | DeValue::Float(_)) if is_limit(self, key) => {
                 let number = self.value.as_integer();
                 let number = number.and_then(|it| u64::from_str_radix(it.as_str(), it.radix()).ok());
                 let number = number.filter(|number| *number > 0).unwrap_or(100);
@@ -100,18 +100,12 @@ impl<'c> Value<'c> {
                 _ => {}
             }
         }
-        match self.is_limit(key) {
+        match is_limit(self, key) {
             true => format!("write `{key} = \"100/m\"`"),
             false => {
                 foreign_key("not a text", key).map_or("write a text in quotes", |(_, hint)| hint).to_owned()
             }
         }
-    }
-
-    /// Whether it is a limit: under that key, or of a tier.
-    fn is_limit(&self, key: &str) -> bool {
-        key == "limit"
-            || self.kinds().any(|kind| matches!(kind, Kind::Table(one) if one.heading == TIER_PART.heading))
     }
 
     /// What is written at a key whose texts have a form, for a number there, which is surely a port, or for anything else.
@@ -168,6 +162,12 @@ impl<'c> Value<'c> {
                 "write the value itself: only gateway.toml may use `${…}`",
             );
             return None;
+        }
+        // Only warned of, because a password may begin so.
+        let is_variable = |name: &str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        if text.strip_prefix('$').is_some_and(|name| !name.is_empty() && is_variable(name)) {
+            let message = format!("{} is this text itself, and not that of a variable", quoted(&self.key));
+            self.warn(message, "write `${NAME}` for the variable `NAME`");
         }
         let expanded = expand::expand(text, directory, self.ctx.variables);
         if let Ok(expanded) = &expanded {
@@ -346,6 +346,12 @@ impl<'c> Value<'c> {
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         self.text()?.choice(choices)
     }
+}
+
+/// Whether a value is a limit: under that key, or of a tier.
+fn is_limit(value: &Value<'_>, key: &str) -> bool {
+    let is_of_tier = |kind: &Kind| matches!(kind, Kind::Table(one) if one.heading == TIER_PART.heading);
+    key == "limit" || value.kinds().any(is_of_tier)
 }
 
 /// The table that is meant by another value.

@@ -26,6 +26,7 @@ use crate::load::sections;
 use crate::load::text::Text;
 use crate::printer::text as show_text;
 use crate::process::listener;
+use crate::reader::unknown::holds_tables;
 use crate::reader::{Table, Value};
 use crate::routes::{access, compress, headers, method, mirror, redirect, retry};
 use crate::settings::Config;
@@ -47,7 +48,7 @@ pub(crate) fn read_all(
     let mut reader = Reader { auth_names, compress, config, places, upstreams, policies, named };
     for value in documents.iter().filter_map(|document| document.value("route")) {
         if value.is_table() {
-            let hint = match value.holds_tables() {
+            let hint = match holds_tables(&value) {
                 true => "write `[[route]]` for each, and `name` below it",
                 false => "write `[[route]]` with two brackets",
             };

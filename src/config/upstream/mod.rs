@@ -214,7 +214,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         text.wrong(format!("{} has a path", text.shown()), hint);
         return None;
     }
-    // No `$` and the like, which are variables of other programs.
+    // Without `$` and the like, because those are variables of other programs.
     let authority =
         authority.parse::<http::uri::Authority>().ok().filter(|it| !it.as_str().contains(NOT_IN_HOSTS));
     let Some(authority) = authority else {
@@ -254,7 +254,9 @@ pub(super) fn url_meant(text: &str) -> Option<String> {
     };
     let words: Vec<&str> = text.split([' ', '\t', ',']).filter(|word| !word.is_empty()).collect();
     let urls: Vec<String> = words.iter().filter_map(|word| url(word)).collect();
-    let weight = words.iter().find_map(|word| word.strip_prefix("weight=")?.parse::<u16>().ok());
+    let behind = words.iter().skip_while(|word| **word != "weight").nth(1).copied();
+    let weight = words.iter().find_map(|word| word.strip_prefix("weight=")).or(behind);
+    let weight = weight.and_then(|weight| weight.parse::<u16>().ok());
     let is_h2 = ["grpc://", "grpcs://", "h2c://"].iter().any(|scheme| text.starts_with(scheme));
     match (&*urls, weight) {
         ([url], Some(weight)) => Some(format!("write `{{ url = \"{url}\", weight = {weight} }}`")),

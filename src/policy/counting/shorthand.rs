@@ -169,6 +169,7 @@ pub fn parse(text: &str) -> Result<Shorthand, Error> {
         | ShorthandProblem::Letters { .. }
         | ShorthandProblem::UnknownUnit { .. }
         | ShorthandProblem::NoBurst
+        | ShorthandProblem::UnknownDimension { .. }
         | ShorthandProblem::Unexpected { .. } => foreign(text).unwrap_or(error),
         _ => error,
     })
@@ -257,18 +258,25 @@ const MULTIPLES: u64 = 86_400;
 
 /// What is wrong with a limit that another gateway would take, if it is clear what it means.
 fn foreign(text: &str) -> Option<Error> {
-    counted_per(text).or_else(|| spelt_otherwise(text))
+    several(text).or_else(|| counted_per(text)).or_else(|| spelt_otherwise(text))
+}
+
+/// The same of several limits in one text.
+fn several(text: &str) -> Option<Error> {
+    let alone = text.split(" by ").next().unwrap_or_default().trim_end();
+    [alone, text].into_iter().find_map(|text| {
+        let split = |by: &str| text.split(by).map(|part| part.trim().to_owned()).collect::<Vec<_>>();
+        let is_several = |parts: &Vec<String>| parts.len() > 1 && parts.iter().all(|part| read(part).is_ok());
+        let parts = [",", ";", " and "].map(split).into_iter().find(is_several)?;
+        let message = "a text can hold only one limit".to_owned();
+        let meant = format!("[\"{}\"]", parts.join("\", \""));
+        Some(Error { span: 0..text.len(), problem: ShorthandProblem::Foreign { message, meant } })
+    })
 }
 
 /// The same of one without a second `per`.
 fn spelt_otherwise(text: &str) -> Option<Error> {
     let limit = text.split(" by ").next()?.trim_end();
-    let parts = limit.split(',').map(str::trim);
-    if limit.contains(',') && parts.clone().all(|part| read(part).is_ok()) {
-        let message = "a text can hold only one limit".to_owned();
-        let meant = format!("[\"{}\"]", parts.collect::<Vec<_>>().join("\", \""));
-        return Some(Error { span: 0..limit.len(), problem: ShorthandProblem::Foreign { message, meant } });
-    }
     let start = limit.find(|char: char| char.is_ascii_digit())?;
     let is_of_number = |char: char| char.is_ascii_digit() || "_,'\u{2019} ".contains(char);
     let end = start + limit[start..].find(|char| !is_of_number(char))?;
@@ -286,7 +294,11 @@ fn spelt_otherwise(text: &str) -> Option<Error> {
         }
         _ if burst.trim_start().starts_with(['=', ':']) => {
             span = before.len() + 1..limit.len();
-            let number = burst.trim_start_matches([' ', '=', ':']);
+            let number = burst.trim_start_matches([' ', '=', ':']).split(' ').next().unwrap_or_default();
+            let before = match spelt_otherwise(before) {
+                Some(Error { problem: ShorthandProblem::Foreign { meant, .. }, .. }) => meant,
+                _ => before.to_owned(),
+            };
             ("a space separates `burst` from its number".to_owned(), format!("{before} burst {number}"))
         }
         _ if number.contains(|char: char| !char.is_ascii_digit() && char != '_') => {
@@ -746,6 +758,12 @@ mod tests {
                 "`X-Key-Id` is what to count by, not a period",
                 "9 per minute by header:x-key-id",
             ),
+            (
+                "5r/m burst=5 nodelay",
+                "burst=5 nodelay",
+                "a space separates `burst` from its number",
+                "5/m burst 5",
+            ),
             ("32 in flight burst 3", "burst 3", "a limit of requests in flight has no burst", "32 in flight"),
             ("5/m in flight", "/m in flight", "a limit of requests in flight has no period", "5 in flight"),
         ] {
@@ -757,6 +775,10 @@ mod tests {
         let Error { span, problem } = parse("100/m, 5/s by ip").expect_err("it is two");
         assert_eq!((span, problem.to_string().as_str()), (0..10, "a text can hold only one limit"));
         assert_eq!(problem.hint(), "write `[\"100/m\", \"5/s\"]`");
+        for text in ["100/m by ip, 5/s by ip", "100/m by ip; 5/s by ip", "100/m by ip and 5/s by ip"] {
+            let problem = parse(text).expect_err("it is two").problem;
+            assert_eq!(problem.hint(), "write `[\"100/m by ip\", \"5/s by ip\"]`");
+        }
         for text in ["10,00/d", "10, 5/s", "300rpx", "10 inflights", "5 requests", "5 a fortnight", "10k/d"] {
             let problem = parse(text).expect_err("it means nothing").problem;
             assert!(!matches!(problem, ShorthandProblem::Foreign { .. }), "{text}: {problem}");

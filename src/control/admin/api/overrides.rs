@@ -408,7 +408,7 @@ pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
 
 fn not_found(id: &str) -> AdminRefusal {
     AdminRefusal::UnknownName(format!(
-        "there is no override `{id}`: `sluicegate ctl override list` shows them"
+        "there is no override, block or exemption `{id}`: `sluicegate ctl override list`, `block list` and `unlimited list` show them"
     ))
 }
 

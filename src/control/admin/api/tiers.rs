@@ -19,7 +19,7 @@ use crate::database::tiers::{BURST_MULTIPLIER, key};
 use crate::database::{self, NewTierLimit, TierLimit, Time};
 use base::units::DURATION_MAX;
 use limit::{Algorithm, CalendarUnit};
-use policy::counting::shorthand;
+use policy::counting::shorthand::{self, Error};
 use policy::definition::BY_CALENDAR;
 
 /// A tier's limit to write.
@@ -156,29 +156,33 @@ impl TierLimitBody {
             }
         }
         let TierLimitBody { limit, limit_value, window_seconds, burst_multiplier, algorithm, .. } = self;
-        let (limit_value, window_seconds, burst_multiplier, algorithm) =
-            match (limit, limit_value, window_seconds) {
-                (Some(limit), None, None) if burst_multiplier.is_none() => of_text(&limit, algorithm)?,
-                (Some(_), ..) => {
+        let (limit_value, window_seconds, burst_multiplier, algorithm) = match (
+            limit,
+            limit_value,
+            window_seconds,
+        ) {
+            (Some(limit), None, None) if burst_multiplier.is_none() => of_text(&limit, algorithm)?,
+            (Some(_), ..) => {
+                return Err(AdminRefusal::in_field(
+                    "limit",
+                    "`limit` cannot be combined with `limit-value`, `window-seconds` or `burst-multiplier`: write a \
+                             burst as `100/m burst 20`",
+                ));
+            }
+            (None, Some(units), Some(seconds)) => {
+                let unit = algorithm.as_deref().and_then(|word| word.strip_prefix(BY_CALENDAR));
+                let longest = unit.and_then(CalendarUnit::of_word).map(seconds_of);
+                if longest.is_some_and(|longest| longest != seconds.get()) {
                     return Err(AdminRefusal::in_field(
-                        "limit",
-                        "cannot be combined with `limit-value`, `window-seconds` or `burst-multiplier`",
+                        "window-seconds",
+                        "must be that of the longest such window of the calendar, or write `limit`",
                     ));
                 }
-                (None, Some(units), Some(seconds)) => {
-                    let unit = algorithm.as_deref().and_then(|word| word.strip_prefix(BY_CALENDAR));
-                    let longest = unit.and_then(CalendarUnit::of_word).map(seconds_of);
-                    if longest.is_some_and(|longest| longest != seconds.get()) {
-                        return Err(AdminRefusal::in_field(
-                            "window-seconds",
-                            "must be that of the longest such window of the calendar, or write `limit`",
-                        ));
-                    }
-                    (units, seconds, burst_multiplier, algorithm)
-                }
-                (None, None, _) => return Err(AdminRefusal::in_field("limit-value", MISSING)),
-                (None, _, None) => return Err(AdminRefusal::in_field("window-seconds", MISSING)),
-            };
+                (units, seconds, burst_multiplier, algorithm)
+            }
+            (None, None, _) => return Err(missing("limit-value")),
+            (None, _, None) => return Err(missing("window-seconds")),
+        };
         Ok(NewTierLimit { tier, resource, limit_value, window_seconds, burst_multiplier, algorithm })
     }
 }
@@ -188,8 +192,11 @@ fn of_text(
     limit: &str,
     algorithm: Option<String>,
 ) -> Result<(NonZeroU64, NonZeroU64, Option<f64>, Option<String>), AdminRefusal> {
-    let wrong = |detail: &str| Err(AdminRefusal::in_field("limit", detail));
-    let read = shorthand::parse(limit).map_err(|error| AdminRefusal::in_field("limit", error.to_string()))?;
+    let wrong = |detail: &str| Err(AdminRefusal::in_field("limit", format!("`limit` {detail}")));
+    let read = shorthand::parse(limit).map_err(|Error { problem, .. }| {
+        let hint = problem.hint().replace(" by consumer", "");
+        AdminRefusal::in_field("limit", format!("`limit` is invalid: {problem}: {hint}"))
+    })?;
     let quota = read.window;
     if !read.by.is_empty() || quota.algorithm() == Algorithm::Concurrency {
         return wrong("must be one window over time, without `by`");
@@ -201,7 +208,7 @@ fn of_text(
     if quota.calendar().is_some() && algorithm.is_some() {
         return Err(AdminRefusal::in_field(
             "algorithm",
-            "a window of the calendar is always a fixed window: leave it out",
+            "a window of the calendar is always a fixed window: leave `algorithm` out",
         ));
     }
     let unit = quota.calendar().map(|calendar| calendar.unit());
@@ -241,12 +248,17 @@ fn shown(new: &NewTierLimit, hint: Option<String>) -> Value {
     shown
 }
 
-const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("there is no limit of this tier for this resource");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("this tier has no limit of its own for this policy");
 
 /// How many consumers are named that still have a deleted tier.
 const CONSUMERS_SHOWN: i64 = 10;
 
-const MISSING: &str = "is missing: write it, or `limit`";
+fn missing(field: &str) -> AdminRefusal {
+    AdminRefusal::in_field(
+        field,
+        format!("`{field}` is missing: write it, or `limit` alone, such as `100/m`"),
+    )
+}
 
 /// A higher limit is refused, because it is surely a typing error, as a higher cost is in gateway.toml.
 const LIMIT_MAX: u64 = 1_000_000_000;

@@ -282,7 +282,7 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
     let mut lines: Vec<Line> = in_force
         .map(|(policy, node, ends_at)| {
             let refuses = if policy.is_shadow { "would refuse (it is in shadow)" } else { "refuses" };
-            let seconds = now.until(ends_at).as_secs_f64();
+            let (seconds, ends_at) = (now.until(ends_at).as_secs_f64(), in_seconds(ends_at));
             let said = format!(
                 "policy {}: node {node} {refuses} it until {ends_at}, {seconds:.0} s more, because it kept \
                  sending instead of waiting",
@@ -316,6 +316,7 @@ fn penalties(is_fleet: bool, own: &[PolicyUsage], tenants: &[PolicyUsage], refus
                 continue;
             }
             told.push(of);
+            let ends_at = in_seconds(ends_at);
             let said =
                 format!("policy {}, key {}: a penalty on node {node} refuses it until {ends_at}", of.1, of.2);
             lines.push(("penalty", said));
@@ -403,10 +404,17 @@ fn alignments(usage: &[PolicyUsage]) -> Vec<Line> {
         .collect()
 }
 
+/// A time to the second, because what lies behind it is of the clock that the windows are counted by.
+fn in_seconds(Time(micros): Time) -> String {
+    const SECOND: i64 = 1_000_000;
+    let whole = micros.saturating_add(SECOND / 2) / SECOND * SECOND;
+    Time(whole).to_string().replace(".000000Z", "Z")
+}
+
 fn alignment(window: &WindowUsage, now: Duration) -> String {
     let quota = &window.quota;
     let seconds = quota.period_at_ns(now) as f64 / 1e9;
-    let at = |ns: u64| Time(i64::try_from(ns / 1_000).unwrap_or(i64::MAX));
+    let at = |ns: u64| in_seconds(Time(i64::try_from(ns / 1_000).unwrap_or(i64::MAX)));
     let (begun_ns, ends_ns) = quota.window_around_ns(now);
     let (begun, ends) = (at(begun_ns), at(ends_ns));
     if let Some(calendar) = quota.calendar() {
@@ -547,13 +555,14 @@ mod tests {
     #[test]
     fn a_fixed_window_says_when_it_began() {
         let said = alignment(&window(Algorithm::FixedWindow), Duration::from_secs(1_700_000_000));
-        let expected = "a fixed window: the current one began at 2023-11-14T22:00:00.000000Z and ends at 2023-11-14T23:00:00.000000Z";
+        let expected =
+            "a fixed window: the current one began at 2023-11-14T22:00:00Z and ends at 2023-11-14T23:00:00Z";
         assert_eq!(said, expected);
         let fixed = window(Algorithm::FixedWindow);
         let calendar = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
         let month = WindowUsage { quota: fixed.quota.on_calendar(calendar), ..fixed };
         let said = alignment(&month, Duration::from_secs(1_700_000_000));
-        let expected = "a month of the calendar in UTC: the current one began at 2023-11-01T00:00:00.000000Z and ends at 2023-12-01T00:00:00.000000Z";
+        let expected = "a month of the calendar in UTC: the current one began at 2023-11-01T00:00:00Z and ends at 2023-12-01T00:00:00Z";
         assert_eq!(said, expected);
         let said = alignment(&window(Algorithm::TokenBucket), Duration::from_secs(1_700_000_000));
         assert_eq!(said, "a bucket: one unit comes back every 36 s, up to 100");
@@ -575,8 +584,7 @@ mod tests {
         };
         let refusals = [refusal("b", "2999-01-01T00:00:00.000Z"), refusal("c", "1999-01-01T00:00:00.000Z")];
         let lines = penalties(true, &[], &[], &refusals);
-        let expected =
-            "policy p, key consumer=a: a penalty on node b refuses it until 2999-01-01T00:00:00.000000Z";
+        let expected = "policy p, key consumer=a: a penalty on node b refuses it until 2999-01-01T00:00:00Z";
         assert_eq!(lines, [("penalty", expected.to_owned())]);
     }
 

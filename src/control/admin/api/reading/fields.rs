@@ -264,7 +264,9 @@ pub(in crate::admin::api) fn all(names: &[&str]) -> String {
 /// What is wrong with a text that is stored and shown. Control characters are refused, because PostgreSQL takes no
 /// NUL, and a log or a terminal none of them.
 pub fn text_flaw(text: &str, chars_max: usize) -> Option<String> {
-    if text.is_empty() || text.chars().count() > chars_max {
+    if text.is_empty() && chars_max == usize::MAX {
+        Some("must not be empty".to_owned())
+    } else if text.is_empty() || text.chars().count() > chars_max {
         Some(format!("must have 1 to {chars_max} characters"))
     } else if text.contains(char::is_control) {
         Some("must not contain control characters".to_owned())

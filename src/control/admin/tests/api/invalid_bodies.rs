@@ -26,6 +26,32 @@ async fn everything_wrong_in_a_body_is_said_with_its_place() {
 }
 
 #[tokio::test]
+async fn a_limit_of_a_tier_that_is_refused_is_named_with_what_to_write() {
+    let api = Api::start().await;
+    for (body, place, said) in [
+        (json!({ "limit": "" }), "#/limit", "`limit` must not be empty"),
+        (
+            json!({ "limit": "100" }),
+            "#/limit",
+            "`limit` is invalid: the period of the limit is missing: write it as",
+        ),
+        (json!({ "limit": "5/s by ip" }), "#/limit", "`limit` must be one window over time, without `by`"),
+        (json!({ "limit": "5/s", "burst-multiplier": 2 }), "#/limit", "`limit` cannot be combined with"),
+        (
+            json!({ "limit-value": 5 }),
+            "#/window-seconds",
+            "`window-seconds` is missing: write it, or `limit`",
+        ),
+        (json!({}), "#/limit-value", "`limit-value` is missing: write it, or `limit`"),
+    ] {
+        let refused = api.ask("PUT /v1/tiers/pro/calls", Some(body)).await;
+        let error = refused.json()["errors"][0].clone();
+        assert_eq!(error["pointer"], place, "{error}");
+        assert!(error["detail"].as_str().is_some_and(|detail| detail.starts_with(said)), "{said}: {error}");
+    }
+}
+
+#[tokio::test]
 async fn only_json_of_a_bounded_size_is_taken() {
     let api = Api::start().await;
     let ask = async |headers: &str, body: &str| {

@@ -29,7 +29,9 @@ async fn an_override_is_made_shown_listed_and_deleted() {
     assert_eq!((deleted.status(), deleted.0.body()), (204, ""));
     for request in ["GET", "DELETE"] {
         let gone = api.ask(&format!("{request} /v1/overrides/{id}"), None).await;
-        let said = format!("there is no override `{id}`: `sluicegate ctl override list` shows them");
+        let said = format!(
+            "there is no override, block or exemption `{id}`: `sluicegate ctl override list`, `block list` and `unlimited list` show them"
+        );
         assert_eq!((gone.status(), gone.detail()), (404, said));
     }
     assert_eq!(*api.woken.lock().expect("no panic"), 2, "the follower is woken by each change");
