@@ -155,9 +155,9 @@ impl Text<'_> {
 
     /// What to write for several texts in one, in the place of which a list stands.
     pub(crate) fn each(&self) -> Option<String> {
-        // Nothing out of a variable, because it may be a secret.
+        // Nothing out of a variable and nothing before an `@`, because it may be a secret.
         let words = self.text.split([',', ' ', ';', '|']).filter(|word| !word.is_empty());
-        let is_several = words.clone().count() > 1 && !self.has_reference;
+        let is_several = words.clone().count() > 1 && !self.has_reference && !self.text.contains('@');
         is_several.then(|| format!("write `{}`", array(words.map(printer::text))))
     }
 

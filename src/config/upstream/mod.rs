@@ -252,7 +252,9 @@ pub(super) fn url_meant(text: &str) -> Option<String> {
         let scheme = if matches!(scheme, "https" | "grpcs") { "https" } else { "http" };
         is_server.then(|| format!("{scheme}://{authority}"))
     };
-    let words: Vec<&str> = text.split([' ', '\t', ',']).filter(|word| !word.is_empty()).collect();
+    // Nothing before an `@`, because a part of it may be a password.
+    let words = text.split([' ', '\t', ',']).filter(|word| !word.is_empty() && !text.contains('@'));
+    let words: Vec<&str> = words.collect();
     let urls: Vec<String> = words.iter().filter_map(|word| url(word)).collect();
     let behind = words.iter().skip_while(|word| **word != "weight").nth(1).copied();
     let weight = words.iter().find_map(|word| word.strip_prefix("weight=")).or(behind);
