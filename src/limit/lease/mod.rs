@@ -128,7 +128,7 @@ impl Lease {
         let left = held.saturating_sub(fixed(cost));
         // With so little left or so much to tell, `take` asks for a renewal.
         let is_low = left < 0 || left as f64 <= self.0.demand() * (lead_ns as f64 * (UNIT as f64 / 1e9));
-        if is_low || self.0.has(Flag::Fresh) && has_to_tell(self, plan, now_ns) {
+        if is_low || self.0.has(Flag::Fresh) && has_to_tell(self, plan, cost, now_ns) {
             return None;
         }
         upkeep::note_held(self, plan, held, now_ns);
@@ -433,7 +433,7 @@ impl Lease {
         let demand = self.0.demand();
         let is_low = left as f64 <= demand * seconds(lead_ns) * UNIT as f64;
         let is_over = now_ns >= self.0.end_ns();
-        let is_untold = self.0.has(Flag::Fresh) && has_to_tell(self, plan, now_ns);
+        let is_untold = self.0.has(Flag::Fresh) && has_to_tell(self, plan, 0, now_ns);
         (is_low || is_over || is_untold)
             && !self.0.has(Flag::InFlight)
             && (is_over || now_ns >= self.0.deny_until_ns())
@@ -471,12 +471,12 @@ fn rate_of(quota: &Quota) -> f64 {
 }
 
 /// Whether Redis has to hear what was spent: otherwise much refill of a fast bucket would be lost, because a full bucket
-/// does not refill before, and the rates of first leases are less than the limit's.
+/// does not refill before, and the rates of first leases are less than the limit's. `more` is spent now, and not yet offered.
 #[cold]
-fn has_to_tell(lease: &Lease, plan: &Plan, now_ns: u64) -> bool {
+fn has_to_tell(lease: &Lease, plan: &Plan, more: u64, now_ns: u64) -> bool {
     let epoch_ns = plan.sharing.epoch_ns;
     let gone_ns = epoch_ns.saturating_sub(lease.0.end_ns().saturating_sub(now_ns));
-    lease.0.offered() >= TOLD_MIN
+    u64::from(lease.0.offered()).saturating_add(more) >= TOLD_MIN
         && lease.0.unreported_ns(now_ns) >= (gone_ns / 3).max(TOLD_NS)
         && lease.0.level() > plan.quota.capacity() as f64 / 4.0
         && is_fast(plan)
@@ -514,7 +514,7 @@ const AGE_MAX_NS: u64 = 30 * 86_400 * 1_000_000_000;
 /// wait for.
 pub const LEAD_MIN_NS: u64 = 3_000_000;
 /// A fresh lease tells what it spent when it is so many requests, and after so long and a third of its age.
-const TOLD_MIN: u32 = 9;
+const TOLD_MIN: u64 = 9;
 const TOLD_NS: u64 = 60_000_000;
 /// A demand of fewer units in a lease's life gets no lease: Redis decides its requests one by one.
 const LEASE_MIN: f64 = 1.5;

@@ -930,7 +930,7 @@ fn a_first_lease_of_a_fast_bucket_tells_early_what_it_spent() {
         let told = LeaseAnswer::Admitted { renew: tells };
         assert!(is_spent || lease.take(plan, 1, at_ns, LEAD) == told, "{level} {requests} {ms} {is_later}");
         assert_eq!(
-            has_to_tell(&lease, plan, at_ns) && lease.0.has(Flag::Fresh),
+            has_to_tell(&lease, plan, 0, at_ns) && lease.0.has(Flag::Fresh),
             tells,
             "{level} {requests} {ms}"
         );
