@@ -11,16 +11,16 @@
 -- lease_carried(saved, plan) returns, for a look, what a renewal would read of a string of exact charges; else nothing
 --
 -- The record, 68 bytes: at_us; level: units left (doubles); promised: sum of the rates granted in this epoch; wanted,
--- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats);
--- time since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see
--- keys.lua), in ticks of four microseconds, because an epoch may have more than 19 bits of these; nodes, nodes_before: how
--- many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). at_us is in such ticks,
--- too: its lowest bits are one more than how many epochs have ended, up to two, since the bucket last refilled in place of
--- units too old to be spent (older scripts write 0). The last byte of out_before is 164, or 165 if the bucket has been full since
--- it last refused; then those of wanted, wanted_before and promised count for how long the bucket did not refill in this
--- epoch and in the last because it was full, in 4096ths of an epoch: two times 12 bits, the upper four of each in promised.
--- Promised rates are paid in advance: the bucket refills at `refill - promised`. A key's first epoch begins when its record is made, so keys do not renew all
--- at once.
+-- wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them (floats); time
+-- since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the key is kept: see
+-- keys.lua), in ticks of four microseconds, because an epoch may have more than 19 bits of these; nodes, nodes_before:
+-- how many nodes reported (16 bits); the plan it was written under: limit, period_ns, burst (doubles). at_us is in such
+-- ticks, too: its lowest bits are one more than how many epochs have ended, up to two, since the bucket last refilled in
+-- place of units too old to be spent (older scripts write 0). The last byte of out_before is 164, or 165 if the bucket
+-- has been full since it last refused; then those of wanted, wanted_before and promised count for how long the bucket did
+-- not refill in this epoch and in the last because it was full, in 4096ths of an epoch: two times 12 bits, the upper four
+-- of each in promised. Promised rates are paid in advance: the bucket refills at `refill - promised`. A key's first epoch
+-- begins when its record is made, so keys do not renew all at once.
 --
 -- What was spent stays spent under a changed plan, in units. A record that holds more than a lower limit goes on under
 -- the plan it was written under, and lends nothing, until it fits; one of an exact bucket (token_bucket.lua) is read too.
@@ -280,7 +280,11 @@ local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, 
   expected = demand * ahead_s
   -- How many more requests may come than expected: two standard deviations.
   local slack, lendable = 2 * sqrt(expected), level / 100
-  if not (is_small and lendable >= 5) and lent_min > lendable then lendable = lent_min end
+  if is_small and lendable >= 5 then
+    lendable = lendable * 2
+  elseif lent_min > lendable then
+    lendable = lent_min
+  end
   local beyond = (1.2 * demand - rate) * ahead_s
   if level > burst / 4 then
     -- The level is high, so be generous and save a second message: a node that has just begun reports less demand than
@@ -301,9 +305,10 @@ local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, 
           if 10 > sharers then sharers = 10 end
           if 1 / sharers < part then part = 1 / sharers end
         end
-        even = lendable * part - (beyond + slack + keep)
+        even = lendable * part
         if 8 < least then least = 8 end
         if least > even then even = least end
+        even = even - (beyond + slack + keep)
       else
         if 2 > sharers then sharers = 2 end
         even = lendable / sharers

@@ -12,11 +12,11 @@
 -- The record, 64 bytes: at_us; current, previous: units granted in this window and spent in the one before (doubles);
 -- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
 -- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
--- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under:
--- limit, period_ns (doubles). A window may be one of the calendar (arithmetic.lua); in the place of `previous` is then the end of
--- the window in which `current` was granted, so that a window of another zone or anchor that reaches into the present one counts
--- in this (fixed_window.lua). An epoch never crosses a window's end. A changed limit leaves the units as they are; under a changed period, what is
--- spent counts in the present window. A record of an exact window is read too.
+-- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under: limit,
+-- period_ns (doubles). A window may be one of the calendar (arithmetic.lua); in the place of `previous` is then the end of
+-- the window in which `current` was granted, so that a window of another zone or anchor that reaches into the present one
+-- counts in this (fixed_window.lua). An epoch never crosses a window's end. A changed limit leaves the units as they are;
+-- under a changed period, what is spent counts in the present window. A record of an exact window is read too.
 --
 -- Its twin is src/limit/script_model/window.rs, operation for operation; a test compares them bit by bit. lease.lua
 -- says why steps are skipped and functions hardly called.

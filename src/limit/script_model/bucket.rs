@@ -417,11 +417,12 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
     let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
     let mut expected = n.demand * ahead_s;
-    let mut lendable = s.level / LENT_SHARE;
+    let lendable = s.level / LENT_SHARE;
     let is_high = lendable >= LENT_MIN;
-    if !(r.is_small() && is_high) {
-        lendable = lendable.max(r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS);
-    }
+    let lendable = match r.is_small() && is_high {
+        true => lendable * 2.0,
+        false => lendable.max(r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS),
+    };
     let mut beyond = (1.2 * n.demand - n.rate) * ahead_s;
     if s.level > r.burst / 4.0 {
         slack += 3.0;
@@ -465,7 +466,7 @@ fn small_part(s: &Record, n: &Node, lendable: f64, own: f64) -> f64 {
     if s.wanted_before < 0.7 * all {
         part = part.min(1.0 / s.nodes.max(s.nodes_before).max(10.0));
     }
-    (lendable * part - own).max((lendable * 0.5).min(8.0))
+    (lendable * part).max((lendable * 0.5).min(8.0)) - own
 }
 
 /// Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.
