@@ -195,9 +195,8 @@ fn methods_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpan
 
 /// Policies that no route has, and those that count by a dimension of the identity, if none of their routes authenticates.
 fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
-    // Whether any route with the policy authenticates. Collected in one pass over the routes, because there may be a
-    // million.
-    // Whether any of its routes authenticates, and by a method that can give claims.
+    // Whether any route with the policy authenticates, and by a method that can give claims. Collected in one pass over the
+    // routes, because there may be a million.
     let mut used: HashMap<&str, (bool, bool)> = HashMap::new();
     let open = config.auth.iter().filter(|method| matches!(method.kind, MethodKind::Anonymous(_)));
     let open: HashSet<&str> = open.map(|method| &*method.name).collect();

@@ -287,14 +287,20 @@ impl Scanner {
 
     /// Whether the innermost bracket is that of the list which the first `*` of a path stands for. A list in a list is part of it.
     fn is_list_of(&self, index: usize) -> bool {
-        self.arrays & 3 == 1 && self.paths[index].adds_up_at() == Some(self.objects())
+        self.is_outer_list() && self.paths[index].adds_up_at() == Some(self.objects())
+    }
+
+    fn is_outer_list(&self) -> bool {
+        self.arrays & 3 == 1
     }
 
     fn leave(&mut self, found: &mut impl FnMut(usize, JsonValue<'_>)) {
         let left = self.depth;
-        for index in 0..self.paths.len() {
-            if self.followed[index].depth == left && self.is_list_of(index) {
-                found(index, JsonValue::ListEnd);
+        if self.is_outer_list() {
+            for index in 0..self.paths.len() {
+                if self.followed[index].depth == left && self.is_list_of(index) {
+                    found(index, JsonValue::ListEnd);
+                }
             }
         }
         self.depth -= 1;
