@@ -360,7 +360,7 @@ fn meant_dimension(text: &str) -> Option<String> {
     let word = text.trim().to_ascii_lowercase();
     let word = word.strip_prefix("each ").unwrap_or(&word);
     let squeezed = word.replace(['-', '_', ' ', '$'], "");
-    let foreign = FOREIGN_DIMENSIONS.iter().find(|(words, _)| words.contains(&&*squeezed));
+    let foreign = FOREIGN_DIMENSIONS.iter().find(|(words, _)| words.split(' ').any(|one| one == squeezed));
     if let Some((_, meant)) = foreign {
         return Some((*meant).to_owned());
     }
@@ -371,41 +371,14 @@ fn meant_dimension(text: &str) -> Option<String> {
 }
 
 /// Words of others, without `-`, `_`, blanks and `$`, and the dimension that each means.
-const FOREIGN_DIMENSIONS: [(&[&str], &str); 4] = [
+const FOREIGN_DIMENSIONS: [(&str, &str); 4] = [
     (
-        &[
-            "client",
-            "clientip",
-            "address",
-            "ipaddress",
-            "addr",
-            "remoteaddr",
-            "binaryremoteaddr",
-            "remoteaddress",
-            "src",
-            "source",
-            "sourceip",
-            "ips",
-        ],
+        "client clientip address ipaddress addr remoteaddr binaryremoteaddr remoteaddress src source sourceip ips",
         "ip",
     ),
-    (
-        &[
-            "user",
-            "users",
-            "consumers",
-            "customer",
-            "clientid",
-            "apikey",
-            "key",
-            "token",
-            "credential",
-            "account",
-        ],
-        "consumer",
-    ),
-    (&["org", "organization", "organisation", "team", "tenants"], "tenant"),
-    (&["path", "uri", "url", "endpoint", "routes", "service"], "route"),
+    ("user users consumers customer clientid apikey key token credential account", "consumer"),
+    ("org organization organisation team tenants", "tenant"),
+    ("path uri url endpoint routes service", "route"),
 ];
 
 /// What others call requests in flight.
