@@ -209,11 +209,13 @@ impl AdminClient {
     }
 }
 
+pub(super) const TOKEN_VARIABLE: &str = "SLUICEGATE_TOKEN";
+
 /// What the API says of a missing or weak token, with the remedy for who types a command in place of its own, which
 /// stands behind a colon. `which` says which token is meant.
 pub(super) fn with_token_remedy(detail: &str, which: &str) -> String {
     let said = detail.split(": ").next().unwrap_or(detail);
-    format!("{said}: set SLUICEGATE_TOKEN to a token {which}, or name its file with --token-file")
+    format!("{said}: set {TOKEN_VARIABLE} to a token {which}, or name its file with --token-file")
 }
 
 /// A file of ours cannot be used, for which who would have answered is not to blame.

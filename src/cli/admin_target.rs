@@ -6,7 +6,7 @@ use std::{env, fs};
 
 use anyhow::{Context, bail};
 
-use super::admin_client::{AdminAddress, AdminClient, TlsOptions};
+use super::admin_client::{AdminAddress, AdminClient, TOKEN_VARIABLE, TlsOptions};
 use config::Errors;
 use control::admin;
 use net::trust::{ClientPair, Trust};
@@ -122,8 +122,6 @@ impl AdminTarget {
         }
     }
 }
-
-const TOKEN_VARIABLE: &str = "SLUICEGATE_TOKEN";
 
 #[cfg(test)]
 mod tests {

@@ -116,8 +116,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let given: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let told = |error| tips::with_tip(error, &Arguments::command(), given.iter().map(String::as_str)).exit();
-    let arguments = Arguments::try_parse().unwrap_or_else(told);
-    run(arguments).map_or_else(|error| failed(&error), ExitCode::from)
+    run(Arguments::try_parse().unwrap_or_else(told)).map_or_else(|error| failed(&error), ExitCode::from)
 }
 
 fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {

@@ -3,6 +3,7 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
+use crate::admin_client::TOKEN_VARIABLE;
 use base::words::listed;
 
 /// The error with a tip; `given` are the words of the command line.
@@ -22,7 +23,7 @@ pub(super) fn with_tip<'g>(
             Some(format!("to name the file, write '--config {wrong}'"))
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "--token" => {
-            Some("set the variable SLUICEGATE_TOKEN to the token".to_owned())
+            Some(format!("set the variable {TOKEN_VARIABLE} to the token"))
         }
         _ => None,
     };
