@@ -43,8 +43,8 @@ local function lease_counted(parts)
   return parts - parts % 1
 end
 
--- A rate whose last bits note the count of its time, so that what the bucket was full before is known when the node reports;
--- never more than the rate.
+-- A rate whose last bits note the count of its time, so that it is known for how long the bucket was full before when the
+-- node reports; never more than the rate.
 local function lease_noting(rate)
   local bits, noted = unpack_from('<I4', pack('<f', rate)), full
   if bits < 4096 then return 0 end
@@ -281,7 +281,7 @@ local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, 
   -- How many more requests may come than expected: two standard deviations.
   local slack, lendable = 2 * sqrt(expected), level / 100
   if is_small and lendable >= 5 then
-    lendable = lendable * 2
+    lendable = level / 50
   elseif lent_min > lendable then
     lendable = lent_min
   end
@@ -440,7 +440,8 @@ end
 -- last, and of one too old to be spent, nothing. Returns the level.
 local function lease_make_good(level, promised, out, out_before, since_us, begins_us, is_first, is_aged, epoch, rate,
   refilled)
-  local before, since, noted, unspent = 0, full, unpack_from('<I4', pack('<f', rate)) % 4096, out + promised * (since_us / 1e6)
+  local before, since, noted = 0, full, unpack_from('<I4', pack('<f', rate)) % 4096
+  local unspent = out + promised * (since_us / 1e6)
   if is_first then
     local before_ms = (begins_us - epoch_us) / 1000
     if is_aged or epoch ~= (before_ms - before_ms % 1) % 16777215 + 1 then return level end

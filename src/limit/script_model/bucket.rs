@@ -417,11 +417,10 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
     let ahead_s = n.left_s.min((4.0 / n.demand).max(0.1));
     let mut slack = 2.0 * (n.demand * ahead_s).sqrt();
     let mut expected = n.demand * ahead_s;
-    let lendable = s.level / LENT_SHARE;
-    let is_high = lendable >= LENT_MIN;
+    let is_high = s.level / LENT_SHARE >= LENT_MIN;
     let lendable = match r.is_small() && is_high {
-        true => lendable * 2.0,
-        false => lendable.max(r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS),
+        true => s.level / LENT_SHARE_SMALL,
+        false => (s.level / LENT_SHARE).max(r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS),
     };
     let mut beyond = (1.2 * n.demand - n.rate) * ahead_s;
     if s.level > r.burst / 4.0 {
@@ -525,8 +524,8 @@ fn whole_parts(parts: f64) -> f64 {
     parts.floor().clamp(0.0, FULL_PARTS - 1.0)
 }
 
-/// A rate whose last bits note the count of its time, so that what the bucket was full before is known when the node reports;
-/// never more than the rate.
+/// A rate whose last bits note the count of its time, so that it is known for how long the bucket was full before when the
+/// node reports; never more than the rate.
 fn noting(rate: f64, full: f64) -> f64 {
     let bits = (rate as f32).to_bits();
     if bits < NOTES {
@@ -564,3 +563,5 @@ const THIN: f64 = 0.4;
 const THIN_SMALL: f64 = 1.0;
 /// A small limit is lent of if so many units at least may be lent: the level is so high that no other node misses them.
 const LENT_MIN: f64 = 5.0;
+/// Of a small limit so high that it is lent, this part of the units left is.
+const LENT_SHARE_SMALL: f64 = 50.0;
