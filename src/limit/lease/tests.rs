@@ -156,6 +156,8 @@ fn units_too_old_to_be_spent_do_not_pay_for_a_unit_that_is_owed() {
         let mut lease = granted(&plan, grant);
         let now_ns = NOW + late_ms * MS;
         assert!(is_admitted(lease.take_again(&plan, 1, NOW + MS, LEAD)) && lease.overdraw(&plan, now_ns));
+        let most = { lease }.renewal(&plan, KEY, LeaseDemand::by_one(u64::MAX), now_ns);
+        assert_eq!(most.pending, u64::MAX);
         let told = lease.renewal(&plan, KEY, LeaseDemand::default(), now_ns);
         assert_eq!((told.pending, told.spent, told.delta), (pending, spent, delta));
         // One that came back is not owed.

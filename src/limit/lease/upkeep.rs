@@ -67,7 +67,7 @@ impl Lease {
         if owed > 0 && !wanted.costs.is_empty() {
             wanted.costs.push(1);
         }
-        wanted.units += u64::from(owed > 0);
+        wanted.units = wanted.units.saturating_add(u64::from(owed > 0));
         let spent = self.spent();
         if now_ns > self.0.end_ns() + NUMBERED_NS {
             // The number is dropped, because epoch numbers wrap and by now another epoch may have it.
