@@ -273,7 +273,7 @@ end
 
 -- Units for future requests, out of the level, as long as nodes do not hold too many unspent.
 local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, demand, share, rate, pending, hint, keep,
-  left_s, is_small, part_max)
+  left_s, is_small, part_max, is_tight)
   local ahead_s, expected = 4 / demand, 0
   if 0.1 > ahead_s then ahead_s = 0.1 end
   if left_s < ahead_s then ahead_s = left_s end
@@ -338,6 +338,7 @@ local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, 
   end
   local extra = beyond + slack
   if most - pending < extra then extra = most - pending end
+  if is_tight then lendable = lent_min * 0.15 end
   if 0 > unspent then unspent = 0 end
   if lendable - unspent < extra then extra = lendable - unspent end
   local rest = level - level % 1 - pending
@@ -517,7 +518,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
   -- A limit is small if so little refills in an epoch that leases would hold units which other nodes need. Then units
   -- go to the node that asks first, and no node has a share or a rate.
   local is_small, share, count, is_thin = per_epoch < (is_ahead and 1.5 or 12), 1, nodes, true
-  local part_max, is_unlent = 1, false
+  local part_max, is_unlent, is_tight, is_rateless = 1, false, false, false
   if nodes_before > count then count = nodes_before end
   if is_small then
     -- If the level is so high that five units or more may be lent, no other node misses them.
@@ -529,11 +530,22 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     if is_unrefused and count <= 10 then
       if nodes > 1 then part_max = 0.5 / count end
       is_unlent = level < min(8 * (count - 1), burst / 2)
+      -- If a unit is much of the bucket, nodes hold little once they want all that refills, or have not told yet; and when
+      -- less is left than rates may give out before their epoch ends, these come back. Not if answers take long: then nodes
+      -- spend their rate before they come.
+      is_tight = count > 1 and not is_ahead and per_epoch <= 100 and per_epoch * 8 >= burst
+        and (nodes_before == 0 or max(wanted, wanted_before) > 0.9 * refill)
+      is_rateless = is_tight and level < per_epoch * 0.32 + 8 * (count - 1)
+      if is_tight then part_max = part_max / 2 end
     end
-    local add = is_unlent and 0 or lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
-    local noted = lease_noting(rate + add)
-    add = noted - rate
-    promised, out, rate = promised + add, out - add * (since_us / 1e6), noted
+    if is_rateless then
+      promised, out, rate = max(0, promised - rate), out + rate * (since_us / 1e6), 0
+    else
+      local add = is_unlent and 0 or lease_rate(level, promised, wanted, wanted_before, demand, share, rate, left_s)
+      local noted = lease_noting(rate + add)
+      add = noted - rate
+      promised, out, rate = promised + add, out - add * (since_us / 1e6), noted
+    end
     -- A node with little demand would return units for future requests, so it gets none.
     is_thin = demand * epoch_s < 0.4 and hint == 0
   end
@@ -544,7 +556,7 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     local unspent = out + promised * (since_us / 1e6)
     if not is_aged then unspent = unspent + out_before end
     extra = lease_extra(at_us, level, unspent, wanted, wanted_before, count, demand, share, rate, pending, hint, keep,
-      left_s, is_small, part_max)
+      left_s, is_small, part_max, is_tight)
     if costs and extra < pending then extra = 0 end
   end
   -- Units that requests wait for are spent at once, so only the others count as out.

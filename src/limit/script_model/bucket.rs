@@ -202,7 +202,9 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let known = s.nodes.max(s.nodes_before);
     let is_divided = s.is_unrefused && !r.is_small() && known <= FEW_NODES;
     let is_unlent = is_divided && s.level < (LAST_UNITS * (known - 1.0)).min(r.burst / 2.0);
-    let mut n = Node { demand, share, rate, is_first, left_s, is_divided, is_unlent };
+    let is_tight = is_divided && known > 1.0 && is_tight(&s, r);
+    let is_rateless = is_tight && s.level < per_epoch(r) * RATELESS_EPOCHS + LAST_UNITS * (known - 1.0);
+    let mut n = Node { demand, share, rate, is_first, left_s, is_divided, is_unlent, is_tight, is_rateless };
     lease_rate(&mut s, r, &mut n);
     let (tokens, part) = lease_tokens(&mut s, r, &n, is_aged);
     s.is_unrefused &= tokens >= r.pending;
@@ -389,10 +391,20 @@ struct Node {
     is_divided: bool,
     /// And what is left is so little that Redis decides each request: no node is refused while others hold units.
     is_unlent: bool,
+    /// A unit is much of this divided bucket, which runs out: nodes hold little.
+    is_tight: bool,
+    /// And less is left than rates may give out before their epoch ends: none is granted, and what was granted comes back.
+    is_rateless: bool,
 }
 
 fn lease_rate(s: &mut Record, r: &RenewalNumbers, n: &mut Node) {
     if r.is_small() {
+        return;
+    }
+    if n.is_rateless {
+        s.promised = 0f64.max(s.promised - n.rate);
+        s.out += n.rate * (s.since_us / 1e6);
+        n.rate = 0.0;
         return;
     }
     let pool = (r.refill + s.level.min(0.0) / (r.epoch_us / 1e6)).max(r.refill / 2.0);
@@ -437,7 +449,9 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
     }
     beyond = beyond.max(r.hint.min(expected.ceil() + 1.0)).max(0.0);
     let part = if n.share >= 0.25 { n.share / 2.0 } else { (n.share * 3.0).min(0.25) };
-    let part = if n.is_divided && s.nodes > 1.0 { part.min(0.5 / s.nodes.max(s.nodes_before)) } else { part };
+    let share_max = if n.is_tight { 0.25 } else { 0.5 };
+    let part =
+        if n.is_divided && s.nodes > 1.0 { part.min(share_max / s.nodes.max(s.nodes_before)) } else { part };
     let dither = (s.at_us - (s.at_us / 1000.0).floor() * 1000.0) / 1000.0;
     let whole = s.level.floor();
     let mut most = (s.level * part + dither).max((n.demand * 0.02 + 2.0).min(8.0));
@@ -448,6 +462,7 @@ fn lease_tokens(s: &mut Record, r: &RenewalNumbers, n: &Node, is_aged: bool) -> 
         is_thin = expected < THIN_SMALL || !(is_high || is_greedy(s, r));
     }
     let wanted = if is_thin || n.is_unlent { 0.0 } else { beyond + slack };
+    let lendable = if n.is_tight { per_epoch(r) * LENT_EPOCHS * TIGHT } else { lendable };
     let lendable = lendable - s.unspent(is_aged).max(0.0);
     let extra = wanted.min(most - r.pending).min(lendable).min(whole - r.pending).floor().max(0.0);
     let served = r.served(whole);
@@ -466,6 +481,18 @@ fn small_part(s: &Record, n: &Node, lendable: f64, own: f64) -> f64 {
         part = part.min(1.0 / s.nodes.max(s.nodes_before).max(10.0));
     }
     (lendable * part).max((lendable * 0.5).min(8.0)) - own
+}
+
+/// Whether a unit is much of a bucket and its nodes want all that refills, or have not told yet what they want; not if answers
+/// take long, because then a node spends its rate before they come.
+fn is_tight(s: &Record, r: &RenewalNumbers) -> bool {
+    let is_over = s.nodes_before == 0.0 || s.wanted.max(s.wanted_before) > NEAR * r.refill;
+    is_over && !r.ahead && per_epoch(r) <= TIGHT_UNITS && per_epoch(r) * 8.0 >= r.burst
+}
+
+/// Units that refill in an epoch.
+fn per_epoch(r: &RenewalNumbers) -> f64 {
+    r.refill * (r.epoch_us / 1e6)
 }
 
 /// Whether the fleet's demand is so far above the refill that every node would ask for every unit that comes.
@@ -544,6 +571,12 @@ const NOTES: u32 = 4096;
 /// Of how many nodes the last units are not lent, and how many units for each other one: about what it holds.
 const FEW_NODES: f64 = 10.0;
 const LAST_UNITS: f64 = 8.0;
+/// If no more units refill in an epoch, and an eighth of the bucket, few nodes hold only this part of what is lent otherwise,
+/// once they want this much of the refill. Below these epochs' refill and the last units they have no rates.
+const TIGHT_UNITS: f64 = 100.0;
+const TIGHT: f64 = 0.15;
+const NEAR: f64 = 0.9;
+const RATELESS_EPOCHS: f64 = 0.32;
 
 /// A number as it is read back: its float, with a count for the last byte.
 fn counting(number: f64, count: f64) -> f64 {
