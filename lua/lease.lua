@@ -281,7 +281,7 @@ local function lease_extra(at_us, level, unspent, wanted, wanted_before, nodes, 
   -- How many more requests may come than expected: two standard deviations.
   local slack, lendable = 2 * sqrt(expected), level / 100
   if is_small and lendable >= 5 then
-    lendable = level / 50
+    lendable = level / 40
   elseif lent_min > lendable then
     lendable = lent_min
   end

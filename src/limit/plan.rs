@@ -172,5 +172,5 @@ const WHOLE_MAX_NS: u64 = 1_000_000_000;
 const EPOCH_LONG_NS: u64 = 1_500_000_000;
 const LONG_MIN_NS: f64 = 30e9;
 /// A bucket of so many units that is small even in a long lease has long ones too: they come out of its level, of which a
-/// fiftieth may be lent.
+/// fortieth may be lent.
 const LONG_UNITS_MIN: u64 = 10_000;

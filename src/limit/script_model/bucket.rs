@@ -597,4 +597,4 @@ const THIN_SMALL: f64 = 1.0;
 /// A small limit is lent of if so many units at least may be lent: the level is so high that no other node misses them.
 const LENT_MIN: f64 = 5.0;
 /// Of a small limit so high that it is lent, this part of the units left is.
-const LENT_SHARE_SMALL: f64 = 50.0;
+const LENT_SHARE_SMALL: f64 = 40.0;
