@@ -14,7 +14,7 @@ use super::retry::{Retry, Statuses};
 use crate::json::JsonPath;
 use limit::{Algorithm, Penalty, Quota, Sharing, WhenDown, Zone};
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RouteDefinition {
     /// Unique name; made from methods, host and path if the operator gave none.
     pub name: String,
@@ -66,24 +66,7 @@ pub struct RouteTimeouts {
 impl RouteDefinition {
     /// A route to everybody that echoes requests on this path.
     pub fn new(name: String, path: String) -> RouteDefinition {
-        RouteDefinition {
-            name,
-            hosts: Vec::new(),
-            path,
-            methods: Vec::new(),
-            headers: Vec::new(),
-            limits: Vec::new(),
-            action: ActionDefinition::Echo,
-            request_headers: HeaderChangesDefinition::default(),
-            response_headers: HeaderChangesDefinition::default(),
-            body_bytes_max: None,
-            upgrade: false,
-            path_escapes: PathEscapes::default(),
-            timeouts: RouteTimeouts::default(),
-            retry: None,
-            compress: None,
-            access: AccessDefinition::default(),
-        }
+        RouteDefinition { name, path, ..RouteDefinition::default() }
     }
 }
 
@@ -133,7 +116,7 @@ pub struct HeaderMatchDefinition {
 }
 
 /// What happens to an admitted request.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum ActionDefinition {
     Forward {
         to: DestinationDefinition,
@@ -142,6 +125,7 @@ pub enum ActionDefinition {
     },
     Respond(RespondDefinition),
     /// Is answered here with what came: the built-in echo upstream.
+    #[default]
     Echo,
     /// Is sent to the same path over https.
     RedirectHttps(HttpsRedirect),
@@ -224,7 +208,7 @@ pub struct HeaderChangesDefinition {
     pub always: bool,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct PolicyDefinition {
     /// Unique name, as `RateLimit-Policy` shows it.
     pub name: String,
@@ -328,7 +312,7 @@ impl LimitOrigin {
 }
 
 /// A tier that policies share: `[tier.*]`. What it leaves open each policy decides for itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierDefinition {
     pub name: String,
     /// Its windows; without an algorithm of its own token buckets, which a policy may turn into others.
@@ -348,16 +332,7 @@ pub struct TierDefinition {
 impl TierDefinition {
     /// A tier without a limit, that leaves everything open.
     pub fn new(name: String) -> TierDefinition {
-        TierDefinition {
-            name,
-            windows: Vec::new(),
-            algorithm: None,
-            time_zone: None,
-            anchor: None,
-            overshoot_ppm: None,
-            when_down: None,
-            origin: LimitOrigin::File,
-        }
+        TierDefinition { name, ..TierDefinition::default() }
     }
 }
 
@@ -493,28 +468,8 @@ impl PolicyDefinition {
 
     /// A policy that counts all requests under one key, in these windows, with the default of everything else.
     pub fn new(name: String, windows: Vec<Quota>) -> PolicyDefinition {
-        PolicyDefinition {
-            name,
-            shown_as: None,
-            is_hidden: false,
-            by: Vec::new(),
-            windows,
-            tiers: None,
-            missing: Missing::default(),
-            matches: MatchesDefinition::default(),
-            cost: CostDefinition::default(),
-            exempt: ExemptDefinition::default(),
-            shadow: false,
-            count_denied: false,
-            idempotency: None,
-            overshoot_ppm: PolicyDefinition::OVERSHOOT_PPM,
-            when_down: WhenDown::default(),
-            penalty: None,
-            anchor_claim: None,
-            hot_keys: HotKeyRules::default(),
-            replaces: None,
-            origin: LimitOrigin::File,
-        }
+        let overshoot_ppm = PolicyDefinition::OVERSHOOT_PPM;
+        PolicyDefinition { name, windows, overshoot_ppm, ..PolicyDefinition::default() }
     }
 
     /// How much more than a window a fleet may admit, as a fraction of it, if this many millionths are written. A

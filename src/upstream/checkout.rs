@@ -237,6 +237,8 @@ impl<B: Body + 'static> LentConnection<B> {
 }
 
 /// The head of an answer to come, or the deadline.
+#[derive(derive_more::Debug)]
+#[debug("AwaitedAnswer({is_stale})")]
 pub struct AwaitedAnswer<'a, B: Body + 'static> {
     connection: &'a mut LentConnection<B>,
     fields: &'a mut HeaderMap,
@@ -252,12 +254,6 @@ impl<'a, B: Body + 'static> AwaitedAnswer<'a, B> {
     /// Tells of early hints that come before the answer (RFC 8297), over HTTP/1.1: HTTP/2's implementation drops them.
     pub fn hearing(self, hear: Option<&'a dyn Fn(&HeaderMap)>) -> AwaitedAnswer<'a, B> {
         AwaitedAnswer { hear, ..self }
-    }
-}
-
-impl<B: Body + 'static> std::fmt::Debug for AwaitedAnswer<'_, B> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Sending").field("is_stale", &self.is_stale).finish_non_exhaustive()
     }
 }
 

@@ -194,6 +194,8 @@ impl<B> Http2<B> {
 }
 
 /// One request and its answer, on a connection that other requests share.
+#[derive(derive_more::Debug)]
+#[debug("Http2Exchange({body:?})")]
 pub(super) struct Http2Exchange<B> {
     connection: Rc<Http2<B>>,
     pub(super) deadline: ReusableDeadline,
@@ -204,12 +206,6 @@ pub(super) struct Http2Exchange<B> {
 /// hyper's future keeps the request as long as it may still return it unsent, so it is large; boxed, so that the types
 /// around it stay small.
 type Sent<B> = dyn Future<Output = Result<Response<Incoming>, TrySendError<Request<B>>>>;
-
-impl<B> std::fmt::Debug for Http2Exchange<B> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Exchange").field("body", &self.body).finish_non_exhaustive()
-    }
-}
 
 impl<B> Http2Exchange<B> {
     /// An exchange on a reserved stream, with nothing sent yet.

@@ -19,6 +19,7 @@ pub(crate) struct Policies {
 }
 
 /// What the follower and those who change something share.
+#[derive(Default)]
 pub(crate) struct ControlState {
     /// The database, once it has answered for the first time.
     pub(super) opened: OnceLock<Database>,

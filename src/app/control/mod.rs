@@ -14,11 +14,10 @@ mod state_file;
 mod status;
 mod tables;
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
@@ -37,7 +36,6 @@ pub(super) use control_state::Policies;
 use follower::Follower;
 use minutes::Usage;
 use policies::Rows;
-use status::Status;
 use tables::Tables;
 
 /// The control plane of this process.
@@ -58,16 +56,7 @@ impl Control {
         issued: &Arc<IssuedKeys>,
     ) -> Option<Control> {
         let database = config.database.clone()?;
-        let shared = Arc::new(ControlState {
-            opened: OnceLock::new(),
-            changed: Notify::new(),
-            ended: Notify::new(),
-            in_force: watch::Sender::new(0),
-            policies: watch::Sender::default(),
-            published: watch::Sender::new(0),
-            files: ArcSwap::default(),
-            status: Status::default(),
-        });
+        let shared = Arc::<ControlState>::default();
         let shown = Arc::clone(&shared);
         counts.metrics.register(move |families| shown.status.collect(families));
         let is_shared =

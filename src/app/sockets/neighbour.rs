@@ -2,14 +2,14 @@
 //! whom to ask. It reads /proc; elsewhere, and for other users' processes, it finds nothing and the error stays without a
 //! name.
 
-use std::fmt;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use net::listening::Bind;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("process {pid} ({program})")]
 pub(crate) struct Neighbour {
     pid: u32,
     program: String,
@@ -28,12 +28,6 @@ impl Neighbour {
     /// Whether it is a gateway, by the name of its program.
     pub(crate) fn is_gateway(&self) -> bool {
         self.program == "sluicegate"
-    }
-}
-
-impl fmt::Display for Neighbour {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "process {} ({})", self.pid, self.program)
     }
 }
 

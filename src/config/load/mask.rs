@@ -5,7 +5,6 @@
 //! It works on the plain text and not on parsed TOML, because messages also show lines that are not valid TOML. In doubt
 //! it hides too much.
 
-use std::fmt;
 use std::ops::Range;
 
 use crate::printer;
@@ -224,7 +223,8 @@ fn is_bare_reference(value: &str) -> bool {
 }
 
 /// Texts that came from outside the files, and are masked wherever they turn up.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, derive_more::Debug)]
+#[debug("Secrets(..)")]
 pub(crate) struct Secrets(Vec<String>);
 
 impl Secrets {
@@ -272,12 +272,6 @@ impl Secrets {
             rest = &rest[end..];
         }
         shown + rest
-    }
-}
-
-impl fmt::Debug for Secrets {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Secrets(..)")
     }
 }
 

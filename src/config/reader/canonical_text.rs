@@ -1,10 +1,10 @@
 //! A configuration in its canonical form, with its secrets between marks.
 
-use std::fmt;
 use std::sync::Arc;
 
 /// A configuration as it is written, with its secrets between marks.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq, derive_more::Debug)]
+#[debug("Canonical(..)")]
 pub(crate) struct Canonical(Arc<str>);
 
 impl Canonical {
@@ -32,12 +32,6 @@ impl Canonical {
             text.extend([pick(masked, secret), rest]);
         }
         text
-    }
-}
-
-impl fmt::Debug for Canonical {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Canonical(..)")
     }
 }
 

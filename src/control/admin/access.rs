@@ -2,8 +2,6 @@
 //!
 //! It knows no paths. Which role an operation needs stands in the table of `routes.rs`.
 
-use std::fmt;
-
 use aws_lc_rs::constant_time;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use http::HeaderMap;
@@ -54,7 +52,8 @@ pub struct AccessRules {
 }
 
 /// A bearer token, and what it proves.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
+#[debug("BearerToken({name}, {role:?}, {expires:?})")]
 pub struct BearerToken {
     /// The name of its bearer, for the audit.
     pub name: String,
@@ -176,14 +175,6 @@ pub fn digest_of(text: &str) -> [u8; SHA256_OUTPUT_LEN] {
     let mut sha256 = [0; SHA256_OUTPUT_LEN];
     sha256.copy_from_slice(digest(&SHA256, text.as_bytes()).as_ref());
     sha256
-}
-
-impl fmt::Debug for BearerToken {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BearerToken { name, digest: _, text: _, role, expires } = self;
-        let mut shown = formatter.debug_struct("Token");
-        shown.field("name", name).field("role", role).field("expires", expires).finish_non_exhaustive()
-    }
 }
 
 /// The token of `Authorization: Bearer …` (RFC 6750); the scheme's case does not matter.

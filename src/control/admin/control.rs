@@ -1,7 +1,6 @@
 //! What endpoints need to change things while traffic runs, as `app` fills it in.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::pin::Pin;
 
 use serde_json::Value;
@@ -12,6 +11,8 @@ use crate::database::{self, Database, NewTierLimit, Time, UsageHolder};
 use metrics::usage::Amount;
 
 /// The database, and how a change comes into force.
+#[derive(derive_more::Debug)]
+#[debug("ControlPlane({writes:?})")]
 pub struct ControlPlane {
     /// The database; `None` while it has not been reached since the start.
     pub database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
@@ -103,9 +104,3 @@ pub enum Writes {
 
 /// The most minutes that are shown: those of a day.
 pub(super) const MINUTES_MAX: u64 = 24 * 60;
-
-impl fmt::Debug for ControlPlane {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Control").field("writes", &self.writes).finish_non_exhaustive()
-    }
-}

@@ -1,7 +1,6 @@
 //! What endpoints need to ask and change counts, as `app` fills it in.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroU64;
 use std::pin::Pin;
 
@@ -16,6 +15,8 @@ use metrics::hot_keys;
 use policy::definition::Dimension;
 use policy::{Policy, SubjectValues};
 
+#[derive(derive_more::Debug)]
+#[debug("LimitCounts({takes_time})")]
 pub struct LimitCounts {
     /// Decides checks, as requests are decided.
     pub check: Checks,
@@ -356,10 +357,4 @@ pub struct ViolatedWindow {
     pub period_seconds: u64,
     /// Seconds until it may admit the subject, rounded up; `null`: never.
     pub retry_after_seconds: Option<u64>,
-}
-
-impl fmt::Debug for LimitCounts {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Counts").field("takes_time", &self.takes_time).finish_non_exhaustive()
-    }
 }

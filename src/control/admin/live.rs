@@ -1,7 +1,6 @@
 //! The events of those who watch: a summary of the gateway as JSON, made once a second for all of them, and not at all while
 //! nobody does. `events.rs` sends them.
 
-use std::fmt;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use tokio::time::Instant;
 pub type Summary = Box<dyn FnMut() -> String + Send>;
 
 /// What all who watch are shown.
+#[derive(derive_more::Debug)]
+#[debug("LiveFeed")]
 pub struct LiveFeed {
     /// When it was made; beats are counted from here.
     began: Instant,
@@ -50,12 +51,6 @@ impl LiveFeed {
             made.made_for = Some((beat, is_last));
         }
         made.event.clone()
-    }
-}
-
-impl fmt::Debug for LiveFeed {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Live").finish_non_exhaustive()
     }
 }
 

@@ -1,7 +1,6 @@
 //! What the pages show, as values and functions that `app` fills in, so that `admin` depends on no module of its
 //! floor.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -32,6 +31,8 @@ pub struct FleetNodes {
 }
 
 /// What the admin listener shows, and its rules for clients.
+#[derive(derive_more::Debug)]
+#[debug("AdminState({readiness:?})")]
 pub struct AdminState {
     pub metrics: Arc<Metrics>,
     pub readiness: Readiness,
@@ -59,12 +60,6 @@ pub struct AdminState {
     /// The database, if there is one.
     pub control: Option<ControlPlane>,
     pub access: AccessRules,
-}
-
-impl fmt::Debug for AdminState {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("State").field("readiness", &self.readiness).finish_non_exhaustive()
-    }
 }
 
 /// Finds the document of a policy by its name.

@@ -43,14 +43,9 @@ pub enum Url {
 }
 
 /// A password that `Debug` does not show.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
+#[debug("Password(..)")]
 pub struct Password(pub String);
-
-impl fmt::Debug for Password {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Password(..)")
-    }
-}
 
 /// Why a URL of PostgreSQL cannot be used. It quotes nothing of the URL but names of parameters.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,5 @@
 //! An open database, as a binary with connections and one without have it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +11,8 @@ use super::error::Error;
 
 /// The control plane's database. Cheap to clone; clones share connections. Every call fails if the database does not
 /// answer, ends within [`CALL_MAX`] unless it says otherwise, and blocks no thread of the runtime.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Database({:?})", connections.place)]
 pub struct Database {
     pub(super) connections: Arc<ConnectionPool>,
     /// The version of the last change that this process has committed.
@@ -35,12 +35,6 @@ impl Database {
         let rows = session.all(query).await?;
         session.release();
         rows.iter().map(read).collect()
-    }
-}
-
-impl fmt::Debug for Database {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_tuple("Database").field(&self.connections.place).finish()
     }
 }
 

@@ -35,6 +35,8 @@ use observe::trace::Trace;
 use policy::definition::Actual;
 
 /// One request and everything known about it.
+#[derive(derive_more::Debug)]
+#[debug("RequestContext({:?}, {:?})", facts.uri, outcome.status)]
 pub struct RequestContext {
     pub conn: Rc<Conn>,
     /// The services of the worker that serves it.
@@ -58,16 +60,6 @@ pub struct RequestContext {
     pub outcome: RequestOutcome,
     /// Bytes its head counts for in the connection's bound, until it is answered.
     weight: usize,
-}
-
-impl std::fmt::Debug for RequestContext {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("RequestContext")
-            .field("uri", &self.facts.uri)
-            .field("status", &self.outcome.status)
-            .finish_non_exhaustive()
-    }
 }
 
 impl RequestContext {

@@ -21,6 +21,8 @@ use net::wire::http2::{Meter, StreamId};
 use upstream::http1::UpgradedStream;
 
 /// What the requests of one connection share.
+#[derive(derive_more::Debug)]
+#[debug("Conn({peer:?})")]
 pub struct Conn {
     /// The listener's configuration when the connection was accepted.
     pub config: Arc<config::ListenerConfig>,
@@ -50,12 +52,6 @@ pub struct Conn {
     pub frames: OnceCell<Rc<RefCell<Meter>>>,
     /// Set by a request whose answer switches the protocol; the server takes it and runs the tunnel.
     pub switched: RefCell<Option<UpstreamTunnel>>,
-}
-
-impl std::fmt::Debug for Conn {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Conn").field("peer", &self.peer).finish_non_exhaustive()
-    }
 }
 
 impl Conn {

@@ -1,7 +1,6 @@
 //! Which subjects a policy exempts: it neither charges nor refuses them, whatever else they are.
 
 use std::collections::BTreeSet;
-use std::fmt;
 
 use ipnet::IpNet;
 use subtle::ConstantTimeEq;
@@ -24,25 +23,17 @@ pub(crate) struct Exemptions {
 }
 
 /// Why a policy exempts a subject. The value of a header is not shown, because it is a secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, derive_more::Display)]
 pub enum ExemptEntry<'t> {
+    #[display("ip {_0}")]
     Network(IpNet),
+    #[display("consumer {_0}")]
     Consumer(&'t str),
+    #[display("tenant {_0}")]
     Tenant(&'t str),
+    #[display("tier {_0}")]
     Tier(&'t str),
     Header(&'t Dimension),
-}
-
-impl fmt::Display for ExemptEntry<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ExemptEntry::Network(network) => write!(formatter, "ip {network}"),
-            ExemptEntry::Consumer(name) => write!(formatter, "consumer {name}"),
-            ExemptEntry::Tenant(name) => write!(formatter, "tenant {name}"),
-            ExemptEntry::Tier(name) => write!(formatter, "tier {name}"),
-            ExemptEntry::Header(header) => write!(formatter, "{header}"),
-        }
-    }
 }
 
 impl Exemptions {

@@ -33,7 +33,8 @@ pub enum AddressDetail {
 }
 
 /// Names keys. One for a snapshot: a reload may change it.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("KeyNaming({addresses:?})")]
 pub struct KeyNaming {
     addresses: AddressDetail,
     hasher: SipHasher13,
@@ -41,13 +42,6 @@ pub struct KeyNaming {
     headers: Box<[HeaderName]>,
     /// The same of query parameters.
     parameters: Box<[Box<str>]>,
-}
-
-impl std::fmt::Debug for KeyNaming {
-    /// Without the salt.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Naming").field("addresses", &self.addresses).finish_non_exhaustive()
-    }
 }
 
 impl Default for KeyNaming {

@@ -4,17 +4,17 @@
 //! Kubernetes Gateway API. (Caddy, like a certificate, matches one label only.)
 
 use std::borrow::Cow;
-use std::fmt;
 use std::num::NonZeroU32;
 
 use crate::matching::literals::Literals;
 
 /// One host a route answers to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Display)]
 pub enum HostPattern {
     /// Exactly this name or address.
     Exact(Box<str>),
     /// One or more labels before `.` and this name.
+    #[display("*.{_0}")]
     Wildcard(Box<str>),
 }
 
@@ -98,15 +98,6 @@ impl HostPattern {
         match self {
             HostPattern::Exact(name) => (true, name.len()),
             HostPattern::Wildcard(name) => (false, name.len()),
-        }
-    }
-}
-
-impl fmt::Display for HostPattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HostPattern::Exact(name) => f.write_str(name),
-            HostPattern::Wildcard(name) => write!(f, "*.{name}"),
         }
     }
 }

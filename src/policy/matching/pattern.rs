@@ -12,12 +12,12 @@
 //! `:id`, `<id>`, `[0-9]+`) is an error rather than a literal that nobody meant; `{=:id}` is a segment of just that text.
 
 use std::cmp::{Ordering, Reverse};
-use std::fmt;
 
 use crate::matching::path;
 use crate::percent;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
+#[display("{text}")]
 pub struct Pattern {
     text: Box<str>,
     segments: Box<[PatternSegment]>,
@@ -258,12 +258,6 @@ impl Pattern {
     /// Equal only where both match the same paths.
     pub fn cmp_specific(&self, other: &Pattern) -> Ordering {
         self.segments.iter().map(PatternSegment::shape).cmp(other.segments.iter().map(PatternSegment::shape))
-    }
-}
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

@@ -74,6 +74,8 @@ enum Incoming {
 }
 
 /// What is left of a connection whose protocol was switched: the stream, and bytes already read from it.
+#[derive(derive_more::Debug)]
+#[debug("Upgraded({} bytes read)", read.len())]
 pub struct UpgradedStream {
     /// The stream, which now carries the other protocol.
     pub stream: Box<dyn ServerStream>,
@@ -81,12 +83,6 @@ pub struct UpgradedStream {
     pub read: Bytes,
     /// Counts the connection among those to its server.
     pub open: OpenConnection,
-}
-
-impl std::fmt::Debug for UpgradedStream {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "Upgraded({} bytes read)", self.read.len())
-    }
 }
 
 impl<B> Http1<B> {

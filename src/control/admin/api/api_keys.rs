@@ -1,7 +1,7 @@
 //! `/v1/api-keys`: keys of consumers, made, listed, disabled. A key is shown once, in the answer to the request that makes
 //! it; after that there is only its digest.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::answer;
 use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody, RowReader};
+use super::endpoint::{change, read};
 use super::operations::Document;
 use super::overrides::in_the_future;
 use super::page::{ListPage, PageQuery};
@@ -16,6 +17,7 @@ use super::reading::fields::{At, BodyFields, Flaw, text_flaw};
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::{DurationText, ID_CHARS_MAX, NO_CONTROL_CHARACTERS, Name};
+use crate::admin::access::AdminRole::{Admin, Read};
 use crate::admin::refusal::AdminRefusal;
 use crate::database::{
     ApiKeyFilter, ApiKeyRow, Database, Expect, NewApiKey, PageRange as Rows, TableRow, Time,
@@ -83,30 +85,32 @@ pub(super) fn describe(document: &mut Document) {
         "api-keys",
         &[("digest", "its digest, or a prefix of it that no other key has; `sha256:` may stand before it")],
     );
+    document.list("/v1/api-keys", "API keys; the key itself is shown once, when it is created", "create a key with `POST /v1/api-keys`, change or delete one with `PATCH` or `DELETE /v1/api-keys/{digest}`");
     document
-        .operation("POST /v1/api-keys", "make-api-key")
-        .about("Creates an API key.")
-        .makes::<ApiKeyBody, ApiKeyMade>();
-    document
-        .operation("GET /v1/api-keys", "list-api-keys")
+        .operation(read(Read, list), "list-api-keys")
         .about("Lists API keys, by digest.")
         .query::<ApiKeyQuery>()
         .answers::<ListPage<ApiKeyRow>>("A page.");
     document
-        .operation("GET /v1/api-keys/{digest}", "show-api-key")
+        .operation(change(Method::POST, Admin, add), "make-api-key")
+        .about("Creates an API key.")
+        .makes::<ApiKeyBody, ApiKeyMade>();
+    document.endpoint("/v1/api-keys/{digest}", "an API key, by its digest or the beginning of it");
+    document
+        .operation(read(Read, show), "show-api-key")
         .about("Shows an API key.")
         .shows::<ApiKeyRow>("The API key, without its secret.");
     document
-        .operation("PATCH /v1/api-keys/{digest}", "change-api-key")
+        .operation(change(Method::PATCH, Admin, patch), "change-api-key")
         .about("Disables an API key, enables it again, or changes its expiry.")
         .writes::<ApiKeyChangeBody, ApiKeyRow>();
     document
-        .operation("DELETE /v1/api-keys/{digest}", "delete-api-key")
+        .operation(change(Method::DELETE, Admin, delete), "delete-api-key")
         .about("Deletes an API key.")
         .deletes();
 }
 
-pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answer {
+async fn add(change: ChangeRequest, body: JsonBody) -> Answer {
     let change = change.with_body(&body);
     let key = keys::random().ok_or(AdminRefusal::NoRandomness)?;
     let digest = keys::digest_text(key.as_bytes());
@@ -121,7 +125,7 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
     change.stored(StatusCode::CREATED, made.version, &ApiKeyMade { key, row: made }).await
 }
 
-pub(in crate::admin) async fn list(Query(listed): Query<ApiKeyQuery>, rows: RowReader) -> Answer {
+async fn list(Query(listed): Query<ApiKeyQuery>, rows: RowReader) -> Answer {
     if listed.prefix.as_deref().is_some_and(|prefix| !is_prefix(prefix)) {
         let detail = "`prefix` must be 1 to 64 hex digits in lower case".to_owned();
         return Err(AdminRefusal::Invalid(vec![Flaw { at: At::Parameter("prefix".to_owned()), detail }]));
@@ -132,17 +136,13 @@ pub(in crate::admin) async fn list(Query(listed): Query<ApiKeyQuery>, rows: RowR
     Ok(answer::json(&rows.page(&listed.page, read, ApiKeyRow::key).await?))
 }
 
-pub(in crate::admin) async fn show(PathValues([digest]): PathValues<1>, rows: RowReader) -> Answer {
+async fn show(PathValues([digest]): PathValues<1>, rows: RowReader) -> Answer {
     let Some(database) = rows.0 else { return Err(NOT_FOUND) };
     let found = find(&database, &digest).await?;
     Ok(answer::row(StatusCode::OK, found.version, &found))
 }
 
-pub(in crate::admin) async fn patch(
-    change: ChangeRequest,
-    PathValues([digest]): PathValues<1>,
-    body: JsonBody,
-) -> Answer {
+async fn patch(change: ChangeRequest, PathValues([digest]): PathValues<1>, body: JsonBody) -> Answer {
     let never = body.fields.is_null("expires-at");
     let ApiKeyChangeBody { disabled, expires_at } = body.read()?;
     let old = find(&change.database, &digest).await?;
@@ -159,7 +159,7 @@ pub(in crate::admin) async fn patch(
     change.stored(StatusCode::OK, new.version, &new).await
 }
 
-pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([digest]): PathValues<1>) -> Answer {
+async fn delete(change: ChangeRequest, PathValues([digest]): PathValues<1>) -> Answer {
     let old = find(&change.database, &digest).await?;
     change.delete::<ApiKeyRow>(&old.digest, NOT_FOUND).await
 }

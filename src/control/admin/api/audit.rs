@@ -6,10 +6,12 @@ use serde::Deserialize;
 use super::answer;
 use super::answer::Answer;
 use super::change::RowReader;
+use super::endpoint::read;
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::query::Query;
 use super::schema::Name;
+use crate::admin::access::AdminRole::Read;
 use crate::database::{AuditEntry, AuditFilter, Database, Time};
 
 /// Which changes to list.
@@ -27,14 +29,19 @@ pub(in crate::admin) struct AuditQuery {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("audit", &[]);
+    document.list(
+        "/v1/audit",
+        "?who=&what=&since=: the audit log, who changed what",
+        "the audit log cannot be changed",
+    );
     document
-        .operation("GET /v1/audit", "list-audit")
+        .operation(read(Read, list), "list-audit")
         .about("Lists changes, the newest first.")
         .query::<AuditQuery>()
         .answers::<ListPage<AuditEntry>>("A page.");
 }
 
-pub(in crate::admin) async fn list(Query(listed): Query<AuditQuery>, rows: RowReader) -> Answer {
+async fn list(Query(listed): Query<AuditQuery>, rows: RowReader) -> Answer {
     let text = |name: Option<Name>| name.map(|name| name.0);
     let filter = AuditFilter { who: text(listed.who), what: text(listed.what), since: listed.since };
     let read = |database: Database, page| async move { database.audit(&page, &filter).await };

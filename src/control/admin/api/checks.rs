@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::State as Of;
-use http::{HeaderMap, Uri};
+use http::{HeaderMap, Method, Uri};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -17,12 +17,14 @@ use serde_json::{Map, Value, json};
 use super::answer;
 use super::answer::Answer;
 use super::change::{JsonBody, reached};
+use super::endpoint::change;
 use super::operations::Document;
 use super::reading::conditions::idempotency_key;
 use super::reading::fields::{At, BodyFields, Flaw};
 use super::reading::query::{NoParameters, Query};
 use super::schema::{Name, Values};
 use crate::admin::access::AdminRole;
+use crate::admin::access::AdminRole::Read;
 use crate::admin::counts::{CheckQuestion, CheckResult, ViolatedWindow};
 use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
@@ -167,16 +169,20 @@ struct CheckVerdict {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[]);
+    // The role to read is enough here, because whether a check spends stands in its body, where the handler looks. Nor is
+    // each one a line of the log.
+    document.endpoint("/v1/limits:check", "checks up to 1,000 subjects against policies and spends units");
     document
-        .operation("POST /v1/limits:check", "check-limits")
+        .operation(change(Method::POST, Read, check), "check-limits")
         .about("Decides one check, or up to 1,000, on the same counts as requests. The \
                  answer is 200 whether they are allowed or not, with a verdict for each in their order. Units are spent \
                  unless `dry` is true, which the role `read` may ask; otherwise it needs `operate`.")
         .once()
         .body::<CheckBody>()
         .answers::<CheckAnswer>("The verdict, or one for each of the checks.");
+    document.endpoint("/v1/is-allowed", "checks one key and spends one unit");
     document
-        .operation("POST /v1/is-allowed", "is-allowed")
+        .operation(change(Method::POST, Read, is_allowed), "is-allowed")
         .about(
             "Spends a unit of a policy for a key if one remains. With `now` it only says whether one would \
              remain at that time.",
@@ -186,7 +192,7 @@ pub(super) fn describe(document: &mut Document) {
         .answers::<IsAllowed>("Whether it is allowed.");
 }
 
-pub(in crate::admin) async fn check(
+async fn check(
     Of(state): Of<Arc<AdminState>>,
     Extension(client): Extension<RequestAuthor>,
     _: Query<NoParameters>,
@@ -210,7 +216,7 @@ pub(in crate::admin) async fn check(
     Ok(answer::json(&answered(&state, &client, once, decide).await?))
 }
 
-pub(in crate::admin) async fn is_allowed(
+async fn is_allowed(
     Of(state): Of<Arc<AdminState>>,
     Extension(client): Extension<RequestAuthor>,
     _: Query<NoParameters>,

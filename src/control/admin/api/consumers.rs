@@ -1,15 +1,17 @@
 //! `/v1/consumers/{id}/tier`: which tier a consumer has.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 
 use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody, RowReader};
+use super::endpoint::{change, read};
 use super::operations::Document;
 use super::reading::path::PathValues;
 use super::schema::Name;
+use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::refusal::AdminRefusal;
 use crate::database::Assignment;
 
@@ -23,29 +25,26 @@ struct AssignmentBody {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("tiers", &[("id", "the consumer")]);
+    document.endpoint("/v1/consumers/{id}/tier", "the tier of a consumer");
     document
-        .operation("GET /v1/consumers/{id}/tier", "show-consumer-tier")
+        .operation(read(Read, show_tier), "show-consumer-tier")
         .about("Shows the tier of a consumer.")
         .shows::<Assignment>("The tier.");
     document
-        .operation("PUT /v1/consumers/{id}/tier", "put-consumer-tier")
+        .operation(change(Method::PUT, Operate, put_tier), "put-consumer-tier")
         .about("Assigns a tier to a consumer and replaces any previous one.")
         .writes::<AssignmentBody, Assignment>();
     document
-        .operation("DELETE /v1/consumers/{id}/tier", "delete-consumer-tier")
+        .operation(change(Method::DELETE, Operate, delete_tier), "delete-consumer-tier")
         .about("Removes the assigned tier of a consumer. Its credential or the default then decides.")
         .deletes();
 }
 
-pub(in crate::admin) async fn show_tier(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
+async fn show_tier(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
     rows.show::<Assignment>(&id, NOT_FOUND).await
 }
 
-pub(in crate::admin) async fn put_tier(
-    change: ChangeRequest,
-    PathValues([id]): PathValues<1>,
-    body: JsonBody,
-) -> Answer {
+async fn put_tier(change: ChangeRequest, PathValues([id]): PathValues<1>, body: JsonBody) -> Answer {
     let tier = body.read::<AssignmentBody>()?.tier.0;
     change.must_be_tier(&tier)?;
     if change.is_dry_run {
@@ -56,7 +55,7 @@ pub(in crate::admin) async fn put_tier(
     change.stored(StatusCode::OK, put.version, &put).await
 }
 
-pub(in crate::admin) async fn delete_tier(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
+async fn delete_tier(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     change.delete::<Assignment>(&id, NOT_FOUND).await
 }
 

@@ -9,10 +9,12 @@ use serde_json::Value;
 
 use super::answer;
 use super::answer::Answer;
+use super::endpoint::read;
 use super::operations::Document;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
+use crate::admin::access::AdminRole::Read;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{Database, Time};
@@ -145,20 +147,20 @@ pub struct DecidedWindow {
 pub(super) fn describe(document: &mut Document) {
     document.begin("decisions", &[("request-id", "its `x-request-id`")]);
     document
-        .operation("GET /v1/decisions/{request-id}", "show-decision")
-        .about("Shows the decisions on the request with this id, the oldest first.")
-        .answers::<DecisionOfRequest>("The decisions on the request.");
+        .endpoint("/v1/decisions", "?consumer=&tenant=&policy=&limit=: the latest decisions of this node");
     document
-        .operation("GET /v1/decisions", "list-decisions")
+        .operation(read(Read, list), "list-decisions")
         .about("Lists the last decisions of this gateway, the newest first.")
         .query::<DecisionQuery>()
         .answers::<DecisionList>("The decisions.");
+    document.endpoint("/v1/decisions/{request-id}", "why a request was refused, by its x-request-id");
+    document
+        .operation(read(Read, show), "show-decision")
+        .about("Shows the decisions on the request with this id, the oldest first.")
+        .answers::<DecisionOfRequest>("The decisions on the request.");
 }
 
-pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<AdminState>>,
-    PathValues([id]): PathValues<1>,
-) -> Answer {
+async fn show(Of(state): Of<Arc<AdminState>>, PathValues([id]): PathValues<1>) -> Answer {
     // Escaped and cut, because samples have it so.
     let id = printable(id.as_bytes());
     let samples = state.decisions.find(&id);
@@ -176,10 +178,7 @@ pub(in crate::admin) async fn show(
     Ok(answer::json(&DecisionOfRequest { request_id: id, items: shown(items), text }))
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(listed): Query<DecisionQuery>,
-) -> Answer {
+async fn list(Of(state): Of<Arc<AdminState>>, Query(listed): Query<DecisionQuery>) -> Answer {
     let name = |name: Option<Name>| name.map(|name| printable(name.0.as_bytes()));
     let (consumer, tenant) = (name(listed.consumer), name(listed.tenant));
     let (policy, only_refused) = (listed.policy.map(|name| name.0), listed.refused);

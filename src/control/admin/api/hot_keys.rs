@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::answer;
 use super::answer::Answer;
+use super::endpoint::read;
 use super::operations::Document;
 use super::reading::query::Query;
 use super::schema::Name;
+use crate::admin::access::AdminRole::Read;
 use crate::admin::counts::HotKeysShown;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
@@ -108,17 +110,15 @@ pub struct FleetKey {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[]);
+    document.endpoint("/v1/hot-keys", "?policy=&minutes=&limit=: the busiest keys of each policy");
     document
-        .operation("GET /v1/hot-keys", "list-hot-keys")
+        .operation(read(Read, list), "list-hot-keys")
         .about("Shows the busiest keys of each policy, the busiest first.")
         .query::<HotKeyQuery>()
         .answers::<HotKeyList>("The keys.");
 }
 
-pub(in crate::admin) async fn list(
-    Of(state): Of<Arc<AdminState>>,
-    Query(listed): Query<HotKeyQuery>,
-) -> Answer {
+async fn list(Of(state): Of<Arc<AdminState>>, Query(listed): Query<HotKeyQuery>) -> Answer {
     let minutes = listed.minutes.unwrap_or(1);
     let policy = listed.policy.map(|name| name.0);
     let asked = HotKeyFilter { policy, minutes, each: listed.limit.unwrap_or(EACH) };

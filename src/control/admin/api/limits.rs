@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::extract::State as Of;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,10 +12,12 @@ use serde_json::{Value, json};
 use super::answer;
 use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody, RowReader};
+use super::endpoint::{change, read};
 use super::operations::Document;
 use super::reading::fields::{At, Flaw};
 use super::reading::path::PathValues;
 use super::schema::Reason;
+use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{ABSOLUTE_MAX, NewOverride, OverrideKind, OverrideNames, OverrideRow, Time};
@@ -53,27 +55,28 @@ struct ConsumerLimit {
 pub(super) fn describe(document: &mut Document) {
     document
         .begin("limits", &[("key", "the consumer"), ("action", "the policy, which counts by `consumer`")]);
+    document.endpoint("/v1/limits/{key}/{action}", "the limit of one consumer for one policy");
     document
-        .operation("GET /v1/limits/{key}/{action}", "show-limit")
+        .operation(read(Read, show), "show-limit")
         .about("Shows a consumer's own limit for a policy.")
         .shows::<ConsumerLimit>("The limit.");
     document
-        .operation("PUT /v1/limits/{key}/{action}", "put-limit")
+        .operation(change(Method::PUT, Operate, put), "put-limit")
         .about("Sets the limit of a consumer for a policy, until it is deleted.")
         .writes::<LimitBody, ConsumerLimit>();
     document
-        .operation("DELETE /v1/limits/{key}/{action}", "delete-limit")
+        .operation(change(Method::DELETE, Operate, delete), "delete-limit")
         .about("Deletes a consumer's own limit for a policy. The policy's limit applies again.")
         .deletes();
 }
 
-pub(in crate::admin) async fn show(PathValues([key, action]): PathValues<2>, rows: RowReader) -> Answer {
+async fn show(PathValues([key, action]): PathValues<2>, rows: RowReader) -> Answer {
     let Some(database) = rows.0 else { return Err(NOT_FOUND) };
     let found = database.lasting_override(&names(key, action)).await?.ok_or(NOT_FOUND)?;
     Ok(answer::row(StatusCode::OK, found.version, &shown(found)))
 }
 
-pub(in crate::admin) async fn put(
+async fn put(
     Of(state): Of<Arc<AdminState>>,
     change: ChangeRequest,
     PathValues([key, action]): PathValues<2>,
@@ -106,10 +109,7 @@ pub(in crate::admin) async fn put(
     change.stored(StatusCode::OK, put.version, &shown(put)).await
 }
 
-pub(in crate::admin) async fn delete(
-    change: ChangeRequest,
-    PathValues([key, action]): PathValues<2>,
-) -> Answer {
+async fn delete(change: ChangeRequest, PathValues([key, action]): PathValues<2>) -> Answer {
     let names = names(key, action);
     if change.is_dry_run {
         let old = change.database.lasting_override(&names).await?.ok_or(NOT_FOUND)?;

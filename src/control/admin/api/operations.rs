@@ -1,15 +1,20 @@
-//! Writes operations into the OpenAPI document, with the schemas and examples of the types that they read and answer.
+//! The operations of the control plane: each once, for the table of endpoints and for the OpenAPI document, with the schemas and
+//! examples of the types that it reads and answers.
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::answer::{self, DryRun};
+use super::endpoint::{AdminEndpoint, EndpointMethod};
 use super::schema::{self, Name};
 use crate::admin::reply::AdminProblem;
 
 /// The operations so far, and the schemas that they name.
 pub(super) struct Document {
+    endpoints: Vec<AdminEndpoint>,
+    /// Whether schemas are asked for, which take a while to make.
+    is_written: bool,
     /// The tag of the operations that come next, and what names in their paths are.
     tag: &'static str,
     names: &'static [(&'static str, &'static str)],
@@ -20,16 +25,18 @@ pub(super) struct Document {
 
 pub(super) struct OperationDocument<'d> {
     document: &'d mut Document,
-    path: String,
+    path: &'static str,
     method: String,
     said: Value,
 }
 
 impl Document {
-    pub(super) fn new() -> Document {
+    pub(super) fn new(is_written: bool) -> Document {
         let generator =
             |contract: fn(SchemaSettings) -> SchemaSettings| contract(schema::generator()).into_generator();
         Document {
+            endpoints: Vec::new(),
+            is_written,
             tag: "",
             names: &[],
             paths: Map::new(),
@@ -43,21 +50,45 @@ impl Document {
         (self.tag, self.names) = (tag, names);
     }
 
-    /// Adds an operation: its method and path, and its id.
-    pub(super) fn operation(&mut self, of: &str, id: &str) -> OperationDocument<'_> {
-        let (method, path) = of.split_once(' ').unwrap_or_default();
-        let (path, method) = (path.to_owned(), method.to_lowercase());
+    /// Adds an endpoint. The operations that come next are its own.
+    pub(super) fn endpoint(&mut self, path: &'static str, about: &'static str) {
+        self.endpoints.push(AdminEndpoint::new(path, about));
+    }
+
+    /// The same of a list whose rows are written one by one, with what to send instead of other methods.
+    pub(super) fn list(&mut self, path: &'static str, about: &'static str, instead: &'static str) {
+        self.endpoints.push(AdminEndpoint { instead: Some(instead), ..AdminEndpoint::new(path, about) });
+    }
+
+    /// Adds an operation, and its id.
+    pub(super) fn operation(&mut self, operation: EndpointMethod, id: &str) -> OperationDocument<'_> {
+        let method = operation.permit.method.as_str().to_lowercase();
+        let endpoint = self.endpoints.last_mut().expect("an operation comes behind its endpoint");
+        let path = endpoint.shown;
+        endpoint.operations.push(operation);
         let said = json!({ "operationId": id, "tags": [self.tag], "parameters": [], "responses": {} });
         let names = self.names.iter().filter(|(name, _)| path.contains(&format!("{{{name}}}")));
-        let operation = OperationDocument { document: self, path: path.clone(), method, said };
+        let operation = OperationDocument { document: self, path, method, said };
         let operation = names.fold(operation, |operation, (name, about)| operation.at::<Name>(name, about));
-        let problem = operation.document.answered.subschema_for::<AdminProblem>().to_value();
+        let problem = operation.document.answered::<AdminProblem>();
         operation.response(
             "default",
             "The request is refused, and nothing has changed.",
             "application/problem+json",
             problem,
         )
+    }
+
+    pub(super) fn endpoints(self) -> Vec<AdminEndpoint> {
+        self.endpoints
+    }
+
+    fn read<T: JsonSchema>(&mut self) -> Value {
+        if self.is_written { self.read.subschema_for::<T>().to_value() } else { Value::Null }
+    }
+
+    fn answered<T: JsonSchema>(&mut self) -> Value {
+        if self.is_written { self.answered.subschema_for::<T>().to_value() } else { Value::Null }
     }
 
     /// The document, with what holds for all operations.
@@ -96,7 +127,7 @@ impl OperationDocument<'_> {
 
     /// What a value of the path is.
     pub(super) fn at<T: JsonSchema>(mut self, name: &str, about: &str) -> Self {
-        let schema = self.document.read.subschema_for::<T>().to_value();
+        let schema = self.document.read::<T>();
         self.parameter(json!({
             "name": name, "in": "path", "required": true, "description": about, "schema": schema,
         }));
@@ -104,7 +135,7 @@ impl OperationDocument<'_> {
     }
 
     pub(super) fn query<T: JsonSchema + 'static>(mut self) -> Self {
-        let schema = schema::of::<T>();
+        let schema = if self.document.is_written { schema::of::<T>() } else { Default::default() };
         for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
             let mut schema = schema.clone();
             let about = schema.as_object_mut().and_then(|schema| schema.remove("description"));
@@ -133,14 +164,14 @@ impl OperationDocument<'_> {
     }
 
     pub(super) fn body<T: JsonSchema>(mut self) -> Self {
-        let schema = self.document.read.subschema_for::<T>().to_value();
+        let schema = self.document.read::<T>();
         self.said["requestBody"] =
             json!({ "required": true, "content": { "application/json": { "schema": schema } } });
         self
     }
 
     pub(super) fn answers<T: JsonSchema>(self, about: &str) -> Self {
-        let schema = self.document.answered.subschema_for::<T>().to_value();
+        let schema = self.document.answered::<T>();
         self.response("200", about, JSON, schema)
     }
 
@@ -152,7 +183,7 @@ impl OperationDocument<'_> {
     /// That it makes a row of its body and answers it.
     pub(super) fn makes<B: JsonSchema, T: JsonSchema>(self) -> Self {
         let operation = self.changes().body::<B>();
-        let schema = operation.document.answered.subschema_for::<T>().to_value();
+        let schema = operation.document.answered::<T>();
         let operation = operation.response("201", "It is created and in force.", JSON, schema).tagged("201");
         operation.answers::<DryRun>("What would be done.")
     }
@@ -174,10 +205,7 @@ impl OperationDocument<'_> {
     }
 
     fn answers_or_dry_run<T: JsonSchema>(self) -> Self {
-        let schemas = [
-            self.document.answered.subschema_for::<T>().to_value(),
-            self.document.answered.subschema_for::<DryRun>().to_value(),
-        ];
+        let schemas = [self.document.answered::<T>(), self.document.answered::<DryRun>()];
         self.response(
             "200",
             "It is in force, or, for a dry run, what would change.",
@@ -206,7 +234,7 @@ impl OperationDocument<'_> {
 
 impl Drop for OperationDocument<'_> {
     fn drop(&mut self) {
-        let path = self.document.paths.entry(std::mem::take(&mut self.path)).or_insert_with(|| json!({}));
+        let path = self.document.paths.entry(self.path).or_insert_with(|| json!({}));
         path[&self.method] = self.said.take();
     }
 }

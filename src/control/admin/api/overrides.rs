@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State as Of;
 use http::header::LOCATION;
-use http::{HeaderValue, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -13,12 +13,14 @@ use serde_json::{Value, json};
 use super::answer;
 use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody, RowReader};
+use super::endpoint::{change, read};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::fields::BodyFields;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::{BoundedText, DurationText, Name, Reason};
+use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database;
@@ -116,21 +118,27 @@ pub(in crate::admin) struct OverrideQuery {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("overrides", &[("id", "its id")]);
+    document.list(
+        "/v1/overrides",
+        "overrides: limits of single consumers and tenants",
+        "add an override with `POST /v1/overrides`, end one with `DELETE /v1/overrides/{id}`",
+    );
     document
-        .operation("POST /v1/overrides", "make-override")
-        .about("Adds an override, a block or an exemption. It applies from the next request.")
-        .makes::<OverrideBody, MadeOverride<OverrideRow>>();
-    document
-        .operation("GET /v1/overrides", "list-overrides")
+        .operation(read(Read, list), "list-overrides")
         .about("Lists overrides, the oldest or the newest first.")
         .query::<OverrideQuery>()
         .answers::<ListPage<OverrideRow>>("A page.");
     document
-        .operation("GET /v1/overrides/{id}", "show-override")
+        .operation(change(Method::POST, Operate, add), "make-override")
+        .about("Adds an override, a block or an exemption. It applies from the next request.")
+        .makes::<OverrideBody, MadeOverride<OverrideRow>>();
+    document.endpoint("/v1/overrides/{id}", "an override");
+    document
+        .operation(read(Read, show), "show-override")
         .about("Shows an override.")
         .shows::<OverrideRow>("The override.");
     document
-        .operation("DELETE /v1/overrides/{id}", "delete-override")
+        .operation(change(Method::DELETE, Operate, delete), "delete-override")
         .about("Deletes an override. The next request has the limit without it.")
         .deletes();
 }
@@ -229,11 +237,7 @@ impl OverrideFieldNames {
     }
 }
 
-pub(in crate::admin) async fn add(
-    Of(state): Of<Arc<AdminState>>,
-    change: ChangeRequest,
-    body: JsonBody,
-) -> Answer {
+async fn add(Of(state): Of<Arc<AdminState>>, change: ChangeRequest, body: JsonBody) -> Answer {
     let change = change.with_body(&body);
     let new = new_override(body.fields, Time::now())?;
     must_have_effect(&state, &new)?;
@@ -251,15 +255,15 @@ pub(in crate::admin) async fn add(
     Ok(answer)
 }
 
-pub(in crate::admin) async fn list(Query(listed): Query<OverrideQuery>, rows: RowReader) -> Answer {
+async fn list(Query(listed): Query<OverrideQuery>, rows: RowReader) -> Answer {
     Ok(answer::json(&page(rows, listed).await?))
 }
 
-pub(in crate::admin) async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
+async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
     rows.show::<OverrideRow>(&id, not_found(&id)).await
 }
 
-pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
+async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     change.delete::<OverrideRow>(&id, not_found(&id)).await
 }
 

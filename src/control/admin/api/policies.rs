@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State as Of;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 use super::answer;
 use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody, RowReader};
+use super::endpoint::{change, read};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::spellings::flat_policy;
 use super::spellings::flat_policy::FlatPolicy;
+use crate::admin::access::AdminRole::{Admin, Read};
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
@@ -65,17 +67,23 @@ enum ShownPolicy {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("policies", &[("id", "its name")]);
+    document.list(
+        "/v1/policies",
+        "policies of the database, which replace those of gateway.toml",
+        "create or replace a policy with `PUT /v1/policies/{name}`",
+    );
     document
-        .operation("GET /v1/policies", "list-policies")
+        .operation(read(Read, list), "list-policies")
         .about("Lists policies of the database, by name. Those of gateway.toml are at `/config`.")
         .query::<PageQuery>()
         .answers::<ListPage<PolicyRow>>("A page.");
+    document.endpoint("/v1/policies/{id}", "a policy of the database or of gateway.toml");
     document
-        .operation("GET /v1/policies/{id}", "show-policy")
+        .operation(read(Read, show), "show-policy")
         .about("Shows a policy of the database, or the policy of gateway.toml in force.")
         .shows::<ShownPolicy>("The policy; one of gateway.toml has no version.");
     document
-        .operation("PUT /v1/policies/{id}", "put-policy")
+        .operation(change(Method::PUT, Admin, put), "put-policy")
         .about(
             "Writes a policy, in the form of `[policy.*]` of gateway.toml or in the flat form, which is kept as \
              written. It takes precedence over the policy of the same name in gateway.toml. What gateway.toml would \
@@ -84,21 +92,17 @@ pub(super) fn describe(document: &mut Document) {
         )
         .writes::<PolicyBody, WrittenPolicy>();
     document
-        .operation("DELETE /v1/policies/{id}", "delete-policy")
+        .operation(change(Method::DELETE, Admin, delete), "delete-policy")
         .about("Deletes a policy of the database; the policy of the same name in gateway.toml applies again. Refused \
                  if routes name it and gateway.toml has none.")
         .deletes();
 }
 
-pub(in crate::admin) async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
+async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
     rows.list::<PolicyRow>(&wanted).await
 }
 
-pub(in crate::admin) async fn show(
-    Of(state): Of<Arc<AdminState>>,
-    PathValues([id]): PathValues<1>,
-    rows: RowReader,
-) -> Answer {
+async fn show(Of(state): Of<Arc<AdminState>>, PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
     if let Some(database) = rows.0
         && let Some(found) = database.row::<PolicyRow>(&id).await?
     {
@@ -113,11 +117,7 @@ pub(in crate::admin) async fn show(
     }
 }
 
-pub(in crate::admin) async fn put(
-    change: ChangeRequest,
-    PathValues([id]): PathValues<1>,
-    body: JsonBody,
-) -> Answer {
+async fn put(change: ChangeRequest, PathValues([id]): PathValues<1>, body: JsonBody) -> Answer {
     let is_flat = flat_policy::is_flat(&body.fields);
     let (document, note) = match is_flat {
         true => flat_policy::policy(&id, body.fields).map_err(AdminRefusal::Invalid)?,
@@ -135,7 +135,7 @@ pub(in crate::admin) async fn put(
     change.published(put.version, &WrittenPolicy { row: put, note }).await
 }
 
-pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
+async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     change.database.row::<PolicyRow>(&id).await?.ok_or(NOT_FOUND)?;
     change.check(Proposal::Policy { name: id.clone(), document: None }).await?;
     change.unpublish::<PolicyRow>(&id, NOT_FOUND).await

@@ -3,16 +3,19 @@
 
 use std::num::NonZeroU64;
 
+use http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
+use super::endpoint::{change, read};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::path::PathValues;
 use super::reading::query::Query;
+use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;
 use crate::database::tiers::{BURST_MULTIPLIER, key};
@@ -74,22 +77,28 @@ struct WrittenTierLimit {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("tiers", &[("tier", "the tier"), ("resource", "the resource")]);
+    document.list(
+        "/v1/tiers",
+        "limits of all tiers, by resource",
+        "set the limit of a tier with `PUT /v1/tiers/{tier}/{resource}`",
+    );
     document
-        .operation("GET /v1/tiers", "list-tiers")
+        .operation(read(Read, list), "list-tiers")
         .about("Lists the limits of all tiers, by tier and resource.")
         .query::<PageQuery>()
         .answers::<ListPage<TierLimit>>("A page.");
+    document.endpoint("/v1/tiers/{tier}/{resource}", "the limit of a tier for a resource");
     document
-        .operation("GET /v1/tiers/{tier}/{resource}", "show-tier")
+        .operation(read(Read, show), "show-tier")
         .about("Shows a tier's limit for a resource.")
         .shows::<TierLimit>("The limit.");
     document
-        .operation("PUT /v1/tiers/{tier}/{resource}", "put-tier")
+        .operation(change(Method::PUT, Operate, put), "put-tier")
         .about("Sets a tier's limit for a resource: a policy by its name, or `*` for `[tier.*]`, which \
                  every policy with `limit = \"tier\"` has. What gateway.toml would refuse is refused in the same words.")
         .writes::<TierLimitBody, WrittenTierLimit>();
     document
-        .operation("DELETE /v1/tiers/{tier}/{resource}", "delete-tier")
+        .operation(change(Method::DELETE, Operate, delete), "delete-tier")
         .about(
             "Deletes a tier's limit for a resource; the limit in gateway.toml or in a policy of the database is \
                  in force again. Refused if something names the tier and there is no other limit for it.",
@@ -97,19 +106,15 @@ pub(super) fn describe(document: &mut Document) {
         .deletes();
 }
 
-pub(in crate::admin) async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
+async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
     rows.list::<TierLimit>(&wanted).await
 }
 
-pub(in crate::admin) async fn show(PathValues([tier, resource]): PathValues<2>, rows: RowReader) -> Answer {
+async fn show(PathValues([tier, resource]): PathValues<2>, rows: RowReader) -> Answer {
     rows.show::<TierLimit>(&key(&tier, &resource), NOT_FOUND).await
 }
 
-pub(in crate::admin) async fn put(
-    change: ChangeRequest,
-    PathValues([tier, resource]): PathValues<2>,
-    body: JsonBody,
-) -> Answer {
+async fn put(change: ChangeRequest, PathValues([tier, resource]): PathValues<2>, body: JsonBody) -> Answer {
     let new = body.read::<TierLimitBody>()?.of(tier, resource)?;
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
     // Asked before it is written, because then it is a tier.
@@ -122,10 +127,7 @@ pub(in crate::admin) async fn put(
     change.published(limit.version, &WrittenTierLimit { limit, hint }).await
 }
 
-pub(in crate::admin) async fn delete(
-    change: ChangeRequest,
-    PathValues([tier, resource]): PathValues<2>,
-) -> Answer {
+async fn delete(change: ChangeRequest, PathValues([tier, resource]): PathValues<2>) -> Answer {
     let key = key(&tier, &resource);
     change.database.row::<TierLimit>(&key).await?.ok_or(NOT_FOUND)?;
     change.check(proposal(&tier, &resource, None)).await?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State as Of;
-use http::StatusCode;
+use http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,11 +12,13 @@ use serde_json::{Value, json};
 use super::answer;
 use super::answer::Answer;
 use super::change::{ChangeRequest, JsonBody};
+use super::endpoint::{change, read};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::{BoundedText, Name, Reason};
+use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::control::{ByMinute, MINUTES_MAX, MinutesQuery, UsageMinutes};
 use crate::admin::counts::{CountHolder, GrantOutcome, PolicyUsage, UnitGrant, UsageQuestion};
 use crate::admin::refusal::AdminRefusal;
@@ -110,8 +112,9 @@ struct GrantBody {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[("id", "its name")]);
+    document.endpoint("/v1/usage/{kind}/{id}", "usage of a consumer or a tenant");
     document
-        .operation("GET /v1/usage/{kind}/{id}", "show-usage")
+        .operation(read(Read, show), "show-usage")
         .about(
             "Shows the usage of a consumer or a tenant for each policy that counts by it, by the name of the \
             policy.",
@@ -119,15 +122,17 @@ pub(super) fn describe(document: &mut Document) {
         .at::<HolderKind>("kind", "whether `id` is a consumer or a tenant")
         .query::<UsageQuery>()
         .answers::<UsagePage>("A page.");
+    document.endpoint("/v1/usage/{kind}/{id}/reset", "resets its counts and ends its penalties");
     document
-        .operation("POST /v1/usage/{kind}/{id}/reset", "reset-usage")
+        .operation(change(Method::POST, Operate, reset), "reset-usage")
         .about(
             "Resets the counts of a consumer or a tenant and ends its penalties. Requests in flight stay counted.",
         )
         .at::<HolderKind>("kind", "whether `id` is a consumer or a tenant")
         .writes::<ResetBody, ResetRow>();
+    document.endpoint("/v1/usage/{kind}/{id}/grant", "refunds units of a policy");
     document
-        .operation("POST /v1/usage/{kind}/{id}/grant", "grant-usage")
+        .operation(change(Method::POST, Operate, grant), "grant-usage")
         .about(
             "Refunds units of a policy to a consumer or a tenant: its usage falls by that many, but not below 0. The \
              policy must count by it alone.",
@@ -136,7 +141,7 @@ pub(super) fn describe(document: &mut Document) {
         .writes::<GrantBody, ResetRow>();
 }
 
-pub(in crate::admin) async fn show(
+async fn show(
     Of(state): Of<Arc<AdminState>>,
     PathValues([kind, id]): PathValues<2>,
     Query(mut about): Query<UsageQuery>,
@@ -197,7 +202,7 @@ fn listed(minutes: &ByMinute) -> Vec<MinuteUsage> {
     minutes.iter().map(minute).collect()
 }
 
-pub(in crate::admin) async fn reset(
+async fn reset(
     Of(state): Of<Arc<AdminState>>,
     change: ChangeRequest,
     PathValues([kind, id]): PathValues<2>,
@@ -218,7 +223,7 @@ pub(in crate::admin) async fn reset(
     change.stored(StatusCode::OK, made.version, &made).await
 }
 
-pub(in crate::admin) async fn grant(
+async fn grant(
     Of(state): Of<Arc<AdminState>>,
     change: ChangeRequest,
     PathValues([kind, id]): PathValues<2>,

@@ -16,10 +16,12 @@ use serde_json::Value;
 use super::answer;
 use super::answer::Answer;
 use super::decisions::{NOT_KEPT, newest_of, refusals_of};
+use super::endpoint::read;
 use super::operations::Document;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
+use crate::admin::access::AdminRole::Read;
 use crate::admin::counts::{
     CountHolder, CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage,
 };
@@ -62,14 +64,15 @@ struct WhyLine {
 
 pub(super) fn describe(document: &mut Document) {
     document.begin("decisions", &[("consumer", "its name")]);
+    document.endpoint("/v1/why/{consumer}", "?policy=&tenant=&tier=: why a consumer is or may be refused");
     document
-        .operation("GET /v1/why/{consumer}", "show-why")
+        .operation(read(Read, show), "show-why")
         .about("Shows why a consumer's requests may be refused, with a line for each fact.")
         .query::<WhyQuery>()
         .answers::<WhyReport>("The facts.");
 }
 
-pub(in crate::admin) async fn show(
+async fn show(
     Of(state): Of<Arc<AdminState>>,
     PathValues([consumer]): PathValues<1>,
     Query(about): Query<WhyQuery>,

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::Method;
 
 use super::*;
+use crate::admin::api::endpoint::EndpointMethod;
 use crate::admin::gate::{OpenTo, Permit};
-use crate::admin::routes::EndpointMethod;
 
 #[tokio::test]
 async fn a_body_is_read_to_its_bound() {
@@ -95,7 +95,7 @@ fn table() -> Vec<AdminEndpoint> {
     };
     vec![AdminEndpoint {
         shown: "/told",
-        paths: &["/told"],
+        paths: vec!["/told"],
         about: "what it is told",
         operations: vec![
             operation(Method::GET, AdminRole::Read, 0, get(async || "read")),

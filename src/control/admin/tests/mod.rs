@@ -18,12 +18,13 @@ use tokio::task::JoinHandle;
 use tokio::time;
 
 use super::access::{AdminRole, BearerToken};
+use super::api::endpoint::AdminEndpoint;
 use super::counts::{
     self, CheckQuestion, GrantOutcome, HotKeysShown, PenaltyShown, PolicyUsage, TierFrom, TierShown,
     WindowUsage,
 };
 use super::limits::AdminLimits;
-use super::routes::{self, AdminEndpoint};
+use super::routes;
 use super::serve::serve_within;
 use super::{AccessRules, AdminState, CheckResult, LimitCounts, LiveFeed, ProcessPhase, Readiness, Text};
 use crate::database::Time;

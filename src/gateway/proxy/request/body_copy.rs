@@ -8,6 +8,8 @@ use http_body::Frame;
 use crate::proxy::request::buffered_body::{BufferBudget, BufferedBody};
 
 /// What has been copied so far, and who is told of the end.
+#[derive(derive_more::Debug)]
+#[debug("BodyCopy({copied:?})")]
 pub struct BodyCopy {
     copied: BufferedBody,
     bytes_max: usize,
@@ -70,12 +72,6 @@ impl BodyCopy {
 impl Drop for BodyCopy {
     fn drop(&mut self) {
         self.tell(Err(CopyFailure::Incomplete));
-    }
-}
-
-impl std::fmt::Debug for BodyCopy {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("BodyCopy").field("copied", &self.copied).finish_non_exhaustive()
     }
 }
 

@@ -26,6 +26,8 @@ use base::clock;
 use net::wire::http2::StreamId;
 
 /// A request's body as it is received.
+#[derive(derive_more::Debug)]
+#[debug("ReceivedBody({incoming:?})")]
 pub struct ReceivedBody {
     incoming: Option<Incoming>,
     rest: DropTarget,
@@ -61,12 +63,6 @@ impl ReceivedBody {
             _ => DropTarget::Dropped,
         };
         ReceivedBody { incoming: Some(incoming), rest }
-    }
-}
-
-impl std::fmt::Debug for ReceivedBody {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Received").field(&self.incoming).finish()
     }
 }
 

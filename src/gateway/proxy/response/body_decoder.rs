@@ -1,6 +1,5 @@
 //! Decodes a body that passes in a coding, for whoever reads along. The body itself goes on as it is.
 
-use std::fmt;
 use std::io;
 use std::rc::Rc;
 
@@ -11,6 +10,8 @@ use compression_codecs::{BrotliDecoder, DecodeV2, GzipDecoder, ZstdDecoder};
 use policy::response::compress::Coding;
 
 /// Decodes one body, piece by piece.
+#[derive(derive_more::Debug)]
+#[debug("BodyDecoder")]
 pub struct BodyDecoder {
     codec: Box<dyn DecodeV2>,
     /// Another member may follow (RFC 1952 section 2.2).
@@ -65,12 +66,6 @@ impl BodyDecoder {
     /// Whether a body that ends here has been cut.
     pub fn is_within(&self) -> bool {
         self.is_within
-    }
-}
-
-impl fmt::Debug for BodyDecoder {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("BodyDecoder").finish_non_exhaustive()
     }
 }
 

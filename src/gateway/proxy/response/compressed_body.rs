@@ -1,7 +1,6 @@
 //! A body that is compressed as it comes. It streams: what has come from its source goes to the client as soon as the source
 //! has no more at once, and nothing is read from the source while the client does not take what is there.
 
-use std::fmt;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -19,6 +18,8 @@ use crate::proxy::response::response_body::BodySource;
 use policy::response::compress::Coding;
 
 /// A source of bytes, and what becomes of them.
+#[derive(derive_more::Debug)]
+#[debug("CompressedBody({source:?})")]
 pub struct CompressedBody {
     source: BodySource,
     coding: (Coding, u32),
@@ -158,12 +159,6 @@ impl CompressedBody {
             self.stage = Stage::Ended;
         }
         Ok(is_whole)
-    }
-}
-
-impl fmt::Debug for CompressedBody {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Compressed").field("source", &self.source).finish_non_exhaustive()
     }
 }
 

@@ -3,6 +3,8 @@
 //! what stands beside a value that clients choose: of `{client}|{user_agent}` no `|`, so that no value can look like
 //! two; what is not there is `-`.
 
+use std::num::NonZeroU64;
+
 use http::header::{HeaderName, REFERER, USER_AGENT};
 
 use super::bounds::{ID_BYTES_MAX, LINE_BYTES_MAX, METHOD_BYTES_MAX, NAME_BYTES_MAX};
@@ -79,96 +81,81 @@ impl Error {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LogValue {
-    Time,
-    TimeLocal,
-    Request,
-    RequestId,
-    TraceId,
-    SpanId,
-    Node,
-    Listener,
-    Client,
-    Peer,
-    Protocol,
-    Tls,
-    Sni,
-    Method,
-    Host,
-    Path,
-    Route,
-    Consumer,
-    Tenant,
-    Tier,
-    UserAgent,
-    Referer,
-    Status,
-    GrpcStatus,
-    Reason,
-    Cause,
-    Decision,
-    Decided,
-    Policy,
-    Limit,
-    Remaining,
-    Upstream,
-    Server,
-    Retries,
-    TotalUs,
-    DecideUs,
-    DelayUs,
-    WaitUs,
-    ConnectUs,
-    FirstByteUs,
-    BytesIn,
-    BytesOut,
+/// Who chooses the text of a value: who sends the request or names its sender, or the gateway and its operator.
+const CLIENT: bool = true;
+const GATEWAY: bool = false;
+
+/// A row for each value: its variant, its name, who chooses its text, and what appends it.
+macro_rules! log_values {
+    (|$out:ident, $second:ident, $entry:ident, $escape:ident| $($value:ident $name:literal $by:ident $push:expr;)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        enum LogValue {
+            $($value,)*
+        }
+
+        const NAMES: &[(&str, LogValue)] = &[$(($name, LogValue::$value),)*];
+
+        impl LogValue {
+            fn is_of_the_client(self) -> bool {
+                match self {
+                    $(LogValue::$value => $by,)*
+                }
+            }
+
+            fn push(self, $out: &mut Vec<u8>, $second: &date::Text, $entry: &AccessEntry<'_>, $escape: Escape) {
+                match self {
+                    $(LogValue::$value => $push,)*
+                }
+            }
+        }
+    };
 }
 
-const NAMES: &[(&str, LogValue)] = &[
-    ("time", LogValue::Time),
-    ("time_local", LogValue::TimeLocal),
-    ("request", LogValue::Request),
-    ("request_id", LogValue::RequestId),
-    ("trace_id", LogValue::TraceId),
-    ("span_id", LogValue::SpanId),
-    ("node", LogValue::Node),
-    ("listener", LogValue::Listener),
-    ("client", LogValue::Client),
-    ("peer", LogValue::Peer),
-    ("protocol", LogValue::Protocol),
-    ("tls", LogValue::Tls),
-    ("sni", LogValue::Sni),
-    ("method", LogValue::Method),
-    ("host", LogValue::Host),
-    ("path", LogValue::Path),
-    ("route", LogValue::Route),
-    ("consumer", LogValue::Consumer),
-    ("tenant", LogValue::Tenant),
-    ("tier", LogValue::Tier),
-    ("user_agent", LogValue::UserAgent),
-    ("referer", LogValue::Referer),
-    ("status", LogValue::Status),
-    ("grpc_status", LogValue::GrpcStatus),
-    ("reason", LogValue::Reason),
-    ("cause", LogValue::Cause),
-    ("decision", LogValue::Decision),
-    ("decided", LogValue::Decided),
-    ("policy", LogValue::Policy),
-    ("limit", LogValue::Limit),
-    ("remaining", LogValue::Remaining),
-    ("upstream", LogValue::Upstream),
-    ("server", LogValue::Server),
-    ("retries", LogValue::Retries),
-    ("total_us", LogValue::TotalUs),
-    ("decide_us", LogValue::DecideUs),
-    ("delay_us", LogValue::DelayUs),
-    ("wait_us", LogValue::WaitUs),
-    ("connect_us", LogValue::ConnectUs),
-    ("first_byte_us", LogValue::FirstByteUs),
-    ("bytes_in", LogValue::BytesIn),
-    ("bytes_out", LogValue::BytesOut),
-];
+log_values! {
+    |out, second, entry, escape|
+    Time "time" GATEWAY date::push(out, second, entry.time);
+    TimeLocal "time_local" GATEWAY date::push_common(out, second);
+    Request "request" CLIENT push_request(out, entry, escape);
+    RequestId "request_id" CLIENT push_text(out, entry.request_id, ID_BYTES_MAX, escape);
+    TraceId "trace_id" GATEWAY push_some(out, entry.trace, |out, trace| out.extend_from_slice(&trace.digits));
+    SpanId "span_id" GATEWAY push_some(out, entry.trace.and_then(|trace| trace.span_id), push_span_id);
+    Node "node" GATEWAY push_name(out, entry.node, escape);
+    Listener "listener" GATEWAY push_name(out, entry.listener, escape);
+    Client "client" GATEWAY push_some(out, entry.client, push_address);
+    Peer "peer" GATEWAY push_some(out, entry.other_end(), push_address);
+    Protocol "protocol" GATEWAY push_name(out, entry.protocol, escape);
+    Tls "tls" GATEWAY push_name(out, entry.tls, escape);
+    Sni "sni" CLIENT push_text(out, entry.sni, NAME_BYTES_MAX, escape);
+    Method "method" CLIENT push_text(out, entry.method, METHOD_BYTES_MAX, escape);
+    Host "host" CLIENT push_text(out, entry.host, NAME_BYTES_MAX, escape);
+    Path "path" CLIENT push_path(out, entry, escape);
+    Route "route" GATEWAY push_name(out, entry.route, escape);
+    Consumer "consumer" CLIENT push_name(out, entry.consumer, escape);
+    Tenant "tenant" CLIENT push_name(out, entry.tenant, escape);
+    Tier "tier" CLIENT push_name(out, entry.tier, escape);
+    UserAgent "user_agent" CLIENT push_field(out, entry, &USER_AGENT, escape);
+    Referer "referer" CLIENT push_field(out, entry, &REFERER, escape);
+    Status "status" GATEWAY push_status(out, entry.status);
+    GrpcStatus "grpc_status" GATEWAY push_some(out, entry.grpc_status.map(u64::from), push_digits);
+    Reason "reason" GATEWAY push_name(out, entry.reason, escape);
+    Cause "cause" GATEWAY push_name(out, entry.cause, escape);
+    Decision "decision" GATEWAY push_name(out, entry.decision, escape);
+    Decided "decided" GATEWAY push_name(out, entry.decided, escape);
+    Policy "policy" GATEWAY push_name(out, entry.policy, escape);
+    Limit "limit" GATEWAY push_some(out, entry.left.map(|left| left.limit), push_digits);
+    Remaining "remaining" GATEWAY push_some(out, entry.left.map(|left| left.remaining), push_digits);
+    Upstream "upstream" GATEWAY push_name(out, entry.upstream, escape);
+    Server "server" GATEWAY push_name(out, entry.server, escape);
+    Retries "retries" GATEWAY push_digits(out, u64::from(entry.retries));
+    TotalUs "total_us" GATEWAY push_some(out, entry.total_us, push_digits);
+    DecideUs "decide_us" GATEWAY push_some(out, entry.decide_us, push_digits);
+    DelayUs "delay_us" GATEWAY push_some(out, entry.delay_us, push_digits);
+    WaitUs "wait_us" GATEWAY push_some(out, entry.wait_us, push_digits);
+    ConnectUs "connect_us" GATEWAY push_some(out, entry.connect_us, push_digits);
+    FirstByteUs "first_byte_us" GATEWAY push_some(out, entry.first_byte_us, push_digits);
+    BytesIn "bytes_in" GATEWAY push_digits(out, entry.bytes_in);
+    BytesOut "bytes_out" GATEWAY push_digits(out, entry.bytes_out);
+}
 
 fn known() -> Vec<&'static str> {
     NAMES.iter().map(|(name, _)| *name).collect()
@@ -316,77 +303,6 @@ impl LogPart {
     }
 }
 
-impl LogValue {
-    /// Whether who sends a request chooses the text, or who names its sender.
-    fn is_of_the_client(self) -> bool {
-        matches!(
-            self,
-            LogValue::Request
-                | LogValue::RequestId
-                | LogValue::Sni
-                | LogValue::Method
-                | LogValue::Host
-                | LogValue::Path
-                | LogValue::Consumer
-                | LogValue::Tenant
-                | LogValue::Tier
-                | LogValue::UserAgent
-                | LogValue::Referer
-        )
-    }
-
-    fn push(self, out: &mut Vec<u8>, second: &date::Text, entry: &AccessEntry<'_>, escape: Escape) {
-        let name = |out: &mut Vec<u8>, text: &str| push_text(out, text.as_bytes(), NAME_BYTES_MAX, escape);
-        match self {
-            LogValue::Time => date::push(out, second, entry.time),
-            LogValue::TimeLocal => date::push_common(out, second),
-            LogValue::Request => push_request(out, entry, escape),
-            LogValue::RequestId => push_text(out, entry.request_id, ID_BYTES_MAX, escape),
-            LogValue::TraceId => push_id(out, entry.trace.map(|trace| trace.digits)),
-            LogValue::SpanId => {
-                push_id(out, entry.trace.and_then(|trace| trace.span_id).map(|id| hex::digits(id.get())))
-            }
-            LogValue::Node => name(out, entry.node),
-            LogValue::Listener => name(out, entry.listener),
-            LogValue::Client => push_ip(out, entry.client),
-            LogValue::Peer => push_ip(out, entry.other_end()),
-            LogValue::Protocol => name(out, entry.protocol),
-            LogValue::Tls => name(out, entry.tls),
-            LogValue::Sni => push_text(out, entry.sni, NAME_BYTES_MAX, escape),
-            LogValue::Method => push_text(out, entry.method, METHOD_BYTES_MAX, escape),
-            LogValue::Host => push_text(out, entry.host, NAME_BYTES_MAX, escape),
-            LogValue::Path if entry.path.is_empty() => out.push(b'-'),
-            LogValue::Path => target::push(out, entry, escape),
-            LogValue::Route => name(out, entry.route),
-            LogValue::Consumer => name(out, entry.consumer),
-            LogValue::Tenant => name(out, entry.tenant),
-            LogValue::Tier => name(out, entry.tier),
-            LogValue::UserAgent => push_field(out, entry, &USER_AGENT, escape),
-            LogValue::Referer => push_field(out, entry, &REFERER, escape),
-            LogValue::Status => push_status(out, entry.status),
-            LogValue::GrpcStatus => push_number(out, entry.grpc_status.map(u64::from)),
-            LogValue::Reason => name(out, entry.reason),
-            LogValue::Cause => name(out, entry.cause),
-            LogValue::Decision => name(out, entry.decision),
-            LogValue::Decided => name(out, entry.decided),
-            LogValue::Policy => name(out, entry.policy),
-            LogValue::Limit => push_number(out, entry.left.map(|left| left.limit)),
-            LogValue::Remaining => push_number(out, entry.left.map(|left| left.remaining)),
-            LogValue::Upstream => name(out, entry.upstream),
-            LogValue::Server => name(out, entry.server),
-            LogValue::Retries => push_number(out, Some(u64::from(entry.retries))),
-            LogValue::TotalUs => push_number(out, entry.total_us),
-            LogValue::DecideUs => push_number(out, entry.decide_us),
-            LogValue::DelayUs => push_number(out, entry.delay_us),
-            LogValue::WaitUs => push_number(out, entry.wait_us),
-            LogValue::ConnectUs => push_number(out, entry.connect_us),
-            LogValue::FirstByteUs => push_number(out, entry.first_byte_us),
-            LogValue::BytesIn => push_number(out, Some(entry.bytes_in)),
-            LogValue::BytesOut => push_number(out, Some(entry.bytes_out)),
-        }
-    }
-}
-
 /// Appends the first line of the request, as HTTP/1.1 writes it.
 fn push_request(out: &mut Vec<u8>, entry: &AccessEntry<'_>, escape: Escape) {
     if entry.method.is_empty() {
@@ -410,6 +326,10 @@ fn push_field(out: &mut Vec<u8>, entry: &AccessEntry<'_>, name: &HeaderName, esc
     }
 }
 
+fn push_name(out: &mut Vec<u8>, text: &str, escape: Escape) {
+    push_text(out, text.as_bytes(), NAME_BYTES_MAX, escape);
+}
+
 fn push_text(out: &mut Vec<u8>, text: &[u8], bytes_max: usize, escape: Escape) {
     match text {
         [] => out.push(b'-'),
@@ -417,24 +337,22 @@ fn push_text(out: &mut Vec<u8>, text: &[u8], bytes_max: usize, escape: Escape) {
     }
 }
 
-fn push_ip(out: &mut Vec<u8>, address: Option<std::net::IpAddr>) {
-    match address {
-        Some(address) => push_address(out, address),
+/// Appends a value, or a dash if there is none.
+fn push_some<T>(out: &mut Vec<u8>, value: Option<T>, push: impl FnOnce(&mut Vec<u8>, T)) {
+    match value {
+        Some(value) => push(out, value),
         None => out.push(b'-'),
     }
 }
 
-fn push_id<const N: usize>(out: &mut Vec<u8>, id: Option<[u8; N]>) {
-    match id {
-        Some(id) => out.extend_from_slice(&id),
-        None => out.push(b'-'),
-    }
+fn push_span_id(out: &mut Vec<u8>, id: NonZeroU64) {
+    out.extend_from_slice(&hex::digits(id.get()));
 }
 
-fn push_number(out: &mut Vec<u8>, number: Option<u64>) {
-    match number {
-        Some(number) => push_digits(out, number),
-        None => out.push(b'-'),
+fn push_path(out: &mut Vec<u8>, entry: &AccessEntry<'_>, escape: Escape) {
+    match entry.path {
+        [] => out.push(b'-'),
+        _ => target::push(out, entry, escape),
     }
 }
 

@@ -45,11 +45,13 @@ pub struct EntryMatch {
 }
 
 /// What the value of an entry must be.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, derive_more::Display)]
 pub enum ValueMatch {
     Exact(String),
     /// A text that begins with this one.
+    #[display("{_0}*")]
     Prefix(String),
+    #[display("*")]
     Any,
 }
 
@@ -64,32 +66,13 @@ impl ValueMatch {
     }
 }
 
-impl std::fmt::Display for ValueMatch {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ValueMatch::Exact(text) => formatter.write_str(text),
-            ValueMatch::Prefix(prefix) => write!(formatter, "{prefix}*"),
-            ValueMatch::Any => formatter.write_str("*"),
-        }
-    }
-}
-
 /// What a descriptor can be told to say.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub enum DescriptorSlot {
     Dimension(Dimension),
     /// The tier whose windows apply.
+    #[display("tier")]
     Tier,
-}
-
-impl std::fmt::Display for DescriptorSlot {
-    /// As the configuration writes it.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            DescriptorSlot::Dimension(dimension) => dimension.fmt(formatter),
-            DescriptorSlot::Tier => formatter.write_str("tier"),
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,14 +1,16 @@
 //! `/api/v1/rate-limits/overrides`: the same overrides as `/v1/overrides`, in the form that clients of older control planes
 //! know: names in snake case, a duration in minutes, and answers of their own to POST and DELETE.
 
-use http::StatusCode;
+use http::{Method, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::api::answer;
 use crate::admin::api::answer::Answer;
 use crate::admin::api::change::{ChangeRequest, JsonBody, RowReader};
+use crate::admin::api::endpoint::{change, read};
 use crate::admin::api::operations::Document;
 use crate::admin::api::overrides;
 use crate::admin::api::overrides::{
@@ -102,26 +104,32 @@ pub(in crate::admin) struct SnakeOverrideQuery {
 
 pub(in crate::admin::api) fn describe(document: &mut Document) {
     document.begin("overrides", &[("id", "its id")]);
+    document.list(
+        "/api/v1/rate-limits/overrides",
+        "overrides in snake case",
+        "add an override with `POST`, end one with `DELETE /api/v1/rate-limits/overrides/{id}`",
+    );
     document
-        .operation("POST /api/v1/rate-limits/overrides", "make-snake-override")
-        .about("Adds an override.")
-        .makes::<SnakeOverrideBody, SnakeOverrideMade>();
-    document
-        .operation("GET /api/v1/rate-limits/overrides", "list-snake-overrides")
+        .operation(read(Read, list), "list-snake-overrides")
         .about("Lists overrides, the oldest first.")
         .query::<SnakeOverrideQuery>()
         .answers::<ListPage<SnakeOverride>>("A page.");
     document
-        .operation("GET /api/v1/rate-limits/overrides/{id}", "show-snake-override")
+        .operation(change(Method::POST, Operate, add), "make-snake-override")
+        .about("Adds an override.")
+        .makes::<SnakeOverrideBody, SnakeOverrideMade>();
+    document.endpoint("/api/v1/rate-limits/overrides/{id}", "an override in snake case");
+    document
+        .operation(read(Read, show), "show-snake-override")
         .about("Shows an override.")
         .answers::<SnakeOverride>("The override.");
     document
-        .operation("DELETE /api/v1/rate-limits/overrides/{id}", "delete-snake-override")
+        .operation(change(Method::DELETE, Operate, delete), "delete-snake-override")
         .about("Deletes an override.")
         .deletes_saying::<SnakeOverrideDeleted>();
 }
 
-pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answer {
+async fn add(change: ChangeRequest, body: JsonBody) -> Answer {
     let change = change.with_body(&body);
     let new = new_override(body.fields, Time::now())?;
     if change.is_dry_run {
@@ -137,19 +145,19 @@ pub(in crate::admin) async fn add(change: ChangeRequest, body: JsonBody) -> Answ
     change.stored(StatusCode::CREATED, made.version, &shown).await
 }
 
-pub(in crate::admin) async fn list(Query(listed): Query<SnakeOverrideQuery>, rows: RowReader) -> Answer {
+async fn list(Query(listed): Query<SnakeOverrideQuery>, rows: RowReader) -> Answer {
     let SnakeOverrideQuery { page, user_id, tenant_id, policy, expired } = listed;
     let listed =
         OverrideQuery { page, user_id, tenant_id, policy, override_type: None, expired, newest: false };
     Ok(answer::json(&overrides::page(rows, listed).await?.map(shown)))
 }
 
-pub(in crate::admin) async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
+async fn show(PathValues([id]): PathValues<1>, rows: RowReader) -> Answer {
     let found: OverrideRow = rows.row(&id, NOT_FOUND).await?;
     Ok(answer::row(StatusCode::OK, found.version, &shown(found)))
 }
 
-pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
+async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     if change.is_dry_run {
         let old: OverrideRow = change.database.row(&id).await?.ok_or(NOT_FOUND)?;
         change.check_version(Some(old.version))?;
