@@ -296,7 +296,9 @@ impl<'c> Value<'c> {
             Err(hint) => {
                 let is_off = self.kinds().any(|kind| matches!(kind, Kind::TimeOrOff(_)));
                 let or_off = if is_off { ", or `\"off\"`" } else { "" };
-                text.wrong(format!("{} is not a duration", text.shown()), format!("write {hint}{or_off}"));
+                let meant = units::duration_meant(&text.text).filter(|_| !text.has_reference);
+                let meant = meant.map_or_else(|| hint.to_owned(), |meant| format!("`\"{meant}\"`"));
+                text.wrong(format!("{} is not a duration", text.shown()), format!("write {meant}{or_off}"));
                 None
             }
         }
@@ -318,7 +320,9 @@ impl<'c> Value<'c> {
                 None
             }
             Err(hint) => {
-                text.wrong(format!("{} is not a size", text.shown()), format!("write {hint}"));
+                let meant = units::size_meant(&text.text).filter(|_| !text.has_reference);
+                let meant = meant.map_or_else(|| hint.to_owned(), |meant| format!("`\"{meant}\"`"));
+                text.wrong(format!("{} is not a size", text.shown()), format!("write {meant}"));
                 None
             }
         }

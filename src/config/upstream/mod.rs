@@ -13,6 +13,7 @@ use upstream::config::{
     ServerLocation, UploadConfig, UpstreamTimeouts,
 };
 
+use super::keys::foreign::foreign_key;
 use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
 use super::limits::windows;
 use super::load::report::{Fields, Hint};
@@ -189,6 +190,12 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     let (tls, authority) = match text.text.split_once("://") {
         Some(("http" | "http+srv", rest)) => (false, rest),
         Some(("https" | "https+srv", rest)) => (true, rest),
+        Some((scheme, _)) if let Some((_, hint)) = foreign_key("the scheme of a server", scheme) => {
+            let meant = url_meant(&text.text).filter(|_| !text.has_reference);
+            let or = meant.map(|meant| format!("; if the server speaks HTTP, {meant}")).unwrap_or_default();
+            text.wrong(format!("{} is not an HTTP server", text.shown()), format!("{hint}{or}"));
+            return None;
+        }
         _ => return wrong("is not an upstream's URL", "write it like `http://127.0.0.1:3000`"),
     };
     if let (false, Some(path)) = (tls, authority.strip_prefix("unix:")) {
@@ -209,8 +216,15 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     if authority.contains([',', ' ']) {
         return wrong("is more than one URL", "write one URL");
     }
-    if authority.contains(['/', '?', '#']) {
-        let hint = "end it after the port; the route's `rewrite` changes paths";
+    if let Some((server, path)) = authority.split_once(['/', '?', '#']) {
+        let scheme = scheme(tls);
+        let hint = match text.has_reference || path.contains(['{', '}', '?', '#', '$']) {
+            true => "end it after the port; the route's `rewrite` changes paths".to_owned(),
+            false => {
+                let path = path.trim_end_matches('/');
+                format!("write `{scheme}://{server}`, and `rewrite = \"/{path}{{path}}\"` at the route")
+            }
+        };
         text.wrong(format!("{} has a path", text.shown()), hint);
         return None;
     }
@@ -249,7 +263,7 @@ pub(super) fn url_meant(text: &str) -> Option<String> {
         let is_host = authority.contains(['.', ':']) && !authority.contains(NOT_IN_HOSTS);
         let is_server =
             is_host && authority.parse::<http::uri::Authority>().is_ok_and(|it| !it.host().is_empty());
-        let scheme = if matches!(scheme, "https" | "grpcs") { "https" } else { "http" };
+        let scheme = if matches!(scheme, "https" | "grpcs" | "wss") { "https" } else { "http" };
         is_server.then(|| format!("{scheme}://{authority}"))
     };
     // Nothing before an `@`, because a part of it may be a password.
