@@ -16,6 +16,7 @@ use super::schema::Name;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{Database, Time};
+use base::words;
 use observe::record::decisions::{DecisionSample, printable, told};
 
 /// Which decisions to list.
@@ -195,6 +196,11 @@ pub(in crate::admin) async fn list(
     };
     let samples = state.decisions.newest(holds, listed.limit.unwrap_or(MOST));
     let mut items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
+    // Not before, because decisions outlive a policy.
+    let policies = (state.counts.names)().policies;
+    if let Some(policy) = policy.filter(|policy| items.is_empty() && !policies.contains(policy)) {
+        return Err(AdminRefusal::UnknownName(words::unknown("policy", &policy, &policies)));
+    }
     cut_addresses(&state, &mut items);
     Ok(answer::json(&DecisionList { items: shown(items) }))
 }
