@@ -216,16 +216,8 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     if authority.contains([',', ' ']) {
         return wrong("is more than one URL", "write one URL");
     }
-    if let Some((server, path)) = authority.split_once(['/', '?', '#']) {
-        let scheme = scheme(tls);
-        let hint = match text.has_reference || path.contains(['{', '}', '?', '#', '$']) {
-            true => "end it after the port; the route's `rewrite` changes paths".to_owned(),
-            false => {
-                let path = path.trim_end_matches('/');
-                format!("write `{scheme}://{server}`, and `rewrite = \"/{path}{{path}}\"` at the route")
-            }
-        };
-        text.wrong(format!("{} has a path", text.shown()), hint);
+    if authority.contains(['/', '?', '#']) {
+        text.wrong(format!("{} has a path", text.shown()), path_meant(text));
         return None;
     }
     // Without `$` and the like, because those are variables of other programs.
@@ -252,6 +244,17 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         );
     }
     Some(ConfiguredServer { tls, place: ServerLocation::Service(host), weight: 1 })
+}
+
+/// What to write for a server with a path, which a route's `rewrite` puts before that of the request.
+fn path_meant(text: &Text<'_>) -> String {
+    let whole = text.text.trim_end_matches('/');
+    let path_at = whole.find("://").and_then(|at| Some(at + 3 + whole[at + 3..].find('/')?));
+    let parts = path_at.map(|at| whole.split_at(at));
+    match parts.filter(|_| !text.has_reference && !whole.contains(['{', '}', '?', '#', '$'])) {
+        Some((server, path)) => format!("write `{server}`, and `rewrite = \"{path}{{path}}\"` at the route"),
+        None => "end it after the port; the route's `rewrite` changes paths".to_owned(),
+    }
 }
 
 /// What to write for a server as other programs have them: without a scheme, with another one, with a weight or other words
