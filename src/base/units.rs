@@ -30,6 +30,30 @@ pub fn duration(text: &str) -> Result<Duration, &'static str> {
     Ok(Duration::from_millis(total_ms))
 }
 
+/// What [`duration`] would read for one written in another way: `5sec`, `1 minute`, `1.5h`.
+pub fn duration_meant(text: &str) -> Option<String> {
+    let text = text.trim().to_ascii_lowercase();
+    let (number, unit) = text.split_at(text.find(|it: char| !it.is_ascii_digit() && it != '.')?);
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let word = unit.trim();
+    let word = if word.len() > 2 { word.trim_end_matches('s') } else { word };
+    let (_, unit_ms) = DURATION_WORDS.iter().find(|(words, _)| words.contains(&word))?;
+    let parts = 10_u64.checked_pow(u32::try_from(fraction.len()).ok()?)?;
+    let fraction_ms = fraction.parse::<u64>().ok()?.checked_mul(*unit_ms)?.div_ceil(parts);
+    let ms = whole.parse::<u64>().ok()?.checked_mul(*unit_ms)?.checked_add(fraction_ms)?;
+    (ms <= DURATION_MS_MAX).then(|| show_duration(Duration::from_millis(ms)))
+}
+
+/// What [`size`] would read for one written in another way: `64k`, as in nginx, or `10mb`.
+pub fn size_meant(text: &str) -> Option<String> {
+    let (number, unit) = number(text.trim())?;
+    let unit = unit.trim();
+    let binary = format!("{unit}iB");
+    let is_meant = |name: &str| name.eq_ignore_ascii_case(unit) || name.eq_ignore_ascii_case(&binary);
+    let (name, _) = SIZE_UNITS.iter().find(|(name, _)| !unit.is_empty() && is_meant(name))?;
+    Some(format!("{number}{name}"))
+}
+
 /// Reads `"16KiB"`, `"10MB"`, `"512"`, bytes. The error says what to write instead.
 pub fn size(text: &str) -> Result<u64, &'static str> {
     let (number, unit) = number(text.trim()).ok_or(SIZE_HINT)?;
@@ -100,6 +124,16 @@ fn number(text: &str) -> Option<(u64, &str)> {
 const DURATION_UNITS: [(&str, u64); 5] =
     [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
+/// How others write units, in lower case and without an `s` at the end.
+const DURATION_WORDS: [(&[&str], u64); 6] = [
+    (&["w", "wk", "week"], 7 * 86_400_000),
+    (&["d", "day"], 86_400_000),
+    (&["h", "hr", "hour"], 3_600_000),
+    (&["m", "min", "minute"], 60_000),
+    (&["s", "sec", "second"], 1_000),
+    (&["ms", "msec", "milli", "millisecond"], 1),
+];
+
 /// The longest duration: longer than any sensible deadline, and far from overflow in nanoseconds.
 pub const DURATION_MAX: Duration = Duration::from_millis(DURATION_MS_MAX);
 const DURATION_MS_MAX: u64 = 366 * 86_400_000;
@@ -146,6 +180,21 @@ mod tests {
             assert_eq!(duration(text), Err(DURATION_HINT), "{text}");
         }
         assert_eq!(duration("400d"), Err("at most `366d`"));
+        for (text, meant) in [
+            ("5sec", "5s"),
+            ("1 minute", "1m"),
+            ("90 Seconds", "1m30s"),
+            ("1.5h", "1h30m"),
+            ("0.25s", "250ms"),
+            ("2 weeks", "14d"),
+            ("100 millis", "100ms"),
+            ("3ms", "3ms"),
+        ] {
+            assert_eq!(duration_meant(text).as_deref(), Some(meant), "{text}");
+        }
+        for text in ["", "5", "s", "5 parsecs", "1h 30m", "9999999999999999999 s", "400d", "1.2.3s"] {
+            assert_eq!(duration_meant(text), None, "{text}");
+        }
     }
 
     #[test]
@@ -159,6 +208,12 @@ mod tests {
             assert_eq!(size(text), Err(SIZE_HINT), "{text}");
         }
         assert_eq!(size("18446744073709551615TiB"), Err("a smaller size"));
+        for (text, meant) in [("64k", "64KiB"), ("10 M", "10MiB"), ("10mb", "10MB"), ("1gib", "1GiB")] {
+            assert_eq!(size_meant(text).as_deref(), Some(meant), "{text}");
+        }
+        for text in ["", "k", "10 pages", "10", "1.5k"] {
+            assert_eq!(size_meant(text), None, "{text}");
+        }
     }
 
     #[test]
@@ -183,7 +238,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in "\\PC*") {
-            let _ = (duration(&text), size(&text), share_ppm(&text));
+            let _ = (duration(&text), size(&text), share_ppm(&text), duration_meant(&text), size_meant(&text));
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
+use clap::builder::NonEmptyStringValueParser;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 
 use super::admin_client::{self, AdminClient, encoded};
@@ -32,7 +33,7 @@ pub struct Arguments {
     url: Option<Uri>,
     /// Explain the decision on a past request, by its x-request-id
     // Hyphens are allowed, because whoever gave the request its id may have begun it with a dash.
-    #[arg(long, value_name = "ID", allow_hyphen_values = true, conflicts_with_all = ["method", "url", "headers", "from", "offline", "all"])]
+    #[arg(long, value_name = "ID", value_parser = NonEmptyStringValueParser::new(), allow_hyphen_values = true, conflicts_with_all = ["method", "url", "headers", "from", "offline", "all"])]
     request: Option<String>,
     /// A header, as "name: value"; can be repeated
     #[arg(short = 'H', long = "header", value_parser = header)]

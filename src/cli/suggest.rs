@@ -34,7 +34,8 @@ pub struct Arguments {
 struct By(Vec<Dimension>);
 
 fn by(text: &str) -> Result<By, String> {
-    let limit = shorthand::parse(&format!("1/s by {text}")).map_err(|error| error.to_string())?;
+    let limit = shorthand::parse(&format!("1/s by {text}"))
+        .map_err(|shorthand::Error { problem, .. }| format!("{problem}: {}", problem.hint()))?;
     Ok(By(limit.by))
 }
 

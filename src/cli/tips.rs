@@ -10,7 +10,7 @@ use base::words::listed;
 pub(super) fn with_tip<'g>(
     mut error: Error,
     command: &Command,
-    given: impl Iterator<Item = &'g str>,
+    given: impl Iterator<Item = &'g str> + Clone,
 ) -> Error {
     let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::InvalidSubcommand, _) if error.get(ContextKind::SuggestedSubcommand).is_none() => {
@@ -24,6 +24,28 @@ pub(super) fn with_tip<'g>(
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "--token" => {
             Some(format!("set the variable {TOKEN_VARIABLE} to the token"))
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
+            if wrong.starts_with('-') && error.get(ContextKind::SuggestedArg).is_none() =>
+        {
+            // In place of clap's tip, which takes a misspelt option for a value.
+            let at = given.fold(command, |at, word| at.find_subcommand(word).unwrap_or(at));
+            let own = at.get_arguments().filter(|one| !one.is_hide_set() && !one.is_global_set());
+            let options: Vec<String> =
+                own.filter_map(|one| one.get_long()).map(|long| format!("--{long}")).collect();
+            let options = listed(&options.iter().map(String::as_str).collect::<Vec<_>>());
+            match wrong[1..].starts_with(|first: char| first.is_ascii_digit()) {
+                true => Some("write a number that is not negative".to_owned()),
+                false if options.is_empty() => None,
+                false => Some(format!("write {options}, or see '--help' for more")),
+            }
+        }
+        // `--key` is the file of a TLS key, for every command of ctl.
+        (ErrorKind::MissingRequiredArgument, _) if given.clone().any(|word| word == "check") => {
+            given.into_iter().any(|word| word == "--key").then(|| {
+                "write the key of the client after the policy, without '--key', which is a file for TLS"
+                    .to_owned()
+            })
         }
         _ => None,
     };
@@ -49,6 +71,22 @@ mod tests {
             (&["ctl", "override", "put"], "tip: write `add`, `list`, `show` or `delete`"),
             #[cfg(feature = "control")]
             (&["ctl", "--token", "a", "tier", "list"], "tip: set the variable SLUICEGATE_TOKEN"),
+            #[cfg(feature = "control")]
+            (
+                &["ctl", "decisions", "--since", "today"],
+                "tip: write `--consumer`, `--tenant`, `--policy`, `--refused` or `--limit`, or see '--help' for more",
+            ),
+            #[cfg(feature = "control")]
+            (&["ctl", "check", "calls", "ann", "--cost", "-1"], "tip: write a number that is not negative"),
+            #[cfg(feature = "control")]
+            (&["ctl", "check", "calls", "--key", "ann"], "after the policy, without '--key'"),
+            #[cfg(feature = "control")]
+            (&["ctl", "block", "add", "--user", "a", "--reason", "b", "--status", "404"], "write 403 or 429"),
+            #[cfg(feature = "control")]
+            (&["ctl", "block", "add", "--user", "a", "--reason", "b", "--for", "1 hour"], "write `1h`"),
+            #[cfg(feature = "replay")]
+            (&["suggest", "--log", "a", "--by", "foo"], "counted by `foo`: write consumer, tenant, ip"),
+            (&["explain", "--request", ""], "a value is required for '--request <ID>'"),
         ] {
             let error =
                 Arguments::try_parse_from([&["sluicegate"], given].concat()).expect_err("it is wrong");

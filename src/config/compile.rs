@@ -3,6 +3,7 @@
 //!
 //! The table's keys are not salted here: the process that serves requests has its own salt ([`RouteTable::salted`]).
 
+use base::words::did_you_mean;
 use policy::definition::PolicyDefinition;
 use policy::error::{DefinitionPlace, DefinitionProblem, Error};
 use policy::{CompileOptions, RouteTable};
@@ -127,6 +128,10 @@ fn finding(config: &Config, error: &Error, places: &DefinitionSpans) -> Finding 
     let hint = match (subject, problem) {
         (Subject::Policy(index), DefinitionProblem::CostAboveCapacity { capacity, .. }) => {
             config.policies.get(index).map(|policy| of_tier(policy, *capacity)).unwrap_or_default()
+        }
+        (_, DefinitionProblem::UnknownPolicy { name }) => {
+            let names: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
+            did_you_mean(name, &names).unwrap_or_else(|| "write the name of a `[policy.<name>]`".to_owned())
         }
         _ => String::new(),
     };

@@ -967,6 +967,12 @@ fn what_is_said_of_a_value_of_the_wrong_type_can_be_written_there() {
 }
 
 #[test]
+fn a_wrong_path_of_a_health_check_hides_no_other_mistake() {
+    let said = said("[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"healthz\", every = 10 }");
+    assert!(said.contains("`healthz` is not a path") && said.contains("`every` needs a unit"), "{said}");
+}
+
+#[test]
 fn a_hint_that_is_followed_is_taken() {
     // A file, what is wrong in the place of the `@`, and what the hint has for it.
     for (file, wrong, meant) in [
@@ -1203,6 +1209,24 @@ fn shapes_are_checked() {
         ("[listner.a]", "unknown key `listner` in the configuration", "1:2", "did you mean `listener`?"),
         ("[redis]", "`[redis]` needs `url`", "1:2", "write `url"),
         ("[redis]\nurl = \"http://a\"", "`url` is not a Redis URL", "2:7", "redis://127.0.0.1:6379"),
+        (
+            "[redis]\nurl = \"redis-cluster://a:6379\"",
+            "`url` is not a Redis URL",
+            "2:7",
+            "write `redis://` in `url`, and `topology = \"cluster\"`",
+        ),
+        (
+            "[redis]\nurl = \"redis+sentinel://a:26379\"",
+            "`url` is not a Redis URL",
+            "2:7",
+            "and `topology = \"sentinel:mymaster\"`",
+        ),
+        (
+            "[redis]\nurl = \"unix:///run/redis.sock\"",
+            "`url` is not a Redis URL",
+            "2:7",
+            "the gateway reaches Redis only over TCP: write `redis://127.0.0.1:6379`",
+        ),
         ("[redis]\nurl = \"redis://a:x\"", "`url` has an invalid host or port", "2:7", "r1:6379,r2:6379"),
         ("[redis]\nurl = \"redis://a/x\"", "`url` has an invalid database", "2:7", "`/0`"),
         (
@@ -1370,13 +1394,13 @@ fn listeners_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:0\"\ntimeouts = { idle = \"5 min\" }",
             "`5 min` is not a duration",
             "3:21",
-            "`5s`, `250ms`, `1m30s`",
+            "write `\"5m\"`",
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nmax = { body = \"10mb\" }",
             "`10mb` is not a size",
             "3:16",
-            "`16KiB`",
+            "write `\"10MB\"`",
         ),
         (
             "[listener.a]\nbind = \"127.0.0.1:0\"\nmax = { header-bytes = 1 }",
@@ -1465,7 +1489,42 @@ fn upstreams_are_checked() {
             "2:11",
             "write `http://10.0.0.1:80`",
         ),
-        ("[upstream.a]\nservers = \"http://a/b\"", "`http://a/b` has a path", "2:11", "`rewrite`"),
+        (
+            "[upstream.a]\nservers = \"http://a/b\"",
+            "`http://a/b` has a path",
+            "2:11",
+            "write `http://a`, and `rewrite = \"/b{path}\"` at the route",
+        ),
+        (
+            "[upstream.a]\nservers = \"tcp://10.0.0.1:5432\"",
+            "`tcp://10.0.0.1:5432` is not an HTTP server",
+            "2:11",
+            "docs/not-included.md names alternatives; if the server speaks HTTP, write `http://10.0.0.1:5432`",
+        ),
+        (
+            "[[route]]\npath = \"/\"\nto = \"fastcgi://10.0.0.1:9000\"",
+            "`fastcgi://10.0.0.1:9000` is not an HTTP server",
+            "3:6",
+            "the gateway speaks only HTTP to upstreams: docs/not-included.md names alternatives",
+        ),
+        (
+            "[[route]]\npath = \"/\"\nto = { a = 95, b = 5 }",
+            "`to` takes weights in a list",
+            "3:6",
+            "write `to = [{ upstream = \"a\", weight = 95 }, { upstream = \"b\", weight = 5 }]`",
+        ),
+        (
+            "[upstream.a]\nservers = \"wss://10.0.0.1:443\"",
+            "`wss://10.0.0.1:443` is not an upstream's URL",
+            "2:11",
+            "write `https://10.0.0.1:443`",
+        ),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"healthz\", status = \"2xx\" }",
+            "`healthz` is not a path",
+            "3:19",
+            "write it like `/healthz`",
+        ),
         (
             "[upstream.a]\nservers = \"http://a:99999\"",
             "`http://a:99999` has a port out of range",

@@ -125,9 +125,25 @@ fn a_policy_that_is_not_in_force_has_no_list() {
     let unknown = gateway.admin("/v1/hot-keys?policy=nope");
     assert_eq!(
         (unknown.status, unknown.json()["detail"].as_str()),
-        (404, Some("no policy of this name is in force"))
+        (404, Some("no policy of this name is in force: write `calls`"))
     );
     assert_eq!(gateway.admin("/v1/hot-keys?policy=calls").json()["items"], serde_json::json!([]));
+    let unknown = gateway.admin("/v1/decisions?policy=nope");
+    assert_eq!(
+        (unknown.status, unknown.json()["detail"].as_str()),
+        (404, Some("no policy of this name is in force: write `calls`"))
+    );
+    assert_eq!(gateway.admin("/v1/decisions?policy=calls").json()["items"], serde_json::json!([]));
+    for (path, detail) in [
+        ("/v1/keys/nope/192.0.2.1", "no policy of this name is in force: write `calls`"),
+        (
+            "/v1/keys/calls",
+            "the path must have one value for each dimension of the policy, in the order of its `by`",
+        ),
+    ] {
+        let unknown = gateway.admin(path);
+        assert_eq!((unknown.status, unknown.json()["detail"].as_str()), (404, Some(detail)), "{path}");
+    }
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn the_worst_day_of_each_algorithm_is_what_the_page_says() {
     let windows = spent(&fixed, 0);
     let first = windows.partition_point(|time| *time < 11 * PERIOD_NS);
     assert_eq!(first as u64, day, "a window of the clock");
-    assert!(row("| `fixed-window` |")[3].contains("100,000 by the calendar; 200,000"));
+    assert!(row("| `fixed-window` |")[3].contains("100,000 per calendar day; 200,000"));
 }
 
 #[test]

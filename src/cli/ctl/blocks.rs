@@ -10,6 +10,11 @@ use super::call::{Call, ChangeOptions, Column, View, duration_text};
 use super::send;
 use crate::admin_client::AdminClient;
 
+/// Clap's own range would take every status between the two.
+fn block_status(text: &str) -> Result<u16, &'static str> {
+    text.parse().ok().filter(|status| [403, 429].contains(status)).ok_or("write 403 or 429")
+}
+
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum BlockCommand {
     /// Refuse a consumer, a tenant, an address or another value from now on
@@ -17,7 +22,7 @@ pub(super) enum BlockCommand {
         #[command(flatten)]
         whose: Whose,
         /// The status of the responses: 403, or 429 with Retry-After
-        #[arg(long, default_value_t = 403, value_parser = clap::value_parser!(u16).range(403..=429))]
+        #[arg(long, default_value_t = 403, value_parser = block_status)]
         status: u16,
         /// Do not ask before your own address is blocked
         #[arg(long)]

@@ -64,10 +64,14 @@ pub(super) fn whole_number(text: &str) -> Result<u64, &'static str> {
 }
 
 /// A duration as gateway.toml has it; the gateway reads it again, and its words would name a field of the body.
-pub(super) fn duration_text(text: &str) -> Result<String, &'static str> {
+pub(super) fn duration_text(text: &str) -> Result<String, String> {
     match units::duration(text) {
         Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err("write whole numbers with d, h, m, s or ms, such as `1h` or `1h30m`, `366d` at most"),
+        Err(_) => Err(match units::duration_meant(text) {
+            Some(meant) => format!("write `{meant}`"),
+            None => "write whole numbers with d, h, m, s or ms, such as `1h` or `1h30m`, `366d` at most"
+                .to_owned(),
+        }),
     }
 }
 

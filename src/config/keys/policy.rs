@@ -48,7 +48,7 @@ sections! {
         /// table's `default`
         "default-tier": Text, Means("the strictest");
         /// how windows [count](#algorithms)
-        "algorithm": Words(|| words(&ALGORITHMS)), Means("`\"token-bucket\"`; by the calendar `\"fixed-window\"`");
+        "algorithm": Words(|| words(&ALGORITHMS)), Means("`\"token-bucket\"`; for calendar limits `\"fixed-window\"`");
         /// the time zone of [calendar](limit-text.md#calendar) limits (day, week, month, year), as in the IANA database:
         /// `"Europe/Berlin"`
         "time-zone": Text, Means("UTC");
@@ -199,7 +199,7 @@ sections! {
         );
     }
     RULE = "a rule" {
-        /// the entries of which a descriptor must consist: `[{ generic_key = "checkout" }, { user_id = "*" }]`, in this
+        /// all entries of a matching descriptor: `[{ generic_key = "checkout" }, { user_id = "*" }]`, in this
         /// order, at most 32. A table of several keys matches them in any order, at most 4
         "entries": Any(&[Map(&Entry(&Text)), List(&Map(&Entry(&Text)))]),
             Needs("a rule needs `entries`", "write `entries = { remote_address = \"*\" }`");

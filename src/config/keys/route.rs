@@ -109,7 +109,7 @@ sections! {
         "remove": Texts;
         /// headers that replace those of the same name; an array is several headers of one name
         "set": Map(&Field(&Texts));
-        /// headers to add beside those of the same name; an array is several headers of one name
+        /// headers to add to those of the same name; an array is several headers of one name
         "add": Map(&Field(&Texts));
         /// only in `response-headers` of a route: whether refusals by the gateway get the changes, too
         "always": Bool, ValueBeside(&[], "false");

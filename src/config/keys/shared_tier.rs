@@ -60,7 +60,7 @@ sections! {
         "copy": Path, ValueBeside(&[], "/var/lib/sluicegate/control.json");
         /// with `sqlite:` and [`[redis]`](redis.md): states that there is no other node
         "single-node": Bool, Value("false");
-        /// rows of [usage by the minute](../../control-usage.md#minute-by-minute) that this node writes per minute: one
+        /// rows of [usage per minute](../../control-usage.md#minute-by-minute) that this node writes per minute: one
         /// row for each policy, consumer and tenant with a decision. `0`: usage is not counted
         "usage-rows": Number(0, USAGE_ROWS_MAX), Value("1000");
     }

@@ -8,6 +8,7 @@ use limiter::global::config::{
     WeightedServer,
 };
 
+use crate::keys::foreign::foreign_key;
 use crate::load::mask;
 use crate::load::report::Fields;
 use crate::load::sections;
@@ -158,6 +159,9 @@ fn read_url(text: &Text<'_>, default_port: u16) -> Option<Vec<Server>> {
     let (tls, rest) = match text.text.split_once("://") {
         Some(("redis", rest)) => (false, rest),
         Some(("rediss", rest)) => (true, rest),
+        Some((scheme, _)) if let Some((_, hint)) = foreign_key("the scheme of Redis", scheme) => {
+            return wrong("is not a Redis URL", hint);
+        }
         _ => return wrong("is not a Redis URL", "write it like `redis://127.0.0.1:6379`"),
     };
     let (user, hosts) = rest.rsplit_once('@').unwrap_or(("", rest));

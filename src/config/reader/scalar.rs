@@ -296,6 +296,7 @@ impl<'c> Value<'c> {
             Err(hint) => {
                 let is_off = self.kinds().any(|kind| matches!(kind, Kind::TimeOrOff(_)));
                 let or_off = if is_off { ", or `\"off\"`" } else { "" };
+                let hint = meant(&text, units::duration_meant, hint);
                 text.wrong(format!("{} is not a duration", text.shown()), format!("write {hint}{or_off}"));
                 None
             }
@@ -318,6 +319,7 @@ impl<'c> Value<'c> {
                 None
             }
             Err(hint) => {
+                let hint = meant(&text, units::size_meant, hint);
                 text.wrong(format!("{} is not a size", text.shown()), format!("write {hint}"));
                 None
             }
@@ -346,6 +348,12 @@ impl<'c> Value<'c> {
     pub(crate) fn choice<T: Clone>(&self, choices: &[(&str, T)]) -> Option<T> {
         self.text()?.choice(choices)
     }
+}
+
+/// A value as it is meant, or the general hint if that is not clear.
+fn meant(text: &Text<'_>, read: fn(&str) -> Option<String>, hint: &str) -> String {
+    let meant = read(&text.text).filter(|_| !text.has_reference);
+    meant.map_or_else(|| hint.to_owned(), |meant| format!("`\"{meant}\"`"))
 }
 
 /// Whether a value is a limit: under that key, or of a tier.

@@ -106,6 +106,15 @@ pub(crate) fn holds_tables(value: &Value<'_>) -> bool {
     value.value.as_table().is_some_and(|table| table.values().all(|value| value.get_ref().is_table()))
 }
 
+/// Names and numbers, if a value is a table of nothing but them.
+pub(crate) fn numbers<'c>(value: &Value<'c>) -> Option<Vec<(&'c str, &'c str)>> {
+    let table = value.value.as_table()?;
+    table
+        .iter()
+        .map(|(key, value)| Some((&**key.get_ref(), value.get_ref().as_integer()?.as_str())))
+        .collect()
+}
+
 /// A longer text is not repeated, because its line is shown above the hint.
 const SHOWN_BYTES_MAX: usize = 100;
 

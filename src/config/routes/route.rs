@@ -24,9 +24,9 @@ use crate::load::context::ImpliedSection;
 use crate::load::report::{DefinitionSpans, Fields, Hint, SourceSpan, quoted};
 use crate::load::sections;
 use crate::load::text::Text;
-use crate::printer::text as show_text;
+use crate::printer::{array, table as show_table, text as show_text};
 use crate::process::listener;
-use crate::reader::unknown::holds_tables;
+use crate::reader::unknown::{holds_tables, numbers};
 use crate::reader::{Table, Value};
 use crate::routes::{access, compress, headers, method, mirror, redirect, retry};
 use crate::settings::Config;
@@ -241,6 +241,15 @@ impl Reader<'_> {
 
     /// Several upstreams with their shares. `None` if one of them cannot be read.
     fn split(&mut self, to: &Value<'_>) -> Option<DestinationDefinition> {
+        let numbers = numbers(to).unwrap_or_default();
+        if numbers.iter().any(|(name, _)| !matches!(*name, "upstream" | "weight")) {
+            let part = |(name, weight): &(&str, &str)| {
+                show_table([("upstream", show_text(name)), ("weight", (*weight).to_owned())])
+            };
+            let hint = format!("write `to = {}`", array(numbers.iter().map(part)));
+            to.wrong("`to` takes weights in a list", hint);
+            return None;
+        }
         let values = if to.is_table() { vec![to.clone()] } else { to.array()? };
         if values.is_empty() {
             to.wrong("`to` is empty", "name an upstream");

@@ -56,7 +56,7 @@ fn candidates_are_checked() {
             &with("replaces = \"serch\"\n[[route]]\nlimit = \"new\"\nrespond = {}"),
             "no policy is called `serch`",
             "6:12",
-            "",
+            "did you mean `search`?",
         ),
         (&with("by = []\nreplaces = \"new\""), "a policy cannot replace itself", "7:12", ""),
         (&second, "`search` has the candidate `new` already; try one after the other", "9:12", ""),

@@ -30,7 +30,7 @@ fn check(value: &Value<'_>, http: HttpVersion, servers: &[ConfiguredServer]) -> 
     let mut check = HealthCheckConfig::default();
     let (path, tcp, grpc) = (table.value("path"), table.value("tcp"), table.value("grpc"));
     match (&path, &tcp, &grpc) {
-        (Some(path), None, None) => check.probe = http_probe(&table, path)?,
+        (Some(path), None, None) => check.probe = http_probe(&table, path).unwrap_or(check.probe),
         (None, Some(tcp), None) => {
             if tcp.boolean() == Some(false) {
                 tcp.wrong("`tcp` can only be true", "leave `health` out to check nothing");

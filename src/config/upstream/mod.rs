@@ -13,6 +13,7 @@ use upstream::config::{
     ServerLocation, UploadConfig, UpstreamTimeouts,
 };
 
+use super::keys::foreign::foreign_key;
 use super::keys::upstream::{BALANCES, HOSTS, VERSIONS};
 use super::limits::windows;
 use super::load::report::{Fields, Hint};
@@ -189,6 +190,12 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     let (tls, authority) = match text.text.split_once("://") {
         Some(("http" | "http+srv", rest)) => (false, rest),
         Some(("https" | "https+srv", rest)) => (true, rest),
+        Some((scheme, _)) if let Some((_, hint)) = foreign_key("the scheme of a server", scheme) => {
+            let meant = url_meant(&text.text).filter(|_| !text.has_reference);
+            let or = meant.map(|meant| format!("; if the server speaks HTTP, {meant}")).unwrap_or_default();
+            text.wrong(format!("{} is not an HTTP server", text.shown()), format!("{hint}{or}"));
+            return None;
+        }
         _ => return wrong("is not an upstream's URL", "write it like `http://127.0.0.1:3000`"),
     };
     if let (false, Some(path)) = (tls, authority.strip_prefix("unix:")) {
@@ -210,8 +217,7 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         return wrong("is more than one URL", "write one URL");
     }
     if authority.contains(['/', '?', '#']) {
-        let hint = "end it after the port; the route's `rewrite` changes paths";
-        text.wrong(format!("{} has a path", text.shown()), hint);
+        text.wrong(format!("{} has a path", text.shown()), path_meant(text));
         return None;
     }
     // Without `$` and the like, because those are variables of other programs.
@@ -240,6 +246,17 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
     Some(ConfiguredServer { tls, place: ServerLocation::Service(host), weight: 1 })
 }
 
+/// What to write for a server with a path, which a route's `rewrite` puts before that of the request.
+fn path_meant(text: &Text<'_>) -> String {
+    let whole = text.text.trim_end_matches('/');
+    let path_at = whole.find("://").and_then(|at| Some(at + 3 + whole[at + 3..].find('/')?));
+    let parts = path_at.map(|at| whole.split_at(at));
+    match parts.filter(|_| !text.has_reference && !whole.contains(['{', '}', '?', '#', '$'])) {
+        Some((server, path)) => format!("write `{server}`, and `rewrite = \"{path}{{path}}\"` at the route"),
+        None => "end it after the port; the route's `rewrite` changes paths".to_owned(),
+    }
+}
+
 /// What to write for a server as other programs have them: without a scheme, with another one, with a weight or other words
 /// beside it, or several in one text. `None` if that is not clear.
 pub(super) fn url_meant(text: &str) -> Option<String> {
@@ -249,7 +266,7 @@ pub(super) fn url_meant(text: &str) -> Option<String> {
         let is_host = authority.contains(['.', ':']) && !authority.contains(NOT_IN_HOSTS);
         let is_server =
             is_host && authority.parse::<http::uri::Authority>().is_ok_and(|it| !it.host().is_empty());
-        let scheme = if matches!(scheme, "https" | "grpcs") { "https" } else { "http" };
+        let scheme = if matches!(scheme, "https" | "grpcs" | "wss") { "https" } else { "http" };
         is_server.then(|| format!("{scheme}://{authority}"))
     };
     // Nothing before an `@`, because a part of it may be a password.

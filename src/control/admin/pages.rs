@@ -17,7 +17,7 @@ use super::readiness::ProcessPhase;
 use super::refusal::AdminRefusal;
 use super::state::AdminState;
 use super::{gzip, reply, scrape_format};
-use base::clock;
+use base::{clock, words};
 use net::descriptors;
 use policy::percent::{self, Plus};
 
@@ -89,7 +89,13 @@ pub(super) async fn key(Of(state): Of<Arc<AdminState>>, Query(asked): Query<Abou
     let parts = parts.ok_or(AdminRefusal::Encoding)?;
     let (policy, values) = parts.split_first().ok_or(AdminRefusal::Encoding)?;
     let tenant = asked.tenant.as_ref().map(|tenant| tenant.0.as_str());
-    let shown = (state.key)(policy, values, tenant).ok_or(AdminRefusal::NoSuchKey)?;
+    let shown = (state.key)(policy, values, tenant).ok_or_else(|| {
+        let policies = (state.counts.names)().policies;
+        match policies.contains(policy) {
+            true => AdminRefusal::NoSuchKey,
+            false => AdminRefusal::UnknownName(words::unknown("policy", policy, &policies)),
+        }
+    })?;
     Ok(reply::json(shown.await))
 }
 

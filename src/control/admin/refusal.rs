@@ -63,9 +63,7 @@ pub(super) enum AdminRefusal {
     Explain(#[from] explain::Error),
     #[error("a value is not percent-encoded UTF-8")]
     Encoding,
-    #[error(
-        "no policy of this name is in force, or the path does not have exactly one value for each of its dimensions"
-    )]
+    #[error("the path must have one value for each dimension of the policy, in the order of its `by`")]
     NoSuchKey,
     /// A body, a query or header fields that cannot be read.
     #[error("{}", details(.0))]

@@ -18,6 +18,7 @@ use crate::admin::access::AdminRole::Read;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{Database, Time};
+use base::words;
 use observe::record::decisions::{DecisionSample, printable, told};
 
 /// Which decisions to list.
@@ -194,6 +195,11 @@ async fn list(Of(state): Of<Arc<AdminState>>, Query(listed): Query<DecisionQuery
     };
     let samples = state.decisions.newest(holds, listed.limit.unwrap_or(MOST));
     let mut items: Vec<Value> = samples.iter().map(|sample| sample.to_json()).collect();
+    // Not before, because decisions outlive a policy.
+    let policies = (state.counts.names)().policies;
+    if let Some(policy) = policy.filter(|policy| items.is_empty() && !policies.contains(policy)) {
+        return Err(AdminRefusal::UnknownName(words::unknown("policy", &policy, &policies)));
+    }
     cut_addresses(&state, &mut items);
     Ok(answer::json(&DecisionList { items: shown(items) }))
 }

@@ -17,6 +17,7 @@ use crate::admin::counts::HotKeysShown;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::Time;
+use base::words;
 use metrics::hot_keys::{EACH_MAX, FleetRow, HotKeyFilter, HotKeyReport, MINUTES_MAX, shown_name};
 
 /// A query for hot keys.
@@ -121,13 +122,18 @@ pub(super) fn describe(document: &mut Document) {
 async fn list(Of(state): Of<Arc<AdminState>>, Query(listed): Query<HotKeyQuery>) -> Answer {
     let minutes = listed.minutes.unwrap_or(1);
     let policy = listed.policy.map(|name| name.0);
-    let asked = HotKeyFilter { policy, minutes, each: listed.limit.unwrap_or(EACH) };
+    let asked = HotKeyFilter { policy: policy.clone(), minutes, each: listed.limit.unwrap_or(EACH) };
     let Some(hot_keys) = &state.counts.hot_keys else {
         return Err(AdminRefusal::NotFound("hot keys are not recorded: write `hot-keys = true` in [limits]"));
     };
     let shown = hot_keys(asked).await;
     if !shown.is_known {
-        return Err(AdminRefusal::NotFound("no policy of this name is in force"));
+        let policies = (state.counts.names)().policies;
+        return Err(AdminRefusal::UnknownName(words::unknown(
+            "policy",
+            &policy.unwrap_or_default(),
+            &policies,
+        )));
     }
     let items = shown.own.iter().map(|row| row_of(row, &shown)).collect();
     let fleet = shown.fleet.as_ref().map(|(nodes, rows)| HotFleet {

@@ -141,4 +141,6 @@ async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answe
     change.unpublish::<PolicyRow>(&id, NOT_FOUND).await
 }
 
-const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("the database has no policy of this name");
+const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound(
+    "the database has no policy of this name; policies of gateway.toml are changed there",
+);

@@ -196,12 +196,13 @@ fn of_text(
 ) -> Result<(NonZeroU64, NonZeroU64, Option<f64>, Option<String>), AdminRefusal> {
     let wrong = |detail: &str| Err(AdminRefusal::in_field("limit", format!("`limit` {detail}")));
     let read = shorthand::parse(limit).map_err(|Error { problem, .. }| {
-        let hint = problem.hint().replace(" by consumer", "");
+        let hint =
+            problem.hint().replace(", \"1_000/10s by consumer\" or \"32 in flight\"", " or \"1_000/10s\"");
         AdminRefusal::in_field("limit", format!("`limit` is invalid: {problem}: {hint}"))
     })?;
     let quota = read.window;
     if !read.by.is_empty() || quota.algorithm() == Algorithm::Concurrency {
-        return wrong("must be one window over time, without `by`");
+        return wrong("must be one limit over a period, such as `100/m`, without `by`");
     }
     let is_bucket = matches!(algorithm.as_deref(), None | Some("token-bucket" | "leaky-bucket"));
     if read.has_burst && (quota.calendar().is_some() || !is_bucket) {

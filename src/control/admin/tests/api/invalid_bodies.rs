@@ -35,7 +35,11 @@ async fn a_limit_of_a_tier_that_is_refused_is_named_with_what_to_write() {
             "#/limit",
             "`limit` is invalid: the period of the limit is missing: write it as",
         ),
-        (json!({ "limit": "5/s by ip" }), "#/limit", "`limit` must be one window over time, without `by`"),
+        (
+            json!({ "limit": "5/s by ip" }),
+            "#/limit",
+            "`limit` must be one limit over a period, such as `100/m`, without `by`",
+        ),
         (json!({ "limit": "5/s", "burst-multiplier": 2 }), "#/limit", "`limit` cannot be combined with"),
         (
             json!({ "limit-value": 5 }),
