@@ -252,6 +252,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, DefinitionSp
         canonical: Canonical::default(),
     };
     (config.listeners, places.listeners) = process::listener::read_all(&documents);
+    config.listeners.iter_mut().for_each(|listener| listener.nat64 = config.client_ip.nat64.clone());
     places.auth = auth_places;
     (config.redis, places.redis) = process::redis::read(&documents);
     (config.database, places.database) = process::database::read(&documents);

@@ -129,6 +129,7 @@ max = { header-bytes = "16KiB", headers = 50, uri-bytes = 4096, body = "10MB", s
 trust = ["10.0.0.0/8", "fd00::/8", "192.0.2.1"]
 header = "forwarded"
 ipv6-prefix = 56
+nat64 = ["2001:db8:64::/96"]
 
 [upstream.orders]
 servers = ["http://10.0.1.10:8080", { url = "https://[fd00::1]/", weight = 2 }]
@@ -1439,6 +1440,18 @@ fn listeners_are_checked() {
             "write `10.0.0.0/8`",
         ),
         ("[client-ip]\nipv6-prefix = 129", "`ipv6-prefix` is out of range", "2:15", "from 1 to 128"),
+        (
+            "[client-ip]\nnat64 = \"2001:db8::/95\"",
+            "`2001:db8::/95` is no prefix of a NAT64 translator",
+            "2:9",
+            "32, 40, 48, 56, 64 or 96 bits",
+        ),
+        (
+            "[client-ip]\nnat64 = [\"10.0.0.0/8\"]",
+            "`10.0.0.0/8` is no prefix of a NAT64 translator",
+            "2:10",
+            "an IPv6 prefix",
+        ),
     ]);
 }
 

@@ -52,13 +52,11 @@ pub struct AddressRules {
 
 impl AddressRules {
     /// Whether a client is admitted. `client` must be canonical, that is, not an IPv4-mapped IPv6 address. Behind a
-    /// translator it is denied for the IPv4 address that it carries, too, but not allowed for it, because the
-    /// translator's address is all that is proven.
+    /// translator both its address and the IPv4 address that this carries count.
     pub fn admit(&self, client: IpAddr) -> bool {
-        let has = |networks: &Networks, ip| networks.containing(ip).is_some();
-        !has(&self.deny, client)
-            && !has(&self.deny, carried_address(client))
-            && (self.allow.is_empty() || has(&self.allow, client))
+        let forms = [client, carried_address(client)];
+        let has = |networks: &Networks| forms.iter().any(|ip| networks.containing(*ip).is_some());
+        !has(&self.deny) && (self.allow.is_empty() || has(&self.allow))
     }
 }
 
@@ -81,7 +79,8 @@ mod tests {
         assert!(!admits(&[], &["192.0.2.0/24"], "64:ff9b::192.0.2.1"), "behind a translator");
         assert!(!admits(&[], &["64:ff9b::/96"], "64:ff9b::192.0.2.1"));
         assert!(admits(&[], &["192.0.2.0/24"], "64:ff9b::198.51.100.1"));
-        assert!(!admits(&["192.0.2.0/24"], &[], "64:ff9b::192.0.2.1"));
+        assert!(admits(&["192.0.2.0/24"], &[], "64:ff9b::192.0.2.1"));
+        assert!(!admits(&["192.0.2.0/24"], &[], "64:ff9b::198.51.100.1"));
         assert!(admits(&["192.0.2.0/24"], &[], "192.0.2.1"));
         assert!(!admits(&["192.0.2.0/24"], &[], "198.51.100.1"));
         assert!(!admits(&["192.0.2.0/24"], &["192.0.2.1/32"], "192.0.2.1"));

@@ -14,6 +14,7 @@ pub mod json;
 pub mod keys;
 pub mod list_field;
 pub mod matching;
+pub mod nat64;
 pub mod networks;
 pub mod percent;
 pub mod query;

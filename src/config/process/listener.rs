@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 
 use gateway::proxy::config::ClientIp;
 use gateway::service::config::ListenerConfig;
@@ -10,6 +10,7 @@ use net::listening::Bind;
 use net::tls::{self, Demand};
 use net::unix_socket::Rights;
 use policy::access::AddressRules;
+use policy::nat64::Nat64;
 
 use crate::keys::foreign::foreign_value;
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
@@ -190,7 +191,23 @@ pub(crate) fn read_client_ip(documents: &[Table<'_>]) -> ClientIp {
     }
     table.word("header", &FORWARDED, &mut client_ip.header);
     table.number("ipv6-prefix", &mut client_ip.ipv6_prefix);
+    if let Some(value) = table.value("nat64") {
+        client_ip.nat64 = Nat64::new(value.texts().iter().filter_map(translator).collect());
+    }
     client_ip
+}
+
+/// The prefix of a translator.
+fn translator(text: &Text<'_>) -> Option<Ipv6Net> {
+    match network(text)? {
+        IpNet::V6(prefix) if Nat64::is_length(prefix.prefix_len()) => Some(prefix),
+        _ => {
+            let hint =
+                "write an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits, for example `2001:db8:64::/96`";
+            text.wrong(format!("{} is no prefix of a NAT64 translator", text.shown()), hint);
+            None
+        }
+    }
 }
 
 /// `allow` and `deny`: the addresses of clients that are admitted.

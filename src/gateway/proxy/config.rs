@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use ipnet::IpNet;
+use policy::nat64::Nat64;
 
 /// Which hops may report a client's address, and in which header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct ClientIp {
     pub header: ForwardedHeader,
     /// Bits of an IPv6 address that count as one client.
     pub ipv6_prefix: u8,
+    /// Translators whose clients are seen by their IPv4 addresses.
+    pub nat64: Nat64,
 }
 
 /// The header in which a client's address is read from trusted hops and passed on to upstreams.
@@ -91,6 +94,7 @@ impl Default for ClientIp {
             trusts_unix: false,
             header: ForwardedHeader::default(),
             ipv6_prefix: 64,
+            nat64: Nat64::default(),
         }
     }
 }

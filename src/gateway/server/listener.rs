@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::service::config;
 use base::{identity::NO_ADDRESS, log_lines::RareLine};
+use policy::request::counted_address;
 
 /// What all workers share of one listener. A reload keeps it, so that its caps count connections from before, too.
 #[derive(Debug)]
@@ -69,10 +70,12 @@ impl Admission {
         if client == NO_ADDRESS {
             return Ok(self);
         }
-        let client = counted_as(client);
+        let config = self.listener.config.load();
+        // An IPv6 /64 counts as one client, which is what a single host is usually given.
+        let client = counted_address(config.nat64.carried(client), 64);
         let mut per_ip = self.listener.per_ip.lock().unwrap_or_else(PoisonError::into_inner);
         let count = per_ip.entry(client).or_insert(0);
-        if *count >= self.listener.config.load().connections_per_ip_max {
+        if *count >= config.connections_per_ip_max {
             drop(per_ip);
             return Err(metrics::RefusedConnection::ConnectionsPerIp);
         }
@@ -94,14 +97,6 @@ impl Drop for Admission {
                 per_ip.remove(&client);
             }
         }
-    }
-}
-
-/// What counts as one client: an IPv4 address, or an IPv6 /64, which is what a single host is usually given.
-fn counted_as(peer: IpAddr) -> IpAddr {
-    match peer.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6((u128::from(ip) & !u128::from(u64::MAX)).into()),
-        ip => ip,
     }
 }
 

@@ -13,6 +13,7 @@ use net::tls;
 use net::unix_socket::Rights;
 use policy::access::AddressRules;
 use policy::definition::HttpsRedirect;
+use policy::nat64::Nat64;
 use policy::response::changes::FixedChanges;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +55,8 @@ pub struct ListenerConfig {
     pub connections_max: usize,
     /// For each client address; for IPv6, each /64.
     pub connections_per_ip_max: usize,
+    /// Translators whose clients count by their IPv4 addresses.
+    pub nat64: Nat64,
     pub timeouts: ClientTimeouts,
     /// What its clients may send at most.
     pub max: Sizes,
@@ -84,6 +87,7 @@ impl ListenerConfig {
             reuse_port: false,
             connections_max: CONNECTIONS_MAX_UNWRITTEN,
             connections_per_ip_max: 50_000,
+            nat64: Nat64::default(),
             timeouts: ClientTimeouts::default(),
             max: Sizes::default(),
         }

@@ -23,13 +23,14 @@ pub struct RequestClient {
 
 /// Finds the client behind `peer`: the peer itself unless it is a trusted hop; else the first address from the right of
 /// the forwarding header that is not a trusted hop. An unreadable element ends the walk, and the hop before it is the
-/// client, because everything to its left could be forged.
+/// client, because everything to its left could be forged. A hop is trusted by its own address, a client is seen by the one
+/// that a translator's address carries.
 pub fn find(config: &ClientIp, peer: IpAddr, headers: &HeaderMap) -> RequestClient {
     let peer = peer.to_canonical();
     if !is_hop(config, peer) {
-        return RequestClient { ip: peer, trusted_peer: false };
+        return RequestClient { ip: config.nat64.carried(peer), trusted_peer: false };
     }
-    RequestClient { ip: walk(config, peer, headers).ip, trusted_peer: true }
+    RequestClient { ip: config.nat64.carried(walk(config, peer, headers).ip), trusted_peer: true }
 }
 
 /// Where the walk past trusted hops ends.
@@ -183,6 +184,8 @@ fn zoneless(node: &str) -> Option<IpAddr> {
 mod tests {
     use http::HeaderValue;
 
+    use policy::nat64::Nat64;
+
     use super::*;
     use crate::proxy::headers::tests::map;
 
@@ -192,6 +195,7 @@ mod tests {
             header,
             trusts_unix: false,
             ipv6_prefix: 64,
+            nat64: Nat64::new(vec!["2001:db8:64::/96".parse().expect("a prefix")]),
         }
     }
 
@@ -207,6 +211,18 @@ mod tests {
             &map(&[("x-forwarded-for", "1.1.1.1")]),
         );
         assert_eq!(found, RequestClient { ip: ip("192.0.2.1"), trusted_peer: false });
+    }
+
+    #[test]
+    fn a_client_behind_a_translator_is_seen_by_its_ipv4_address_and_no_hop_is_trusted_by_it() {
+        let found = |peer: &str, reported: &'static str| {
+            let config = trusting(ForwardedHeader::XForwarded);
+            find(&config, ip(peer), &map(&[("x-forwarded-for", reported)]))
+        };
+        let client = |address: &str, trusted_peer| RequestClient { ip: ip(address), trusted_peer };
+        assert_eq!(found("2001:db8:64::192.0.2.1", "1.1.1.1"), client("192.0.2.1", false));
+        assert_eq!(found("2001:db8:64::10.0.0.1", "1.1.1.1"), client("10.0.0.1", false));
+        assert_eq!(found("10.0.0.1", "2001:db8:64::192.0.2.1"), client("192.0.2.1", true));
     }
 
     #[test]

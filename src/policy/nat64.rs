@@ -1,0 +1,63 @@
+//! IPv4 addresses inside IPv6 ones: the prefixes of translators (RFC 6052).
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use ipnet::Ipv6Net;
+
+/// Prefixes of translators beside the well-known one, which [`carried_address`](super::request::carried_address) knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nat64(Vec<Ipv6Net>);
+
+impl Nat64 {
+    /// Whether a prefix of this length can carry an IPv4 address (RFC 6052 section 2.2).
+    pub fn is_length(prefix_len: u8) -> bool {
+        LENGTHS.contains(&prefix_len)
+    }
+
+    /// `prefixes` have lengths of which `is_length` holds.
+    pub fn new(prefixes: Vec<Ipv6Net>) -> Nat64 {
+        Nat64(prefixes)
+    }
+
+    /// The IPv4 address that a translator of these prefixes has put into an IPv6 one; else the address itself.
+    pub fn carried(&self, address: IpAddr) -> IpAddr {
+        let IpAddr::V6(ip) = address else { return address };
+        let Some(prefix) = self.0.iter().find(|prefix| prefix.contains(&ip)) else { return address };
+        let bits = ip.to_bits();
+        // Bits 64 to 71 are skipped, because they are zero in every such address (RFC 6052 section 2.2).
+        let kept = (bits >> 64 << 56) | (bits & ((1 << 56) - 1));
+        let behind = match prefix.prefix_len() {
+            96 => bits as u32,
+            length => (kept << length >> 88) as u32,
+        };
+        IpAddr::V4(Ipv4Addr::from_bits(behind))
+    }
+}
+
+const LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of RFC 6052 section 2.4.
+    #[test]
+    fn every_length_carries_the_address_where_the_rfc_puts_it() {
+        let carried = |prefix: &str, address: &str| {
+            let nat64 = Nat64::new(vec![prefix.parse().expect("a prefix")]);
+            nat64.carried(address.parse().expect("an address")).to_string()
+        };
+        for (prefix, address) in [
+            ("2001:db8::/32", "2001:db8:c000:221::"),
+            ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
+            ("2001:db8:122::/48", "2001:db8:122:c000:2:2100::"),
+            ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:221::"),
+            ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
+            ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
+        ] {
+            assert_eq!(carried(prefix, address), "192.0.2.33", "{prefix}");
+        }
+        assert_eq!(carried("64:ff9b:1::/48", "2001:db8::1"), "2001:db8::1", "of no translator");
+        assert_eq!(carried("2001:db8::/32", "192.0.2.7"), "192.0.2.7");
+    }
+}
