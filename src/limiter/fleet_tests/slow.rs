@@ -336,7 +336,7 @@ fn requests_of_many_units_get_what_one_exact_limit_gives() {
                 let mut scene = Scene::new(nodes, quota, 0.05, WhenDown::Local, 1, 2);
                 let (mut state, mut right) = (State::default(), 0);
                 let gap_ns = SECOND * (most + 1) / 2 / (limit * load);
-                let (mut next_ns, end_ns) = (NOW, NOW + 30 * SECOND);
+                let (mut next_ns, end_ns) = (NOW, NOW + 90 * SECOND);
                 while scene.now_ns < end_ns {
                     while next_ns <= scene.now_ns {
                         next_ns += gap_ns / 2 + scene.random.next() % gap_ns;
