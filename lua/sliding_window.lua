@@ -8,7 +8,7 @@
 -- ARGV  none of its own: a plan (limit, period_ns)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, save, charges (see take.lua), carried
 --
--- What weighs is rounded up to a unit, and exact before: products beyond 2^53 are taken apart. Periods beyond 2^51
+-- What weighs is rounded down to a unit, and exact before: products beyond 2^53 are taken apart. Periods beyond 2^51
 -- microseconds (71 years) are not, and one beyond 2^53 counts as that (285 years). A changed limit keeps both counts, a
 -- changed period what they weigh together. A count above the limit is a debt: when its window ends, one limit of it
 -- weighs, and the rest counts in the next.
@@ -62,9 +62,7 @@ end
 local function estimate(index, previous, current, period_us)
   if previous == 0 then return current end
   local elapsed_us = max(0, now_us - index * period_us)
-  local weighed, rest = scaled(previous, period_us - elapsed_us, period_us)
-  if rest > 0 then weighed = weighed + 1 end
-  return weighed + current
+  return scaled(previous, period_us - elapsed_us, period_us) + current
 end
 
 -- The counts as of the window `index`. If the clock is behind, they are as of the beginning of their own window.
@@ -245,7 +243,9 @@ local function retry_us(state, cost)
     weighs = min(begun, most)
     room = most - cost - max(0, begun - most)
   end
-  local overlap_us = scaled(period_us, min(room, weighs), max(1, weighs))
+  if room >= weighs then return end_us(state, windows) end
+  local overlap_us, rest = scaled(period_us, room + 1, weighs)
+  if rest == 0 then overlap_us = overlap_us - 1 end
   return end_us(state, windows) + period_us - overlap_us
 end
 
@@ -282,11 +282,7 @@ function sliding_window.charges(run, at, said, plan, one, is_look)
       end
       if ahead >= 0 and old_most == most and old_us == period_us then
         local weighed = 0
-        if previous > 0 then
-          local rest
-          weighed, rest = scaled(previous, overlap_us, period_us)
-          if rest > 0 then weighed = weighed + 1 end
-        end
+        if previous > 0 then weighed = scaled(previous, overlap_us, period_us) end
         current = current + run[at + 2]
         remaining = most - weighed - current
         if remaining > most then remaining = -1 end

@@ -27,6 +27,9 @@ local sqrt = math.sqrt
 -- same plan.
 local at_hand, is_window, is_sliding, is_whole
 local limit, burst, refill, per_epoch, period_ns, period_us, epoch_us, epoch_s, fifth_us, lent_min
+-- What a window may have spent: of a sliding one nearly a unit more than the limit, because what weighs of the window before is
+-- rounded down to a unit.
+local whole
 -- What records of it end in.
 local lease_tail
 
@@ -34,6 +37,7 @@ local function lease_adopt(plan)
   at_hand, limit, burst, epoch_us = plan, plan.limit, plan.burst, plan.epoch_us
   is_sliding = plan.algorithm == 3
   is_window = is_sliding or plan.algorithm == 2
+  whole = is_sliding and limit + (1 - 2 ^ -20) or limit
   period_ns = plan.period_ns
   refill, period_us = limit * 1e9 / period_ns, floor(period_ns / 1000)
   lease_tail = is_window and pack('<d', period_ns) or pack('<ddd', limit, period_ns, burst)
@@ -196,7 +200,7 @@ end
 
 -- Microseconds until `units` are left if no node spends any.
 local function window_wait(spent, current, previous, ends_us, units)
-  local most = limit - units
+  local most = whole - units
   if spent <= most then return 0 end
   if not is_sliding or 0 > most then return ends_us end
   if current <= most then
@@ -334,7 +338,7 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
   wanted = wanted + demand - reported
   if demand > wanted then wanted = demand end
   -- A lease ends early enough that its units are spent or too old before the window ends.
-  local left, until_us = limit - (aging + current), ends_us
+  local left, until_us = whole - (aging + current), ends_us
   if not is_whole then until_us = ends_us - (fifth_us - fifth_us % 1) end
   if begins_us + epoch_us < until_us then until_us = begins_us + epoch_us end
   local lasts_us, extra, later, served = until_us - at_us, 0, 0, lease_served(left - left % 1, pending, costs)

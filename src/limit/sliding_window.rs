@@ -1,5 +1,6 @@
 //! Sliding window from two counters: this aligned window and the one before, which weighs by the share of it that
-//! still overlaps. `estimate = previous * (period - elapsed) / period + current`, rounded up to a unit.
+//! still overlaps. `estimate = previous * (period - elapsed) / period + current`, rounded down to a unit: rounded up, an
+//! unbroken flow of requests would get one unit less than the limit in each period.
 //!
 //! It assumes that the previous window was spent evenly; use a sliding log if that is too rough. Window numbers have 40
 //! bits (34 years of windows of a millisecond) and counts 44: a limit above 2^44 - 1 counts as that, which never admits
@@ -111,14 +112,14 @@ impl Pair {
         if index_of(quota, now_ns) < self.index { 0 } else { now_ns % quota.period_ns() }
     }
 
-    /// Spent as of now, rounded up to a unit.
+    /// Spent as of now, rounded down to a unit.
     fn estimate(self, quota: &Quota, now_ns: u64) -> u64 {
         let period = quota.period_ns().get();
         let overlap = period - self.elapsed_ns(quota, now_ns);
         let weighed = match self.previous.checked_mul(overlap) {
-            Some(product) => product.div_ceil(period),
+            Some(product) => product / period,
             // At most `previous`, so it fits.
-            None => (u128::from(self.previous) * u128::from(overlap)).div_ceil(u128::from(period)) as u64,
+            None => (u128::from(self.previous) * u128::from(overlap) / u128::from(period)) as u64,
         };
         weighed + self.current
     }
@@ -146,9 +147,9 @@ impl Pair {
         let windows = self.current.saturating_sub(room).div_ceil(limit_of(quota));
         let then = if windows == 0 { self } else { self.later(quota, windows) };
         let (weighs, room) = (then.previous, room - then.current);
-        // weighs * (period - elapsed) <= room * period, solved for the smallest elapsed; weighs > room here.
-        let overlap_max = u128::from(room) * u128::from(period) / u128::from(weighs.max(1));
-        let elapsed = period - u64::try_from(overlap_max).unwrap_or(period).min(period);
+        // weighs * (period - elapsed) < (room + 1) * period, solved for the smallest elapsed.
+        let overlap = ((u128::from(room) + 1) * u128::from(period)).div_ceil(u128::from(weighs.max(1))) - 1;
+        let elapsed = period - u64::try_from(overlap).unwrap_or(period).min(period);
         self.end_ns(quota, windows, 0).saturating_add(elapsed).saturating_sub(now_ns)
     }
 }
@@ -199,6 +200,26 @@ mod tests {
         assert!(!full.take(&quota, 1, 9 * 60_000 + 1_800).1.is_admitted());
     }
 
+    #[test]
+    fn even_requests_get_the_whole_limit_and_slower_ones_are_never_refused() {
+        for limit in [33, 40, 100, 1_000] {
+            // The time between two requests, as a part of what the limit allows.
+            for (percent, phase) in [(33, 0), (95, 1), (101, 3), (102, 5), (110, 7)] {
+                let quota = quota(limit, 2_000_000);
+                let step = 2_000_000 * percent / 100 / limit;
+                let times = (0..).map(|number| phase * 777 + number * step).take_while(|at| *at < 40_000_000);
+                let (mut state, mut requests, mut admitted) = (Pair::default(), 0, 0);
+                for at in times {
+                    let (next, outcome) = state.take(&quota, 1, at);
+                    (state, requests) = (next, requests + 1);
+                    admitted += u64::from(outcome.is_admitted());
+                }
+                let least = if percent < 100 { 20 * limit } else { requests };
+                assert!(admitted >= least, "{limit} at {percent} %: {admitted} of {requests}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn words_lose_nothing(index in 0..=INDEX_MASK, previous in 0..=COUNT_MAX, current in 0..=COUNT_MAX) {
@@ -206,7 +227,7 @@ mod tests {
             prop_assert_eq!(Pair::from_words(pair.into_words()), pair);
         }
 
-        /// Beside counts of every window and fractions without rounding.
+        /// Beside counts of every window and a fraction that is rounded down once.
         #[test]
         fn equal_to_exact_fractions(
             limit in 1u64..50, period in 1u64..100, probe in 1u64..200,
@@ -220,7 +241,7 @@ mod tests {
                 let fits = |spent: &HashMap<u64, u64>, now: u64| {
                     let count = |index: u64| spent.get(&index).copied().unwrap_or(0);
                     let last = (now / period).checked_sub(1).map_or(0, count);
-                    last * (period - now % period) + (count(now / period) + cost) * period <= limit * period
+                    last * (period - now % period) / period + count(now / period) + cost <= limit
                 };
                 let (next, outcome) = state.take(&quota, cost, now);
                 prop_assert_eq!(outcome.is_admitted(), fits(&spent, now));

@@ -37,11 +37,29 @@ impl Waiting {
         self.limiter.shared.as_ref().map_or(Duration::ZERO, |shared| shared.fleet.deadline(keys))
     }
 
+    /// How much longer it waits after that. Requests to an exact key are asked for together, behind the question in flight,
+    /// and this node's part is for a Redis that is late, not for a queue: so it goes on while the last question about one of
+    /// its keys is within its deadline, at most `DEADLINES_MAX` in all.
+    pub fn longer(&self, now_ns: u64) -> Duration {
+        let Some(shared) = &self.limiter.shared else { return Duration::ZERO };
+        let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
+        let until_ns = asked.filter_map(|(charge, _)| {
+            let deadline_ns = shared.fleet.link.deadline(charge.key).as_nanos() as u64;
+            let last_ns = self.started_ns.saturating_add(deadline_ns.saturating_mul(DEADLINES_MAX));
+            Some(shared.exact.questions.sent_ns(charge.key)?.saturating_add(deadline_ns).min(last_ns))
+        });
+        Duration::from_nanos(until_ns.max().unwrap_or(0).saturating_sub(now_ns))
+    }
+
     /// Done when Redis has answered everything.
     pub fn resolved(&self) -> impl Future<Output = ()> {
         WaitResolution(&self.wait)
     }
 }
+
+/// How many deadlines a request waits at most in a queue: for the question before its own, for its own, and again if that
+/// asked for too much.
+const DEADLINES_MAX: u64 = 4;
 
 impl Drop for Waiting {
     fn drop(&mut self) {

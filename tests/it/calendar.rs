@@ -311,7 +311,7 @@ fn an_outage_takes_nothing_from_the_next_day() {
         nodes.iter().for_each(|node| is_up(node, 0.0));
         for path in paths {
             let alone = admitted(60, &[0, 1], path);
-            assert!(alone >= 30, "{path}: {alone} without Redis");
+            assert!(alone > 20, "{path}: {alone} without Redis, no more than exactly one limit");
         }
         if is_killed {
             redis.restart()
@@ -319,31 +319,39 @@ fn an_outage_takes_nothing_from_the_next_day() {
             redis.signal("CONT")
         }
         nodes.iter().for_each(|node| is_up(node, 1.0));
-        for path in paths {
-            let used_up = || (asked(2, path).status == 429).then_some(());
-            eventually("it is used up", used_up);
+        // What a busy Redis refuses after its deadline was admitted by then, and may be owed.
+        let owed = paths.map(|path| {
+            let mut owed = 0;
+            eventually("it is used up", || {
+                let status = asked(2, path).status;
+                owed += usize::from(status == 200);
+                (status == 429).then_some(())
+            });
             let refused = asked(2, path);
             let (wait_s, reset_s) = (refused.number("retry-after"), reset_of(&refused));
             // A sliding window may have forgotten one of the units then; a tenth of a wait is jitter, at most a minute.
             let most_s = if path == "few" || path == "log" { 3_660 } else { 1_860 };
             assert!((1..=most_s).contains(&wait_s), "{path}: {wait_s}, killed: {is_killed}");
             assert!(wait_s <= reset_s + 61, "{path}: {wait_s}, {reset_s}");
-        }
+            (path, owed)
+        });
         // A server that was stopped may take a request late that was refused meanwhile.
-        let least = if is_killed { 19 } else { 18 };
+        let least = if is_killed { 20 } else { 19 };
+        // This node has asked for none of them yet, and remembers no refusal. What a busy Redis takes after its deadline for
+        // a request that was refused comes back a little later.
+        let spends_all = |(path, owed): (&str, usize)| {
+            let mut count = 0;
+            eventually(&format!("{least} of {path}, {owed} owed, killed: {is_killed}"), || {
+                count += admitted(1, &[2], path);
+                (count + owed >= least).then_some(())
+            });
+            count += admitted(60, &[2], path);
+            assert!(count <= 20, "{path}: {count}, killed: {is_killed}");
+        };
         set_clock(&redis, edge_s + 60);
-        // This node has asked for none of them yet, and remembers no refusal.
-        for path in ["day", "counted", "fixed"] {
-            eventually("a refusal is looked at again", || (asked(2, path).status == 200).then_some(()));
-            let count = admitted(60, &[2], path);
-            assert!((least..=19).contains(&count), "{path}: {count}, killed: {is_killed}");
-        }
+        owed[..3].iter().copied().for_each(spends_all);
         set_clock(&redis, edge_s + 7_200);
-        for path in ["log", "few", "bucket"] {
-            eventually("a refusal is looked at again", || (asked(2, path).status == 200).then_some(()));
-            let count = admitted(60, &[2], path);
-            assert!((least..=19).contains(&count), "{path}: {count}, killed: {is_killed}");
-        }
+        owed[3..].iter().copied().for_each(spends_all);
     }
 }
 

@@ -160,6 +160,12 @@ impl RenewalNumbers {
         self.costs.iter().fold(0.0, serve)
     }
 
+    /// What a window may have spent: of a sliding one nearly a unit more than the limit, because what weighs of the window
+    /// before is rounded down to a unit.
+    fn whole(&self) -> f64 {
+        if self.is_sliding { self.limit + NEARLY_ONE } else { self.limit }
+    }
+
     /// The plan's numbers, with no renewal.
     fn of(plan: &Plan, now_us: u64) -> RenewalNumbers {
         let quota = &plan.quota;
@@ -181,6 +187,9 @@ impl RenewalNumbers {
         RenewalNumbers { limit, period_ns, burst, refill: limit * 1e9 / period_ns, ..self }
     }
 }
+
+/// Less than a unit by more than sums of doubles lose.
+const NEARLY_ONE: f64 = 1.0 - 1.0 / 1_048_576.0;
 
 /// Packs a record as the scripts do: doubles, floats, the time since the epoch began, the two counts of nodes, and the plan.
 /// Its key is kept for ever.

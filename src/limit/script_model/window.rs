@@ -92,7 +92,7 @@ impl Open {
     /// Time until `units` are left if no node spends any, microseconds.
     fn wait_us(&self, r: &RenewalNumbers, units: f64) -> f64 {
         let s = &self.record;
-        let most = r.limit - units;
+        let most = r.whole() - units;
         if self.spent(r) <= most {
             return 0.0;
         }
@@ -246,7 +246,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
 
 /// Units for waiting requests, units for future ones, and those of them that become free only until the window ends.
 fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) -> (f64, f64, f64) {
-    let (left, s, left_s) = (r.limit - open.spent(r), &open.record, lasts_us / 1e6);
+    let (left, s, left_s) = (r.whole() - open.spent(r), &open.record, lasts_us / 1e6);
     let served = r.served(left.floor());
     let is_vain = served < r.pending && !(r.is_whole && r.costs.is_empty());
     if lasts_us == 0.0 || demand * (r.epoch_us / 1e6) < THIN || is_vain {

@@ -146,7 +146,7 @@ impl Limiter {
         check.charge(self, subject).map(Pending::Charges)
     }
 
-    /// Waits for Redis, at most `redis.deadline`, and completes the check. Charges without an answer by then are decided
+    /// Waits for Redis, at most `redis.deadline` for each answer, and completes the check. Charges without an answer by then are decided
     /// by fallback.
     pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
         let (waiting, left) = match pending {
@@ -304,10 +304,16 @@ impl Check<'_> {
         None
     }
 
-    /// Waits for the charges, so long at most, and completes the check.
+    /// Waits for the charges, so long or as long as those before them are answered in time, and completes the check.
     async fn wait(&mut self, limiter: &Limiter, waiting: Waiting, left: Duration) {
+        let mut left = left;
         // A timeout is no error here, because the answers that have arrived decide.
-        let _ = timeout(left, waiting.resolved()).await;
+        while timeout(left, waiting.resolved()).await.is_err() {
+            left = waiting.longer(clock::now_ns());
+            if left.is_zero() {
+                break;
+            }
+        }
         self.resume(limiter, waiting, clock::now_ns());
     }
 

@@ -69,7 +69,7 @@ impl Exact {
         let room = question.charges.iter().map(left).min().unwrap_or(0);
         // Sent at once to a slow Redis, because nobody waits for it and would be served sooner by asking together.
         let is_ahead = !self.fleet.link.is_quick(question.key());
-        if let Some(question) = self.questions.begin(question, room, is_ahead) {
+        if let Some(question) = self.questions.begin(question, room, is_ahead, now_ns) {
             self.send_group(SmallVec::from_iter([question]), now_ns);
         }
     }
@@ -105,7 +105,7 @@ impl Exact {
                 let most = group.len() - 1;
                 let mut again = group.into_iter().collect();
                 let fewer = next_group(&mut again, &rooms, most);
-                self.questions.put_back(key, again);
+                self.questions.put_back(key, again, now_ns);
                 return self.send_group(fewer, now_ns);
             }
             answer => {
@@ -115,7 +115,7 @@ impl Exact {
                 group.iter().for_each(|question| self.resolve_all(question, (state, late), now_ns));
                 // Ended, too, because requests queued behind it would get no answer either.
                 if is_plain {
-                    let queued = self.questions.take_queued(key);
+                    let queued = self.questions.take_queued(key, now_ns);
                     if queued.is_empty() {
                         return;
                     }
@@ -133,7 +133,7 @@ impl Exact {
     /// Asks for the queued requests, except those that gave up and those that are known to be refused.
     fn ask_next(self: &Arc<Self>, key: Key, now_ns: u64) {
         loop {
-            let mut queued = self.questions.take_queued(key);
+            let mut queued = self.questions.take_queued(key, now_ns);
             if queued.is_empty() {
                 return;
             }
@@ -150,7 +150,7 @@ impl Exact {
             let room = |charge: &Charge| charge.quota.capacity().min(self.leases.table.left(charge, now_ns));
             let rooms = first.charges.iter().map(room).collect();
             let group = next_group(&mut queued, &rooms, GROUP_MAX);
-            self.questions.put_back(key, queued);
+            self.questions.put_back(key, queued, now_ns);
             return self.send_group(group, now_ns);
         }
     }

@@ -18,6 +18,8 @@ pub(crate) struct Questions(StripedMap<KeyQuestions>);
 #[derive(Debug, Default)]
 struct KeyQuestions {
     in_flight: usize,
+    /// When the last of them was sent, nanoseconds.
+    sent_ns: u64,
     queued: VecDeque<Question>,
 }
 
@@ -43,10 +45,16 @@ impl Questions {
 
     /// Returns the question if it may be sent now, else queues it behind those in flight. `room`: units left as far as
     /// this node knows. `is_ahead`: no request waits for the answer.
-    pub(crate) fn begin(&self, question: Question, room: u64, is_ahead: bool) -> Option<Question> {
+    pub(crate) fn begin(
+        &self,
+        question: Question,
+        room: u64,
+        is_ahead: bool,
+        now_ns: u64,
+    ) -> Option<Question> {
         match self.0.of(question.key()).entry(question.key()) {
             Entry::Vacant(vacant) => {
-                vacant.insert(KeyQuestions { in_flight: 1, queued: VecDeque::new() });
+                vacant.insert(KeyQuestions { in_flight: 1, sent_ns: now_ns, queued: VecDeque::new() });
                 Some(question)
             }
             Entry::Occupied(mut asking) => {
@@ -57,7 +65,7 @@ impl Questions {
                     false => asking.in_flight < TOGETHER_MAX && is_plenty(),
                 };
                 if asking.queued.is_empty() && is_room {
-                    asking.in_flight += 1;
+                    (asking.in_flight, asking.sent_ns) = (asking.in_flight + 1, now_ns);
                     return Some(question);
                 }
                 asking.queued.push_back(question);
@@ -66,8 +74,13 @@ impl Questions {
         }
     }
 
-    /// Takes out the queued questions. If there are none, counts one question less in flight.
-    pub(crate) fn take_queued(&self, key: Key) -> VecDeque<Question> {
+    /// When the last question about a key was sent that has no answer yet, nanoseconds.
+    pub(crate) fn sent_ns(&self, key: Key) -> Option<u64> {
+        self.0.of(key).get(&key).map(|asking| asking.sent_ns)
+    }
+
+    /// Takes out the queued questions, to be asked now. If there are none, counts one question less in flight.
+    pub(crate) fn take_queued(&self, key: Key, now_ns: u64) -> VecDeque<Question> {
         let mut keys = self.0.of(key);
         let Some(asking) = keys.get_mut(&key) else { return VecDeque::new() };
         if asking.queued.is_empty() {
@@ -77,12 +90,14 @@ impl Questions {
             }
             return VecDeque::new();
         }
+        asking.sent_ns = now_ns;
         std::mem::take(&mut asking.queued)
     }
 
-    /// Puts back questions that still wait, before those that came meanwhile.
-    pub(crate) fn put_back(&self, key: Key, questions: VecDeque<Question>) {
+    /// Puts back questions that still wait, before those that came meanwhile. The others are asked now.
+    pub(crate) fn put_back(&self, key: Key, questions: VecDeque<Question>, now_ns: u64) {
         if let Some(asking) = self.0.of(key).get_mut(&key) {
+            asking.sent_ns = now_ns;
             questions.into_iter().rev().for_each(|question| asking.queued.push_front(question));
         }
     }

@@ -162,7 +162,8 @@ impl Scene {
         let deadline_ns = self.far.deadline.as_nanos() as u64;
         for index in (0..self.waiting.len()).rev() {
             let (since_ns, _, _, waiting) = &self.waiting[index];
-            if waiting.is_resolved() || self.now_ns - since_ns >= deadline_ns {
+            let is_late = self.now_ns - since_ns >= deadline_ns && waiting.longer(self.now_ns).is_zero();
+            if waiting.is_resolved() || is_late {
                 let (since_ns, cost, mut decision, waiting) = self.waiting.swap_remove(index);
                 waiting.resume(self.now_ns, &mut decision);
                 self.decided(cost, &decision, since_ns);
@@ -241,6 +242,37 @@ fn exact_limits_hold_however_late_redis_answers() {
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Requests that come together are asked for together, behind the question of the first. Those that wait for it are within no
+/// deadline of their own, and no node may spend its part while Redis gives it to another.
+#[test]
+fn a_burst_at_all_nodes_gets_an_exact_limit_once() {
+    let mut wrong = Vec::new();
+    for algorithm in
+        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog]
+    {
+        for (limit, nodes, apart_ms) in [9, 20, 50, 200].iter().flat_map(|limit| {
+            [2, 4].into_iter().flat_map(move |nodes| [0, 1, 3, 7].map(|apart_ms| (*limit, nodes, apart_ms)))
+        }) {
+            for (round_trip_ms, deadline_ms) in [(6, 9), (6, 12), (10, 15), (3, 20)] {
+                let quota = quota(algorithm, limit, 3_600, limit);
+                let mut scene = Scene::new(nodes, quota, 0.0, WhenDown::Local, round_trip_ms, deadline_ms);
+                for node in 0..nodes as usize {
+                    (0..limit + limit / 3 + 2).for_each(|_| scene.ask((node, 1)));
+                    (0..2 * apart_ms).for_each(|_| scene.step());
+                }
+                (0..200).for_each(|_| scene.step());
+                let got = scene.admitted.len() as u64;
+                if got != limit || scene.down > 0 {
+                    wrong.push(format!(
+                        "{algorithm:?} {limit}, {nodes} nodes {apart_ms} ms apart, {round_trip_ms} ms of {deadline_ms}: {got}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
+}
+
 #[test]
 fn a_first_answer_that_is_late_refuses_nothing_of_an_even_share() {
     let limits = [
@@ -304,7 +336,7 @@ fn requests_of_many_units_get_what_one_exact_limit_gives() {
                 let mut scene = Scene::new(nodes, quota, 0.05, WhenDown::Local, 1, 2);
                 let (mut state, mut right) = (State::default(), 0);
                 let gap_ns = SECOND * (most + 1) / 2 / (limit * load);
-                let (mut next_ns, end_ns) = (NOW, NOW + 30 * SECOND);
+                let (mut next_ns, end_ns) = (NOW, NOW + 90 * SECOND);
                 while scene.now_ns < end_ns {
                     while next_ns <= scene.now_ns {
                         next_ns += gap_ns / 2 + scene.random.next() % gap_ns;
